@@ -1,0 +1,45 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+const hashedNamePrefix = "sha256."
+
+var lowerBase32 = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+
+// ObjectName returns the metadata.name of the ResponseSession that holds responseID. It is total and injective, so the
+// API server itself keeps a response ID from being stored twice in a namespace.
+//
+// The name is the ID with "_" replaced by "." ("resp_67cc" is "resp.67cc", a UUID stays itself) where that is a
+// DNS-1123 subdomain of at most 253 characters and the ID has no "." and does not start with "sha256_"; otherwise it
+// is "sha256." and the lower-case base32 of the ID's SHA-256, without padding. The CRD refuses every other form.
+func ObjectName(responseID string) string {
+	name := strings.ReplaceAll(responseID, "_", ".")
+	if strings.Contains(responseID, ".") || strings.HasPrefix(responseID, "sha256_") ||
+		len(validation.IsDNS1123Subdomain(name)) > 0 {
+		sum := sha256.Sum256([]byte(responseID))
+		return hashedNamePrefix + lowerBase32.EncodeToString(sum[:])
+	}
+	return name
+}

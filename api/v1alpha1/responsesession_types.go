@@ -1,0 +1,218 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// The values of spec.responseStatus that mean something to Catena. They mirror the status of OpenAI's Response
+// object; any other string is stored as it is and treated as not completed.
+const (
+	ResponseStatusQueued     = "queued"
+	ResponseStatusInProgress = "in_progress"
+	ResponseStatusCompleted  = "completed"
+	ResponseStatusIncomplete = "incomplete"
+	ResponseStatusFailed     = "failed"
+	ResponseStatusCancelled  = "cancelled"
+)
+
+// ResponseSessionKind is the kind of ResponseSessions.
+const ResponseSessionKind = "ResponseSession"
+
+// OmitOwnerReferenceAnnotation, set to "true" on a ResponseSession, keeps the controller from adding the
+// ownerReference to its parent. Set it on sessions that are restored from a backup: their parents have new UIDs,
+// and garbage collection deletes an object whose owner's UID does not exist.
+const OmitOwnerReferenceAnnotation = "sessions.catena.dev/omit-owner-reference"
+
+// ConditionChainValid says whether the chain from a session to its root can be resolved with the default options.
+//
+// Possible reasons for True: Resolved.
+// Possible reasons for Unknown: TurnPending.
+// Possible reasons for False: ParentNotFound, CycleDetected, DepthExceeded, TurnNotCompleted, SnapshotUnreadable,
+// NameMismatch.
+const ConditionChainValid = "ChainValid"
+
+// The reasons of the ChainValid condition. Where several apply, the one nearest to the session wins.
+const (
+	// ReasonResolved: every turn from the session to its root is there and completed.
+	ReasonResolved = "Resolved"
+	// ReasonTurnPending: the session or one of its ancestors is queued or in_progress.
+	ReasonTurnPending = "TurnPending"
+	// ReasonParentNotFound: an ancestor does not exist in this namespace. It heals when that ancestor is saved.
+	ReasonParentNotFound = "ParentNotFound"
+	// ReasonCycleDetected: following the parents leads back to a turn that was already passed.
+	ReasonCycleDetected = "CycleDetected"
+	// ReasonDepthExceeded: the chain has more turns than the operator's --max-depth.
+	ReasonDepthExceeded = "DepthExceeded"
+	// ReasonTurnNotCompleted: the session or one of its ancestors ended incomplete, failed or cancelled.
+	ReasonTurnNotCompleted = "TurnNotCompleted"
+	// ReasonSnapshotUnreadable: the request or response of the session or of one of its ancestors cannot be turned
+	// into input items.
+	ReasonSnapshotUnreadable = "SnapshotUnreadable"
+	// ReasonNameMismatch: metadata.name is not ObjectName(spec.responseID). The session is in no chain.
+	ReasonNameMismatch = "NameMismatch"
+)
+
+// ResponseSessionSpec is one turn: what was asked, what was answered, and which turn came before it.
+//
+// +kubebuilder:validation:XValidation:rule="self.responseID == oldSelf.responseID",message="`responseID` must not change: save another turn under an ID of its own"
+// +kubebuilder:validation:XValidation:rule="has(self.previousResponseID) == has(oldSelf.previousResponseID) && (!has(self.previousResponseID) || self.previousResponseID == oldSelf.previousResponseID)",message="`previousResponseID` must not change: the parent of a turn is fixed when it is created"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.immutable) || !oldSelf.immutable || self == oldSelf",message="`spec` must not change: `immutable` is true"
+// +kubebuilder:validation:XValidation:rule="!has(self.previousResponseID) || self.previousResponseID != self.responseID",message="`previousResponseID` must not be the session's own `responseID`"
+type ResponseSessionSpec struct {
+	// responseID is the ID of the response, as the gateway returned it to its client: what a later request names in
+	// previous_response_id. It cannot change, and it decides metadata.name: the ID with "_" replaced by "." where that
+	// is a DNS subdomain name and the ID has no "." and does not start with "sha256_", else "sha256." and the
+	// lower-case base32 SHA-256 of the ID.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +required
+	ResponseID string `json:"responseID,omitempty"`
+
+	// previousResponseID is the responseID of the parent: the turn, in the same namespace, that this one continues.
+	// Without it the turn starts a conversation. The parent need not exist yet. It cannot change.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	PreviousResponseID string `json:"previousResponseID,omitempty"`
+
+	// conversationID is the ID of the conversation that the gateway counts this turn to. Catena stores it and lets
+	// clients select by it, and reads nothing into it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	ConversationID string `json:"conversationID,omitempty"`
+
+	// createdAt is when the response was created, in RFC 3339.
+	// +optional
+	CreatedAt *metav1.Time `json:"createdAt,omitempty"`
+
+	// completedAt is when the response was completed, in RFC 3339.
+	// +optional
+	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
+
+	// responseStatus is the status of the response, verbatim: queued, in_progress, completed, incomplete, failed or
+	// cancelled. Only a completed turn can be used as context; any other string is stored and treated as not completed.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +required
+	ResponseStatus string `json:"responseStatus,omitempty"`
+
+	// request is the request of this turn as the Responses API has it, verbatim: input, instructions, model, tools and
+	// whatever else was sent.
+	// +structType=atomic
+	// +optional
+	Request *runtime.RawExtension `json:"request,omitempty"`
+
+	// response is the response of this turn as the Responses API has it, verbatim: id, output, usage, error and
+	// whatever else was answered.
+	// +structType=atomic
+	// +optional
+	Response *runtime.RawExtension `json:"response,omitempty"`
+
+	// metadata is any JSON object that the gateway wants to keep with the turn. Catena reads nothing into it.
+	// +structType=atomic
+	// +optional
+	Metadata *runtime.RawExtension `json:"metadata,omitempty"`
+
+	// immutable, once true, keeps the whole spec from ever changing again, itself included.
+	// +optional
+	Immutable *bool `json:"immutable,omitempty"`
+}
+
+// ResponseSessionStatus is the controller's verdict on the chain from the session to its root.
+type ResponseSessionStatus struct {
+	// conditions of the session. ChainValid says whether its chain can be resolved with the default options, and in
+	// its reason why not.
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// observedGeneration is the metadata.generation that the controller judged last.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// depth is the number of turns from the root to this one, both counted: a root has depth 1. It is absent while no
+	// root is reached.
+	// +kubebuilder:validation:Minimum=1
+	// +optional
+	Depth int32 `json:"depth,omitempty"`
+
+	// rootResponseID is the responseID of the turn that started the conversation. It is absent while no root is reached.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	RootResponseID string `json:"rootResponseID,omitempty"`
+
+	// brokenAt is the response ID at which the chain cannot be followed: the missing, unfinished, unreadable or
+	// repeated turn, or the first one beyond the depth limit. It is absent where the chain resolves.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	BrokenAt string `json:"brokenAt,omitempty"`
+}
+
+// ResponseSession is one turn of a conversation held through the OpenAI Responses API: the request, the response, and
+// the ID of the turn before it. Turns of one namespace form chains; a chain never leaves its namespace.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,shortName=rsess,categories=catena
+// +kubebuilder:printcolumn:name="Previous",type=string,JSONPath=`.spec.previousResponseID`
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.spec.responseStatus`
+// +kubebuilder:printcolumn:name="Chain",type=string,JSONPath=`.status.conditions[?(@.type=="ChainValid")].reason`
+// +kubebuilder:printcolumn:name="Depth",type=integer,JSONPath=`.status.depth`
+// +kubebuilder:printcolumn:name="Model",type=string,JSONPath=`.spec.request.model`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Conversation",type=string,priority=1,JSONPath=`.spec.conversationID`
+// +kubebuilder:printcolumn:name="Root",type=string,priority=1,JSONPath=`.status.rootResponseID`
+// +kubebuilder:printcolumn:name="Broken-At",type=string,priority=1,JSONPath=`.status.brokenAt`
+// +kubebuilder:selectablefield:JSONPath=`.spec.responseID`
+// +kubebuilder:selectablefield:JSONPath=`.spec.previousResponseID`
+// +kubebuilder:selectablefield:JSONPath=`.spec.conversationID`
+// +kubebuilder:selectablefield:JSONPath=`.spec.responseStatus`
+// +kubebuilder:selectablefield:JSONPath=`.status.rootResponseID`
+// +kubebuilder:validation:XValidation:rule="self.spec.responseID.size() <= 253 && !self.spec.responseID.startsWith('sha256_') && self.spec.responseID.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?(_[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$') ? self.metadata.name == self.spec.responseID.replace('_', '.') : self.metadata.name.matches('^sha256[.][a-z2-7]{52}$')",message="`metadata.name` must be derived from `spec.responseID`: the ID with \"_\" replaced by \".\" where that is a DNS subdomain name and the ID has no \".\" and does not start with \"sha256_\", else \"sha256.\" and the lower-case base32 SHA-256 of the ID without padding"
+type ResponseSession struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the standard object metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// spec is the turn as it was saved.
+	// +required
+	Spec ResponseSessionSpec `json:"spec,omitzero"`
+
+	// status is what the controller found of the chain.
+	// +optional
+	Status ResponseSessionStatus `json:"status,omitzero"`
+}
+
+// ResponseSessionList is a list of ResponseSessions.
+//
+// +kubebuilder:object:root=true
+type ResponseSessionList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ResponseSession `json:"items"`
+}
