@@ -1,0 +1,51 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package chain is the core of Catena: it walks a turn's parents to the root, says whether the chain can be resolved
+// and where not, keeps those verdicts current for many turns at once, and flattens turns into input items.
+//
+// It is pure Go: no Kubernetes client, no clock, no I/O. Walk is the definition; Index gives the same answers
+// incrementally and is checked against Walk by a property test.
+package chain
+
+import v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+
+// DefaultMaxDepth is how many turns a chain may have where nothing else is said.
+const DefaultMaxDepth = 64
+
+// Turn is what a chain knows of a stored turn.
+type Turn struct {
+	// ID is the response ID. It is not empty.
+	ID string
+	// Previous is the response ID of the parent, empty for the first turn of a conversation.
+	Previous string
+	// Status is the response's status, verbatim.
+	Status string
+	// Unreadable is set where the turn's snapshot cannot be flattened (see Flatten).
+	Unreadable bool
+}
+
+func (t Turn) fault() fault {
+	switch {
+	case t.Status == v1alpha1.ResponseStatusQueued, t.Status == v1alpha1.ResponseStatusInProgress:
+		return faultPending
+	case t.Status != v1alpha1.ResponseStatusCompleted:
+		return faultNotCompleted
+	case t.Unreadable:
+		return faultUnreadable
+	}
+	return faultNone
+}

@@ -1,0 +1,155 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package chain
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tidwall/gjson"
+)
+
+// Items are the input items that one turn adds to the history, as raw JSON.
+type Items struct {
+	// Instructions is the system message made of the request's instructions, nil where there are none.
+	Instructions []byte
+	// List has the items of the request's input and then those of the response's output, each byte for byte as the
+	// snapshot has it, separated by commas.
+	List []byte
+	// Ends has the offset in List at which each item ends.
+	Ends []int
+}
+
+// Len returns the number of items in List.
+func (t *Items) Len() int { return len(t.Ends) }
+
+// Slice returns the items from to up to, but without, to, separated by commas.
+func (t *Items) Slice(from, to int) []byte {
+	if from >= to {
+		return nil
+	}
+	start := 0
+	if from > 0 {
+		start = t.Ends[from-1] + 1
+	}
+	return t.List[start:t.Ends[to-1]]
+}
+
+// Size returns how many bytes the items take in memory, a few for bookkeeping left aside.
+func (t *Items) Size() int { return len(t.Instructions) + cap(t.List) + 8*cap(t.Ends) }
+
+// Flatten turns a turn's snapshots, JSON objects as the Responses API has them or nothing, into input items:
+// non-empty instructions into a system message; an input string into one user message and an input list into its
+// items; and the output into its items. Items of any type go through unread and unchanged.
+//
+// It returns an error where a snapshot is not a JSON object, instructions are not a string, the input is neither a
+// string nor a list of objects, or the output is not a list of objects. Null and absent are the same.
+func Flatten(request, response []byte) (*Items, error) {
+	items := &Items{}
+	in, err := members(request, "instructions", "input")
+	if err != nil {
+		return nil, fmt.Errorf("unable to read the request: %w", err)
+	}
+	out, err := members(response, "output")
+	if err != nil {
+		return nil, fmt.Errorf("unable to read the response: %w", err)
+	}
+	instructions, input, output := in[0], in[1], out[0]
+	switch instructions.Type {
+	case gjson.Null:
+	case gjson.String:
+		items.Instructions = message("system", instructions)
+	default:
+		return nil, errors.New("unable to read `instructions` of the request: must be a string")
+	}
+	if input.Type == gjson.String {
+		items.add(message("user", input))
+	} else if err := items.addList(input); err != nil {
+		return nil, fmt.Errorf("unable to read `input` of the request: must be a string or a list of objects: %w", err)
+	}
+	if err := items.addList(output); err != nil {
+		return nil, fmt.Errorf("unable to read `output` of the response: must be a list of objects: %w", err)
+	}
+	items.List, items.Ends = slices.Clip(items.List), slices.Clip(items.Ends)
+	return items, nil
+}
+
+// members returns the values of an object's members, null for those that are absent. As everywhere in Go, the last one
+// counts where a key is given twice.
+func members(raw []byte, keys ...string) ([]gjson.Result, error) {
+	values := make([]gjson.Result, len(keys))
+	if len(raw) == 0 {
+		return values, nil
+	}
+	// gjson finds the members of what is valid, about ten times as fast as a decoder, and does not notice what is not.
+	if !gjson.ValidBytes(raw) {
+		return nil, errors.New("must be JSON")
+	}
+	object := gjson.ParseBytes(raw)
+	if object.Type != gjson.Null && !object.IsObject() {
+		return nil, errors.New("must be an object")
+	}
+	object.ForEach(func(key, value gjson.Result) bool {
+		if i := slices.Index(keys, key.Str); i >= 0 {
+			values[i] = value
+		}
+		return true
+	})
+	return values, nil
+}
+
+// message returns a message item with a text, nil where that is empty. The text keeps its escapes.
+func message(role string, text gjson.Result) []byte {
+	if text.Raw == `""` {
+		return nil
+	}
+	return fmt.Appendf(nil, `{"type":"message","role":%q,"content":[{"type":"input_text","text":%s}]}`, role, text.Raw)
+}
+
+func (t *Items) addList(list gjson.Result) error {
+	if list.Type == gjson.Null {
+		return nil
+	}
+	if !list.IsArray() {
+		return errors.New("must be a list")
+	}
+	t.List = slices.Grow(t.List, len(list.Raw))
+	var err error
+	i := 0
+	list.ForEach(func(_, item gjson.Result) bool {
+		if !item.IsObject() {
+			err = fmt.Errorf("item %d must be an object", i)
+			return false
+		}
+		t.add([]byte(item.Raw))
+		i++
+		return true
+	})
+	return err
+}
+
+func (t *Items) add(item []byte) {
+	if item == nil {
+		return
+	}
+	if len(t.List) > 0 {
+		t.List = append(t.List, ',')
+	}
+	t.List = append(t.List, item...)
+	t.Ends = append(t.Ends, len(t.List))
+}

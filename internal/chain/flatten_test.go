@@ -1,0 +1,183 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package chain
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The names of the cases begin with the statement of the peers' behaviour that they hold Flatten to: G13 to G16 are
+// GodeX's flattening.
+func TestFlatten(t *testing.T) {
+	const hello = `{"type":"message","role":"user","content":[{"type":"input_text","text":"hello"}]}`
+	tests := map[string]struct {
+		request, response string
+		wantInstructions  string
+		want              []string
+		wantErr           string
+	}{
+		"G13 order": {
+			request:          `{"instructions":"be brief","input":"hello"}`,
+			response:         `{"output":[{"type":"message"}]}`,
+			wantInstructions: `{"type":"message","role":"system","content":[{"type":"input_text","text":"be brief"}]}`,
+			want:             []string{hello, `{"type":"message"}`},
+		},
+		"G14 empty instructions":      {request: `{"instructions":"","input":"hello"}`, want: []string{hello}},
+		"G14 null instructions":       {request: `{"instructions":null,"input":"hello"}`, want: []string{hello}},
+		"G15 list, no IDs added":      {request: `{"input":[{"role":"user","content":"a"},{"n":1.0,"b":[1,2]}]}`, want: []string{`{"role":"user","content":"a"}`, `{"n":1.0,"b":[1,2]}`}},
+		"G15 escapes stay":            {request: `{"input":"a\u003cb\n\"é"}`, want: []string{`{"type":"message","role":"user","content":[{"type":"input_text","text":"a\u003cb\n\"é"}]}`}},
+		"G15 empty list":              {request: `{"input":[]}`},
+		"G15 empty string":            {request: `{"input":""}`},
+		"G15 null":                    {request: `{"input":null}`},
+		"G15 absent":                  {request: `{}`},
+		"G16 unknown types":           {response: `{"output":[{"type":"reasoning","encrypted_content":"x"},{"type":"from the future"},{}]}`, want: []string{`{"type":"reasoning","encrypted_content":"x"}`, `{"type":"from the future"}`, `{}`}},
+		"no snapshots":                {},
+		"null snapshots":              {request: "null", response: "null"},
+		"null output":                 {response: `{"output":null}`},
+		"keys have a case":            {request: `{"INPUT":[1],"Instructions":5}`, response: `{"Output":"x"}`},
+		"large numbers stay":          {response: `{"output":[{"n":12345678901234567890}]}`, want: []string{`{"n":12345678901234567890}`}},
+		"request is a list":           {request: `[]`, wantErr: "unable to read the request"},
+		"response is a string":        {response: `"x"`, wantErr: "unable to read the response"},
+		"request is cut off":          {request: `{"input":`, wantErr: "unable to read the request"},
+		"input is a number":           {request: `{"input":5}`, wantErr: "must be a string or a list of objects"},
+		"input is an object":          {request: `{"input":{}}`, wantErr: "must be a string or a list of objects"},
+		"input has a string":          {request: `{"input":[{},"x"]}`, wantErr: "item 1 must be an object"},
+		"input has a null":            {request: `{"input":[null]}`, wantErr: "item 0 must be an object"},
+		"instructions are a list":     {request: `{"instructions":[]}`, wantErr: "unable to read `instructions`"},
+		"output is a string":          {response: `{"output":"x"}`, wantErr: "unable to read `output`"},
+		"output has a list":           {response: `{"output":[[]]}`, wantErr: "item 0 must be an object"},
+		"errors do not quote content": {request: `{"input":["secret"]}`, wantErr: "item 0 must be an object"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			items, err := Flatten([]byte(tc.request), []byte(tc.response))
+			if tc.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.wantErr) || strings.Contains(err.Error(), "secret") {
+					t.Fatalf("error is %v, want one with %q", err, tc.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.wantInstructions, string(items.Instructions)); diff != "" {
+				t.Errorf("instructions (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.want, list(items)); diff != "" {
+				t.Errorf("items (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func list(items *Items) []string {
+	var list []string
+	for i := range items.Len() {
+		list = append(list, string(items.Slice(i, i+1)))
+	}
+	return list
+}
+
+func TestItemsSlice(t *testing.T) {
+	items, err := Flatten([]byte(`{"input":[{"a":1},{"b":2}]}`), []byte(`{"output":[{"c":3}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		from, to int
+		want     string
+	}{
+		"all":      {0, 3, `{"a":1},{"b":2},{"c":3}`},
+		"first":    {0, 1, `{"a":1}`},
+		"last two": {1, 3, `{"b":2},{"c":3}`},
+		"none":     {2, 2, ``},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := string(items.Slice(tc.from, tc.to)); got != tc.want {
+				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// FuzzFlatten holds Flatten to what a plain decoding of the snapshots says.
+func FuzzFlatten(f *testing.F) {
+	f.Add(`{"instructions":"be brief","input":"hello"}`, `{"output":[{"type":"message"}]}`)
+	f.Add(`{"input":[{"role":"user"},{"a":[{}]}]}`, `{"output":[]}`)
+	f.Add(`{"input":null,"Input":"x"}`, `null`)
+	f.Add(`[`, `{"output":[{"n":1e999}]}`)
+	f.Fuzz(func(t *testing.T, request, response string) {
+		items, err := Flatten([]byte(request), []byte(response))
+		if err != nil {
+			return
+		}
+		var joined []json.RawMessage
+		if err := json.Unmarshal([]byte("["+string(items.List)+"]"), &joined); err != nil {
+			t.Fatalf("items are no JSON: %v", err)
+		}
+		if len(joined) != items.Len() {
+			t.Fatalf("%d items, but %d ends", len(joined), items.Len())
+		}
+		for i, item := range joined {
+			if got := string(items.Slice(i, i+1)); strings.TrimSpace(got) != string(item) {
+				t.Fatalf("item %d is %q, want %q", i, got, item)
+			}
+			if item[0] != '{' {
+				t.Fatalf("item %d is no object: %q", i, item)
+			}
+		}
+		if items.Instructions != nil && !json.Valid(items.Instructions) {
+			t.Fatalf("instructions are no JSON: %q", items.Instructions)
+		}
+		want := plainCount(t, request, "input") + plainCount(t, response, "output")
+		if items.Len() != want {
+			t.Fatalf("%d items, want %d", items.Len(), want)
+		}
+	})
+}
+
+// plainCount says how many items a snapshot holds under a key, by decoding all of it into plain values.
+func plainCount(t *testing.T, snapshot, key string) int {
+	if snapshot == "" {
+		return 0
+	}
+	decoder := json.NewDecoder(strings.NewReader(snapshot))
+	decoder.UseNumber()
+	var object map[string]any
+	if err := decoder.Decode(&object); err != nil {
+		t.Fatalf("accepted what is no object: %q", snapshot)
+	}
+	switch value := object[key].(type) {
+	case nil:
+		return 0
+	case []any:
+		return len(value)
+	case string:
+		if value == "" {
+			return 0
+		}
+		return 1
+	default:
+		t.Fatalf("accepted %s of type %T", key, value)
+		return 0
+	}
+}

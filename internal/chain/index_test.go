@@ -1,0 +1,235 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package chain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+)
+
+// graph is the plain reference: the turns, and nothing derived from them.
+type graph map[string]Turn
+
+func (g graph) get(_ context.Context, id string) (Turn, bool, error) {
+	turn, found := g[id]
+	return turn, found, nil
+}
+
+// verdict is what an index must answer for a turn, by the walk alone.
+func (g graph) verdict(t interface{ Fatalf(string, ...any) }, id string, maxDepth int) Verdict {
+	_, err := Walk(context.Background(), id, g.get, WalkOptions{MaxDepth: maxDepth}) //nolint:forbidigo // rapid has no context
+	v := Verdict{Reason: v1alpha1.ReasonResolved}
+	if err != nil {
+		chainErr, ok := errors.AsType[*Error](err)
+		if !ok {
+			t.Fatalf("Walk(%q): %v", id, err)
+		}
+		v.Reason, v.BrokenAt = reasonOf(chainErr), chainErr.ResponseID
+	}
+	if turns, err := Walk(context.Background(), id, ignoringFaults(g), WalkOptions{MaxDepth: len(g) + 1}); err == nil { //nolint:forbidigo // as above
+		v.Depth, v.Root = len(turns), turns[0].ID
+	}
+	return v
+}
+
+func ignoringFaults(g graph) Getter {
+	return func(_ context.Context, id string) (Turn, bool, error) {
+		turn, found := g[id]
+		return Turn{ID: turn.ID, Previous: turn.Previous, Status: v1alpha1.ResponseStatusCompleted}, found, nil
+	}
+}
+
+func reasonOf(err *Error) string {
+	switch err.Code {
+	case CodeNotFound:
+		return v1alpha1.ReasonParentNotFound
+	case CodeCycleDetected:
+		return v1alpha1.ReasonCycleDetected
+	case CodeDepthExceeded:
+		return v1alpha1.ReasonDepthExceeded
+	case CodeUnreadable:
+		return v1alpha1.ReasonSnapshotUnreadable
+	}
+	if err.Status == v1alpha1.ResponseStatusQueued || err.Status == v1alpha1.ResponseStatusInProgress {
+		return v1alpha1.ReasonTurnPending
+	}
+	return v1alpha1.ReasonTurnNotCompleted
+}
+
+func (g graph) verdicts(t interface{ Fatalf(string, ...any) }, maxDepth int) map[string]Verdict {
+	verdicts := map[string]Verdict{}
+	for id := range g {
+		verdicts[id] = g.verdict(t, id, maxDepth)
+	}
+	return verdicts
+}
+
+// TestIndexEqualsWalk drives random graphs through the index: forks, cycles, self-parents, parents that are missing,
+// come, go and return with another parent, and changes of status. After each change every verdict must be the walk's,
+// and the turns reported as changed exactly those whose verdict differs from before.
+func TestIndexEqualsWalk(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		maxDepth := rapid.IntRange(0, 8).Draw(t, "maxDepth")
+		ids := rapid.IntRange(1, 14).Draw(t, "ids")
+		id := rapid.Map(rapid.IntRange(1, ids), func(i int) string { return fmt.Sprintf("t%d", i) })
+		previous := rapid.OneOf(rapid.Just(""), id, id, id)
+		status := rapid.SampledFrom([]string{
+			"completed", "completed", "completed", "completed", "queued", "in_progress", "failed", "cancelled", "strange",
+		})
+
+		g := graph{}
+		x := NewIndex[string](maxDepth)
+		before := map[string]Verdict{}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			var changed []string
+			turn := Turn{ID: id.Draw(t, "id")}
+			old, exists := g[turn.ID]
+			switch rapid.IntRange(0, 9).Draw(t, "action") {
+			case 0, 1:
+				delete(g, turn.ID)
+				changed = x.Delete(turn.ID)
+			case 2, 3:
+				turn.Previous = old.Previous
+				fallthrough
+			default:
+				if !exists || turn.Previous == "" {
+					turn.Previous = previous.Draw(t, "previous")
+				}
+				turn.Status = status.Draw(t, "status")
+				turn.Unreadable = rapid.IntRange(0, 9).Draw(t, "unreadable") == 0
+				g[turn.ID] = turn
+				changed = x.Set(turn, "value of "+turn.ID)
+			}
+			before = checkIndex(t, g, x, maxDepth, before, changed)
+		}
+	})
+}
+
+func checkIndex(t *rapid.T, g graph, x *Index[string], maxDepth int, before map[string]Verdict, changed []string) map[string]Verdict {
+	after := g.verdicts(t, maxDepth)
+	var wantChanged []string
+	wantReasons := map[string]int{}
+	for id, want := range after {
+		got, found := x.Verdict(id)
+		if diff := cmp.Diff(want, got); !found || diff != "" {
+			t.Fatalf("verdict of %s, found %t (-walk +index):\n%s", id, found, diff)
+		}
+		if old, existed := before[id]; !existed || old != want {
+			wantChanged = append(wantChanged, id)
+		}
+		if value, _ := x.Get(id); value != "value of "+id {
+			t.Fatalf("handle of %s is %q", id, value)
+		}
+		wantReasons[want.Reason]++
+		checkPath(t, g, x, id, maxDepth)
+	}
+	slices.Sort(wantChanged)
+	slices.Sort(changed)
+	if diff := cmp.Diff(wantChanged, changed); diff != "" {
+		t.Fatalf("changed turns (-want +got):\n%s", diff)
+	}
+	for reason, count := range x.Reasons {
+		if count != wantReasons[reason] {
+			t.Fatalf("%d turns have reason %s, want %d", count, reason, wantReasons[reason])
+		}
+	}
+	if x.Len() != len(g) {
+		t.Fatalf("%d turns in the index, want %d", x.Len(), len(g))
+	}
+	checkNodes(t, g, x)
+	return after
+}
+
+func checkPath(t *rapid.T, g graph, x *Index[string], id string, maxDepth int) {
+	turns, err := Walk(context.Background(), id, g.get, WalkOptions{MaxDepth: maxDepth}) //nolint:forbidigo // as above
+	var want []string
+	if err == nil {
+		for _, turn := range turns {
+			want = append(want, "value of "+turn.ID)
+		}
+	}
+	if diff := cmp.Diff(want, x.Path(id, maxDepth)); diff != "" {
+		t.Fatalf("path of %s (-walk +index):\n%s", id, diff)
+	}
+	_, err = Walk(context.Background(), id, ignoringFaults(g), WalkOptions{MaxDepth: len(g) + 1}) //nolint:forbidigo // as above
+	chainErr, _ := errors.AsType[*Error](err)
+	onCycle := chainErr != nil && chainErr.Code == CodeCycleDetected && chainErr.ResponseID == id
+	if x.OnCycle(id) != onCycle {
+		t.Fatalf("OnCycle(%s) is %t", id, !onCycle)
+	}
+}
+
+// checkNodes sees to it that the index forgets what nothing refers to.
+func checkNodes(t *rapid.T, g graph, x *Index[string]) {
+	want := map[string]bool{}
+	for _, turn := range g {
+		want[turn.ID] = true
+		if turn.Previous != "" {
+			want[turn.Previous] = true
+		}
+	}
+	for id := range x.nodes {
+		if !want[id] {
+			t.Fatalf("node %s is left over", id)
+		}
+	}
+}
+
+// TestIndexLongChains sees that nothing recurses: 100,000 turns in a row, and as one cycle, broken and healed.
+func TestIndexLongChains(t *testing.T) {
+	const turns = 100_000
+	id := func(i int) string { return fmt.Sprintf("t%d", i) }
+	build := func(root string) *Index[struct{}] {
+		x := NewIndex[struct{}](2 * turns)
+		x.Set(Turn{ID: id(0), Previous: root, Status: "completed"}, struct{}{})
+		for i := 1; i < turns; i++ {
+			x.Set(Turn{ID: id(i), Previous: id(i - 1), Status: "completed"}, struct{}{})
+		}
+		return x
+	}
+	tests := map[string]struct {
+		rootsParent string
+		wantReason  string
+		wantDepth   int
+	}{
+		"chain": {wantReason: v1alpha1.ReasonResolved, wantDepth: turns},
+		"cycle": {rootsParent: id(turns - 1), wantReason: v1alpha1.ReasonCycleDetected},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			x := build(tc.rootsParent)
+			if changed := x.Delete(id(0)); len(changed) != turns-1 {
+				t.Errorf("%d verdicts changed by the deletion of the first turn", len(changed))
+			}
+			if changed := x.Set(Turn{ID: id(0), Previous: tc.rootsParent, Status: "completed"}, struct{}{}); len(changed) != turns {
+				t.Errorf("%d verdicts changed by its return", len(changed))
+			}
+			got, _ := x.Verdict(id(turns - 1))
+			if got.Reason != tc.wantReason || got.Depth != tc.wantDepth {
+				t.Errorf("the last turn is %+v, want %s with depth %d", got, tc.wantReason, tc.wantDepth)
+			}
+		})
+	}
+}

@@ -1,0 +1,189 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package chain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+const completed = "completed"
+
+// row returns a chain of turns t1 (the root) to tn.
+func row(n int) graph {
+	g := graph{}
+	for i := 1; i <= n; i++ {
+		g.add(fmt.Sprintf("t%d", i), fmt.Sprintf("t%d", i-1), completed)
+	}
+	g.add("t1", "", completed)
+	return g
+}
+
+func (g graph) add(id, previous, status string) graph {
+	g[id] = Turn{ID: id, Previous: previous, Status: status}
+	return g
+}
+
+// The names of the cases begin with the statement of the peers' behaviour that they hold Walk to: G1 to G12 are
+// GodeX's chain walk.
+func TestWalk(t *testing.T) {
+	cycle := graph{}.add("a", "b", completed).add("b", "a", completed)
+	self := graph{}.add("a", "a", completed)
+	cutAt65 := row(64).add("t1", "t0", completed)
+
+	tests := map[string]struct {
+		graph             graph
+		id                string
+		maxDepth          int
+		includeIncomplete bool
+		want              []string
+		wantErr           *Error
+	}{
+		"G1 oldest first":           {graph: row(3), id: "t3", maxDepth: 64, want: []string{"t1", "t2", "t3"}},
+		"G1 from the middle":        {graph: row(3), id: "t2", maxDepth: 64, want: []string{"t1", "t2"}},
+		"G3 64 turns":               {graph: row(64), id: "t64", maxDepth: 64, want: ids(64)},
+		"G3 65 turns":               {graph: row(65), id: "t65", maxDepth: 64, wantErr: &Error{CodeDepthExceeded, "t1", "t65", 64, ""}},
+		"G4 depth 0":                {graph: row(1), id: "t1", wantErr: &Error{CodeDepthExceeded, "t1", "t1", 0, ""}},
+		"G4 depth 0, no such turn":  {graph: row(1), id: "nope", wantErr: &Error{CodeDepthExceeded, "nope", "nope", 0, ""}},
+		"G5 2-cycle, depth 2":       {graph: cycle, id: "a", maxDepth: 2, wantErr: &Error{CodeDepthExceeded, "a", "a", 2, ""}},
+		"G5 2-cycle, depth 3":       {graph: cycle, id: "a", maxDepth: 3, wantErr: &Error{CodeCycleDetected, "a", "a", 0, ""}},
+		"G5 2-cycle, default depth": {graph: cycle, id: "b", maxDepth: DefaultMaxDepth, wantErr: &Error{CodeCycleDetected, "b", "b", 0, ""}},
+		"G5 self-cycle, depth 1":    {graph: self, id: "a", maxDepth: 1, wantErr: &Error{CodeDepthExceeded, "a", "a", 1, ""}},
+		"G5 self-cycle, depth 2":    {graph: self, id: "a", maxDepth: 2, wantErr: &Error{CodeCycleDetected, "a", "a", 0, ""}},
+		"G5 tail of a cycle":        {graph: row(0).add("c", "a", completed).add("a", "b", completed).add("b", "a", completed), id: "c", maxDepth: 64, wantErr: &Error{CodeCycleDetected, "a", "c", 0, ""}},
+		"G6 depth before missing":   {graph: cutAt65, id: "t64", maxDepth: 64, wantErr: &Error{CodeDepthExceeded, "t0", "t64", 64, ""}},
+		"G6 missing within depth":   {graph: cutAt65, id: "t64", maxDepth: 65, wantErr: &Error{CodeNotFound, "t0", "t64", 0, ""}},
+		"G7 cycle before status":    {graph: graph{}.add("a", "a", "failed"), id: "a", maxDepth: 64, includeIncomplete: true, wantErr: &Error{CodeCycleDetected, "a", "a", 0, ""}},
+		"G8 missing head":           {graph: row(1), id: "nope", maxDepth: 64, wantErr: &Error{CodeNotFound, "nope", "nope", 0, ""}},
+		"G8 missing ancestor":       {graph: row(2).add("t1", "t0", completed), id: "t2", maxDepth: 64, wantErr: &Error{CodeNotFound, "t0", "t2", 0, ""}},
+		"G9 incomplete ancestor":    {graph: row(3).add("t1", "", "incomplete"), id: "t3", maxDepth: 64, wantErr: &Error{CodeUnavailable, "t1", "t3", 0, "incomplete"}},
+		"G9 queued head":            {graph: row(1).add("t1", "", "queued"), id: "t1", maxDepth: 64, wantErr: &Error{CodeUnavailable, "t1", "t1", 0, "queued"}},
+		"G9 status of no meaning":   {graph: row(1).add("t1", "", "Completed"), id: "t1", maxDepth: 64, wantErr: &Error{CodeUnavailable, "t1", "t1", 0, "Completed"}},
+		"G9 status before missing":  {graph: graph{}.add("a", "gone", "failed"), id: "a", maxDepth: 64, wantErr: &Error{CodeUnavailable, "a", "a", 0, "failed"}},
+		"G10 incomplete included":   {graph: row(2).add("t1", "", "failed").add("t2", "t1", "in_progress"), id: "t2", maxDepth: 64, includeIncomplete: true, want: []string{"t1", "t2"}},
+		"G10 depth still guarded":   {graph: row(3).add("t3", "t2", "failed"), id: "t3", maxDepth: 2, includeIncomplete: true, wantErr: &Error{CodeDepthExceeded, "t1", "t3", 2, ""}},
+		"G10 missing still guarded": {graph: graph{}.add("a", "gone", "failed"), id: "a", maxDepth: 64, includeIncomplete: true, wantErr: &Error{CodeNotFound, "gone", "a", 0, ""}},
+		"G11 empty ID":              {graph: row(1), maxDepth: 64},
+		"G11 empty ID, depth 0":     {graph: row(1)},
+		"unreadable":                {graph: graph{"a": {ID: "a", Status: completed, Unreadable: true}}, id: "a", maxDepth: 64, wantErr: &Error{CodeUnreadable, "a", "a", 0, ""}},
+		"unreadable, included":      {graph: graph{"a": {ID: "a", Status: "failed", Unreadable: true}}, id: "a", maxDepth: 64, includeIncomplete: true, wantErr: &Error{CodeUnreadable, "a", "a", 0, ""}},
+		"status before unreadable":  {graph: graph{"a": {ID: "a", Status: "failed", Unreadable: true}}, id: "a", maxDepth: 64, wantErr: &Error{CodeUnavailable, "a", "a", 0, "failed"}},
+		"G30 fork":                  {graph: row(2).add("fork", "t1", completed), id: "fork", maxDepth: 64, want: []string{"t1", "fork"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			turns, err := Walk(t.Context(), tc.id, tc.graph.get, WalkOptions{MaxDepth: tc.maxDepth, IncludeIncomplete: tc.includeIncomplete})
+			var got []string
+			for _, turn := range turns {
+				got = append(got, turn.ID)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("turns (-want +got):\n%s", diff)
+			}
+			gotErr, _ := errors.AsType[*Error](err)
+			if diff := cmp.Diff(tc.wantErr, gotErr); diff != "" {
+				t.Errorf("error (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func ids(n int) []string {
+	var ids []string
+	for i := 1; i <= n; i++ {
+		ids = append(ids, fmt.Sprintf("t%d", i))
+	}
+	return ids
+}
+
+// G2: the guards' order at one step, seen from what is fetched: nothing is fetched beyond the depth or around a cycle.
+func TestWalkFetches(t *testing.T) {
+	tests := map[string]struct {
+		graph    graph
+		maxDepth int
+		want     []string
+	}{
+		"within depth": {graph: row(3), maxDepth: 3, want: []string{"t3", "t2", "t1"}},
+		"beyond depth": {graph: row(3), maxDepth: 2, want: []string{"t3", "t2"}},
+		"cycle":        {graph: row(3).add("t1", "t3", completed), maxDepth: 64, want: []string{"t3", "t2", "t1"}},
+		"not complete": {graph: row(3).add("t2", "t1", "failed"), maxDepth: 64, want: []string{"t3", "t2"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			get := func(ctx context.Context, id string) (Turn, bool, error) {
+				got = append(got, id)
+				return tc.graph.get(ctx, id)
+			}
+			if _, err := Walk(t.Context(), "t3", get, WalkOptions{MaxDepth: tc.maxDepth}); err != nil {
+				t.Log(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("fetched (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestWalkStops(t *testing.T) {
+	errBackend := errors.New("backend is gone")
+	failing := func(context.Context, string) (Turn, bool, error) { return Turn{}, false, errBackend }
+	if _, err := Walk(t.Context(), "t1", failing, WalkOptions{MaxDepth: 1}); !errors.Is(err, errBackend) {
+		t.Errorf("error is %v, want the getter's", err)
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	canceling := func(ctx context.Context, id string) (Turn, bool, error) {
+		cancel()
+		return row(3).get(ctx, id)
+	}
+	if _, err := Walk(ctx, "t3", canceling, WalkOptions{MaxDepth: 64}); !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v, want the context's", err)
+	}
+}
+
+// G17 to G21: the codes go over the wire, and the sentence names the turn.
+func TestErrorText(t *testing.T) {
+	tests := map[string]struct {
+		err  Error
+		want string
+	}{
+		"asked for": {Error{Code: CodeNotFound, ResponseID: "a", PreviousResponseID: "a"}, `response "a" was not found`},
+		"ancestor":  {Error{Code: CodeNotFound, ResponseID: "a", PreviousResponseID: "b"}, `response "a", an ancestor of "b", was not found`},
+		"cycle":     {Error{Code: CodeCycleDetected, ResponseID: "a", PreviousResponseID: "b"}, `the chain of response "b" contains a cycle: it leads back to "a"`},
+		"depth":     {Error{Code: CodeDepthExceeded, ResponseID: "a", PreviousResponseID: "b", MaxDepth: 64}, `the chain of response "b" has more than 64 turns: "a" is beyond the limit`},
+		"status":    {Error{Code: CodeUnavailable, ResponseID: "a", PreviousResponseID: "b", Status: "failed"}, `response "a" is "failed", not completed, and cannot be used as context`},
+		"snapshot":  {Error{Code: CodeUnreadable, ResponseID: "a", PreviousResponseID: "b"}, `the snapshot of response "a" cannot be turned into input items`},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, tc.err.Error()); diff != "" {
+				t.Errorf("text (-want +got):\n%s", diff)
+			}
+		})
+	}
+	codes := []Code{CodeNotFound, CodeCycleDetected, CodeDepthExceeded, CodeUnavailable}
+	want := []Code{"session.chain.not_found", "session.chain.cycle_detected", "session.chain.depth_exceeded", "session.chain.unavailable"}
+	if diff := cmp.Diff(want, codes, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("codes (-want +got):\n%s", diff)
+	}
+}
