@@ -1,0 +1,66 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/catena-dev/catena/internal/sessions"
+)
+
+// bulk is the number of sessions from which a change of all of them waits behind smaller ones. A broken root may have
+// tens of thousands of descendants; a turn saved meanwhile, in this namespace or another, is judged first.
+const bulk = 100
+
+// viewSource feeds a controller's queue from the view.
+type viewSource struct{ view *sessions.View }
+
+var _ source.SyncingSource = &viewSource{}
+
+// Start implements source.Source.
+func (s *viewSource) Start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	s.view.Subscribe(func(change sessions.Change) {
+		if change.Name != "" {
+			queue.Add(request(change.Namespace, change.Name))
+		}
+		add := queue.Add
+		if prioritized, ok := queue.(priorityqueue.PriorityQueue[reconcile.Request]); ok && len(change.Others) > bulk {
+			low := handler.LowPriority
+			add = func(r reconcile.Request) {
+				prioritized.AddWithOpts(priorityqueue.AddOpts{Priority: &low}, r)
+			}
+		}
+		for _, name := range change.Others {
+			add(request(change.Namespace, name))
+		}
+	})
+	return nil
+}
+
+// WaitForSync implements source.SyncingSource. Verdicts on half a view would be wrong, and written.
+func (s *viewSource) WaitForSync(ctx context.Context) error { return s.view.WaitForSync(ctx) }
+
+func request(namespace, name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
+}

@@ -1,0 +1,83 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/sessions"
+)
+
+// The reasons of the events.
+const (
+	EventChainBroken = "ChainBroken"
+	EventChainHealed = "ChainHealed"
+)
+
+// transitions counts, per direction, how often a session's chain broke or healed.
+var transitions = prometheus.NewCounterVec(prometheus.CounterOpts{
+	Name: "catena_chain_transitions_total",
+	Help: "Number of times that a session's chain became broken or intact again.",
+}, []string{"to"})
+
+func init() {
+	metrics.Registry.MustRegister(transitions)
+	for _, to := range []string{"broken", "intact"} {
+		transitions.WithLabelValues(to)
+	}
+}
+
+// recordTransition counts and tells where a session's chain goes from intact to broken or back. A chain that is judged
+// for the first time is taken to have been intact. Every transition is counted and logged, but events are objects that
+// etcd holds: beyond the limiter's rate, as where the root of a large tree goes, they are left out.
+func (r *ResponseSessionReconciler) recordTransition(ctx context.Context, j sessions.Judgement, status *v1alpha1.ResponseSessionStatus) {
+	condition := status.Conditions[0]
+	wasBroken := j.Session.ChainValid == metav1.ConditionFalse
+	isBroken := condition.Status == metav1.ConditionFalse
+	logger := log.FromContext(ctx).WithValues("reason", condition.Reason, "brokenAt", status.BrokenAt)
+	switch {
+	case isBroken && !wasBroken:
+		transitions.WithLabelValues("broken").Inc()
+		logger.Info("Chain is broken")
+		r.event(j.Session, corev1.EventTypeWarning, EventChainBroken, condition)
+	case wasBroken && condition.Status == metav1.ConditionTrue:
+		transitions.WithLabelValues("intact").Inc()
+		logger.Info("Chain is intact again")
+		r.event(j.Session, corev1.EventTypeNormal, EventChainHealed, condition)
+	default:
+		logger.V(1).Info("Judged")
+	}
+}
+
+func (r *ResponseSessionReconciler) event(s *sessions.Session, eventType, reason string, condition metav1.Condition) {
+	if r.EventLimiter.Allow() {
+		r.Recorder.Eventf(reference(s), nil, eventType, reason, "Judge", "%s: %s", condition.Reason, condition.Message)
+	}
+}
+
+// NewEventLimiter returns a limiter of events per second; bursts may have ten seconds' worth.
+func NewEventLimiter(perSecond float64) *rate.Limiter {
+	return rate.NewLimiter(rate.Limit(perSecond), int(10*perSecond))
+}

@@ -1,0 +1,52 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package resolve finds the whole history of a turn: it walks the chain in the watched view of the sessions, confirms
+// with live reads what it would answer as an error, and reads the turns' items through a bounded cache.
+package resolve
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/catena-dev/catena/internal/chain"
+)
+
+// Query says which history is asked for.
+type Query struct {
+	// MaxDepth is how many turns the chain may have. Zero and less fail every query.
+	MaxDepth int
+	// IncludeIncomplete lets turns pass that are not completed.
+	IncludeIncomplete bool
+	// MinResourceVersion is the resource version that the answer must at least reflect, zero for any.
+	MinResourceVersion uint64
+}
+
+// History is the answer to a Query. It is shared with a cache: read it, do not change it.
+type History struct {
+	// Name and UID are those of the ResponseSession asked for.
+	Name string
+	UID  types.UID
+	// ResponseID is the response ID asked for.
+	ResponseID string
+	// Turns are the turns of the chain, oldest first.
+	Turns []Turn
+}
+
+// Turn is one turn of a History.
+type Turn struct {
+	ResponseID string
+	Items      *chain.Items
+}

@@ -1,0 +1,204 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sessions
+
+import (
+	"hash/maphash"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
+)
+
+// Session is what the view keeps of a ResponseSession: all that its chain and its controller need, and no body. It is
+// never changed, only replaced.
+type Session struct {
+	Namespace  string
+	Name       string
+	UID        types.UID
+	Generation int64
+	// ResourceVersion is the object's, as the number that it is.
+	ResourceVersion uint64
+
+	// Turn is the session's place in its chain.
+	Turn chain.Turn
+	// Misnamed is set where the object's name is not the one that its response ID has. It is then in no chain.
+	Misnamed bool
+
+	// OwnerUID is the UID that the object's ownerReference to its parent has, empty where there is no such reference.
+	OwnerUID types.UID
+	// OmitOwner is set where the object carries the annotation that keeps the ownerReference off.
+	OmitOwner bool
+
+	// ChainValid is the status of the object's ChainValid condition, empty where it has none yet, and Since the time at
+	// which it became that.
+	ChainValid metav1.ConditionStatus
+	Since      time.Time
+	// Written identifies the status that the object has.
+	Written StatusSum
+}
+
+// StatusSum identifies the parts of a status that Catena writes, within one process.
+type StatusSum uint64
+
+var seed = maphash.MakeSeed()
+
+// Sum returns the sum of a status. All that Catena writes counts, but for the condition's lastTransitionTime, which
+// follows from the rest.
+func Sum(status *v1alpha1.ResponseSessionStatus) StatusSum {
+	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionChainValid)
+	if condition == nil {
+		return 0
+	}
+	return StatusSum(maphash.Comparable(seed, struct {
+		status                          metav1.ConditionStatus
+		reason, message, root, brokenAt string
+		observed, conditionObserved     int64
+		depth                           int32
+	}{
+		condition.Status, condition.Reason, condition.Message, status.RootResponseID, status.BrokenAt,
+		status.ObservedGeneration, condition.ObservedGeneration, status.Depth,
+	}))
+}
+
+// NewSession returns what the view keeps of an object. Its strings do not keep the object alive.
+func NewSession(object *v1alpha1.ResponseSession) *Session {
+	spec := &object.Spec
+	s := &Session{
+		Namespace:       object.Namespace,
+		Name:            object.Name,
+		UID:             object.UID,
+		Generation:      object.Generation,
+		ResourceVersion: parseResourceVersion(object.ResourceVersion),
+		Turn: chain.Turn{
+			ID:         spec.ResponseID,
+			Previous:   spec.PreviousResponseID,
+			Status:     intern(spec.ResponseStatus),
+			Unreadable: !readable(spec),
+		},
+		Misnamed:  object.Name != v1alpha1.ObjectName(spec.ResponseID),
+		OwnerUID:  ownerUID(object, v1alpha1.ObjectName(spec.PreviousResponseID)),
+		OmitOwner: omitsOwner(object),
+	}
+	s.setStatus(&object.Status)
+	return s
+}
+
+// WithMetadata returns the session with an object's newer metadata. Where the metadata shows that the spec changed too,
+// it returns the session as it was, and the watch brings the rest.
+func (s *Session) WithMetadata(object *metav1.PartialObjectMetadata) *Session {
+	if object.UID != s.UID || object.Generation != s.Generation {
+		return s
+	}
+	next := *s
+	next.ResourceVersion = parseResourceVersion(object.ResourceVersion)
+	next.OwnerUID = ownerUID(object, v1alpha1.ObjectName(s.Turn.Previous))
+	next.OmitOwner = omitsOwner(object)
+	return &next
+}
+
+// WithStatus returns the session with a status that was written to its object.
+func (s *Session) WithStatus(status *v1alpha1.ResponseSessionStatus) *Session {
+	next := *s
+	next.setStatus(status)
+	return &next
+}
+
+func (s *Session) setStatus(status *v1alpha1.ResponseSessionStatus) {
+	s.Written = Sum(status)
+	if condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionChainValid); condition != nil {
+		s.ChainValid, s.Since = internStatus(condition.Status), condition.LastTransitionTime.Time
+	}
+}
+
+// SameSpec reports whether both are the same object with the same spec.
+func (s *Session) SameSpec(other *Session) bool {
+	return s.UID == other.UID && s.Generation == other.Generation
+}
+
+// GetObjectMeta gives client-go's reflector the key of a session, which is all that it asks for.
+func (s *Session) GetObjectMeta() metav1.Object {
+	return &metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}
+}
+
+// parseResourceVersion returns zero, older than everything, for what is no number; Kubernetes knows no such version.
+func parseResourceVersion(version string) uint64 {
+	n, err := strconv.ParseUint(version, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func readable(spec *v1alpha1.ResponseSessionSpec) bool {
+	_, err := Flatten(spec)
+	return err == nil
+}
+
+// Flatten returns the input items of a stored turn (see chain.Flatten).
+func Flatten(spec *v1alpha1.ResponseSessionSpec) (*chain.Items, error) {
+	var request, response []byte
+	if spec.Request != nil {
+		request = spec.Request.Raw
+	}
+	if spec.Response != nil {
+		response = spec.Response.Raw
+	}
+	return chain.Flatten(request, response)
+}
+
+// ownerUID returns the UID of the ownerReference to the session of a name, empty where there is none.
+func ownerUID(object metav1.Object, parentName string) types.UID {
+	for _, owner := range object.GetOwnerReferences() {
+		if owner.Kind == v1alpha1.ResponseSessionKind && owner.Name == parentName {
+			return owner.UID
+		}
+	}
+	return ""
+}
+
+func omitsOwner(object metav1.Object) bool {
+	return object.GetAnnotations()[v1alpha1.OmitOwnerReferenceAnnotation] == "true"
+}
+
+// intern and internStatus return the constant for a string that every session repeats.
+
+func intern(status string) string {
+	for _, known := range []string{
+		v1alpha1.ResponseStatusCompleted, v1alpha1.ResponseStatusInProgress, v1alpha1.ResponseStatusQueued,
+		v1alpha1.ResponseStatusIncomplete, v1alpha1.ResponseStatusFailed, v1alpha1.ResponseStatusCancelled,
+	} {
+		if status == known {
+			return known
+		}
+	}
+	return status
+}
+
+func internStatus(status metav1.ConditionStatus) metav1.ConditionStatus {
+	for _, known := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown} {
+		if status == known {
+			return known
+		}
+	}
+	return status
+}

@@ -1,0 +1,371 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sessions
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
+)
+
+// object returns a completed session of the namespace "ns".
+func object(id, previous string, resourceVersion int) *v1alpha1.ResponseSession {
+	name := v1alpha1.ObjectName(id)
+	return &v1alpha1.ResponseSession{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, UID: types.UID("uid-of-" + name), Generation: 1,
+			ResourceVersion: fmt.Sprint(resourceVersion),
+		},
+		Spec: v1alpha1.ResponseSessionSpec{ResponseID: id, PreviousResponseID: previous, ResponseStatus: "completed"},
+	}
+}
+
+// TestSessionKeeps lists what the view keeps of an object. Whoever adds a field adds memory to every turn.
+func TestSessionKeeps(t *testing.T) {
+	var got []string
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[Session]()) {
+		got = append(got, field.Name+" "+field.Type.String())
+	}
+	want := []string{
+		"Namespace string", "Name string", "UID types.UID", "Generation int64", "ResourceVersion uint64",
+		"Turn chain.Turn", "Misnamed bool", "OwnerUID types.UID", "OmitOwner bool",
+		"ChainValid v1.ConditionStatus", "Since time.Time", "Written sessions.StatusSum",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("fields (-want +got):\n%s", diff)
+	}
+
+	const body = "a body that nobody keeps"
+	raw := &runtime.RawExtension{Raw: []byte(`{"input":"` + body + `"}`)}
+	o := object("resp_2", "resp_1", 7)
+	o.Spec.Request, o.Spec.Response, o.Spec.Metadata = raw, raw, raw
+	o.Spec.ConversationID = body
+	o.Labels = map[string]string{"label": body}
+	o.Annotations = map[string]string{"annotation": body, v1alpha1.OmitOwnerReferenceAnnotation: "true"}
+	o.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{Raw: []byte(body)}}}
+	o.OwnerReferences = []metav1.OwnerReference{
+		{Kind: "Other", Name: "resp.1", UID: "other"}, {Kind: v1alpha1.ResponseSessionKind, Name: "resp.1", UID: "parent"},
+	}
+	since := time.Unix(1_800_000_000, 0)
+	o.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.ConditionChainValid, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(since),
+	}}
+	session := NewSession(o)
+	wantSession := &Session{
+		Namespace: "ns", Name: "resp.2", UID: "uid-of-resp.2", Generation: 1, ResourceVersion: 7,
+		Turn:     chain.Turn{ID: "resp_2", Previous: "resp_1", Status: "completed"},
+		OwnerUID: "parent", OmitOwner: true,
+		ChainValid: metav1.ConditionTrue, Since: since, Written: Sum(&o.Status),
+	}
+	if diff := cmp.Diff(wantSession, session); diff != "" {
+		t.Errorf("session (-want +got):\n%s", diff)
+	}
+	if strings.Contains(fmt.Sprintf("%#v", session), body) {
+		t.Error("the session keeps the body")
+	}
+}
+
+func TestNewSession(t *testing.T) {
+	tests := map[string]struct {
+		change func(*v1alpha1.ResponseSession)
+		want   func(*Session)
+	}{
+		"plain":         {func(*v1alpha1.ResponseSession) {}, func(*Session) {}},
+		"misnamed":      {func(o *v1alpha1.ResponseSession) { o.Name = "other" }, func(s *Session) { s.Name, s.Misnamed = "other", true }},
+		"other status":  {func(o *v1alpha1.ResponseSession) { o.Spec.ResponseStatus = "odd" }, func(s *Session) { s.Turn.Status = "odd" }},
+		"numeric input": {func(o *v1alpha1.ResponseSession) { o.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"input":5}`)} }, func(s *Session) { s.Turn.Unreadable = true }},
+		"no version":    {func(o *v1alpha1.ResponseSession) { o.ResourceVersion = "" }, func(s *Session) { s.ResourceVersion = 0 }},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := object("resp_1", "", 3)
+			tc.change(o)
+			want := &Session{Namespace: "ns", Name: "resp.1", UID: "uid-of-resp.1", Generation: 1, ResourceVersion: 3, Turn: chain.Turn{ID: "resp_1", Status: "completed"}}
+			tc.want(want)
+			if diff := cmp.Diff(want, NewSession(o)); diff != "" {
+				t.Errorf("session (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestSum sees to it that every part of a status that the controller writes counts, and what others write does not.
+func TestSum(t *testing.T) {
+	status := func() *v1alpha1.ResponseSessionStatus {
+		return &v1alpha1.ResponseSessionStatus{
+			Conditions: []metav1.Condition{{
+				Type: v1alpha1.ConditionChainValid, Status: metav1.ConditionTrue, Reason: "r", Message: "m", ObservedGeneration: 1,
+			}},
+			ObservedGeneration: 1, Depth: 2, RootResponseID: "root", BrokenAt: "at",
+		}
+	}
+	tests := map[string]struct {
+		change func(*v1alpha1.ResponseSessionStatus)
+		same   bool
+	}{
+		"nothing":         {func(*v1alpha1.ResponseSessionStatus) {}, true},
+		"transition time": {func(s *v1alpha1.ResponseSessionStatus) { s.Conditions[0].LastTransitionTime = metav1.Now() }, true},
+		"another condition": {func(s *v1alpha1.ResponseSessionStatus) {
+			s.Conditions = append(s.Conditions, metav1.Condition{Type: "Other"})
+		}, true},
+		"no condition":         {func(s *v1alpha1.ResponseSessionStatus) { s.Conditions = nil }, false},
+		"status":               {func(s *v1alpha1.ResponseSessionStatus) { s.Conditions[0].Status = metav1.ConditionFalse }, false},
+		"reason":               {func(s *v1alpha1.ResponseSessionStatus) { s.Conditions[0].Reason = "x" }, false},
+		"message":              {func(s *v1alpha1.ResponseSessionStatus) { s.Conditions[0].Message = "x" }, false},
+		"condition generation": {func(s *v1alpha1.ResponseSessionStatus) { s.Conditions[0].ObservedGeneration = 2 }, false},
+		"generation":           {func(s *v1alpha1.ResponseSessionStatus) { s.ObservedGeneration = 2 }, false},
+		"depth":                {func(s *v1alpha1.ResponseSessionStatus) { s.Depth = 3 }, false},
+		"root":                 {func(s *v1alpha1.ResponseSessionStatus) { s.RootResponseID = "x" }, false},
+		"broken at":            {func(s *v1alpha1.ResponseSessionStatus) { s.BrokenAt = "x" }, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			changed := status()
+			tc.change(changed)
+			if same := Sum(status()) == Sum(changed); same != tc.same {
+				t.Errorf("same sum is %t, want %t", same, tc.same)
+			}
+		})
+	}
+}
+
+// script is what the watch may bring, in the order given.
+func TestViewFollowsTheWatch(t *testing.T) {
+	tests := map[string]struct {
+		feed func(s *store)
+		want map[string]string // object name to reason
+	}{
+		"child before parent": {
+			feed: func(s *store) { add(s, object("b", "a", 1)); add(s, object("a", "", 2)) },
+			want: map[string]string{"a": "Resolved", "b": "Resolved"},
+		},
+		"parent is deleted": {
+			feed: func(s *store) { add(s, object("a", "", 1)); add(s, object("b", "a", 2)); remove(s, object("a", "", 3)) },
+			want: map[string]string{"b": "ParentNotFound"},
+		},
+		"old news": {
+			feed: func(s *store) {
+				add(s, object("a", "", 5))
+				old := object("a", "", 4)
+				old.Spec.ResponseStatus = "failed"
+				add(s, old)
+			},
+			want: map[string]string{"a": "Resolved"},
+		},
+		"relist drops what is gone": {
+			feed: func(s *store) {
+				add(s, object("a", "", 1))
+				add(s, object("b", "a", 2))
+				replace(s, 9, object("b", "a", 2), object("c", "b", 7))
+			},
+			want: map[string]string{"b": "ParentNotFound", "c": "ParentNotFound"},
+		},
+		"relist of nothing": {
+			feed: func(s *store) { add(s, object("a", "", 1)); replace(s, 2) },
+			want: map[string]string{},
+		},
+		"misnamed is in no chain": {
+			feed: func(s *store) {
+				odd := object("A", "", 1)
+				odd.Name = "sha256.aaaa"
+				add(s, odd)
+				add(s, object("b", "A", 2))
+			},
+			want: map[string]string{"sha256.aaaa": "NameMismatch", "b": "ParentNotFound"},
+		},
+		"misnamed is deleted": {
+			feed: func(s *store) {
+				odd := object("A", "", 1)
+				odd.Name = "sha256.aaaa"
+				add(s, odd)
+				remove(s, odd)
+			},
+			want: map[string]string{},
+		},
+		"name is reused for another ID": {
+			feed: func(s *store) {
+				first := object("A", "", 1)
+				first.Name = "sha256.aaaa"
+				add(s, first)
+				second := object("B", "", 2)
+				second.Name = "sha256.aaaa"
+				replace(s, 3, second)
+			},
+			want: map[string]string{"sha256.aaaa": "NameMismatch"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			v := NewView(chain.DefaultMaxDepth)
+			tc.feed((*store)(v))
+			got := map[string]string{}
+			if ns := v.namespaces["ns"]; ns != nil {
+				for name := range ns.byName {
+					judgement, _ := v.Judge("ns", name)
+					got[name] = judgement.Verdict.Reason
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("reasons (-want +got):\n%s", diff)
+			}
+			wantCounts := map[string]int{}
+			for _, reason := range tc.want {
+				wantCounts[reason]++
+			}
+			for reason, count := range v.Reasons() {
+				if count != wantCounts[reason] {
+					t.Errorf("%d sessions have reason %s, want %d", count, reason, wantCounts[reason])
+				}
+			}
+		})
+	}
+}
+
+func add(s *store, o *v1alpha1.ResponseSession)    { must(s.Add(o)) }
+func remove(s *store, o *v1alpha1.ResponseSession) { must(s.Delete(o)) }
+
+func replace(s *store, resourceVersion int, objects ...*v1alpha1.ResponseSession) {
+	var list []any
+	for i, o := range objects {
+		if i%2 == 0 {
+			list = append(list, o) // as a list brings it
+		} else {
+			list = append(list, NewSession(o)) // as a streamed list brings it
+		}
+	}
+	must(s.Replace(list, fmt.Sprint(resourceVersion)))
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func TestSubscribe(t *testing.T) {
+	v := NewView(chain.DefaultMaxDepth)
+	s := (*store)(v)
+	add(s, object("b", "a", 1))
+	var got []Change
+	v.Subscribe(func(change Change) {
+		slices.Sort(change.Others)
+		got = append(got, change)
+	})
+	add(s, object("c", "b", 2))
+	add(s, object("c", "b", 2)) // nothing new
+	add(s, object("a", "", 3))
+	remove(s, object("b", "a", 4))
+	want := []Change{
+		{Namespace: "ns", Others: []string{"b"}},
+		{Namespace: "ns", Name: "c"},
+		{Namespace: "ns", Name: "a", Others: []string{"b", "c"}},
+		{Namespace: "ns", Name: "b", Others: []string{"c"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("changes (-want +got):\n%s", diff)
+	}
+}
+
+// TestObserve: what a write answers counts ahead of the watch, but never brings back what is gone.
+func TestObserve(t *testing.T) {
+	v := NewView(chain.DefaultMaxDepth)
+	s := (*store)(v)
+	add(s, object("a", "", 1))
+	known, _ := v.Get("ns", "a")
+
+	written := object("a", "", 5)
+	status := &v1alpha1.ResponseSessionStatus{ObservedGeneration: 1, Conditions: []metav1.Condition{{
+		Type: v1alpha1.ConditionChainValid, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonResolved,
+	}}}
+	partial := func(o *v1alpha1.ResponseSession) *metav1.PartialObjectMetadata {
+		return &metav1.PartialObjectMetadata{ObjectMeta: o.ObjectMeta}
+	}
+	v.Observe(known.WithMetadata(partial(written)).WithStatus(status))
+	if got, _ := v.Get("ns", "a"); got.Written != Sum(status) || got.ResourceVersion != 5 {
+		t.Errorf("the write is not observed: %+v", got)
+	}
+
+	overwritten := object("a", "", 7)
+	overwritten.Generation = 2
+	observed, _ := v.Get("ns", "a")
+	v.Observe(observed.WithMetadata(partial(overwritten)))
+	if got, _ := v.Get("ns", "a"); got.ResourceVersion != 5 {
+		t.Error("the write's answer hides a spec that the view has not seen")
+	}
+
+	remove(s, object("a", "", 9))
+	v.Observe(observed)
+	if _, found := v.Get("ns", "a"); found {
+		t.Error("the write's answer brings a deleted session back")
+	}
+}
+
+func TestReflects(t *testing.T) {
+	v := NewView(chain.DefaultMaxDepth)
+	s := (*store)(v)
+	if v.HasSynced() {
+		t.Error("synced before the first list")
+	}
+	replace(s, 10)
+	if !v.HasSynced() || !v.Reflects(10) || v.Reflects(11) {
+		t.Error("want synced at 10")
+	}
+	s.UpdateResourceVersion("15")
+	add(s, object("a", "", 12))
+	if !v.Reflects(15) || v.Reflects(16) {
+		t.Error("want 15")
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	v := NewView(chain.DefaultMaxDepth)
+	s := (*store)(v)
+	add(s, object("a", "", 1))
+	add(s, object("b", "gone", 2))
+	add(s, object("c", "b", 3))
+	problems, err := testutil.CollectAndLint(v)
+	if err != nil || len(problems) > 0 {
+		t.Errorf("lint: %v %v", problems, err)
+	}
+	want := `
+# HELP catena_sessions Number of ResponseSessions by the reason of their ChainValid condition. Every replica reports all of them.
+# TYPE catena_sessions gauge
+catena_sessions{reason="CycleDetected"} 0
+catena_sessions{reason="DepthExceeded"} 0
+catena_sessions{reason="NameMismatch"} 0
+catena_sessions{reason="ParentNotFound"} 2
+catena_sessions{reason="Resolved"} 1
+catena_sessions{reason="SnapshotUnreadable"} 0
+catena_sessions{reason="TurnNotCompleted"} 0
+catena_sessions{reason="TurnPending"} 0
+`
+	if err := testutil.CollectAndCompare(v, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}

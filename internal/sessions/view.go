@@ -1,0 +1,262 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package sessions is the one watch of ResponseSessions that all of the operator shares: who follows whom, what the
+// verdict on each chain is, and what status each object has. It holds no bodies.
+package sessions
+
+import (
+	"slices"
+	"sync"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
+)
+
+// Change tells a subscriber about sessions that may need another status.
+type Change struct {
+	Namespace string
+	// Name is the session that changed, whether it was saved, changed or deleted.
+	Name string
+	// Others are the names of further sessions whose verdict that changed.
+	Others []string
+}
+
+// View is the operator's view of all ResponseSessions. It is kept current by Run, which feeds it what the API server
+// sends, and by Observe. It is safe for concurrent use.
+type View struct {
+	maxDepth int
+
+	mu              sync.RWMutex
+	namespaces      map[string]*namespace
+	resourceVersion uint64
+	subscribers     []func(Change)
+
+	syncedOnce sync.Once
+	synced     chan struct{}
+}
+
+type namespace struct {
+	name   string
+	byName map[string]*Session
+	index  *chain.Index[*Session]
+	// misnamed is the number of sessions in byName that are not in the index.
+	misnamed int
+}
+
+// NewView returns an empty view, whose verdicts count maxDepth turns at most.
+func NewView(maxDepth int) *View {
+	return &View{
+		maxDepth:   maxDepth,
+		namespaces: map[string]*namespace{},
+		synced:     make(chan struct{}),
+	}
+}
+
+// Subscribe calls the function for every change from now on, and first once for each namespace with all sessions that
+// are there already as its Others. Calls may be concurrent, and hold no lock of the view's. The function must not block.
+func (v *View) Subscribe(subscriber func(Change)) {
+	v.mu.Lock()
+	v.subscribers = append(v.subscribers, subscriber)
+	var all []Change
+	for _, ns := range v.namespaces {
+		change := Change{Namespace: ns.name}
+		for name := range ns.byName {
+			change.Others = append(change.Others, name)
+		}
+		all = append(all, change)
+	}
+	v.mu.Unlock()
+	for _, change := range all {
+		subscriber(change)
+	}
+}
+
+// Get returns the session with an object name.
+func (v *View) Get(namespace, name string) (*Session, bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	ns := v.namespaces[namespace]
+	if ns == nil {
+		return nil, false
+	}
+	s, found := ns.byName[name]
+	return s, found
+}
+
+// Lookup returns the session with a response ID.
+func (v *View) Lookup(namespace, responseID string) (*Session, bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	ns := v.namespaces[namespace]
+	if ns == nil {
+		return nil, false
+	}
+	return ns.index.Get(responseID)
+}
+
+// Path returns the sessions from the root to a response ID, oldest first, where the chain resolves within maxDepth
+// turns; otherwise nil.
+func (v *View) Path(namespace, responseID string, maxDepth int) []*Session {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	ns := v.namespaces[namespace]
+	if ns == nil {
+		return nil
+	}
+	return ns.index.Path(responseID, maxDepth)
+}
+
+// Judgement is all that a session's status and ownerReference follow from.
+type Judgement struct {
+	Session *Session
+	Verdict chain.Verdict
+	// Parent is the session's parent, nil where it has none or that is not there.
+	Parent *Session
+	// OnCycle is set where the session's parents lead back to it.
+	OnCycle bool
+}
+
+// Judge returns the judgement on the session with an object name, and false where there is no such session.
+func (v *View) Judge(namespace, name string) (Judgement, bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	ns := v.namespaces[namespace]
+	if ns == nil || ns.byName[name] == nil {
+		return Judgement{}, false
+	}
+	j := Judgement{Session: ns.byName[name]}
+	if j.Session.Misnamed {
+		j.Verdict = chain.Verdict{Reason: v1alpha1.ReasonNameMismatch, BrokenAt: j.Session.Turn.ID}
+		return j, true
+	}
+	j.Verdict, _ = ns.index.Verdict(j.Session.Turn.ID)
+	j.Parent, _ = ns.index.Get(j.Session.Turn.Previous)
+	j.OnCycle = ns.index.OnCycle(j.Session.Turn.ID)
+	return j, true
+}
+
+// Reasons returns the number of sessions for each reason of the ChainValid condition, zeros included.
+func (v *View) Reasons() map[string]int {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	total := map[string]int{v1alpha1.ReasonNameMismatch: 0}
+	for reason := range chain.NewIndex[struct{}](0).Reasons {
+		total[reason] = 0
+	}
+	for _, ns := range v.namespaces {
+		for reason, count := range ns.index.Reasons {
+			total[reason] += count
+		}
+		total[v1alpha1.ReasonNameMismatch] += ns.misnamed
+	}
+	return total
+}
+
+// Observe takes in what a write answered, ahead of the watch, so that nothing is decided on a state that this process
+// itself has already changed. It does nothing for an object that the view does not know, or knows to be newer: the
+// write's answer may come after the watch's word of the object's end.
+func (v *View) Observe(s *Session) {
+	v.mu.Lock()
+	var change *Change
+	if ns := v.namespaces[s.Namespace]; ns != nil {
+		if known := ns.byName[s.Name]; known != nil && known.UID == s.UID {
+			change = v.put(s)
+		}
+	}
+	v.mu.Unlock()
+	v.notify(change)
+}
+
+// put stores a session unless it is older than the one that is there, and returns what that changes.
+func (v *View) put(s *Session) *Change {
+	ns := v.namespaces[s.Namespace]
+	if ns == nil {
+		ns = &namespace{name: s.Namespace, byName: map[string]*Session{}, index: chain.NewIndex[*Session](v.maxDepth)}
+		v.namespaces[s.Namespace] = ns
+	}
+	old := ns.byName[s.Name]
+	if old != nil && old.ResourceVersion >= s.ResourceVersion && s.ResourceVersion != 0 {
+		return nil
+	}
+	s.Namespace = ns.name
+	if parent, found := ns.index.Get(s.Turn.Previous); found {
+		s.Turn.Previous = parent.Turn.ID // the same string in one place
+	}
+	// An object that was deleted and created again while nobody watched may have another ID under its name.
+	change := &Change{Namespace: s.Namespace, Name: s.Name}
+	if old != nil && (old.Turn.ID != s.Turn.ID || old.Misnamed != s.Misnamed) {
+		change.Others = ns.remove(old)
+		old = nil
+	}
+	if old != nil {
+		s.Turn.ID = old.Turn.ID
+	}
+	ns.byName[s.Name] = s
+	if s.Misnamed {
+		if old == nil {
+			ns.misnamed++
+		}
+		return change
+	}
+	change.Others = append(change.Others, ns.names(ns.index.Set(s.Turn, s), s.Name)...)
+	return change
+}
+
+// remove forgets a session and returns the names of the others whose verdict that changed.
+func (ns *namespace) remove(s *Session) []string {
+	delete(ns.byName, s.Name)
+	if s.Misnamed {
+		ns.misnamed--
+		return nil
+	}
+	return ns.names(ns.index.Delete(s.Turn.ID), s.Name)
+}
+
+// names returns the object names of turns, but for one.
+func (ns *namespace) names(ids []string, except string) []string {
+	names := make([]string, 0, len(ids))
+	for _, id := range ids {
+		if s, found := ns.index.Get(id); found && s.Name != except {
+			names = append(names, s.Name)
+		}
+	}
+	return slices.Clip(names)
+}
+
+func (v *View) delete(namespace, name string) *Change {
+	ns := v.namespaces[namespace]
+	if ns == nil || ns.byName[name] == nil {
+		return nil
+	}
+	change := &Change{Namespace: namespace, Name: name, Others: ns.remove(ns.byName[name])}
+	if len(ns.byName) == 0 {
+		delete(v.namespaces, namespace)
+	}
+	return change
+}
+
+func (v *View) notify(change *Change) {
+	if change == nil {
+		return
+	}
+	v.mu.RLock()
+	subscribers := v.subscribers
+	v.mu.RUnlock()
+	for _, subscriber := range subscribers {
+		subscriber(*change)
+	}
+}

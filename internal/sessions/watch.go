@@ -1,0 +1,206 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sessions
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+)
+
+// Resource is the plural name of ResponseSessions in URLs.
+const Resource = "responsesessions"
+
+// NewClient returns a client of the ResponseSessions' group and version. Its requests are not limited here: the API
+// server's priority and fairness is the judge of what is too much.
+func NewClient(config *rest.Config) (rest.Interface, error) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	config.APIPath = "/apis"
+	config.GroupVersion = &v1alpha1.GroupVersion
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.AcceptContentTypes, config.ContentType = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("unable to make a client of %s: %w", v1alpha1.GroupVersion, err)
+	}
+	return client, nil
+}
+
+// Run watches all ResponseSessions through a client of their group and version, and keeps the view current until ctx is
+// done. It never gives up: where the API server is gone, it tries again.
+//
+// client-go's reflector feeds the view itself and not an informer's store, so that neither the objects nor their keys
+// are held a second time: at 100,000 sessions that is more memory than all of the view takes.
+func (v *View) Run(ctx context.Context, client rest.Interface) {
+	listWatch := cache.NewListWatchFromClient(client, Resource, metav1.NamespaceAll, fields.Everything())
+	reflector := cache.NewReflectorWithOptions(listWatch, &v1alpha1.ResponseSession{}, (*store)(v), cache.ReflectorOptions{
+		Name: Resource,
+	})
+	reflector.RunWithContext(ctx)
+}
+
+// HasSynced reports whether the view has held all sessions at least once.
+func (v *View) HasSynced() bool {
+	select {
+	case <-v.synced:
+		return true
+	default:
+		return false
+	}
+}
+
+// WaitForSync waits until HasSynced.
+func (v *View) WaitForSync(ctx context.Context) error {
+	select {
+	case <-v.synced:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("unable to list the sessions: %w", ctx.Err())
+	}
+}
+
+// Reflects reports whether the view is at least as new as a resource version.
+func (v *View) Reflects(resourceVersion uint64) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.resourceVersion >= resourceVersion
+}
+
+// advance records how far the watch has come.
+func (v *View) advance(resourceVersion uint64) {
+	v.resourceVersion = max(v.resourceVersion, resourceVersion)
+}
+
+// store is the side of the view that client-go's reflector sees.
+type store View
+
+var (
+	_ cache.TransformingStore      = &store{}
+	_ cache.ResourceVersionUpdater = &store{}
+)
+
+// Transformer strips objects as they are decoded, so that the first list holds no bodies either.
+func (s *store) Transformer() cache.TransformFunc {
+	return func(object any) (any, error) { return session(object) }
+}
+
+func session(object any) (*Session, error) {
+	switch object := object.(type) {
+	case *Session:
+		return object, nil
+	case *v1alpha1.ResponseSession:
+		return NewSession(object), nil
+	}
+	return nil, fmt.Errorf("unexpected object of type %T", object)
+}
+
+func (s *store) Add(object any) error { return s.Update(object) }
+
+func (s *store) Update(object any) error {
+	session, err := session(object)
+	if err != nil {
+		return err
+	}
+	v := (*View)(s)
+	v.mu.Lock()
+	change := v.put(session)
+	v.advance(session.ResourceVersion)
+	v.mu.Unlock()
+	v.notify(change)
+	return nil
+}
+
+func (s *store) Delete(object any) error {
+	session, err := session(object)
+	if err != nil {
+		return err
+	}
+	v := (*View)(s)
+	v.mu.Lock()
+	change := v.delete(session.Namespace, session.Name)
+	v.advance(session.ResourceVersion)
+	v.mu.Unlock()
+	v.notify(change)
+	return nil
+}
+
+// Replace makes a new list the view's content.
+func (s *store) Replace(objects []any, resourceVersion string) error {
+	v := (*View)(s)
+	version := parseResourceVersion(resourceVersion)
+	listed := make(map[cache.ObjectName]bool, len(objects))
+	var changes []*Change
+	v.mu.Lock()
+	for _, object := range objects {
+		session, err := session(object)
+		if err != nil {
+			v.mu.Unlock()
+			return err
+		}
+		listed[cache.NewObjectName(session.Namespace, session.Name)] = true
+		changes = append(changes, v.put(session))
+	}
+	for _, gone := range v.except(listed) {
+		changes = append(changes, v.delete(gone.Namespace, gone.Name))
+	}
+	v.advance(version)
+	v.mu.Unlock()
+	v.syncedOnce.Do(func() { close(v.synced) })
+	for _, change := range changes {
+		v.notify(change)
+	}
+	return nil
+}
+
+func (v *View) except(listed map[cache.ObjectName]bool) []*Session {
+	var others []*Session
+	for _, ns := range v.namespaces {
+		for _, session := range ns.byName {
+			if !listed[cache.NewObjectName(session.Namespace, session.Name)] {
+				others = append(others, session)
+			}
+		}
+	}
+	return others
+}
+
+// Resync does nothing: the view has no other copy to compare itself with.
+func (s *store) Resync() error { return nil }
+
+// UpdateResourceVersion takes in a bookmark.
+func (s *store) UpdateResourceVersion(resourceVersion string) {
+	v := (*View)(s)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.advance(parseResourceVersion(resourceVersion))
+}
