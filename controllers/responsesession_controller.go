@@ -21,6 +21,7 @@ package controllers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"golang.org/x/time/rate"
@@ -44,7 +45,7 @@ import (
 // FieldOwner is the field manager of all that the controller writes.
 const FieldOwner = client.FieldOwner("catena")
 
-// +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions/status,verbs=patch
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions/finalizers,verbs=update
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
@@ -77,30 +78,23 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile judges one session.
+// Reconcile judges one session. A status that cannot be written does not keep the ownerReference from being set, nor
+// the other way round.
 func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	judgement, found := r.View.Judge(req.Namespace, req.Name)
 	if !found {
 		return ctrl.Result{}, nil
 	}
+	var statusErr, ownerErr error
+	if status := r.status(judgement); sessions.Sum(status) != judgement.Session.Written {
+		if statusErr = r.applyStatus(ctx, judgement.Session, status); statusErr == nil {
+			r.recordTransition(ctx, judgement, status)
+		}
+	}
 	if wantsOwner(judgement) {
-		if err := r.applyOwner(ctx, judgement); err != nil {
-			return ctrl.Result{}, ignoreGone(fmt.Errorf("unable to set the ownerReference: %w", err))
-		}
-		judgement, found = r.View.Judge(req.Namespace, req.Name)
-		if !found {
-			return ctrl.Result{}, nil
-		}
+		ownerErr = r.applyOwner(ctx, judgement)
 	}
-	status := r.status(judgement)
-	if sessions.Sum(status) == judgement.Session.Written {
-		return ctrl.Result{}, nil
-	}
-	if err := r.applyStatus(ctx, judgement.Session, status); err != nil {
-		return ctrl.Result{}, ignoreGone(fmt.Errorf("unable to write the status: %w", err))
-	}
-	r.recordTransition(ctx, judgement, status)
-	return ctrl.Result{}, nil
+	return ctrl.Result{}, errors.Join(ignoreGone(statusErr), ignoreGone(ownerErr))
 }
 
 // ignoreGone drops the error of a write to a session that was deleted, or deleted and created again, meanwhile: the
@@ -123,7 +117,7 @@ func wantsOwner(j sessions.Judgement) bool {
 func (r *ResponseSessionReconciler) applyOwner(ctx context.Context, j sessions.Judgement) error {
 	parent := partialMetadata(j.Session.Namespace, j.Parent.Name)
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(parent), parent); err != nil {
-		return client.IgnoreNotFound(err)
+		return fmt.Errorf("unable to read the parent's UID: %w", err)
 	}
 	if parent.DeletionTimestamp != nil {
 		return nil
@@ -139,9 +133,9 @@ func (r *ResponseSessionReconciler) applyOwner(ctx context.Context, j sessions.J
 			WithBlockOwnerDeletion(false))
 	written, err := r.apply(ctx, j.Session, apply, r.Client.Patch)
 	if err != nil {
-		return err
+		return fmt.Errorf("unable to set the ownerReference: %w", err)
 	}
-	r.View.Observe(j.Session.WithMetadata(written))
+	r.View.Observe(j.Session.Namespace, j.Session.Name, func(known *sessions.Session) *sessions.Session { return known.WithMetadata(written) })
 	log.FromContext(ctx).V(1).Info("Set the ownerReference", "parent", parent.Name)
 	return nil
 }
@@ -170,9 +164,9 @@ func (r *ResponseSessionReconciler) applyStatus(ctx context.Context, s *sessions
 	}
 	written, err := r.apply(ctx, s, apply, patchStatus)
 	if err != nil {
-		return err
+		return fmt.Errorf("unable to write the status: %w", err)
 	}
-	r.View.Observe(s.WithMetadata(written).WithStatus(status))
+	r.View.Observe(s.Namespace, s.Name, func(known *sessions.Session) *sessions.Session { return known.WithMetadata(written).WithStatus(status) })
 	return nil
 }
 

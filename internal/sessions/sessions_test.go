@@ -297,7 +297,6 @@ func TestObserve(t *testing.T) {
 	v := NewView(chain.DefaultMaxDepth)
 	s := (*store)(v)
 	add(s, object("a", "", 1))
-	known, _ := v.Get("ns", "a")
 
 	written := object("a", "", 5)
 	status := &v1alpha1.ResponseSessionStatus{ObservedGeneration: 1, Conditions: []metav1.Condition{{
@@ -306,21 +305,20 @@ func TestObserve(t *testing.T) {
 	partial := func(o *v1alpha1.ResponseSession) *metav1.PartialObjectMetadata {
 		return &metav1.PartialObjectMetadata{ObjectMeta: o.ObjectMeta}
 	}
-	v.Observe(known.WithMetadata(partial(written)).WithStatus(status))
+	v.Observe("ns", "a", func(known *Session) *Session { return known.WithMetadata(partial(written)).WithStatus(status) })
 	if got, _ := v.Get("ns", "a"); got.Written != Sum(status) || got.ResourceVersion != 5 {
 		t.Errorf("the write is not observed: %+v", got)
 	}
 
 	overwritten := object("a", "", 7)
 	overwritten.Generation = 2
-	observed, _ := v.Get("ns", "a")
-	v.Observe(observed.WithMetadata(partial(overwritten)))
+	v.Observe("ns", "a", func(known *Session) *Session { return known.WithMetadata(partial(overwritten)) })
 	if got, _ := v.Get("ns", "a"); got.ResourceVersion != 5 {
 		t.Error("the write's answer hides a spec that the view has not seen")
 	}
 
 	remove(s, object("a", "", 9))
-	v.Observe(observed)
+	v.Observe("ns", "a", func(known *Session) *Session { return known })
 	if _, found := v.Get("ns", "a"); found {
 		t.Error("the write's answer brings a deleted session back")
 	}

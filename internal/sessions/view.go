@@ -167,14 +167,15 @@ func (v *View) Reasons() map[string]int {
 }
 
 // Observe takes in what a write answered, ahead of the watch, so that nothing is decided on a state that this process
-// itself has already changed. It does nothing for an object that the view does not know, or knows to be newer: the
-// write's answer may come after the watch's word of the object's end.
-func (v *View) Observe(s *Session) {
+// itself has already changed: update returns the known session as the write left it (see WithMetadata). It is not called
+// for a session that the view does not know, and counts for nothing where the view knows a newer one: the write's answer
+// may come after the watch's word of the object's end.
+func (v *View) Observe(namespace, name string, update func(known *Session) *Session) {
 	v.mu.Lock()
 	var change *Change
-	if ns := v.namespaces[s.Namespace]; ns != nil {
-		if known := ns.byName[s.Name]; known != nil && known.UID == s.UID {
-			change = v.put(s)
+	if ns := v.namespaces[namespace]; ns != nil {
+		if known := ns.byName[name]; known != nil {
+			change = v.put(update(known))
 		}
 	}
 	v.mu.Unlock()

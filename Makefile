@@ -1,0 +1,76 @@
+# Everything is built from Go modules: Go, a C compiler (for the race detector) and make are all that is needed.
+
+SHELL := /usr/bin/env bash -o pipefail
+.DEFAULT_GOAL := help
+
+TOOL := go tool -modfile=hack/tools.mod
+HEADER := hack/boilerplate.go.txt
+
+# A control plane of the user's own is used as it is.
+ifeq ($(KUBEBUILDER_ASSETS),)
+export KUBEBUILDER_ASSETS := $(CURDIR)/bin/k8s
+CONTROL_PLANE := control-plane
+endif
+
+# Each package with a control plane runs three processes of its own: two at a time are enough for two cores.
+TEST_PARALLEL ?= 2
+TEST_TIMEOUT ?= 20m
+BENCH ?= .
+BENCH_ARGS ?=
+
+##@ Use
+
+.PHONY: help
+help: ## Show this help.
+	@awk 'BEGIN {FS = ":.*## "; printf "make TARGET\n"} \
+		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: $(CONTROL_PLANE) build ## Start a Kubernetes API with Catena and sample conversations; Ctrl-C stops it.
+	@go build -o bin/catena-run ./hack/run
+	@exec bin/catena-run
+
+.PHONY: clean-run
+clean-run: ## Remove what `make run` keeps between runs (.run/).
+	rm -rf .run
+
+##@ Develop
+
+.PHONY: build
+build: ## Build the operator into bin/catena.
+	@echo "Building bin/catena"
+	@go build -o bin/catena ./cmd/catena
+
+.PHONY: test
+test: verify lint $(CONTROL_PLANE) ## Prove everything: generated files, lint, and all suites with the race detector.
+	go test -race -p=$(TEST_PARALLEL) -timeout=$(TEST_TIMEOUT) ./...
+
+.PHONY: bench
+bench: $(CONTROL_PLANE) ## Measure against a real control plane, each figure beside its comparison (BENCH=regexp, BENCH_ARGS=flags).
+	go test -run='^$$' -bench='$(BENCH)' -benchmem -timeout=60m ./internal/chain/...
+	go run ./test/bench -run='$(BENCH)' $(BENCH_ARGS)
+
+.PHONY: generate
+generate: ## Generate deep copies, apply configurations, the CRD and OpenAPI definitions.
+	rm -rf bin/crd api/v1alpha1/applyconfiguration
+	$(TOOL) controller-gen paths=./api/... \
+		object:headerFile=$(HEADER) applyconfiguration:headerFile=$(HEADER) crd output:crd:dir=bin/crd
+	$(TOOL) kustomize build --load-restrictor=LoadRestrictionsNone hack/crd \
+		-o config/crd/bases/sessions.catena.dev_responsesessions.yaml
+	$(TOOL) openapi-gen --go-header-file=$(HEADER) --report-filename=/dev/null \
+		--output-dir=api/resolve/openapi --output-pkg=github.com/catena-dev/catena/api/resolve/openapi \
+		--output-file=zz_generated.openapi.go \
+		./api/resolve/v1alpha1 k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version
+
+.PHONY: verify
+verify: ## Check that generated files, go.mod, formatting and licence headers are as they should be.
+	hack/verify.sh
+
+.PHONY: lint
+lint: ## Run golangci-lint.
+	$(TOOL) golangci-lint run
+
+.PHONY: control-plane
+control-plane: ## Build etcd, kube-apiserver, kube-controller-manager (and kubectl if none is installed) into bin/k8s.
+	@hack/controlplane/build.sh
