@@ -60,7 +60,9 @@ generate: ## Generate deep copies, apply configurations, the CRD and OpenAPI def
 		-o config/crd/bases/sessions.catena.dev_responsesessions.yaml
 	$(TOOL) openapi-gen --go-header-file=$(HEADER) --report-filename=/dev/null \
 		--output-dir=api/resolve/openapi --output-pkg=github.com/catena-dev/catena/api/resolve/openapi \
-		--output-file=zz_generated.openapi.go \
+		--output-file=zz_generated.openapi.go --output-model-name-file=zz_generated.model_name.go \
+		--readonly-pkg=k8s.io/apimachinery/pkg/apis/meta/v1 --readonly-pkg=k8s.io/apimachinery/pkg/runtime \
+		--readonly-pkg=k8s.io/apimachinery/pkg/version \
 		./api/resolve/v1alpha1 k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version
 
 .PHONY: verify

@@ -1,0 +1,109 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+func TestFromQuery(t *testing.T) {
+	tests := map[string]struct {
+		query   string
+		want    InputItemsOptions
+		wantErr string
+	}{
+		"nothing": {},
+		"everything": {
+			query: "maxDepth=200&includeIncomplete=true&instructions=Last&limit=20&after=abc&order=desc&resourceVersion=12",
+			want: InputItemsOptions{MaxDepth: new(int32(200)), IncludeIncomplete: true, Instructions: InstructionsLast,
+				Limit: 20, After: "abc", Order: OrderDescending, ResourceVersion: "12"},
+		},
+		"no depth at all":              {query: "maxDepth=0", want: InputItemsOptions{MaxDepth: new(int32(0))}},
+		"what Kubernetes clients send": {query: "pretty=true&timeout=5s&includeObject=Metadata&resourceVersion="},
+		"no cursor yet":                {query: "limit=1000&after=", want: InputItemsOptions{Limit: 1000}},
+
+		"unknown parameter":        {query: "max_depth=1", wantErr: `unknown query parameter "max_depth": must be one of maxDepth, `},
+		"unknown case":             {query: "MaxDepth=1", wantErr: `unknown query parameter "MaxDepth"`},
+		"given twice":              {query: "limit=1&limit=2", wantErr: `"limit" is given 2 times`},
+		"negative depth":           {query: "maxDepth=-1", wantErr: `"maxDepth" is "-1": must be a whole number from 0`},
+		"huge depth":               {query: "maxDepth=99999999999999999999", wantErr: `must be a whole number from 0`},
+		"depth that is no number":  {query: "maxDepth=many", wantErr: `"maxDepth" is "many"`},
+		"negative limit":           {query: "limit=-5", wantErr: `"limit" is "-5": must be a whole number from 1 to 1000`},
+		"limit of zero":            {query: "limit=0", wantErr: `from 1 to 1000`},
+		"huge limit":               {query: "limit=1001", wantErr: `from 1 to 1000`},
+		"empty limit":              {query: "limit=", wantErr: `"limit" is ""`},
+		"unknown instructions":     {query: "instructions=all", wantErr: `"instructions" is "all": must be one of All, Last, Omit`},
+		"unknown order":            {query: "order=newest", wantErr: `"order" is "newest": must be one of asc, desc`},
+		"unknown truth":            {query: "includeIncomplete=yes", wantErr: `must be true or false`},
+		"resource version":         {query: "resourceVersion=abc", wantErr: `"resourceVersion" is "abc"`},
+		"negative version":         {query: "resourceVersion=-1", wantErr: `"resourceVersion" is "-1"`},
+		"cursor without limit":     {query: "after=abc", wantErr: `"after" needs "limit"`},
+		"a value that is too long": {query: "order=" + strings.Repeat("x", 5000), wantErr: `must be one of`},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			scheme := runtime.NewScheme()
+			if err := AddToScheme(scheme); err != nil {
+				t.Fatalf("Unable to make the scheme: %v", err)
+			}
+			query, err := url.ParseQuery(tc.query)
+			if err != nil {
+				t.Fatalf("Unable to parse the query: %v", err)
+			}
+			var got InputItemsOptions
+			err = runtime.NewParameterCodec(scheme).DecodeParameters(query, GroupVersion, &got)
+			if tc.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.wantErr) || len(err.Error()) > 300 {
+					t.Errorf("Unexpected error: want %q in it, got %v", tc.wantErr, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatalf("Unexpected error: %v", err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("Unexpected options (-want,+got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestQueryRoundTrip: what a client encodes is what the server reads.
+func TestQueryRoundTrip(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := AddToScheme(scheme); err != nil {
+		t.Fatalf("Unable to make the scheme: %v", err)
+	}
+	codec := runtime.NewParameterCodec(scheme)
+	want := InputItemsOptions{MaxDepth: new(int32(0)), IncludeIncomplete: true, Limit: 5, After: "a-b_c", Order: OrderAscending}
+	query, err := codec.EncodeParameters(&want, GroupVersion)
+	if err != nil {
+		t.Fatalf("Unable to encode: %v", err)
+	}
+	var got InputItemsOptions
+	if err := codec.DecodeParameters(query, GroupVersion, &got); err != nil {
+		t.Fatalf("Unable to decode %v: %v", query, err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Unexpected options (-want,+got):\n%s", diff)
+	}
+}

@@ -1,0 +1,207 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolveapi
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/resolve"
+)
+
+func makeAnswer(t testing.TB, h *resolve.History, o resolvev1alpha1.InputItemsOptions) *answer {
+	t.Helper()
+	page, err := newTranscript(h, &o)
+	if err != nil {
+		t.Fatalf("Unexpected error: %v", err)
+	}
+	return newAnswer("team-a", page)
+}
+
+func TestAnswerJSON(t *testing.T) {
+	odd := makeHistory(makeTurn(t, "", `{"a":1}`))
+	odd.ResponseID, odd.Turns[0].ResponseID, odd.Name = `é"\<>`+"\u2028\x01", `é"\<>`+"\u2028\x01", "sha256.abc"
+	tests := map[string]struct {
+		history *resolve.History
+		options resolvev1alpha1.InputItemsOptions
+	}{
+		"no items":      {history: makeHistory(makeTurn(t, ""))},
+		"one turn":      {history: makeHistory(makeTurn(t, "be brief", `{"type":"message"}`))},
+		"several turns": {history: makeHistory(makeTurn(t, "be brief", `{"a":1}`, `{"b":1}`), makeTurn(t, ""), makeTurn(t, "", `{"c":1}`))},
+		"a page":        {history: makeHistory(makeTurn(t, "be brief", `{"a":1}`, `{"b":1}`)), options: resolvev1alpha1.InputItemsOptions{Limit: 1}},
+		"odd names":     {history: odd},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			a := makeAnswer(t, tc.history, tc.options)
+			body := a.json()
+			if len(body) != cap(body) {
+				t.Errorf("The buffer has %d bytes, %d of them are used", cap(body), len(body))
+			}
+			want := a.InputItems
+			want.ResponseID, want.Next = tc.history.ResponseID, a.next
+			want.Turns, want.Input = []string{}, []runtime.RawExtension{}
+			for _, turn := range tc.history.Turns {
+				want.Turns = append(want.Turns, turn.ResponseID)
+			}
+			for p := range a.parts() {
+				for i := p.from; i < p.to; i++ {
+					want.Input = append(want.Input, runtime.RawExtension{Raw: a.entry(p.turn, i)})
+				}
+			}
+			var got resolvev1alpha1.InputItems
+			if err := json.Unmarshal(body, &got); err != nil {
+				t.Fatalf("Unable to read %s: %v", body, err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("Unexpected answer (-want,+got):\n%s", diff)
+			}
+			marshalled, err := json.Marshal(want)
+			if err != nil {
+				t.Fatalf("Unexpected error: %v", err)
+			}
+			if diff := cmp.Diff(decode(t, marshalled), decode(t, body)); diff != "" {
+				t.Errorf("Not what encoding/json writes (-want,+got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func decode(t *testing.T, b []byte) (value any) {
+	t.Helper()
+	if err := json.Unmarshal(b, &value); err != nil {
+		t.Fatalf("Unable to read %s: %v", b, err)
+	}
+	return value
+}
+
+func TestAnswerItemsAreByteForByte(t *testing.T) {
+	items := `{ "z" : 1.0, "a":12345678901234567890,"html":"<b>&é\u00e9" }`
+	a := makeAnswer(t, makeHistory(makeTurn(t, "", items)), resolvev1alpha1.InputItemsOptions{})
+	if body := string(a.json()); !strings.Contains(body, `"input":[`+items+`]`) {
+		t.Errorf("The item %s is not in %s as it is", items, body)
+	}
+}
+
+func TestInputStream(t *testing.T) {
+	a := makeAnswer(t, makeHistory(makeTurn(t, "", `{"a":1}`)), resolvev1alpha1.InputItemsOptions{})
+	var want resolvev1alpha1.InputItems
+	if err := json.Unmarshal(a.json(), &want); err != nil {
+		t.Fatalf("Unexpected error: %v", err)
+	}
+	tests := map[string]struct {
+		accept   string
+		wantType string
+	}{
+		"nothing":           {wantType: runtime.ContentTypeJSON},
+		"anything":          {accept: "*/*", wantType: runtime.ContentTypeJSON},
+		"JSON":              {accept: "application/json", wantType: runtime.ContentTypeJSON},
+		"YAML":              {accept: "application/yaml", wantType: runtime.ContentTypeYAML},
+		"YAML sooner":       {accept: "application/json;q=0.5,application/yaml", wantType: runtime.ContentTypeYAML},
+		"protobuf or JSON":  {accept: "application/vnd.kubernetes.protobuf,application/json", wantType: runtime.ContentTypeJSON},
+		"protobuf only":     {accept: "application/vnd.kubernetes.protobuf"},
+		"a table or JSON":   {accept: "application/json;as=Table;v=v9;g=meta.k8s.io,application/json", wantType: runtime.ContentTypeJSON},
+		"something unknown": {accept: "image/png"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			stream, _, contentType, err := a.InputStream(t.Context(), "", tc.accept)
+			if tc.wantType == "" {
+				if apierrors.ReasonForError(err) != "NotAcceptable" {
+					t.Errorf("Unexpected error: want NotAcceptable, got %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatalf("Unexpected error: %v", err)
+			}
+			if contentType != tc.wantType {
+				t.Errorf("Unexpected content type: want %s, got %s", tc.wantType, contentType)
+			}
+			body, err := io.ReadAll(stream)
+			if err != nil {
+				t.Fatalf("Unexpected error: %v", err)
+			}
+			if isYAML := !strings.HasPrefix(string(body), "{"); isYAML != (tc.wantType == runtime.ContentTypeYAML) {
+				t.Errorf("The body is not %s: %s", tc.wantType, body)
+			}
+			var got resolvev1alpha1.InputItems
+			if err := yaml.Unmarshal(body, &got); err != nil {
+				t.Fatalf("Unable to read %s: %v", body, err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("Unexpected answer (-want,+got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestAnswerAllocations: how many there are does not depend on the number of turns.
+func TestAnswerAllocations(t *testing.T) {
+	allocations := func(turns int) float64 {
+		var flat []*chain.Items
+		for range turns {
+			flat = append(flat, makeTurn(t, "be brief", `{"a":1}`))
+		}
+		h, o := makeHistory(flat...), resolvev1alpha1.InputItemsOptions{}
+		return testing.AllocsPerRun(100, func() { makeAnswer(t, h, o).json() })
+	}
+	if few, many := allocations(1), allocations(500); many > few {
+		t.Errorf("500 turns take %v allocations, one takes %v", many, few)
+	}
+}
+
+// longHistory has 64 turns of 4 KiB.
+func longHistory(t testing.TB) *resolve.History {
+	item := `{"type":"message","role":"user","content":[{"type":"input_text","text":"` + strings.Repeat("x", 4<<10) + `"}]}`
+	var turns []*chain.Items
+	for range 64 {
+		turns = append(turns, makeTurn(t, "", item))
+	}
+	return makeHistory(turns...)
+}
+
+func BenchmarkRender(b *testing.B) {
+	h, o := longHistory(b), resolvev1alpha1.InputItemsOptions{}
+	b.ReportAllocs()
+	b.SetBytes(int64(len(makeAnswer(b, h, o).json())))
+	for b.Loop() {
+		makeAnswer(b, h, o).json()
+	}
+}
+
+// BenchmarkServe is a request from a client on the same machine, over TLS, with everything but the resolving.
+func BenchmarkServe(b *testing.B) {
+	h := longHistory(b)
+	ts := startServer(b, func(context.Context, string, string, resolve.Query) (*resolve.History, error) { return h, nil })
+	b.ReportAllocs()
+	for b.Loop() {
+		if code, _, body := ts.get(b, inputItems+"resp_64", "alice", ""); code != 200 {
+			b.Fatalf("Unexpected answer %d: %s", code, body)
+		}
+	}
+}

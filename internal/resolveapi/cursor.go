@@ -1,0 +1,125 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolveapi
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	"github.com/catena-dev/catena/internal/resolve"
+)
+
+// cursorVersion is the first byte of a cursor, before it is encoded.
+const cursorVersion = 1
+
+var cursorEncoding = base64.RawURLEncoding.Strict()
+
+// cursor says which entry was the last one of a page, and of which pages. It names the turn, not the number of the
+// entry in the history, so that it can be checked, and a turn that was overwritten moves no other one's entries.
+type cursor struct {
+	view       byte
+	uid        types.UID
+	responseID string
+	entry      int
+}
+
+// badCursor returns the error of a cursor that cannot be used.
+func badCursor(reason string) error {
+	return badRequest(`query parameter "after" cannot be used: ` + reason)
+}
+
+// view has what the pages of a history must agree on, as one byte.
+func view(o *resolvev1alpha1.InputItemsOptions) byte {
+	b := byte(slices.Index([]string{resolvev1alpha1.InstructionsLast, resolvev1alpha1.InstructionsOmit}, o.Instructions) + 1)
+	if o.Order == resolvev1alpha1.OrderDescending {
+		b |= 1 << 2
+	}
+	if o.IncludeIncomplete {
+		b |= 1 << 3
+	}
+	return b
+}
+
+// encode returns the cursor as it goes over the wire.
+func (c cursor) encode() string {
+	b := []byte{cursorVersion, c.view}
+	b = binary.AppendUvarint(b, uint64(c.entry))
+	b = binary.AppendUvarint(b, uint64(len(c.uid)))
+	b = append(b, c.uid...)
+	b = append(b, c.responseID...)
+	return cursorEncoding.EncodeToString(b)
+}
+
+func decodeCursor(s string) (cursor, bool) {
+	b, err := cursorEncoding.DecodeString(s)
+	if err != nil || len(b) < 2 || b[0] != cursorVersion {
+		return cursor{}, false
+	}
+	c := cursor{view: b[1]}
+	entry, n := binary.Uvarint(b[2:])
+	if n <= 0 || entry > 1<<31 {
+		return cursor{}, false
+	}
+	b = b[2+n:]
+	length, n := binary.Uvarint(b)
+	if n <= 0 || length > uint64(len(b)-n) {
+		return cursor{}, false
+	}
+	b = b[n:]
+	c.entry, c.uid, c.responseID = int(entry), types.UID(b[:length]), string(b[length:])
+	return c, true
+}
+
+// cursor returns the cursor of the page behind the range, which is not empty.
+func (t *transcript) cursor() string {
+	last := t.to - 1
+	if t.descending() {
+		last = t.from
+	}
+	turn := 0
+	for last >= t.entries(turn) {
+		last -= t.entries(turn)
+		turn++
+	}
+	return cursor{view(t.options), t.history.UID, t.history.Turns[turn].ResponseID, last}.encode()
+}
+
+// find returns the number of the entry that a cursor names.
+func (t *transcript) find(after string) (int, error) {
+	c, ok := decodeCursor(after)
+	switch {
+	case !ok:
+		return 0, badCursor("it is not a cursor of this API")
+	case c.uid != t.history.UID:
+		return 0, badCursor("it is a cursor of another session, or of one that was deleted and created again")
+	case c.view != view(t.options):
+		return 0, badCursor("it is a cursor of pages with other values of order, instructions or includeIncomplete")
+	}
+	turn := slices.IndexFunc(t.history.Turns, func(turn resolve.Turn) bool { return turn.ResponseID == c.responseID })
+	if turn < 0 || c.entry >= t.entries(turn) {
+		return 0, badCursor("what it points to is no longer in the chain")
+	}
+	number := c.entry
+	for i := range turn {
+		number += t.entries(i)
+	}
+	return number, nil
+}

@@ -1,0 +1,119 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolveapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+)
+
+// Where the kube-apiserver cannot be asked who a caller is or what it may do, k8s.io/apiserver answers 401 or a 500 that
+// is no Status, and a caller would take its token for a bad one. Here the failure is noted with the request, and the
+// answer replaced by a Status that says what happened and when to try again.
+
+// failure is what went wrong in asking the kube-apiserver, if anything did.
+type failure struct {
+	atomic.Pointer[apierrors.StatusError]
+}
+
+type failureKey struct{}
+
+// noteFailures makes failed delegation known to withFailures.
+func noteFailures(config *genericapiserver.Config) {
+	authenticate, authorize := config.Authentication.Authenticator, config.Authorization.Authorizer
+	config.Authentication.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+		ctx, cancel := beforeDeadline(req.Context())
+		defer cancel()
+		response, ok, err := authenticate.AuthenticateRequest(req.WithContext(ctx))
+		noteFailure(req.Context(), err)
+		return response, ok, err
+	})
+	config.Authorization.Authorizer = authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		ctx, cancel := beforeDeadline(ctx)
+		defer cancel()
+		decision, reason, err := authorize.Authorize(ctx, a)
+		noteFailure(ctx, err)
+		return decision, reason, err
+	})
+}
+
+// noteFailure keeps what several authenticators or authorizers said, if one of them could not ask the kube-apiserver.
+// Other errors are those of bad credentials.
+func noteFailure(ctx context.Context, err error) {
+	f, ok := ctx.Value(failureKey{}).(*failure)
+	if err == nil || !ok {
+		return
+	}
+	for _, err := range utilerrors.Flatten(utilerrors.NewAggregate([]error{err})).Errors() {
+		if errors.Is(err, context.DeadlineExceeded) || isUnreachable(err) || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+			f.Store(readStatus(err))
+		}
+	}
+}
+
+// withFailures answers requests of which a failure was noted.
+func withFailures(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		f := &failure{}
+		req = req.WithContext(context.WithValue(req.Context(), failureKey{}, f))
+		handler.ServeHTTP(responsewriter.WrapForHTTP1Or2(&failureWriter{ResponseWriter: w, req: req, failure: f}), req)
+	})
+}
+
+// failureWriter replaces the answer to a request that could not be authenticated or authorized.
+type failureWriter struct {
+	http.ResponseWriter
+	req      *http.Request
+	failure  *failure
+	replaced bool
+}
+
+// Unwrap returns the writer of the answer.
+func (w *failureWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader writes the header or, where the answer is replaced, all of it.
+func (w *failureWriter) WriteHeader(code int) {
+	status := w.failure.Load()
+	if status == nil || (code != http.StatusUnauthorized && code != http.StatusInternalServerError) {
+		w.ResponseWriter.WriteHeader(code)
+		return
+	}
+	w.replaced = true
+	w.Header().Del("Content-Type")
+	responsewriters.ErrorNegotiated(status, codecs, resolvev1alpha1.GroupVersion, w.ResponseWriter, w.req)
+}
+
+// Write drops the body of an answer that was replaced.
+func (w *failureWriter) Write(b []byte) (int, error) {
+	if w.replaced {
+		return len(b), nil
+	}
+	return w.ResponseWriter.Write(b)
+}

@@ -1,0 +1,137 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolveapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
+)
+
+// retryAfterSeconds is when to try again what the kube-apiserver could not answer.
+const retryAfterSeconds = 1
+
+// codeCanceled is the code in metrics of requests that their caller gave up.
+const codeCanceled = "canceled"
+
+// maxAnswerTime bounds how long before a request's deadline the wait for the kube-apiserver ends.
+const maxAnswerTime = 500 * time.Millisecond
+
+// beforeDeadline returns a context that is done a little before ctx is, so that there is time to answer why. At the
+// deadline itself k8s.io/apiserver cuts the request off, with an object that is not quite a Status or, where an answer
+// has just begun, in the middle of it.
+func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/4, maxAnswerTime)))
+}
+
+// badRequest is the error of a request that cannot be answered as it is. It says what the caller should change.
+type badRequest string
+
+// Error returns the message, for the caller.
+func (e badRequest) Error() string { return string(e) }
+
+// toStatus turns an error of a request for the history of name into the Status that answers it, and a code for metrics:
+// that of the chain, or the reason of the Status. Errors of the caller's say all, others only what the caller can act on.
+func toStatus(ctx context.Context, name string, err error) (*apierrors.StatusError, string) {
+	var chainError *chain.Error
+	var badRequest badRequest
+	var status *apierrors.StatusError
+	switch {
+	case errors.As(err, &chainError):
+		return chainStatus(name, chainError), string(chainError.Code)
+	case errors.As(err, &badRequest):
+		status = apierrors.NewBadRequest(badRequest.Error())
+	case errors.Is(ctx.Err(), context.Canceled):
+		return newTimeout("the caller gave the request up"), codeCanceled
+	default:
+		status = readStatus(err)
+	}
+	return status, string(status.ErrStatus.Reason)
+}
+
+func chainStatus(name string, e *chain.Error) *apierrors.StatusError {
+	status := metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusUnprocessableEntity,
+		Reason:  metav1.StatusReasonInvalid,
+		Message: e.Error(),
+		Details: &metav1.StatusDetails{
+			Name:   name,
+			Group:  resolvev1alpha1.GroupVersion.Group,
+			Kind:   resolvev1alpha1.Resource,
+			Causes: []metav1.StatusCause{{Type: metav1.CauseType(e.Code), Message: e.Error(), Field: e.ResponseID}},
+		},
+	}
+	switch {
+	case e.Code == chain.CodeNotFound && e.ResponseID == e.PreviousResponseID:
+		status.Code, status.Reason = http.StatusNotFound, metav1.StatusReasonNotFound
+	case e.Code == chain.CodeUnavailable:
+		status.Code, status.Reason = http.StatusConflict, metav1.StatusReasonConflict
+	}
+	return &apierrors.StatusError{ErrStatus: status}
+}
+
+// readStatus is the answer where the sessions could not be read. It is never the kube-apiserver's own answer, which is
+// one to the operator and may have anything in it.
+func readStatus(err error) *apierrors.StatusError {
+	reason := apierrors.ReasonForError(err)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), isTimeout(err):
+		return newTimeout("the kube-apiserver did not answer in time")
+	case isUnreachable(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err):
+		return newUnavailable("the kube-apiserver is not available")
+	case reason != metav1.StatusReasonUnknown:
+		return apierrors.NewInternalError(fmt.Errorf("the kube-apiserver refused to be read by the operator: %s", reason))
+	}
+	return apierrors.NewInternalError(errors.New("unable to read the sessions: see the operator's log"))
+}
+
+// isTimeout reports whether a connection timed out.
+func isTimeout(err error) bool {
+	var netError net.Error
+	return errors.As(err, &netError) && netError.Timeout()
+}
+
+// isUnreachable reports whether there was no connection, or it broke. A read that another request gave up counts too.
+func isUnreachable(err error) bool {
+	var netError net.Error
+	return errors.As(err, &netError) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || errors.Is(err, context.Canceled)
+}
+
+func newTimeout(message string) *apierrors.StatusError {
+	return apierrors.NewTimeoutError(message, retryAfterSeconds)
+}
+
+func newUnavailable(message string) *apierrors.StatusError {
+	err := apierrors.NewServiceUnavailable(message)
+	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
+	return err
+}

@@ -1,0 +1,54 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolveapi
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/resolve"
+)
+
+const testUID = "0c3f2b1e-6f0a-4a35-9a53-7d0f6f6f0001"
+
+// makeHistory returns a history of turns resp_1, resp_2 and so on.
+func makeHistory(turns ...*chain.Items) *resolve.History {
+	h := &resolve.History{UID: testUID}
+	for i, items := range turns {
+		h.Turns = append(h.Turns, resolve.Turn{ResponseID: fmt.Sprintf("resp_%d", i+1), Items: items})
+		h.ResponseID = h.Turns[i].ResponseID
+		h.Name = strings.ReplaceAll(h.ResponseID, "_", ".")
+	}
+	return h
+}
+
+// makeTurn flattens a turn with instructions, none where they are empty, and items in its output.
+func makeTurn(t testing.TB, instructions string, items ...string) *chain.Items {
+	t.Helper()
+	flat, err := chain.Flatten(fmt.Appendf(nil, `{"instructions":%q}`, instructions), []byte(`{"output":[`+strings.Join(items, ",")+`]}`))
+	if err != nil {
+		t.Fatalf("Unable to flatten a turn: %v", err)
+	}
+	return flat
+}
+
+// system returns the item that makeTurn's instructions become.
+func system(instructions string) string {
+	return fmt.Sprintf(`{"type":"message","role":"system","content":[{"type":"input_text","text":%q}]}`, instructions)
+}

@@ -1,0 +1,118 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolveapi
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+
+	"github.com/catena-dev/catena/internal/chain"
+)
+
+// Options are those of the resolve API server, as its flags set them.
+type Options struct {
+	// SecureServing says where to listen and with which certificate. Without one, a self-signed certificate that
+	// nobody trusts is made at each start. A port of 0 is no port: set the Listener to listen on a free one.
+	SecureServing *genericoptions.SecureServingOptionsWithLoopback
+	// Authentication and Authorization ask the kube-apiserver who a caller is and what it may do.
+	Authentication *genericoptions.DelegatingAuthenticationOptions
+	Authorization  *genericoptions.DelegatingAuthorizationOptions
+
+	// DefaultMaxDepth is how many turns a chain may have where the request does not say. Verdicts use the same.
+	DefaultMaxDepth int32
+	// MaxDepthLimit is the largest maxDepth that a request may ask for.
+	MaxDepthLimit int32
+	// RequestTimeout is how long a request may take.
+	RequestTimeout time.Duration
+	// ShutdownDelay is how long the server goes on as before, but not ready, once it is told to stop, so that no new
+	// requests are sent to it when it does.
+	ShutdownDelay time.Duration
+}
+
+// NewOptions returns the defaults.
+func NewOptions() *Options {
+	serving := genericoptions.NewSecureServingOptions()
+	serving.BindPort = 10250
+	serving.ServerCert.CertDirectory = "" // do not write generated certificates to disk
+	serving.ServerCert.PairName = ""
+	serving.HTTP2MaxStreamsPerConnection = 1000 // the kube-apiserver sends everything over one connection
+	return &Options{
+		SecureServing:   serving.WithLoopback(),
+		Authentication:  genericoptions.NewDelegatingAuthenticationOptions(),
+		Authorization:   genericoptions.NewDelegatingAuthorizationOptions(),
+		DefaultMaxDepth: chain.DefaultMaxDepth,
+		MaxDepthLimit:   10_000,
+		RequestTimeout:  time.Minute,
+		ShutdownDelay:   5 * time.Second,
+	}
+}
+
+// AddFlags adds the flags to fs.
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	o.SecureServing.AddFlags(fs)
+	o.Authentication.AddFlags(fs)
+	o.Authorization.AddFlags(fs)
+	fs.Int32Var(&o.DefaultMaxDepth, "max-depth", o.DefaultMaxDepth,
+		"How many turns a chain may have, for verdicts and for requests that do not say.")
+	fs.Int32Var(&o.MaxDepthLimit, "max-depth-limit", o.MaxDepthLimit, "The largest maxDepth that a request may ask for.")
+	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "How long a request may take.")
+	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
+		"How long to go on serving, but not ready, once told to stop, so that no new requests arrive at the end of it.")
+}
+
+// Validate returns all that is wrong with the options.
+func (o *Options) Validate() error {
+	var errs []error
+	errs = append(errs, o.SecureServing.Validate()...)
+	errs = append(errs, o.Authentication.Validate()...)
+	errs = append(errs, o.Authorization.Validate()...)
+	if o.DefaultMaxDepth < 0 || o.DefaultMaxDepth > o.MaxDepthLimit {
+		errs = append(errs, fmt.Errorf("--max-depth is %d: must be from 0 to --max-depth-limit, which is %d", o.DefaultMaxDepth, o.MaxDepthLimit))
+	}
+	if o.RequestTimeout <= 0 {
+		errs = append(errs, fmt.Errorf("--request-timeout is %s: must be positive", o.RequestTimeout))
+	}
+	if o.ShutdownDelay < 0 {
+		errs = append(errs, fmt.Errorf("--shutdown-delay-duration is %s: must not be negative", o.ShutdownDelay))
+	}
+	return errors.Join(errs...)
+}
+
+// applyTo puts the options into the configuration of a server. It reads certificates, opens the port and asks the
+// kube-apiserver by which CA it is recognised.
+func (o *Options) applyTo(config *genericapiserver.Config) error {
+	if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts("localhost", nil, nil); err != nil {
+		return fmt.Errorf("unable to make a self-signed certificate: %w", err)
+	}
+	if err := o.SecureServing.ApplyToConfig(config); err != nil {
+		return fmt.Errorf("unable to set up serving: %w", err)
+	}
+	if err := o.Authentication.ApplyTo(&config.Authentication, config.SecureServing, config.OpenAPIConfig); err != nil {
+		return fmt.Errorf("unable to set up authentication: %w", err)
+	}
+	if err := o.Authorization.ApplyTo(&config.Authorization); err != nil {
+		return fmt.Errorf("unable to set up authorization: %w", err)
+	}
+	config.RequestTimeout = o.RequestTimeout
+	config.ShutdownDelayDuration = o.ShutdownDelay
+	return nil
+}

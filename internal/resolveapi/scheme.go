@@ -1,0 +1,67 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolveapi
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/kube-openapi/pkg/common"
+
+	"github.com/catena-dev/catena/api/resolve/openapi"
+	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+)
+
+var (
+	scheme         = runtime.NewScheme()
+	codecFactory   = serializer.NewCodecFactory(scheme)
+	codecs         = textCodecs{codecFactory}
+	parameterCodec = runtime.NewParameterCodec(scheme)
+)
+
+func init() {
+	utilruntime.Must(resolvev1alpha1.AddToScheme(scheme))
+	// The types of every API server: Status, APIGroup and the like.
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+}
+
+// textCodecs are the codecs of JSON and YAML. InputItems have no binary form.
+type textCodecs struct{ serializer.CodecFactory }
+
+// SupportedMediaTypes returns those of JSON and YAML.
+func (c textCodecs) SupportedMediaTypes() []runtime.SerializerInfo {
+	var infos []runtime.SerializerInfo
+	for _, info := range c.CodecFactory.SupportedMediaTypes() {
+		if info.EncodesAsText {
+			infos = append(infos, info)
+		}
+	}
+	return infos
+}
+
+// definitions returns the generated OpenAPI definitions, but for the description of a JSON object, which is one for those
+// who program Kubernetes, and long.
+func definitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
+	all := openapi.GetOpenAPIDefinitions(ref)
+	name := runtime.RawExtension{}.OpenAPIModelName()
+	object := all[name]
+	object.Schema.Description = "A JSON object of any shape."
+	all[name] = object
+	return all
+}

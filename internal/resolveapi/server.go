@@ -1,0 +1,146 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolveapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+
+	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+)
+
+// Config is what the server needs of the rest of the operator.
+type Config struct {
+	// Resolve finds the history of a turn.
+	Resolve ResolveFunc
+	// HasSynced reports whether the caches that Resolve reads are filled. Until then the server is not ready.
+	HasSynced func() bool
+}
+
+// Server serves the resolve API. Every replica does, so it needs no leader election.
+type Server struct {
+	generic   *genericapiserver.GenericAPIServer
+	hasSynced func() bool
+	started   atomic.Bool // accepts connections
+	stopping  atomic.Bool // has been told to stop
+}
+
+var (
+	_ manager.Runnable               = &Server{}
+	_ manager.LeaderElectionRunnable = &Server{}
+)
+
+// New returns a server that listens, but does not answer before Start. It reads the kube-apiserver's CA for requests that
+// are proxied, and fails where it cannot.
+func New(o *Options, c Config) (*Server, error) {
+	if err := o.Validate(); err != nil {
+		return nil, fmt.Errorf("unable to use the options of the resolve API: %w", err)
+	}
+	config := newGenericConfig()
+	if err := o.applyTo(config); err != nil {
+		return nil, err
+	}
+	noteFailures(config)
+	s := &Server{hasSynced: c.HasSynced}
+	config.AddReadyzChecks(healthz.NamedCheck("sessions-synced", s.synced))
+
+	var err error
+	s.generic, err = config.Complete(nil).New("catena-resolve", genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		return nil, fmt.Errorf("unable to make the resolve API server: %w", err)
+	}
+	group := genericapiserver.NewDefaultAPIGroupInfo(resolvev1alpha1.GroupVersion.Group, scheme, parameterCodec, codecFactory)
+	group.NegotiatedSerializer = codecs
+	group.VersionedResourcesStorageMap[resolvev1alpha1.GroupVersion.Version] = map[string]rest.Storage{
+		resolvev1alpha1.Resource: &storage{resolve: c.Resolve, defaultMaxDepth: o.DefaultMaxDepth, maxDepthLimit: o.MaxDepthLimit},
+	}
+	if err := s.generic.InstallAPIGroup(&group); err != nil {
+		return nil, fmt.Errorf("unable to install the API group %s: %w", resolvev1alpha1.GroupVersion.Group, err)
+	}
+	err = s.generic.AddPostStartHook("catena-started", func(genericapiserver.PostStartHookContext) error {
+		s.started.Store(true)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("unable to watch the start of the resolve API server: %w", err)
+	}
+	return s, nil
+}
+
+// newGenericConfig returns what does not depend on options. Metrics are served by the manager.
+func newGenericConfig() *genericapiserver.Config {
+	config := genericapiserver.NewConfig(codecFactory)
+	namer := openapinamer.NewDefinitionNamer(scheme)
+	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(definitions, namer)
+	config.OpenAPIConfig.Info.Title = "Catena resolve API"
+	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions, namer)
+	config.OpenAPIV3Config.Info.Title = config.OpenAPIConfig.Info.Title
+	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
+	config.FeatureGate = utilfeature.DefaultFeatureGate
+	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
+		return withFailures(genericapiserver.DefaultBuildHandlerChain(api, c))
+	}
+	config.EnableIndex = false
+	config.EnableProfiling = false
+	config.EnableMetrics = false
+	// Requests that arrive after the delay are told to go elsewhere while those before them are finished.
+	config.ShutdownSendRetryAfter = true
+	return config
+}
+
+// NeedLeaderElection returns false: every replica serves.
+func (*Server) NeedLeaderElection() bool { return false }
+
+// Start serves until ctx is done. Then it is not ready any more, waits for the shutdown delay, finishes the requests
+// that it has and returns nil. It returns an error where it cannot serve.
+func (s *Server) Start(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { s.stopping.Store(true) })()
+	if err := s.generic.PrepareRun().RunWithContext(ctx); err != nil {
+		return fmt.Errorf("unable to serve the resolve API: %w", err)
+	}
+	return nil
+}
+
+// Ready returns an error unless the server serves and its caches are filled. It is a healthz.Checker of
+// controller-runtime's.
+func (s *Server) Ready(req *http.Request) error {
+	if !s.started.Load() {
+		return errors.New("the resolve API is not serving yet")
+	}
+	if s.stopping.Load() {
+		return errors.New("the resolve API is about to stop")
+	}
+	return s.synced(req)
+}
+
+func (s *Server) synced(*http.Request) error {
+	if !s.hasSynced() {
+		return errors.New("the sessions have not been read yet")
+	}
+	return nil
+}

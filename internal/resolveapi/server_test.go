@@ -1,0 +1,231 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolveapi
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/resolve"
+)
+
+// resolveStub knows resp_2 of team-a, which follows resp_1.
+func resolveStub(t testing.TB) ResolveFunc {
+	history := makeHistory(makeTurn(t, "be brief", `{"role":"user","content":"hi"}`), makeTurn(t, "", `{ "n" : 1.0 }`))
+	return func(_ context.Context, namespace, name string, q resolve.Query) (*resolve.History, error) {
+		switch {
+		case namespace != "team-a":
+			return nil, fmt.Errorf("namespace %q was resolved", namespace)
+		case name != "resp_2" && name != "resp.2":
+			return nil, &chain.Error{Code: chain.CodeNotFound, ResponseID: name, PreviousResponseID: name}
+		case q.MaxDepth < 2:
+			return nil, &chain.Error{Code: chain.CodeDepthExceeded, ResponseID: "resp_1", PreviousResponseID: name, MaxDepth: q.MaxDepth}
+		}
+		return history, nil
+	}
+}
+
+func TestServer(t *testing.T) {
+	ts := startServer(t, resolveStub(t))
+	tests := map[string]struct {
+		path     string
+		token    string
+		accept   string
+		want     int
+		wantType string
+		wantBody []string
+	}{
+		"JSON": {
+			path: inputItems + "resp_2", token: "alice", want: 200, wantType: "application/json",
+			wantBody: []string{`{"kind":"InputItems","apiVersion":"resolve.catena.dev/v1alpha1"`, `"turns":["resp_1","resp_2"]`, `,{ "n" : 1.0 }]}`},
+		},
+		"object name": {
+			path: inputItems + "resp.2", token: "alice", want: 200, wantBody: []string{`"responseID":"resp_2"`},
+		},
+		"YAML": {
+			path: inputItems + "resp_2", token: "alice", accept: "application/yaml", want: 200, wantType: "application/yaml",
+			wantBody: []string{"kind: InputItems\n", "- content: hi\n  role: user\n"},
+		},
+		"table": {
+			path: inputItems + "resp_2", token: "alice", accept: "application/json;as=Table;v=v1;g=meta.k8s.io,application/json", want: 200, wantType: "application/json",
+			wantBody: []string{`"kind":"Table"`, `"cells":[1,"resp_1","message","user","hi"]`, `"kind":"PartialObjectMetadata"`},
+		},
+		"table with objects": {
+			path: inputItems + "resp_2?includeObject=Object", token: "alice", accept: "application/json;as=Table;v=v1;g=meta.k8s.io", want: 200,
+			wantBody: []string{`"kind":"InputItems"`, `"cells":[1,"resp_1","message","user","hi"]`},
+		},
+		"metadata": {
+			path: inputItems + "resp_2", token: "alice", accept: "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", want: 200,
+			wantBody: []string{`"kind":"PartialObjectMetadata"`, testUID},
+		},
+		"protobuf": {
+			path: inputItems + "resp_2", token: "alice", accept: "application/vnd.kubernetes.protobuf", want: 406, wantBody: []string{"NotAcceptable"},
+		},
+		"a page": {
+			path: inputItems + "resp_2?limit=1&order=desc", token: "alice", want: 200, wantBody: []string{`"input":[{ "n" : 1.0 }],"next":"`},
+		},
+		"not found": {
+			path: inputItems + "resp_9", token: "alice", want: 404,
+			wantBody: []string{`"reason":"NotFound"`, `"causes":[{"reason":"session.chain.not_found","message":"response \"resp_9\" was not found","field":"resp_9"}]`},
+		},
+		"too deep": {
+			path: inputItems + "resp_2?maxDepth=1", token: "alice", want: 422, wantBody: []string{`"reason":"session.chain.depth_exceeded"`, `"field":"resp_1"`},
+		},
+		"bad cursor":          {path: inputItems + "resp_2?limit=1&after=x", token: "alice", want: 400, wantBody: []string{`"reason":"BadRequest"`, "not a cursor"}},
+		"depth above limit":   {path: inputItems + "resp_2?maxDepth=10001", token: "alice", want: 400, wantBody: []string{"from 0 to 10000, the operator's limit"}},
+		"unknown parameter":   {path: inputItems + "resp_2?foo=1", token: "alice", want: 400, wantBody: []string{`unknown query parameter \"foo\"`}},
+		"list":                {path: strings.TrimSuffix(inputItems, "/"), token: "alice", want: 403},
+		"bad token":           {path: inputItems + "resp_2", token: "mallory", want: 401, wantBody: []string{`"reason":"Unauthorized"`}},
+		"nobody":              {path: inputItems + "resp_2", want: 403, wantBody: []string{`"reason":"Forbidden"`, "system:anonymous"}},
+		"bad query of nobody": {path: inputItems + "resp_2?foo=1", want: 403},
+		"another namespace": {
+			path: strings.Replace(inputItems, "team-a", "team-b", 1) + "resp_2", token: "alice", want: 403, wantBody: []string{`"reason":"Forbidden"`},
+		},
+		"readiness of nobody": {path: "/readyz?verbose", want: 200, wantBody: []string{"[+]sessions-synced ok"}},
+		"health of nobody":    {path: "/healthz", want: 200},
+		"metrics":             {path: "/metrics", token: "alice", want: 404},
+		"discovery": {
+			path: "/apis/resolve.catena.dev/v1alpha1", token: "alice", want: 200,
+			wantBody: []string{`{"name":"inputitems","singularName":"inputitems","namespaced":true,"kind":"InputItems","verbs":["get"]}`},
+		},
+		"OpenAPI v3": {
+			path: "/openapi/v3/apis/resolve.catena.dev/v1alpha1", token: "alice", want: 200,
+			wantBody: []string{`"dev.catena.resolve.v1alpha1.InputItems"`, `"name":"includeIncomplete"`, "ready to be the input of the next request"},
+		},
+		"OpenAPI v2": {path: "/openapi/v2", token: "alice", want: 200, wantBody: []string{"Catena resolve API"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			code, header, body := ts.get(t, tc.path, tc.token, tc.accept)
+			if code != tc.want {
+				t.Errorf("Unexpected code: want %d, got %d", tc.want, code)
+			}
+			if got := header.Get("Content-Type"); tc.wantType != "" && got != tc.wantType {
+				t.Errorf("Unexpected content type: want %q, got %q", tc.wantType, got)
+			}
+			for _, want := range tc.wantBody {
+				if !strings.Contains(body, want) {
+					t.Errorf("Not in the body: %s", want)
+				}
+			}
+			if t.Failed() {
+				t.Logf("The body is:\n%.4000s", body)
+			}
+		})
+	}
+}
+
+// TestServerDenial: whoever may not read gets the same answer whether a session exists or not, and none is looked up.
+func TestServerDenial(t *testing.T) {
+	ts := startServer(t, func(context.Context, string, string, resolve.Query) (*resolve.History, error) {
+		t.Error("A session was looked up")
+		return nil, nil
+	})
+	_, _, exists := ts.get(t, strings.Replace(inputItems, "team-a", "team-b", 1)+"resp_2", "alice", "")
+	_, _, absent := ts.get(t, strings.Replace(inputItems, "team-a", "team-b", 1)+"resp_9", "alice", "")
+	if diff := cmp.Diff(exists, strings.ReplaceAll(absent, "resp_9", "resp_2")); diff != "" {
+		t.Errorf("The answers differ (-exists,+absent):\n%s", diff)
+	}
+}
+
+// TestServerWithoutKubeAPIServer: a caller that cannot be checked gets a Status that says so, not a 401.
+func TestServerWithoutKubeAPIServer(t *testing.T) {
+	ts := startServer(t, resolveStub(t))
+	ts.kube.Close()
+	tests := map[string]string{"authentication": "alice", "authorization": ""}
+	for name, token := range tests {
+		t.Run(name, func(t *testing.T) {
+			code, header, body := ts.get(t, inputItems+"resp_2", token, "")
+			var got metav1.Status
+			if err := json.Unmarshal([]byte(body), &got); err != nil {
+				t.Fatalf("The answer %d is no Status: %s", code, body)
+			}
+			if code != 503 || got.Reason != metav1.StatusReasonServiceUnavailable || header.Get("Retry-After") != "1" {
+				t.Errorf("Unexpected answer: want 503, to be retried, got %d, %v, %+v", code, header, got)
+			}
+		})
+	}
+}
+
+// TestServerStops: a request that is being answered is finished, and the server says that it is not ready before that.
+func TestServerStops(t *testing.T) {
+	asked, proceed := make(chan struct{}), make(chan struct{})
+	stub := resolveStub(t)
+	ts := startServer(t, func(ctx context.Context, namespace, name string, q resolve.Query) (*resolve.History, error) {
+		close(asked)
+		select {
+		case <-proceed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		return stub(ctx, namespace, name, q)
+	})
+	code := make(chan int, 1)
+	go func() {
+		got, _, _ := ts.get(t, inputItems+"resp_2", "alice", "")
+		code <- got
+	}()
+	<-asked
+
+	ts.stop()
+	ts.eventually(t, func() bool { return ts.Ready(nil) != nil })
+	if got, _, _ := ts.get(t, "/readyz", "", ""); got != 500 {
+		t.Errorf("Unexpected readiness while stopping: want 500, got %d", got)
+	}
+	ts.eventually(t, func() bool {
+		got, header, _ := ts.get(t, "/version", "alice", "")
+		return got == http.StatusTooManyRequests && header.Get("Retry-After") != ""
+	})
+	close(proceed)
+	if got := <-code; got != 200 {
+		t.Errorf("Unexpected answer to the request before: want 200, got %d", got)
+	}
+	if err := <-ts.done; err != nil {
+		t.Errorf("Unexpected error: %v", err)
+	}
+}
+
+func TestServerIsNotReadyBeforeSync(t *testing.T) {
+	ts := startServer(t, resolveStub(t))
+	ts.synced.Store(false)
+	if ts.Ready(nil) == nil {
+		t.Error("The server is ready without its caches")
+	}
+	if got, _, _ := ts.get(t, "/readyz", "", ""); got != 500 {
+		t.Errorf("Unexpected readiness: want 500, got %d", got)
+	}
+}
+
+// TestServerDeadline: a caller's timeout ends what it waits for.
+func TestServerDeadline(t *testing.T) {
+	ts := startServer(t, func(ctx context.Context, _, _ string, _ resolve.Query) (*resolve.History, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	code, _, body := ts.get(t, inputItems+"resp_2?timeout=200ms", "alice", "")
+	if code != 504 || !strings.Contains(body, `"reason":"Timeout"`) {
+		t.Errorf("Unexpected answer: want 504, got %d: %s", code, body)
+	}
+}

@@ -1,0 +1,132 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolveapi
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	"github.com/catena-dev/catena/internal/resolve"
+)
+
+// ResolveFunc finds the history of a turn, named by its response ID or by the name of its object. It returns a
+// *chain.Error where the chain cannot be resolved, and else errors of live reads or of the context. What it returns is
+// only read.
+type ResolveFunc func(ctx context.Context, namespace, name string, q resolve.Query) (*resolve.History, error)
+
+// storage is the REST resource inputitems. It can be read by name and nothing else, so that neither garbage collection
+// nor the deletion of a namespace ever lists it.
+type storage struct {
+	tableConvertor
+	resolve         ResolveFunc
+	defaultMaxDepth int32
+	maxDepthLimit   int32
+}
+
+var (
+	_ rest.Storage              = &storage{}
+	_ rest.Scoper               = &storage{}
+	_ rest.SingularNameProvider = &storage{}
+	_ rest.GetterWithOptions    = &storage{}
+	_ rest.TableConvertor       = &storage{}
+)
+
+// New returns empty InputItems.
+func (*storage) New() runtime.Object { return &resolvev1alpha1.InputItems{} }
+
+// Destroy does nothing: there is nothing to clean up.
+func (*storage) Destroy() {}
+
+// NamespaceScoped returns true.
+func (*storage) NamespaceScoped() bool { return true }
+
+// GetSingularName returns the name of the resource: there is no shorter one.
+func (*storage) GetSingularName() string { return resolvev1alpha1.Resource }
+
+// NewGetOptions returns empty options.
+func (*storage) NewGetOptions() (runtime.Object, bool, string) {
+	return &resolvev1alpha1.InputItemsOptions{}, false, ""
+}
+
+// Get returns the history of the turn with a response ID or object name, and otherwise a Status that says why not.
+func (s *storage) Get(ctx context.Context, name string, options runtime.Object) (runtime.Object, error) {
+	o, ok := options.(*resolvev1alpha1.InputItemsOptions)
+	if !ok {
+		return nil, apierrors.NewInternalError(fmt.Errorf("unexpected options %T", options))
+	}
+	start := time.Now()
+	answer, err := s.get(ctx, name, o)
+	durationSeconds.Observe(time.Since(start).Seconds())
+	if err != nil {
+		status, code := toStatus(ctx, name, err)
+		requestsTotal.WithLabelValues(code).Inc()
+		if status.ErrStatus.Code >= 500 && code != codeCanceled {
+			log.FromContext(ctx).Error(err, "Unable to resolve a response", "namespace", request.NamespaceValue(ctx), "name", name)
+		}
+		return nil, status
+	}
+	requestsTotal.WithLabelValues(codeOK).Inc()
+	itemsTotal.Add(float64(answer.len()))
+	return answer, nil
+}
+
+func (s *storage) get(ctx context.Context, name string, o *resolvev1alpha1.InputItemsOptions) (*answer, error) {
+	q, err := s.query(o)
+	if err != nil {
+		return nil, err
+	}
+	namespace := request.NamespaceValue(ctx)
+	ctx, cancel := beforeDeadline(ctx)
+	defer cancel()
+	history, err := s.resolve(ctx, namespace, name, q)
+	if err != nil {
+		return nil, err
+	}
+	t, err := newTranscript(history, o)
+	if err != nil {
+		return nil, err
+	}
+	return newAnswer(namespace, t), nil
+}
+
+// query returns what to resolve. It returns a badRequest where the operator does not allow it.
+func (s *storage) query(o *resolvev1alpha1.InputItemsOptions) (resolve.Query, error) {
+	q := resolve.Query{MaxDepth: int(s.defaultMaxDepth), IncludeIncomplete: o.IncludeIncomplete}
+	if o.MaxDepth != nil {
+		if *o.MaxDepth > s.maxDepthLimit {
+			return q, badRequest(fmt.Sprintf(
+				`query parameter "maxDepth" is "%d": must be a whole number from 0 to %d, the operator's limit`, *o.MaxDepth, s.maxDepthLimit))
+		}
+		q.MaxDepth = int(*o.MaxDepth)
+	}
+	if o.ResourceVersion != "" {
+		var err error
+		if q.MinResourceVersion, err = strconv.ParseUint(o.ResourceVersion, 10, 64); err != nil {
+			return q, badRequest(fmt.Sprintf(`query parameter "resourceVersion" must be a whole number: %v`, err))
+		}
+	}
+	return q, nil
+}

@@ -1,0 +1,138 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolveapi
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// What is cut off in a table.
+const (
+	maxTextRunes = 80
+	maxWordRunes = 64
+)
+
+var tableColumns = []metav1.TableColumnDefinition{
+	{Name: "Index", Type: "integer", Description: "The place of the item in the history, from 0 for the oldest."},
+	{Name: "Turn", Type: "string", Description: "The response ID of the turn that the item is of."},
+	{Name: "Type", Type: "string", Description: "The type of the item."},
+	{Name: "Role", Type: "string", Description: "The role of a message."},
+	{Name: "Text", Type: "string", Description: "The beginning of what the item says."},
+}
+
+// tableConvertor prints a history as kubectl shows it: a line for each item.
+type tableConvertor struct{}
+
+// ConvertToTable returns a table with a row for each item, in the order of the answer.
+func (tableConvertor) ConvertToTable(_ context.Context, object, options runtime.Object) (*metav1.Table, error) {
+	a, ok := object.(*answer)
+	if !ok {
+		return nil, fmt.Errorf("unable to convert %T to a table", object)
+	}
+	table := &metav1.Table{Rows: make([]metav1.TableRow, 0, a.len())}
+	if o, ok := options.(*metav1.TableOptions); !ok || !o.NoHeaders {
+		table.ColumnDefinitions = tableColumns
+	}
+	// Every row is one of the same object, as the API has it: its items would make the table many times as large.
+	object = &a.InputItems
+	for p := range a.parts() {
+		turn := oneLine(a.history.Turns[p.turn].ResponseID, maxWordRunes)
+		for i := p.from; i < p.to; i++ {
+			entry := i
+			if a.descending() {
+				entry = p.from + p.to - 1 - i
+			}
+			cells := append([]any{int64(p.start + entry), turn}, itemCells(a.entry(p.turn, entry))...)
+			table.Rows = append(table.Rows, metav1.TableRow{Cells: cells, Object: runtime.RawExtension{Object: object}})
+		}
+	}
+	return table, nil
+}
+
+// itemCells returns the cells of type, role and text.
+func itemCells(raw []byte) []any {
+	var item fields
+	if err := json.Unmarshal(raw, &item); err != nil {
+		return []any{"", "", ""}
+	}
+	itemType := item.text("type")
+	if itemType == "" && item.text("role") != "" {
+		itemType = "message" // the short form of a message has no type
+	}
+	return []any{oneLine(itemType, maxWordRunes), oneLine(item.text("role"), maxWordRunes), oneLine(item.summary(), maxTextRunes)}
+}
+
+// fields are those of an item of any type.
+type fields map[string]json.RawMessage
+
+// summary returns what the item says: the call of a function, or the text of a message, an output or a reasoning.
+func (f fields) summary() string {
+	if name := f.text("name"); name != "" {
+		return name + "(" + cmp.Or(f.text("arguments"), f.text("input")) + ")"
+	}
+	return cmp.Or(f.text("content"), f.text("output"), f.text("summary"))
+}
+
+// text returns a field that is a string or a list of parts with a text; empty where it is something else.
+func (f fields) text(name string) string {
+	var s string
+	if json.Unmarshal(f[name], &s) == nil {
+		return s
+	}
+	var parts []fields
+	if json.Unmarshal(f[name], &parts) != nil {
+		return ""
+	}
+	var texts []string
+	for _, part := range parts {
+		if text := cmp.Or(part.text("text"), part.text("refusal")); text != "" {
+			texts = append(texts, text)
+		}
+	}
+	return strings.Join(texts, " ")
+}
+
+// oneLine returns the beginning of s as one line, with single spaces and nothing that a terminal would act on.
+func oneLine(s string, maxRunes int) string {
+	var line []rune
+	pending := false // a space, if anything follows
+	for _, r := range s {
+		if unicode.IsSpace(r) {
+			pending = len(line) > 0
+			continue
+		}
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			continue
+		}
+		if pending {
+			line, pending = append(line, ' '), false
+		}
+		if line = append(line, r); len(line) > maxRunes {
+			return strings.TrimRight(string(line[:maxRunes-1]), " ") + "…"
+		}
+	}
+	return string(line)
+}

@@ -1,0 +1,160 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolveapi
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+// reviewer is all of a kube-apiserver that the server asks: alice, whose token is "alice", may read team-a.
+func reviewer(t testing.TB) *httptest.Server {
+	t.Helper()
+	answer := func(w http.ResponseWriter, req *http.Request, review any, decide func()) {
+		if err := json.NewDecoder(req.Body).Decode(review); err != nil {
+			t.Errorf("Unable to read a review: %v", err)
+		}
+		decide()
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(review); err != nil {
+			t.Errorf("Unable to write a review: %v", err)
+		}
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /apis/authentication.k8s.io/v1/tokenreviews", func(w http.ResponseWriter, req *http.Request) {
+		review := &authenticationv1.TokenReview{}
+		answer(w, req, review, func() {
+			review.Status.Authenticated = review.Spec.Token == "alice"
+			review.Status.User.Username = review.Spec.Token
+		})
+	})
+	mux.HandleFunc("POST /apis/authorization.k8s.io/v1/subjectaccessreviews", func(w http.ResponseWriter, req *http.Request) {
+		review := &authorizationv1.SubjectAccessReview{}
+		answer(w, req, review, func() {
+			r := review.Spec.ResourceAttributes
+			review.Status.Allowed = review.Spec.User == "alice" && (r == nil || (r.Namespace == "team-a" &&
+				r.Group == "resolve.catena.dev" && r.Resource == "inputitems" && r.Verb == "get"))
+		})
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// testServer is a running server.
+type testServer struct {
+	*Server
+	url    string
+	client *http.Client
+	kube   *httptest.Server
+	synced atomic.Bool
+	stop   context.CancelFunc
+	done   chan error
+}
+
+func startServer(t testing.TB, resolve ResolveFunc) *testServer {
+	t.Helper()
+	ts := &testServer{kube: reviewer(t), done: make(chan error, 1)}
+	ts.synced.Store(true)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	err := os.WriteFile(kubeconfig, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c",
+		"clusters":[{"name":"c","cluster":{"server":%q}}],"contexts":[{"name":"c","context":{"cluster":"c"}}]}`, ts.kube.URL), 0o600)
+	if err != nil {
+		t.Fatalf("Unable to write the kubeconfig: %v", err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("Unable to listen: %v", err)
+	}
+
+	o := NewOptions()
+	o.SecureServing.Listener = listener
+	o.Authentication.RemoteKubeConfigFile = kubeconfig
+	o.Authentication.SkipInClusterLookup = true
+	o.Authentication.WebhookRetryBackoff.Steps = 1
+	o.Authorization.RemoteKubeConfigFile = kubeconfig
+	o.Authorization.WebhookRetryBackoff.Steps = 1
+	o.ShutdownDelay = 300 * time.Millisecond
+	if ts.Server, err = New(o, Config{Resolve: resolve, HasSynced: ts.synced.Load}); err != nil {
+		t.Fatalf("Unable to make the server: %v", err)
+	}
+	if ts.Ready(nil) == nil {
+		t.Error("The server is ready before it was started")
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	ts.stop = stop
+	go func() { ts.done <- ts.Start(ctx) }()
+	t.Cleanup(stop)
+	ts.url = "https://" + listener.Addr().String()
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+	t.Cleanup(transport.CloseIdleConnections)
+	ts.client = &http.Client{Transport: transport}
+	ts.eventually(t, func() bool { return ts.Ready(nil) == nil })
+	return ts
+}
+
+func (ts *testServer) eventually(t testing.TB, condition func() bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 10*time.Second, true,
+		func(context.Context) (bool, error) { return condition(), nil })
+	if err != nil {
+		t.Fatalf("It did not happen: %v", err)
+	}
+}
+
+const inputItems = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/inputitems/"
+
+// get returns the HTTP code, the header and the body of an answer.
+func (ts *testServer) get(t testing.TB, path, token, accept string) (int, http.Header, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, ts.url+path, nil)
+	if err != nil {
+		t.Fatalf("Unable to make a request: %v", err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	if accept != "" {
+		req.Header.Set("Accept", accept)
+	}
+	response, err := ts.client.Do(req)
+	if err != nil {
+		t.Fatalf("Unable to get %s: %v", path, err)
+	}
+	body, err := io.ReadAll(response.Body)
+	if err := errors.Join(err, response.Body.Close()); err != nil {
+		t.Fatalf("Unable to read the answer of %s: %v", path, err)
+	}
+	return response.StatusCode, response.Header, string(body)
+}
