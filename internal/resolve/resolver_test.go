@@ -1,0 +1,399 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/sessions"
+	"github.com/catena-dev/catena/internal/testenv"
+)
+
+var env *testenv.Environment
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) //nolint:forbidigo // there is no test yet
+		defer cancel()
+		var err error
+		if env, err = testenv.Start(ctx, testenv.Options{UnsafeNoFsync: true}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = env.Stop() }()
+		return m.Run()
+	}())
+}
+
+// fixture is a namespace, and a resolver whose view stands still at the moment at which freeze was called. That is the
+// oldest that a view can be; what the watch would bring later must not matter to errors and to new turns.
+type fixture struct {
+	*testing.T
+	namespace string
+	client    rest.Interface
+	resolver  *Resolver
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "resolve-"}}
+	if err := env.Client.Create(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	sessionClient, err := sessions.NewClient(env.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &fixture{T: t, namespace: namespace.Name, client: sessionClient}
+}
+
+// freeze makes the resolver, with a view of what is there now.
+func (f *fixture) freeze() {
+	f.Helper()
+	ctx, stop := context.WithCancel(f.Context())
+	view := sessions.NewView(chain.DefaultMaxDepth)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		view.Run(ctx, f.client)
+	}()
+	if err := view.WaitForSync(ctx); err != nil {
+		f.Fatal(err)
+	}
+	stop()
+	<-done
+	var err error
+	if f.resolver, err = New(view, f.client, Options{CacheBytes: DefaultCacheBytes, LiveReads: DefaultLiveReads}); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// save creates a completed turn whose output has one item that says so.
+func (f *fixture) save(id, previous string, changes ...func(*v1alpha1.ResponseSession)) *v1alpha1.ResponseSession {
+	f.Helper()
+	session := &v1alpha1.ResponseSession{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: v1alpha1.ObjectName(id)},
+		Spec: v1alpha1.ResponseSessionSpec{
+			ResponseID: id, PreviousResponseID: previous, ResponseStatus: v1alpha1.ResponseStatusCompleted,
+			Response: output("says " + id),
+		},
+	}
+	for _, change := range changes {
+		change(session)
+	}
+	if err := env.Client.Create(f.Context(), session); err != nil {
+		f.Fatal(err)
+	}
+	return session
+}
+
+func output(text string) *runtime.RawExtension {
+	return &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"output":[{"text":%q}]}`, text)}
+}
+
+func withStatus(status string) func(*v1alpha1.ResponseSession) {
+	return func(s *v1alpha1.ResponseSession) { s.Spec.ResponseStatus = status }
+}
+
+func (f *fixture) update(session *v1alpha1.ResponseSession, change func(*v1alpha1.ResponseSession)) uint64 {
+	f.Helper()
+	change(session)
+	if err := env.Client.Update(f.Context(), session); err != nil {
+		f.Fatal(err)
+	}
+	version, err := strconv.ParseUint(session.ResourceVersion, 10, 64)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return version
+}
+
+func (f *fixture) delete(session *v1alpha1.ResponseSession) {
+	f.Helper()
+	if err := env.Client.Delete(f.Context(), session, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// answer is a resolve's outcome in short: the turns' items, or the error's code and place.
+func (f *fixture) answer(name string, query Query) string {
+	f.Helper()
+	history, err := f.resolver.Resolve(f.Context(), f.namespace, name, query)
+	if chainErr, ok := errors.AsType[*chain.Error](err); ok {
+		return fmt.Sprintf("%s at %s", chainErr.Code, chainErr.ResponseID)
+	}
+	if err != nil {
+		return err.Error()
+	}
+	var said []string
+	for _, turn := range history.Turns {
+		text := strings.TrimSuffix(strings.TrimPrefix(string(turn.Items.List), `{"text":"`), `"}`)
+		if !strings.Contains(text, turn.ResponseID) {
+			f.Errorf("turn %s has the items %s", turn.ResponseID, turn.Items.List)
+		}
+		said = append(said, text)
+	}
+	if history.Name != v1alpha1.ObjectName(history.ResponseID) || history.UID == "" {
+		f.Errorf("asked for %s, answered for %s with UID %q", name, history.Name, history.UID)
+	}
+	return strings.Join(said, ", ")
+}
+
+// TestResolveAheadOfTheWatch changes sessions after the view has stopped.
+func TestResolveAheadOfTheWatch(t *testing.T) {
+	plain := Query{MaxDepth: chain.DefaultMaxDepth}
+	tests := map[string]struct {
+		// before saves what the view knows, and returns the change that it does not; that returns the query.
+		before func(f *fixture) func() Query
+		ask    string
+		want   string
+	}{
+		"nothing changed": {
+			before: func(f *fixture) func() Query { f.save("a", ""); f.save("b", "a"); return func() Query { return plain } },
+			ask:    "b", want: "says a, says b",
+		},
+		"new turn": {
+			before: func(f *fixture) func() Query {
+				f.save("a", "")
+				return func() Query { f.save("b", "a"); return plain }
+			},
+			ask: "b", want: "says a, says b",
+		},
+		"three new turns": {
+			before: func(f *fixture) func() Query {
+				return func() Query { f.save("a", ""); f.save("b", "a"); f.save("c", "b"); return plain }
+			},
+			ask: "c", want: "says a, says b, says c",
+		},
+		"missing parent was saved": {
+			before: func(f *fixture) func() Query {
+				f.save("b", "a")
+				return func() Query { f.save("a", ""); return plain }
+			},
+			ask: "b", want: "says a, says b",
+		},
+		"pending turn was completed": {
+			before: func(f *fixture) func() Query {
+				a := f.save("a", "", withStatus("in_progress"))
+				f.save("b", "a")
+				return func() Query {
+					f.update(a, withStatus("completed"))
+					return plain
+				}
+			},
+			ask: "b", want: "says a, says b",
+		},
+		"unreadable turn was mended": {
+			before: func(f *fixture) func() Query {
+				a := f.save("a", "", func(s *v1alpha1.ResponseSession) {
+					s.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"instructions":[]}`)}
+				})
+				return func() Query {
+					f.update(a, func(s *v1alpha1.ResponseSession) { s.Spec.Request = nil })
+					return plain
+				}
+			},
+			ask: "a", want: "says a",
+		},
+		"cycle was taken apart": {
+			before: func(f *fixture) func() Query {
+				a := f.save("a", "b")
+				f.save("b", "a")
+				return func() Query { f.delete(a); f.save("a", ""); return plain }
+			},
+			ask: "b", want: "says a, says b",
+		},
+		"too deep a chain was shortened": {
+			before: func(f *fixture) func() Query {
+				f.save("a", "")
+				b := f.save("b", "a")
+				f.save("c", "b")
+				return func() Query { f.delete(b); f.save("b", ""); return Query{MaxDepth: 2} }
+			},
+			ask: "c", want: "says b, says c",
+		},
+		"body not read yet, turn deleted": {
+			before: func(f *fixture) func() Query {
+				a := f.save("a", "")
+				f.save("b", "a")
+				return func() Query { f.delete(a); return plain }
+			},
+			ask: "b", want: "session.chain.not_found at a",
+		},
+		"body not read yet, turn overwritten": {
+			before: func(f *fixture) func() Query {
+				a := f.save("a", "")
+				f.save("b", "a")
+				return func() Query {
+					f.update(a, func(s *v1alpha1.ResponseSession) { s.Spec.Response = output("says a anew") })
+					return plain
+				}
+			},
+			ask: "b", want: "says a anew, says b",
+		},
+		"body not read yet, turn failed": {
+			before: func(f *fixture) func() Query {
+				a := f.save("a", "")
+				f.save("b", "a")
+				return func() Query { f.update(a, withStatus("failed")); return plain }
+			},
+			ask: "b", want: "session.chain.unavailable at a",
+		},
+		"deleted and saved with another parent": {
+			before: func(f *fixture) func() Query {
+				f.save("a", "")
+				b := f.save("b", "a")
+				f.save("c", "b")
+				return func() Query { f.delete(b); f.save("z", ""); f.save("b", "z"); return plain }
+			},
+			ask: "c", want: "says z, says b, says c",
+		},
+		"an ID that looks like an object's name": {
+			before: func(f *fixture) func() Query {
+				f.save("a_b", "")
+				return func() Query { f.save("a.b", ""); return plain }
+			},
+			ask: "a.b", want: "says a.b",
+		},
+		"an object's name": {
+			before: func(f *fixture) func() Query { f.save("a_b", ""); return func() Query { return plain } },
+			ask:    "a.b", want: "says a_b",
+		},
+		"a new object's name": {
+			before: func(f *fixture) func() Query { return func() Query { f.save("A/b", ""); return plain } },
+			ask:    v1alpha1.ObjectName("A/b"), want: "says A/b",
+		},
+		"nothing": {
+			before: func(*fixture) func() Query { return func() Query { return plain } },
+			ask:    "a", want: "session.chain.not_found at a",
+		},
+		"incomplete, asked for": {
+			before: func(f *fixture) func() Query {
+				f.save("a", "", withStatus("failed"))
+				return func() Query { return Query{MaxDepth: 1, IncludeIncomplete: true} }
+			},
+			ask: "a", want: "says a",
+		},
+		"depth 0": {
+			before: func(f *fixture) func() Query { f.save("a", ""); return func() Query { return Query{} } },
+			ask:    "a", want: "session.chain.depth_exceeded at a",
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			change := tc.before(f)
+			f.freeze()
+			query := change()
+			if diff := cmp.Diff(tc.want, f.answer(tc.ask, query)); diff != "" {
+				t.Errorf("answer (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestResolveResourceVersion: a cached body may be as old as the view, unless more is asked for.
+func TestResolveResourceVersion(t *testing.T) {
+	f := newFixture(t)
+	a := f.save("a", "")
+	f.save("b", "a")
+	f.freeze()
+	if got := f.answer("b", Query{MaxDepth: 64}); got != "says a, says b" {
+		t.Fatal(got)
+	}
+	version := f.update(a, func(s *v1alpha1.ResponseSession) { s.Spec.Response = output("says a anew") })
+	if got := f.answer("b", Query{MaxDepth: 64, MinResourceVersion: version}); got != "says a anew, says b" {
+		t.Errorf("asked for the new version, got %q", got)
+	}
+	f.delete(a)
+	if got := f.answer("b", Query{MaxDepth: 64, MinResourceVersion: version + 1}); got != "session.chain.not_found at a" {
+		t.Errorf("asked for what follows the deletion, got %q", got)
+	}
+}
+
+func TestResolveErrors(t *testing.T) {
+	f := newFixture(t)
+	f.save("a", "")
+	f.freeze()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := f.resolver.Resolve(ctx, f.namespace, "b", Query{MaxDepth: 64}); !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v, want the context's", err)
+	}
+
+	nobody, err := env.RESTConfigFor("nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.resolver.live.client, err = sessions.NewClient(nobody); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.resolver.Resolve(t.Context(), f.namespace, "a", Query{MaxDepth: 64}); !apierrors.IsForbidden(err) {
+		t.Errorf("error is %v, want the API server's", err)
+	}
+}
+
+// TestCacheIsBounded reads more than the cache holds.
+func TestCacheIsBounded(t *testing.T) {
+	const limit = 1 << 20
+	f := newFixture(t)
+	text := strings.Repeat("x", limit/8)
+	previous := ""
+	for i := range 24 {
+		id := fmt.Sprintf("t%d", i)
+		f.save(id, previous, func(s *v1alpha1.ResponseSession) { s.Spec.Response = output(id + text) })
+		previous = id
+	}
+	f.freeze()
+	resolver, err := New(f.resolver.view, f.client, Options{CacheBytes: limit, LiveReads: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		history, err := resolver.Resolve(t.Context(), f.namespace, previous, Query{MaxDepth: 64})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, turn := range history.Turns {
+			if !strings.Contains(string(turn.Items.List), turn.ResponseID+"x") {
+				t.Fatalf("turn %s has another one's items", turn.ResponseID)
+			}
+		}
+		resolver.live.cache.CleanUp()
+		if size := resolver.live.cache.WeightedSize(); size > limit {
+			t.Errorf("%d bytes are cached, more than %d", size, limit)
+		}
+	}
+}
