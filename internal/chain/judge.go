@@ -89,15 +89,15 @@ func (x *Index[V]) limitMoved(m *node[V], below int, before, after []string) boo
 	return x.fault(m) == faultDepth && before[above] != after[above]
 }
 
-// next returns the node after m in the preorder of the tree below top, and its distance from top.
-func (m *node[V]) next(top *node[V], below int, descend bool) (*node[V], int) {
+// next returns the node after n in the preorder of the tree below top, and its distance from top.
+func (n *node[V]) next(top *node[V], below int, descend bool) (*node[V], int) {
 	if descend {
-		if child := m.firstChild.except(top); child != nil {
+		if child := n.firstChild.except(top); child != nil {
 			return child, below + 1
 		}
 	}
-	for ; m != top; m, below = m.parent, below-1 {
-		if sibling := m.nextSibling.except(top); sibling != nil {
+	for ; n != top; n, below = n.parent, below-1 {
+		if sibling := n.nextSibling.except(top); sibling != nil {
 			return sibling, below
 		}
 	}
@@ -105,11 +105,11 @@ func (m *node[V]) next(top *node[V], below int, descend bool) (*node[V], int) {
 }
 
 // except skips top, which stands among the children of its own descendant where it is on a cycle.
-func (m *node[V]) except(top *node[V]) *node[V] {
-	if m == top && m != nil {
-		return m.nextSibling
+func (n *node[V]) except(top *node[V]) *node[V] {
+	if n == top && n != nil {
+		return n.nextSibling
 	}
-	return m
+	return n
 }
 
 // closesCycle reports whether n's parent is n or one of its descendants. They are recomputed anyway, so it looks there

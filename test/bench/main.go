@@ -1,0 +1,123 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Command bench measures Catena against a real control plane on this machine, each figure beside its comparison, and
+// prints medians, spread, ratios and the raw numbers. `make bench` runs it.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+	"time"
+
+	"github.com/catena-dev/catena/internal/testenv"
+)
+
+// experiment measures something in an environment of its own, with an operator running.
+type experiment struct {
+	name string
+	run  func(ctx context.Context, b *bench) error
+}
+
+var experiments = []experiment{
+	{"resolve", resolveExperiment},
+	{"write", writeExperiment},
+	{"tree", treeExperiment},
+	{"scale", scaleExperiment},
+}
+
+// bench is what an experiment measures with, and where its results go.
+type bench struct {
+	env      *testenv.Environment
+	operator *testenv.Operator
+	rounds   int
+	sessions int
+	turns    int
+	progress io.Writer
+
+	comparisons []*comparison
+	figures     []*figure
+}
+
+func main() {
+	run := flag.String("run", ".", "run only the experiments whose name matches this regular expression")
+	rounds := flag.Int("rounds", 9, "how often the cases of a comparison take turns")
+	sessions := flag.Int("sessions", 100_000, "how many sessions the scale experiment stores")
+	turns := flag.Int("turns", 10_000, "how many turns the tree experiment stores")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	selected, err := regexp.Compile(*run)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "bench: -run: %v\n", err)
+		os.Exit(2)
+	}
+	for _, e := range experiments {
+		if !selected.MatchString(e.name) {
+			continue
+		}
+		b := &bench{rounds: *rounds, sessions: *sessions, turns: *turns, progress: os.Stderr}
+		if err := b.run(ctx, e); err != nil {
+			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", e.name, err)
+			os.Exit(1)
+		}
+		b.print(os.Stdout, e.name)
+	}
+}
+
+func (b *bench) run(ctx context.Context, e experiment) (err error) {
+	fmt.Fprintf(b.progress, "==> %s: starting a control plane\n", e.name)
+	b.env, err = testenv.Start(ctx, testenv.Options{GarbageCollector: e.name != "scale"})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if stopErr := b.env.Stop(); err == nil {
+			err = stopErr
+		}
+	}()
+	if b.operator, err = b.env.StartOperator(ctx, testenv.OperatorOptions{}); err != nil {
+		return err
+	}
+	if err := b.env.RegisterAPIService(ctx, b.operator.Port); err != nil {
+		return err
+	}
+	return e.run(ctx, b)
+}
+
+func (b *bench) print(w io.Writer, name string) {
+	fmt.Fprintf(w, "\n# %s\n", name)
+	for _, c := range b.comparisons {
+		c.print(w)
+	}
+	for _, f := range b.figures {
+		f.print(w)
+	}
+	fmt.Fprintln(w, "raw:")
+	for _, c := range b.comparisons {
+		c.printRaw(w)
+	}
+}
+
+func (b *bench) logf(format string, args ...any) {
+	fmt.Fprintf(b.progress, "    %s %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,123 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/client-go/rest"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/sessions"
+)
+
+const (
+	resolveTurns = 64
+	resolveSize  = 4 << 10
+)
+
+// resolveExperiment reads a conversation of 64 turns of 4 KiB: as its history, turn by turn, and as if it were one
+// object. Then it reads longer and shorter ones, for what a turn costs.
+func resolveExperiment(ctx context.Context, b *bench) error {
+	if err := b.createNamespace(ctx, "bench"); err != nil {
+		return err
+	}
+	for _, turns := range []int{1, 16, resolveTurns, 256, 1024} {
+		if err := b.converse(ctx, "bench", fmt.Sprintf("n%d", turns), turns, resolveSize); err != nil {
+			return err
+		}
+	}
+	if err := b.env.Client.Create(ctx, turn("bench", "resp_whole", "", resolveTurns*resolveSize)); err != nil {
+		return err
+	}
+	through, err := b.client()
+	if err != nil {
+		return err
+	}
+	direct, err := b.direct()
+	if err != nil {
+		return err
+	}
+	history := func(client rest.Interface, turns int) func() error {
+		path := fmt.Sprintf("/apis/resolve.catena.dev/v1alpha1/namespaces/bench/inputitems/resp_n%d_%05d", turns, turns-1)
+		return func() error {
+			_, err := client.Get().AbsPath(path).Param("maxDepth", "10000").DoRaw(ctx)
+			return err
+		}
+	}
+	get := func(id string) error {
+		_, err := through.Get().Namespace("bench").Resource(sessions.Resource).Name(v1alpha1.ObjectName(id)).DoRaw(ctx)
+		return err
+	}
+	inARow := func() error {
+		for t := range resolveTurns {
+			if err := get(fmt.Sprintf("resp_n%d_%05d", resolveTurns, t)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	whole := func() error { return get("resp_whole") }
+
+	resolved := series{name: "resolve of 64 turns of 4 KiB, through the kube-apiserver"}
+	turnByTurn := series{name: "64 GETs in a row"}
+	oneObject := series{name: "one GET of one object of the same size"}
+	straight := series{name: "the same, from the operator's Service"}
+	if err := interleave(2, history(through, resolveTurns), history(direct, resolveTurns), inARow, whole); err != nil {
+		return err // warm connections and caches
+	}
+	err = interleave(5*b.rounds, timed(&resolved, history(through, resolveTurns)), timed(&turnByTurn, inARow),
+		timed(&oneObject, whole), timed(&straight, history(direct, resolveTurns)))
+	if err != nil {
+		return err
+	}
+	b.comparisons = append(b.comparisons,
+		&comparison{name: "resolve, turn by turn", unit: "ms", ours: resolved, theirs: turnByTurn, target: 20},
+		&comparison{name: "resolve, one object", unit: "ms", ours: resolved, theirs: oneObject, target: 1},
+		&comparison{name: "resolve, directly", unit: "ms", ours: straight, theirs: resolved},
+	)
+	return b.perTurn(history, direct)
+}
+
+// perTurn measures how the cost grows with the number of turns, from the operator's Service.
+func (b *bench) perTurn(history func(rest.Interface, int) func() error, direct rest.Interface) error {
+	var last series
+	for i, turns := range []int{1, 16, resolveTurns, 256, 1024} {
+		s := series{name: fmt.Sprintf("%d turns", turns)}
+		read := history(direct, turns)
+		if err := interleave(2, read); err != nil {
+			return err
+		}
+		if err := interleave(5*b.rounds, timed(&s, read)); err != nil {
+			return err
+		}
+		if i > 0 {
+			b.comparisons = append(b.comparisons, &comparison{name: "growth, directly", unit: "ms", ours: s, theirs: last})
+		}
+		last = s
+	}
+	return nil
+}
+
+// direct returns a client of the operator's Service, past the kube-apiserver.
+func (b *bench) direct() (rest.Interface, error) {
+	config := rest.CopyConfig(b.env.Config)
+	config.Host = fmt.Sprintf("https://127.0.0.1:%d", b.operator.Port)
+	config.CAData, config.CAFile = nil, b.env.Serving.CAFile
+	return sessions.NewClient(config)
+}

@@ -1,0 +1,132 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testenv"
+)
+
+const (
+	scaleSize         = 8 << 10
+	scaleTurnsInChain = 50
+	idleFor           = 30 * time.Second
+)
+
+// scaleExperiment restarts the operator over many judged sessions, beside a plain paginated LIST of them.
+func scaleExperiment(ctx context.Context, b *bench) error {
+	if err := b.createNamespace(ctx, "scale"); err != nil {
+		return err
+	}
+	b.logf("saving %d sessions of 8 KiB", b.sessions)
+	if err := b.fill(ctx, "scale", b.sessions/scaleTurnsInChain, scaleTurnsInChain, scaleSize, writers); err != nil {
+		return err
+	}
+	if err := b.waitForNone(ctx, "scale", "status.rootResponseID="); err != nil {
+		return err
+	}
+	b.logf("all are judged")
+
+	restart := series{name: "restart to ready"}
+	list := series{name: "a paginated LIST of all sessions"}
+	writes, resident := 0, 0.0
+	restartOperator := func() (err error) {
+		if err := b.operator.Stop(); err != nil {
+			return err
+		}
+		before, err := b.revision(ctx)
+		if err != nil {
+			return err
+		}
+		if b.operator, err = b.env.StartOperator(ctx, testenv.OperatorOptions{}); err != nil {
+			return err
+		}
+		ready := time.Now()
+		started, err := startTime(ctx, b.operator)
+		if err != nil {
+			return err
+		}
+		restart.addTime(ready.Sub(started))
+		// An idle operator: whatever it writes now, it writes without cause.
+		select {
+		case <-time.After(idleFor):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		after, err := b.revision(ctx)
+		if err != nil {
+			return err
+		}
+		writes += after - before
+		bytes, err := residentBytes(b.operator.PID())
+		if err != nil {
+			return err
+		}
+		resident = max(resident, bytes)
+		b.logf("ready after %s, %.0f MiB resident, %d writes", ready.Sub(started), bytes/(1<<20), after-before)
+		return nil
+	}
+	listAll := func() error {
+		_, err := unjudged(ctx, b.env.Client, "scale", func(*v1alpha1.ResponseSession) bool { return true })
+		return err
+	}
+	if err := interleave(min(b.rounds, 3), restartOperator, timed(&list, listAll)); err != nil {
+		return err
+	}
+	left, err := unjudged(ctx, b.env.Client, "scale", func(s *v1alpha1.ResponseSession) bool { return s.Status.Depth > 0 })
+	if err != nil {
+		return err
+	}
+	if left > 0 {
+		return fmt.Errorf("%d sessions are not judged", left)
+	}
+	b.comparisons = append(b.comparisons, &comparison{name: "restart", unit: "ms", ours: restart, theirs: list, target: 0.5})
+	b.figures = append(b.figures,
+		&figure{name: fmt.Sprintf("resident with %d sessions", b.sessions), unit: "MiB", value: resident / (1 << 20), limit: 250},
+		&figure{name: fmt.Sprintf("writes to etcd by all processes, over %d restarts and %s of idleness after each", len(restart.samples), idleFor), unit: "writes", value: float64(writes), limit: 0})
+	return nil
+}
+
+// startTime returns when the operator's process was started, to 10 ms.
+func startTime(ctx context.Context, operator *testenv.Operator) (time.Time, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, operator.MetricsURL, nil)
+	if err != nil {
+		return time.Time{}, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	lines := bufio.NewScanner(response.Body)
+	for lines.Scan() {
+		if value, found := strings.CutPrefix(lines.Text(), "process_start_time_seconds "); found {
+			var seconds float64
+			_, err := fmt.Sscan(value, &seconds)
+			return time.UnixMilli(int64(seconds * 1000)), err
+		}
+	}
+	return time.Time{}, errors.Join(errors.New("no process_start_time_seconds among the metrics"), lines.Err())
+}

@@ -1,0 +1,131 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/sessions"
+)
+
+// turn returns a completed turn whose request and response have a size in bytes, half of it each.
+func turn(namespace, id, previous string, size int) *v1alpha1.ResponseSession {
+	text := strings.Repeat("lorem ipsum ", size/24+1)[:size/2-120]
+	return &v1alpha1.ResponseSession{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.ObjectName(id)},
+		Spec: v1alpha1.ResponseSessionSpec{
+			ResponseID: id, PreviousResponseID: previous, ResponseStatus: v1alpha1.ResponseStatusCompleted,
+			Request:  raw(`{"model":"bench","input":[{"role":"user","content":%q}]}`, text),
+			Response: raw(`{"id":%q,"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":%q}]}]}`, id, text),
+		},
+	}
+}
+
+func raw(format string, args ...any) *runtime.RawExtension {
+	return &runtime.RawExtension{Raw: fmt.Appendf(nil, format, args...)}
+}
+
+// own sets the ownerReference, as a saver does that knows its parent's UID.
+func own(session *v1alpha1.ResponseSession, parent types.UID) {
+	if parent == "" {
+		return
+	}
+	no := false
+	session.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.ResponseSessionKind,
+		Name: v1alpha1.ObjectName(session.Spec.PreviousResponseID), UID: parent, Controller: &no, BlockOwnerDeletion: &no,
+	}}
+}
+
+func (b *bench) createNamespace(ctx context.Context, name string) error {
+	return b.env.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+}
+
+// client returns a client whose requests have a connection of their own, as one gateway's have.
+func (b *bench) client() (rest.Interface, error) { return sessions.NewClient(b.env.Config) }
+
+// fill stores conversations of some turns each, with some writers at once.
+func (b *bench) fill(ctx context.Context, namespace string, conversations, turns, size, writers int) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for c := range conversations {
+		group.Go(func() error { return b.converse(ctx, namespace, fmt.Sprintf("c%d", c), turns, size) })
+	}
+	return group.Wait()
+}
+
+func (b *bench) converse(ctx context.Context, namespace, name string, turns, size int) error {
+	var previous string
+	var uid types.UID
+	for t := range turns {
+		session := turn(namespace, fmt.Sprintf("resp_%s_%05d", name, t), previous, size)
+		own(session, uid)
+		if err := b.env.Client.Create(ctx, session); err != nil {
+			return err
+		}
+		previous, uid = session.Spec.ResponseID, session.UID
+	}
+	return nil
+}
+
+// unjudged counts the sessions of a namespace that do not have the wanted number in their status yet.
+func unjudged(ctx context.Context, c client.Client, namespace string, judged func(*v1alpha1.ResponseSession) bool) (int, error) {
+	left := 0
+	list := &v1alpha1.ResponseSessionList{}
+	for {
+		if err := c.List(ctx, list, client.InNamespace(namespace), client.Limit(500), client.Continue(list.Continue)); err != nil {
+			return 0, err
+		}
+		for i := range list.Items {
+			if !judged(&list.Items[i]) {
+				left++
+			}
+		}
+		if list.Continue == "" {
+			return left, nil
+		}
+	}
+}
+
+// residentBytes returns what a process has in memory.
+func residentBytes(pid int) (float64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(status) {
+		var kib float64
+		if _, err := fmt.Sscanf(string(line), "VmRSS: %f kB", &kib); err == nil {
+			return kib * 1024, nil
+		}
+	}
+	return 0, errors.New("no VmRSS")
+}

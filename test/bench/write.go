@@ -1,0 +1,189 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testenv"
+)
+
+const (
+	writers           = 16
+	writeSize         = 4 << 10
+	writeChains       = 100
+	writeTurnsInChain = 20
+)
+
+// writeExperiment saves turns with 16 writers while the controller judges each, beside a plain client that creates the
+// same objects and writes a status of the same size to each itself.
+func writeExperiment(ctx context.Context, b *bench) error {
+	const turns = writeChains * writeTurnsInChain
+	judged := series{name: "16 writers save, the controller judges each"}
+	plain := series{name: "16 writers create and write a status themselves, no controller"}
+	lag := series{name: "from the last save to the last verdict"}
+	writes := series{name: "writes to etcd a turn"}
+
+	if err := b.operator.Stop(); err != nil {
+		return err
+	}
+	round := 0
+	warm := false
+	withController := func() (err error) {
+		round++
+		namespace := fmt.Sprintf("judged-%d", round)
+		if err := b.createNamespace(ctx, namespace); err != nil {
+			return err
+		}
+		if b.operator, err = b.env.StartOperator(ctx, testenv.OperatorOptions{}); err != nil {
+			return err
+		}
+		before, err := b.revision(ctx)
+		if err != nil {
+			return err
+		}
+		start := time.Now()
+		if err := b.fill(ctx, namespace, writeChains, writeTurnsInChain, writeSize, writers); err != nil {
+			return err
+		}
+		saved := time.Now()
+		if err := b.waitForNone(ctx, namespace, "status.rootResponseID="); err != nil {
+			return err
+		}
+		done := time.Now()
+		after, err := b.revision(ctx)
+		if err != nil {
+			return err
+		}
+		if warm {
+			judged.add(turns / done.Sub(start).Seconds())
+			lag.addTime(done.Sub(saved))
+			writes.add(float64(after-before) / turns)
+			b.logf("%.0f turns/s, last verdict after %s, %.2f writes a turn", turns/done.Sub(start).Seconds(), done.Sub(saved), float64(after-before)/turns)
+		}
+		return b.stopAndClear(ctx, namespace)
+	}
+	withoutController := func() error {
+		namespace := fmt.Sprintf("plain-%d", round)
+		if err := b.createNamespace(ctx, namespace); err != nil {
+			return err
+		}
+		start := time.Now()
+		if err := b.fillWithStatus(ctx, namespace); err != nil {
+			return err
+		}
+		if took := time.Since(start); warm {
+			plain.add(turns / took.Seconds())
+			b.logf("%.0f turns/s plain", turns/took.Seconds())
+		}
+		return b.clear(ctx, namespace)
+	}
+	if err := interleave(1, withController, withoutController); err != nil {
+		return err
+	}
+	warm = true
+	if err := interleave(min(b.rounds, 5), withController, withoutController); err != nil {
+		return err
+	}
+	b.comparisons = append(b.comparisons,
+		&comparison{name: "save and judge", unit: "turns/s", moreIsBetter: true, ours: judged, theirs: plain, target: 0.8})
+	b.figures = append(b.figures,
+		&figure{name: lag.name, unit: "ms, median", value: lag.median(), limit: 2000},
+		&figure{name: writes.name, unit: "median", value: writes.median(), limit: 2.05})
+	return nil
+}
+
+func (b *bench) stopAndClear(ctx context.Context, namespace string) error {
+	if err := b.operator.Stop(); err != nil {
+		return err
+	}
+	return b.clear(ctx, namespace)
+}
+
+func (b *bench) clear(ctx context.Context, namespace string) error {
+	return b.env.Client.DeleteAllOf(ctx, &v1alpha1.ResponseSession{}, client.InNamespace(namespace))
+}
+
+// fillWithStatus is fill by a client that judges for itself.
+func (b *bench) fillWithStatus(ctx context.Context, namespace string) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for c := range writeChains {
+		group.Go(func() error {
+			var previous string
+			var uid types.UID
+			for t := range writeTurnsInChain {
+				session := turn(namespace, fmt.Sprintf("resp_c%d_%05d", c, t), previous, writeSize)
+				own(session, uid)
+				if err := b.env.Client.Create(ctx, session); err != nil {
+					return err
+				}
+				if err := b.writeStatus(ctx, session, t+1, fmt.Sprintf("resp_c%d_%05d", c, 0)); err != nil {
+					return err
+				}
+				previous, uid = session.Spec.ResponseID, session.UID
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// writeStatus writes a status of the size that the controller's has, by a merge patch, the cheapest way.
+func (b *bench) writeStatus(ctx context.Context, session *v1alpha1.ResponseSession, depth int, root string) error {
+	patch := client.MergeFrom(session.DeepCopy())
+	session.Status = v1alpha1.ResponseSessionStatus{
+		Conditions: []metav1.Condition{{
+			Type: v1alpha1.ConditionChainValid, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonResolved,
+			Message: "All turns up to the root are there and completed.", ObservedGeneration: 1, LastTransitionTime: metav1.Now(),
+		}},
+		ObservedGeneration: 1, Depth: int32(depth), RootResponseID: root,
+	}
+	return b.env.Client.Status().Patch(ctx, session, patch)
+}
+
+// waitForNone waits until no session of a namespace matches a field selector. It does not look often, because each look
+// has the API server go through all sessions of the namespace.
+func (b *bench) waitForNone(ctx context.Context, namespace, fields string) error {
+	return wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ResponseSessionKind + "List"))
+		err := b.env.Client.List(ctx, list, client.InNamespace(namespace), &client.ListOptions{
+			Limit: 1, Raw: &metav1.ListOptions{FieldSelector: fields},
+		})
+		return len(list.Items) == 0, err
+	})
+}
+
+// revision returns etcd's revision, which grows by one with each write.
+func (b *bench) revision(ctx context.Context) (int, error) {
+	list := &v1alpha1.ResponseSessionList{}
+	if err := b.env.Client.List(ctx, list, client.InNamespace("none")); err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(list.ResourceVersion)
+}
