@@ -44,12 +44,12 @@ type Resolver struct {
 // It returns a *chain.Error where the chain does not resolve, the API server's error where a live read fails, and the
 // context's error once ctx is done.
 func (r *Resolver) Resolve(ctx context.Context, namespace, name string, query Query) (*History, error) {
-	id, err := r.responseID(ctx, namespace, name)
+	l := &lookup{Resolver: r, namespace: namespace, confirmed: map[string]*sessions.Session{}}
+	id, err := l.responseID(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	fresh := r.view.Reflects(query.MinResourceVersion)
-	l := &lookup{Resolver: r, namespace: namespace, confirmed: map[string]*sessions.Session{}}
 	if path := r.view.Path(namespace, id, query.MaxDepth); path != nil && fresh {
 		history, err := l.read(ctx, path)
 		if !errors.Is(err, errOutdated) {
@@ -79,28 +79,6 @@ func (r *Resolver) Resolve(ctx context.Context, namespace, name string, query Qu
 	}
 }
 
-// responseID returns the response ID that a name stands for. A response ID wins over an object name, so that a name the
-// view knows as an object's only is first looked for live as an ID.
-func (r *Resolver) responseID(ctx context.Context, namespace, name string) (string, error) {
-	if _, found := r.view.Lookup(namespace, name); found || !mayBeObjectName(name) {
-		return name, nil
-	}
-	if s, _, err := r.live.getID(ctx, namespace, name); err != nil || s != nil {
-		return name, err
-	}
-	s, found := r.view.Get(namespace, name)
-	if !found {
-		var err error
-		if s, _, err = r.live.get(ctx, namespace, name); err != nil {
-			return "", err
-		}
-	}
-	if s == nil || s.Misnamed {
-		return name, nil
-	}
-	return s.Turn.ID, nil
-}
-
 func isChainError(err error) bool {
 	_, ok := errors.AsType[*chain.Error](err)
 	return ok
@@ -117,6 +95,32 @@ type lookup struct {
 	mu        sync.Mutex
 	confirmed map[string]*sessions.Session // by response ID; nil for turns that are not there
 	visited   []string
+}
+
+// responseID returns the response ID that a name stands for. A response ID wins over an object name, so that a name the
+// view knows as an object's only is first looked for live as an ID.
+func (l *lookup) responseID(ctx context.Context, name string) (string, error) {
+	if _, found := l.view.Lookup(l.namespace, name); found || !mayBeObjectName(name) {
+		return name, nil
+	}
+	s, _, err := l.live.getID(ctx, l.namespace, name)
+	if err != nil {
+		return "", err
+	}
+	l.confirmed[name] = s
+	if s != nil {
+		return name, nil
+	}
+	s, found := l.view.Get(l.namespace, name)
+	if !found {
+		if s, _, err = l.live.get(ctx, l.namespace, name); err != nil {
+			return "", err
+		}
+	}
+	if s == nil || s.Misnamed {
+		return name, nil
+	}
+	return s.Turn.ID, nil
 }
 
 // get returns what a live read said of a turn, else what the view says.

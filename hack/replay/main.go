@@ -1,0 +1,108 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Command replay stores recorded turns of the Responses API in a cluster, resolves them through the resolve API, and
+// compares what comes back with what went in.
+//
+// The file has one turn a line, plain or gzipped: a JSON object with the `request` and the `response` as the Responses
+// API has them. The turns are stored as chains in the order of the file, as a gateway would: each names the one before
+// as its previous_response_id, and is owned by it. A turn keeps the ID of its response, unless another turn of the
+// namespace has that already: then an ID of this run is appended.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/catena-dev/catena/internal/chain"
+)
+
+// defaultMaxTurnBytes leaves room below etcd's limit of 1.5 MiB for the status and other metadata.
+const defaultMaxTurnBytes = 1 << 20
+
+type options struct {
+	kubeconfig   string
+	namespace    string
+	chainLength  int
+	workers      int
+	maxTurnBytes int
+}
+
+func main() {
+	o := options{namespace: "catena-replay", chainLength: 16, workers: 4, maxTurnBytes: defaultMaxTurnBytes}
+	flags := pflag.NewFlagSet("replay", pflag.ExitOnError)
+	flags.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "The kubeconfig file; by default that of kubectl.")
+	flags.StringVarP(&o.namespace, "namespace", "n", o.namespace, "The namespace to store the turns in. It is created where it is missing.")
+	flags.IntVar(&o.chainLength, "chain-length", o.chainLength, "How many turns make a chain.")
+	flags.IntVar(&o.workers, "workers", o.workers, "How many chains are stored and resolved at once.")
+	flags.IntVar(&o.maxTurnBytes, "max-turn-bytes", o.maxTurnBytes, "The size, as JSON, up to which a turn is sent as one object.")
+	flags.Usage = func() {
+		fmt.Fprintf(os.Stderr, "Store recorded turns, resolve them, and compare.\n\nUsage: replay [flags] FILE\n\n%s", flags.FlagUsages())
+	}
+	_ = flags.Parse(os.Args[1:]) // exits
+	if flags.NArg() != 1 || o.chainLength < 1 || o.workers < 1 || o.maxTurnBytes < 1 {
+		flags.Usage()
+		os.Exit(2)
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	if err := run(ctx, &o, flags.Arg(0)); err != nil {
+		fmt.Fprintln(os.Stderr, "replay:", err)
+		os.Exit(1)
+	}
+}
+
+// run replays a file and prints the summary. It returns an error unless everything came back as it went in.
+func run(ctx context.Context, o *options, path string) error {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig, Precedence: clientcmd.NewDefaultClientConfigLoadingRules().Precedence},
+		nil).ClientConfig()
+	if err != nil {
+		return fmt.Errorf("unable to load the configuration of the Kubernetes client: %w", err)
+	}
+	target, err := newCluster(config, o.namespace, max(o.chainLength, chain.DefaultMaxDepth))
+	if err != nil {
+		return err
+	}
+	if err := target.createNamespace(ctx); err != nil {
+		return err
+	}
+	turns, err := openTurns(path)
+	if err != nil {
+		return err
+	}
+	defer turns.close()
+
+	r := newReplay(o, target)
+	stopProgress := r.showProgress(os.Stderr)
+	err = r.replay(ctx, turns)
+	stopProgress()
+	r.summarize(os.Stdout)
+	if err == nil && r.differences > 0 {
+		err = fmt.Errorf("%d differences", r.differences)
+	}
+	if err == nil && r.recorded == 0 {
+		err = errors.New("the file has no turns")
+	}
+	return err
+}

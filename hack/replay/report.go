@@ -1,0 +1,106 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+)
+
+// report is what a run has found so far.
+type report struct {
+	recorded    int // without those that were refused
+	refused     int
+	stored      int
+	chains      int
+	items       int
+	bytes       int
+	differences int
+	storing     []time.Duration
+	resolving   []time.Duration
+}
+
+func (r *replay) add(update func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	update()
+}
+
+// refuse tells of a turn that is not sent.
+func (r *replay) refuse(t *turn, id string, size int) {
+	r.add(func() { r.refused++ })
+	fmt.Fprintf(os.Stderr, "line %d: turn %q is refused: it has %d bytes, and --max-turn-bytes, what one object may hold, is %d. "+
+		"Turns of any size are not supported yet.\n", t.Line, id, size, r.maxTurnBytes)
+}
+
+// differ tells of something that did not come back as it went in.
+func (r *replay) differ(what string) {
+	r.add(func() { r.differences++ })
+	fmt.Fprintln(os.Stderr, "difference:", what)
+}
+
+// showProgress prints a line each second until the function that it returns is called.
+func (r *replay) showProgress(w io.Writer) (stop func()) {
+	ticker := time.NewTicker(time.Second)
+	done, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-ticker.C:
+				r.add(func() {
+					fmt.Fprintf(w, "%s: %d turns stored, %d chains resolved, %d differences\n",
+						time.Since(r.start).Round(time.Second), r.stored, r.chains, r.differences)
+				})
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		ticker.Stop()
+		close(done)
+		<-stopped
+	}
+}
+
+// summarize prints what the run has found.
+func (r *replay) summarize(w io.Writer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintf(w, "turns        %d recorded, %d stored, %d refused as too large for one object\n", r.recorded+r.refused, r.stored, r.refused)
+	fmt.Fprintf(w, "chains       %d of up to %d turns, resolved\n", r.chains, r.chainLength)
+	fmt.Fprintf(w, "items        %d in %d bytes of answers\n", r.items, r.bytes)
+	fmt.Fprintf(w, "differences  %d\n", r.differences)
+	fmt.Fprintf(w, "store        a turn: %s\n", quantiles(r.storing))
+	fmt.Fprintf(w, "resolve      a chain: %s\n", quantiles(r.resolving))
+	fmt.Fprintf(w, "time         %s with %d workers\n", time.Since(r.start).Round(time.Millisecond), r.workers)
+}
+
+func quantiles(durations []time.Duration) string {
+	if len(durations) == 0 {
+		return "none"
+	}
+	sorted := slices.Sorted(slices.Values(durations))
+	at := func(percent int) time.Duration {
+		return sorted[(len(sorted)-1)*percent/100].Round(10 * time.Microsecond)
+	}
+	return fmt.Sprintf("p50 %s, p99 %s, max %s", at(50), at(99), at(100))
+}

@@ -1,0 +1,184 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+)
+
+const (
+	chaosSessions  = 500
+	chaosWriters   = 6
+	chaosPerSecond = 40
+)
+
+// TestChaos: writers save conversations while the operator is killed and the API server restarted. After that, every
+// session is there and judged right, and a further restart finds nothing to write.
+func TestChaos(t *testing.T) {
+	namespace := newNamespace(t)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	plan := planSessions(rand.New(rand.NewPCG(seed, 0)), namespace)
+
+	var written atomic.Int64
+	group, ctx := errgroup.WithContext(t.Context())
+	queue := make(chan turn, len(plan))
+	for _, next := range plan {
+		queue <- next
+	}
+	close(queue)
+	limiter := rate.NewLimiter(chaosPerSecond, 1)
+	for range chaosWriters {
+		group.Go(func() error {
+			for next := range queue {
+				if err := errors.Join(limiter.Wait(ctx), save(ctx, next)); err != nil {
+					return err
+				}
+				written.Add(1)
+			}
+			return nil
+		})
+	}
+	reached := func(n int64) {
+		eventually(t, func(context.Context) string {
+			return unless(written.Load() >= n || ctx.Err() != nil, fmt.Sprintf("%d of %d written", written.Load(), n))
+		})
+	}
+	reached(60)
+	kill(t)
+	restartOperator(t)
+	reached(160)
+	if err := env.RestartAPIServer(t.Context()); err != nil {
+		t.Error(err)
+	}
+	reached(260)
+	kill(t)
+	killAPIServer(t)
+	restartOperator(t)
+	reached(380)
+	kill(t)
+	restartOperator(t)
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+
+	eventually(t, func(ctx context.Context) string { return misjudged(ctx, t, namespace, plan) })
+	waitUntilIdle(t, 0)
+	checkOwners(t, listSessions(t.Context(), t, namespace))
+
+	before := resourceVersions(t)
+	kill(t)
+	restartOperator(t)
+	waitUntilIdle(t, len(before))
+	if diff := cmp.Diff(before, resourceVersions(t)); diff != "" {
+		t.Errorf("a restart over judged sessions has written: %s", diff)
+	}
+}
+
+func kill(t *testing.T) {
+	t.Helper()
+	if err := operator.Kill(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// killAPIServer ends the API server as a crash does, and starts it again.
+func killAPIServer(t *testing.T) {
+	t.Helper()
+	if err := syscall.Kill(apiServerPID(t), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := env.RestartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// planSessions returns sessions in the order in which they are to be saved: forks, long chains, missing parents, cycles
+// and turns that end otherwise than completed, children before and after their parents.
+func planSessions(random *rand.Rand, namespace string) []turn {
+	id := func(i int) string { return fmt.Sprintf("resp_%d", i) }
+	var plan []turn
+	for i := range chaosSessions {
+		next := makeTurn(namespace, id(i))
+		switch n := random.IntN(100); {
+		case i == 0 || n < 4: // a root
+		case n < 84:
+			next.after(id(i - 1))
+		case n < 94:
+			next.after(id(random.IntN(i)))
+		case n < 97:
+			next.after(fmt.Sprintf("resp_missing_%d", i))
+		default: // maybe a cycle
+			if later := i + 1 + random.IntN(10); later < chaosSessions {
+				next.after(id(later))
+			}
+		}
+		switch n := random.IntN(200); n {
+		case 0, 1:
+			next.status(v1alpha1.ResponseStatusInProgress)
+		case 2, 3:
+			next.status(v1alpha1.ResponseStatusFailed)
+		case 4:
+			next.request(`{"instructions":["a","list"]}`)
+		}
+		plan = append(plan, next)
+	}
+	random.Shuffle(len(plan), func(i, j int) { plan[i], plan[j] = plan[j], plan[i] })
+	return plan
+}
+
+// save creates a session, again and again where that fails. Where it is there on a second try, the first one has
+// created it.
+func save(ctx context.Context, next turn) error {
+	limiter := rate.NewLimiter(20, 1)
+	for try := 0; ; try++ {
+		err := env.Client.Create(ctx, next.session.DeepCopy())
+		switch {
+		case err == nil, try > 0 && apierrors.IsAlreadyExists(err):
+			return nil
+		case apierrors.IsInvalid(err), apierrors.IsAlreadyExists(err):
+			return err
+		}
+		if waitErr := limiter.Wait(ctx); waitErr != nil {
+			return errors.Join(waitErr, err)
+		}
+	}
+}
+
+func listSessions(ctx context.Context, t *testing.T, namespace string) []v1alpha1.ResponseSession {
+	t.Helper()
+	list := &v1alpha1.ResponseSessionList{}
+	if err := env.Client.List(ctx, list, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}

@@ -1,0 +1,243 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
+)
+
+// resolved returns how the history of the last of some turns differs from all of them, or nothing.
+func resolved(ctx context.Context, a api, namespace, query string, turns ...string) error {
+	id := turns[len(turns)-1]
+	answer, err := a.do(ctx, itemsPath(namespace, id, query), "")
+	if err != nil {
+		return err
+	}
+	h, err := answer.decode()
+	if err != nil {
+		return fmt.Errorf("%s: %w", id, err)
+	}
+	if diff := h.check(turns, defaultItems(turns...)); diff != "" {
+		return fmt.Errorf("%s: %s", id, diff)
+	}
+	return nil
+}
+
+// saveAndResolve saves chains with several writers and resolves each turn as soon as it is saved, in all ways.
+func saveAndResolve(t *testing.T, namespace string, writers, chains, length int, ways ...api) {
+	t.Helper()
+	group, ctx := errgroup.WithContext(t.Context())
+	for writer := range writers {
+		group.Go(func() error {
+			for c := range chains {
+				var turns []string
+				for i := range length {
+					id := fmt.Sprintf("resp_w%d_c%d_%d", writer, c, i)
+					next := makeTurn(namespace, id)
+					if i > 0 {
+						next.after(turns[i-1])
+					}
+					if err := env.Client.Create(ctx, next.session); err != nil {
+						return err
+					}
+					turns = append(turns, id)
+					for _, a := range ways {
+						if err := resolved(ctx, a, namespace, "", turns...); err != nil {
+							return err
+						}
+					}
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestReadYourWrites(t *testing.T) {
+	saveAndResolve(t, newNamespace(t), 8, 5, 25, aggregated(t))
+}
+
+func TestLateParentHealsAtOnce(t *testing.T) {
+	namespace := newNamespace(t)
+	for i := range 30 {
+		parent, child, grandchild := fmt.Sprintf("resp_%d_a", i), fmt.Sprintf("resp_%d_b", i), fmt.Sprintf("resp_%d_c", i)
+		makeTurn(namespace, grandchild).after(child).create(t)
+		makeTurn(namespace, child).after(parent).create(t)
+		aggregated(t).resolve(t, namespace, grandchild, "").wantChainError(t, grandchild, invalid(chain.CodeNotFound, parent))
+		makeTurn(namespace, parent).create(t)
+		if err := resolved(t.Context(), aggregated(t), namespace, "", parent, child, grandchild); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitForReason(t, namespace, "resp_29_c", v1alpha1.ReasonResolved)
+}
+
+func patchSpec(t *testing.T, namespace, id, spec string) *v1alpha1.ResponseSession {
+	t.Helper()
+	session := &v1alpha1.ResponseSession{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.ObjectName(id)}}
+	if err := env.Client.Patch(t.Context(), session, client.RawPatch(types.MergePatchType, []byte(`{"spec":`+spec+`}`))); err != nil {
+		t.Fatal(err)
+	}
+	return session
+}
+
+func TestCompletedTurnResolvesAtOnce(t *testing.T) {
+	namespace := newNamespace(t)
+	for i := range 30 {
+		parent, child := fmt.Sprintf("resp_%d_a", i), fmt.Sprintf("resp_%d_b", i)
+		makeTurn(namespace, parent).status(v1alpha1.ResponseStatusInProgress).create(t)
+		makeTurn(namespace, child).after(parent).create(t)
+		aggregated(t).resolve(t, namespace, child, "").wantChainError(t, child, unavailable(parent))
+		patchSpec(t, namespace, parent, `{"responseStatus":"completed"}`)
+		if err := resolved(t.Context(), aggregated(t), namespace, "", parent, child); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestOverwriteIsSeenWithItsResourceVersion: without it, an overwrite may be missed for as long as the watch takes.
+func TestOverwriteIsSeenWithItsResourceVersion(t *testing.T) {
+	namespace := newNamespace(t)
+	ids := createChain(t, namespace, "resp", 4)
+	if err := resolved(t.Context(), aggregated(t), namespace, "", ids...); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 {
+		version := fmt.Sprintf("version %d", i)
+		written := patchSpec(t, namespace, ids[1], `{"response":{"output":[`+assistant(version)+`]}}`)
+		want := defaultItems(ids...)
+		want[3] = assistant(version)
+		h := aggregated(t).resolve(t, namespace, ids[3], "resourceVersion="+written.ResourceVersion).history(t)
+		if diff := h.check(ids, want); diff != "" {
+			t.Fatal(diff)
+		}
+	}
+	// A version that no one has reached yet is as good a reason to read everything live.
+	aggregated(t).resolve(t, namespace, ids[3], "resourceVersion=9223372036854775807").history(t)
+}
+
+func TestRecreatedTurnIsSeenWithItsResourceVersion(t *testing.T) {
+	namespace := newNamespace(t)
+	for i := range 20 {
+		id := fmt.Sprintf("resp_%d", i)
+		old := makeTurn(namespace, id).create(t)
+		if err := resolved(t.Context(), aggregated(t), namespace, "", id); err != nil {
+			t.Fatal(err)
+		}
+		if err := env.Client.Delete(t.Context(), old); err != nil {
+			t.Fatal(err)
+		}
+		created := makeTurn(namespace, id).response(`{"output":[` + assistant("another") + `]}`).create(t)
+		h := aggregated(t).resolve(t, namespace, id, "resourceVersion="+created.ResourceVersion).history(t)
+		if diff := h.check([]string{id}, []string{userText("question of " + id), assistant("another")}); diff != "" || h.Metadata.UID != created.UID {
+			t.Fatalf("UID %s, want %s: %s", h.Metadata.UID, created.UID, diff)
+		}
+	}
+}
+
+// TestDeletedWhileResolved: all of the history or a typed error, never a part that looks whole.
+func TestDeletedWhileResolved(t *testing.T) {
+	namespace := newNamespace(t)
+	a := aggregated(t)
+	cases := map[string]struct {
+		victim int
+		orphan bool
+	}{
+		"the root, with its descendants":    {victim: 0},
+		"the root, without its descendants": {victim: 0, orphan: true},
+		"one in the middle":                 {victim: 3, orphan: true},
+		"the one asked for":                 {victim: 7},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			for round := range 8 {
+				ids := createChain(t, namespace, fmt.Sprintf("resp_%d_%t_%d", tc.victim, tc.orphan, round), 8)
+				group, ctx := errgroup.WithContext(t.Context())
+				for range 4 {
+					group.Go(func() error { return resolveUntilGone(ctx, a, namespace, ids) })
+				}
+				policy := metav1.DeletePropagationBackground
+				if tc.orphan {
+					policy = metav1.DeletePropagationOrphan
+				}
+				victim := makeTurn(namespace, ids[tc.victim]).session
+				if err := env.Client.Delete(t.Context(), victim, client.PropagationPolicy(policy)); err != nil {
+					t.Fatal(err)
+				}
+				if err := group.Wait(); err != nil {
+					t.Fatal(err)
+				}
+				want := notFound(ids[7]) // of the descendants too, as soon as they are collected
+				if tc.orphan {
+					want = invalid(chain.CodeNotFound, ids[tc.victim])
+				}
+				eventually(t, func(ctx context.Context) string {
+					answer, err := a.do(ctx, itemsPath(namespace, ids[7], ""), "")
+					return unless(err == nil && answer.code == want.http, fmt.Sprint(answer.code, err))
+				})
+				a.resolve(t, namespace, ids[7], "").wantChainError(t, ids[7], want)
+			}
+		})
+	}
+}
+
+// resolveUntilGone resolves until that fails as it must.
+func resolveUntilGone(ctx context.Context, a api, namespace string, ids []string) error {
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
+	defer cancel()
+	last := ids[len(ids)-1]
+	for {
+		answer, err := a.do(ctx, itemsPath(namespace, last, ""), "")
+		if err != nil {
+			return err
+		}
+		if answer.code == http.StatusOK {
+			h, err := answer.decode()
+			if err != nil {
+				return err
+			}
+			if diff := h.check(ids, defaultItems(ids...)); diff != "" {
+				return fmt.Errorf("a part of the history: %s", diff)
+			}
+			continue
+		}
+		status, err := answer.status()
+		if err != nil {
+			return err
+		}
+		if status.Details == nil || len(status.Details.Causes) != 1 || status.Details.Causes[0].Type != metav1.CauseType(chain.CodeNotFound) ||
+			!strings.HasPrefix(status.Details.Causes[0].Field, ids[0][:len(ids[0])-1]) {
+			return fmt.Errorf("answer %d: %s", answer.code, answer.body)
+		}
+		return nil
+	}
+}

@@ -1,0 +1,164 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+)
+
+func TestBadParameters(t *testing.T) {
+	namespace := newNamespace(t)
+	createChain(t, namespace, "resp", 2)
+	cases := map[string]struct {
+		query string
+		want  string // part of the message
+	}{
+		"negative maxDepth":            {query: "maxDepth=-1", want: `query parameter "maxDepth" is "-1"`},
+		"maxDepth beyond the limit":    {query: "maxDepth=10001", want: "from 0 to 10000"},
+		"huge maxDepth":                {query: "maxDepth=99999999999999999999", want: `"maxDepth"`},
+		"maxDepth is no number":        {query: "maxDepth=many", want: `"maxDepth"`},
+		"maxDepth is a fraction":       {query: "maxDepth=1.5", want: `"maxDepth"`},
+		"maxDepth is empty":            {query: "maxDepth=", want: `"maxDepth"`},
+		"negative limit":               {query: "limit=-1", want: "from 1 to 1000"},
+		"zero limit":                   {query: "limit=0", want: "from 1 to 1000"},
+		"limit beyond the largest":     {query: "limit=1001", want: "from 1 to 1000"},
+		"huge limit":                   {query: "limit=99999999999999999999", want: "from 1 to 1000"},
+		"unknown instructions":         {query: "instructions=Some", want: "one of All, Last, Omit"},
+		"instructions in another case": {query: "instructions=all", want: "one of All, Last, Omit"},
+		"unknown order":                {query: "order=random", want: "one of asc, desc"},
+		"includeIncomplete":            {query: "includeIncomplete=yes", want: "true or false"},
+		"resourceVersion":              {query: "resourceVersion=abc", want: `"resourceVersion"`},
+		"unknown parameter":            {query: "max_depth=5", want: `unknown query parameter "max_depth"`},
+		"parameter of a list":          {query: "labelSelector=a", want: `unknown query parameter "labelSelector"`},
+		"parameter twice":              {query: "limit=1&limit=2", want: `"limit" is given 2 times`},
+		"parameter twice, the same":    {query: "order=asc&order=asc", want: `"order" is given 2 times`},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			answer := aggregated(t).resolve(t, namespace, "resp_1", tc.query)
+			if answer.code != http.StatusBadRequest {
+				t.Fatalf("got %d, want 400: %s", answer.code, answer.body)
+			}
+			if status := answer.wantStatus(t); status.Reason != metav1.StatusReasonBadRequest || !strings.Contains(status.Message, tc.want) {
+				t.Errorf("got %s %q, want %q", status.Reason, status.Message, tc.want)
+			}
+		})
+	}
+}
+
+func TestUnusualIDs(t *testing.T) {
+	namespace := newNamespace(t)
+	cases := map[string]string{
+		"unicode":        "antwort-é-日本-😀",
+		"spaces":         "resp a  b",
+		"escapes":        "resp%2Fa+b%",
+		"query":          "resp?limit=1&x#y",
+		"newline":        "resp\nnext",
+		"quotes":         `"><script>`,
+		"512 characters": strings.Repeat("é", 512),
+		"upper case":     "RESP_ABC",
+		"dots":           "a..b",
+		"colon":          "urn:x:y;z",
+	}
+	for name, id := range cases {
+		t.Run(name, func(t *testing.T) {
+			makeTurn(namespace, id).create(t)
+			makeTurn(namespace, id[:4]+"_child_"+name).after(id).create(t)
+			for _, asked := range []string{id, v1alpha1.ObjectName(id)} {
+				if diff := aggregated(t).resolve(t, namespace, asked, "").history(t).check([]string{id}, defaultItems(id)); diff != "" {
+					t.Errorf("asked for %q: %s", asked, diff)
+				}
+			}
+			child := id[:4] + "_child_" + name
+			if diff := aggregated(t).resolve(t, namespace, child, "").history(t).check([]string{id, child}, defaultItems(id, child)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestSlashInID: Kubernetes takes what is behind a slash, escaped or not, for a subresource, so that the session is
+// reached by its object name only.
+func TestSlashInID(t *testing.T) {
+	namespace := newNamespace(t)
+	const id = "team/resp_1"
+	makeTurn(namespace, id).create(t)
+	if diff := aggregated(t).resolve(t, namespace, v1alpha1.ObjectName(id), "").history(t).check([]string{id}, defaultItems(id)); diff != "" {
+		t.Error(diff)
+	}
+	answer := aggregated(t).resolve(t, namespace, id, "")
+	if status := answer.wantStatus(t); answer.code != http.StatusNotFound || status.Details != nil && len(status.Details.Causes) > 0 && status.Details.Causes[0].Field != "" {
+		t.Errorf("got %d, want the 404 of an unknown resource: %s", answer.code, answer.body)
+	}
+}
+
+func TestLongIDIsNotFound(t *testing.T) {
+	namespace := newNamespace(t)
+	for name, id := range map[string]string{
+		"600 characters":      strings.Repeat("a", 600),
+		"600 letters, others": strings.Repeat("日", 600),
+		"254 characters":      strings.Repeat("a", 254),
+	} {
+		t.Run(name, func(t *testing.T) {
+			aggregated(t).resolve(t, namespace, id, "").wantChainError(t, id, notFound(id))
+		})
+	}
+}
+
+// TestOtherRequests: the resource is read by name and in no other way.
+func TestOtherRequests(t *testing.T) {
+	namespace := newNamespace(t)
+	createChain(t, namespace, "resp", 1)
+	base := "/apis/resolve.catena.dev/v1alpha1/namespaces/" + namespace + "/inputitems"
+	cases := map[string]struct {
+		method, path string
+		wantCode     int
+	}{
+		"list":          {http.MethodGet, base, http.StatusNotFound},
+		"watch":         {http.MethodGet, base + "?watch=true", http.StatusNotFound},
+		"list all":      {http.MethodGet, "/apis/resolve.catena.dev/v1alpha1/inputitems", http.StatusNotFound},
+		"create":        {http.MethodPost, base, http.StatusNotFound},
+		"update":        {http.MethodPut, base + "/resp_0", http.StatusMethodNotAllowed},
+		"delete":        {http.MethodDelete, base + "/resp_0", http.StatusMethodNotAllowed},
+		"subresource":   {http.MethodGet, base + "/resp_0/status", http.StatusNotFound},
+		"other version": {http.MethodGet, strings.Replace(base, "v1alpha1", "v1", 1) + "/resp_0", http.StatusNotFound},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := aggregated(t)
+			target, err := url.Parse(a.base + tc.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := a.client.Do((&http.Request{Method: tc.method, URL: target, Header: http.Header{}}).WithContext(t.Context()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = response.Body.Close()
+			if response.StatusCode != tc.wantCode {
+				t.Errorf("got %d, want %d", response.StatusCode, tc.wantCode)
+			}
+		})
+	}
+}

@@ -1,0 +1,156 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testenv"
+)
+
+// kubectl runs kubectl as the administrator and returns what it printed.
+func kubectl(ctx context.Context, t *testing.T, args ...string) (output, errors string, err error) {
+	t.Helper()
+	path, err := testenv.Binary("kubectl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	command := exec.CommandContext(ctx, path, append([]string{"--cache-dir=" + t.TempDir()}, args...)...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+env.Kubeconfig)
+	command.Stdout, command.Stderr = &stdout, &stderr
+	err = command.Run()
+	return stdout.String(), stderr.String(), err
+}
+
+// lines returns what kubectl printed, with single spaces.
+func lines(output string) []string {
+	var lines []string
+	for line := range strings.Lines(output) {
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
+	}
+	return lines
+}
+
+func TestKubectlGetInputItems(t *testing.T) {
+	namespace := newNamespace(t)
+	makeTurn(namespace, "resp_67cc").request(`{"instructions":"Be\nbrief.","input":[
+		{"role":"user","content":"Weather?"},
+		{"type":"function_call","call_id":"c1","name":"get_weather","arguments":"{\"city\":\"Lisbon\"}"},
+		{"type":"function_call_output","call_id":"c1","output":"sunny"}]}`).create(t)
+	output, stderr, err := kubectl(t.Context(), t, "get", "inputitems", "resp_67cc", "-n", namespace)
+	if err != nil {
+		t.Fatal(err, stderr)
+	}
+	want := []string{
+		"INDEX TURN TYPE ROLE TEXT",
+		"0 resp_67cc message system Be brief.",
+		"1 resp_67cc message user Weather?",
+		`2 resp_67cc function_call get_weather({"city":"Lisbon"})`,
+		"3 resp_67cc function_call_output sunny",
+		"4 resp_67cc message assistant answer of resp_67cc",
+	}
+	if diff := cmp.Diff(want, lines(output)); diff != "" {
+		t.Error(diff)
+	}
+
+	for _, format := range []string{"json", "yaml"} {
+		output, stderr, err := kubectl(t.Context(), t, "get", "inputitems", "resp_67cc", "-n", namespace, "-o", format)
+		if err != nil || !strings.Contains(output, "resp_67cc") || !strings.Contains(output, "get_weather") {
+			t.Errorf("-o %s: %v\n%s%s", format, err, output, stderr)
+		}
+	}
+	_, stderr, err = kubectl(t.Context(), t, "get", "inputitems", "resp_none", "-n", namespace)
+	if want := `Error from server (NotFound): response "resp_none" was not found` + "\n"; err == nil || stderr != want {
+		t.Errorf("%v: got %q, want %q", err, stderr, want)
+	}
+}
+
+func TestKubectlGetSessions(t *testing.T) {
+	namespace := newNamespace(t)
+	createChain(t, namespace, "resp", 2)
+	makeTurn(namespace, "resp_orphan").after("resp_none").create(t)
+	waitForReason(t, namespace, "resp_1", v1alpha1.ReasonResolved)
+	waitForReason(t, namespace, "resp_orphan", v1alpha1.ReasonParentNotFound)
+	output, stderr, err := kubectl(t.Context(), t, "get", "rsess", "-n", namespace)
+	if err != nil {
+		t.Fatal(err, stderr)
+	}
+	got := lines(output)
+	for i, line := range got {
+		got[i] = line[:strings.LastIndex(line, " ")] // without the age
+	}
+	want := []string{
+		"NAME PREVIOUS STATUS CHAIN DEPTH MODEL",
+		"resp.0 completed Resolved 1 m",
+		"resp.1 resp_0 completed Resolved 2 m",
+		"resp.orphan resp_none completed ParentNotFound m",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestDiscovery is for what the aggregation layer learns only after the APIService is available.
+func TestDiscovery(t *testing.T) {
+	cases := map[string]struct {
+		args []string
+		want []string
+	}{
+		"api-resources": {
+			args: []string{"api-resources", "--api-group=resolve.catena.dev", "--no-headers", "-o", "wide"},
+			want: []string{"inputitems resolve.catena.dev/v1alpha1 true InputItems get"},
+		},
+		"explain":         {args: []string{"explain", "inputitems"}, want: []string{"GROUP: resolve.catena.dev", "KIND: InputItems", "turns <[]string> -required-"}},
+		"explain a field": {args: []string{"explain", "inputitems.responseID"}, want: []string{"FIELD: responseID <string>"}},
+		"explain a session": {
+			args: []string{"explain", "responsesession.spec.previousResponseID"},
+			want: []string{"FIELD: previousResponseID <string>"},
+		},
+		"OpenAPI v3": {args: []string{"get", "--raw", "/openapi/v3"}, want: []string{"apis/resolve.catena.dev/v1alpha1"}},
+		"OpenAPI v3 of the group": {
+			args: []string{"get", "--raw", "/openapi/v3/apis/resolve.catena.dev/v1alpha1"},
+			want: []string{"/apis/resolve.catena.dev/v1alpha1/namespaces/{namespace}/inputitems/{name}", "includeIncomplete", "maxDepth"},
+		},
+		"OpenAPI v2": {args: []string{"get", "--raw", "/openapi/v2"}, want: []string{"dev.catena.resolve.v1alpha1.InputItems"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			eventually(t, func(ctx context.Context) string {
+				output, stderr, err := kubectl(ctx, t, tc.args...)
+				if err != nil {
+					return err.Error() + ": " + stderr
+				}
+				output = strings.Join(lines(output), "\n")
+				for _, want := range tc.want {
+					if !strings.Contains(output, want) {
+						return "no " + want + " in " + output[:min(len(output), 2000)]
+					}
+				}
+				return ""
+			})
+		})
+	}
+}

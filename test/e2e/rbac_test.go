@@ -1,0 +1,267 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testenv"
+)
+
+// newUser returns a user with a role, a Role or ClusterRole, in one namespace.
+func newUser(t *testing.T, name, namespace, roleKind, role string) *rest.Config {
+	t.Helper()
+	name += "-" + namespace
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: roleKind, Name: role},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
+	}
+	if err := env.Client.Create(t.Context(), binding); err != nil {
+		t.Fatal(err)
+	}
+	config, err := env.RESTConfigFor(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// newReader returns a user who may get input items in one namespace, and nothing else.
+func newReader(t *testing.T, namespace string) *rest.Config {
+	t.Helper()
+	role := &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "items-reader"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"resolve.catena.dev"}, Resources: []string{"inputitems"}, Verbs: []string{"get"}}},
+	}
+	if err := env.Client.Create(t.Context(), role); err != nil {
+		t.Fatal(err)
+	}
+	return newUser(t, "reader", namespace, "Role", role.Name)
+}
+
+// routes are the ways to the resolve API. Both must decide alike.
+func routes(t *testing.T, config *rest.Config) map[string]api {
+	t.Helper()
+	return map[string]api{"aggregated": newAPI(t, config), "direct": direct(t, config, operator)}
+}
+
+func TestReaderOfOneNamespace(t *testing.T) {
+	mine, theirs, absent := newNamespace(t), newNamespace(t), "e2e-no-such-namespace"
+	createChain(t, mine, "resp", 2)
+	createChain(t, theirs, "resp", 2)
+	makeTurn(theirs, "resp_broken").after("resp_none").create(t)
+	config := newReader(t, mine)
+	eventually(t, func(ctx context.Context) string { // the API server learns of roles by a watch
+		answer, err := newAPI(t, config).do(ctx, itemsPath(mine, "resp_1", ""), "")
+		return unless(err == nil && answer.code == http.StatusOK, fmt.Sprint(answer.code, err))
+	})
+	for route, a := range routes(t, config) {
+		t.Run(route, func(t *testing.T) {
+			if diff := a.resolve(t, mine, "resp_1", "").history(t).check([]string{"resp_0", "resp_1"}, defaultItems("resp_0", "resp_1")); diff != "" {
+				t.Error(diff)
+			}
+			a.resolve(t, mine, "resp_none", "").wantChainError(t, "resp_none", notFound("resp_none"))
+
+			var first []byte
+			for _, ask := range []struct{ namespace, id, query string }{
+				{theirs, "resp_1", ""}, {theirs, "resp.1", ""}, {theirs, "resp_none", ""}, {theirs, "resp_broken", ""},
+				{theirs, "resp_1", "maxDepth=0"}, {theirs, "resp_none", "maxDepth=-1"}, {theirs, "resp_1", "maxDepth=-1"},
+				{absent, "resp_1", ""},
+			} {
+				answer := a.resolve(t, ask.namespace, ask.id, ask.query)
+				if answer.code != http.StatusForbidden {
+					t.Fatalf("%v is answered with %d: %s", ask, answer.code, answer.body)
+				}
+				body := bytes.ReplaceAll(bytes.ReplaceAll(answer.body, []byte(ask.id), []byte("ID")), []byte(ask.namespace), []byte("NAMESPACE"))
+				if first == nil {
+					first = body
+				}
+				if !bytes.Equal(first, body) {
+					t.Errorf("%v is told from others: %s, not %s", ask, body, first)
+				}
+			}
+		})
+	}
+	sessions := userClient(t, config)
+	if err := sessions.List(t.Context(), &v1alpha1.ResponseSessionList{}, client.InNamespace(mine)); !apierrors.IsForbidden(err) {
+		t.Errorf("list of sessions by a reader of items: %v, want Forbidden", err)
+	}
+}
+
+func TestNobody(t *testing.T) {
+	namespace := newNamespace(t)
+	createChain(t, namespace, "resp", 1)
+	anonymous := rest.AnonymousClientConfig(env.Config)
+	badToken := rest.AnonymousClientConfig(env.Config)
+	badToken.BearerToken = "not-a-token"
+	noRights, err := env.RESTConfigFor("nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		config   *rest.Config
+		wantCode int
+	}{
+		"anonymous": {config: anonymous, wantCode: http.StatusForbidden},
+		"bad token": {config: badToken, wantCode: http.StatusUnauthorized},
+		"no rights": {config: noRights, wantCode: http.StatusForbidden},
+	}
+	for name, tc := range cases {
+		for route, a := range routes(t, tc.config) {
+			t.Run(name+", "+route, func(t *testing.T) {
+				there, missing := a.resolve(t, namespace, "resp_0", ""), a.resolve(t, namespace, "resp_1", "")
+				if there.code != tc.wantCode || !bytes.Equal(bytes.ReplaceAll(there.body, []byte("resp_0"), []byte("resp_1")), missing.body) {
+					t.Errorf("got %d and %d, want %d twice: %s %s", there.code, missing.code, tc.wantCode, there.body, missing.body)
+				}
+				there.wantStatus(t)
+			})
+		}
+	}
+}
+
+// TestForgedHeaders: who the aggregation layer says a caller is counts only in requests of the aggregation layer.
+func TestForgedHeaders(t *testing.T) {
+	namespace := newNamespace(t)
+	createChain(t, namespace, "resp", 1)
+	nobody, err := env.RESTConfigFor("nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, config := range map[string]*rest.Config{"anonymous": rest.AnonymousClientConfig(env.Config), "user without rights": nobody} {
+		for route, a := range routes(t, config) {
+			t.Run(name+", "+route, func(t *testing.T) {
+				request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.base+itemsPath(namespace, "resp_0", ""), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				request.Header.Set("X-Remote-User", "admin")
+				request.Header.Set("X-Remote-Group", "system:masters")
+				response, err := a.client.Do(request)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = response.Body.Close()
+				if response.StatusCode != http.StatusForbidden {
+					t.Errorf("got %d, want 403", response.StatusCode)
+				}
+			})
+		}
+	}
+}
+
+func TestAggregatedRoles(t *testing.T) {
+	namespace, other := newNamespace(t), newNamespace(t)
+	createChain(t, namespace, "resp", 2)
+	createChain(t, other, "resp", 2)
+	cases := map[string]struct{ mayCreate bool }{"view": {}, "edit": {mayCreate: true}, "admin": {mayCreate: true}}
+	for role, tc := range cases {
+		t.Run(role, func(t *testing.T) {
+			config := newUser(t, role, namespace, "ClusterRole", role)
+			eventually(t, func(ctx context.Context) string {
+				answer, err := newAPI(t, config).do(ctx, itemsPath(namespace, "resp_1", ""), "")
+				return unless(err == nil && answer.code == http.StatusOK, fmt.Sprint(answer.code, err))
+			})
+			sessions := userClient(t, config)
+			list := &v1alpha1.ResponseSessionList{}
+			if err := sessions.List(t.Context(), list, client.InNamespace(namespace)); err != nil || len(list.Items) < 2 {
+				t.Errorf("list of sessions: %d, %v", len(list.Items), err)
+			}
+			err := sessions.Create(t.Context(), makeTurn(namespace, "resp_by_"+role).session)
+			if tc.mayCreate && err != nil || !tc.mayCreate && !apierrors.IsForbidden(err) {
+				t.Errorf("create: %v", err)
+			}
+			status := makeTurn(namespace, "resp_0").session
+			patch := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"depth":7}}`))
+			if err := sessions.Status().Patch(t.Context(), status, patch); !apierrors.IsForbidden(err) {
+				t.Errorf("patch of a status: %v, want Forbidden", err)
+			}
+			if err := sessions.List(t.Context(), list, client.InNamespace(other)); !apierrors.IsForbidden(err) {
+				t.Errorf("list in another namespace: %v, want Forbidden", err)
+			}
+			if answer := newAPI(t, config).resolve(t, other, "resp_1", ""); answer.code != http.StatusForbidden {
+				t.Errorf("input items of another namespace: %d, want 403", answer.code)
+			}
+		})
+	}
+}
+
+// TestServiceAccountToken: a token is good on both routes, though an operator must ask whose it is.
+func TestServiceAccountToken(t *testing.T) {
+	namespace := newNamespace(t)
+	ids := createChain(t, namespace, "resp", 2)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "gateway"}}
+	token := &authenticationv1.TokenRequest{}
+	if err := env.Client.Create(t.Context(), account); err != nil {
+		t.Fatal(err)
+	}
+	if err := env.Client.SubResource("token").Create(t.Context(), account, token); err != nil {
+		t.Fatal(err)
+	}
+	config := rest.AnonymousClientConfig(env.Config)
+	config.BearerToken = token.Status.Token
+	for route, a := range routes(t, config) {
+		if answer := a.resolve(t, namespace, ids[0], ""); answer.code != http.StatusForbidden {
+			t.Errorf("%s, without a role: got %d, want 403: %s", route, answer.code, answer.body)
+		}
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "catena-view"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account.Name}},
+	}
+	if err := env.Client.Create(t.Context(), binding); err != nil {
+		t.Fatal(err)
+	}
+	for route, a := range routes(t, config) {
+		eventually(t, func(ctx context.Context) string { // refusals are remembered for 10 s
+			err := resolved(ctx, a, namespace, "", ids...)
+			return unless(err == nil, fmt.Sprint(route, ": ", err))
+		})
+	}
+}
+
+func userClient(t *testing.T, config *rest.Config) client.Client {
+	t.Helper()
+	c, err := client.New(config, client.Options{Scheme: testenv.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// unless returns what is missing unless a condition holds.
+func unless(ok bool, missing string) string {
+	if ok {
+		return ""
+	}
+	return strings.TrimSpace("not yet: " + missing)
+}

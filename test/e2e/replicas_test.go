@@ -1,0 +1,56 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e_test
+
+import (
+	"testing"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+)
+
+// TestTwoReplicas: both serve, one judges, and the other takes over.
+func TestTwoReplicas(t *testing.T) {
+	if err := operator.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	first := startOperator(t, operator.Port, "--leader-elect=true")
+	second := startOperator(t, 0, "--leader-elect=true")
+	t.Cleanup(func() {
+		if err := second.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	operator = first
+	t.Cleanup(func() { restartOperator(t) })
+	if err := env.WaitForAPIService(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	namespace := newNamespace(t)
+	saveAndResolve(t, namespace, 6, 2, 12, direct(t, env.Config, first), direct(t, env.Config, second), aggregated(t))
+	waitForReason(t, namespace, "resp_w0_c0_11", v1alpha1.ReasonResolved)
+
+	// Only the leader judges, whichever it is, so that ending the other one changes nothing.
+	if err := first.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	ids := createChain(t, namespace, "resp_after", 3)
+	waitForReason(t, namespace, ids[2], v1alpha1.ReasonResolved)
+	if err := resolved(t.Context(), direct(t, env.Config, second), namespace, "", ids...); err != nil {
+		t.Error(err)
+	}
+}
