@@ -166,8 +166,30 @@ func (r *ResponseSessionReconciler) applyStatus(ctx context.Context, s *sessions
 	if err != nil {
 		return fmt.Errorf("unable to write the status: %w", err)
 	}
+	if s.SameVersion(written) {
+		// The apply has changed nothing, and still the status differs: it has fields that somebody else set.
+		if err := r.clearStatus(ctx, written, status); err != nil {
+			return fmt.Errorf("unable to clear foreign fields of the status: %w", err)
+		}
+	}
 	r.View.Observe(s.Namespace, s.Name, func(known *sessions.Session) *sessions.Session { return known.WithMetadata(written).WithStatus(status) })
 	return nil
+}
+
+// clearStatus removes the fields that a status does not have. An apply removes those that it set itself, no others.
+func (r *ResponseSessionReconciler) clearStatus(ctx context.Context, object *metav1.PartialObjectMetadata, status *v1alpha1.ResponseSessionStatus) error {
+	absent := map[string]any{}
+	if status.RootResponseID == "" {
+		absent["depth"], absent["rootResponseID"] = nil, nil
+	}
+	if status.BrokenAt == "" {
+		absent["brokenAt"] = nil
+	}
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": object.UID}, "status": absent})
+	if err != nil {
+		return err
+	}
+	return r.Client.Status().Patch(ctx, object, client.RawPatch(types.MergePatchType, data), FieldOwner)
 }
 
 type patchFunc func(ctx context.Context, object client.Object, patch client.Patch, opts ...client.PatchOption) error

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -61,19 +62,28 @@ func (r *ResponseSessionReconciler) recordTransition(ctx context.Context, j sess
 	case isBroken && !wasBroken:
 		transitions.WithLabelValues("broken").Inc()
 		logger.Info("Chain is broken")
-		r.event(j.Session, corev1.EventTypeWarning, EventChainBroken, condition)
+		r.event(j.Session, at(j), corev1.EventTypeWarning, EventChainBroken, condition)
 	case wasBroken && condition.Status == metav1.ConditionTrue:
 		transitions.WithLabelValues("intact").Inc()
 		logger.Info("Chain is intact again")
-		r.event(j.Session, corev1.EventTypeNormal, EventChainHealed, condition)
+		r.event(j.Session, nil, corev1.EventTypeNormal, EventChainHealed, condition)
 	default:
 		logger.V(1).Info("Judged")
 	}
 }
 
-func (r *ResponseSessionReconciler) event(s *sessions.Session, eventType, reason string, condition metav1.Condition) {
+// at is the session at which the chain breaks; it need not exist. Events that differ in this are not taken for repetitions
+// of one another, of which only the first would keep its note.
+func at(j sessions.Judgement) runtime.Object {
+	return &corev1.ObjectReference{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.ResponseSessionKind,
+		Namespace: j.Session.Namespace, Name: v1alpha1.ObjectName(j.Verdict.BrokenAt),
+	}
+}
+
+func (r *ResponseSessionReconciler) event(s *sessions.Session, related runtime.Object, eventType, reason string, condition metav1.Condition) {
 	if r.EventLimiter.Allow() {
-		r.Recorder.Eventf(reference(s), nil, eventType, reason, "Judge", "%s: %s", condition.Reason, condition.Message)
+		r.Recorder.Eventf(reference(s), related, eventType, reason, "Judge", "%s: %s", condition.Reason, condition.Message)
 	}
 }
 

@@ -135,6 +135,11 @@ func (s *Session) SameSpec(other *Session) bool {
 	return s.UID == other.UID && s.Generation == other.Generation
 }
 
+// SameVersion reports whether an object is of the version that the session was made of.
+func (s *Session) SameVersion(object metav1.Object) bool {
+	return s.ResourceVersion == parseResourceVersion(object.GetResourceVersion())
+}
+
 // GetObjectMeta gives client-go's reflector the key of a session, which is all that it asks for.
 func (s *Session) GetObjectMeta() metav1.Object {
 	return &metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}

@@ -68,7 +68,7 @@ func TestSessionKeeps(t *testing.T) {
 	o.Spec.ConversationID = body
 	o.Labels = map[string]string{"label": body}
 	o.Annotations = map[string]string{"annotation": body, v1alpha1.OmitOwnerReferenceAnnotation: "true"}
-	o.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{Raw: []byte(body)}}}
+	o.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(body)}}
 	o.OwnerReferences = []metav1.OwnerReference{
 		{Kind: "Other", Name: "resp.1", UID: "other"}, {Kind: v1alpha1.ResponseSessionKind, Name: "resp.1", UID: "parent"},
 	}
@@ -308,6 +308,19 @@ func TestObserve(t *testing.T) {
 	v.Observe("ns", "a", func(known *Session) *Session { return known.WithMetadata(partial(written)).WithStatus(status) })
 	if got, _ := v.Get("ns", "a"); got.Written != Sum(status) || got.ResourceVersion != 5 {
 		t.Errorf("the write is not observed: %+v", got)
+	}
+
+	// The write's answer has no status, so it is taken to be what was asked for until the watch brings what is there.
+	foreign := object("a", "", 5)
+	foreign.Status = *status
+	foreign.Status.BrokenAt = "elsewhere"
+	add(s, foreign)
+	if got, _ := v.Get("ns", "a"); got.Written != Sum(&foreign.Status) {
+		t.Errorf("the watch's word of the same version does not count: %+v", got)
+	}
+	v.Observe("ns", "a", func(known *Session) *Session { return known.WithMetadata(partial(written)).WithStatus(status) })
+	if got, _ := v.Get("ns", "a"); got.Written != Sum(&foreign.Status) {
+		t.Errorf("the write's answer counts more than the watch's word of the same version: %+v", got)
 	}
 
 	overwritten := object("a", "", 7)

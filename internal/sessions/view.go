@@ -175,23 +175,28 @@ func (v *View) Observe(namespace, name string, update func(known *Session) *Sess
 	var change *Change
 	if ns := v.namespaces[namespace]; ns != nil {
 		if known := ns.byName[name]; known != nil {
-			change = v.put(update(known))
+			change = v.put(update(known), false)
 		}
 	}
 	v.mu.Unlock()
 	v.notify(change)
 }
 
-// put stores a session unless it is older than the one that is there, and returns what that changes.
-func (v *View) put(s *Session) *Change {
+// put stores a session unless it is older than the one that is there, and returns what that changes. Of two of the same
+// version the watched one counts: the other has the status that was asked for, which may differ from the one that is
+// there where somebody else has a hand in it.
+func (v *View) put(s *Session, watched bool) *Change {
 	ns := v.namespaces[s.Namespace]
 	if ns == nil {
 		ns = &namespace{name: s.Namespace, byName: map[string]*Session{}, index: chain.NewIndex[*Session](v.maxDepth)}
 		v.namespaces[s.Namespace] = ns
 	}
 	old := ns.byName[s.Name]
-	if old != nil && old.ResourceVersion >= s.ResourceVersion && s.ResourceVersion != 0 {
-		return nil
+	if old != nil && s.ResourceVersion != 0 && old.ResourceVersion >= s.ResourceVersion {
+		same := old.ResourceVersion == s.ResourceVersion
+		if !same || !watched || old.Written == s.Written {
+			return nil
+		}
 	}
 	s.Namespace = ns.name
 	if parent, found := ns.index.Get(s.Turn.Previous); found {

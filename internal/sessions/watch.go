@@ -133,7 +133,7 @@ func (s *store) Update(object any) error {
 	}
 	v := (*View)(s)
 	v.mu.Lock()
-	change := v.put(session)
+	change := v.put(session, true)
 	v.advance(session.ResourceVersion)
 	v.mu.Unlock()
 	v.notify(change)
@@ -168,7 +168,7 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 			return err
 		}
 		listed[cache.NewObjectName(session.Namespace, session.Name)] = true
-		changes = append(changes, v.put(session))
+		changes = append(changes, v.put(session, true))
 	}
 	for _, gone := range v.except(listed) {
 		changes = append(changes, v.delete(gone.Namespace, gone.Name))

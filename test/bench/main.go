@@ -29,6 +29,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/catena-dev/catena/internal/testenv"
 )
 
@@ -64,6 +67,7 @@ func main() {
 	sessions := flag.Int("sessions", 100_000, "how many sessions the scale experiment stores")
 	turns := flag.Int("turns", 10_000, "how many turns the tree experiment stores")
 	flag.Parse()
+	log.SetLogger(logr.Discard()) // envtest's
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	selected, err := regexp.Compile(*run)

@@ -1,0 +1,226 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+)
+
+func TestCRDCreate(t *testing.T) {
+	a := func(n int) string { return strings.Repeat("a", n) }
+	const objectsOnly = "must be of type object"
+	tests := map[string]struct {
+		spec    string // JSON, laid over a valid spec; null removes
+		wantErr string // part of the message; empty where it is accepted
+	}{
+		"minimal": {`{}`, ""},
+
+		"responseID is missing":        {`{"responseID":null}`, "spec.responseID: Required value"},
+		"responseID is empty":          {`{"responseID":""}`, "spec.responseID: Invalid value: \"\": spec.responseID in body should be at least 1 chars long"},
+		"responseID of 512":            {`{"responseID":"` + a(512) + `"}`, ""},
+		"responseID of 512 runes":      {`{"responseID":"` + strings.Repeat("é", 512) + `"}`, ""},
+		"responseID of 513":            {`{"responseID":"` + a(513) + `"}`, "spec.responseID: Too long: may not be more than 512"},
+		"responseID of 600":            {`{"responseID":"` + a(600) + `"}`, "spec.responseID: Too long: may not be more than 512"},
+		"responseID has a slash":       {`{"responseID":"resp/a"}`, ""},
+		"responseID is unicode":        {`{"responseID":"antwort-é-日本"}`, ""},
+		"responseID has a newline":     {`{"responseID":"a\nb"}`, ""},
+		"responseID is a number":       {`{"responseID":5}`, `spec.responseID in body must be of type string: "integer"`},
+		"previousResponseID of 512":    {`{"previousResponseID":"` + a(512) + `"}`, ""},
+		"previousResponseID of 513":    {`{"previousResponseID":"` + a(513) + `"}`, "spec.previousResponseID: Too long: may not be more than 512"},
+		"previousResponseID is empty":  {`{"previousResponseID":""}`, "spec.previousResponseID in body should be at least 1 chars long"},
+		"previousResponseID is itself": {`{"responseID":"resp_a","previousResponseID":"resp_a"}`, "`previousResponseID` must not be the session's own `responseID`"},
+		"previousResponseID resembles": {`{"responseID":"resp_a2","previousResponseID":"resp.a2"}`, ""},
+		"conversationID of 512":        {`{"conversationID":"` + a(512) + `"}`, ""},
+		"conversationID of 513":        {`{"conversationID":"` + a(513) + `"}`, "spec.conversationID: Too long: may not be more than 512"},
+		"conversationID is empty":      {`{"conversationID":""}`, "spec.conversationID in body should be at least 1 chars long"},
+		"responseStatus is missing":    {`{"responseStatus":null}`, "spec.responseStatus: Required value"},
+		"responseStatus is empty":      {`{"responseStatus":""}`, "spec.responseStatus in body should be at least 1 chars long"},
+		"responseStatus is unknown":    {`{"responseStatus":"paused_by_moon"}`, ""},
+		"responseStatus of 65":         {`{"responseStatus":"` + a(65) + `"}`, "spec.responseStatus: Too long: may not be more than 64"},
+		"createdAt is a time":          {`{"createdAt":"2026-11-20T10:00:00Z"}`, ""},
+		"createdAt is no time":         {`{"createdAt":"yesterday"}`, `spec.createdAt in body must be of type date-time: "yesterday"`},
+		"completedAt is a number":      {`{"completedAt":1795168801}`, "spec.completedAt in body must be of type date-time"},
+		"immutable is a string":        {`{"immutable":"true"}`, `spec.immutable in body must be of type boolean: "string"`},
+
+		"request is empty":           {`{"request":{}}`, ""},
+		"request is a string":        {`{"request":"hello"}`, `spec.request in body must be of type object: "string"`},
+		"request is a list":          {`{"request":[{"input":"a"}]}`, `spec.request in body must be of type object: "array"`},
+		"request is a number":        {`{"request":1}`, `spec.request in body must be of type object: "integer"`},
+		"request has unknown fields": {`{"request":{"x_vendor":{"a":[1,"b",null]}}}`, ""},
+		"input is a string":          {`{"request":{"input":"hello"}}`, ""},
+		"input is a long string":     {`{"request":{"input":"` + a(64<<10) + `"}}`, ""},
+		"input is null":              {`{"request":{"input":null}}`, ""},
+		"input is an empty list":     {`{"request":{"input":[]}}`, ""},
+		"input is a list of objects": {`{"request":{"input":[{"role":"user","content":"hello"},{}]}}`, ""},
+		"input has a string":         {`{"request":{"input":[{"role":"user"},"hello"]}}`, `spec.request.input[1] in body ` + objectsOnly + `: "string"`},
+		"input has a list":           {`{"request":{"input":[[]]}}`, `spec.request.input[0] in body ` + objectsOnly + `: "array"`},
+		"input has null":             {`{"request":{"input":[null]}}`, `spec.request.input[0] in body ` + objectsOnly + `: "null"`},
+		// What the API server cannot tell, the controller reports as SnapshotUnreadable.
+		"input is a number":        {`{"request":{"input":5}}`, ""},
+		"instructions are a list":  {`{"request":{"instructions":[{"role":"system"}]}}`, ""},
+		"nulls all over a request": {`{"request":{"instructions":null,"model":null,"tools":null,"tool_choice":null,"reasoning":null}}`, ""},
+
+		"response is empty":         {`{"response":{}}`, ""},
+		"response is a string":      {`{"response":"hello"}`, `spec.response in body must be of type object: "string"`},
+		"response is a list":        {`{"response":[]}`, `spec.response in body must be of type object: "array"`},
+		"output is a list":          {`{"response":{"output":[{"type":"message","content":[{"type":"output_text","text":"hi"}]}]}}`, ""},
+		"output is an empty list":   {`{"response":{"output":[]}}`, ""},
+		"output is null":            {`{"response":{"output":null}}`, ""},
+		"output is a string":        {`{"response":{"output":"hello"}}`, `spec.response.output in body must be of type array: "string"`},
+		"output is an object":       {`{"response":{"output":{}}}`, `spec.response.output in body must be of type array: "object"`},
+		"output has a string":       {`{"response":{"output":[{},"hi"]}}`, `spec.response.output[1] in body ` + objectsOnly + `: "string"`},
+		"output has null":           {`{"response":{"output":[null]}}`, `spec.response.output[0] in body ` + objectsOnly + `: "null"`},
+		"output_text is long":       {`{"response":{"output_text":"` + a(64<<10) + `"}}`, ""},
+		"nulls all over a response": {`{"response":{"id":null,"output_text":null,"usage":null,"error":null,"incomplete_details":null,"status":null}}`, ""},
+
+		"metadata is an object": {`{"metadata":{"a":{"b":1.5}}}`, ""},
+		"metadata is a string":  {`{"metadata":"a"}`, `spec.metadata in body must be of type object: "string"`},
+		"metadata is a list":    {`{"metadata":["a"]}`, `spec.metadata in body must be of type object: "array"`},
+	}
+	ns := setUp(t)
+	i := 0
+	for name, tc := range tests {
+		i++
+		spec := specWith(t, fmt.Sprintf("resp_create%d", i), tc.spec)
+		t.Run(name, func(t *testing.T) {
+			id, isString := spec["responseID"].(string)
+			if !isString {
+				id = "any"
+			}
+			object := unstructuredTurn(ns, v1alpha1.ObjectName(id), spec)
+			wantResult(t, env.Client.Create(t.Context(), object), tc.wantErr)
+		})
+	}
+}
+
+func TestCRDUpdate(t *testing.T) {
+	const (
+		identity  = "`responseID` must not change: save another turn under an ID of its own"
+		parent    = "`previousResponseID` must not change: the parent of a turn is fixed when it is created"
+		immutable = "`spec` must not change: `immutable` is true"
+	)
+	tests := map[string]struct{ before, after, wantErr string }{
+		"status and response change": {`{"responseStatus":"in_progress"}`, `{"responseStatus":"completed","response":{"output":[]}}`, ""},
+		"conversation and metadata":  {`{"conversationID":"a"}`, `{"conversationID":"b","metadata":{"a":1}}`, ""},
+		"request is removed":         {`{"request":{"input":"a"}}`, `{"request":null}`, ""},
+
+		"responseID changes":         {`{}`, `{"responseID":"resp_other"}`, identity},
+		"previousResponseID changes": {`{"previousResponseID":"a"}`, `{"previousResponseID":"b"}`, parent},
+		"previousResponseID is set":  {`{}`, `{"previousResponseID":"b"}`, parent},
+		"previousResponseID is gone": {`{"previousResponseID":"a"}`, `{"previousResponseID":null}`, parent},
+		"previousResponseID is same": {`{"previousResponseID":"a"}`, `{"previousResponseID":"a"}`, ""},
+
+		"immutable becomes true":         {`{}`, `{"immutable":true}`, ""},
+		"immutable true, with a change":  {`{}`, `{"immutable":true,"responseStatus":"failed"}`, ""},
+		"immutable false keeps nothing":  {`{"immutable":false}`, `{"responseStatus":"failed"}`, ""},
+		"immutable is turned off":        {`{"immutable":true}`, `{"immutable":false}`, immutable},
+		"immutable is removed":           {`{"immutable":true}`, `{"immutable":null}`, immutable},
+		"immutable: status":              {`{"immutable":true}`, `{"responseStatus":"failed"}`, immutable},
+		"immutable: declared field":      {`{"immutable":true,"response":{"output":[{"a":1}]}}`, `{"response":{"output":[{"a":2}]}}`, immutable},
+		"immutable: unknown field":       {`{"immutable":true,"request":{"x":1}}`, `{"request":{"x":2}}`, immutable},
+		"immutable: inside an item":      {`{"immutable":true,"request":{"input":[{"c":{"d":1}}]}}`, `{"request":{"input":[{"c":{"d":2}}]}}`, immutable},
+		"immutable: a field in request":  {`{"immutable":true,"request":{"x":1,"y":2}}`, `{"request":{"y":null}}`, immutable},
+		"immutable: request is removed":  {`{"immutable":true,"request":{"x":1}}`, `{"request":null}`, immutable},
+		"immutable: metadata is removed": {`{"immutable":true,"metadata":{"a":1}}`, `{"metadata":null}`, immutable},
+		"immutable: a field is added":    {`{"immutable":true}`, `{"conversationID":"a"}`, immutable},
+		"immutable: written as it is":    {`{"immutable":true,"request":{"input":"a"}}`, `{"request":{"input":"a"}}`, ""},
+
+		"request becomes a list": {`{}`, `{"request":[]}`, `spec.request in body must be of type object: "array"`},
+		"output becomes text":    {`{}`, `{"response":{"output":"hi"}}`, `spec.response.output in body must be of type array: "string"`},
+	}
+	ns := setUp(t)
+	i := 0
+	for name, tc := range tests {
+		i++
+		id := fmt.Sprintf("resp_update%d", i)
+		t.Run(name, func(t *testing.T) {
+			object := unstructuredTurn(ns, v1alpha1.ObjectName(id), specWith(t, id, tc.before))
+			if err := env.Client.Create(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+			patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":`+tc.after+`}`))
+			wantResult(t, env.Client.Patch(t.Context(), object, patch), tc.wantErr)
+		})
+	}
+}
+
+// TestCRDImmutableLeavesTheRest: labels, owners and the status of an immutable turn are free.
+func TestCRDImmutableLeavesTheRest(t *testing.T) {
+	ns := setUp(t)
+	yes := true
+	b := turn(ns, "b", "a")
+	b.Spec.Immutable = &yes
+	create(t, b, turn(ns, "a"))
+	wantVerdicts(t, ns, map[string]verdict{"a": resolved(1, "a"), "b": resolved(2, "a")})
+	settle(t, ns)
+	wantOwned(t, ns, map[string]string{"b": "a"})
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"tier":"gold"}}}`))
+	if err := env.Client.Patch(t.Context(), b, patch); err != nil {
+		t.Error(err)
+	}
+}
+
+// specWith lays a part of a spec over a valid one. A field that is null there is left out.
+func specWith(t *testing.T, id, part string) map[string]any {
+	t.Helper()
+	spec := map[string]any{"responseID": id, "responseStatus": "completed"}
+	mustUnmarshal(t, part, &spec)
+	for field, value := range spec {
+		if value == nil {
+			delete(spec, field)
+		}
+	}
+	return spec
+}
+
+func unstructuredTurn(namespace, name string, spec map[string]any) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ResponseSession"))
+	object.SetNamespace(namespace)
+	object.SetName(name)
+	return object
+}
+
+// wantResult checks that a write was accepted, or refused as invalid with these words.
+func wantResult(t *testing.T, err error, wantErr string) {
+	t.Helper()
+	switch {
+	case wantErr == "" && err != nil:
+		t.Errorf("refused: %v", err)
+	case wantErr != "" && err == nil:
+		t.Errorf("accepted, want %q", wantErr)
+	case wantErr != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), wantErr)):
+		t.Errorf("got %v, want %q", err, wantErr)
+	}
+}
+
+func mustUnmarshal(t *testing.T, data string, into any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(data), into); err != nil {
+		t.Fatal(err)
+	}
+}

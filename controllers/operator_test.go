@@ -1,0 +1,144 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers_test
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/catena-dev/catena/controllers"
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/sessions"
+	"github.com/catena-dev/catena/internal/testenv"
+)
+
+// operator is the controller as cmd/catena wires it, with the rights of config/rbac and no more.
+type operator struct {
+	view   *sessions.View
+	clock  *clocktesting.FakePassiveClock
+	writes *recorder
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error // how it ended; to be read after done
+}
+
+// startTime is when the operator's clock stands still, until a test sets it.
+var startTime = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+
+func startOperator(ctx context.Context) (*operator, error) {
+	cfg, err := env.RESTConfigFor("system:serviceaccount:"+testenv.SystemNamespace+":catena",
+		"system:serviceaccounts", "system:serviceaccounts:"+testenv.SystemNamespace)
+	if err != nil {
+		return nil, err
+	}
+	o := &operator{
+		view:   sessions.NewView(chain.DefaultMaxDepth),
+		clock:  clocktesting.NewFakePassiveClock(startTime),
+		writes: &recorder{},
+		done:   make(chan struct{}),
+	}
+	cfg.Wrap(o.writes.wrap)
+	mgr, err := ctrl.NewManager(cfg, manager.Options{
+		Scheme:     testenv.Scheme(),
+		Metrics:    metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: new(true)}, // one operator after the other
+	})
+	if err != nil {
+		return nil, err
+	}
+	sessionClient, err := sessions.NewClient(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		o.view.Run(ctx, sessionClient)
+		return nil
+	})); err != nil {
+		return nil, err
+	}
+	if err := (&controllers.ResponseSessionReconciler{
+		Client:       mgr.GetClient(),
+		Live:         mgr.GetAPIReader(),
+		View:         o.view,
+		Recorder:     mgr.GetEventRecorder("catena"),
+		MaxDepth:     chain.DefaultMaxDepth,
+		Concurrency:  16,
+		EventLimiter: rate.NewLimiter(rate.Inf, 0),
+		Clock:        o.clock,
+	}).SetupWithManager(mgr); err != nil {
+		return nil, err
+	}
+	ctx, o.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		defer close(o.done)
+		o.err = mgr.Start(ctx)
+	}()
+	return o, nil
+}
+
+func (o *operator) stop() {
+	o.cancel()
+	<-o.done
+}
+
+// recorder records what the operator asks the API server to write.
+type recorder struct {
+	mu    sync.Mutex
+	paths []string
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+
+func (r *recorder) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		if request.Method != http.MethodGet {
+			r.mu.Lock()
+			r.paths = append(r.paths, request.URL.Path)
+			r.mu.Unlock()
+		}
+		return next.RoundTrip(request)
+	})
+}
+
+// sessions returns the writes to ResponseSessions of a namespace, as NAME or NAME/status, sorted; of all namespaces
+// where none is named.
+func (r *recorder) sessions(namespace string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	writes := []string{}
+	for _, path := range r.paths {
+		in, name, found := strings.Cut(strings.TrimPrefix(path, "/apis/sessions.catena.dev/v1alpha1/namespaces/"), "/responsesessions/")
+		if found && (namespace == "" || in == namespace) {
+			writes = append(writes, name)
+		}
+	}
+	slices.Sort(writes)
+	return writes
+}

@@ -1,0 +1,156 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+)
+
+func TestOwnerReferenceIsAdded(t *testing.T) {
+	ns := setUp(t)
+	create(t, turn(ns, "early", "parent"), turn(ns, "parent"), turn(ns, "late", "parent"))
+	wantVerdicts(t, ns, map[string]verdict{
+		"parent": resolved(1, "parent"), "early": resolved(2, "parent"), "late": resolved(2, "parent"),
+	})
+	settle(t, ns)
+	want := []metav1.OwnerReference{ownerReference(get(t, ns, "parent"))}
+	for _, id := range []string{"early", "late"} {
+		if diff := cmp.Diff(want, get(t, ns, id).OwnerReferences); diff != "" {
+			t.Errorf("ownerReferences of %s (-want +got):\n%s", id, diff)
+		}
+	}
+	if owners := get(t, ns, "parent").OwnerReferences; len(owners) > 0 {
+		t.Errorf("the root has owners: %+v", owners)
+	}
+}
+
+func TestOwnerReferenceIsNotAdded(t *testing.T) {
+	tests := map[string]func(ns string) []*v1alpha1.ResponseSession{
+		"on a cycle": func(ns string) []*v1alpha1.ResponseSession {
+			return []*v1alpha1.ResponseSession{turn(ns, "a", "b"), turn(ns, "b", "a")}
+		},
+		"with the annotation": func(ns string) []*v1alpha1.ResponseSession {
+			restored := turn(ns, "b", "a")
+			restored.Annotations = map[string]string{v1alpha1.OmitOwnerReferenceAnnotation: "true"}
+			return []*v1alpha1.ResponseSession{turn(ns, "a"), restored}
+		},
+		"to a misnamed parent": func(ns string) []*v1alpha1.ResponseSession {
+			misnamed := turn(ns, "A")
+			misnamed.Name = v1alpha1.ObjectName("B")
+			return []*v1alpha1.ResponseSession{misnamed, turn(ns, "b", "A")}
+		},
+		"of a misnamed session": func(ns string) []*v1alpha1.ResponseSession {
+			misnamed := turn(ns, "A", "b")
+			misnamed.Name = v1alpha1.ObjectName("B")
+			return []*v1alpha1.ResponseSession{turn(ns, "b"), misnamed}
+		},
+		"to a parent that is not there": func(ns string) []*v1alpha1.ResponseSession {
+			return []*v1alpha1.ResponseSession{turn(ns, "b", "a")}
+		},
+	}
+	for name, turns := range tests {
+		t.Run(name, func(t *testing.T) {
+			ns := setUp(t)
+			create(t, turns(ns)...)
+			settle(t, ns)
+			wantOwned(t, ns, map[string]string{})
+		})
+	}
+}
+
+// TestOwnerReferencesFormNoCycle: what was no cycle when its reference was set keeps it, but the turn that closes the
+// cycle, and whatever has no reference then, gets none.
+func TestOwnerReferencesFormNoCycle(t *testing.T) {
+	ns := setUp(t)
+	create(t, turn(ns, "c", "b"), turn(ns, "b", "a"))
+	settle(t, ns)
+	create(t, turn(ns, "a", "c"))
+	settle(t, ns)
+	wantOwned(t, ns, map[string]string{"c": "b"})
+}
+
+// TestOwnerReferenceOffCycle: the descendants of a cycle that are not on it have their owners.
+func TestOwnerReferenceOffCycle(t *testing.T) {
+	ns := setUp(t)
+	create(t, turn(ns, "off", "a"), turn(ns, "a", "b"), turn(ns, "b", "a"))
+	settle(t, ns)
+	want := []metav1.OwnerReference{ownerReference(get(t, ns, "a"))}
+	if diff := cmp.Diff(want, get(t, ns, "off").OwnerReferences); diff != "" {
+		t.Errorf("ownerReferences (-want +got):\n%s", diff)
+	}
+}
+
+// TestOwnerReferenceWhenAnnotationGoes: the annotation is all that keeps the reference off.
+func TestOwnerReferenceWhenAnnotationGoes(t *testing.T) {
+	ns := setUp(t)
+	restored := turn(ns, "b", "a")
+	restored.Annotations = map[string]string{v1alpha1.OmitOwnerReferenceAnnotation: "true"}
+	create(t, turn(ns, "a"), restored)
+	settle(t, ns)
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, v1alpha1.OmitOwnerReferenceAnnotation)
+	if err := env.Client.Patch(t.Context(), restored, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		t.Fatal(err)
+	}
+	settle(t, ns)
+	want := []metav1.OwnerReference{ownerReference(get(t, ns, "a"))}
+	if diff := cmp.Diff(want, get(t, ns, "b").OwnerReferences); diff != "" {
+		t.Errorf("ownerReferences (-want +got):\n%s", diff)
+	}
+}
+
+// TestOtherOwnersStay: the controller adds its reference to those that others set.
+func TestOtherOwnersStay(t *testing.T) {
+	ns := setUp(t)
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "conversation"}}
+	if err := env.Client.Create(t.Context(), configMap); err != nil {
+		t.Fatal(err)
+	}
+	other := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: configMap.Name, UID: configMap.UID}
+	child := turn(ns, "b", "a")
+	child.OwnerReferences = []metav1.OwnerReference{other}
+	create(t, turn(ns, "a"), child)
+	settle(t, ns)
+	want := []metav1.OwnerReference{other, ownerReference(get(t, ns, "a"))}
+	if diff := cmp.Diff(want, get(t, ns, "b").OwnerReferences); diff != "" {
+		t.Errorf("ownerReferences (-want +got):\n%s", diff)
+	}
+}
+
+// TestOwnerReferenceWithWrongUID holds what Kubernetes does, so that nobody is taken by surprise: garbage collection
+// deletes an object whose owner's UID does not exist, even where an owner of that name does. So a saver that sets the
+// reference must have read the parent's UID just before, and nobody must write one by hand. The controller does not
+// repair such a reference, as it cannot be faster than the garbage collector.
+func TestOwnerReferenceWithWrongUID(t *testing.T) {
+	ns := setUp(t)
+	parent, child := turn(ns, "a"), turn(ns, "b", "a")
+	create(t, parent)
+	child = withOwner(child, parent)
+	child.OwnerReferences[0].UID = "00000000-0000-0000-0000-000000000000"
+	create(t, child)
+	waitUntilGone(t, child)
+	settle(t, ns)
+	wantSessions(t, ns, "a")
+}

@@ -1,0 +1,157 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package controllers_test holds the CRD and the controller of ResponseSessions against a real etcd, kube-apiserver and
+// garbage collector. Tests run one after the other, each in namespaces of its own, and share one operator.
+package controllers_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+
+	"github.com/catena-dev/catena/internal/testenv"
+)
+
+const (
+	pollInterval = 20 * time.Millisecond
+	// patience is far more than anything here takes on a machine of its own.
+	patience = time.Minute
+)
+
+// The suite starts on first use, and TestMain stops it.
+var (
+	startOnce sync.Once
+	errStart  error
+	env       *testenv.Environment
+	op        *operator
+)
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	code := m.Run()
+	if op != nil {
+		op.stop()
+	}
+	if env != nil {
+		if err := env.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "unable to stop the control plane:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// setUp sees to it that the control plane and the operator run, and returns a namespace for the test.
+func setUp(t *testing.T) string {
+	t.Helper()
+	startOnce.Do(func() {
+		if testing.Verbose() {
+			ctrl.SetLogger(zap.New(zap.UseDevMode(true)))
+		}
+		if env, errStart = testenv.Start(t.Context(), testenv.Options{GarbageCollector: true, UnsafeNoFsync: true}); errStart != nil {
+			return
+		}
+		if _, errStart = env.Apply(t.Context(), "config/rbac"); errStart != nil {
+			return
+		}
+		op, errStart = startOperator(t.Context())
+	})
+	if errStart != nil {
+		t.Fatalf("unable to start the suite: %v", errStart)
+	}
+	return newNamespace(t)
+}
+
+func newNamespace(t *testing.T) string {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	if err := env.Client.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	return ns.Name
+}
+
+// restartOperator stops the operator, calls the function, and starts another.
+func restartOperator(t *testing.T, between func()) {
+	t.Helper()
+	op.stop()
+	if op.err != nil {
+		t.Errorf("the operator ended: %v", op.err)
+	}
+	between()
+	next, err := startOperator(t.Context())
+	if err != nil {
+		t.Fatalf("unable to start the operator again: %v", err)
+	}
+	op = next
+}
+
+// settle waits until the operator has seen everything that is in the namespaces, and has nothing left to do.
+func settle(t *testing.T, namespaces ...string) {
+	t.Helper()
+	var before string
+	eventually(t, func() error {
+		select {
+		case <-op.done:
+			t.Fatalf("the operator has ended: %v", op.err)
+		default:
+		}
+		var newest uint64
+		for _, namespace := range namespaces {
+			for _, s := range metadata(t, namespace) {
+				version, err := strconv.ParseUint(s.ResourceVersion, 10, 64)
+				if err != nil {
+					t.Fatal(err)
+				}
+				newest = max(newest, version)
+			}
+		}
+		now := fmt.Sprintf("newest version %d, %g reconciles", newest, metricSum(t, "controller_runtime_reconcile_total"))
+		queued, active := metricSum(t, "workqueue_depth"), metricSum(t, "controller_runtime_active_workers")
+		same := now == before
+		before = now
+		if !op.view.HasSynced() || !op.view.Reflects(newest) || queued+active > 0 || !same {
+			return fmt.Errorf("%s, %g queued, %g at work, synced: %t, view up to date: %t",
+				now, queued, active, op.view.HasSynced(), op.view.Reflects(newest))
+		}
+		return nil
+	})
+}
+
+// eventually waits until check returns nil, and reports its last error otherwise.
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	last := fmt.Errorf("not checked yet")
+	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(context.Context) (bool, error) {
+		last = check()
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("%v; last: %v", err, last)
+	}
+}

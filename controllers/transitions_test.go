@@ -1,0 +1,185 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+)
+
+// event is what an event says, and of whom.
+type event struct {
+	Regarding, Type, Reason, Note string
+}
+
+// TestTransitions: each time that a chain breaks or heals there is one event and one count, and none otherwise.
+func TestTransitions(t *testing.T) {
+	ns := setUp(t)
+	settle(t)
+	counted := transitionCounts(t)
+	want := map[event]int{}
+	check := func(broken, intact float64, events ...event) {
+		t.Helper()
+		settle(t, ns)
+		for _, e := range events {
+			want[e]++
+		}
+		wantEvents(t, ns, want)
+		counted["broken"] += broken
+		counted["intact"] += intact
+		if diff := cmp.Diff(counted, transitionCounts(t)); diff != "" {
+			t.Errorf("catena_chain_transitions_total (-want +got):\n%s", diff)
+		}
+	}
+	brokenEvent := func(name, note string) event { return event{name, "Warning", "ChainBroken", note} }
+	healedEvent := func(name string) event {
+		return event{name, "Normal", "ChainHealed", "Resolved: All turns up to the root are there and completed."}
+	}
+
+	create(t, turn(ns, "a"))
+	check(0, 0)
+
+	// A session that is broken from the start.
+	create(t, turn(ns, "c_1", "b"))
+	check(1, 0, brokenEvent("c.1", `ParentNotFound: The parent "b" does not exist in this namespace.`))
+
+	// Another reason is no transition, and neither is pending after intact.
+	b := turn(ns, "b", "a")
+	b.Spec.ResponseStatus = v1alpha1.ResponseStatusFailed
+	create(t, b)
+	check(1, 0, brokenEvent("b", `TurnNotCompleted: This turn ended without being completed and cannot be used as context.`))
+
+	overwrite(t, ns, "b", `{"responseStatus":"completed"}`)
+	check(0, 2, healedEvent("b"), healedEvent("c.1"))
+
+	overwrite(t, ns, "b", `{"responseStatus":"in_progress"}`)
+	check(0, 0)
+	overwrite(t, ns, "b", `{"responseStatus":"completed"}`)
+	check(0, 0)
+
+	remove(t, ns, "a")
+	check(2, 0, brokenEvent("b", `ParentNotFound: The parent "a" does not exist in this namespace.`),
+		brokenEvent("c.1", `ParentNotFound: The ancestor "a" does not exist in this namespace.`))
+
+	// A restart tells nothing twice.
+	restartOperator(t, func() {})
+	check(0, 0)
+	create(t, turn(ns, "a"))
+	check(0, 2, healedEvent("b"), healedEvent("c.1"))
+}
+
+func transitionCounts(t *testing.T) map[string]float64 {
+	t.Helper()
+	counts := map[string]float64{}
+	for _, to := range []string{"broken", "intact"} {
+		counts[to] = sum(t, metrics.Registry, "catena_chain_transitions_total", func(labels map[string]string) bool {
+			return labels["to"] == to
+		})
+	}
+	return counts
+}
+
+// wantEvents waits until the events of a namespace are exactly these.
+func wantEvents(t *testing.T, namespace string, want map[event]int) {
+	t.Helper()
+	eventually(t, func() error {
+		events := &eventsv1.EventList{}
+		if err := env.Client.List(t.Context(), events, client.InNamespace(namespace)); err != nil {
+			return err
+		}
+		got := map[event]int{}
+		for _, e := range events.Items {
+			count := 1
+			if e.Series != nil {
+				count = int(e.Series.Count)
+			}
+			got[event{e.Regarding.Name, e.Type, e.Reason, e.Note}] += count
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("events (-want +got):\n%s", diff)
+		}
+		return nil
+	})
+}
+
+// TestEventNamesTheSession: `kubectl describe` finds events by the kind and UID that they regard.
+func TestEventNamesTheSession(t *testing.T) {
+	ns := setUp(t)
+	b := turn(ns, "b", "a")
+	create(t, b)
+	eventually(t, func() error {
+		events := &eventsv1.EventList{}
+		if err := env.Client.List(t.Context(), events, client.InNamespace(ns)); err != nil {
+			return err
+		}
+		if len(events.Items) != 1 {
+			return fmt.Errorf("%d events, want 1", len(events.Items))
+		}
+		e := events.Items[0]
+		if e.Regarding.UID != b.UID || e.Regarding.Kind != "ResponseSession" || e.Regarding.APIVersion != "sessions.catena.dev/v1alpha1" {
+			return fmt.Errorf("the event regards %+v", e.Regarding)
+		}
+		return nil
+	})
+}
+
+// TestSessionsGauge: catena_sessions follows what is there.
+func TestSessionsGauge(t *testing.T) {
+	ns := setUp(t)
+	registry := prometheus.NewRegistry()
+	if err := registry.Register(op.view); err != nil {
+		t.Fatal(err)
+	}
+	count := func() map[string]float64 {
+		counts := map[string]float64{}
+		for reason := range op.view.Reasons() {
+			counts[reason] = sum(t, registry, "catena_sessions", func(labels map[string]string) bool { return labels["reason"] == reason })
+		}
+		return counts
+	}
+	want := count()
+	check := func(changes map[string]float64) {
+		t.Helper()
+		for reason, change := range changes {
+			want[reason] += change
+		}
+		eventually(t, func() error {
+			if diff := cmp.Diff(want, count()); diff != "" {
+				return fmt.Errorf("catena_sessions (-want +got):\n%s", diff)
+			}
+			return nil
+		})
+	}
+	misnamed := turn(ns, "Misnamed")
+	misnamed.Name = v1alpha1.ObjectName("Other")
+	create(t, turn(ns, "a"), turn(ns, "b", "a"), turn(ns, "c", "b"), turn(ns, "orphan", "missing"), misnamed)
+	check(map[string]float64{"Resolved": 3, "ParentNotFound": 1, "NameMismatch": 1})
+	overwrite(t, ns, "b", `{"responseStatus":"in_progress"}`)
+	check(map[string]float64{"Resolved": -2, "TurnPending": 2})
+	settle(t, ns)
+	deleteWith(t, ns, "a", metav1.DeletePropagationBackground)
+	check(map[string]float64{"Resolved": -1, "TurnPending": -2})
+}

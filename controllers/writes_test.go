@@ -1,0 +1,260 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testenv"
+)
+
+// TestWritesPerTurn counts what a turn costs etcd.
+func TestWritesPerTurn(t *testing.T) {
+	t.Run("the saver sets the owner: one write", func(t *testing.T) {
+		ns := setUp(t)
+		versions := watchVersions(t, ns)
+		parent := turn(ns, "t1")
+		create(t, parent)
+		want := []string{"t1/status"}
+		for i := 2; i <= 20; i++ {
+			id := fmt.Sprintf("t%d", i)
+			child := withOwner(turn(ns, id, parent.Spec.ResponseID), parent)
+			create(t, child)
+			parent = child
+			want = append(want, id+"/status")
+		}
+		slices.Sort(want)
+		settle(t, ns)
+		if diff := cmp.Diff(want, op.writes.sessions(ns)); diff != "" {
+			t.Errorf("writes (-want +got):\n%s", diff)
+		}
+		for id, count := range versions(t) {
+			if count != 2 {
+				t.Errorf("%s has had %d versions, want 2: as it was created, and with its status", id, count)
+			}
+		}
+	})
+	t.Run("the controller sets the owner: two writes", func(t *testing.T) {
+		ns := setUp(t)
+		create(t, turn(ns, "a"))
+		settle(t, ns)
+		create(t, turn(ns, "b", "a"))
+		settle(t, ns)
+		if diff := cmp.Diff([]string{"a/status", "b", "b/status"}, op.writes.sessions(ns)); diff != "" {
+			t.Errorf("writes (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("a parent that comes late: a verdict of each, and the owner", func(t *testing.T) {
+		ns := setUp(t)
+		create(t, turn(ns, "b", "a"))
+		settle(t, ns)
+		create(t, turn(ns, "a"))
+		settle(t, ns)
+		if diff := cmp.Diff([]string{"a/status", "b", "b/status", "b/status"}, op.writes.sessions(ns)); diff != "" {
+			t.Errorf("writes (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("a turn that is overwritten: one write", func(t *testing.T) {
+		ns := setUp(t)
+		a := turn(ns, "a")
+		a.Spec.ResponseStatus = v1alpha1.ResponseStatusInProgress
+		create(t, a)
+		settle(t, ns)
+		overwrite(t, ns, "a", `{"responseStatus":"completed"}`)
+		settle(t, ns)
+		if diff := cmp.Diff([]string{"a/status", "a/status"}, op.writes.sessions(ns)); diff != "" {
+			t.Errorf("writes (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("labels change: none", func(t *testing.T) {
+		ns := setUp(t)
+		create(t, turn(ns, "a"))
+		settle(t, ns)
+		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"tier":"gold"}}}`))
+		if err := env.Client.Patch(t.Context(), turn(ns, "a"), patch); err != nil {
+			t.Fatal(err)
+		}
+		settle(t, ns)
+		if diff := cmp.Diff([]string{"a/status"}, op.writes.sessions(ns)); diff != "" {
+			t.Errorf("writes (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// watchVersions watches a namespace and returns a function that tells how many versions each session has had so far.
+func watchVersions(t *testing.T, namespace string) func(t *testing.T) map[string]int {
+	t.Helper()
+	watcher, err := client.NewWithWatch(env.Config, client.Options{Scheme: testenv.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	stream, err := watcher.Watch(ctx, &v1alpha1.ResponseSessionList{}, client.InNamespace(namespace))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(t *testing.T) map[string]int {
+		t.Helper()
+		defer stream.Stop()
+		newest := resourceVersions(t, namespace)
+		counts := map[string]int{}
+		for len(newest) > 0 {
+			select {
+			case event, open := <-stream.ResultChan():
+				s, isSession := event.Object.(*v1alpha1.ResponseSession)
+				if !open || event.Type == watch.Error || !isSession {
+					t.Fatalf("the watch ended: %+v", event)
+				}
+				counts[s.Name]++
+				if newest[s.Name] == s.ResourceVersion {
+					delete(newest, s.Name)
+				}
+			case <-t.Context().Done():
+				t.Fatal(t.Context().Err())
+			}
+		}
+		return counts
+	}
+}
+
+// TestRestartWritesNothing starts the operator over sessions of every kind that are judged already, those that other
+// tests left included.
+func TestRestartWritesNothing(t *testing.T) {
+	ns := setUp(t)
+	failed, pending := turn(ns, "failed"), turn(ns, "pending")
+	failed.Spec.ResponseStatus = v1alpha1.ResponseStatusFailed
+	pending.Spec.ResponseStatus = v1alpha1.ResponseStatusQueued
+	misnamed := turn(ns, "Misnamed")
+	misnamed.Name = v1alpha1.ObjectName("Other")
+	create(t, failed, pending, misnamed,
+		turn(ns, "after-failed", "failed"), turn(ns, "after-pending", "pending"), turn(ns, "orphan", "missing"),
+		turn(ns, "x", "y"), turn(ns, "y", "x"))
+	createChain(t, ns, 70)
+	wantNoWritesAfterRestart(t)
+
+	// It is at work, nevertheless.
+	create(t, turn(ns, "new", "t3"))
+	settle(t, ns)
+	if diff := cmp.Diff(resolved(4, "t1"), verdictOf(get(t, ns, "new"))); diff != "" {
+		t.Errorf("verdict (-want +got):\n%s", diff)
+	}
+}
+
+func wantNoWritesAfterRestart(t *testing.T) {
+	t.Helper()
+	settle(t, metav1.NamespaceAll)
+	before := resourceVersions(t, metav1.NamespaceAll)
+	restartOperator(t, func() {})
+	settle(t, metav1.NamespaceAll)
+	if diff := cmp.Diff(before, resourceVersions(t, metav1.NamespaceAll)); diff != "" {
+		t.Errorf("resource versions (-before +after):\n%s", diff)
+	}
+	if writes := op.writes.sessions(metav1.NamespaceAll); len(writes) > 0 {
+		t.Errorf("the operator wrote: %v", writes)
+	}
+}
+
+// TestForeignStatusIsCorrected: the status is the controller's. What anybody else writes there does not stay.
+func TestForeignStatusIsCorrected(t *testing.T) {
+	const condition = `"type":"ChainValid","message":"by hand","lastTransitionTime":"2026-01-01T00:00:00Z"`
+	tests := map[string]string{
+		"break point":                `{"brokenAt":"elsewhere"}`,
+		"break point is removed":     `{"brokenAt":null}`,
+		"depth and root":             `{"depth":7,"rootResponseID":"elsewhere"}`,
+		"depth and root are removed": `{"depth":null,"rootResponseID":null}`,
+		"generation":                 `{"observedGeneration":7}`,
+		"all is removed":             `{"conditions":null,"brokenAt":null,"depth":null,"rootResponseID":null,"observedGeneration":null}`,
+		"condition is removed":       `{"conditions":[]}`,
+		"condition is turned":        `{"conditions":[{"status":"True","reason":"Resolved",` + condition + `}]}`,
+		"all is changed":             `{"brokenAt":"elsewhere","depth":3,"rootResponseID":"elsewhere","conditions":[{"status":"Unknown","reason":"Odd",` + condition + `}]}`,
+	}
+	want := map[string]verdict{
+		"intact": resolved(1, "intact"), "broken": broken(v1alpha1.ReasonParentNotFound, "missing"),
+	}
+	write := func(t *testing.T, ns, status string) {
+		t.Helper()
+		for id := range want {
+			patch := client.RawPatch(types.MergePatchType, []byte(`{"status":`+status+`}`))
+			if err := env.Client.Status().Patch(t.Context(), turn(ns, id), patch, client.FieldOwner("somebody")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	check := func(t *testing.T, ns string) {
+		t.Helper()
+		wantVerdicts(t, ns, want)
+		wantMessages(t, ns, map[string]string{
+			"intact": "All turns up to the root are there and completed.",
+			"broken": `The parent "missing" does not exist in this namespace.`,
+		})
+	}
+	namespaces := map[string]string{}
+	for name, status := range tests {
+		t.Run(name, func(t *testing.T) {
+			ns := setUp(t)
+			namespaces[name] = ns
+			create(t, turn(ns, "intact"), turn(ns, "broken", "missing"))
+			settle(t, ns)
+			write(t, ns, status)
+			check(t, ns)
+		})
+	}
+	restartOperator(t, func() {
+		for name, ns := range namespaces {
+			write(t, ns, tests[name])
+		}
+	})
+	for name, ns := range namespaces {
+		t.Run(name+", while no operator runs", func(t *testing.T) { check(t, ns) })
+	}
+	wantNoWritesAfterRestart(t)
+}
+
+// TestOtherConditionsStay: conditions that others write are theirs.
+func TestOtherConditionsStay(t *testing.T) {
+	ns := setUp(t)
+	create(t, turn(ns, "a"))
+	wantVerdicts(t, ns, map[string]verdict{"a": resolved(1, "a")})
+	a := get(t, ns, "a")
+	other := metav1.Condition{
+		Type: "Exported", Status: metav1.ConditionTrue, Reason: "Done", LastTransitionTime: metav1.NewTime(startTime),
+	}
+	a.Status.Conditions = append(a.Status.Conditions, other)
+	if err := env.Client.Status().Update(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	overwrite(t, ns, "a", `{"responseStatus":"failed"}`)
+	wantVerdicts(t, ns, map[string]verdict{"a": brokenIn(v1alpha1.ReasonTurnNotCompleted, "a", 1, "a")})
+	settle(t, ns)
+	for _, condition := range get(t, ns, "a").Status.Conditions {
+		if condition.Type == other.Type {
+			return
+		}
+	}
+	t.Error("the other condition is gone")
+}
