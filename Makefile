@@ -43,7 +43,7 @@ build: ## Build the operator into bin/catena.
 	@go build -o bin/catena ./cmd/catena
 
 .PHONY: test
-test: verify lint $(CONTROL_PLANE) ## Prove everything: generated files, lint, and all suites with the race detector.
+test: verify lint $(CONTROL_PLANE) ## Prove everything: generated files, lint, and all suites, run with the race detector.
 	go test -race -p=$(TEST_PARALLEL) -timeout=$(TEST_TIMEOUT) ./...
 
 .PHONY: bench

@@ -23,6 +23,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,16 +44,23 @@ import (
 	"github.com/catena-dev/catena/internal/sessions"
 )
 
+// After a failed write a session is tried again. The longest wait is also how much longer than the API server's outage
+// a verdict may be out of date; controller-runtime's own is a quarter of an hour.
+const (
+	minBackoff = 5 * time.Millisecond
+	maxBackoff = 15 * time.Second
+)
+
+// syncTimeout is how long the first list may take before the process ends. It is long, because the next process would
+// start the list again; the replica is not ready meanwhile. controller-runtime's own is two minutes.
+const syncTimeout = time.Hour
+
 // FieldOwner is the field manager of all that the controller writes.
 const FieldOwner = client.FieldOwner("catena")
 
-// +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=get;list;watch;patch;delete
-// +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions/status,verbs=patch
-// +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions/finalizers,verbs=update
-// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
-
 // ResponseSessionReconciler brings the status and the ownerReference of ResponseSessions in line with the view. It
-// writes only what differs, so that a restart over judged sessions writes nothing.
+// writes only what differs, so that a restart over judged sessions writes nothing. The rights that it needs are in
+// config/rbac/role.yaml.
 type ResponseSessionReconciler struct {
 	// Client writes. It must not be asked for ResponseSessions through a cache: the view is the only watch of them.
 	Client client.Client
@@ -74,7 +83,11 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("responsesession").
 		WatchesRawSource(&viewSource{view: r.View}).
-		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency}).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: r.Concurrency,
+			CacheSyncTimeout:        syncTimeout,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](minBackoff, maxBackoff),
+		}).
 		Complete(r)
 }
 

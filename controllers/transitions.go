@@ -18,6 +18,8 @@ package controllers
 
 import (
 	"context"
+	"math"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
@@ -51,7 +53,7 @@ func init() {
 }
 
 // recordTransition counts and tells where a session's chain goes from intact to broken or back. A chain that is judged
-// for the first time is taken to have been intact. Every transition is counted and logged, but events are objects that
+// for the first time is taken to have been intact, and one that only waits for a turn to be completed is not broken. Every transition is counted and logged, but events are objects that
 // etcd holds: beyond the limiter's rate, as where the root of a large tree goes, they are left out.
 func (r *ResponseSessionReconciler) recordTransition(ctx context.Context, j sessions.Judgement, status *v1alpha1.ResponseSessionStatus) {
 	condition := status.Conditions[0]
@@ -63,7 +65,7 @@ func (r *ResponseSessionReconciler) recordTransition(ctx context.Context, j sess
 		transitions.WithLabelValues("broken").Inc()
 		logger.Info("Chain is broken")
 		r.event(j.Session, at(j), corev1.EventTypeWarning, EventChainBroken, condition)
-	case wasBroken && condition.Status == metav1.ConditionTrue:
+	case wasBroken && !isBroken:
 		transitions.WithLabelValues("intact").Inc()
 		logger.Info("Chain is intact again")
 		r.event(j.Session, nil, corev1.EventTypeNormal, EventChainHealed, condition)
@@ -83,11 +85,28 @@ func at(j sessions.Judgement) runtime.Object {
 
 func (r *ResponseSessionReconciler) event(s *sessions.Session, related runtime.Object, eventType, reason string, condition metav1.Condition) {
 	if r.EventLimiter.Allow() {
-		r.Recorder.Eventf(reference(s), related, eventType, reason, "Judge", "%s: %s", condition.Reason, condition.Message)
+		note := truncate(condition.Reason+": "+condition.Message, maxNoteBytes)
+		r.Recorder.Eventf(reference(s), related, eventType, reason, "Judge", "%s", note)
 	}
 }
 
-// NewEventLimiter returns a limiter of events per second; bursts may have ten seconds' worth.
+// maxNoteBytes is how long the note of an event may be; the API server refuses a longer one.
+const maxNoteBytes = 1024
+
+// truncate cuts a text to a number of bytes, between characters.
+func truncate(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	const ellipsis = "…"
+	cut := limit - len(ellipsis)
+	for !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + ellipsis
+}
+
+// NewEventLimiter returns a limiter of events per second; bursts may have ten seconds' worth. Zero lets none pass.
 func NewEventLimiter(perSecond float64) *rate.Limiter {
-	return rate.NewLimiter(rate.Limit(perSecond), int(10*perSecond))
+	return rate.NewLimiter(rate.Limit(perSecond), int(math.Ceil(10*perSecond)))
 }

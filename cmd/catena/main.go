@@ -20,8 +20,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -43,8 +45,20 @@ import (
 	"github.com/catena-dev/catena/internal/sessions"
 )
 
+// The leader ends where it cannot renew its lease for the renew deadline, and with it that replica's resolve API. So the
+// deadline is longer than a restart of the kube-apiserver takes. A leader that is told to end releases its lease at once;
+// after one that crashes, verdicts wait for the lease to run out.
+const (
+	leaseDuration = 60 * time.Second
+	renewDeadline = 45 * time.Second
+	retryPeriod   = 5 * time.Second
+)
+
 func main() {
 	o, err := parse(os.Args[1:])
+	if errors.Is(err, pflag.ErrHelp) {
+		return
+	}
 	if err == nil {
 		ctrl.SetLogger(o.logger())
 		klog.SetLogger(ctrl.Log)
@@ -82,7 +96,8 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	if err := mgr.Add(&replica{watch: func(ctx context.Context) { view.Run(ctx, sessionClient) }, server: server}); err != nil {
+	watch := func(ctx context.Context) { view.Run(ctx, sessionClient) }
+	if err := mgr.Add(&replica{watch: watch, synced: view.WaitForSync, server: server}); err != nil {
 		return fmt.Errorf("unable to add the resolve API: %w", err)
 	}
 	reconciler := &controllers.ResponseSessionReconciler{
@@ -124,6 +139,9 @@ func newManager(config *rest.Config, o *options) (manager.Manager, error) {
 		LeaderElectionNamespace:       o.leaderElectionNamespace,
 		LeaderElectionID:              "catena.sessions.catena.dev",
 		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 new(leaseDuration),
+		RenewDeadline:                 new(renewDeadline),
+		RetryPeriod:                   new(retryPeriod),
 		GracefulShutdownTimeout:       &shutdown,
 	})
 	if err != nil {
@@ -136,6 +154,7 @@ func newManager(config *rest.Config, o *options) (manager.Manager, error) {
 // server has finished its last request.
 type replica struct {
 	watch  func(context.Context)
+	synced func(context.Context) error
 	server *resolveapi.Server
 }
 
@@ -147,6 +166,11 @@ func (r *replica) Start(ctx context.Context) error {
 	watchCtx, stopWatch := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWatch()
 	go r.watch(watchCtx)
+	go func() {
+		if r.synced(watchCtx) == nil {
+			debug.FreeOSMemory() // the first list leaves more garbage than there will be for long
+		}
+	}()
 	return r.server.Start(ctx)
 }
 

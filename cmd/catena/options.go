@@ -32,7 +32,7 @@ import (
 	"github.com/catena-dev/catena/internal/resolveapi"
 )
 
-// minCacheBytes keeps the cache large enough for a turn of the largest size that etcd takes.
+// minCacheBytes keeps the cache and the other limits large enough for a turn of the largest size that etcd takes.
 const minCacheBytes = 2 << 20
 
 type options struct {
@@ -55,7 +55,7 @@ func newOptions() *options {
 		leaderElect:          true,
 		concurrentReconciles: 16,
 		eventsPerSecond:      10,
-		resolve:              resolve.Options{CacheBytes: resolve.DefaultCacheBytes, LiveReads: resolve.DefaultLiveReads},
+		resolve:              resolve.DefaultOptions(),
 		resolveAPI:           resolveapi.NewOptions(),
 	}
 }
@@ -71,6 +71,9 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.Float64Var(&o.eventsPerSecond, "events-per-second", o.eventsPerSecond,
 		"How many events about broken and healed chains are recorded a second, with bursts of ten seconds' worth; further ones are left out.")
 	flags.Uint64Var(&o.resolve.CacheBytes, "body-cache-bytes", o.resolve.CacheBytes, "How many bytes of turns are kept in memory for the resolve API.")
+	flags.Int64Var(&o.resolve.HistoryBytes, "max-history-bytes", o.resolve.HistoryBytes, "How many bytes of items one history may have; a larger one is answered with 413.")
+	flags.Int64Var(&o.resolve.InFlightBytes, "max-inflight-bytes", o.resolve.InFlightBytes,
+		"How many bytes of items all requests together may hold at once; a request beyond that is answered with 429. Their answers take as much again.")
 	flags.Int64Var(&o.resolve.LiveReads, "max-live-reads", o.resolve.LiveReads, "How many sessions the resolve API reads from the kube-apiserver at once.")
 	o.resolveAPI.AddFlags(flags)
 
@@ -89,6 +92,10 @@ func (o *options) validate() error {
 	}
 	if o.resolve.CacheBytes < minCacheBytes {
 		errs = append(errs, fmt.Errorf("--body-cache-bytes is %d: must be at least %d", o.resolve.CacheBytes, minCacheBytes))
+	}
+	if o.resolve.HistoryBytes < minCacheBytes || o.resolve.HistoryBytes > o.resolve.InFlightBytes {
+		errs = append(errs, fmt.Errorf("--max-history-bytes is %d: must be from %d to --max-inflight-bytes, which is %d",
+			o.resolve.HistoryBytes, minCacheBytes, o.resolve.InFlightBytes))
 	}
 	if o.resolve.LiveReads < 1 {
 		errs = append(errs, fmt.Errorf("--max-live-reads is %d: must be at least 1", o.resolve.LiveReads))

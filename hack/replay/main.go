@@ -38,7 +38,7 @@ import (
 )
 
 // defaultMaxTurnBytes leaves room below etcd's limit of 1.5 MiB for the status and other metadata.
-const defaultMaxTurnBytes = 1 << 20
+const defaultMaxTurnBytes = 1_500_000
 
 type options struct {
 	kubeconfig   string

@@ -60,7 +60,6 @@ func (t *Items) Size() int { return len(t.Instructions) + cap(t.List) + 8*cap(t.
 // It returns an error where a snapshot is not a JSON object, instructions are not a string, the input is neither a
 // string nor a list of objects, or the output is not a list of objects. Null and absent are the same.
 func Flatten(request, response []byte) (*Items, error) {
-	items := &Items{}
 	in, err := members(request, "instructions", "input")
 	if err != nil {
 		return nil, fmt.Errorf("unable to read the request: %w", err)
@@ -70,10 +69,14 @@ func Flatten(request, response []byte) (*Items, error) {
 		return nil, fmt.Errorf("unable to read the response: %w", err)
 	}
 	instructions, input, output := in[0], in[1], out[0]
+	// One allocation for both lists; their brackets make room for the comma between them and a message's frame.
+	items := &Items{List: make([]byte, 0, len(input.Raw)+len(output.Raw)+len(messageFrame)+len("user"))}
 	switch instructions.Type {
 	case gjson.Null:
 	case gjson.String:
-		items.Instructions = message("system", instructions)
+		if text := message("system", instructions); text != "" {
+			items.Instructions = []byte(text)
+		}
 	default:
 		return nil, errors.New("unable to read `instructions` of the request: must be a string")
 	}
@@ -85,7 +88,6 @@ func Flatten(request, response []byte) (*Items, error) {
 	if err := items.addList(output); err != nil {
 		return nil, fmt.Errorf("unable to read `output` of the response: must be a list of objects: %w", err)
 	}
-	items.List, items.Ends = slices.Clip(items.List), slices.Clip(items.Ends)
 	return items, nil
 }
 
@@ -113,12 +115,14 @@ func members(raw []byte, keys ...string) ([]gjson.Result, error) {
 	return values, nil
 }
 
-// message returns a message item with a text, nil where that is empty. The text keeps its escapes.
-func message(role string, text gjson.Result) []byte {
+const messageFrame = `{"type":"message","role":%q,"content":[{"type":"input_text","text":%s}]}`
+
+// message returns a message item with a text, nothing where that is empty. The text keeps its escapes.
+func message(role string, text gjson.Result) string {
 	if text.Raw == `""` {
-		return nil
+		return ""
 	}
-	return fmt.Appendf(nil, `{"type":"message","role":%q,"content":[{"type":"input_text","text":%s}]}`, role, text.Raw)
+	return fmt.Sprintf(messageFrame, role, text.Raw)
 }
 
 func (t *Items) addList(list gjson.Result) error {
@@ -128,7 +132,6 @@ func (t *Items) addList(list gjson.Result) error {
 	if !list.IsArray() {
 		return errors.New("must be a list")
 	}
-	t.List = slices.Grow(t.List, len(list.Raw))
 	var err error
 	i := 0
 	list.ForEach(func(_, item gjson.Result) bool {
@@ -136,15 +139,15 @@ func (t *Items) addList(list gjson.Result) error {
 			err = fmt.Errorf("item %d must be an object", i)
 			return false
 		}
-		t.add([]byte(item.Raw))
+		t.add(item.Raw)
 		i++
 		return true
 	})
 	return err
 }
 
-func (t *Items) add(item []byte) {
-	if item == nil {
+func (t *Items) add(item string) {
+	if item == "" {
 		return
 	}
 	if len(t.List) > 0 {

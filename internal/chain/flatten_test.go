@@ -18,10 +18,12 @@ package chain
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 // The names of the cases begin with the statement of the peers' behaviour that they hold Flatten to: G13 to G16 are
@@ -148,36 +150,44 @@ func FuzzFlatten(f *testing.F) {
 		if items.Instructions != nil && !json.Valid(items.Instructions) {
 			t.Fatalf("instructions are no JSON: %q", items.Instructions)
 		}
-		want := plainCount(t, request, "input") + plainCount(t, response, "output")
-		if items.Len() != want {
-			t.Fatalf("%d items, want %d", items.Len(), want)
+		want := slices.Concat(plainItems(t, request, "input"), plainItems(t, response, "output"))
+		var got []any
+		decodePlain(t, "["+string(items.List)+"]", &got)
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("items (-want +got):\n%s", diff)
 		}
 	})
 }
 
-// plainCount says how many items a snapshot holds under a key, by decoding all of it into plain values.
-func plainCount(t *testing.T, snapshot, key string) int {
+// plainItems returns what a snapshot holds under a key, by decoding all of it into plain values.
+func plainItems(t *testing.T, snapshot, key string) []any {
 	if snapshot == "" {
-		return 0
+		return nil
 	}
-	decoder := json.NewDecoder(strings.NewReader(snapshot))
-	decoder.UseNumber()
 	var object map[string]any
-	if err := decoder.Decode(&object); err != nil {
-		t.Fatalf("accepted what is no object: %q", snapshot)
-	}
+	decodePlain(t, snapshot, &object)
 	switch value := object[key].(type) {
 	case nil:
-		return 0
+		return nil
 	case []any:
-		return len(value)
+		return value
 	case string:
 		if value == "" {
-			return 0
+			return nil
 		}
-		return 1
+		return []any{map[string]any{
+			"type": "message", "role": "user", "content": []any{map[string]any{"type": "input_text", "text": value}},
+		}}
 	default:
 		t.Fatalf("accepted %s of type %T", key, value)
-		return 0
+		return nil
+	}
+}
+
+func decodePlain(t *testing.T, text string, into any) {
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(into); err != nil {
+		t.Fatalf("accepted %q: %v", text, err)
 	}
 }

@@ -161,7 +161,7 @@ func TestWalkStops(t *testing.T) {
 	}
 }
 
-// G17 to G21: the codes go over the wire, and the sentence names the turn.
+// G17 to G20: the codes go over the wire, and the sentence names the turn.
 func TestErrorText(t *testing.T) {
 	tests := map[string]struct {
 		err  Error

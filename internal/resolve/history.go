@@ -19,6 +19,10 @@ limitations under the License.
 package resolve
 
 import (
+	"fmt"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/catena-dev/catena/internal/chain"
@@ -43,10 +47,48 @@ type History struct {
 	ResponseID string
 	// Turns are the turns of the chain, oldest first.
 	Turns []Turn
+
+	memory memory
 }
+
+// Release gives back the memory that the history is counted with. It may be called more than once.
+func (h *History) Release() { h.memory.release() }
 
 // Turn is one turn of a History.
 type Turn struct {
 	ResponseID string
 	Items      *chain.Items
+}
+
+// memory is what one history holds of the bytes that all queries may hold together.
+type memory struct {
+	inFlight *semaphore.Weighted // nil for a history that is not counted
+	limit    int64
+
+	mu    sync.Mutex
+	taken int64
+}
+
+// take counts a turn's items.
+func (m *memory) take(items *chain.Items) error {
+	size := int64(items.Size())
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.taken+size > m.limit {
+		return fmt.Errorf("%w: it has more than %d bytes", ErrTooLarge, m.limit)
+	}
+	if !m.inFlight.TryAcquire(size) {
+		return ErrBusy
+	}
+	m.taken += size
+	return nil
+}
+
+func (m *memory) release() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.taken > 0 {
+		m.inFlight.Release(m.taken)
+	}
+	m.taken = 0
 }

@@ -18,10 +18,10 @@ package resolve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/maypok86/otter/v2"
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -36,17 +36,43 @@ import (
 
 // The defaults of Options.
 const (
-	DefaultCacheBytes = 256 << 20
-	DefaultLiveReads  = 32
+	DefaultCacheBytes    = 256 << 20
+	DefaultHistoryBytes  = 64 << 20
+	DefaultInFlightBytes = 256 << 20
+	DefaultLiveReads     = 32
 )
+
+// readsPerQuery is how many of the live reads one query may have under way, so that a long chain does not keep others
+// waiting.
+const readsPerQuery = 8
 
 // Options bound what a Resolver uses.
 type Options struct {
 	// CacheBytes is how many bytes of items are kept in memory.
 	CacheBytes uint64
+	// HistoryBytes is how many bytes of items one history may have. A larger one is answered with ErrTooLarge.
+	HistoryBytes int64
+	// InFlightBytes is how many bytes of items all queries together may hold at once. A query beyond that is answered
+	// with ErrBusy. The answers that are made of them take as much again.
+	InFlightBytes int64
 	// LiveReads is how many reads of the API server are under way at once, over all queries.
 	LiveReads int64
 }
+
+// DefaultOptions returns the defaults.
+func DefaultOptions() Options {
+	return Options{
+		CacheBytes: DefaultCacheBytes, HistoryBytes: DefaultHistoryBytes,
+		InFlightBytes: DefaultInFlightBytes, LiveReads: DefaultLiveReads,
+	}
+}
+
+var (
+	// ErrTooLarge is the error of a history that has more bytes than Options.HistoryBytes.
+	ErrTooLarge = errors.New("history is too large")
+	// ErrBusy is the error of a query for which there is no memory now. A retry can help.
+	ErrBusy = errors.New("too many bytes are being resolved")
+)
 
 // New returns a resolver that reads sessions live through a client of their group and version.
 func New(view *sessions.View, client rest.Interface, options Options) (*Resolver, error) {
@@ -58,8 +84,10 @@ func New(view *sessions.View, client rest.Interface, options Options) (*Resolver
 		return nil, fmt.Errorf("unable to make a cache of %d bytes: %w", options.CacheBytes, err)
 	}
 	return &Resolver{
-		view: view,
-		live: &live{client: client, cache: cache, slots: semaphore.NewWeighted(options.LiveReads)},
+		view:         view,
+		historyBytes: options.HistoryBytes,
+		inFlight:     semaphore.NewWeighted(options.InFlightBytes),
+		live:         &live{client: client, cache: cache, slots: semaphore.NewWeighted(options.LiveReads)},
 	}, nil
 }
 
@@ -83,18 +111,6 @@ func (l *live) cached(s *sessions.Session) (*chain.Items, bool) {
 	return l.cache.GetIfPresent(cacheKey{s.UID, s.Generation})
 }
 
-// start runs a function that reads, in a goroutine of the group, as soon as there is a slot.
-func (l *live) start(ctx context.Context, group *errgroup.Group, read func() error) {
-	if err := l.slots.Acquire(ctx, 1); err != nil {
-		group.Go(func() error { return err })
-		return
-	}
-	group.Go(func() error {
-		defer l.slots.Release(1)
-		return read()
-	})
-}
-
 // getID returns the session with a response ID and its items, and nil where there is none. The items are nil where the
 // session is unreadable.
 func (l *live) getID(ctx context.Context, namespace, id string) (*sessions.Session, *chain.Items, error) {
@@ -107,6 +123,10 @@ func (l *live) getID(ctx context.Context, namespace, id string) (*sessions.Sessi
 
 // get is getID for an object name.
 func (l *live) get(ctx context.Context, namespace, name string) (*sessions.Session, *chain.Items, error) {
+	if err := l.slots.Acquire(ctx, 1); err != nil {
+		return nil, nil, err
+	}
+	defer l.slots.Release(1)
 	object := &v1alpha1.ResponseSession{}
 	err := l.client.Get().Namespace(namespace).Resource(sessions.Resource).Name(name).Do(ctx).Into(object)
 	if apierrors.IsNotFound(err) {
@@ -125,6 +145,10 @@ func (l *live) get(ctx context.Context, namespace, name string) (*sessions.Sessi
 
 // isCurrent reports whether a session still has the spec that it is known with.
 func (l *live) isCurrent(ctx context.Context, s *sessions.Session) (bool, error) {
+	if err := l.slots.Acquire(ctx, 1); err != nil {
+		return false, err
+	}
+	defer l.slots.Release(1)
 	object := &metav1.PartialObjectMetadata{}
 	err := l.client.Get().Namespace(s.Namespace).Resource(sessions.Resource).Name(s.Name).
 		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").

@@ -23,6 +23,7 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/sessions"
@@ -30,19 +31,21 @@ import (
 
 // Resolver answers queries. It is safe for concurrent use.
 //
-// A chain that the view finds intact is answered from the view and the cache of items: no live read, and no error can
-// come of it. Whatever else the view says may be old, so that it is confirmed: each turn that the walk passed is read
+// A chain that the view finds intact is answered from the view and the cache of items, and what that lacks is read live. Whatever else the view says may be old, so that it is confirmed: each turn that the walk passed is read
 // live, and the walk goes again over what was read, until it succeeds or no turn is unconfirmed.
 type Resolver struct {
-	view *sessions.View
-	live *live
+	view         *sessions.View
+	live         *live
+	historyBytes int64
+	inFlight     *semaphore.Weighted // bytes of items, of all queries
 }
 
 // Resolve returns the history of a turn, which is named by its response ID or, where there is no turn of that ID, by the
 // object name of its ResponseSession.
 //
-// It returns a *chain.Error where the chain does not resolve, the API server's error where a live read fails, and the
-// context's error once ctx is done.
+// It returns a *chain.Error where the chain does not resolve, ErrTooLarge or ErrBusy where the history would take more
+// memory than there is for it, the API server's error where a live read fails, and the context's error once ctx is done.
+// Release the history when it is no longer needed.
 func (r *Resolver) Resolve(ctx context.Context, namespace, name string, query Query) (*History, error) {
 	l := &lookup{Resolver: r, namespace: namespace, confirmed: map[string]*sessions.Session{}}
 	id, err := l.responseID(ctx, name)
@@ -172,8 +175,9 @@ func (l *lookup) unconfirmed() []string {
 // confirm reads turns live.
 func (l *lookup) confirm(ctx context.Context, ids []string) error {
 	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(readsPerQuery)
 	for _, id := range ids {
-		l.live.start(ctx, group, func() error {
+		group.Go(func() error {
 			s := l.get(id)
 			if s != nil {
 				current, err := l.live.isCurrent(ctx, s)
@@ -200,21 +204,35 @@ func (l *lookup) confirm(ctx context.Context, ids []string) error {
 func (l *lookup) read(ctx context.Context, path []*sessions.Session) (*History, error) {
 	asked := path[len(path)-1]
 	history := &History{Name: asked.Name, UID: asked.UID, ResponseID: asked.Turn.ID, Turns: make([]Turn, len(path))}
+	history.memory.inFlight, history.memory.limit = l.inFlight, l.historyBytes
+	if err := l.readItems(ctx, path, history); err != nil {
+		history.Release()
+		return nil, err
+	}
+	return history, nil
+}
+
+func (l *lookup) readItems(ctx context.Context, path []*sessions.Session, history *History) error {
 	var missing []int
 	for i, s := range path {
 		history.Turns[i].ResponseID = s.Turn.ID
 		items, found := l.live.cached(s)
-		history.Turns[i].Items = items
 		if !found {
 			missing = append(missing, i)
+			continue
 		}
+		if err := history.memory.take(items); err != nil {
+			return err
+		}
+		history.Turns[i].Items = items
 	}
 	if len(missing) == 0 {
-		return history, nil
+		return nil
 	}
 	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(readsPerQuery)
 	for _, i := range missing {
-		l.live.start(ctx, group, func() error {
+		group.Go(func() error {
 			s, items, err := l.live.getID(ctx, l.namespace, path[i].Turn.ID)
 			if err != nil {
 				return err
@@ -224,11 +242,8 @@ func (l *lookup) read(ctx context.Context, path []*sessions.Session) (*History, 
 				return fmt.Errorf("response %q: %w", path[i].Turn.ID, errOutdated)
 			}
 			history.Turns[i].Items = items
-			return nil
+			return history.memory.take(items)
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	return history, nil
+	return group.Wait()
 }

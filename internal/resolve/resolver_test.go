@@ -94,7 +94,7 @@ func (f *fixture) freeze() {
 	stop()
 	<-done
 	var err error
-	if f.resolver, err = New(view, f.client, Options{CacheBytes: DefaultCacheBytes, LiveReads: DefaultLiveReads}); err != nil {
+	if f.resolver, err = New(view, f.client, DefaultOptions()); err != nil {
 		f.Fatal(err)
 	}
 }
@@ -377,7 +377,9 @@ func TestCacheIsBounded(t *testing.T) {
 		previous = id
 	}
 	f.freeze()
-	resolver, err := New(f.resolver.view, f.client, Options{CacheBytes: limit, LiveReads: 4})
+	options := DefaultOptions()
+	options.CacheBytes = limit
+	resolver, err := New(f.resolver.view, f.client, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,5 +397,42 @@ func TestCacheIsBounded(t *testing.T) {
 		if size := resolver.live.cache.WeightedSize(); size > limit {
 			t.Errorf("%d bytes are cached, more than %d", size, limit)
 		}
+	}
+}
+
+// TestMemoryIsBounded: a history that is too large, and one for which others leave no room until they are released.
+func TestMemoryIsBounded(t *testing.T) {
+	f := newFixture(t)
+	text := strings.Repeat("x", 1000)
+	for i := range 8 {
+		previous := ""
+		if i > 0 {
+			previous = fmt.Sprintf("t%d", i-1)
+		}
+		f.save(fmt.Sprintf("t%d", i), previous, func(s *v1alpha1.ResponseSession) { s.Spec.Response = output(text) })
+	}
+	f.freeze()
+	options := DefaultOptions()
+	options.HistoryBytes, options.InFlightBytes = 6000, 8000
+	resolver, err := New(f.resolver.view, f.client, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resolve := func(id string) (*History, error) {
+		return resolver.Resolve(t.Context(), f.namespace, id, Query{MaxDepth: 64})
+	}
+	for range 3 { // what has failed must leave nothing behind
+		if _, err := resolve("t7"); !errors.Is(err, ErrTooLarge) {
+			t.Fatalf("error is %v, want ErrTooLarge", err)
+		}
+		first, err := resolve("t4")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := resolve("t4"); !errors.Is(err, ErrBusy) {
+			t.Fatalf("error is %v, want ErrBusy", err)
+		}
+		first.Release()
+		first.Release()
 	}
 }

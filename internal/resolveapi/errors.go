@@ -30,6 +30,7 @@ import (
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/resolve"
 )
 
 // retryAfterSeconds is when to try again what the kube-apiserver could not answer.
@@ -69,6 +70,10 @@ func toStatus(ctx context.Context, name string, err error) (*apierrors.StatusErr
 		return chainStatus(name, chainError), string(chainError.Code)
 	case errors.As(err, &badRequest):
 		status = apierrors.NewBadRequest(badRequest.Error())
+	case errors.Is(err, resolve.ErrTooLarge):
+		status = apierrors.NewRequestEntityTooLargeError(err.Error() + ", the operator's --max-history-bytes")
+	case errors.Is(err, resolve.ErrBusy):
+		status = apierrors.NewTooManyRequests(err.Error(), retryAfterSeconds)
 	case errors.Is(ctx.Err(), context.Canceled):
 		return newTimeout("the caller gave the request up"), codeCanceled
 	default:

@@ -99,12 +99,13 @@ func (s *storage) get(ctx context.Context, name string, o *resolvev1alpha1.Input
 		return nil, err
 	}
 	namespace := request.NamespaceValue(ctx)
-	ctx, cancel := beforeDeadline(ctx)
+	resolveCtx, cancel := beforeDeadline(ctx)
 	defer cancel()
-	history, err := s.resolve(ctx, namespace, name, q)
+	history, err := s.resolve(resolveCtx, namespace, name, q)
 	if err != nil {
 		return nil, err
 	}
+	context.AfterFunc(ctx, history.Release) // when the answer has been sent
 	t, err := newTranscript(history, o)
 	if err != nil {
 		return nil, err

@@ -155,7 +155,7 @@ func TestSum(t *testing.T) {
 	}
 }
 
-// script is what the watch may bring, in the order given.
+// TestViewFollowsTheWatch feeds the view what the watch may bring.
 func TestViewFollowsTheWatch(t *testing.T) {
 	tests := map[string]struct {
 		feed func(s *store)

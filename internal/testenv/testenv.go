@@ -87,6 +87,12 @@ type Environment struct {
 // Start starts a control plane with the CRDs of config/crd/bases in it. It returns when the API server is ready. On
 // error everything that was started is stopped again.
 func Start(ctx context.Context, options Options) (_ *Environment, err error) {
+	if options.GarbageCollector {
+		// Before anything is started: assets made for envtest alone do not have it.
+		if _, err := Binary("kube-controller-manager"); err != nil {
+			return nil, err
+		}
+	}
 	env, err := newEnvironment(options)
 	if err != nil {
 		return nil, err

@@ -20,6 +20,8 @@ import (
 	"context"
 	"fmt"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -53,11 +55,7 @@ func resolveExperiment(ctx context.Context, b *bench) error {
 	if err := b.env.Client.Create(ctx, turn("bench", "resp_whole", "", resolveTurns*resolveSize)); err != nil {
 		return err
 	}
-	through, err := b.client()
-	if err != nil {
-		return err
-	}
-	direct, err := b.direct()
+	through, direct, err := b.clients(ctx)
 	if err != nil {
 		return err
 	}
@@ -131,10 +129,27 @@ func (b *bench) perTurn(history func(rest.Interface, int) func() error, direct r
 	return nil
 }
 
-// direct returns a client of the operator's Service, past the kube-apiserver.
-func (b *bench) direct() (rest.Interface, error) {
-	config := rest.CopyConfig(b.env.Config)
+// clients returns clients of the kube-apiserver and of the operator's Service, for a user who may view: for an
+// administrator the operator would not have to ask the kube-apiserver.
+func (b *bench) clients(ctx context.Context) (through, direct rest.Interface, err error) {
+	err = b.env.Client.Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "bench-view"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "catena-view"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "bench"}},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	config, err := b.env.RESTConfigFor("bench")
+	if err != nil {
+		return nil, nil, err
+	}
+	if through, err = sessions.NewClient(config); err != nil {
+		return nil, nil, err
+	}
+	config = rest.CopyConfig(config)
 	config.Host = fmt.Sprintf("https://127.0.0.1:%d", b.operator.Port)
 	config.CAData, config.CAFile = nil, b.env.Serving.CAFile
-	return sessions.NewClient(config)
+	direct, err = sessions.NewClient(config)
+	return through, direct, err
 }

@@ -29,11 +29,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/sessions"
 )
 
 // turn returns a completed turn whose request and response have a size in bytes, half of it each.
@@ -69,9 +67,6 @@ func (b *bench) createNamespace(ctx context.Context, name string) error {
 	return b.env.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
-// client returns a client whose requests have a connection of their own, as one gateway's have.
-func (b *bench) client() (rest.Interface, error) { return sessions.NewClient(b.env.Config) }
-
 // fill stores conversations of some turns each, with some writers at once.
 func (b *bench) fill(ctx context.Context, namespace string, conversations, turns, size, writers int) error {
 	group, ctx := errgroup.WithContext(ctx)
@@ -96,21 +91,18 @@ func (b *bench) converse(ctx context.Context, namespace, name string, turns, siz
 	return nil
 }
 
-// unjudged counts the sessions of a namespace that do not have the wanted number in their status yet.
-func unjudged(ctx context.Context, c client.Client, namespace string, judged func(*v1alpha1.ResponseSession) bool) (int, error) {
-	left := 0
+// list reads all sessions of a namespace, page by page.
+func list(ctx context.Context, c client.Client, namespace string, visit func(*v1alpha1.ResponseSession)) error {
 	list := &v1alpha1.ResponseSessionList{}
 	for {
 		if err := c.List(ctx, list, client.InNamespace(namespace), client.Limit(500), client.Continue(list.Continue)); err != nil {
-			return 0, err
+			return err
 		}
 		for i := range list.Items {
-			if !judged(&list.Items[i]) {
-				left++
-			}
+			visit(&list.Items[i])
 		}
 		if list.Continue == "" {
-			return left, nil
+			return nil
 		}
 	}
 }

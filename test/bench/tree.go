@@ -96,8 +96,7 @@ func treeExperiment(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// plant saves a binary tree of turns, with ownerReferences for all but the root's children, which the root's deletion
-// would strip anyway.
+// plant saves a binary tree of turns, without ownerReferences: the controller adds them.
 func (b *bench) plant(ctx context.Context) error {
 	for first := 0; first < b.turns; first = 2*first + 1 {
 		group, ctx := errgroup.WithContext(ctx)
