@@ -48,6 +48,7 @@ type Server struct {
 	hasSynced func() bool
 	started   atomic.Bool // accepts connections
 	stopping  atomic.Bool // has been told to stop
+	clientCAs *clientCAs
 }
 
 var (
@@ -57,7 +58,7 @@ var (
 
 // New returns a server that listens, but does not answer before Start. It reads the kube-apiserver's CA for requests that
 // are proxied, and fails where it cannot.
-func New(o *Options, c Config) (*Server, error) {
+func New(ctx context.Context, o *Options, c Config) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("unable to use the options of the resolve API: %w", err)
 	}
@@ -66,10 +67,13 @@ func New(o *Options, c Config) (*Server, error) {
 		return nil, err
 	}
 	noteFailures(config)
-	s := &Server{hasSynced: c.HasSynced}
-	config.AddReadyzChecks(healthz.NamedCheck("sessions-synced", s.synced))
+	clientCAs, err := newClientCAs(ctx, o, config.SecureServing)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{hasSynced: c.HasSynced, clientCAs: clientCAs}
+	config.AddReadyzChecks(healthz.NamedCheck("sessions-synced", s.synced), healthz.NamedCheck("client-cas", clientCAs.check))
 
-	var err error
 	s.generic, err = config.Complete(nil).New("catena-resolve", genericapiserver.NewEmptyDelegate())
 	if err != nil {
 		return nil, fmt.Errorf("unable to make the resolve API server: %w", err)
@@ -135,7 +139,7 @@ func (s *Server) Ready(req *http.Request) error {
 	if s.stopping.Load() {
 		return errors.New("the resolve API is about to stop")
 	}
-	return s.synced(req)
+	return errors.Join(s.synced(req), s.clientCAs.check(req))
 }
 
 func (s *Server) synced(*http.Request) error {
