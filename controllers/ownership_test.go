@@ -154,3 +154,16 @@ func TestOwnerReferenceWithWrongUID(t *testing.T) {
 	settle(t, ns)
 	wantSessions(t, ns, "a")
 }
+
+// TestLateParentOfABrokenTurn: the turn's own fault is its verdict, with its parent and without; the reference to the
+// parent is set all the same.
+func TestLateParentOfABrokenTurn(t *testing.T) {
+	ns := setUp(t)
+	b := turn(ns, "b", "a")
+	b.Spec.ResponseStatus = v1alpha1.ResponseStatusFailed
+	create(t, b)
+	settle(t, ns)
+	create(t, turn(ns, "a", "gone"))
+	settle(t, ns)
+	wantOwned(t, ns, map[string]string{"b": "a"})
+}

@@ -122,7 +122,7 @@ func ignoreGone(err error) error {
 // wantsOwner reports whether the session lacks the ownerReference to its parent. A reference that is there is left
 // alone, whatever its UID: garbage collection is the judge of that one.
 func wantsOwner(j sessions.Judgement) bool {
-	return j.Parent != nil && !j.OnCycle && j.Session.OwnerUID == "" && !j.Session.OmitOwner
+	return j.Parent != nil && !j.Verdict.OnCycle && j.Session.OwnerUID == "" && !j.Session.OmitOwner
 }
 
 // applyOwner adds the ownerReference. The parent's UID is read just before, because garbage collection deletes a
@@ -148,9 +148,26 @@ func (r *ResponseSessionReconciler) applyOwner(ctx context.Context, j sessions.J
 	if err != nil {
 		return fmt.Errorf("unable to set the ownerReference: %w", err)
 	}
+	// The parent may have been deleted, and its children kept, since its UID was read: then garbage collection did not know
+	// of this child, and would now delete it.
+	if gone, err := r.gone(ctx, parent); err != nil || gone {
+		none := acv1alpha1.ResponseSession(j.Session.Name, j.Session.Namespace).WithUID(j.Session.UID)
+		if written, err = r.apply(ctx, j.Session, none, r.Client.Patch); err != nil {
+			return fmt.Errorf("unable to take the ownerReference back: %w", err)
+		}
+	}
 	r.View.Observe(j.Session.Namespace, j.Session.Name, func(known *sessions.Session) *sessions.Session { return known.WithMetadata(written) })
 	log.FromContext(ctx).V(1).Info("Set the ownerReference", "parent", parent.Name)
 	return nil
+}
+
+// gone reports whether a parent that was read before is not there any more, or is on its way out.
+func (r *ResponseSessionReconciler) gone(ctx context.Context, parent *metav1.PartialObjectMetadata) (bool, error) {
+	now := partialMetadata(parent.Namespace, parent.Name)
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(now), now); err != nil {
+		return true, client.IgnoreNotFound(err)
+	}
+	return now.UID != parent.UID || now.DeletionTimestamp != nil, nil
 }
 
 func (r *ResponseSessionReconciler) applyStatus(ctx context.Context, s *sessions.Session, status *v1alpha1.ResponseSessionStatus) error {

@@ -16,7 +16,11 @@ limitations under the License.
 
 package chain
 
-import v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+import (
+	"iter"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+)
 
 // fault is what stops a walk at a turn, or at a place in the graph.
 type fault uint8
@@ -54,6 +58,8 @@ type Verdict struct {
 	Depth int
 	// Root is the response ID of the root, empty where none is reached.
 	Root string
+	// OnCycle is set where following the parents leads back to the turn itself.
+	OnCycle bool
 }
 
 // Index keeps the verdict of every turn of one namespace current while turns come, change and go, in any order. V is a
@@ -135,7 +141,7 @@ func (x *Index[V]) Verdict(id string) (Verdict, bool) {
 		return Verdict{}, false
 	}
 	f := x.fault(n)
-	v := Verdict{Reason: reasons[f], Depth: int(n.depth)}
+	v := Verdict{Reason: reasons[f], Depth: int(n.depth), OnCycle: n.cyclic}
 	if n.root != nil {
 		v.Root = n.root.id
 	}
@@ -163,10 +169,19 @@ func (x *Index[V]) Path(id string, maxDepth int) []V {
 	return path
 }
 
-// OnCycle reports whether following the parents of a turn leads back to it.
-func (x *Index[V]) OnCycle(id string) bool {
-	n := x.nodes[id]
-	return n != nil && n.cyclic
+// Children calls yield with the handle of each stored child of a turn, in no order.
+func (x *Index[V]) Children(id string) iter.Seq[V] {
+	return func(yield func(V) bool) {
+		n := x.nodes[id]
+		if n == nil {
+			return
+		}
+		for child := n.firstChild; child != nil; child = child.nextSibling {
+			if !yield(child.value) {
+				return
+			}
+		}
+	}
 }
 
 // Set adds a turn, or replaces the one with its ID, and returns the IDs of the turns whose verdict that changed, a new

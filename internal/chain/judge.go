@@ -50,9 +50,10 @@ func (x *Index[V]) judge(n *node[V], j judgement) []string {
 		if !onCycle {
 			p = m.inherit()
 		}
+		turned := m.stored() && m.cyclic != onCycle
 		m.cyclic = onCycle
 		same := p == m.place
-		if x.place(m, p, j.fresh && m == n) || x.limitMoved(m, below, j.before, after) {
+		if x.place(m, p, j.fresh && m == n) || turned || x.limitMoved(m, below, j.before, after) {
 			changed = append(changed, m.id)
 		}
 		// A node in the same place has its descendants in the same places, but a cycle leads back above n, and a depth

@@ -31,7 +31,7 @@ type Change struct {
 	Namespace string
 	// Name is the session that changed, whether it was saved, changed or deleted.
 	Name string
-	// Others are the names of further sessions whose verdict that changed.
+	// Others are the names of further sessions whose verdict that changed, or that have a parent now and do not refer to it.
 	Others []string
 }
 
@@ -126,8 +126,6 @@ type Judgement struct {
 	Verdict chain.Verdict
 	// Parent is the session's parent, nil where it has none or that is not there.
 	Parent *Session
-	// OnCycle is set where the session's parents lead back to it.
-	OnCycle bool
 }
 
 // Judge returns the judgement on the session with an object name, and false where there is no such session.
@@ -145,7 +143,6 @@ func (v *View) Judge(namespace, name string) (Judgement, bool) {
 	}
 	j.Verdict, _ = ns.index.Verdict(j.Session.Turn.ID)
 	j.Parent, _ = ns.index.Get(j.Session.Turn.Previous)
-	j.OnCycle = ns.index.OnCycle(j.Session.Turn.ID)
 	return j, true
 }
 
@@ -219,7 +216,24 @@ func (v *View) put(s *Session, watched bool) *Change {
 		return change
 	}
 	change.Others = append(change.Others, ns.names(ns.index.Set(s.Turn, s), s.Name)...)
+	if old == nil {
+		change.Others = append(change.Others, ns.unowned(s)...)
+		slices.Sort(change.Others)
+		change.Others = slices.Compact(change.Others)
+	}
 	return change
+}
+
+// unowned returns the names of a new session's children that have no ownerReference to it. Their verdict need not have
+// changed: they may be incomplete themselves.
+func (ns *namespace) unowned(parent *Session) []string {
+	var names []string
+	for child := range ns.index.Children(parent.Turn.ID) {
+		if child.OwnerUID == "" && child != parent {
+			names = append(names, child.Name)
+		}
+	}
+	return names
 }
 
 // remove forgets a session and returns the names of the others whose verdict that changed.

@@ -83,7 +83,7 @@ func replay(t *testing.T, namespace string, zip bool, lines []string, flags ...s
 }
 
 func TestReplay(t *testing.T) {
-	large := `{"request":{"input":"` + strings.Repeat("a", 1<<20) + `"},"response":{"id":"resp_large"}}`
+	large := `{"request":{"input":"` + strings.Repeat("a", 1_500_000) + `"},"response":{"id":"resp_large"}}`
 	cases := map[string]struct {
 		zip        bool
 		lines      []string
