@@ -181,6 +181,7 @@ func TestDeletedWhileResolved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for round := range 8 {
 				ids := createChain(t, namespace, fmt.Sprintf("resp_%d_%t_%d", tc.victim, tc.orphan, round), 8)
+				waitForOwners(t, namespace, ids[1:])
 				group, ctx := errgroup.WithContext(t.Context())
 				for range 4 {
 					group.Go(func() error { return resolveUntilGone(ctx, a, namespace, ids) })
@@ -206,6 +207,19 @@ func TestDeletedWhileResolved(t *testing.T) {
 				})
 				a.resolve(t, namespace, ids[7], "").wantChainError(t, ids[7], want)
 			}
+		})
+	}
+}
+
+// waitForOwners waits until the turns refer to their parents: garbage collection cascades along the references, and a
+// deletion that keeps the children strips those that it knows of.
+func waitForOwners(t *testing.T, namespace string, ids []string) {
+	t.Helper()
+	for _, id := range ids {
+		session := makeTurn(namespace, id).session
+		eventually(t, func(ctx context.Context) string {
+			err := env.Client.Get(ctx, client.ObjectKeyFromObject(session), session)
+			return unless(err == nil && len(session.OwnerReferences) == 1, fmt.Sprint(id, " has no owner ", err))
 		})
 	}
 }
