@@ -66,6 +66,7 @@ type ResponseSessionReconciler struct {
 	Client client.Client
 	// Live reads past every cache.
 	Live client.Reader
+	// View has the verdicts. Somebody else runs it; the controller waits for its first list.
 	View *sessions.View
 	// Recorder records an event where a chain breaks or heals.
 	Recorder events.EventRecorder
@@ -75,7 +76,8 @@ type ResponseSessionReconciler struct {
 	Concurrency int
 	// EventLimiter bounds the events recorded: those beyond it are left out.
 	EventLimiter *rate.Limiter
-	Clock        clock.PassiveClock
+	// Clock gives the lastTransitionTime of conditions.
+	Clock clock.PassiveClock
 }
 
 // SetupWithManager adds the controller to a manager.
