@@ -46,7 +46,11 @@ func grow(ids []string, parent func(i int) int) *Index[*byte] {
 	return x
 }
 
-// BenchmarkIndexMemory reports the bytes a turn takes beyond its ID strings, in conversations of 50 turns.
+// maxBytesPerTurn is what a turn may take in the index beyond its ID strings.
+const maxBytesPerTurn = 400
+
+// BenchmarkIndexMemory reports the bytes a turn takes beyond its ID strings, in conversations of 50 turns, and fails where
+// they are too many.
 func BenchmarkIndexMemory(b *testing.B) {
 	ids := benchIDs()
 	for range b.N {
@@ -61,7 +65,11 @@ func BenchmarkIndexMemory(b *testing.B) {
 		})
 		runtime.GC()
 		runtime.ReadMemStats(&after)
-		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/benchTurns, "B/turn")
+		perTurn := float64(after.HeapAlloc-before.HeapAlloc) / benchTurns
+		b.ReportMetric(perTurn, "B/turn")
+		if perTurn > maxBytesPerTurn {
+			b.Errorf("a turn takes %.0f B, more than %d", perTurn, maxBytesPerTurn)
+		}
 		runtime.KeepAlive(x)
 	}
 }
