@@ -117,6 +117,46 @@ func TestCRDCreate(t *testing.T) {
 	}
 }
 
+// TestImmutablePolicy changes what the CRD's own rule does not see. The changes are only tried: the API server may take a
+// moment until it enforces a policy.
+func TestImmutablePolicy(t *testing.T) {
+	tests := map[string]struct{ before, after string }{
+		"one key of request for another":   {`{"request":{"x":1}}`, `{"request":{"x":null,"y":2}}`},
+		"input for an undeclared key":      {`{"request":{"input":"a"}}`, `{"request":{"input":null,"y":2}}`},
+		"output for an undeclared key":     {`{"response":{"output":[{"a":1}]}}`, `{"response":{"output":null,"y":2}}`},
+		"the keys of an input item":        {`{"request":{"input":[{"a":1}]}}`, `{"request":{"input":[{"b":2}]}}`},
+		"the keys of an output item":       {`{"response":{"output":[{"a":1}]}}`, `{"response":{"output":[{"b":2}]}}`},
+		"the keys of metadata":             {`{"metadata":{"a":1}}`, `{"metadata":{"a":null,"b":2}}`},
+		"the keys of an object far inside": {`{"metadata":{"a":{"b":[{"c":1}]}}}`, `{"metadata":{"a":{"b":[{"d":1}]}}}`},
+	}
+	ns := setUp(t)
+	i := 0
+	for name, tc := range tests {
+		i++
+		id := fmt.Sprintf("resp_policy%d", i)
+		t.Run(name, func(t *testing.T) {
+			spec := specWith(t, id, tc.before)
+			spec["immutable"] = true
+			object := unstructuredTurn(ns, v1alpha1.ObjectName(id), spec)
+			if err := env.Client.Create(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+			patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":`+tc.after+`}`))
+			eventually(t, func() error {
+				err := env.Client.Patch(t.Context(), object.DeepCopy(), patch, client.DryRunAll)
+				if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "`immutable` is true") {
+					return fmt.Errorf("want a refusal: %w", err)
+				}
+				return nil
+			})
+			same := client.RawPatch(types.MergePatchType, []byte(`{"spec":`+tc.before+`,"metadata":{"labels":{"a":"b"}}}`))
+			if err := env.Client.Patch(t.Context(), object, same); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func TestCRDUpdate(t *testing.T) {
 	const (
 		identity  = "`responseID` must not change: save another turn under an ID of its own"

@@ -37,24 +37,27 @@ import (
 const (
 	EventChainBroken = "ChainBroken"
 	EventChainHealed = "ChainHealed"
+	// EventChainPending is that of a broken chain that now waits for a turn to be completed.
+	EventChainPending = "ChainPending"
 )
 
 // transitions counts, per direction, how often a session's chain broke or healed.
 var transitions = prometheus.NewCounterVec(prometheus.CounterOpts{
 	Name: "catena_chain_transitions_total",
-	Help: "Number of times that a session's chain became broken or intact again.",
+	Help: "Number of times that a session's chain became broken, and that a broken one became intact or pending.",
 }, []string{"to"})
 
 func init() {
 	metrics.Registry.MustRegister(transitions)
-	for _, to := range []string{"broken", "intact"} {
+	for _, to := range []string{"broken", "intact", "pending"} {
 		transitions.WithLabelValues(to)
 	}
 }
 
-// recordTransition counts and tells where a session's chain goes from intact to broken or back. A chain that is judged
-// for the first time is taken to have been intact, and one that only waits for a turn to be completed is not broken. Every transition is counted and logged, but events are objects that
-// etcd holds: beyond the limiter's rate, as where the root of a large tree goes, they are left out.
+// recordTransition counts and tells where a session's chain becomes broken, or no longer is. A chain that is judged for the
+// first time is taken to have been intact, and one that only waits for a turn to be completed is not broken. Every
+// transition is counted and logged, but events are objects that etcd holds: beyond the limiter's rate, as where the root
+// of a large tree goes, they are left out.
 func (r *ResponseSessionReconciler) recordTransition(ctx context.Context, j sessions.Judgement, status *v1alpha1.ResponseSessionStatus) {
 	condition := status.Conditions[0]
 	wasBroken := j.Session.ChainValid == metav1.ConditionFalse
@@ -65,6 +68,10 @@ func (r *ResponseSessionReconciler) recordTransition(ctx context.Context, j sess
 		transitions.WithLabelValues("broken").Inc()
 		logger.Info("Chain is broken")
 		r.event(j.Session, at(j), corev1.EventTypeWarning, EventChainBroken, condition)
+	case wasBroken && condition.Status == metav1.ConditionUnknown:
+		transitions.WithLabelValues("pending").Inc()
+		logger.Info("Chain is no longer broken and waits for a turn")
+		r.event(j.Session, at(j), corev1.EventTypeNormal, EventChainPending, condition)
 	case wasBroken && !isBroken:
 		transitions.WithLabelValues("intact").Inc()
 		logger.Info("Chain is intact again")

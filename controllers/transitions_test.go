@@ -89,12 +89,19 @@ func TestTransitions(t *testing.T) {
 	check(0, 0)
 	create(t, turn(ns, "a"))
 	check(0, 2, healedEvent("b"), healedEvent("c.1"))
+
+	// A broken chain that waits for a turn has not healed.
+	overwrite(t, ns, "c_1", `{"responseStatus":"failed"}`)
+	check(1, 0, brokenEvent("c.1", `TurnNotCompleted: This turn ended without being completed and cannot be used as context.`))
+	counted["pending"]++
+	overwrite(t, ns, "c_1", `{"responseStatus":"in_progress"}`)
+	check(0, 0, event{"c.1", "Normal", "ChainPending", "TurnPending: This turn is not completed yet."})
 }
 
 func transitionCounts(t *testing.T) map[string]float64 {
 	t.Helper()
 	counts := map[string]float64{}
-	for _, to := range []string{"broken", "intact"} {
+	for _, to := range []string{"broken", "intact", "pending"} {
 		counts[to] = sum(t, metrics.Registry, "catena_chain_transitions_total", func(labels map[string]string) bool {
 			return labels["to"] == to
 		})

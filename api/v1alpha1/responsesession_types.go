@@ -73,7 +73,7 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="self.responseID == oldSelf.responseID",message="`responseID` must not change: save another turn under an ID of its own"
 // +kubebuilder:validation:XValidation:rule="has(self.previousResponseID) == has(oldSelf.previousResponseID) && (!has(self.previousResponseID) || self.previousResponseID == oldSelf.previousResponseID)",message="`previousResponseID` must not change: the parent of a turn is fixed when it is created"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.immutable) || !oldSelf.immutable || self == oldSelf",message="`spec` must not change: `immutable` is true"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.immutable) || !oldSelf.immutable || self == oldSelf && oldSelf == self",message="`spec` must not change: `immutable` is true"
 // +kubebuilder:validation:XValidation:rule="!has(self.previousResponseID) || self.previousResponseID != self.responseID",message="`previousResponseID` must not be the session's own `responseID`"
 type ResponseSessionSpec struct {
 	// responseID is the ID of the response, as the gateway returned it to its client: what a later request names in
@@ -131,7 +131,8 @@ type ResponseSessionSpec struct {
 	// +optional
 	Metadata *runtime.RawExtension `json:"metadata,omitempty"`
 
-	// immutable, once true, keeps the whole spec from ever changing again, itself included.
+	// immutable, once true, keeps the whole spec from ever changing again, itself included. That the CRD's own rule
+	// cannot see an undeclared field that takes the place of another one is what config/admission is for.
 	// +optional
 	Immutable *bool `json:"immutable,omitempty"`
 }

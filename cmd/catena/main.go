@@ -99,7 +99,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	server, err := resolveapi.New(ctx, o.resolveAPI, resolveapi.Config{Resolve: resolver.Resolve, HasSynced: view.HasSynced})
+	server, err := resolveapi.New(o.resolveAPI, resolveapi.Config{Resolve: resolver.Resolve, HasSynced: view.HasSynced})
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"io"
 
+	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -63,8 +64,19 @@ func (a *answer) DeepCopyObject() runtime.Object {
 	return &answer{InputItems: *a.InputItems.DeepCopy(), transcript: a.transcript}
 }
 
+// What is written as a table or as YAML is bounded, because it takes many times the memory of the JSON. A page always fits.
+const (
+	maxTableRows  = 10_000
+	maxYAMLBytes  = 16 << 20
+	maxYAMLValues = 100_000
+	maxYAMLAtOnce = 2
+)
+
+// yamlSlots bounds how many answers are turned into YAML at the same time.
+var yamlSlots = semaphore.NewWeighted(maxYAMLAtOnce)
+
 // InputStream returns the InputItems as JSON or, where the caller prefers that, as YAML.
-func (a *answer) InputStream(_ context.Context, _, accept string) (io.ReadCloser, bool, string, error) {
+func (a *answer) InputStream(ctx context.Context, _, accept string) (io.ReadCloser, bool, string, error) {
 	negotiated, ok := negotiation.NegotiateMediaTypeOptions(accept, codecs.SupportedMediaTypes(), negotiation.DefaultEndpointRestrictions)
 	if !ok {
 		return nil, false, "", negotiation.NewNotAcceptableError([]string{runtime.ContentTypeJSON, runtime.ContentTypeYAML})
@@ -72,12 +84,31 @@ func (a *answer) InputStream(_ context.Context, _, accept string) (io.ReadCloser
 	body, contentType := a.json(), negotiated.Accepted.MediaType
 	if contentType == runtime.ContentTypeYAML {
 		var err error
-		if body, err = yaml.JSONToYAML(body); err != nil {
-			return nil, false, "", apierrors.NewInternalError(fmt.Errorf("unable to write the items as YAML: %w", err))
+		if body, err = toYAML(ctx, body); err != nil {
+			return nil, false, "", err
 		}
 	}
 	bytesTotal.Add(float64(len(body)))
 	return io.NopCloser(bytes.NewReader(body)), false, contentType, nil
+}
+
+func toYAML(ctx context.Context, body []byte) ([]byte, error) {
+	if values := bytes.Count(body, []byte(",")) + bytes.Count(body, []byte(":")); len(body) > maxYAMLBytes || values > maxYAMLValues {
+		return nil, tooLarge("the answer is too large for YAML")
+	}
+	if err := yamlSlots.Acquire(ctx, 1); err != nil {
+		return nil, newTimeout("too many answers are being written as YAML")
+	}
+	defer yamlSlots.Release(1)
+	body, err := yaml.JSONToYAML(body)
+	if err != nil {
+		return nil, apierrors.NewInternalError(fmt.Errorf("unable to write the items as YAML: %w", err))
+	}
+	return body, nil
+}
+
+func tooLarge(message string) error {
+	return apierrors.NewRequestEntityTooLargeError(message + ": ask for JSON, or for pages with `limit`")
 }
 
 // json returns the InputItems as JSON, in one buffer of just that size.

@@ -160,6 +160,28 @@ func TestInputStream(t *testing.T) {
 	}
 }
 
+// TestTooLarge: what takes many times the memory of the JSON is refused, and JSON is not.
+func TestTooLarge(t *testing.T) {
+	items := strings.Repeat(`{"a":1},`, maxYAMLValues) + `{}`
+	a := makeAnswer(t, makeHistory(makeTurn(t, "", items)), resolvev1alpha1.InputItemsOptions{})
+	if _, _, _, err := a.InputStream(t.Context(), "", "application/json"); err != nil {
+		t.Errorf("JSON: unexpected error: %v", err)
+	}
+	if _, _, _, err := a.InputStream(t.Context(), "", "application/yaml"); !apierrors.IsRequestEntityTooLargeError(err) {
+		t.Errorf("YAML: want RequestEntityTooLarge, got %v", err)
+	}
+	if _, err := (tableConvertor{}).ConvertToTable(t.Context(), a, nil); !apierrors.IsRequestEntityTooLargeError(err) {
+		t.Errorf("table: want RequestEntityTooLarge, got %v", err)
+	}
+	page := makeAnswer(t, makeHistory(makeTurn(t, "", items)), resolvev1alpha1.InputItemsOptions{Limit: resolvev1alpha1.MaxLimit})
+	if _, _, _, err := page.InputStream(t.Context(), "", "application/yaml"); err != nil {
+		t.Errorf("a page as YAML: unexpected error: %v", err)
+	}
+	if _, err := (tableConvertor{}).ConvertToTable(t.Context(), page, nil); err != nil {
+		t.Errorf("a page as a table: unexpected error: %v", err)
+	}
+}
+
 // TestAnswerAllocations: how many there are does not depend on the number of turns.
 func TestAnswerAllocations(t *testing.T) {
 	allocations := func(turns int) float64 {

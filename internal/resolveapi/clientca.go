@@ -18,7 +18,6 @@ package resolveapi
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -27,23 +26,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
 // clientCAs are the CAs by which callers and the kube-apiserver's proxy are recognised. The kube-apiserver publishes them
 // in a ConfigMap, and k8s.io/apiserver begins to serve before it has read that: until then a caller with a certificate is
-// taken for an anonymous one. So the server is not ready before it has loaded the CAs that were there when it was made.
+// taken for an anonymous one. So the server is not ready before it has loaded what is published.
 type clientCAs struct {
-	published [][]byte
-	serving   *genericapiserver.SecureServingInfo
-	loaded    atomic.Bool
+	configMaps typedcorev1.ConfigMapInterface
+	// keys are those of the ConfigMap that no flag replaces.
+	keys    []string
+	serving *genericapiserver.SecureServingInfo
+	loaded  atomic.Bool
 }
 
-// newClientCAs reads what is published.
-func newClientCAs(ctx context.Context, o *Options, serving *genericapiserver.SecureServingInfo) (*clientCAs, error) {
+func newClientCAs(o *Options, serving *genericapiserver.SecureServingInfo) (*clientCAs, error) {
 	c := &clientCAs{serving: serving}
-	if o.Authentication.SkipInClusterLookup {
+	if o.Authentication.SkipInClusterLookup || o.Authentication.TolerateInClusterLookupFailure {
 		return c, nil
+	}
+	if o.Authentication.ClientCert.ClientCA == "" {
+		c.keys = append(c.keys, "client-ca-file")
+	}
+	if o.Authentication.RequestHeader.ClientCAFile == "" {
+		c.keys = append(c.keys, "requestheader-client-ca-file")
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", o.Authentication.RemoteKubeConfigFile)
 	if err != nil {
@@ -53,26 +60,22 @@ func newClientCAs(ctx context.Context, o *Options, serving *genericapiserver.Sec
 	if err != nil {
 		return nil, fmt.Errorf("unable to make a client for authentication: %w", err)
 	}
-	configMap, err := client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("unable to read the CAs of the kube-apiserver's callers: %w", err)
-	}
-	for _, key := range []string{"client-ca-file", "requestheader-client-ca-file"} {
-		if ca := bytes.TrimSpace([]byte(configMap.Data[key])); len(ca) > 0 {
-			c.published = append(c.published, ca)
-		}
-	}
+	c.configMaps = client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	return c, nil
 }
 
 // check returns an error until the CAs are loaded. From then on they may be replaced.
-func (c *clientCAs) check(*http.Request) error {
-	if c.loaded.Load() || len(c.published) == 0 {
+func (c *clientCAs) check(request *http.Request) error {
+	if c.loaded.Load() || len(c.keys) == 0 {
 		return nil
 	}
+	published, err := c.configMaps.Get(request.Context(), "extension-apiserver-authentication", metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("unable to read the CAs of callers: %w", err)
+	}
 	content := c.serving.ClientCA.CurrentCABundleContent()
-	for _, ca := range c.published {
-		if !bytes.Contains(content, ca) {
+	for _, key := range c.keys {
+		if ca := bytes.TrimSpace([]byte(published.Data[key])); !bytes.Contains(content, ca) {
 			return errors.New("the CAs of callers have not been loaded yet")
 		}
 	}

@@ -56,9 +56,8 @@ var (
 	_ manager.LeaderElectionRunnable = &Server{}
 )
 
-// New returns a server that listens, but does not answer before Start. It reads the kube-apiserver's CA for requests that
-// are proxied, and fails where it cannot.
-func New(ctx context.Context, o *Options, c Config) (*Server, error) {
+// New returns a server that listens, but does not answer before Start.
+func New(o *Options, c Config) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("unable to use the options of the resolve API: %w", err)
 	}
@@ -67,7 +66,7 @@ func New(ctx context.Context, o *Options, c Config) (*Server, error) {
 		return nil, err
 	}
 	noteFailures(config)
-	clientCAs, err := newClientCAs(ctx, o, config.SecureServing)
+	clientCAs, err := newClientCAs(o, config.SecureServing)
 	if err != nil {
 		return nil, err
 	}

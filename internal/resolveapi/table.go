@@ -46,11 +46,14 @@ var tableColumns = []metav1.TableColumnDefinition{
 // tableConvertor prints a history as kubectl shows it: a line for each item.
 type tableConvertor struct{}
 
-// ConvertToTable returns a table with a row for each item, in the order of the answer.
+// ConvertToTable returns a table with a row for each item, in the order of the answer. It refuses more than maxTableRows.
 func (tableConvertor) ConvertToTable(_ context.Context, object, options runtime.Object) (*metav1.Table, error) {
 	a, ok := object.(*answer)
 	if !ok {
 		return nil, fmt.Errorf("unable to convert %T to a table", object)
+	}
+	if a.len() > maxTableRows {
+		return nil, tooLarge(fmt.Sprintf("the answer has %d items, more than the %d that a table has", a.len(), maxTableRows))
 	}
 	table := &metav1.Table{Rows: make([]metav1.TableRow, 0, a.len())}
 	if o, ok := options.(*metav1.TableOptions); !ok || !o.NoHeaders {

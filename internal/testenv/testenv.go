@@ -84,7 +84,7 @@ type Environment struct {
 	stopped   bool
 }
 
-// Start starts a control plane with the CRDs of config/crd/bases in it. It returns when the API server is ready. On
+// Start starts a control plane with the CRDs of config/crd/bases and the policy of config/admission in it. It returns when the API server is ready. On
 // error everything that was started is stopped again.
 func Start(ctx context.Context, options Options) (_ *Environment, err error) {
 	if options.GarbageCollector {
@@ -108,6 +108,9 @@ func Start(ctx context.Context, options Options) (_ *Environment, err error) {
 		return nil, fmt.Errorf("unable to start the control plane, see %s: %w", env.logDir(), err)
 	}
 	if err := env.connect(); err != nil {
+		return nil, err
+	}
+	if _, err := env.Apply(ctx, "config/admission"); err != nil {
 		return nil, err
 	}
 	if options.GarbageCollector {

@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testenv"
 )
 
 // TestTwoReplicas: both serve, one judges, and the other takes over.
@@ -51,6 +52,17 @@ func TestTwoReplicas(t *testing.T) {
 	ids := createChain(t, namespace, "resp_after", 3)
 	waitForReason(t, namespace, ids[2], v1alpha1.ReasonResolved)
 	if err := resolved(t.Context(), direct(t, env.Config, second), namespace, "", ids...); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestClientCAFile: a replica that is told by whose certificates callers come is ready without those of the cluster.
+func TestClientCAFile(t *testing.T) {
+	operator, err := env.StartOperator(t.Context(), testenv.OperatorOptions{Args: []string{"--client-ca-file=" + env.Serving.CAFile}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := operator.Stop(); err != nil {
 		t.Error(err)
 	}
 }

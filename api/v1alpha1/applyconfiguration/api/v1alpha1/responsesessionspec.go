@@ -54,7 +54,8 @@ type ResponseSessionSpecApplyConfiguration struct {
 	Response *runtime.RawExtension `json:"response,omitempty"`
 	// metadata is any JSON object that the gateway wants to keep with the turn. Catena reads nothing into it.
 	Metadata *runtime.RawExtension `json:"metadata,omitempty"`
-	// immutable, once true, keeps the whole spec from ever changing again, itself included.
+	// immutable, once true, keeps the whole spec from ever changing again, itself included. That the CRD's own rule
+	// cannot see an undeclared field that takes the place of another one is what config/admission is for.
 	Immutable *bool `json:"immutable,omitempty"`
 }
 
