@@ -121,6 +121,10 @@ func startServer(t testing.TB, resolve ResolveFunc) *testServer {
 	t.Cleanup(transport.CloseIdleConnections)
 	ts.client = &http.Client{Transport: transport}
 	ts.eventually(t, func() bool { return ts.Ready(nil) == nil })
+	ts.eventually(t, func() bool { // k8s.io/apiserver's own hooks may take a moment longer
+		code, _, _ := ts.get(t, "/readyz", "", "")
+		return code == http.StatusOK
+	})
 	return ts
 }
 
