@@ -1,0 +1,157 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package jsonvalue says what JSON means beyond its bytes: which values a custom resource keeps, and where two differ.
+package jsonvalue
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
+)
+
+// maxDepth is how deeply lists and objects may be nested to survive. Kubernetes takes more, but not everywhere.
+const maxDepth = 100
+
+// Survives reports whether a custom resource keeps a JSON value. Kubernetes reads a body into strings, int64, float64,
+// maps and lists and writes it anew, which sorts keys and makes 1.0 a 1, and that is the same value. It is another where
+// a number has more digits than an int64 or a float64 holds, a key is given twice, or a string has half a surrogate pair.
+// What is no JSON does not survive.
+func Survives(raw []byte) bool {
+	return utf8.Valid(raw) && gjson.ValidBytes(raw) && survives(gjson.ParseBytes(raw), 0)
+}
+
+func survives(value gjson.Result, depth int) bool {
+	switch value.Type {
+	case gjson.Number:
+		return numberSurvives(value.Raw)
+	case gjson.String:
+		return stringSurvives(value.Raw)
+	case gjson.JSON:
+		if depth == maxDepth {
+			return false
+		}
+		ok := true
+		var keys keySet
+		object := value.IsObject()
+		value.ForEach(func(key, member gjson.Result) bool {
+			ok = (!object || stringSurvives(key.Raw) && keys.add(key.Str)) && survives(member, depth+1)
+			return ok
+		})
+		return ok
+	}
+	return true
+}
+
+// keySet is the keys of one object. Most have few.
+type keySet struct {
+	few  []string
+	many map[string]bool
+}
+
+// add reports whether a key was not there yet.
+func (s *keySet) add(key string) bool {
+	const most = 16
+	if slices.Contains(s.few, key) {
+		return false
+	}
+	if len(s.few) < most {
+		s.few = append(s.few, key)
+		return true
+	}
+	if s.many == nil {
+		s.many = map[string]bool{}
+	}
+	known := s.many[key]
+	s.many[key] = true
+	return !known
+}
+
+// stringSurvives reports whether a JSON string has no escaped half of a surrogate pair, which Go reads as U+FFFD.
+func stringSurvives(raw string) bool {
+	for {
+		i := strings.IndexByte(raw, '\\')
+		if i < 0 {
+			return true
+		}
+		if raw[i+1] != 'u' {
+			raw = raw[i+2:]
+			continue
+		}
+		unit := codeUnit(raw[i+2:])
+		raw = raw[i+6:]
+		switch {
+		case unit < 0xD800 || unit > 0xDFFF:
+		case unit < 0xDC00 && strings.HasPrefix(raw, `\u`) && codeUnit(raw[2:]) >= 0xDC00 && codeUnit(raw[2:]) <= 0xDFFF:
+			raw = raw[6:]
+		default:
+			return false
+		}
+	}
+}
+
+// codeUnit returns the number of an escape's four digits.
+func codeUnit(digits string) uint64 {
+	unit, err := strconv.ParseUint(digits[:4], 16, 16)
+	if err != nil {
+		return 0 // never: the JSON is valid
+	}
+	return unit
+}
+
+// safeDigits is the length up to which every whole number is an int64, and every number is what its float64 is written
+// as.
+const safeDigits = 15
+
+func numberSurvives(raw string) bool {
+	if len(raw) <= safeDigits && !strings.ContainsAny(raw, "eE") {
+		return true
+	}
+	if !strings.ContainsAny(raw, ".eE") {
+		if _, err := strconv.ParseInt(raw, 10, 64); err == nil {
+			return true
+		}
+	}
+	f, err := strconv.ParseFloat(raw, 64)
+	return err == nil && parseDecimal(raw) == parseDecimal(strconv.FormatFloat(f, 'e', -1, 64))
+}
+
+// decimal is a number as its digits, without zeros at either end, and the exponent of the last of them.
+type decimal struct {
+	negative bool
+	digits   string
+	exponent int
+}
+
+func parseDecimal(raw string) decimal {
+	raw, negative := strings.CutPrefix(raw, "-")
+	mantissa, exponent, _ := strings.Cut(strings.ToLower(raw), "e")
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	digits := strings.TrimLeft(whole+fraction, "0")
+	if digits == "" {
+		return decimal{}
+	}
+	e, err := strconv.Atoi(cmp.Or(exponent, "0"))
+	if err != nil {
+		return decimal{digits: raw} // an exponent beyond every float: equal to none
+	}
+	trimmed := strings.TrimRight(digits, "0")
+	return decimal{negative, trimmed, e - len(fraction) + len(digits) - len(trimmed)}
+}
