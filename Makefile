@@ -1,4 +1,5 @@
-# Everything is built from Go modules: Go, a C compiler (for the race detector) and make are all that is needed.
+# Everything is built from Go modules: Go and make are all that is needed, and for the tests a C compiler (for the race
+# detector) and Node.js with npm (for OpenAI's client for JavaScript).
 
 SHELL := /usr/bin/env bash -o pipefail
 .DEFAULT_GOAL := help
@@ -33,8 +34,13 @@ run: $(CONTROL_PLANE) build ## Start a Kubernetes API with Catena and sample con
 	@go build -o bin/catena-run ./hack/run
 	@exec bin/catena-run
 
+.PHONY: run-gateway
+run-gateway: $(CONTROL_PLANE) build ## The same, with the gateway on 127.0.0.1:8090, in front of UPSTREAM or of a scripted engine.
+	@go build -o bin/catena-run ./hack/run
+	@exec bin/catena-run --gateway --upstream='$(UPSTREAM)'
+
 .PHONY: clean-run
-clean-run: ## Remove what `make run` keeps between runs (.run/).
+clean-run: ## Remove what `make run` and `make run-gateway` keep between runs (.run/).
 	rm -rf .run
 
 ##@ Develop
@@ -60,6 +66,7 @@ generate: ## Generate deep copies, apply configurations, the CRD and OpenAPI def
 		object:headerFile=$(HEADER) applyconfiguration:headerFile=$(HEADER) crd output:crd:dir=bin/crd
 	$(TOOL) kustomize build --load-restrictor=LoadRestrictionsNone hack/crd \
 		-o config/crd/bases/sessions.catena.dev_responsesessions.yaml
+	cp bin/crd/sessions.catena.dev_snapshotchunks.yaml config/crd/bases/
 	$(TOOL) openapi-gen --go-header-file=$(HEADER) --report-filename=/dev/null \
 		--output-dir=api/resolve/openapi --output-pkg=github.com/catena-dev/catena/api/resolve/openapi \
 		--output-file=zz_generated.openapi.go --output-model-name-file=zz_generated.model_name.go \

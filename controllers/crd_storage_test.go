@@ -31,7 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/sessions"
+	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
 // TestCRDKeeps: whatever JSON a turn has comes back as equal JSON, declared or not, null included.
@@ -195,11 +195,11 @@ func TestCRDTable(t *testing.T) {
 	create(t, a, b, turn(ns, "resp_3", "resp_0"))
 	settle(t, ns)
 
-	c, err := sessions.NewClient(env.Config)
+	c, err := kubeclient.New(env.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := c.Get().Namespace(ns).Resource(sessions.Resource).
+	data, err := c.Get().Namespace(ns).Resource(kubeclient.Sessions).
 		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(t.Context()).Raw()
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +222,7 @@ func TestCRDTable(t *testing.T) {
 	if diff := cmp.Diff([]string{"Name", "Previous", "Status", "Chain", "Depth", "Model", "Age"}, columns); diff != "" {
 		t.Fatalf("columns (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"Conversation", "Root", "Broken-At"}, wide); diff != "" {
+	if diff := cmp.Diff([]string{"Conversation", "Root", "Broken-At", "Stored", "Bytes"}, wide); diff != "" {
 		t.Errorf("further columns of -o wide (-want +got):\n%s", diff)
 	}
 	var rows [][]any
@@ -234,9 +234,9 @@ func TestCRDTable(t *testing.T) {
 		rows = append(rows, row.Cells)
 	}
 	want := [][]any{
-		{"resp.1", nil, "completed", "Resolved", 1.0, "gpt-5.2", "age", "conv_1", "resp_1", nil},
-		{"resp.2", "resp_1", "failed", "TurnNotCompleted", 2.0, nil, "age", nil, "resp_1", "resp_2"},
-		{"resp.3", "resp_0", "completed", "ParentNotFound", nil, nil, "age", nil, nil, "resp_0"},
+		{"resp.1", nil, "completed", "Resolved", 1.0, "gpt-5.2", "age", "conv_1", "resp_1", nil, "Inline", 48.0},
+		{"resp.2", "resp_1", "failed", "TurnNotCompleted", 2.0, nil, "age", nil, "resp_1", "resp_2", "Inline", 30.0},
+		{"resp.3", "resp_0", "completed", "ParentNotFound", nil, nil, "age", nil, nil, "resp_0", "Inline", 30.0},
 	}
 	if diff := cmp.Diff(want, rows); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)

@@ -33,6 +33,7 @@ import (
 
 	"github.com/catena-dev/catena/controllers"
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/sessions"
 	"github.com/catena-dev/catena/internal/testenv"
 )
@@ -71,7 +72,7 @@ func startOperator(ctx context.Context) (*operator, error) {
 	if err != nil {
 		return nil, err
 	}
-	sessionClient, err := sessions.NewClient(cfg)
+	sessionClient, err := kubeclient.New(cfg)
 	if err != nil {
 		return nil, err
 	}

@@ -70,6 +70,9 @@ type ResponseSessionReconciler struct {
 	View *sessions.View
 	// Recorder records an event where a chain breaks or heals.
 	Recorder events.EventRecorder
+	// ReadSnapshot reads the snapshot of a session that has one outside its object, and reports whether it can be turned
+	// into input items.
+	ReadSnapshot func(ctx context.Context, s *sessions.Session) (readable bool, err error)
 	// MaxDepth is the depth limit of the view's verdicts, for messages.
 	MaxDepth int
 	// Concurrency is how many sessions are reconciled at once.
@@ -96,6 +99,9 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 // Reconcile judges one session. A status that cannot be written does not keep the ownerReference from being set, nor
 // the other way round.
 func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if err := r.verify(ctx, req); err != nil {
+		return ctrl.Result{}, ignoreGone(err)
+	}
 	judgement, found := r.View.Judge(req.Namespace, req.Name)
 	if !found {
 		return ctrl.Result{}, nil
@@ -182,12 +188,16 @@ func (r *ResponseSessionReconciler) applyStatus(ctx context.Context, s *sessions
 			WithMessage(condition.Message).
 			WithObservedGeneration(condition.ObservedGeneration).
 			WithLastTransitionTime(condition.LastTransitionTime)).
-		WithObservedGeneration(status.ObservedGeneration)
+		WithObservedGeneration(status.ObservedGeneration).
+		WithSnapshotStore(status.SnapshotStore)
 	if status.RootResponseID != "" {
 		applyStatus.WithDepth(status.Depth).WithRootResponseID(status.RootResponseID)
 	}
 	if status.BrokenAt != "" {
 		applyStatus.WithBrokenAt(status.BrokenAt)
+	}
+	if status.SnapshotBytes > 0 {
+		applyStatus.WithSnapshotBytes(status.SnapshotBytes)
 	}
 	apply := acv1alpha1.ResponseSession(s.Name, s.Namespace).WithUID(s.UID).WithStatus(applyStatus)
 	patchStatus := func(ctx context.Context, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
@@ -216,6 +226,9 @@ func (r *ResponseSessionReconciler) clearStatus(ctx context.Context, object *met
 	}
 	if status.BrokenAt == "" {
 		absent["brokenAt"] = nil
+	}
+	if status.SnapshotBytes == 0 {
+		absent["snapshotBytes"] = nil
 	}
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": object.UID}, "status": absent})
 	if err != nil {

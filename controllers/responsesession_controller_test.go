@@ -82,8 +82,8 @@ func TestReasons(t *testing.T) {
 		"SnapshotUnreadable, input is a number": {
 			change: withRequest(`{"input":5}`), want: everywhere(v1alpha1.ReasonSnapshotUnreadable, "a"),
 			wantMessage: map[string]string{
-				"a": `This turn has a request or response that cannot be turned into input items.`,
-				"b": `The ancestor "a" has a request or response that cannot be turned into input items.`,
+				"a": `This turn has a request or response that is missing, damaged, or cannot be turned into input items.`,
+				"b": `The ancestor "a" has a request or response that is missing, damaged, or cannot be turned into input items.`,
 			},
 			heal: func(t *testing.T, ns string) { overwrite(t, ns, "a", `{"request":{"input":"five"}}`) },
 		},

@@ -39,13 +39,22 @@ func (r *ResponseSessionReconciler) status(j sessions.Judgement) *v1alpha1.Respo
 	if condition.Status != s.ChainValid {
 		condition.LastTransitionTime = metav1.NewTime(r.Clock.Now())
 	}
-	return &v1alpha1.ResponseSessionStatus{
+	status := &v1alpha1.ResponseSessionStatus{
 		Conditions:         []metav1.Condition{condition},
 		ObservedGeneration: s.Generation,
 		Depth:              int32(j.Verdict.Depth),
 		RootResponseID:     j.Verdict.Root,
 		BrokenAt:           j.Verdict.BrokenAt,
+		SnapshotStore:      v1alpha1.SnapshotStoreInline,
+		SnapshotBytes:      s.SnapshotBytes,
 	}
+	if s.Snapshot != nil {
+		status.SnapshotStore = s.Snapshot.Store
+		if !s.Verified {
+			status.SnapshotBytes = 0
+		}
+	}
+	return status
 }
 
 func conditionStatus(reason string) metav1.ConditionStatus {
@@ -70,7 +79,7 @@ func (r *ResponseSessionReconciler) message(j sessions.Judgement) string {
 	case v1alpha1.ReasonTurnNotCompleted:
 		return which(self, at) + " ended without being completed and cannot be used as context."
 	case v1alpha1.ReasonSnapshotUnreadable:
-		return which(self, at) + " has a request or response that cannot be turned into input items."
+		return which(self, at) + " has a request or response that is missing, damaged, or cannot be turned into input items."
 	case v1alpha1.ReasonParentNotFound:
 		if at == j.Session.Turn.Previous {
 			return fmt.Sprintf("The parent %q does not exist in this namespace.", at)

@@ -37,7 +37,7 @@ var (
 )
 
 func addKnownTypes(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &ResponseSession{}, &ResponseSessionList{})
+	scheme.AddKnownTypes(GroupVersion, &ResponseSession{}, &ResponseSessionList{}, &SnapshotChunk{}, &SnapshotChunkList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

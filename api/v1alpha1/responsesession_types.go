@@ -75,6 +75,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="has(self.previousResponseID) == has(oldSelf.previousResponseID) && (!has(self.previousResponseID) || self.previousResponseID == oldSelf.previousResponseID)",message="`previousResponseID` must not change: the parent of a turn is fixed when it is created"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.immutable) || !oldSelf.immutable || self == oldSelf && oldSelf == self",message="`spec` must not change: `immutable` is true"
 // +kubebuilder:validation:XValidation:rule="!has(self.previousResponseID) || self.previousResponseID != self.responseID",message="`previousResponseID` must not be the session's own `responseID`"
+// +kubebuilder:validation:XValidation:rule="!has(self.snapshot) || !has(self.response) && !has(self.metadata)",message="`response` and `metadata` must be absent where `snapshot` is set: they are part of it"
 type ResponseSessionSpec struct {
 	// responseID is the ID of the response, as the gateway returned it to its client: what a later request names in
 	// previous_response_id. It cannot change, and it decides metadata.name: the ID with "_" replaced by "." where that
@@ -115,7 +116,7 @@ type ResponseSessionSpec struct {
 	ResponseStatus string `json:"responseStatus,omitempty"`
 
 	// request is the request of this turn as the Responses API has it, verbatim: input, instructions, model, tools and
-	// whatever else was sent.
+	// whatever else was sent. Where snapshot is set, it has only the model, for display.
 	// +structType=atomic
 	// +optional
 	Request *runtime.RawExtension `json:"request,omitempty"`
@@ -131,10 +132,66 @@ type ResponseSessionSpec struct {
 	// +optional
 	Metadata *runtime.RawExtension `json:"metadata,omitempty"`
 
-	// immutable, once true, keeps the whole spec from ever changing again, itself included. That the CRD's own rule
-	// cannot see an undeclared field that takes the place of another one is what config/admission is for.
+	// snapshot says where request, response and metadata are stored where they are not in the object: because they are
+	// too large, or because their JSON would not survive in it.
+	// +optional
+	Snapshot *SnapshotReference `json:"snapshot,omitempty"`
+
+	// immutable, once true, keeps the whole spec from ever changing again, itself included. Undeclared fields, which the
+	// CRD's own rule does not see as a whole, are the matter of the policy in config/admission.
 	// +optional
 	Immutable *bool `json:"immutable,omitempty"`
+}
+
+// Where a snapshot is stored.
+const (
+	// SnapshotStoreInline: in the ResponseSession itself.
+	SnapshotStoreInline = "Inline"
+	// SnapshotStoreChunks: in SnapshotChunks of the same namespace.
+	SnapshotStoreChunks = "Chunks"
+	// SnapshotStoreBlob: in the bucket that the operator's --snapshot-store names.
+	SnapshotStoreBlob = "Blob"
+)
+
+// SnapshotReference leads to a snapshot that is stored outside its ResponseSession. The snapshot is a line of JSON, which
+// says how many bytes the request, the response and the metadata have, and then these three exactly as they were
+// received, all of it compressed with zstd.
+type SnapshotReference struct {
+	// store is where the snapshot is: Chunks for SnapshotChunks of the same namespace, Blob for the bucket that the
+	// operator and the gateways are configured with.
+	// +kubebuilder:validation:Enum=Chunks;Blob
+	// +required
+	Store string `json:"store,omitempty"`
+
+	// key names the snapshot. Its parts are the SnapshotChunks KEY-0, KEY-1 and so on, or the object
+	// NAMESPACE/SESSION/KEY of the bucket. Every save has a key of its own.
+	// +kubebuilder:validation:Pattern=`^[a-z2-7]{26}$`
+	// +kubebuilder:validation:MaxLength=26
+	// +required
+	Key string `json:"key,omitempty"`
+
+	// parts is the number of parts.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10000
+	// +required
+	Parts int32 `json:"parts,omitempty"`
+
+	// sizeBytes is the size of the snapshot before it was compressed.
+	// +kubebuilder:validation:Minimum=1
+	// +required
+	SizeBytes int64 `json:"sizeBytes,omitempty"`
+
+	// storedBytes is the size of all parts together.
+	// +kubebuilder:validation:Minimum=1
+	// +required
+	StoredBytes int64 `json:"storedBytes,omitempty"`
+
+	// sha256 is the SHA-256 of the snapshot before it was compressed, in lower-case hexadecimal. It is checked on every
+	// read.
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
+	// +kubebuilder:validation:MaxLength=64
+	// +required
+	SHA256 string `json:"sha256,omitempty"`
 }
 
 // ResponseSessionStatus is the controller's verdict on the chain from the session to its root.
@@ -170,6 +227,18 @@ type ResponseSessionStatus struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	BrokenAt string `json:"brokenAt,omitempty"`
+
+	// snapshotStore is where the request and the response are: Inline, Chunks or Blob.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=16
+	// +optional
+	SnapshotStore string `json:"snapshotStore,omitempty"`
+
+	// snapshotBytes is the size of the request, the response and the metadata together, before compression. It is set once
+	// they have been read.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	SnapshotBytes int64 `json:"snapshotBytes,omitempty"`
 }
 
 // ResponseSession is one turn of a conversation held through the OpenAI Responses API: the request, the response, and
@@ -187,6 +256,8 @@ type ResponseSessionStatus struct {
 // +kubebuilder:printcolumn:name="Conversation",type=string,priority=1,JSONPath=`.spec.conversationID`
 // +kubebuilder:printcolumn:name="Root",type=string,priority=1,JSONPath=`.status.rootResponseID`
 // +kubebuilder:printcolumn:name="Broken-At",type=string,priority=1,JSONPath=`.status.brokenAt`
+// +kubebuilder:printcolumn:name="Stored",type=string,priority=1,JSONPath=`.status.snapshotStore`
+// +kubebuilder:printcolumn:name="Bytes",type=integer,priority=1,JSONPath=`.status.snapshotBytes`
 // +kubebuilder:selectablefield:JSONPath=`.spec.responseID`
 // +kubebuilder:selectablefield:JSONPath=`.spec.previousResponseID`
 // +kubebuilder:selectablefield:JSONPath=`.spec.conversationID`

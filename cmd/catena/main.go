@@ -27,6 +27,11 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"gocloud.dev/blob"
+	_ "gocloud.dev/blob/azureblob" // the kinds of buckets that --snapshot-store takes
+	_ "gocloud.dev/blob/fileblob"
+	_ "gocloud.dev/blob/gcsblob"
+	_ "gocloud.dev/blob/s3blob"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -40,9 +45,11 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/controllers"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/resolve"
 	"github.com/catena-dev/catena/internal/resolveapi"
 	"github.com/catena-dev/catena/internal/sessions"
+	"github.com/catena-dev/catena/internal/snapshot"
 )
 
 // The leader ends where it cannot renew its lease for the renew deadline, and with it that replica's resolve API. So the
@@ -91,22 +98,15 @@ func run(ctx context.Context, o *options) error {
 	if err := metrics.Registry.Register(view); err != nil {
 		return fmt.Errorf("unable to register metrics: %w", err)
 	}
-	sessionClient, err := sessions.NewClient(config)
+	sessionClient, err := kubeclient.New(config)
 	if err != nil {
 		return err
 	}
-	resolver, err := resolve.New(view, sessionClient, o.resolve)
+	snapshots, closeSnapshots, err := openSnapshots(ctx, sessionClient, o.snapshotStore)
 	if err != nil {
 		return err
 	}
-	server, err := resolveapi.New(o.resolveAPI, resolveapi.Config{Resolve: resolver.Resolve, HasSynced: view.HasSynced})
-	if err != nil {
-		return err
-	}
-	watch := func(ctx context.Context) { view.Run(ctx, sessionClient) }
-	if err := mgr.Add(&replica{watch: watch, server: server}); err != nil {
-		return fmt.Errorf("unable to add the resolve API: %w", err)
-	}
+	defer closeSnapshots()
 	reconciler := &controllers.ResponseSessionReconciler{
 		Client:       mgr.GetClient(),
 		Live:         mgr.GetAPIReader(),
@@ -117,8 +117,32 @@ func run(ctx context.Context, o *options) error {
 		EventLimiter: controllers.NewEventLimiter(o.eventsPerSecond),
 		Clock:        clock.RealClock{},
 	}
+	reporter := controllers.NewUnreadableReporter(reconciler)
+	o.resolve.Snapshots, o.resolve.Unreadable = snapshots, reporter.Report
+	resolver, err := resolve.New(view, sessionClient, o.resolve)
+	if err != nil {
+		return err
+	}
+	reconciler.ReadSnapshot = resolver.ReadSnapshot
+	server, err := resolveapi.New(o.resolveAPI, resolveapi.Config{Resolve: resolver.Resolve, HasSynced: view.HasSynced})
+	if err != nil {
+		return err
+	}
+	watch := func(ctx context.Context) { view.Run(ctx, sessionClient) }
+	if err := mgr.Add(&replica{watch: watch, server: server}); err != nil {
+		return fmt.Errorf("unable to add the resolve API: %w", err)
+	}
 	if err := reconciler.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("unable to set up the controller: %w", err)
+	}
+	sweeper := &controllers.SnapshotSweeper{
+		View: view, Live: mgr.GetAPIReader(), Stores: snapshots,
+		Interval: o.snapshotSweepInterval, Grace: o.snapshotGracePeriod, Clock: clock.RealClock{},
+	}
+	for _, runnable := range []manager.Runnable{reporter, sweeper} {
+		if err := mgr.Add(runnable); err != nil {
+			return fmt.Errorf("unable to add what looks after snapshots: %w", err)
+		}
 	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return err
@@ -127,6 +151,19 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+// openSnapshots opens the stores that snapshots are read from: SnapshotChunks, and a bucket where a URL names one.
+func openSnapshots(ctx context.Context, client rest.Interface, url string) (snapshot.Stores, func(), error) {
+	stores := snapshot.Stores{snapshot.NewChunkStore(client)}
+	if url == "" {
+		return stores, func() {}, nil
+	}
+	bucket, err := blob.OpenBucket(ctx, url)
+	if err != nil {
+		return nil, nil, fmt.Errorf("unable to open --snapshot-store: %w", err)
+	}
+	return append(stores, snapshot.NewBlobStore(bucket)), func() { _ = bucket.Close() }, nil
 }
 
 func newManager(config *rest.Config, o *options) (manager.Manager, error) {

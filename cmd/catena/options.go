@@ -20,6 +20,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
@@ -32,7 +33,7 @@ import (
 	"github.com/catena-dev/catena/internal/resolveapi"
 )
 
-// minCacheBytes keeps the cache and the other limits large enough for a turn of the largest size that etcd takes.
+// minCacheBytes keeps the cache and the other limits large enough for a turn of the largest size that one object has.
 const minCacheBytes = 2 << 20
 
 type options struct {
@@ -43,6 +44,9 @@ type options struct {
 	leaderElectionNamespace string
 	concurrentReconciles    int
 	eventsPerSecond         float64
+	snapshotStore           string
+	snapshotSweepInterval   time.Duration
+	snapshotGracePeriod     time.Duration
 	resolve                 resolve.Options
 	resolveAPI              *resolveapi.Options
 	zap                     zap.Options
@@ -50,13 +54,15 @@ type options struct {
 
 func newOptions() *options {
 	return &options{
-		metricsAddress:       ":8080",
-		healthAddress:        ":8081",
-		leaderElect:          true,
-		concurrentReconciles: 16,
-		eventsPerSecond:      10,
-		resolve:              resolve.DefaultOptions(),
-		resolveAPI:           resolveapi.NewOptions(),
+		metricsAddress:        ":8080",
+		healthAddress:         ":8081",
+		leaderElect:           true,
+		concurrentReconciles:  16,
+		eventsPerSecond:       10,
+		snapshotSweepInterval: 10 * time.Minute,
+		snapshotGracePeriod:   time.Hour,
+		resolve:               resolve.DefaultOptions(),
+		resolveAPI:            resolveapi.NewOptions(),
 	}
 }
 
@@ -75,6 +81,12 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.resolve.InFlightBytes, "max-inflight-bytes", o.resolve.InFlightBytes,
 		"How many bytes of items all requests together may hold at once; a request beyond that is answered with 429. Their answers take as much again.")
 	flags.Int64Var(&o.resolve.LiveReads, "max-live-reads", o.resolve.LiveReads, "How many sessions the resolve API reads from the kube-apiserver at once.")
+	flags.StringVar(&o.snapshotStore, "snapshot-store", o.snapshotStore,
+		"The bucket that snapshots are read from, besides SnapshotChunks: s3://, gs://, azblob:// or file://, as gocloud.dev/blob has them.")
+	flags.DurationVar(&o.snapshotSweepInterval, "snapshot-sweep-interval", o.snapshotSweepInterval,
+		"How often the snapshots that are stored are compared with the sessions that refer to them.")
+	flags.DurationVar(&o.snapshotGracePeriod, "snapshot-grace-period", o.snapshotGracePeriod,
+		"How old a snapshot must be that no session refers to before it is deleted; longer than any save takes.")
 	o.resolveAPI.AddFlags(flags)
 
 	zapFlags := flag.NewFlagSet("", flag.ContinueOnError)
@@ -99,6 +111,12 @@ func (o *options) validate() error {
 	}
 	if o.resolve.LiveReads < 1 {
 		errs = append(errs, fmt.Errorf("--max-live-reads is %d: must be at least 1", o.resolve.LiveReads))
+	}
+	if o.snapshotSweepInterval <= 0 {
+		errs = append(errs, fmt.Errorf("--snapshot-sweep-interval is %s: must be positive", o.snapshotSweepInterval))
+	}
+	if o.snapshotGracePeriod < 0 {
+		errs = append(errs, fmt.Errorf("--snapshot-grace-period is %s: must not be negative", o.snapshotGracePeriod))
 	}
 	return errors.Join(errs...)
 }

@@ -21,10 +21,15 @@ limitations under the License.
 // incrementally and is checked against Walk by a property test.
 package chain
 
-import v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-
 // DefaultMaxDepth is how many turns a chain may have where nothing else is said.
 const DefaultMaxDepth = 64
+
+// The statuses that mean something to a chain, as api/v1alpha1 and package store have them.
+const (
+	statusQueued     = "queued"
+	statusInProgress = "in_progress"
+	statusCompleted  = "completed"
+)
 
 // Turn is what a chain knows of a stored turn.
 type Turn struct {
@@ -40,9 +45,9 @@ type Turn struct {
 
 func (t Turn) fault() fault {
 	switch {
-	case t.Status == v1alpha1.ResponseStatusQueued, t.Status == v1alpha1.ResponseStatusInProgress:
+	case t.Status == statusQueued, t.Status == statusInProgress:
 		return faultPending
-	case t.Status != v1alpha1.ResponseStatusCompleted:
+	case t.Status != statusCompleted:
 		return faultNotCompleted
 	case t.Unreadable:
 		return faultUnreadable

@@ -16,11 +16,7 @@ limitations under the License.
 
 package chain
 
-import (
-	"iter"
-
-	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-)
+import "iter"
 
 // fault is what stops a walk at a turn, or at a place in the graph.
 type fault uint8
@@ -36,14 +32,15 @@ const (
 	numFaults
 )
 
+// reasons are those of the ChainValid condition, as api/v1alpha1 has them.
 var reasons = [numFaults]string{
-	faultNone:         v1alpha1.ReasonResolved,
-	faultMissing:      v1alpha1.ReasonParentNotFound,
-	faultPending:      v1alpha1.ReasonTurnPending,
-	faultNotCompleted: v1alpha1.ReasonTurnNotCompleted,
-	faultUnreadable:   v1alpha1.ReasonSnapshotUnreadable,
-	faultCycle:        v1alpha1.ReasonCycleDetected,
-	faultDepth:        v1alpha1.ReasonDepthExceeded,
+	faultNone:         "Resolved",
+	faultMissing:      "ParentNotFound",
+	faultPending:      "TurnPending",
+	faultNotCompleted: "TurnNotCompleted",
+	faultUnreadable:   "SnapshotUnreadable",
+	faultCycle:        "CycleDetected",
+	faultDepth:        "DepthExceeded",
 }
 
 func (f fault) isStatus() bool { return f == faultPending || f == faultNotCompleted }

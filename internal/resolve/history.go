@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/transcript"
 )
 
 // Query says which history is asked for.
@@ -46,19 +47,13 @@ type History struct {
 	// ResponseID is the response ID asked for.
 	ResponseID string
 	// Turns are the turns of the chain, oldest first.
-	Turns []Turn
+	Turns []transcript.Turn
 
 	memory memory
 }
 
 // Release gives back the memory that the history is counted with. It may be called more than once.
 func (h *History) Release() { h.memory.release() }
-
-// Turn is one turn of a History.
-type Turn struct {
-	ResponseID string
-	Items      *chain.Items
-}
 
 // memory is what one history holds of the bytes that all queries may hold together.
 type memory struct {

@@ -31,13 +31,15 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/sessions"
+	"github.com/catena-dev/catena/internal/snapshot"
 )
 
 // The defaults of Options.
 const (
 	DefaultCacheBytes    = 256 << 20
-	DefaultHistoryBytes  = 64 << 20
+	DefaultHistoryBytes  = 128 << 20
 	DefaultInFlightBytes = 256 << 20
 	DefaultLiveReads     = 32
 )
@@ -57,6 +59,10 @@ type Options struct {
 	InFlightBytes int64
 	// LiveReads is how many reads of the API server are under way at once, over all queries.
 	LiveReads int64
+	// Snapshots are where bodies are that are not in their sessions.
+	Snapshots snapshot.Stores
+	// Unreadable is called, where it is set, with a session whose snapshot turns out to be unreadable. It must not block.
+	Unreadable func(*sessions.Session)
 }
 
 // DefaultOptions returns the defaults.
@@ -85,9 +91,13 @@ func New(view *sessions.View, client rest.Interface, options Options) (*Resolver
 	}
 	return &Resolver{
 		view:         view,
+		unreadable:   options.Unreadable,
 		historyBytes: options.HistoryBytes,
 		inFlight:     semaphore.NewWeighted(options.InFlightBytes),
-		live:         &live{client: client, cache: cache, slots: semaphore.NewWeighted(options.LiveReads)},
+		live: &live{
+			client: client, cache: cache, slots: semaphore.NewWeighted(options.LiveReads),
+			snapshots: options.Snapshots, maxBytes: options.HistoryBytes, bytes: semaphore.NewWeighted(options.InFlightBytes),
+		},
 	}, nil
 }
 
@@ -105,6 +115,11 @@ type live struct {
 	client rest.Interface
 	cache  *otter.Cache[cacheKey, *chain.Items]
 	slots  *semaphore.Weighted
+
+	snapshots snapshot.Stores
+	// maxBytes is how many bytes a snapshot may have, and bytes are those that are being read at once.
+	maxBytes int64
+	bytes    *semaphore.Weighted
 }
 
 func (l *live) cached(s *sessions.Session) (*chain.Items, bool) {
@@ -123,12 +138,24 @@ func (l *live) getID(ctx context.Context, namespace, id string) (*sessions.Sessi
 
 // get is getID for an object name.
 func (l *live) get(ctx context.Context, namespace, name string) (*sessions.Session, *chain.Items, error) {
+	for {
+		s, items, err := l.getOnce(ctx, namespace, name)
+		if !errors.Is(err, errChanged) {
+			return s, items, err
+		}
+	}
+}
+
+// errChanged says that a session was overwritten or deleted while it was read.
+var errChanged = errors.New("session was changed while it was read")
+
+func (l *live) getOnce(ctx context.Context, namespace, name string) (*sessions.Session, *chain.Items, error) {
 	if err := l.slots.Acquire(ctx, 1); err != nil {
 		return nil, nil, err
 	}
 	defer l.slots.Release(1)
 	object := &v1alpha1.ResponseSession{}
-	err := l.client.Get().Namespace(namespace).Resource(sessions.Resource).Name(name).Do(ctx).Into(object)
+	err := l.client.Get().Namespace(namespace).Resource(kubeclient.Sessions).Name(name).Do(ctx).Into(object)
 	if apierrors.IsNotFound(err) {
 		return nil, nil, nil
 	}
@@ -136,11 +163,49 @@ func (l *live) get(ctx context.Context, namespace, name string) (*sessions.Sessi
 		return nil, nil, fmt.Errorf("unable to read session %s/%s: %w", namespace, name, err)
 	}
 	s := sessions.NewSession(object)
-	items, err := sessions.Flatten(&object.Spec)
+	bodies := sessions.Bodies(&object.Spec)
+	if s.Snapshot != nil {
+		if bodies, err = l.readSnapshot(ctx, s); errors.Is(err, snapshot.ErrUnreadable) {
+			return l.lost(ctx, s)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	items, err := chain.Flatten(bodies.Request, bodies.Response)
+	s.Turn.Unreadable, s.Verified = err != nil, s.Snapshot != nil && err == nil
 	if err == nil {
 		l.cache.Set(cacheKey{s.UID, s.Generation}, items)
 	}
 	return s, items, nil
+}
+
+// readSnapshot reads bodies that are outside their object. While it does so, what is stored and what it becomes are in
+// memory.
+func (l *live) readSnapshot(ctx context.Context, s *sessions.Session) (snapshot.Bodies, error) {
+	if max(s.Snapshot.SizeBytes, s.Snapshot.StoredBytes) > l.maxBytes {
+		return snapshot.Bodies{}, fmt.Errorf("%w: response %q alone has %d bytes", ErrTooLarge, s.Turn.ID, s.Snapshot.SizeBytes)
+	}
+	size := min(s.Snapshot.SizeBytes+s.Snapshot.StoredBytes, l.maxBytes)
+	if err := l.bytes.Acquire(ctx, size); err != nil {
+		return snapshot.Bodies{}, err
+	}
+	defer l.bytes.Release(size)
+	return l.snapshots.Read(ctx, snapshot.Session{Namespace: s.Namespace, Name: s.Name}, s.Snapshot)
+}
+
+// lost returns a session as unreadable, unless it was overwritten or deleted while its snapshot was read: then the old
+// snapshot may be gone rightly.
+func (l *live) lost(ctx context.Context, s *sessions.Session) (*sessions.Session, *chain.Items, error) {
+	current, err := l.metadataIsCurrent(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !current {
+		return nil, nil, fmt.Errorf("response %q: %w", s.Turn.ID, errChanged)
+	}
+	s.Turn.Unreadable, s.Verified = true, false
+	return s, nil, nil
 }
 
 // isCurrent reports whether a session still has the spec that it is known with.
@@ -149,9 +214,13 @@ func (l *live) isCurrent(ctx context.Context, s *sessions.Session) (bool, error)
 		return false, err
 	}
 	defer l.slots.Release(1)
+	return l.metadataIsCurrent(ctx, s)
+}
+
+func (l *live) metadataIsCurrent(ctx context.Context, s *sessions.Session) (bool, error) {
 	object := &metav1.PartialObjectMetadata{}
-	err := l.client.Get().Namespace(s.Namespace).Resource(sessions.Resource).Name(s.Name).
-		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").
+	err := l.client.Get().Namespace(s.Namespace).Resource(kubeclient.Sessions).Name(s.Name).
+		SetHeader("Accept", kubeclient.MetadataOnly).
 		Do(ctx).Into(object)
 	if apierrors.IsNotFound(err) {
 		return false, nil

@@ -27,6 +27,7 @@ import (
 
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/sessions"
+	"github.com/catena-dev/catena/internal/transcript"
 )
 
 // Resolver answers queries. It is safe for concurrent use.
@@ -38,6 +39,7 @@ type Resolver struct {
 	live         *live
 	historyBytes int64
 	inFlight     *semaphore.Weighted // bytes of items, of all queries
+	unreadable   func(*sessions.Session)
 }
 
 // Resolve returns the history of a turn, which is named by its response ID or, where there is no turn of that ID, by the
@@ -73,6 +75,7 @@ func (r *Resolver) Resolve(ctx context.Context, namespace, name string, query Qu
 			}
 		}
 		if walkErr != nil {
+			l.report(walkErr)
 			return nil, walkErr
 		}
 		history, err := l.read(ctx, path)
@@ -80,6 +83,33 @@ func (r *Resolver) Resolve(ctx context.Context, namespace, name string, query Qu
 			return history, err
 		}
 	}
+}
+
+// report tells of a snapshot outside its object that turned out to be unreadable, unless the view knows so.
+func (l *lookup) report(walkErr error) {
+	chainError, _ := errors.AsType[*chain.Error](walkErr)
+	s := l.confirmed[chainError.ResponseID]
+	if l.unreadable == nil || chainError.Code != chain.CodeUnreadable || s == nil || s.Snapshot == nil {
+		return
+	}
+	if known, found := l.view.Get(s.Namespace, s.Name); !found || !known.SameSpec(s) || !known.Turn.Unreadable {
+		l.unreadable(s)
+	}
+}
+
+// ReadSnapshot reads the snapshot of a session that has one outside its object, and reports whether it can be turned into
+// input items. It returns an error where the session is not what the API server has.
+func (r *Resolver) ReadSnapshot(ctx context.Context, s *sessions.Session) (bool, error) {
+	current, _, err := r.live.get(ctx, s.Namespace, s.Name)
+	switch {
+	case errors.Is(err, ErrTooLarge):
+		return false, nil
+	case err != nil:
+		return false, err
+	case current == nil || !current.SameSpec(s):
+		return false, fmt.Errorf("session %s/%s: %w", s.Namespace, s.Name, errOutdated)
+	}
+	return !current.Turn.Unreadable, nil
 }
 
 func isChainError(err error) bool {
@@ -179,7 +209,8 @@ func (l *lookup) confirm(ctx context.Context, ids []string) error {
 	for _, id := range ids {
 		group.Go(func() error {
 			s := l.get(id)
-			if s != nil {
+			// Whether a snapshot outside the object can be read, its metadata do not say.
+			if s != nil && (s.Snapshot == nil || !s.Turn.Unreadable) {
 				current, err := l.live.isCurrent(ctx, s)
 				if err != nil {
 					return err
@@ -203,7 +234,7 @@ func (l *lookup) confirm(ctx context.Context, ids []string) error {
 // read returns the history that a path of sessions makes, or errOutdated.
 func (l *lookup) read(ctx context.Context, path []*sessions.Session) (*History, error) {
 	asked := path[len(path)-1]
-	history := &History{Name: asked.Name, UID: asked.UID, ResponseID: asked.Turn.ID, Turns: make([]Turn, len(path))}
+	history := &History{Name: asked.Name, UID: asked.UID, ResponseID: asked.Turn.ID, Turns: make([]transcript.Turn, len(path))}
 	history.memory.inFlight, history.memory.limit = l.inFlight, l.historyBytes
 	if err := l.readItems(ctx, path, history); err != nil {
 		history.Release()

@@ -36,6 +36,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/sessions"
 	"github.com/catena-dev/catena/internal/testenv"
 )
@@ -71,7 +72,7 @@ func newFixture(t *testing.T) *fixture {
 	if err := env.Client.Create(t.Context(), namespace); err != nil {
 		t.Fatal(err)
 	}
-	sessionClient, err := sessions.NewClient(env.Config)
+	sessionClient, err := kubeclient.New(env.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +358,7 @@ func TestResolveErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.resolver.live.client, err = sessions.NewClient(nobody); err != nil {
+	if f.resolver.live.client, err = kubeclient.New(nobody); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.resolver.Resolve(t.Context(), f.namespace, "a", Query{MaxDepth: 64}); !apierrors.IsForbidden(err) {

@@ -32,13 +32,16 @@ import (
 	"sigs.k8s.io/yaml"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	"github.com/catena-dev/catena/internal/resolve"
+	"github.com/catena-dev/catena/internal/transcript"
 )
 
 // answer is InputItems of which only the metadata is set. Turns and items are written straight into the response,
 // because the encoders of Kubernetes read, check and copy raw JSON several times.
 type answer struct {
 	resolvev1alpha1.InputItems
-	*transcript
+	*transcript.Transcript
+	history *resolve.History
 }
 
 var (
@@ -46,22 +49,34 @@ var (
 	_ rest.ResourceStreamer = &answer{}
 )
 
-func newAnswer(namespace string, t *transcript) *answer {
+// newAnswer returns what the options ask for of a history. It returns a badRequest where they have a cursor that is not
+// one of this history with these options.
+func newAnswer(namespace string, history *resolve.History, o *resolvev1alpha1.InputItemsOptions) (*answer, error) {
+	page, err := transcript.New(
+		transcript.History{UID: string(history.UID), Turns: history.Turns},
+		transcript.Options{
+			Instructions: o.Instructions, Limit: int(o.Limit), After: o.After, Order: o.Order,
+			IncludeIncomplete: o.IncludeIncomplete,
+		})
+	if err != nil {
+		return nil, badRequest(`query parameter "after" cannot be used: ` + err.Error())
+	}
 	return &answer{
 		InputItems: resolvev1alpha1.InputItems{
 			TypeMeta: metav1.TypeMeta{
 				APIVersion: resolvev1alpha1.GroupVersion.String(),
 				Kind:       "InputItems",
 			},
-			ObjectMeta: metav1.ObjectMeta{Name: t.history.Name, Namespace: namespace, UID: t.history.UID},
+			ObjectMeta: metav1.ObjectMeta{Name: history.Name, Namespace: namespace, UID: history.UID},
 		},
-		transcript: t,
-	}
+		Transcript: page,
+		history:    history,
+	}, nil
 }
 
 // DeepCopyObject returns a copy that shares the history, which nobody changes.
 func (a *answer) DeepCopyObject() runtime.Object {
-	return &answer{InputItems: *a.InputItems.DeepCopy(), transcript: a.transcript}
+	return &answer{InputItems: *a.InputItems.DeepCopy(), Transcript: a.Transcript, history: a.history}
 }
 
 // What is written as a table or as YAML is bounded, because it takes many times the memory of the JSON. A page always fits.
@@ -133,13 +148,13 @@ func (a *answer) write(w *writer) {
 	}
 	w.raw(`],"input":[`)
 	separator := ""
-	for items := range a.transcript.raw() {
+	for items := range a.Raw() {
 		w.raw(separator).bytes(items)
 		separator = ","
 	}
 	w.raw("]")
-	if a.next != "" {
-		w.raw(`,"next":`).string(a.next)
+	if next := a.Transcript.Next(); next != "" {
+		w.raw(`,"next":`).string(next)
 	}
 	w.raw("}\n")
 }

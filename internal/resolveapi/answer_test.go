@@ -19,6 +19,7 @@ package resolveapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -35,11 +36,11 @@ import (
 
 func makeAnswer(t testing.TB, h *resolve.History, o resolvev1alpha1.InputItemsOptions) *answer {
 	t.Helper()
-	page, err := newTranscript(h, &o)
+	a, err := newAnswer("team-a", h, &o)
 	if err != nil {
 		t.Fatalf("Unexpected error: %v", err)
 	}
-	return newAnswer("team-a", page)
+	return a
 }
 
 func TestAnswerJSON(t *testing.T) {
@@ -63,14 +64,14 @@ func TestAnswerJSON(t *testing.T) {
 				t.Errorf("The buffer has %d bytes, %d of them are used", cap(body), len(body))
 			}
 			want := a.InputItems
-			want.ResponseID, want.Next = tc.history.ResponseID, a.next
+			want.ResponseID, want.Next = tc.history.ResponseID, a.Transcript.Next()
 			want.Turns, want.Input = []string{}, []runtime.RawExtension{}
 			for _, turn := range tc.history.Turns {
 				want.Turns = append(want.Turns, turn.ResponseID)
 			}
-			for p := range a.parts() {
-				for i := p.from; i < p.to; i++ {
-					want.Input = append(want.Input, runtime.RawExtension{Raw: a.entry(p.turn, i)})
+			for p := range a.Parts() {
+				for i := p.From; i < p.To; i++ {
+					want.Input = append(want.Input, runtime.RawExtension{Raw: a.Entry(p.Turn, i)})
 				}
 			}
 			var got resolvev1alpha1.InputItems
@@ -88,6 +89,15 @@ func TestAnswerJSON(t *testing.T) {
 				t.Errorf("Not what encoding/json writes (-want,+got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestAnswerBadCursor(t *testing.T) {
+	o := resolvev1alpha1.InputItemsOptions{Limit: 1, After: "AAAA"}
+	_, err := newAnswer("team-a", makeHistory(makeTurn(t, "", `{"a":1}`)), &o)
+	var want error = badRequest(`query parameter "after" cannot be used: it is not a cursor of this API`)
+	if !errors.Is(err, want) {
+		t.Errorf("Unexpected error: want %q, got %q", want, err)
 	}
 }
 

@@ -21,28 +21,37 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
+
+	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 )
 
 // clientCAs are the CAs by which callers and the kube-apiserver's proxy are recognised. The kube-apiserver publishes them
 // in a ConfigMap, and k8s.io/apiserver begins to serve before it has read that: until then a caller with a certificate is
-// taken for an anonymous one. So the server is not ready before it has loaded what is published.
+// taken for an anonymous one. So the server is not ready before it has loaded what is published. Requests that come all
+// the same, as they do where a process is restarted in its Pod, are answered with 503: a 403 would tell a caller not to
+// try again.
 type clientCAs struct {
 	configMaps typedcorev1.ConfigMapInterface
 	// keys are those of the ConfigMap that no flag replaces.
 	keys    []string
 	serving *genericapiserver.SecureServingInfo
-	loaded  atomic.Bool
+	// proxy says by which headers the kube-apiserver's proxy names a caller. It is loaded apart from the CAs.
+	proxy  *authenticatorfactory.RequestHeaderConfig
+	loaded atomic.Bool
 }
 
-func newClientCAs(o *Options, serving *genericapiserver.SecureServingInfo) (*clientCAs, error) {
-	c := &clientCAs{serving: serving}
+func newClientCAs(o *Options, config *genericapiserver.Config) (*clientCAs, error) {
+	c := &clientCAs{serving: config.SecureServing, proxy: config.Authentication.RequestHeaderConfig}
 	if o.Authentication.SkipInClusterLookup || o.Authentication.TolerateInClusterLookupFailure {
 		return c, nil
 	}
@@ -52,11 +61,11 @@ func newClientCAs(o *Options, serving *genericapiserver.SecureServingInfo) (*cli
 	if o.Authentication.RequestHeader.ClientCAFile == "" {
 		c.keys = append(c.keys, "requestheader-client-ca-file")
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", o.Authentication.RemoteKubeConfigFile)
+	clientConfig, err := clientcmd.BuildConfigFromFlags("", o.Authentication.RemoteKubeConfigFile)
 	if err != nil {
 		return nil, fmt.Errorf("unable to load --authentication-kubeconfig: %w", err)
 	}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kubernetes.NewForConfig(clientConfig)
 	if err != nil {
 		return nil, fmt.Errorf("unable to make a client for authentication: %w", err)
 	}
@@ -79,6 +88,21 @@ func (c *clientCAs) check(request *http.Request) error {
 			return errors.New("the CAs of callers have not been loaded yet")
 		}
 	}
+	if c.proxy != nil && len(c.proxy.UsernameHeaders.Value()) == 0 {
+		return errors.New("the headers of the kube-apiserver's proxy have not been loaded yet")
+	}
 	c.loaded.Store(true)
 	return nil
+}
+
+// guard answers requests for the API with 503 until the CAs are loaded.
+func (c *clientCAs) guard(next http.Handler) http.Handler {
+	prefix := "/apis/" + resolvev1alpha1.GroupVersion.Group
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if strings.HasPrefix(req.URL.Path, prefix) && c.check(req) != nil {
+			responsewriters.ErrorNegotiated(newUnavailable("the server is starting"), codecs, resolvev1alpha1.GroupVersion, w, req)
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
 }

@@ -29,6 +29,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/resolve"
 )
@@ -100,6 +101,9 @@ func chainStatus(name string, e *chain.Error) *apierrors.StatusError {
 		status.Code, status.Reason = http.StatusNotFound, metav1.StatusReasonNotFound
 	case e.Code == chain.CodeUnavailable:
 		status.Code, status.Reason = http.StatusConflict, metav1.StatusReasonConflict
+		if e.Status == v1alpha1.ResponseStatusQueued || e.Status == v1alpha1.ResponseStatusInProgress {
+			status.Details.RetryAfterSeconds = retryAfterSeconds
+		}
 	}
 	return &apierrors.StatusError{ErrStatus: status}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/resolve"
+	"github.com/catena-dev/catena/internal/transcript"
 )
 
 const testUID = "0c3f2b1e-6f0a-4a35-9a53-7d0f6f6f0001"
@@ -31,7 +32,7 @@ const testUID = "0c3f2b1e-6f0a-4a35-9a53-7d0f6f6f0001"
 func makeHistory(turns ...*chain.Items) *resolve.History {
 	h := &resolve.History{UID: testUID}
 	for i, items := range turns {
-		h.Turns = append(h.Turns, resolve.Turn{ResponseID: fmt.Sprintf("resp_%d", i+1), Items: items})
+		h.Turns = append(h.Turns, transcript.Turn{ResponseID: fmt.Sprintf("resp_%d", i+1), Items: items})
 		h.ResponseID = h.Turns[i].ResponseID
 		h.Name = strings.ReplaceAll(h.ResponseID, "_", ".")
 	}
@@ -46,9 +47,4 @@ func makeTurn(t testing.TB, instructions string, items ...string) *chain.Items {
 		t.Fatalf("Unable to flatten a turn: %v", err)
 	}
 	return flat
-}
-
-// system returns the item that makeTurn's instructions become.
-func system(instructions string) string {
-	return fmt.Sprintf(`{"type":"message","role":"system","content":[{"type":"input_text","text":%q}]}`, instructions)
 }

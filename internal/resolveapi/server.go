@@ -66,10 +66,12 @@ func New(o *Options, c Config) (*Server, error) {
 		return nil, err
 	}
 	noteFailures(config)
-	clientCAs, err := newClientCAs(o, config.SecureServing)
+	clientCAs, err := newClientCAs(o, config)
 	if err != nil {
 		return nil, err
 	}
+	chain := config.BuildHandlerChainFunc
+	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler { return clientCAs.guard(chain(api, c)) }
 	s := &Server{hasSynced: c.HasSynced, clientCAs: clientCAs}
 	config.AddReadyzChecks(healthz.NamedCheck("sessions-synced", s.synced), healthz.NamedCheck("client-cas", clientCAs.check))
 

@@ -89,7 +89,7 @@ func (s *storage) Get(ctx context.Context, name string, options runtime.Object) 
 		return nil, status
 	}
 	requestsTotal.WithLabelValues(codeOK).Inc()
-	itemsTotal.Add(float64(answer.len()))
+	itemsTotal.Add(float64(answer.Len()))
 	return answer, nil
 }
 
@@ -106,11 +106,7 @@ func (s *storage) get(ctx context.Context, name string, o *resolvev1alpha1.Input
 		return nil, err
 	}
 	context.AfterFunc(ctx, history.Release) // when the answer has been sent
-	t, err := newTranscript(history, o)
-	if err != nil {
-		return nil, err
-	}
-	return newAnswer(namespace, t), nil
+	return newAnswer(namespace, history, o)
 }
 
 // query returns what to resolve. It returns a badRequest where the operator does not allow it.

@@ -52,23 +52,23 @@ func (tableConvertor) ConvertToTable(_ context.Context, object, options runtime.
 	if !ok {
 		return nil, fmt.Errorf("unable to convert %T to a table", object)
 	}
-	if a.len() > maxTableRows {
-		return nil, tooLarge(fmt.Sprintf("the answer has %d items, more than the %d that a table has", a.len(), maxTableRows))
+	if a.Len() > maxTableRows {
+		return nil, tooLarge(fmt.Sprintf("the answer has %d items, more than the %d that a table has", a.Len(), maxTableRows))
 	}
-	table := &metav1.Table{Rows: make([]metav1.TableRow, 0, a.len())}
+	table := &metav1.Table{Rows: make([]metav1.TableRow, 0, a.Len())}
 	if o, ok := options.(*metav1.TableOptions); !ok || !o.NoHeaders {
 		table.ColumnDefinitions = tableColumns
 	}
 	// Every row is one of the same object, as the API has it: its items would make the table many times as large.
 	object = &a.InputItems
-	for p := range a.parts() {
-		turn := oneLine(a.history.Turns[p.turn].ResponseID, maxWordRunes)
-		for i := p.from; i < p.to; i++ {
+	for p := range a.Parts() {
+		turn := oneLine(a.history.Turns[p.Turn].ResponseID, maxWordRunes)
+		for i := p.From; i < p.To; i++ {
 			entry := i
-			if a.descending() {
-				entry = p.from + p.to - 1 - i
+			if a.Descending() {
+				entry = p.From + p.To - 1 - i
 			}
-			cells := append([]any{int64(p.start + entry), turn}, itemCells(a.entry(p.turn, entry))...)
+			cells := append([]any{int64(p.Start + entry), turn}, itemCells(a.Entry(p.Turn, entry))...)
 			table.Rows = append(table.Rows, metav1.TableRow{Cells: cells, Object: runtime.RawExtension{Object: object}})
 		}
 	}

@@ -23,10 +23,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/snapshot"
 )
 
 // Session is what the view keeps of a ResponseSession: all that its chain and its controller need, and no body. It is
@@ -48,6 +50,12 @@ type Session struct {
 	OwnerUID types.UID
 	// OmitOwner is set where the object carries the annotation that keeps the ownerReference off.
 	OmitOwner bool
+
+	// Snapshot leads to the bodies, nil where they are in the object, and SnapshotBytes is their size.
+	Snapshot      *v1alpha1.SnapshotReference
+	SnapshotBytes int64
+	// Verified is set where the bodies are outside the object and have been read.
+	Verified bool
 
 	// ChainValid is the status of the object's ChainValid condition, empty where it has none yet, and Since the time at
 	// which it became that.
@@ -74,9 +82,11 @@ func Sum(status *v1alpha1.ResponseSessionStatus) StatusSum {
 		reason, message, root, brokenAt string
 		observed, conditionObserved     int64
 		depth                           int32
+		snapshotStore                   string
+		snapshotBytes                   int64
 	}{
 		condition.Status, condition.Reason, condition.Message, status.RootResponseID, status.BrokenAt,
-		status.ObservedGeneration, condition.ObservedGeneration, status.Depth,
+		status.ObservedGeneration, condition.ObservedGeneration, status.Depth, status.SnapshotStore, status.SnapshotBytes,
 	}))
 }
 
@@ -90,17 +100,36 @@ func NewSession(object *v1alpha1.ResponseSession) *Session {
 		Generation:      object.Generation,
 		ResourceVersion: parseResourceVersion(object.ResourceVersion),
 		Turn: chain.Turn{
-			ID:         spec.ResponseID,
-			Previous:   spec.PreviousResponseID,
-			Status:     intern(spec.ResponseStatus),
-			Unreadable: !readable(spec),
+			ID:       spec.ResponseID,
+			Previous: spec.PreviousResponseID,
+			Status:   intern(spec.ResponseStatus),
 		},
 		Misnamed:  object.Name != v1alpha1.ObjectName(spec.ResponseID),
 		OwnerUID:  ownerUID(object, v1alpha1.ObjectName(spec.PreviousResponseID)),
 		OmitOwner: omitsOwner(object),
 	}
+	if spec.Snapshot == nil {
+		bodies := Bodies(spec)
+		_, err := chain.Flatten(bodies.Request, bodies.Response)
+		s.Turn.Unreadable, s.SnapshotBytes = err != nil, int64(bodies.Size())
+	} else {
+		s.Snapshot, s.SnapshotBytes = spec.Snapshot, spec.Snapshot.SizeBytes
+		s.Verified, s.Turn.Unreadable = verdict(object)
+	}
 	s.setStatus(&object.Status)
 	return s
+}
+
+// verdict returns what the status says of a snapshot outside the object: that it was read, or that it cannot be read. So a
+// restart neither reads them all again nor takes for intact what is known to be broken.
+func verdict(object *v1alpha1.ResponseSession) (verified, unreadable bool) {
+	status := &object.Status
+	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionChainValid)
+	if condition == nil || status.ObservedGeneration != object.Generation {
+		return false, false
+	}
+	unreadable = condition.Reason == v1alpha1.ReasonSnapshotUnreadable && status.BrokenAt == object.Spec.ResponseID
+	return status.SnapshotBytes > 0 && !unreadable, unreadable
 }
 
 // WithMetadata returns the session with an object's newer metadata. Where the metadata shows that the spec changed too,
@@ -154,21 +183,16 @@ func parseResourceVersion(version string) uint64 {
 	return n
 }
 
-func readable(spec *v1alpha1.ResponseSessionSpec) bool {
-	_, err := Flatten(spec)
-	return err == nil
+// Bodies returns the bodies that are in an object.
+func Bodies(spec *v1alpha1.ResponseSessionSpec) snapshot.Bodies {
+	return snapshot.Bodies{Request: raw(spec.Request), Response: raw(spec.Response), Metadata: raw(spec.Metadata)}
 }
 
-// Flatten returns the input items of a stored turn (see chain.Flatten).
-func Flatten(spec *v1alpha1.ResponseSessionSpec) (*chain.Items, error) {
-	var request, response []byte
-	if spec.Request != nil {
-		request = spec.Request.Raw
+func raw(extension *runtime.RawExtension) []byte {
+	if extension == nil {
+		return nil
 	}
-	if spec.Response != nil {
-		response = spec.Response.Raw
-	}
-	return chain.Flatten(request, response)
+	return extension.Raw
 }
 
 // ownerUID returns the UID of the ownerReference to the session of a name, empty where there is none.

@@ -55,6 +55,7 @@ func TestSessionKeeps(t *testing.T) {
 	want := []string{
 		"Namespace string", "Name string", "UID types.UID", "Generation int64", "ResourceVersion uint64",
 		"Turn chain.Turn", "Misnamed bool", "OwnerUID types.UID", "OmitOwner bool",
+		"Snapshot *v1alpha1.SnapshotReference", "SnapshotBytes int64", "Verified bool",
 		"ChainValid v1.ConditionStatus", "Since time.Time", "Written sessions.StatusSum",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -80,7 +81,7 @@ func TestSessionKeeps(t *testing.T) {
 	wantSession := &Session{
 		Namespace: "ns", Name: "resp.2", UID: "uid-of-resp.2", Generation: 1, ResourceVersion: 7,
 		Turn:     chain.Turn{ID: "resp_2", Previous: "resp_1", Status: "completed"},
-		OwnerUID: "parent", OmitOwner: true,
+		OwnerUID: "parent", OmitOwner: true, SnapshotBytes: int64(3 * len(raw.Raw)),
 		ChainValid: metav1.ConditionTrue, Since: since, Written: Sum(&o.Status),
 	}
 	if diff := cmp.Diff(wantSession, session); diff != "" {
@@ -99,14 +100,46 @@ func TestNewSession(t *testing.T) {
 		"plain":         {func(*v1alpha1.ResponseSession) {}, func(*Session) {}},
 		"misnamed":      {func(o *v1alpha1.ResponseSession) { o.Name = "other" }, func(s *Session) { s.Name, s.Misnamed = "other", true }},
 		"other status":  {func(o *v1alpha1.ResponseSession) { o.Spec.ResponseStatus = "odd" }, func(s *Session) { s.Turn.Status = "odd" }},
-		"numeric input": {func(o *v1alpha1.ResponseSession) { o.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"input":5}`)} }, func(s *Session) { s.Turn.Unreadable = true }},
+		"numeric input": {func(o *v1alpha1.ResponseSession) { o.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"input":5}`)} }, func(s *Session) { s.Turn.Unreadable, s.SnapshotBytes = true, 11 }},
 		"no version":    {func(o *v1alpha1.ResponseSession) { o.ResourceVersion = "" }, func(s *Session) { s.ResourceVersion = 0 }},
+	}
+	ref := &v1alpha1.SnapshotReference{Store: v1alpha1.SnapshotStoreChunks, SizeBytes: 9}
+	external := func(reason, brokenAt string, observed, bytes int64) func(*v1alpha1.ResponseSession) {
+		return func(o *v1alpha1.ResponseSession) {
+			o.Spec.Snapshot = ref
+			o.Status = v1alpha1.ResponseSessionStatus{ObservedGeneration: observed, BrokenAt: brokenAt, SnapshotBytes: bytes}
+			o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionChainValid, Reason: reason}}
+		}
+	}
+	wantExternal := func(verified, unreadable bool) func(*Session) {
+		return func(s *Session) {
+			s.Snapshot, s.SnapshotBytes, s.Verified, s.Turn.Unreadable = ref, 9, verified, unreadable
+		}
+	}
+	const resolved, unreadable = v1alpha1.ReasonResolved, v1alpha1.ReasonSnapshotUnreadable
+	for name, tc := range map[string]struct {
+		reason, brokenAt     string
+		observed, bytes      int64
+		verified, unreadable bool
+	}{
+		"external, read":              {reason: resolved, observed: 1, bytes: 9, verified: true},
+		"external, not read":          {reason: resolved, observed: 1},
+		"external, read before":       {reason: resolved, observed: 0, bytes: 9},
+		"external, unreadable":        {reason: unreadable, brokenAt: "resp_1", observed: 1, unreadable: true},
+		"external, unreadable before": {reason: unreadable, brokenAt: "resp_1", observed: 0},
+		"external, of an unreadable":  {reason: unreadable, brokenAt: "resp_0", observed: 1, bytes: 9, verified: true},
+	} {
+		tests[name] = struct {
+			change func(*v1alpha1.ResponseSession)
+			want   func(*Session)
+		}{external(tc.reason, tc.brokenAt, tc.observed, tc.bytes), wantExternal(tc.verified, tc.unreadable)}
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			o := object("resp_1", "", 3)
 			tc.change(o)
 			want := &Session{Namespace: "ns", Name: "resp.1", UID: "uid-of-resp.1", Generation: 1, ResourceVersion: 3, Turn: chain.Turn{ID: "resp_1", Status: "completed"}}
+			want.setStatus(&o.Status)
 			tc.want(want)
 			if diff := cmp.Diff(want, NewSession(o)); diff != "" {
 				t.Errorf("session (-want +got):\n%s", diff)
@@ -143,6 +176,8 @@ func TestSum(t *testing.T) {
 		"depth":                {func(s *v1alpha1.ResponseSessionStatus) { s.Depth = 3 }, false},
 		"root":                 {func(s *v1alpha1.ResponseSessionStatus) { s.RootResponseID = "x" }, false},
 		"broken at":            {func(s *v1alpha1.ResponseSessionStatus) { s.BrokenAt = "x" }, false},
+		"snapshot store":       {func(s *v1alpha1.ResponseSessionStatus) { s.SnapshotStore = "Chunks" }, false},
+		"snapshot bytes":       {func(s *v1alpha1.ResponseSessionStatus) { s.SnapshotBytes = 1 }, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -195,6 +195,9 @@ func (v *View) put(s *Session, watched bool) *Change {
 			return nil
 		}
 	}
+	if old != nil {
+		s = s.carryOver(old)
+	}
 	s.Namespace = ns.name
 	if parent, found := ns.index.Get(s.Turn.Previous); found {
 		s.Turn.Previous = parent.Turn.ID // the same string in one place
@@ -222,6 +225,71 @@ func (v *View) put(s *Session, watched bool) *Change {
 		change.Others = slices.Compact(change.Others)
 	}
 	return change
+}
+
+// carryOver returns the session with what is known of its snapshot, where that is newer than what its status says.
+func (s *Session) carryOver(old *Session) *Session {
+	if s.Snapshot == nil || !s.SameSpec(old) || s.Verified || s.Turn.Unreadable {
+		return s
+	}
+	next := *s
+	next.Verified, next.Turn.Unreadable = old.Verified, old.Turn.Unreadable
+	return &next
+}
+
+// SetReadable tells the view what reading the snapshot of a session has shown, and its subscribers whose verdict that
+// changes. It does nothing where the view knows a newer session or none.
+func (v *View) SetReadable(s *Session, readable bool) {
+	v.set(s, func(next *Session) (changed bool) {
+		changed = next.Verified != readable || next.Turn.Unreadable == readable
+		next.Verified, next.Turn.Unreadable = readable, !readable
+		return changed
+	})
+}
+
+// Recheck tells the subscribers of a session whose snapshot should be read again, because it may not be what it was.
+func (v *View) Recheck(s *Session) {
+	v.set(s, func(next *Session) bool {
+		next.Verified = false
+		return true
+	})
+}
+
+// set changes what is known of a session's snapshot, and tells the subscribers where change says so.
+func (v *View) set(s *Session, change func(next *Session) bool) {
+	v.mu.Lock()
+	ns := v.namespaces[s.Namespace]
+	if ns == nil || ns.byName[s.Name] == nil || !ns.byName[s.Name].SameSpec(s) {
+		v.mu.Unlock()
+		return
+	}
+	next := *ns.byName[s.Name]
+	if !change(&next) {
+		v.mu.Unlock()
+		return
+	}
+	ns.byName[s.Name] = &next
+	changed := &Change{Namespace: s.Namespace, Name: s.Name}
+	if !next.Misnamed {
+		changed.Others = ns.names(ns.index.Set(next.Turn, &next), s.Name)
+	}
+	v.mu.Unlock()
+	v.notify(changed)
+}
+
+// External returns all sessions whose bodies are not in their objects.
+func (v *View) External() []*Session {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	var external []*Session
+	for _, ns := range v.namespaces {
+		for _, s := range ns.byName {
+			if s.Snapshot != nil {
+				external = append(external, s)
+			}
+		}
+	}
+	return external
 }
 
 // unowned returns the names of a new session's children that have no ownerReference to it. Their verdict need not have

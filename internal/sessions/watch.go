@@ -22,39 +22,12 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
 )
-
-// Resource is the plural name of ResponseSessions in URLs.
-const Resource = "responsesessions"
-
-// NewClient returns a client of the ResponseSessions' group and version. Its requests are not limited here: the API
-// server's priority and fairness is the judge of what is too much.
-func NewClient(config *rest.Config) (rest.Interface, error) {
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	if err := metav1.AddMetaToScheme(scheme); err != nil {
-		return nil, err
-	}
-	config = rest.CopyConfig(config)
-	config.QPS = -1
-	config.APIPath = "/apis"
-	config.GroupVersion = &v1alpha1.GroupVersion
-	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	config.AcceptContentTypes, config.ContentType = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	client, err := rest.RESTClientFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("unable to make a client of %s: %w", v1alpha1.GroupVersion, err)
-	}
-	return client, nil
-}
 
 // Run watches all ResponseSessions through a client of their group and version, and keeps the view current until ctx is
 // done. It never gives up: where the API server is gone, it tries again.
@@ -62,9 +35,9 @@ func NewClient(config *rest.Config) (rest.Interface, error) {
 // client-go's reflector feeds the view itself and not an informer's store, so that neither the objects nor their keys
 // are held a second time: at 100,000 sessions that is more memory than all of the view takes.
 func (v *View) Run(ctx context.Context, client rest.Interface) {
-	listWatch := cache.NewListWatchFromClient(client, Resource, metav1.NamespaceAll, fields.Everything())
+	listWatch := cache.NewListWatchFromClient(client, kubeclient.Sessions, metav1.NamespaceAll, fields.Everything())
 	reflector := cache.NewReflectorWithOptions(listWatch, &v1alpha1.ResponseSession{}, (*store)(v), cache.ReflectorOptions{
-		Name: Resource,
+		Name: kubeclient.Sessions,
 	})
 	reflector.RunWithContext(ctx)
 }

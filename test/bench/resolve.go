@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/sessions"
+	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
 const (
@@ -67,7 +67,7 @@ func resolveExperiment(ctx context.Context, b *bench) error {
 		}
 	}
 	get := func(id string) error {
-		_, err := through.Get().Namespace("bench").Resource(sessions.Resource).Name(v1alpha1.ObjectName(id)).DoRaw(ctx)
+		_, err := through.Get().Namespace("bench").Resource(kubeclient.Sessions).Name(v1alpha1.ObjectName(id)).DoRaw(ctx)
 		return err
 	}
 	inARow := func() error {
@@ -144,12 +144,12 @@ func (b *bench) clients(ctx context.Context) (through, direct rest.Interface, er
 	if err != nil {
 		return nil, nil, err
 	}
-	if through, err = sessions.NewClient(config); err != nil {
+	if through, err = kubeclient.New(config); err != nil {
 		return nil, nil, err
 	}
 	config = rest.CopyConfig(config)
 	config.Host = fmt.Sprintf("https://127.0.0.1:%d", b.operator.Port)
 	config.CAData, config.CAFile = nil, b.env.Serving.CAFile
-	direct, err = sessions.NewClient(config)
+	direct, err = kubeclient.New(config)
 	return through, direct, err
 }

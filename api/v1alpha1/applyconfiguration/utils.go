@@ -38,6 +38,12 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.ResponseSessionSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ResponseSessionStatus"):
 		return &apiv1alpha1.ResponseSessionStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SnapshotChunk"):
+		return &apiv1alpha1.SnapshotChunkApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SnapshotChunkSpec"):
+		return &apiv1alpha1.SnapshotChunkSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SnapshotReference"):
+		return &apiv1alpha1.SnapshotReferenceApplyConfiguration{}
 
 	}
 	return nil

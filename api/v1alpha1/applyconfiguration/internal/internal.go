@@ -90,6 +90,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: responseStatus
       type:
         scalar: string
+    - name: snapshot
+      type:
+        namedType: com.github.catena-dev.catena.api.v1alpha1.SnapshotReference
 - name: com.github.catena-dev.catena.api.v1alpha1.ResponseSessionStatus
   map:
     fields:
@@ -113,6 +116,54 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: rootResponseID
       type:
         scalar: string
+    - name: snapshotBytes
+      type:
+        scalar: numeric
+    - name: snapshotStore
+      type:
+        scalar: string
+- name: com.github.catena-dev.catena.api.v1alpha1.SnapshotChunk
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+    - name: spec
+      type:
+        namedType: com.github.catena-dev.catena.api.v1alpha1.SnapshotChunkSpec
+- name: com.github.catena-dev.catena.api.v1alpha1.SnapshotChunkSpec
+  map:
+    fields:
+    - name: data
+      type:
+        scalar: string
+- name: com.github.catena-dev.catena.api.v1alpha1.SnapshotReference
+  map:
+    fields:
+    - name: key
+      type:
+        scalar: string
+    - name: parts
+      type:
+        scalar: numeric
+    - name: sha256
+      type:
+        scalar: string
+    - name: sizeBytes
+      type:
+        scalar: numeric
+    - name: store
+      type:
+        scalar: string
+    - name: storedBytes
+      type:
+        scalar: numeric
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
   map:
     fields:

@@ -47,15 +47,18 @@ type ResponseSessionSpecApplyConfiguration struct {
 	// cancelled. Only a completed turn can be used as context; any other string is stored and treated as not completed.
 	ResponseStatus *string `json:"responseStatus,omitempty"`
 	// request is the request of this turn as the Responses API has it, verbatim: input, instructions, model, tools and
-	// whatever else was sent.
+	// whatever else was sent. Where snapshot is set, it has only the model, for display.
 	Request *runtime.RawExtension `json:"request,omitempty"`
 	// response is the response of this turn as the Responses API has it, verbatim: id, output, usage, error and
 	// whatever else was answered.
 	Response *runtime.RawExtension `json:"response,omitempty"`
 	// metadata is any JSON object that the gateway wants to keep with the turn. Catena reads nothing into it.
 	Metadata *runtime.RawExtension `json:"metadata,omitempty"`
-	// immutable, once true, keeps the whole spec from ever changing again, itself included. That the CRD's own rule
-	// cannot see an undeclared field that takes the place of another one is what config/admission is for.
+	// snapshot says where request, response and metadata are stored where they are not in the object: because they are
+	// too large, or because their JSON would not survive in it.
+	Snapshot *SnapshotReferenceApplyConfiguration `json:"snapshot,omitempty"`
+	// immutable, once true, keeps the whole spec from ever changing again, itself included. Undeclared fields, which the
+	// CRD's own rule does not see as a whole, are the matter of the policy in config/admission.
 	Immutable *bool `json:"immutable,omitempty"`
 }
 
@@ -134,6 +137,14 @@ func (b *ResponseSessionSpecApplyConfiguration) WithResponse(value runtime.RawEx
 // If called multiple times, the Metadata field is set to the value of the last call.
 func (b *ResponseSessionSpecApplyConfiguration) WithMetadata(value runtime.RawExtension) *ResponseSessionSpecApplyConfiguration {
 	b.Metadata = &value
+	return b
+}
+
+// WithSnapshot sets the Snapshot field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Snapshot field is set to the value of the last call.
+func (b *ResponseSessionSpecApplyConfiguration) WithSnapshot(value *SnapshotReferenceApplyConfiguration) *ResponseSessionSpecApplyConfiguration {
+	b.Snapshot = value
 	return b
 }
 

@@ -40,6 +40,11 @@ type ResponseSessionStatusApplyConfiguration struct {
 	// brokenAt is the response ID at which the chain cannot be followed: the missing, unfinished, unreadable or
 	// repeated turn, or the first one beyond the depth limit. It is absent where the chain resolves.
 	BrokenAt *string `json:"brokenAt,omitempty"`
+	// snapshotStore is where the request and the response are: Inline, Chunks or Blob.
+	SnapshotStore *string `json:"snapshotStore,omitempty"`
+	// snapshotBytes is the size of the request, the response and the metadata together, before compression. It is set once
+	// they have been read.
+	SnapshotBytes *int64 `json:"snapshotBytes,omitempty"`
 }
 
 // ResponseSessionStatusApplyConfiguration constructs a declarative configuration of the ResponseSessionStatus type for use with
@@ -90,5 +95,21 @@ func (b *ResponseSessionStatusApplyConfiguration) WithRootResponseID(value strin
 // If called multiple times, the BrokenAt field is set to the value of the last call.
 func (b *ResponseSessionStatusApplyConfiguration) WithBrokenAt(value string) *ResponseSessionStatusApplyConfiguration {
 	b.BrokenAt = &value
+	return b
+}
+
+// WithSnapshotStore sets the SnapshotStore field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the SnapshotStore field is set to the value of the last call.
+func (b *ResponseSessionStatusApplyConfiguration) WithSnapshotStore(value string) *ResponseSessionStatusApplyConfiguration {
+	b.SnapshotStore = &value
+	return b
+}
+
+// WithSnapshotBytes sets the SnapshotBytes field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the SnapshotBytes field is set to the value of the last call.
+func (b *ResponseSessionStatusApplyConfiguration) WithSnapshotBytes(value int64) *ResponseSessionStatusApplyConfiguration {
+	b.SnapshotBytes = &value
 	return b
 }

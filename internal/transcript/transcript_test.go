@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package resolveapi
+package transcript
 
 import (
 	"errors"
@@ -26,13 +26,38 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
-	"github.com/catena-dev/catena/internal/resolve"
+	"github.com/catena-dev/catena/internal/chain"
 )
 
-func joined(t *transcript) string {
+const testUID = "0c3f2b1e-6f0a-4a35-9a53-7d0f6f6f0001"
+
+// makeHistory returns a history of turns resp_1, resp_2 and so on.
+func makeHistory(turns ...*chain.Items) History {
+	h := History{UID: testUID}
+	for i, items := range turns {
+		h.Turns = append(h.Turns, Turn{ResponseID: fmt.Sprintf("resp_%d", i+1), Items: items})
+	}
+	return h
+}
+
+// makeTurn flattens a turn with instructions, none where they are empty, and items in its output.
+func makeTurn(t testing.TB, instructions string, items ...string) *chain.Items {
+	t.Helper()
+	flat, err := chain.Flatten(fmt.Appendf(nil, `{"instructions":%q}`, instructions), []byte(`{"output":[`+strings.Join(items, ",")+`]}`))
+	if err != nil {
+		t.Fatalf("Unable to flatten a turn: %v", err)
+	}
+	return flat
+}
+
+// system returns the item that makeTurn's instructions become.
+func system(instructions string) string {
+	return fmt.Sprintf(`{"type":"message","role":"system","content":[{"type":"input_text","text":%q}]}`, instructions)
+}
+
+func joined(t *Transcript) string {
 	return strings.Join(slices.Collect(func(yield func(string) bool) {
-		for raw := range t.raw() {
+		for raw := range t.Raw() {
 			if !yield(string(raw)) {
 				return
 			}
@@ -50,7 +75,7 @@ func TestTranscript(t *testing.T) {
 	)
 	brief, kind, only := system("be brief"), system("be kind"), system("only this")
 	tests := map[string]struct {
-		options  resolvev1alpha1.InputItemsOptions
+		options  Options
 		want     []string
 		wantMore bool
 	}{
@@ -58,45 +83,45 @@ func TestTranscript(t *testing.T) {
 			want: []string{brief, `{"a":1}`, `{"b":1.0}`, kind, `{"c": 12345678901234567890}`, only, `{"d":"é"}`},
 		},
 		"newest first": {
-			options: resolvev1alpha1.InputItemsOptions{Order: resolvev1alpha1.OrderDescending},
+			options: Options{Order: OrderDescending},
 			want:    []string{`{"d":"é"}`, only, `{"c": 12345678901234567890}`, kind, `{"b":1.0}`, `{"a":1}`, brief},
 		},
 		"no instructions": {
-			options: resolvev1alpha1.InputItemsOptions{Instructions: resolvev1alpha1.InstructionsOmit},
+			options: Options{Instructions: InstructionsOmit},
 			want:    []string{`{"a":1}`, `{"b":1.0}`, `{"c": 12345678901234567890}`, `{"d":"é"}`},
 		},
 		"the last instructions, which are none": {
-			options: resolvev1alpha1.InputItemsOptions{Instructions: resolvev1alpha1.InstructionsLast},
+			options: Options{Instructions: InstructionsLast},
 			want:    []string{`{"a":1}`, `{"b":1.0}`, `{"c": 12345678901234567890}`, `{"d":"é"}`},
 		},
 		"a page": {
-			options:  resolvev1alpha1.InputItemsOptions{Limit: 2},
+			options:  Options{Limit: 2},
 			want:     []string{brief, `{"a":1}`},
 			wantMore: true,
 		},
 		"a page from the end": {
-			options:  resolvev1alpha1.InputItemsOptions{Limit: 3, Order: resolvev1alpha1.OrderDescending},
+			options:  Options{Limit: 3, Order: OrderDescending},
 			want:     []string{`{"d":"é"}`, only, `{"c": 12345678901234567890}`},
 			wantMore: true,
 		},
 		"a page of just everything": {
-			options: resolvev1alpha1.InputItemsOptions{Limit: 7},
+			options: Options{Limit: 7},
 			want:    []string{brief, `{"a":1}`, `{"b":1.0}`, kind, `{"c": 12345678901234567890}`, only, `{"d":"é"}`},
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := newTranscript(history, &tc.options)
+			got, err := New(history, tc.options)
 			if err != nil {
 				t.Fatalf("Unexpected error: %v", err)
 			}
 			if diff := cmp.Diff(strings.Join(tc.want, ","), joined(got)); diff != "" {
 				t.Errorf("Unexpected items (-want,+got):\n%s", diff)
 			}
-			if got.len() != len(tc.want) {
-				t.Errorf("Unexpected length: want %d, got %d", len(tc.want), got.len())
+			if got.Len() != len(tc.want) {
+				t.Errorf("Unexpected length: want %d, got %d", len(tc.want), got.Len())
 			}
-			if more := got.next != ""; more != tc.wantMore {
+			if more := got.Next() != ""; more != tc.wantMore {
 				t.Errorf("Unexpected next page: want %v, got %v", tc.wantMore, more)
 			}
 		})
@@ -105,7 +130,7 @@ func TestTranscript(t *testing.T) {
 
 func TestTranscriptLastInstructions(t *testing.T) {
 	history := makeHistory(makeTurn(t, "old", `{"a":1}`), makeTurn(t, "new", `{"b":1}`))
-	got, err := newTranscript(history, &resolvev1alpha1.InputItemsOptions{Instructions: resolvev1alpha1.InstructionsLast})
+	got, err := New(history, Options{Instructions: InstructionsLast})
 	if err != nil {
 		t.Fatalf("Unexpected error: %v", err)
 	}
@@ -117,38 +142,38 @@ func TestTranscriptLastInstructions(t *testing.T) {
 // TestPagesMakeTheWhole turns pages of random sizes over random histories until the last one.
 func TestPagesMakeTheWhole(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		history := &resolve.History{UID: testUID}
+		history := History{UID: testUID}
 		for turn := range rapid.IntRange(1, 8).Draw(r, "turns") {
 			var items []string
 			for i := range rapid.IntRange(0, 5).Draw(r, "items") {
 				items = append(items, fmt.Sprintf(`{"turn":%d,"item":%d}`, turn, i))
 			}
 			instructions := rapid.SampledFrom([]string{"", fmt.Sprintf("instructions %d", turn)}).Draw(r, "instructions")
-			history.Turns = append(history.Turns, resolve.Turn{ResponseID: fmt.Sprintf("resp_%d", turn), Items: makeTurn(t, instructions, items...)})
+			history.Turns = append(history.Turns, Turn{ResponseID: fmt.Sprintf("resp_%d", turn), Items: makeTurn(t, instructions, items...)})
 		}
-		options := resolvev1alpha1.InputItemsOptions{
-			Order:        rapid.SampledFrom([]string{"", resolvev1alpha1.OrderAscending, resolvev1alpha1.OrderDescending}).Draw(r, "order"),
-			Instructions: rapid.SampledFrom([]string{"", resolvev1alpha1.InstructionsAll, resolvev1alpha1.InstructionsLast, resolvev1alpha1.InstructionsOmit}).Draw(r, "mode"),
+		options := Options{
+			Order:        rapid.SampledFrom([]string{"", "asc", OrderDescending}).Draw(r, "order"),
+			Instructions: rapid.SampledFrom([]string{"", "All", InstructionsLast, InstructionsOmit}).Draw(r, "mode"),
 		}
-		whole, err := newTranscript(history, &options)
+		whole, err := New(history, options)
 		if err != nil {
 			r.Fatalf("Unexpected error: %v", err)
 		}
 
 		var pages []string
 		for {
-			options.Limit = int32(rapid.IntRange(1, 7).Draw(r, "limit"))
-			page, err := newTranscript(history, &options)
+			options.Limit = rapid.IntRange(1, 7).Draw(r, "limit")
+			page, err := New(history, options)
 			if err != nil {
 				r.Fatalf("Unexpected error of page %d: %v", len(pages), err)
 			}
-			if page.len() > int(options.Limit) || (page.next != "" && page.len() != int(options.Limit)) {
-				r.Fatalf("Page %d has %d items with limit %d and next %q", len(pages), page.len(), options.Limit, page.next)
+			if page.Len() > options.Limit || (page.Next() != "" && page.Len() != options.Limit) {
+				r.Fatalf("Page %d has %d items with limit %d and next %q", len(pages), page.Len(), options.Limit, page.Next())
 			}
-			if page.len() > 0 {
+			if page.Len() > 0 {
 				pages = append(pages, joined(page))
 			}
-			if options.After = page.next; page.next == "" {
+			if options.After = page.Next(); page.Next() == "" {
 				break
 			}
 		}
@@ -160,33 +185,33 @@ func TestPagesMakeTheWhole(t *testing.T) {
 
 func TestBadCursors(t *testing.T) {
 	history := makeHistory(makeTurn(t, "be brief", `{"a":1}`, `{"b":1}`), makeTurn(t, "", `{"c":1}`))
-	first := func(h *resolve.History, o resolvev1alpha1.InputItemsOptions) string {
+	first := func(h History, o Options) string {
 		o.Limit = 1
-		page, err := newTranscript(h, &o)
+		page, err := New(h, o)
 		if err != nil {
 			t.Fatalf("Unexpected error: %v", err)
 		}
-		return page.next
+		return page.Next()
 	}
 	other := makeHistory(makeTurn(t, "be brief", `{"a":1}`, `{"b":1}`), makeTurn(t, "", `{"c":1}`))
 	other.UID = "another"
-	good := first(history, resolvev1alpha1.InputItemsOptions{})
+	good := first(history, Options{})
 
 	tests := map[string]struct {
-		options resolvev1alpha1.InputItemsOptions
+		options Options
 		after   string
 		want    string
 	}{
 		"good":                  {after: good},
-		"defaults spelled out":  {after: good, options: resolvev1alpha1.InputItemsOptions{Order: "asc", Instructions: "All"}},
+		"defaults spelled out":  {after: good, options: Options{Order: "asc", Instructions: "All"}},
 		"not base64":            {after: "=?=", want: "not a cursor"},
 		"garbage":               {after: "AAAA", want: "not a cursor"},
 		"too short":             {after: "AQ", want: "not a cursor"},
 		"cut off":               {after: good[:8], want: "not a cursor"},
-		"of another session":    {after: first(other, resolvev1alpha1.InputItemsOptions{}), want: "another session"},
-		"of the other order":    {after: first(history, resolvev1alpha1.InputItemsOptions{Order: "desc"}), want: "other values of order"},
-		"of another mode":       {after: first(history, resolvev1alpha1.InputItemsOptions{Instructions: "Omit"}), want: "other values of order"},
-		"of incomplete turns":   {after: first(history, resolvev1alpha1.InputItemsOptions{IncludeIncomplete: true}), want: "other values of order"},
+		"of another session":    {after: first(other, Options{}), want: "another session"},
+		"of the other order":    {after: first(history, Options{Order: "desc"}), want: "other values of order"},
+		"of another mode":       {after: first(history, Options{Instructions: "Omit"}), want: "other values of order"},
+		"of incomplete turns":   {after: first(history, Options{IncludeIncomplete: true}), want: "other values of order"},
 		"of a turn that left":   {after: cursor{uid: testUID, responseID: "resp_9"}.encode(), want: "no longer in the chain"},
 		"of an item that left":  {after: cursor{uid: testUID, responseID: "resp_2", entry: 1}.encode(), want: "no longer in the chain"},
 		"of an absurd position": {after: cursor{uid: testUID, responseID: "resp_2", entry: 1 << 40}.encode(), want: "not a cursor"},
@@ -194,13 +219,13 @@ func TestBadCursors(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			tc.options.Limit, tc.options.After = 1, tc.after
-			_, err := newTranscript(history, &tc.options)
-			var bad badRequest
+			_, err := New(history, tc.options)
+			var bad CursorError
 			switch {
 			case tc.want == "" && err != nil:
 				t.Errorf("Unexpected error: %v", err)
 			case tc.want != "" && !errors.As(err, &bad):
-				t.Errorf("Unexpected error: want a bad request, got %v", err)
+				t.Errorf("Unexpected error: want a CursorError, got %v", err)
 			case tc.want != "" && !strings.Contains(err.Error(), tc.want):
 				t.Errorf("Unexpected error: want %q in it, got %q", tc.want, err)
 			}
@@ -210,15 +235,15 @@ func TestBadCursors(t *testing.T) {
 
 // TestCursorOutlivesChange continues where the last page ended though an earlier turn was overwritten meanwhile.
 func TestCursorOutlivesChange(t *testing.T) {
-	options := resolvev1alpha1.InputItemsOptions{Limit: 2}
+	options := Options{Limit: 2}
 	before := makeHistory(makeTurn(t, "", `{"a":1}`), makeTurn(t, "", `{"b":1}`, `{"c":1}`))
-	page, err := newTranscript(before, &options)
+	page, err := New(before, options)
 	if err != nil {
 		t.Fatalf("Unexpected error: %v", err)
 	}
-	options.After = page.next
+	options.After = page.Next()
 	after := makeHistory(makeTurn(t, "", `{"a":1}`, `{"a":2}`), makeTurn(t, "", `{"b":1}`, `{"c":1}`))
-	if page, err = newTranscript(after, &options); err != nil {
+	if page, err = New(after, options); err != nil {
 		t.Fatalf("Unexpected error: %v", err)
 	}
 	if diff := cmp.Diff(`{"c":1}`, joined(page)); diff != "" {

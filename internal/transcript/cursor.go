@@ -14,17 +14,12 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package resolveapi
+package transcript
 
 import (
 	"encoding/base64"
 	"encoding/binary"
 	"slices"
-
-	"k8s.io/apimachinery/pkg/types"
-
-	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
-	"github.com/catena-dev/catena/internal/resolve"
 )
 
 // cursorVersion is the first byte of a cursor, before it is encoded.
@@ -36,20 +31,21 @@ var cursorEncoding = base64.RawURLEncoding.Strict()
 // entry in the history, so that it can be checked, and a turn that was overwritten moves no other one's entries.
 type cursor struct {
 	view       byte
-	uid        types.UID
+	uid        string
 	responseID string
 	entry      int
 }
 
-// badCursor returns the error of a cursor that cannot be used.
-func badCursor(reason string) error {
-	return badRequest(`query parameter "after" cannot be used: ` + reason)
-}
+// CursorError is the error of a cursor that cannot be used: the reason, for the caller.
+type CursorError string
+
+// Error returns the reason.
+func (e CursorError) Error() string { return string(e) }
 
 // view has what the pages of a history must agree on, as one byte.
-func view(o *resolvev1alpha1.InputItemsOptions) byte {
-	b := byte(slices.Index([]string{resolvev1alpha1.InstructionsLast, resolvev1alpha1.InstructionsOmit}, o.Instructions) + 1)
-	if o.Order == resolvev1alpha1.OrderDescending {
+func view(o *Options) byte {
+	b := byte(slices.Index([]string{InstructionsLast, InstructionsOmit}, o.Instructions) + 1)
+	if o.Order == OrderDescending {
 		b |= 1 << 2
 	}
 	if o.IncludeIncomplete {
@@ -84,14 +80,14 @@ func decodeCursor(s string) (cursor, bool) {
 		return cursor{}, false
 	}
 	b = b[n:]
-	c.entry, c.uid, c.responseID = int(entry), types.UID(b[:length]), string(b[length:])
+	c.entry, c.uid, c.responseID = int(entry), string(b[:length]), string(b[length:])
 	return c, true
 }
 
 // cursor returns the cursor of the page behind the range, which is not empty.
-func (t *transcript) cursor() string {
+func (t *Transcript) cursor() string {
 	last := t.to - 1
-	if t.descending() {
+	if t.Descending() {
 		last = t.from
 	}
 	turn := 0
@@ -99,23 +95,23 @@ func (t *transcript) cursor() string {
 		last -= t.entries(turn)
 		turn++
 	}
-	return cursor{view(t.options), t.history.UID, t.history.Turns[turn].ResponseID, last}.encode()
+	return cursor{view(&t.options), t.history.UID, t.history.Turns[turn].ResponseID, last}.encode()
 }
 
 // find returns the number of the entry that a cursor names.
-func (t *transcript) find(after string) (int, error) {
+func (t *Transcript) find(after string) (int, error) {
 	c, ok := decodeCursor(after)
 	switch {
 	case !ok:
-		return 0, badCursor("it is not a cursor of this API")
+		return 0, CursorError("it is not a cursor of this API")
 	case c.uid != t.history.UID:
-		return 0, badCursor("it is a cursor of another session, or of one that was deleted and created again")
-	case c.view != view(t.options):
-		return 0, badCursor("it is a cursor of pages with other values of order, instructions or includeIncomplete")
+		return 0, CursorError("it is a cursor of another session, or of one that was deleted and created again")
+	case c.view != view(&t.options):
+		return 0, CursorError("it is a cursor of pages with other values of order, instructions or includeIncomplete")
 	}
-	turn := slices.IndexFunc(t.history.Turns, func(turn resolve.Turn) bool { return turn.ResponseID == c.responseID })
+	turn := slices.IndexFunc(t.history.Turns, func(turn Turn) bool { return turn.ResponseID == c.responseID })
 	if turn < 0 || c.entry >= t.entries(turn) {
-		return 0, badCursor("what it points to is no longer in the chain")
+		return 0, CursorError("what it points to is no longer in the chain")
 	}
 	number := c.entry
 	for i := range turn {

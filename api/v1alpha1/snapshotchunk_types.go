@@ -1,0 +1,83 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// SnapshotChunkKind is the kind of SnapshotChunks.
+const SnapshotChunkKind = "SnapshotChunk"
+
+// SessionAnnotation, on a SnapshotChunk, has the name of the ResponseSession that it is a part of.
+const SessionAnnotation = "sessions.catena.dev/session"
+
+// MaxSnapshotChunkBytes is how many bytes one SnapshotChunk holds, which is about a third of what etcd takes.
+const MaxSnapshotChunkBytes = 384 << 10
+
+// SnapshotChunkName returns the name of a part, counted from 0, of the snapshot with a key.
+func SnapshotChunkName(key string, part int) string { return fmt.Sprintf("%s-%d", key, part) }
+
+// SnapshotKey returns the key of the snapshot that a SnapshotChunk of a name is a part of, and false where the name is
+// not that of a part.
+func SnapshotKey(name string) (key string, ok bool) {
+	key, part, found := strings.Cut(name, "-")
+	number, err := strconv.Atoi(part)
+	return key, found && err == nil && number >= 0
+}
+
+// SnapshotChunkSpec has the bytes of a SnapshotChunk.
+type SnapshotChunkSpec struct {
+	// data are bytes of a snapshot that is compressed with zstd, at most 393216 of them, in base64.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=524288
+	// +required
+	Data []byte `json:"data,omitempty"`
+}
+
+// SnapshotChunk is a part of the request and response of a ResponseSession that is too large for one object, or that
+// would not survive in one. It is written before the session, and deleted with it. Whoever changes it makes the session
+// unreadable: the SHA-256 of the whole is in the session. The annotation sessions.catena.dev/session names the session.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Namespaced,categories=catena
+// +kubebuilder:printcolumn:name="Session",type=string,JSONPath=`.metadata.annotations.sessions\.catena\.dev/session`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type SnapshotChunk struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the standard object metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// spec has the bytes.
+	// +required
+	Spec SnapshotChunkSpec `json:"spec,omitzero"`
+}
+
+// SnapshotChunkList is a list of SnapshotChunks.
+//
+// +kubebuilder:object:root=true
+type SnapshotChunkList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []SnapshotChunk `json:"items"`
+}

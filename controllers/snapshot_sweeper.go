@@ -1,0 +1,131 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/sessions"
+	"github.com/catena-dev/catena/internal/snapshot"
+)
+
+// SnapshotSweeper compares, from time to time, the snapshots that are stored with the sessions that refer to them. It
+// removes those that no session refers to and that are older than any save takes, and has a session's snapshot read again
+// where parts of it went missing or came back. It runs on the leader.
+type SnapshotSweeper struct {
+	View *sessions.View
+	// Live reads past every cache.
+	Live   client.Reader
+	Stores []snapshot.Store
+	// Interval is the time between two sweeps.
+	Interval time.Duration
+	// Grace is how long a snapshot that no session refers to is kept. It must be longer than snapshot.MaxWriteTime.
+	Grace time.Duration
+	Clock clock.Clock
+}
+
+// NeedLeaderElection returns true.
+func (s *SnapshotSweeper) NeedLeaderElection() bool { return true }
+
+// Start sweeps until ctx is done. A sweep that fails is logged, and the next one does its work.
+func (s *SnapshotSweeper) Start(ctx context.Context) error {
+	if err := s.View.WaitForSync(ctx); err != nil {
+		return nil //nolint:nilerr // the context is done
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.Clock.After(s.Interval):
+		}
+		for _, store := range s.Stores {
+			if err := s.sweep(ctx, store); err != nil && ctx.Err() == nil {
+				log.FromContext(ctx).Error(err, "Unable to sweep the snapshots", "store", store.Name())
+			}
+		}
+	}
+}
+
+// place is where a snapshot is stored.
+type place struct {
+	session snapshot.Session
+	key     string
+}
+
+func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) error {
+	// The sessions first: whoever of them has a snapshot had it before the list.
+	referring := s.View.External()
+	found := map[place]snapshot.Stored{}
+	for stored, err := range store.List(ctx) {
+		if err != nil {
+			return err
+		}
+		at := place{stored.Session, stored.Key}
+		known := found[at]
+		stored.Parts += known.Parts
+		if stored.Since.Before(known.Since) {
+			stored.Since = known.Since
+		}
+		found[at] = stored
+	}
+	for _, session := range referring {
+		if session.Snapshot.Store != store.Name() {
+			continue
+		}
+		at := place{snapshot.Session{Namespace: session.Namespace, Name: session.Name}, session.Snapshot.Key}
+		complete := found[at].Parts == int(session.Snapshot.Parts)
+		if complete == session.Turn.Unreadable {
+			s.View.Recheck(session)
+		}
+		delete(found, at)
+	}
+	for _, stored := range found {
+		if err := s.collect(ctx, store, stored); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// collect deletes a snapshot that is old and that its session, read live, does not refer to.
+func (s *SnapshotSweeper) collect(ctx context.Context, store snapshot.Store, stored snapshot.Stored) error {
+	if s.Clock.Since(stored.Since) < s.Grace {
+		return nil
+	}
+	session := &v1alpha1.ResponseSession{}
+	err := s.Live.Get(ctx, types.NamespacedName{Namespace: stored.Session.Namespace, Name: stored.Session.Name}, session)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("unable to read session %s/%s: %w", stored.Session.Namespace, stored.Session.Name, err)
+	}
+	if err == nil && session.Spec.Snapshot != nil && session.Spec.Snapshot.Key == stored.Key {
+		return nil
+	}
+	if err := store.Delete(ctx, stored); err != nil {
+		return fmt.Errorf("unable to delete a leftover of session %s/%s: %w", stored.Session.Namespace, stored.Session.Name, err)
+	}
+	log.FromContext(ctx).Info("Deleted a snapshot that no session refers to",
+		"namespace", stored.Session.Namespace, "name", stored.Session.Name, "key", stored.Key)
+	return nil
+}

@@ -1,0 +1,89 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+
+	"gocloud.dev/blob"
+	"gocloud.dev/gcerrors"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+)
+
+// blobStore keeps each snapshot as one object of a bucket, named NAMESPACE/SESSION/KEY. The namespace and the name are
+// never taken from what a session says: no tenant reaches another's snapshots by naming their keys.
+type blobStore struct{ bucket *blob.Bucket }
+
+var _ Store = &blobStore{}
+
+// NewBlobStore returns a store in a bucket of any kind that gocloud.dev/blob knows. The caller closes the bucket.
+func NewBlobStore(bucket *blob.Bucket) Store { return &blobStore{bucket} }
+
+func (s *blobStore) Name() string { return v1alpha1.SnapshotStoreBlob }
+
+func blobName(session Session, key string) string {
+	return session.Namespace + "/" + session.Name + "/" + key
+}
+
+func (s *blobStore) Write(ctx context.Context, session Session, key string, data []byte) (int, error) {
+	return 1, s.bucket.WriteAll(ctx, blobName(session, key), data, &blob.WriterOptions{ContentType: "application/zstd"})
+}
+
+func (s *blobStore) Read(ctx context.Context, session Session, key string, _ int) ([]byte, error) {
+	data, err := s.bucket.ReadAll(ctx, blobName(session, key))
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		return nil, fmt.Errorf("%w: the bucket has no %s", ErrUnreadable, blobName(session, key))
+	}
+	return data, err
+}
+
+func (s *blobStore) List(ctx context.Context) iter.Seq2[Stored, error] {
+	return func(yield func(Stored, error) bool) {
+		objects := s.bucket.List(nil)
+		for {
+			object, err := objects.Next(ctx)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				yield(Stored{}, fmt.Errorf("unable to list the bucket: %w", err))
+				return
+			}
+			path := strings.Split(object.Key, "/")
+			if len(path) != 3 {
+				continue // somebody else's
+			}
+			if !yield(Stored{Session: Session{path[0], path[1]}, Key: path[2], Parts: 1, Since: object.ModTime}, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (s *blobStore) Delete(ctx context.Context, stored Stored) error {
+	err := s.bucket.Delete(ctx, blobName(stored.Session, stored.Key))
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		return nil
+	}
+	return err
+}

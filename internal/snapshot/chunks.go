@@ -1,0 +1,160 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
+)
+
+// chunksAtOnce is how many parts of one snapshot are written or read at the same time.
+const chunksAtOnce = 4
+
+// chunksPerPage is how many chunks' metadata are listed at once.
+const chunksPerPage = 500
+
+// chunkStore keeps a snapshot as SnapshotChunks, named KEY-0, KEY-1 and so on, in the session's namespace. The first one
+// owns the others, and the controller makes the session the owner of the first: so all of them vanish with the session,
+// and only the first is ever written a second time.
+type chunkStore struct{ client rest.Interface }
+
+var _ Store = &chunkStore{}
+
+// NewChunkStore returns a store in the cluster of a client of the ResponseSessions' group and version.
+func NewChunkStore(client rest.Interface) Store { return &chunkStore{client} }
+
+func (s *chunkStore) Name() string { return v1alpha1.SnapshotStoreChunks }
+
+func (s *chunkStore) Write(ctx context.Context, session Session, key string, data []byte) (int, error) {
+	var owner *metav1.OwnerReference
+	create := func(ctx context.Context, part int, data []byte) (*v1alpha1.SnapshotChunk, error) {
+		chunk := &v1alpha1.SnapshotChunk{Spec: v1alpha1.SnapshotChunkSpec{Data: data}}
+		chunk.Name = v1alpha1.SnapshotChunkName(key, part)
+		chunk.Annotations = map[string]string{v1alpha1.SessionAnnotation: session.Name}
+		if owner != nil {
+			chunk.OwnerReferences = []metav1.OwnerReference{*owner}
+		}
+		created := &v1alpha1.SnapshotChunk{}
+		err := s.client.Post().Namespace(session.Namespace).Resource(kubeclient.Chunks).Body(chunk).Do(ctx).Into(created)
+		if err != nil {
+			return nil, fmt.Errorf("unable to create part %d: %w", part, err)
+		}
+		return created, nil
+	}
+	pieces := slices.Collect(slices.Chunk(data, v1alpha1.MaxSnapshotChunkBytes))
+	first, err := create(ctx, 0, pieces[0])
+	if err != nil {
+		return 0, err
+	}
+	owner = &metav1.OwnerReference{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.SnapshotChunkKind, Name: first.Name, UID: first.UID,
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(chunksAtOnce)
+	for i, piece := range pieces[1:] {
+		group.Go(func() error {
+			_, err := create(ctx, i+1, piece)
+			return err
+		})
+	}
+	return len(pieces), group.Wait()
+}
+
+func (s *chunkStore) Read(ctx context.Context, session Session, key string, parts int) ([]byte, error) {
+	pieces := make([][]byte, parts)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(chunksAtOnce)
+	for i := range parts {
+		group.Go(func() error {
+			name := v1alpha1.SnapshotChunkName(key, i)
+			chunk := &v1alpha1.SnapshotChunk{}
+			err := s.client.Get().Namespace(session.Namespace).Resource(kubeclient.Chunks).Name(name).Do(ctx).Into(chunk)
+			switch {
+			case apierrors.IsNotFound(err):
+				return fmt.Errorf("%w: part %d of %d, SnapshotChunk %s, is missing", ErrUnreadable, i, parts, name)
+			case err != nil:
+				return fmt.Errorf("unable to read part %d: %w", i, err)
+			case chunk.Annotations[v1alpha1.SessionAnnotation] != session.Name:
+				return fmt.Errorf("%w: SnapshotChunk %s is another session's", ErrUnreadable, name)
+			}
+			pieces[i] = chunk.Spec.Data
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	return bytes.Join(pieces, nil), nil
+}
+
+// List reads the chunks' metadata only. A snapshot may come several times, with some of its parts each.
+func (s *chunkStore) List(ctx context.Context) iter.Seq2[Stored, error] {
+	return func(yield func(Stored, error) bool) {
+		options := metav1.ListOptions{Limit: chunksPerPage}
+		for {
+			page := &metav1.PartialObjectMetadataList{}
+			err := s.client.Get().Resource(kubeclient.Chunks).
+				Param("limit", fmt.Sprint(options.Limit)).Param("continue", options.Continue).
+				SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").
+				Do(ctx).Into(page)
+			if err != nil {
+				yield(Stored{}, fmt.Errorf("unable to list the chunks: %w", err))
+				return
+			}
+			for i := range page.Items {
+				chunk := &page.Items[i]
+				key, ok := v1alpha1.SnapshotKey(chunk.Name)
+				if !ok {
+					continue // created by hand
+				}
+				stored := Stored{
+					Session: Session{chunk.Namespace, chunk.Annotations[v1alpha1.SessionAnnotation]},
+					Key:     key, Parts: 1, Since: chunk.CreationTimestamp.Time,
+				}
+				if !yield(stored, nil) {
+					return
+				}
+			}
+			if options.Continue = page.Continue; options.Continue == "" {
+				return
+			}
+		}
+	}
+}
+
+// Delete deletes the first chunk. The others are its dependents.
+func (s *chunkStore) Delete(ctx context.Context, stored Stored) error {
+	err := s.client.Delete().Namespace(stored.Session.Namespace).Resource(kubeclient.Chunks).
+		Name(v1alpha1.SnapshotChunkName(stored.Key, 0)).
+		Body(&metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}).
+		Do(ctx).Error()
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,235 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package snapshot keeps the bodies of turns outside their ResponseSessions, where they are too large for one or would
+// not survive it: exactly as they were received, compressed, and checked against their SHA-256 on every read.
+//
+// What is stored is written once under a key of its own and never changed. The ResponseSession that refers to the key is
+// written last, so that a turn is there as a whole or not at all. What no session refers to is a leftover.
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+)
+
+// MaxWriteTime is how long a save may take from the first part to the session. Leftovers are removed only after a longer
+// time, so that the parts of a save that is under way are not taken for some.
+const MaxWriteTime = 15 * time.Minute
+
+// Overhead is how many bytes a snapshot has at most besides the bodies.
+const Overhead = 128
+
+// ErrUnreadable is the error of a snapshot of which a part is missing or damaged.
+var ErrUnreadable = errors.New("snapshot is unreadable")
+
+// Store is where snapshots are kept. It is safe for concurrent use.
+type Store interface {
+	// Name is what a session's spec.snapshot.store says.
+	Name() string
+	// Write stores data under a key, for the session of a name, and returns the number of its parts.
+	Write(ctx context.Context, session Session, key string, data []byte) (parts int, err error)
+	// Read returns the data under a key, which has a number of parts. It returns an error that is ErrUnreadable where a
+	// part is missing or is not one of that session.
+	Read(ctx context.Context, session Session, key string, parts int) ([]byte, error)
+	// List yields everything that is stored, in any order. It ends with the first error.
+	List(ctx context.Context) iter.Seq2[Stored, error]
+	// Delete removes what is stored under a key. It is no error where that is gone.
+	Delete(ctx context.Context, stored Stored) error
+}
+
+// Session names the ResponseSession that a snapshot belongs to.
+type Session struct{ Namespace, Name string }
+
+// Stored is what a Store has under one key.
+type Stored struct {
+	Session Session
+	Key     string
+	// Parts is the number of the parts that are there.
+	Parts int
+	// Since is when the newest part was written.
+	Since time.Time
+}
+
+// Bodies are the bodies of one turn, each as it was received, or nil.
+type Bodies struct{ Request, Response, Metadata []byte }
+
+// Size returns the bytes of all three.
+func (b Bodies) Size() int { return len(b.Request) + len(b.Response) + len(b.Metadata) }
+
+// header is the first line of a snapshot: how many bytes of the rest each body has.
+type header struct {
+	Request  int `json:"request"`
+	Response int `json:"response"`
+	Metadata int `json:"metadata"`
+}
+
+// Write stores bodies and returns the reference for the session's spec.snapshot.
+func Write(ctx context.Context, store Store, session Session, bodies Bodies) (*v1alpha1.SnapshotReference, error) {
+	plain, err := join(bodies)
+	if err != nil {
+		return nil, err
+	}
+	key := newKey()
+	compressed := encoder.EncodeAll(plain, nil)
+	parts, err := store.Write(ctx, session, key, compressed)
+	if err != nil {
+		return nil, fmt.Errorf("unable to store the snapshot of session %s/%s: %w", session.Namespace, session.Name, err)
+	}
+	sum := sha256.Sum256(plain)
+	return &v1alpha1.SnapshotReference{
+		Store:       store.Name(),
+		Key:         key,
+		Parts:       int32(parts),
+		SizeBytes:   int64(len(plain)),
+		StoredBytes: int64(len(compressed)),
+		SHA256:      hex.EncodeToString(sum[:]),
+	}, nil
+}
+
+// Stores are all stores that snapshots are read from.
+type Stores []Store
+
+// Read returns the bodies that a reference leads to. It takes memory for both of the reference's sizes. It returns an
+// error that is ErrUnreadable where a part is missing or damaged, or none of the stores is the one that it is in.
+func (s Stores) Read(ctx context.Context, session Session, ref *v1alpha1.SnapshotReference) (Bodies, error) {
+	for _, store := range s {
+		if store.Name() != ref.Store {
+			continue
+		}
+		bodies, err := read(ctx, store, session, ref)
+		if err != nil {
+			return Bodies{}, fmt.Errorf("unable to read the snapshot of session %s/%s: %w", session.Namespace, session.Name, err)
+		}
+		return bodies, nil
+	}
+	return Bodies{}, fmt.Errorf("%w: the snapshot of session %s/%s is in a store that is not configured here: %s",
+		ErrUnreadable, session.Namespace, session.Name, ref.Store)
+}
+
+func read(ctx context.Context, store Store, session Session, ref *v1alpha1.SnapshotReference) (Bodies, error) {
+	compressed, err := store.Read(ctx, session, ref.Key, int(ref.Parts))
+	if err != nil {
+		return Bodies{}, err
+	}
+	if int64(len(compressed)) != ref.StoredBytes {
+		return Bodies{}, fmt.Errorf("%w: %d bytes are stored, not %d", ErrUnreadable, len(compressed), ref.StoredBytes)
+	}
+	plain, err := decompress(compressed, int(ref.SizeBytes))
+	if err != nil {
+		return Bodies{}, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	if sum := sha256.Sum256(plain); hex.EncodeToString(sum[:]) != ref.SHA256 {
+		return Bodies{}, fmt.Errorf("%w: its SHA-256 is not the one that was written", ErrUnreadable)
+	}
+	bodies, err := split(plain)
+	if err != nil {
+		return Bodies{}, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	return bodies, nil
+}
+
+// decompress takes at most size bytes of memory, whatever the data says that it holds.
+func decompress(compressed []byte, size int) ([]byte, error) {
+	decoder, err := zstd.NewReader(bytes.NewReader(compressed), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
+	if err != nil {
+		return nil, err
+	}
+	defer decoder.Close()
+	plain := bytes.NewBuffer(make([]byte, 0, size))
+	n, err := decoder.WriteTo(&limitedBuffer{plain})
+	if err != nil {
+		return nil, err
+	}
+	if n != int64(size) {
+		return nil, fmt.Errorf("it has %d bytes, not %d", n, size)
+	}
+	return plain.Bytes(), nil
+}
+
+// limitedBuffer refuses what goes beyond the capacity.
+type limitedBuffer struct{ *bytes.Buffer }
+
+func (b *limitedBuffer) Write(p []byte) (int, error) {
+	if len(p) > b.Available() {
+		return 0, fmt.Errorf("it has more than %d bytes", b.Cap())
+	}
+	return b.Buffer.Write(p)
+}
+
+func join(bodies Bodies) ([]byte, error) {
+	line, err := json.Marshal(header{len(bodies.Request), len(bodies.Response), len(bodies.Metadata)})
+	if err != nil {
+		return nil, err
+	}
+	return bytes.Join([][]byte{line, []byte("\n"), bodies.Request, bodies.Response, bodies.Metadata}, nil), nil
+}
+
+func split(plain []byte) (Bodies, error) {
+	line, rest, _ := bytes.Cut(plain, []byte("\n"))
+	var h header
+	if err := json.Unmarshal(line, &h); err != nil {
+		return Bodies{}, fmt.Errorf("unable to read its first line: %w", err)
+	}
+	var bodies Bodies
+	for _, part := range []struct {
+		body   *[]byte
+		length int
+	}{{&bodies.Request, h.Request}, {&bodies.Response, h.Response}, {&bodies.Metadata, h.Metadata}} {
+		if part.length < 0 || part.length > len(rest) {
+			return Bodies{}, errors.New("its first line does not fit the rest")
+		}
+		if part.length > 0 {
+			*part.body = rest[:part.length:part.length]
+		}
+		rest = rest[part.length:]
+	}
+	if len(rest) > 0 {
+		return Bodies{}, errors.New("something follows the last body")
+	}
+	return bodies, nil
+}
+
+var encoder = newEncoder()
+
+func newEncoder() *zstd.Encoder {
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		panic(err) // never: the options are constant
+	}
+	return e
+}
+
+// newKey returns a key that nobody has used: 26 characters, a to z and 2 to 7.
+func newKey() string {
+	random := make([]byte, 16)
+	_, _ = rand.Read(random) // which never fails
+	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(random))
+}

@@ -1,0 +1,167 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package snapshot
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"gocloud.dev/blob/memblob"
+	"pgregory.net/rapid"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+)
+
+var session = Session{Namespace: "team-a", Name: "resp.1"}
+
+func memoryStore(t testing.TB) Store {
+	bucket := memblob.OpenBucket(nil)
+	t.Cleanup(func() { _ = bucket.Close() })
+	return NewBlobStore(bucket)
+}
+
+func mustWrite(t *testing.T, store Store, bodies Bodies) *v1alpha1.SnapshotReference {
+	t.Helper()
+	ref, err := Write(t.Context(), store, session, bodies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+// TestRoundTrip: every byte comes back, whatever it is, and nothing stays nothing.
+func TestRoundTrip(t *testing.T) {
+	store := memoryStore(t)
+	rapid.Check(t, func(rt *rapid.T) {
+		body := rapid.SliceOfN(rapid.Byte(), 0, 4096)
+		bodies := Bodies{Request: body.Draw(rt, "request"), Response: body.Draw(rt, "response"), Metadata: body.Draw(rt, "metadata")}
+		ref, err := Write(t.Context(), store, session, bodies)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if least := int64(bodies.Size()); ref.SizeBytes <= least || ref.SizeBytes > least+Overhead {
+			rt.Errorf("%d bytes are counted as %d", least, ref.SizeBytes)
+		}
+		got, err := Stores{store}.Read(t.Context(), session, ref)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if diff := cmp.Diff(bodies, got, cmpopts.EquateEmpty()); diff != "" {
+			rt.Errorf("-want +got:\n%s", diff)
+		}
+	})
+}
+
+// TestEveryFlippedByte: damage is noticed, unless it changes nothing, as in some bits of the compressed frame's header.
+func TestEveryFlippedByte(t *testing.T) {
+	store := memoryStore(t)
+	want := Bodies{Request: []byte(`{"input":"` + strings.Repeat("ab", 200) + `"}`), Response: []byte(`{}`)}
+	ref := mustWrite(t, store, want)
+	stored, err := store.Read(t.Context(), session, ref.Key, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range stored {
+		damaged := bytes.Clone(stored)
+		damaged[i] ^= 1
+		if _, err := store.Write(t.Context(), session, ref.Key, damaged); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Stores{store}.Read(t.Context(), session, ref)
+		if !errors.Is(err, ErrUnreadable) && (err != nil || !cmp.Equal(want, got)) {
+			t.Errorf("byte %d: got %v and %s, want it unreadable", i, err, got.Request)
+		}
+	}
+}
+
+func TestUnreadable(t *testing.T) {
+	plain := func(text string) (stored []byte, change func(*v1alpha1.SnapshotReference)) {
+		sum := sha256.Sum256([]byte(text))
+		return encoder.EncodeAll([]byte(text), nil), func(ref *v1alpha1.SnapshotReference) {
+			ref.SizeBytes, ref.SHA256 = int64(len(text)), hex.EncodeToString(sum[:])
+		}
+	}
+	keep := func(*v1alpha1.SnapshotReference) {}
+	bomb := encoder.EncodeAll(make([]byte, 64<<20), nil)
+	cases := map[string]struct {
+		stored func() ([]byte, func(*v1alpha1.SnapshotReference))
+		want   string
+	}{
+		"not compressed":            {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return []byte("hello"), keep }, "magic"},
+		"empty":                     {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return []byte{}, keep }, "0 bytes"},
+		"more than it says":         {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return bomb, keep }, "it has more than"},
+		"no first line":             {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain("hello") }, "first line"},
+		"a first line beyond it":    {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain(`{"request":9}` + "\n{}") }, "does not fit"},
+		"a negative length":         {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain(`{"request":-1}` + "\n{}") }, "does not fit"},
+		"something behind the last": {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain(`{"request":1}` + "\n{}") }, "follows"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			store := memoryStore(t)
+			ref := mustWrite(t, store, Bodies{Request: []byte(`{}`)})
+			stored, change := tc.stored()
+			change(ref)
+			ref.StoredBytes = int64(len(stored))
+			if _, err := store.Write(t.Context(), session, ref.Key, stored); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Stores{store}.Read(t.Context(), session, ref)
+			if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want it unreadable because %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// TestReferenceElsewhere: a reference leads to nothing of another session, nor to a store that is not configured.
+func TestReferenceElsewhere(t *testing.T) {
+	store := memoryStore(t)
+	ref := mustWrite(t, store, Bodies{Request: []byte(`{}`)})
+	for name, other := range map[string]Session{
+		"another session":   {Namespace: "team-a", Name: "resp.2"},
+		"another namespace": {Namespace: "team-b", Name: "resp.1"},
+	} {
+		if _, err := (Stores{store}).Read(t.Context(), other, ref); !errors.Is(err, ErrUnreadable) {
+			t.Errorf("%s: got %v, want it unreadable", name, err)
+		}
+	}
+	if _, err := (Stores{}).Read(t.Context(), session, ref); !errors.Is(err, ErrUnreadable) {
+		t.Errorf("no store: got %v, want it unreadable", err)
+	}
+}
+
+// FuzzSplit: whatever is stored, reading it neither panics nor makes up bytes.
+func FuzzSplit(f *testing.F) {
+	for _, seed := range []string{"", "{}\n", `{"request":2,"response":2}` + "\n{}{}", `{"request":-9223372036854775808}` + "\n"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, plain []byte) {
+		bodies, err := split(plain)
+		if err != nil {
+			return
+		}
+		if !bytes.HasSuffix(plain, bytes.Join([][]byte{bodies.Request, bodies.Response, bodies.Metadata}, nil)) {
+			t.Errorf("%q is split into %+v", plain, bodies)
+		}
+	})
+}
