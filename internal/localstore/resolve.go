@@ -1,0 +1,109 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package localstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/transcript"
+	"github.com/catena-dev/catena/store"
+)
+
+// Getter returns the turn with a response ID, nil where there is none: first the one asked for, then always the parent of
+// the one before. All turns that it returns are of one state of the store. Only their UID, parent, status, request and
+// response are read, and the bodies only until the next call.
+type Getter func(ctx context.Context, responseID string) (*Turn, error)
+
+// Resolve returns the history of a turn, as Store.Resolve does. A maxDepth of 0 stands for store.DefaultMaxDepth.
+func Resolve(ctx context.Context, responseID string, options store.ResolveOptions, maxDepth int, get Getter) (*store.History, error) {
+	if err := options.Validate(); err != nil {
+		return nil, err
+	}
+	if maxDepth == 0 {
+		maxDepth = store.DefaultMaxDepth
+	}
+	if options.MaxDepth != nil {
+		maxDepth = *options.MaxDepth
+	}
+	w := walk{get: get, items: map[string]*chain.Items{}}
+	turns, err := chain.Walk(ctx, responseID, w.turn, chain.WalkOptions{MaxDepth: maxDepth, IncludeIncomplete: options.IncludeIncomplete})
+	if err != nil {
+		return nil, chainError(err)
+	}
+	return w.history(responseID, turns, options)
+}
+
+// walk is the state of one call of Resolve.
+type walk struct {
+	get   Getter
+	items map[string]*chain.Items // by response ID
+	uid   string                  // of the turn asked for
+}
+
+func (w *walk) turn(ctx context.Context, id string) (chain.Turn, bool, error) {
+	stored, err := w.get(ctx, id)
+	if err != nil || stored == nil {
+		return chain.Turn{}, false, err
+	}
+	if len(w.items) == 0 {
+		w.uid = stored.UID
+	}
+	items, err := chain.Flatten(stored.Request, stored.Response)
+	w.items[id] = items
+	return chain.Turn{ID: id, Previous: stored.PreviousResponseID, Status: stored.Status, Unreadable: err != nil}, true, nil
+}
+
+func (w *walk) history(responseID string, turns []chain.Turn, options store.ResolveOptions) (*store.History, error) {
+	h := &store.History{Turns: make([]string, len(turns))}
+	whole := transcript.History{UID: w.uid, Turns: make([]transcript.Turn, len(turns))}
+	for i, turn := range turns {
+		h.Turns[i] = turn.ID
+		whole.Turns[i] = transcript.Turn{ResponseID: turn.ID, Items: w.items[turn.ID]}
+	}
+	page, err := transcript.New(whole, transcript.Options{
+		Instructions: options.Instructions, Limit: options.Limit, After: options.After, Order: options.Order,
+		IncludeIncomplete: options.IncludeIncomplete,
+	})
+	if err != nil {
+		return nil, &store.Error{Code: store.CodeInvalid, ResponseID: responseID, Message: "the cursor cannot be used", Err: err}
+	}
+	if len(turns) > 0 {
+		h.Parent = store.Handle{ResponseID: responseID, UID: w.uid}
+	}
+	h.Next = page.Next()
+	h.Items = make([]json.RawMessage, 0, page.Len())
+	for item := range page.Entries() {
+		h.Items = append(h.Items, slices.Clip(item)) // they stand in one buffer, which an append must not write to
+	}
+	return h, nil
+}
+
+// chainError returns the error of a walk as the one of a store.
+func chainError(err error) error {
+	e, ok := errors.AsType[*chain.Error](err)
+	if !ok {
+		return err
+	}
+	return &store.Error{
+		Code: store.Code(e.Code), ResponseID: e.ResponseID, PreviousResponseID: e.PreviousResponseID, Message: e.Error(),
+		Retryable: e.Status == store.StatusQueued || e.Status == store.StatusInProgress,
+	}
+}

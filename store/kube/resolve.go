@@ -1,0 +1,103 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/store"
+)
+
+// inputItems is what this package reads of a resolvev1alpha1.InputItems.
+type inputItems struct {
+	Metadata struct {
+		UID string `json:"uid"`
+	} `json:"metadata"`
+	ResponseID string            `json:"responseID"`
+	Turns      []string          `json:"turns"`
+	Input      []json.RawMessage `json:"input"`
+	Next       string            `json:"next"`
+}
+
+// Resolve returns the history of a turn.
+func (s *Store) Resolve(ctx context.Context, responseID string, options store.ResolveOptions) (*store.History, error) {
+	if err := options.Validate(); err != nil {
+		return nil, err
+	}
+	if responseID == "" {
+		return &store.History{}, nil
+	}
+	name := responseID
+	if strings.Contains(name, "/") || name == "." || name == ".." {
+		name = v1alpha1.ObjectName(responseID) // no segment of a path
+	}
+	request := s.resolve.Get().AbsPath("/apis", resolvev1alpha1.GroupVersion.Group, resolvev1alpha1.GroupVersion.Version,
+		"namespaces", s.namespace, resolvev1alpha1.Resource, name)
+	for key, value := range parameters(options) {
+		request.Param(key, value)
+	}
+	result := request.Do(ctx)
+	if err := result.Error(); err != nil {
+		return nil, toError(ctx, responseID, "unable to resolve", err)
+	}
+	body, err := result.Raw()
+	if err != nil {
+		return nil, toError(ctx, responseID, "unable to resolve", err)
+	}
+	var answer inputItems
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return nil, fmt.Errorf("unable to read the history of response %q: %w", responseID, err)
+	}
+	if answer.ResponseID != responseID {
+		return nil, notFound(responseID) // an object of that name, but with another ID
+	}
+	return &store.History{
+		Parent: store.Handle{ResponseID: responseID, UID: answer.Metadata.UID},
+		Turns:  answer.Turns,
+		Items:  answer.Input,
+		Next:   answer.Next,
+	}, nil
+}
+
+func parameters(o store.ResolveOptions) map[string]string {
+	p := map[string]string{}
+	set := func(key, value string) {
+		if value != "" {
+			p[key] = value
+		}
+	}
+	set("instructions", o.Instructions)
+	set("after", o.After)
+	set("order", o.Order)
+	set("resourceVersion", resourceVersion(o.Version))
+	if o.MaxDepth != nil {
+		p["maxDepth"] = strconv.Itoa(*o.MaxDepth)
+	}
+	if o.Limit > 0 {
+		p["limit"] = strconv.Itoa(o.Limit)
+	}
+	if o.IncludeIncomplete {
+		p["includeIncomplete"] = "true"
+	}
+	return p
+}

@@ -1,0 +1,190 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/internal/snapshot"
+	"github.com/catena-dev/catena/store"
+)
+
+// session returns the turn that an object holds or leads to.
+func (s *Store) session(ctx context.Context, object *v1alpha1.ResponseSession) (*store.Session, error) {
+	spec := &object.Spec
+	session := &store.Session{
+		ResponseID:         spec.ResponseID,
+		PreviousResponseID: spec.PreviousResponseID,
+		ConversationID:     spec.ConversationID,
+		CreatedAt:          fromTime(spec.CreatedAt),
+		CompletedAt:        fromTime(spec.CompletedAt),
+		Status:             spec.ResponseStatus,
+		Request:            fromExtension(spec.Request),
+		Response:           fromExtension(spec.Response),
+		Metadata:           fromExtension(spec.Metadata),
+		Immutable:          spec.Immutable != nil && *spec.Immutable,
+		Version:            version(object),
+	}
+	if spec.Snapshot == nil {
+		return session, nil
+	}
+	if max(spec.Snapshot.SizeBytes, spec.Snapshot.StoredBytes) > int64(s.maxTurnBytes)+snapshot.Overhead {
+		return nil, &store.Error{
+			Code: store.CodeTooLarge, ResponseID: spec.ResponseID,
+			Message: fmt.Sprintf("response %q has %d bytes, more than this store reads", spec.ResponseID, spec.Snapshot.SizeBytes),
+		}
+	}
+	bodies, err := s.reads.Read(ctx, snapshot.Session{Namespace: object.Namespace, Name: object.Name}, spec.Snapshot)
+	if errors.Is(err, snapshot.ErrUnreadable) {
+		return nil, &store.Error{Code: store.CodeUnreadable, ResponseID: spec.ResponseID, Message: fmt.Sprintf("response %q cannot be read", spec.ResponseID), Err: err}
+	}
+	if err != nil {
+		return nil, toError(ctx, spec.ResponseID, "unable to read the turn", err)
+	}
+	session.Request, session.Response, session.Metadata = bodies.Request, bodies.Response, bodies.Metadata
+	return session, nil
+}
+
+// spec returns what is stored of a turn. It writes the snapshot where that does not go into the object.
+func (s *Store) spec(ctx context.Context, session *store.Session) (*v1alpha1.ResponseSessionSpec, error) {
+	spec := &v1alpha1.ResponseSessionSpec{
+		ResponseID:         session.ResponseID,
+		PreviousResponseID: session.PreviousResponseID,
+		ConversationID:     session.ConversationID,
+		CreatedAt:          toTime(session.CreatedAt),
+		CompletedAt:        toTime(session.CompletedAt),
+		ResponseStatus:     session.Status,
+	}
+	if session.Immutable {
+		spec.Immutable = new(true)
+	}
+	bodies := snapshot.Bodies{Request: session.Request, Response: session.Response, Metadata: session.Metadata}
+	if s.fitsObject(bodies) {
+		spec.Request, spec.Response, spec.Metadata = toExtension(bodies.Request), toExtension(bodies.Response), toExtension(bodies.Metadata)
+		return spec, nil
+	}
+	ref, err := snapshot.Write(ctx, s.writes, s.place(session.ResponseID), bodies)
+	if err != nil {
+		return nil, toError(ctx, session.ResponseID, "unable to store the bodies of the turn", err)
+	}
+	spec.Snapshot = ref
+	if model := session.Model(); model != "" {
+		raw, err := json.Marshal(map[string]string{"model": model})
+		if err != nil {
+			return nil, err
+		}
+		spec.Request = toExtension(raw)
+	}
+	return spec, nil
+}
+
+// fitsObject reports whether an object can hold the bodies and keeps their values.
+func (s *Store) fitsObject(bodies snapshot.Bodies) bool {
+	if bodies.Size() > s.inlineBytes {
+		return false
+	}
+	for _, body := range [][]byte{bodies.Request, bodies.Response, bodies.Metadata} {
+		if len(body) > 0 && !jsonvalue.Survives(body) {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Store) place(responseID string) snapshot.Session {
+	return snapshot.Session{Namespace: s.namespace, Name: v1alpha1.ObjectName(responseID)}
+}
+
+// equal reports whether two turns have the same content: what a custom resource keeps of it.
+func equal(a, b *store.Session) bool {
+	if a.PreviousResponseID != b.PreviousResponseID || a.ConversationID != b.ConversationID || a.Status != b.Status || a.Immutable != b.Immutable ||
+		!a.CreatedAt.Truncate(time.Second).Equal(b.CreatedAt.Truncate(time.Second)) ||
+		!a.CompletedAt.Truncate(time.Second).Equal(b.CompletedAt.Truncate(time.Second)) {
+		return false
+	}
+	for _, pair := range [][2]json.RawMessage{{a.Request, b.Request}, {a.Response, b.Response}, {a.Metadata, b.Metadata}} {
+		if !equalJSON(pair[0], pair[1]) {
+			return false
+		}
+	}
+	return true
+}
+
+func equalJSON(a, b json.RawMessage) bool {
+	if len(a) == 0 || len(b) == 0 || string(a) == string(b) {
+		return string(a) == string(b)
+	}
+	// Where one of them does not survive in an object, it is not in one, and has its bytes.
+	if !jsonvalue.Survives(a) || !jsonvalue.Survives(b) {
+		return false
+	}
+	x, errX := jsonvalue.Decode(a)
+	y, errY := jsonvalue.Decode(b)
+	return errX == nil && errY == nil && jsonvalue.Difference("", x, y) == ""
+}
+
+// version identifies the spec of an object by its UID and generation, and says how new it is by its resource version.
+func version(object metav1.Object) string {
+	return fmt.Sprintf("%s.%d.%s", object.GetUID(), object.GetGeneration(), object.GetResourceVersion())
+}
+
+// sameVersion reports whether a version is of an object's spec. Writes of the status or of metadata change neither the
+// UID nor the generation.
+func sameVersion(v string, object metav1.Object) bool {
+	return strings.HasPrefix(v, fmt.Sprintf("%s.%d.", object.GetUID(), object.GetGeneration()))
+}
+
+// resourceVersion returns the resource version in a version, which may not be one of this store's.
+func resourceVersion(v string) string { return v[strings.LastIndexByte(v, '.')+1:] }
+
+func fromTime(t *metav1.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.Time
+}
+
+func toTime(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &metav1.Time{Time: t}
+}
+
+func fromExtension(extension *runtime.RawExtension) json.RawMessage {
+	if extension == nil {
+		return nil
+	}
+	return extension.Raw
+}
+
+func toExtension(raw []byte) *runtime.RawExtension {
+	if len(raw) == 0 {
+		return nil
+	}
+	return &runtime.RawExtension{Raw: raw}
+}

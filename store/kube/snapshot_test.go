@@ -1,0 +1,393 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kube_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/kube"
+)
+
+// largeTurn is a turn of about 3 MB that does not compress well, with a number that no custom resource keeps.
+func largeTurn(id, previous string) *store.Session {
+	var image strings.Builder
+	state := uint64(len(id))
+	for range 400_000 {
+		state = state*6364136223846793005 + 1442695040888963407
+		fmt.Fprintf(&image, "%07x", state>>36)
+	}
+	return &store.Session{
+		ResponseID: id, PreviousResponseID: previous, Status: store.StatusCompleted,
+		Request: fmt.Appendf(nil, `{ "model":"m", "input":[{"role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,%s"}],"n":12345678901234567890}] }`,
+			image.String()),
+		Response: []byte(`{"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"a cat"}],"f":1.0}]}`),
+	}
+}
+
+func smallTurn(id, previous string) *store.Session {
+	return &store.Session{ResponseID: id, PreviousResponseID: previous, Status: store.StatusCompleted, Request: []byte(`{"input":"Hi"}`)}
+}
+
+func save(t *testing.T, s store.Store, session *store.Session) {
+	t.Helper()
+	if err := s.Save(t.Context(), session, store.SaveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func object(t *testing.T, namespace, id string) *v1alpha1.ResponseSession {
+	t.Helper()
+	object := &v1alpha1.ResponseSession{}
+	if err := env.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: v1alpha1.ObjectName(id)}, object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+func chunks(t *testing.T, namespace string) []v1alpha1.SnapshotChunk {
+	t.Helper()
+	list := &v1alpha1.SnapshotChunkList{}
+	if err := env.Client.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// wantReason waits until a session has a reason, and returns it then.
+func wantReason(t *testing.T, namespace, id, reason string) *v1alpha1.ResponseSession {
+	t.Helper()
+	var session *v1alpha1.ResponseSession
+	eventually(t, func() error {
+		session = object(t, namespace, id)
+		condition := meta.FindStatusCondition(session.Status.Conditions, v1alpha1.ConditionChainValid)
+		if condition == nil || condition.Reason != reason {
+			return fmt.Errorf("%s has %+v, want %s", id, condition, reason)
+		}
+		return nil
+	})
+	return session
+}
+
+func TestLargeTurn(t *testing.T) {
+	for name, options := range map[string]kube.Options{
+		v1alpha1.SnapshotStoreChunks: {},
+		v1alpha1.SnapshotStoreBlob:   {SnapshotStore: bucketURL()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, options)
+			want := largeTurn("resp_large", "resp_small")
+			save(t, s, smallTurn("resp_small", ""))
+			save(t, s, want)
+			save(t, s, smallTurn("resp_last", "resp_large"))
+
+			got, err := s.Get(t.Context(), "resp_large")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !cmp.Equal(want, got) {
+				t.Error("not every byte has come back")
+			}
+			history, err := s.Resolve(t.Context(), "resp_last", store.ResolveOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			item := bytes.TrimSuffix(bytes.TrimSuffix(want.Request, []byte(" }")), []byte("]"))
+			if !bytes.HasSuffix(item, history.Items[1]) || len(history.Items) != 4 {
+				t.Errorf("%d items, and the large one is not in the history as it was sent", len(history.Items))
+			}
+
+			stored := wantReason(t, s.Namespace(), "resp_large", v1alpha1.ReasonResolved)
+			if stored.Status.SnapshotStore != name || stored.Status.SnapshotBytes < int64(len(want.Request)) || string(stored.Spec.Request.Raw) != `{"model":"m"}` {
+				t.Errorf("got status %+v and request %s", stored.Status, stored.Spec.Request.Raw)
+			}
+			small := wantReason(t, stored.Namespace, "resp_small", v1alpha1.ReasonResolved)
+			if small.Status.SnapshotStore != v1alpha1.SnapshotStoreInline || small.Status.SnapshotBytes != int64(len(`{"input":"Hi"}`)) {
+				t.Errorf("got status %+v", small.Status)
+			}
+
+			// What is stored outside vanishes with the session.
+			if err := s.Delete(t.Context(), "resp_large", store.DeleteOptions{Cascade: true}); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, func() error { return nothingStored(t, stored.Namespace) })
+		})
+	}
+}
+
+// nothingStored returns an error where there are chunks of a namespace, or objects in the bucket.
+func nothingStored(t *testing.T, namespace string) error {
+	t.Helper()
+	if left := chunks(t, namespace); len(left) > 0 {
+		return fmt.Errorf("%d chunks are left", len(left))
+	}
+	return filepath.WalkDir(filepath.Join(bucketDir, namespace), func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			return fmt.Errorf("%s is left in the bucket", path)
+		}
+		return nil
+	})
+}
+
+// TestChunksAreOwned: the session owns the first chunk, which owns the others, and nothing is written twice but the first.
+func TestChunksAreOwned(t *testing.T) {
+	s := open(t, kube.Options{})
+	save(t, s, largeTurn("resp_1", ""))
+	session := wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
+	all := chunks(t, s.Namespace())
+	if len(all) != int(session.Spec.Snapshot.Parts) || len(all) < 3 {
+		t.Fatalf("%d chunks for %+v", len(all), session.Spec.Snapshot)
+	}
+	first := v1alpha1.SnapshotChunkName(session.Spec.Snapshot.Key, 0)
+	for _, chunk := range all {
+		want := first
+		if chunk.Name == first {
+			want = session.Name
+		}
+		if len(chunk.OwnerReferences) != 1 || chunk.OwnerReferences[0].Name != want {
+			t.Errorf("%s has the owners %+v, want %s", chunk.Name, chunk.OwnerReferences, want)
+		}
+		if chunk.Name != first && len(chunk.ManagedFields) != 1 {
+			t.Errorf("%s was written by %+v", chunk.Name, chunk.ManagedFields)
+		}
+	}
+}
+
+// TestLostPart: a part that is missing or damaged makes the session unreadable, and with it all that follow from it.
+func TestLostPart(t *testing.T) {
+	s := open(t, kube.Options{})
+	namespace := s.Namespace()
+	save(t, s, largeTurn("resp_1", ""))
+	save(t, s, smallTurn("resp_2", "resp_1"))
+	intact := wantReason(t, namespace, "resp_2", v1alpha1.ReasonResolved)
+	ref := object(t, namespace, "resp_1").Spec.Snapshot
+
+	last := &v1alpha1.SnapshotChunk{}
+	key := client.ObjectKey{Namespace: namespace, Name: v1alpha1.SnapshotChunkName(ref.Key, int(ref.Parts)-1)}
+	if err := env.Client.Get(t.Context(), key, last); err != nil {
+		t.Fatal(err)
+	}
+	replace := func(data []byte) {
+		t.Helper()
+		if err := env.Client.Delete(t.Context(), last.DeepCopy()); client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
+		}
+		if data == nil {
+			return
+		}
+		chunk := last.DeepCopy()
+		chunk.ResourceVersion, chunk.UID, chunk.Spec.Data = "", "", data
+		if err := env.Client.Create(t.Context(), chunk); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantUnreadable := func() {
+		t.Helper()
+		for _, id := range []string{"resp_1", "resp_2"} {
+			eventually(t, func() error { // the operator may take a moment to see that it was overwritten
+				_, err := s.Resolve(t.Context(), id, store.ResolveOptions{})
+				if e, ok := errors.AsType[*store.Error](err); !ok || e.Code != store.CodeUnreadable || e.ResponseID != "resp_1" {
+					return fmt.Errorf("%s resolves with the error %w", id, err)
+				}
+				return nil
+			})
+			if session := wantReason(t, namespace, id, v1alpha1.ReasonSnapshotUnreadable); session.Status.BrokenAt != "resp_1" {
+				t.Errorf("%s is broken at %s", id, session.Status.BrokenAt)
+			}
+		}
+		if _, err := s.Get(t.Context(), "resp_1"); !errors.Is(err, store.ErrUnreadable) {
+			t.Errorf("it is got: %v", err)
+		}
+	}
+	// A history that was read before may stay in the operator's memory: this one is of another session.
+	evict := func() {
+		t.Helper()
+		session := object(t, namespace, "resp_1")
+		session.Spec.ConversationID += "x"
+		if err := env.Client.Update(t.Context(), session); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	replace(nil)
+	evict()
+	wantUnreadable()
+
+	replace(last.Spec.Data)
+	healed := wantReason(t, namespace, "resp_2", v1alpha1.ReasonResolved)
+	if !cmp.Equal(intact.Status.RootResponseID, healed.Status.RootResponseID) {
+		t.Errorf("healed to %+v, was %+v", healed.Status, intact.Status)
+	}
+	if _, err := s.Resolve(t.Context(), "resp_2", store.ResolveOptions{}); err != nil {
+		t.Error(err)
+	}
+
+	flipped := bytes.Clone(last.Spec.Data)
+	flipped[len(flipped)/2] ^= 1
+	replace(flipped)
+	evict()
+	wantUnreadable()
+}
+
+// TestDamageFoundByAReader: nobody watches a bucket. Whoever reads what is damaged there finds it, and it is marked.
+func TestDamageFoundByAReader(t *testing.T) {
+	s := open(t, kube.Options{SnapshotStore: bucketURL()})
+	save(t, s, largeTurn("resp_1", ""))
+	session := wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
+	path := filepath.Join(bucketDir, s.Namespace(), session.Name, session.Spec.Snapshot.Key)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := bytes.Clone(data)
+	damaged[len(damaged)/2] ^= 1
+	if err := os.WriteFile(path, damaged, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	session.Spec.ConversationID = "x" // what was read before is in the operator's memory
+	if err := env.Client.Update(t.Context(), session); err != nil {
+		t.Fatal(err)
+	}
+	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonSnapshotUnreadable)
+	if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); !errors.Is(err, store.ErrUnreadable) {
+		t.Errorf("it resolves to %v", err)
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
+}
+
+// TestOverwrite: the old snapshot is removed, and the new one stays.
+func TestOverwrite(t *testing.T) {
+	s := open(t, kube.Options{})
+	first := largeTurn("resp_1", "")
+	save(t, s, first)
+	before := object(t, s.Namespace(), "resp_1").Spec.Snapshot.Key
+	second := largeTurn("resp_1", "")
+	second.Response = []byte(`{"output":[]}`)
+	if err := s.Save(t.Context(), second, store.SaveOptions{Overwrite: true}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		for _, chunk := range chunks(t, s.Namespace()) {
+			if strings.HasPrefix(chunk.Name, before) {
+				return fmt.Errorf("%s is still there", chunk.Name)
+			}
+		}
+		return nil
+	})
+	history, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{})
+	if err != nil || len(history.Items) != 1 {
+		t.Errorf("got %+v and %v", history, err)
+	}
+}
+
+// killer is a transport that ends at its step-th write: what comes later does not reach the API server, and of that write
+// either the request or the answer is lost.
+type killer struct {
+	http.RoundTripper
+	arrives bool
+	step    int32
+	writes  atomic.Int32
+}
+
+var errKilled = errors.New("the saver is dead")
+
+func (k *killer) RoundTrip(r *http.Request) (*http.Response, error) {
+	writes := k.writes.Load()
+	if r.Method != http.MethodGet {
+		writes = k.writes.Add(1)
+	}
+	if writes > k.step || writes == k.step && !k.arrives {
+		return nil, errKilled
+	}
+	response, err := k.RoundTripper.RoundTrip(r)
+	if err == nil && writes == k.step {
+		_ = response.Body.Close()
+		return nil, errKilled
+	}
+	return response, err
+}
+
+// TestKilledSaver: a saver that ends at any write leaves the whole turn or none, and what it leaves behind is removed.
+func TestKilledSaver(t *testing.T) {
+	turn := largeTurn("resp_1", "")
+	s := open(t, kube.Options{})
+	save(t, s, turn)
+	writes := object(t, s.Namespace(), "resp_1").Spec.Snapshot.Parts + 1
+	for step := int32(1); step <= writes; step++ {
+		for _, arrives := range []bool{false, true} {
+			t.Run(fmt.Sprintf("write %d of %d, arrives %t", step, writes, arrives), func(t *testing.T) {
+				t.Parallel()
+				survivor := open(t, kube.Options{})
+				config := rest.CopyConfig(env.Config)
+				config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+					return &killer{RoundTripper: next, arrives: arrives, step: step}
+				})
+				dying, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: survivor.Namespace()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := dying.Save(t.Context(), largeTurn("resp_1", ""), store.SaveOptions{}); err == nil {
+					t.Fatal("a dead saver has saved")
+				}
+				got, err := survivor.Get(t.Context(), "resp_1")
+				if step == writes && arrives {
+					if err != nil || !bytes.Equal(got.Request, turn.Request) {
+						t.Fatalf("the turn is not whole: %v", err)
+					}
+				} else if !errors.Is(err, store.ErrNotFound) {
+					t.Fatalf("got %v, want no turn", err)
+				} else {
+					eventually(t, func() error { return nothingStored(t, survivor.Namespace()) })
+				}
+				save(t, survivor, largeTurn("resp_1", "")) // again, and the same where it had arrived
+				if _, err := survivor.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
+
+// TestTooLarge: what is beyond the limit is refused before anything is written.
+func TestTooLarge(t *testing.T) {
+	s := open(t, kube.Options{MaxTurnBytes: 1 << 20})
+	err := s.Save(t.Context(), largeTurn("resp_1", ""), store.SaveOptions{})
+	if !errors.Is(err, store.ErrTooLarge) {
+		t.Errorf("got %v, want it to be too large", err)
+	}
+	if err := nothingStored(t, s.Namespace()); err != nil {
+		t.Error(err)
+	}
+}

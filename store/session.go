@@ -1,0 +1,126 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package store
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+)
+
+// The values of Session.Status that mean something. They mirror the status of OpenAI's Response object; any other string
+// is stored as it is and treated as not completed.
+const (
+	StatusQueued     = "queued"
+	StatusInProgress = "in_progress"
+	StatusCompleted  = "completed"
+	StatusIncomplete = "incomplete"
+	StatusFailed     = "failed"
+	StatusCancelled  = "cancelled"
+)
+
+// Session is one stored turn: what was asked, what was answered, and which turn came before it.
+type Session struct {
+	// ResponseID is what a later request names in previous_response_id: 1 to 512 characters. It cannot change.
+	ResponseID string
+	// PreviousResponseID is the parent, empty for the first turn of a conversation. It need not exist yet, must not be
+	// the turn itself, and cannot change.
+	PreviousResponseID string
+	// ConversationID is the conversation that the gateway counts the turn to, or empty. Nothing is read into it.
+	ConversationID string
+	// CreatedAt and CompletedAt are times of the response, to the second; zero where they are not known.
+	CreatedAt, CompletedAt time.Time
+	// Status is the status of the response, 1 to 64 characters. Only a completed turn can be used as context.
+	Status string
+
+	// Request and Response are the bodies as the Responses API has them, and Metadata is what the gateway wants to keep
+	// with them: JSON objects, or nil. A store keeps the JSON value; where it is larger than store/kube keeps in the
+	// object, and in store/sqlite and store/memory always, it keeps every byte.
+	Request, Response, Metadata json.RawMessage
+
+	// Immutable keeps the turn from ever being overwritten.
+	Immutable bool
+
+	// Version is the version of the stored turn, set by Get and Save. It changes with every overwrite, and may with
+	// other writes of the store's own. Set on an overwrite, it must still be current.
+	Version string
+}
+
+// Model returns the model of the request, empty where it names none.
+func (s *Session) Model() string { return gjson.GetBytes(s.Request, "model").String() }
+
+// Instructions returns the instructions of the request, empty where it has none.
+func (s *Session) Instructions() string { return gjson.GetBytes(s.Request, "instructions").String() }
+
+// Input returns the input of the request, a JSON string or list, and nil where it has none.
+func (s *Session) Input() json.RawMessage { return member(s.Request, "input") }
+
+// Tools returns the tools of the request, a JSON list, and nil where it has none.
+func (s *Session) Tools() json.RawMessage { return member(s.Request, "tools") }
+
+// Output returns the items of the response's output, each a JSON object.
+func (s *Session) Output() []json.RawMessage {
+	var items []json.RawMessage
+	gjson.GetBytes(s.Response, "output").ForEach(func(_, item gjson.Result) bool {
+		items = append(items, json.RawMessage(item.Raw))
+		return true
+	})
+	return items
+}
+
+// OutputText returns the text of the output: that of all output_text parts of its messages, one after the other.
+func (s *Session) OutputText() string {
+	var text strings.Builder
+	for _, part := range gjson.GetBytes(s.Response, `output.#(type=="message")#.content|@flatten|#(type=="output_text")#.text`).Array() {
+		text.WriteString(part.String())
+	}
+	return text.String()
+}
+
+// Usage is how many tokens a turn took.
+type Usage struct {
+	InputTokens, OutputTokens, TotalTokens int64
+}
+
+// Usage returns the usage of the response, zero where it has none.
+func (s *Session) Usage() Usage {
+	usage := gjson.GetBytes(s.Response, "usage")
+	return Usage{
+		InputTokens:  usage.Get("input_tokens").Int(),
+		OutputTokens: usage.Get("output_tokens").Int(),
+		TotalTokens:  usage.Get("total_tokens").Int(),
+	}
+}
+
+// Clone returns a copy that shares nothing with the session.
+func (s *Session) Clone() *Session {
+	clone := *s
+	for _, raw := range []*json.RawMessage{&clone.Request, &clone.Response, &clone.Metadata} {
+		*raw = append(json.RawMessage(nil), *raw...)
+	}
+	return &clone
+}
+
+func member(object json.RawMessage, key string) json.RawMessage {
+	value := gjson.GetBytes(object, key)
+	if value.Type == gjson.Null {
+		return nil
+	}
+	return json.RawMessage(value.Raw)
+}

@@ -1,0 +1,240 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// How long to wait for other processes.
+const (
+	// busyTimeout is the whole of it.
+	busyTimeout = 10 * time.Second
+	// attemptTimeout is what SQLite waits by itself, without a look at the context.
+	attemptTimeout = 100 * time.Millisecond
+	// retryInterval is the time between attempts, some of which SQLite gives up at once.
+	retryInterval = 5 * time.Millisecond
+)
+
+// database is one file. Writes go over a connection of their own, one after the other: SQLite has them wait for each
+// other anyway, but not in their order.
+type database struct {
+	writer, reader *sql.DB
+	chain          *sql.Stmt // selectChain, on the reader
+}
+
+func openDatabase(ctx context.Context, path string) (*database, error) {
+	path, err := createFile(path)
+	if err != nil {
+		return nil, err
+	}
+	db := &database{}
+	if db.writer, err = sql.Open("sqlite", dataSource(path)); err != nil {
+		return nil, err
+	}
+	db.writer.SetMaxOpenConns(1)
+	if db.reader, err = sql.Open("sqlite", dataSource(path)); err != nil {
+		return nil, err
+	}
+	connections := max(4, runtime.GOMAXPROCS(0))
+	db.reader.SetMaxOpenConns(connections)
+	db.reader.SetMaxIdleConns(connections)
+	if err := db.prepare(ctx); err != nil {
+		return nil, errors.Join(err, db.reader.Close(), db.writer.Close())
+	}
+	return db, nil
+}
+
+// createFile creates the file of a database where there is none, and returns its absolute path.
+func createFile(path string) (string, error) {
+	if path == "" || path == ":memory:" || strings.HasPrefix(path, "file:") {
+		return "", errors.New("must be the path of a file: for a store in memory there is package store/memory")
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
+		return "", fmt.Errorf("there is no directory %q", filepath.Dir(path))
+	}
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return "", errors.New("it is not a regular file")
+	}
+	// A file that is there is not opened: closing it would give up the locks of this process's other stores.
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return path, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return path, file.Close()
+}
+
+// dataSource is the file and what every connection to it is told. A transaction takes the lock for writing at its
+// beginning, unless it is one that only reads: one that finds out later that it must wait could not be continued.
+func dataSource(path string) string {
+	query := url.Values{
+		"mode":          {"rw"},
+		"_busy_timeout": {strconv.FormatInt(attemptTimeout.Milliseconds(), 10)},
+		"_foreign_keys": {"off"}, // a turn may be stored before its parent, and stay after it
+		"_synchronous":  {"FULL"},
+		"_txlock":       {"immediate"},
+		"_error_rc":     {"true"},
+	}
+	return (&url.URL{Scheme: "file", Path: path, RawQuery: query.Encode()}).String()
+}
+
+// applicationID is what `PRAGMA application_id` says of our databases: CTNA.
+const applicationID = 0x43544E41
+
+//go:embed schema/*.sql
+var schema embed.FS
+
+// prepare makes the database one of the current schema.
+func (db *database) prepare(ctx context.Context) error {
+	steps, err := fs.Glob(schema, "schema/*.sql")
+	if err != nil {
+		return err
+	}
+	var version int
+	err = retry(ctx, func() (err error) {
+		version, err = schemaVersion(ctx, db.writer, len(steps))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := db.useWAL(ctx); err != nil {
+		return err
+	}
+	if version < len(steps) {
+		if err := db.write(ctx, func(tx *sql.Tx) error { return migrate(ctx, tx, steps) }); err != nil {
+			return fmt.Errorf("unable to migrate its schema: %w", err)
+		}
+	}
+	return retry(ctx, func() (err error) {
+		db.chain, err = db.reader.PrepareContext(ctx, selectChain)
+		return err
+	})
+}
+
+// schemaVersion returns the number of steps that a database was migrated by, and an error where it is not ours.
+func schemaVersion(ctx context.Context, q queryer, newest int) (int, error) {
+	var application, version, objects int
+	err := q.QueryRowContext(ctx, `SELECT
+  (SELECT application_id FROM pragma_application_id),
+  (SELECT user_version FROM pragma_user_version),
+  (SELECT count(*) FROM sqlite_schema)`).Scan(&application, &version, &objects)
+	switch {
+	case hasCode(err, sqlite3.SQLITE_NOTADB):
+		return 0, errors.New("it is not an SQLite database")
+	case err != nil:
+		return 0, err
+	case application == 0 && version == 0 && objects == 0:
+		return 0, nil
+	case application != applicationID:
+		return 0, errors.New("it is a database of another program")
+	case version > newest:
+		return 0, fmt.Errorf("its schema has version %d, and this program knows those up to %d: use a newer one", version, newest)
+	}
+	return version, nil
+}
+
+// useWAL switches to write-ahead logging, which the file remembers.
+func (db *database) useWAL(ctx context.Context) error {
+	var mode string
+	err := retry(ctx, func() error { return db.writer.QueryRowContext(ctx, `PRAGMA journal_mode = WAL`).Scan(&mode) })
+	if err == nil && mode != "wal" {
+		return errors.New("its file system cannot share memory between processes, which SQLite needs")
+	}
+	return err
+}
+
+// migrate takes those of the steps that a database lacks.
+func migrate(ctx context.Context, tx *sql.Tx, steps []string) error {
+	version, err := schemaVersion(ctx, tx, len(steps)) // another process may have been faster
+	if err != nil {
+		return err
+	}
+	for _, step := range steps[version:] {
+		text, err := schema.ReadFile(step)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, string(text)); err != nil {
+			return fmt.Errorf("%s: %w", step, err)
+		}
+	}
+	_, err = tx.ExecContext(ctx, fmt.Sprintf(`PRAGMA application_id = %d; PRAGMA user_version = %d`, applicationID, len(steps)))
+	return err
+}
+
+// write does something in a transaction that holds the lock for writing.
+func (db *database) write(ctx context.Context, do func(tx *sql.Tx) error) error {
+	return retry(ctx, func() error {
+		tx, err := db.writer.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		if err := do(tx); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+		return tx.Commit()
+	})
+}
+
+// retry does something until the database is not busy any more.
+func retry(ctx context.Context, do func() error) error {
+	deadline := time.Now().Add(busyTimeout)
+	for {
+		err := do()
+		if !isBusy(err) || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(retryInterval):
+		}
+	}
+}
+
+// hasCode reports whether an error is SQLite's with a code, of which it has variants.
+func hasCode(err error, code int) bool {
+	e, ok := errors.AsType[*sqlite.Error](err)
+	return ok && e.Code()&0xff == code
+}
+
+func isBusy(err error) bool {
+	return hasCode(err, sqlite3.SQLITE_BUSY) || hasCode(err, sqlite3.SQLITE_LOCKED)
+}

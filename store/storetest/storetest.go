@@ -1,0 +1,291 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package storetest has the suite that every store passes, those of other modules too. A test of a store calls Run.
+package storetest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/store"
+)
+
+// Option is an option of Run.
+type Option func(*suite)
+
+// CreateNamespace has a namespace created before the suite uses it. Without it, namespaces need not be created.
+func CreateNamespace(create func(t *testing.T, name string)) Option {
+	return func(s *suite) { s.createNamespace = create }
+}
+
+// Patience is how long the suite waits for what a store may do after it has answered; a minute without it.
+func Patience(d time.Duration) Option {
+	return func(s *suite) { s.patience = d }
+}
+
+// Run tests a store. It calls open at least twice and closes what that returns. Each test has namespaces of its own, with
+// names that are random DNS labels, so that all stores that are opened may be of one cluster or database; tests run in
+// parallel.
+//
+// The store's default of ResolveOptions.MaxDepth must be store.DefaultMaxDepth.
+func Run(t *testing.T, open func(t *testing.T) store.Store, options ...Option) {
+	s := &suite{open: open, createNamespace: func(*testing.T, string) {}, patience: time.Minute}
+	for _, option := range options {
+		option(s)
+	}
+	s.root = open(t)
+	t.Cleanup(func() {
+		if err := s.root.Close(); err != nil {
+			t.Errorf("Unable to close the store: %v", err)
+		}
+	})
+	for name, test := range map[string]func(*testing.T, *suite){
+		"Get":             testGet,
+		"RoundTrip":       testRoundTrip,
+		"ResponseIDs":     testResponseIDs,
+		"LargeTurn":       testLargeTurn,
+		"Isolation":       testIsolation,
+		"Invalid":         testInvalid,
+		"SaveAgain":       testSaveAgain,
+		"SaveConflict":    testSaveConflict,
+		"SaveResult":      testSaveResult,
+		"Overwrite":       testOverwrite,
+		"Reparent":        testReparent,
+		"Immutable":       testImmutable,
+		"ExpectedParent":  testExpectedParent,
+		"Version":         testVersion,
+		"OneSaverWins":    testOneSaverWins,
+		"NoLostUpdate":    testNoLostUpdate,
+		"Delete":          testDelete,
+		"DeleteInChain":   testDeleteInChain,
+		"DeleteCascade":   testDeleteCascade,
+		"SaveAfterDelete": testSaveAfterDelete,
+		"Walk":            testWalk,
+		"DefaultDepth":    testDefaultDepth,
+		"LateParent":      testLateParent,
+		"Parent":          testParent,
+		"Flatten":         testFlatten,
+		"Instructions":    testInstructions,
+		"Pages":           testPages,
+		"Cursors":         testCursors,
+		"ResolveOptions":  testResolveOptions,
+		"ResolveVersion":  testResolveVersion,
+		"Namespaces":      testNamespaces,
+		"Context":         testContext,
+		"Close":           testClose,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, s)
+		})
+	}
+}
+
+type suite struct {
+	open            func(t *testing.T) store.Store
+	createNamespace func(t *testing.T, name string)
+	patience        time.Duration
+	root            store.Store
+}
+
+// newStore returns the store of a namespace that nobody else uses.
+func (s *suite) newStore(t *testing.T) store.Store {
+	t.Helper()
+	return s.root.InNamespace(s.newNamespace(t))
+}
+
+func (s *suite) newNamespace(t *testing.T) string {
+	t.Helper()
+	name := "storetest-" + strings.ToLower(rand.Text())
+	s.createNamespace(t, name)
+	return name
+}
+
+// eventually waits until a check has nothing to say against a state.
+func (s *suite) eventually(t *testing.T, check func() string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), s.patience)
+	defer cancel()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for problem := check(); problem != ""; problem = check() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("After %s: %s", s.patience, problem)
+		case <-ticker.C:
+		}
+	}
+}
+
+// makeTurn returns a completed turn with a question and an answer.
+func makeTurn(id, previous string) *store.Session {
+	return &store.Session{
+		ResponseID: id, PreviousResponseID: previous, Status: store.StatusCompleted,
+		Request:  fmt.Appendf(nil, `{"model":"m","input":%s}`, quote("ask "+id)),
+		Response: fmt.Appendf(nil, `{"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":%s}]}]}`, quote("answer "+id)),
+	}
+}
+
+func quote(s string) string {
+	quoted, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // never: every string can be marshalled
+	}
+	return string(quoted)
+}
+
+// texts returns what makeTurn's turns have as items, in short.
+func texts(ids ...string) []string {
+	var texts []string
+	for _, id := range ids {
+		texts = append(texts, "user: ask "+id, "assistant: answer "+id)
+	}
+	return texts
+}
+
+// textsOf returns the items of a history, in short.
+func textsOf(t *testing.T, h *store.History) []string {
+	t.Helper()
+	var texts []string
+	for _, raw := range h.Items {
+		var item struct {
+			Role    string
+			Content []struct{ Text string }
+		}
+		if err := json.Unmarshal(raw, &item); err != nil || len(item.Content) != 1 {
+			t.Fatalf("Unexpected item %s", raw)
+		}
+		texts = append(texts, item.Role+": "+item.Content[0].Text)
+	}
+	return texts
+}
+
+func save(t *testing.T, s store.Store, session *store.Session, options store.SaveOptions) {
+	t.Helper()
+	if err := s.Save(t.Context(), session, options); err != nil {
+		t.Fatalf("Unable to save %q: %v", session.ResponseID, err)
+	}
+}
+
+// saveRow saves a conversation of completed turns, the first of which has no parent.
+func saveRow(t *testing.T, s store.Store, ids ...string) {
+	t.Helper()
+	previous := ""
+	for _, id := range ids {
+		save(t, s, makeTurn(id, previous), store.SaveOptions{})
+		previous = id
+	}
+}
+
+func get(t *testing.T, s store.Store, id string) *store.Session {
+	t.Helper()
+	session, err := s.Get(t.Context(), id)
+	if err != nil {
+		t.Fatalf("Unable to get %q: %v", id, err)
+	}
+	return session
+}
+
+func resolve(t *testing.T, s store.Store, id string, options store.ResolveOptions) *store.History {
+	t.Helper()
+	history, err := s.Resolve(t.Context(), id, options)
+	if err != nil {
+		t.Fatalf("Unable to resolve %q: %v", id, err)
+	}
+	return history
+}
+
+// wantStored checks what is stored of a turn, its version left aside.
+func wantStored(t *testing.T, s store.Store, want *store.Session) {
+	t.Helper()
+	if diff := diffSessions(want, get(t, s, want.ResponseID)); diff != "" {
+		t.Errorf("Unexpected session %q (-want,+got):\n%s", want.ResponseID, diff)
+	}
+}
+
+// wantMissing checks that a turn is not stored.
+func wantMissing(t *testing.T, s store.Store, id string) {
+	t.Helper()
+	_, err := s.Get(t.Context(), id)
+	wantError(t, err, &store.Error{Code: store.CodeNotFound, ResponseID: id})
+}
+
+// wantError checks the error of anything but Resolve. Where want has no response ID, none is asked for.
+func wantError(t *testing.T, err error, want *store.Error) {
+	t.Helper()
+	got, ok := errors.AsType[*store.Error](err)
+	if !ok || !errors.Is(err, &store.Error{Code: want.Code}) {
+		t.Errorf("Unexpected error: want %s, got %v", want.Code, err)
+		return
+	}
+	if got.Error() == "" {
+		t.Errorf("The error of %s says nothing", want.Code)
+	}
+	if want.ResponseID != "" && got.ResponseID != want.ResponseID {
+		t.Errorf("Unexpected response ID of the error %v: want %q, got %q", err, want.ResponseID, got.ResponseID)
+	}
+	if got.Retryable != want.Retryable {
+		t.Errorf("Unexpected error %v: want retryable %v", err, want.Retryable)
+	}
+}
+
+// wantResolveError checks the error of a chain that cannot be resolved.
+func wantResolveError(t *testing.T, err error, want *store.Error) {
+	t.Helper()
+	wantError(t, err, want)
+	got, _ := errors.AsType[*store.Error](err)
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(store.Error{}, "Message", "Err")); diff != "" {
+		t.Errorf("Unexpected error (-want,+got):\n%s", diff)
+	}
+}
+
+// diffSessions compares what a store must keep of two sessions: JSON by its value, and times to the second.
+func diffSessions(want, got *store.Session) string {
+	return cmp.Diff(want, got,
+		cmp.Comparer(func(a, b time.Time) bool { return a.Truncate(time.Second).Equal(b.Truncate(time.Second)) }),
+		cmp.Comparer(func(a, b json.RawMessage) bool { return differenceJSON(a, b) == "" }),
+		cmpopts.IgnoreFields(store.Session{}, "Version"))
+}
+
+// differenceJSON returns where two JSON values differ; one that is absent is nil.
+func differenceJSON(want, got json.RawMessage) string {
+	if len(want) == 0 || len(got) == 0 {
+		if len(want) != len(got) {
+			return fmt.Sprintf("is %q, not %q", got, want)
+		}
+		return ""
+	}
+	wantValue, err := jsonvalue.Decode(want)
+	if err != nil {
+		return err.Error()
+	}
+	gotValue, err := jsonvalue.Decode(got)
+	if err != nil {
+		return err.Error()
+	}
+	return jsonvalue.Difference("", wantValue, gotValue)
+}

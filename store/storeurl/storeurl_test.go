@@ -1,0 +1,107 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storeurl
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/catena-dev/catena/store"
+)
+
+func TestOpen(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	tests := map[string]struct {
+		url, namespace, file string
+	}{
+		"memory":               {url: "memory:", namespace: DefaultNamespace},
+		"memory, a namespace":  {url: "memory:?namespace=team-a", namespace: "team-a"},
+		"a relative path":      {url: "sqlite:relative.db", namespace: DefaultNamespace, file: "relative.db"},
+		"an absolute path":     {url: "sqlite:" + filepath.Join(dir, "absolute.db"), namespace: DefaultNamespace, file: "absolute.db"},
+		"with slashes":         {url: "sqlite://" + filepath.Join(dir, "slashes.db"), namespace: DefaultNamespace, file: "slashes.db"},
+		"sqlite, a namespace":  {url: "sqlite:n.db?namespace=team%20a", namespace: "team a", file: "n.db"},
+		"a path with escapes":  {url: "sqlite:a%20b%3Fc%25.db", namespace: DefaultNamespace, file: "a b?c%.db"},
+		"a path with a colon":  {url: "sqlite:./a:b.db", namespace: DefaultNamespace, file: "a:b.db"},
+		"a path with a letter": {url: "sqlite:é+.db", namespace: DefaultNamespace, file: "é+.db"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s, err := Open(t.Context(), tc.url)
+			if err != nil {
+				t.Fatalf("Unexpected error: %v", err)
+			}
+			t.Cleanup(func() {
+				if err := s.Close(); err != nil {
+					t.Errorf("Unable to close: %v", err)
+				}
+			})
+			turn := &store.Session{ResponseID: "resp_1", Status: store.StatusCompleted}
+			if err := s.Save(t.Context(), turn, store.SaveOptions{}); err != nil {
+				t.Fatalf("Unable to save: %v", err)
+			}
+			if _, err := s.InNamespace(tc.namespace).Get(t.Context(), "resp_1"); err != nil {
+				t.Errorf("The turn is in another namespace: %v", err)
+			}
+			if _, err := s.InNamespace("another").Get(t.Context(), "resp_1"); !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("The turn is in any namespace: %v", err)
+			}
+			if tc.file != "" {
+				if _, err := os.Stat(filepath.Join(dir, tc.file)); err != nil {
+					t.Errorf("The store is in another file: %v", err)
+				}
+			}
+		})
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	const secret = "swordfish"
+	tests := map[string]struct{ url, want string }{
+		"nothing":             {url: "", want: "must begin with one of kube:, memory:, sqlite:"},
+		"no scheme":           {url: secret, want: "must begin with one of kube:, memory:, sqlite:"},
+		"unknown scheme":      {url: "postgres://user:" + secret + "@host/db", want: `"postgres" of its URL is not known: must be one of kube:, memory:, sqlite:`},
+		"upper case":          {url: "SQLite:turns.db", want: "is not known"},
+		"memory with a path":  {url: "memory:" + secret, want: "must have no path"},
+		"no path":             {url: "sqlite:", want: "must have the path"},
+		"a host":              {url: "sqlite://user:" + secret + "@turns.db", want: "no host"},
+		"unknown parameter":   {url: "memory:?tenant=" + secret, want: `"tenant" is not known`},
+		"no value":            {url: "memory:?namespace=", want: "no single value"},
+		"two namespaces":      {url: "memory:?namespace=a&namespace=" + secret, want: "no single value"},
+		"a bad query":         {url: "memory:?namespace=%zz" + secret, want: "must be ?namespace=NAME"},
+		"a bad path":          {url: "sqlite:" + secret + "%zz", want: "percent sign"},
+		"an in-memory SQLite": {url: "sqlite::memory:", want: "store/memory"},
+		"no directory":        {url: "sqlite:no/such/turns.db", want: "there is no directory"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s, err := Open(t.Context(), tc.url)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Fatalf("Unexpected error: want %q in it, got %v", tc.want, err)
+			}
+			if s != nil {
+				t.Errorf("There is a store besides the error: %v", s)
+			}
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("The error tells the secret: %v", err)
+			}
+		})
+	}
+}

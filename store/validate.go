@@ -1,0 +1,118 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package store
+
+import (
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/chain"
+)
+
+// The limits of a Session's strings, in characters.
+const (
+	MaxIDLength     = 512
+	MaxStatusLength = 64
+)
+
+// MaxDepthLimit is the largest ResolveOptions.MaxDepth. In a cluster it is the operator's flag that counts.
+const MaxDepthLimit = 10_000
+
+// Validate returns an error that is ErrInvalid where a session must not be stored: an ID or the status is missing or too
+// long, the turn is its own parent, or a body is not the JSON that the Responses API has. Every store calls it first.
+func (s *Session) Validate() error {
+	for _, field := range []struct {
+		name, value string
+		min, max    int
+	}{
+		{"response ID", s.ResponseID, 1, MaxIDLength},
+		{"previous response ID", s.PreviousResponseID, 0, MaxIDLength},
+		{"conversation ID", s.ConversationID, 0, MaxIDLength},
+		{"status", s.Status, 1, MaxStatusLength},
+	} {
+		length := utf8.RuneCountInString(field.value)
+		switch {
+		case !utf8.ValidString(field.value):
+			return s.invalid("the %s must be UTF-8", field.name)
+		case length < field.min:
+			return s.invalid("the %s must not be empty", field.name)
+		case length > field.max:
+			return s.invalid("the %s has %d characters: at most %d are allowed", field.name, length, field.max)
+		}
+	}
+	if s.PreviousResponseID == s.ResponseID {
+		return s.invalid("the turn must not be its own parent")
+	}
+	for _, body := range []struct {
+		name string
+		raw  []byte
+	}{{"request", s.Request}, {"response", s.Response}, {"metadata", s.Metadata}} {
+		if len(body.raw) > 0 && !isObject(body.raw) {
+			return s.invalid("the %s must be a JSON object in UTF-8", body.name)
+		}
+	}
+	if _, err := chain.Flatten(s.Request, s.Response); err != nil {
+		return s.invalid("the turn cannot be turned into input items: %w", err)
+	}
+	return nil
+}
+
+func (s *Session) invalid(format string, args ...any) error {
+	return &Error{Code: CodeInvalid, ResponseID: s.ResponseID, Message: "unable to save the turn", Err: fmt.Errorf(format, args...)}
+}
+
+// CheckExpected returns an error that is ErrConflict where the options expect another parent than the session has. Every
+// store calls it after Validate.
+func (o SaveOptions) CheckExpected(s *Session) error {
+	expected := o.ExpectedPreviousResponseID
+	if expected == nil || *expected == s.PreviousResponseID {
+		return nil
+	}
+	return &Error{
+		Code: CodeConflict, ResponseID: s.ResponseID, PreviousResponseID: s.PreviousResponseID,
+		Message: fmt.Sprintf("the previous response ID of %q is %q, not %q as expected", s.ResponseID, s.PreviousResponseID, *expected),
+	}
+}
+
+// Validate returns an error that is ErrInvalid where a value is not allowed. Every store calls it first.
+func (o ResolveOptions) Validate() error {
+	var err error
+	switch {
+	case o.MaxDepth != nil && (*o.MaxDepth < 0 || *o.MaxDepth > MaxDepthLimit):
+		err = fmt.Errorf("the maximum depth is %d: must be from 0 to %d", *o.MaxDepth, MaxDepthLimit)
+	case o.Limit < 0 || o.Limit > MaxLimit:
+		err = fmt.Errorf("the limit is %d: must be from 1 to %d, or 0 for none", o.Limit, MaxLimit)
+	case o.After != "" && o.Limit == 0:
+		err = fmt.Errorf("a cursor needs a limit")
+	case o.Instructions != "" && o.Instructions != InstructionsAll && o.Instructions != InstructionsLast && o.Instructions != InstructionsOmit:
+		err = fmt.Errorf("the instructions are %q: must be %s, %s or %s", o.Instructions, InstructionsAll, InstructionsLast, InstructionsOmit)
+	case o.Order != "" && o.Order != OrderAscending && o.Order != OrderDescending:
+		err = fmt.Errorf("the order is %q: must be %s or %s", o.Order, OrderAscending, OrderDescending)
+	default:
+		return nil
+	}
+	return &Error{Code: CodeInvalid, Message: "unable to resolve", Err: err}
+}
+
+func isObject(raw []byte) bool {
+	if !utf8.Valid(raw) || !gjson.ValidBytes(raw) {
+		return false
+	}
+	return gjson.ParseBytes(raw).IsObject()
+}
