@@ -19,8 +19,8 @@ limitations under the License.
 //
 // The file has one turn a line, plain or gzipped: a JSON object with the `request` and the `response` as the Responses
 // API has them. The turns are stored as chains in the order of the file, as a gateway would: each names the one before
-// as its previous_response_id, and is owned by it. A turn keeps the ID of its response, unless another turn of the
-// namespace has that already: then an ID of this run is appended.
+// as its previous_response_id. A turn keeps the ID of its response, unless another turn of the namespace has that already:
+// then an ID of this run is appended.
 package main
 
 import (
@@ -34,11 +34,8 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/store/kube"
 )
-
-// defaultMaxTurnBytes leaves room below etcd's limit of 1.5 MiB for the status and other metadata.
-const defaultMaxTurnBytes = 1_500_000
 
 type options struct {
 	kubeconfig   string
@@ -49,13 +46,13 @@ type options struct {
 }
 
 func main() {
-	o := options{namespace: "catena-replay", chainLength: 16, workers: 4, maxTurnBytes: defaultMaxTurnBytes}
+	o := options{namespace: "catena-replay", chainLength: 16, workers: 4, maxTurnBytes: kube.DefaultMaxTurnBytes}
 	flags := pflag.NewFlagSet("replay", pflag.ExitOnError)
 	flags.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "The kubeconfig file; by default that of kubectl.")
 	flags.StringVarP(&o.namespace, "namespace", "n", o.namespace, "The namespace to store the turns in. It is created where it is missing.")
 	flags.IntVar(&o.chainLength, "chain-length", o.chainLength, "How many turns make a chain.")
 	flags.IntVar(&o.workers, "workers", o.workers, "How many chains are stored and resolved at once.")
-	flags.IntVar(&o.maxTurnBytes, "max-turn-bytes", o.maxTurnBytes, "The size, as JSON, up to which a turn is sent as one object.")
+	flags.IntVar(&o.maxTurnBytes, "max-turn-bytes", o.maxTurnBytes, "The size of request and response together up to which a turn is stored.")
 	flags.Usage = func() {
 		fmt.Fprintf(os.Stderr, "Store recorded turns, resolve them, and compare.\n\nUsage: replay [flags] FILE\n\n%s", flags.FlagUsages())
 	}
@@ -80,13 +77,14 @@ func run(ctx context.Context, o *options, path string) error {
 	if err != nil {
 		return fmt.Errorf("unable to load the configuration of the Kubernetes client: %w", err)
 	}
-	target, err := newCluster(config, o.namespace, max(o.chainLength, chain.DefaultMaxDepth))
+	if err := createNamespace(ctx, config, o.namespace); err != nil {
+		return err
+	}
+	target, err := kube.Open(ctx, kube.Options{Config: config, Namespace: o.namespace, MaxTurnBytes: o.maxTurnBytes})
 	if err != nil {
 		return err
 	}
-	if err := target.createNamespace(ctx); err != nil {
-		return err
-	}
+	defer func() { _ = target.Close() }()
 	turns, err := openTurns(path)
 	if err != nil {
 		return err

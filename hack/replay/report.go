@@ -29,6 +29,7 @@ type report struct {
 	recorded    int // without those that were refused
 	refused     int
 	stored      int
+	exact       int // with every byte as it was sent
 	chains      int
 	items       int
 	bytes       int
@@ -46,8 +47,7 @@ func (r *replay) add(update func()) {
 // refuse tells of a turn that is not sent.
 func (r *replay) refuse(t *turn, id string, size int) {
 	r.add(func() { r.refused++ })
-	fmt.Fprintf(os.Stderr, "line %d: turn %q is refused: it has %d bytes, and --max-turn-bytes, what one object may hold, is %d. "+
-		"Turns of any size are not supported yet.\n", t.Line, id, size, r.maxTurnBytes)
+	fmt.Fprintf(os.Stderr, "line %d: turn %q is refused: it has %d bytes, and --max-turn-bytes is %d.\n", t.Line, id, size, r.maxTurnBytes)
 }
 
 // differ tells of something that did not come back as it went in.
@@ -85,7 +85,7 @@ func (r *replay) showProgress(w io.Writer) (stop func()) {
 func (r *replay) summarize(w io.Writer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	fmt.Fprintf(w, "turns        %d recorded, %d stored, %d refused as too large for one object\n", r.recorded+r.refused, r.stored, r.refused)
+	fmt.Fprintf(w, "turns        %d recorded, %d stored, %d of them byte for byte, %d refused\n", r.recorded+r.refused, r.stored, r.exact, r.refused)
 	fmt.Fprintf(w, "chains       %d of up to %d turns, resolved\n", r.chains, r.chainLength)
 	fmt.Fprintf(w, "items        %d in %d bytes of answers\n", r.items, r.bytes)
 	fmt.Fprintf(w, "differences  %d\n", r.differences)

@@ -30,10 +30,7 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-
-	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/store"
 )
 
 // turn is one recorded turn.
@@ -129,8 +126,8 @@ func (i *identities) choose(recorded string, line int) string {
 // other returns an ID for a turn whose ID is taken in the namespace.
 func (i *identities) other(id string) string { return id + "_" + i.run }
 
-// session returns the object that stores a turn.
-func (t *turn) session(namespace, id, previous string) (*v1alpha1.ResponseSession, error) {
+// session returns what is saved of a turn.
+func (t *turn) session(id, previous string) (*store.Session, error) {
 	response := struct {
 		Status      string   `json:"status"`
 		CreatedAt   *float64 `json:"created_at"`
@@ -139,26 +136,22 @@ func (t *turn) session(namespace, id, previous string) (*v1alpha1.ResponseSessio
 	if err := json.Unmarshal(t.Response, &response); err != nil {
 		return nil, fmt.Errorf("line %d has a response that is not one of the Responses API: %w", t.Line, err)
 	}
-	return &v1alpha1.ResponseSession{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.ObjectName(id)},
-		Spec: v1alpha1.ResponseSessionSpec{
-			ResponseID:         id,
-			PreviousResponseID: previous,
-			ResponseStatus:     cmp.Or(response.Status, v1alpha1.ResponseStatusCompleted),
-			CreatedAt:          unixTime(response.CreatedAt),
-			CompletedAt:        unixTime(response.CompletedAt),
-			Request:            &runtime.RawExtension{Raw: t.Request},
-			Response:           &runtime.RawExtension{Raw: t.Response},
-		},
+	return &store.Session{
+		ResponseID:         id,
+		PreviousResponseID: previous,
+		Status:             cmp.Or(response.Status, store.StatusCompleted),
+		CreatedAt:          unixTime(response.CreatedAt),
+		CompletedAt:        unixTime(response.CompletedAt),
+		Request:            t.Request,
+		Response:           t.Response,
 	}, nil
 }
 
-func unixTime(seconds *float64) *metav1.Time {
+func unixTime(seconds *float64) time.Time {
 	if seconds == nil {
-		return nil
+		return time.Time{}
 	}
-	t := metav1.NewTime(time.Unix(int64(*seconds), 0))
-	return &t
+	return time.Unix(int64(*seconds), 0)
 }
 
 // recordedID returns the ID of the response, empty where it has none.

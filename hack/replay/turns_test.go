@@ -29,7 +29,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/store"
 )
 
 func readAll(t *testing.T, content []byte) ([]string, error) {
@@ -120,21 +120,22 @@ func TestSession(t *testing.T) {
 		Request:  []byte(`{"model":"m","previous_response_id":"resp_recorded"}`),
 		Response: []byte(`{"id":"resp_a","status":"queued","created_at":1778276251,"completed_at":null}`),
 	}
-	got, err := recorded.session("ns", "resp_b", "resp_a")
+	got, err := recorded.session("resp_b", "resp_a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := got.Spec
-	if got.Name != "resp.b" || spec.ResponseID != "resp_b" || spec.PreviousResponseID != "resp_a" ||
-		spec.ResponseStatus != v1alpha1.ResponseStatusQueued || spec.CompletedAt != nil ||
-		!spec.CreatedAt.Time.Equal(time.Unix(1778276251, 0)) || !bytes.Equal(spec.Request.Raw, recorded.Request) {
-		t.Errorf("got %+v", got)
+	want := &store.Session{
+		ResponseID: "resp_b", PreviousResponseID: "resp_a", Status: store.StatusQueued,
+		CreatedAt: time.Unix(1778276251, 0), Request: recorded.Request, Response: recorded.Response,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 	if got := recorded.recordedID(); got != "resp_a" {
 		t.Errorf("ID %q", got)
 	}
 	recorded.Response = []byte(`{"id":5}`)
-	if got, err := recorded.session("ns", "resp_b", ""); err != nil || got.Spec.ResponseStatus != v1alpha1.ResponseStatusCompleted || recorded.recordedID() != "" {
+	if got, err := recorded.session("resp_b", ""); err != nil || got.Status != store.StatusCompleted || recorded.recordedID() != "" {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
