@@ -1,0 +1,108 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Command gateway serves the OpenAI Responses API with state, in front of an engine that keeps none.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/spf13/pflag"
+	_ "gocloud.dev/blob/azureblob" // the kinds of buckets that the snapshot-store of a kube: URL takes
+	_ "gocloud.dev/blob/fileblob"
+	_ "gocloud.dev/blob/gcsblob"
+	_ "gocloud.dev/blob/s3blob"
+
+	"github.com/catena-dev/catena/internal/gateway"
+	"github.com/catena-dev/catena/store/storeurl"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// A second signal ends the process at once.
+	context.AfterFunc(ctx, stop)
+	err := run(ctx, os.Args[1:], os.Stderr)
+	if err != nil && !errors.Is(err, pflag.ErrHelp) {
+		fmt.Fprintf(os.Stderr, "gateway: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// run runs the gateway until ctx is done.
+func run(ctx context.Context, args []string, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	store, err := storeurl.Open(ctx, o.store)
+	if err != nil {
+		return err
+	}
+	o.gateway.Store = store
+	return errors.Join(serve(ctx, o), store.Close())
+}
+
+func serve(ctx context.Context, o *options) error {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	g, err := gateway.New(o.gateway, registry)
+	if err != nil {
+		return err
+	}
+	api, err := listen(ctx, o.listenAddress)
+	if err != nil {
+		return err
+	}
+	operations, err := listen(ctx, o.metricsAddress)
+	if err != nil {
+		return err
+	}
+	o.gateway.Logger.Info("serving", "address", api.Addr().String(), "metricsAddress", operations.Addr().String())
+	return g.Serve(ctx, api, operations, registry)
+}
+
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("unable to listen on %s: %w", address, err)
+	}
+	return listener, nil
+}
+
+// parse reads the command line.
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := newOptions()
+	flags := pflag.NewFlagSet("gateway", pflag.ContinueOnError)
+	flags.SetOutput(stderr)
+	o.addFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+	}
+	return o, o.complete(stderr)
+}

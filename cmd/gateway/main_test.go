@@ -1,0 +1,167 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/scripted"
+)
+
+func TestParse(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args    []string
+		wantErr string
+	}{
+		"defaults":            {[]string{"--upstream=http://localhost:1"}, ""},
+		"no upstream":         {nil, "--upstream is required"},
+		"broken upstream":     {[]string{"--upstream=http://[x"}, "--upstream is not a URL"},
+		"argument":            {[]string{"--upstream=http://localhost:1", "x"}, `unexpected argument "x"`},
+		"unknown flag":        {[]string{"--nothing"}, "unknown flag: --nothing"},
+		"localhost":           {[]string{"--upstream=http://localhost:1", "--listen-address=localhost:0"}, ""},
+		"IPv6 loopback":       {[]string{"--upstream=http://localhost:1", "--listen-address=[::1]:0"}, ""},
+		"all addresses":       {[]string{"--upstream=http://localhost:1", "--listen-address=:8090"}, "--listen-address is :8090: without --tenants-file"},
+		"one address":         {[]string{"--upstream=http://localhost:1", "--listen-address=192.0.2.1:80"}, "without --tenants-file"},
+		"a name":              {[]string{"--upstream=http://localhost:1", "--listen-address=gateway:80"}, "without --tenants-file"},
+		"anonymous":           {[]string{"--upstream=http://localhost:1", "--listen-address=:80", "--insecure-allow-anonymous"}, ""},
+		"tenants everywhere":  {[]string{"--upstream=http://localhost:1", "--listen-address=:80", "--tenants-file=x"}, ""},
+		"upstream with a /v1": {[]string{"--upstream=https://engine.example/v1/"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse(tc.args, io.Discard)
+			if (err == nil) != (tc.wantErr == "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
+				t.Errorf("error %v, want %q", err, tc.wantErr)
+			}
+		})
+	}
+}
+
+func TestRunFails(t *testing.T) {
+	for name, tc := range map[string]struct{ arg, wantErr string }{
+		"store":           {"--store=nowhere:", "unable to open the store"},
+		"tenants file":    {"--tenants-file=" + filepath.Join(t.TempDir(), "none"), "unable to read the tenants file"},
+		"key file":        {"--upstream-api-key-file=/dev/null", "unable to use the upstream-api-key file /dev/null: must not be empty"},
+		"instructions":    {"--instructions=Some", "the instructions are"},
+		"depth":           {"--max-depth=0", "the maximum depth is 0"},
+		"no time":         {"--request-timeout=0s", "time limits must be greater than 0"},
+		"namespace":       {"--namespace=A", `the namespace "A" is not one`},
+		"no HTTP":         {"--upstream=ftp://host", "the upstream must be an http or https URL"},
+		"broken address":  {"--listen-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
+		"broken address2": {"--metrics-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := []string{"--upstream=http://localhost:1", "--store=memory:", "--listen-address=127.0.0.1:0", "--metrics-address=127.0.0.1:0", tc.arg}
+			if err := run(t.Context(), args, io.Discard); err == nil || !strings.Contains(err.Error(), tc.wantErr) {
+				t.Errorf("error %v, want %q", err, tc.wantErr)
+			}
+		})
+	}
+}
+
+// start runs the gateway with a store until the test ends or stop is called, and returns its URL.
+func start(t *testing.T, store, upstream string) (url string, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	log, stderr := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		done <- run(ctx, []string{"--store=" + store, "--upstream=" + upstream, "--listen-address=127.0.0.1:0", "--metrics-address=127.0.0.1:0"}, stderr)
+		_ = stderr.Close()
+	}()
+	lines := bufio.NewScanner(log)
+	if !lines.Scan() || gjson.Get(lines.Text(), "msg").Str != "serving" {
+		t.Fatalf("it does not serve: %s, %v", lines.Text(), <-done)
+	}
+	url = "http://" + gjson.Get(lines.Text(), "address").Str
+	go func() { _, _ = io.Copy(io.Discard, log) }()
+	return url, func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestTurnsOutliveTheGateway(t *testing.T) {
+	engine := httptest.NewServer(scripted.Handler())
+	defer engine.Close()
+	store := "sqlite:" + filepath.Join(t.TempDir(), "turns.db")
+	previous := ""
+	for i, upstream := range []string{engine.URL, engine.URL + "/v1", engine.URL + "/v1/"} {
+		url, stop := start(t, store, upstream)
+		body := create(t, url, map[string]any{"input": fmt.Sprint(i), "previous_response_id": previous})
+		want := fmt.Sprintf("You said %d things, from '0' to '%d'.", i+1, i)
+		if got := gjson.Get(body, "output.0.content.0.text").Str; got != want {
+			t.Errorf("got %s, want %s", body, want)
+		}
+		previous = gjson.Get(body, "id").Str
+		stop()
+	}
+}
+
+func TestReplicasShareTurns(t *testing.T) {
+	engine := httptest.NewServer(scripted.Handler())
+	defer engine.Close()
+	store := "sqlite:" + filepath.Join(t.TempDir(), "turns.db")
+	var urls []string
+	for range 2 {
+		url, stop := start(t, store, engine.URL)
+		defer stop()
+		urls = append(urls, url)
+	}
+	previous := ""
+	for i := range 10 {
+		body := create(t, urls[i%2], map[string]any{"input": fmt.Sprint(i), "previous_response_id": previous})
+		if got := gjson.Get(body, "output.0.content.0.text").Str; !strings.HasPrefix(got, fmt.Sprintf("You said %d things", i+1)) {
+			t.Fatalf("turn %d: %s", i, body)
+		}
+		previous = gjson.Get(body, "id").Str
+	}
+}
+
+func create(t *testing.T, url string, body map[string]any) string {
+	t.Helper()
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/responses", strings.NewReader(string(encoded)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}

@@ -1,0 +1,213 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/catena-dev/catena/store"
+)
+
+func TestRefusedRequests(t *testing.T) {
+	f := start(t, nil, func(o *Options) { o.MaxRequestBytes, o.MaxDepth = 2000, 2 })
+	f.seed("resp_done", "", "completed")
+	f.seed("resp_orphan", "resp_gone", "completed")
+	f.seed("resp_failed", "", "failed")
+	f.seed("resp_pending", "", "in_progress")
+	f.seed("resp_after_failed", "resp_failed", "completed")
+	f.seed("resp_a", "resp_b", "completed")
+	f.seed("resp_b", "resp_a", "completed")
+	f.seed("resp_2", "resp_done", "completed")
+	f.seed("resp_3", "resp_2", "completed")
+	sent := f.sent.count()
+	for name, tc := range map[string]struct {
+		body      string
+		wantCode  int
+		wantError string
+	}{
+		"not JSON":  {`{"input":`, 400, `{"message":"We could not parse the JSON body of your request: it must be JSON.","type":"invalid_request_error","param":null,"code":"invalid_json"}`},
+		"nothing":   {``, 400, `{"message":"We could not parse the JSON body of your request: it must be JSON.","type":"invalid_request_error","param":null,"code":"invalid_json"}`},
+		"no object": {`[]`, 400, `{"message":"We could not parse the JSON body of your request: it must be an object.","type":"invalid_request_error","param":null,"code":"invalid_json"}`},
+		"a key twice": {
+			`{"input":"a","\u0069nput":"b"}`, 400,
+			`{"message":"We could not parse the JSON body of your request: it has a key twice.","type":"invalid_request_error","param":null,"code":"invalid_json"}`,
+		},
+		"not UTF-8": {"{\"input\":\"\xff\"}", 400, `{"message":"We could not parse the JSON body of your request: it must be UTF-8.","type":"invalid_request_error","param":null,"code":"invalid_json"}`},
+		"too large": {`{"input":"` + strings.Repeat("a", 2000) + `"}`, 413, `{"message":"The request is too large.","type":"invalid_request_error","param":null,"code":"request_too_large"}`},
+		"both parents": {
+			`{"previous_response_id":"resp_none","conversation":"conv_1"}`, 400,
+			`{"message":"Mutually exclusive parameters: 'previous_response_id' and 'conversation'.","type":"invalid_request_error","param":"previous_response_id","code":"mutually_exclusive_parameters"}`,
+		},
+		"conversation": {
+			`{"conversation":{"id":"conv_1"}}`, 400,
+			`{"message":"Unsupported parameter: 'conversation'. Use 'previous_response_id' to continue a conversation.","type":"invalid_request_error","param":"conversation","code":"unsupported_parameter"}`,
+		},
+		"background": {
+			`{"input":"a","background":true}`, 400,
+			`{"message":"Unsupported parameter: 'background'. A response is made while the request lasts; use 'stream' to see it grow.","type":"invalid_request_error","param":"background","code":"unsupported_parameter"}`,
+		},
+		"store no boolean": {`{"store":1}`, 400, `{"message":"Invalid type for 'store': expected a boolean.","type":"invalid_request_error","param":"store","code":"invalid_type"}`},
+		"parent no string": {
+			`{"previous_response_id":1}`, 400,
+			`{"message":"Invalid type for 'previous_response_id': expected a string.","type":"invalid_request_error","param":"previous_response_id","code":"invalid_type"}`,
+		},
+		"parent too long": {
+			`{"previous_response_id":"` + strings.Repeat("a", 513) + `"}`, 400,
+			`{"message":"Invalid 'previous_response_id': string too long, at most 512 characters are allowed.","type":"invalid_request_error","param":"previous_response_id","code":"string_above_max_length"}`,
+		},
+		"input of numbers": {
+			`{"input":[1]}`, 400,
+			"{\"message\":\"Invalid request: unable to read `input` of the request: must be a string or a list of objects: item 0 must be an object.\",\"type\":\"invalid_request_error\",\"param\":\"input\",\"code\":\"invalid_type\"}",
+		},
+		"unknown parent": {
+			`{"previous_response_id":"resp_\"none"}`, 400,
+			`{"message":"Previous response with id 'resp_\"none' not found.","type":"invalid_request_error","param":"previous_response_id","code":"previous_response_not_found"}`,
+		},
+		"unknown ancestor": {
+			`{"previous_response_id":"resp_orphan"}`, 400,
+			`{"message":"The conversation is broken: response with id 'resp_gone', an earlier turn of it, does not exist.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.not_found"}`,
+		},
+		"too deep": {
+			`{"previous_response_id":"resp_3"}`, 400,
+			`{"message":"The conversation has too many turns: the limit is passed at response with id 'resp_done'.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.depth_exceeded"}`,
+		},
+		"failed parent": {
+			`{"previous_response_id":"resp_failed"}`, 400,
+			`{"message":"Response with id 'resp_failed' is not completed and cannot be used as context.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.unavailable"}`,
+		},
+		"failed ancestor": {
+			`{"previous_response_id":"resp_after_failed"}`, 400,
+			`{"message":"Response with id 'resp_failed' is not completed and cannot be used as context.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.unavailable"}`,
+		},
+		"pending parent": {
+			`{"previous_response_id":"resp_pending"}`, 409,
+			`{"message":"Response with id 'resp_pending' is not completed and cannot be used as context.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.unavailable"}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := f.do(http.MethodPost, "/v1/responses", tc.body)
+			if diff := cmp.Diff(tc.wantError, r.get("error")); diff != "" || r.status != tc.wantCode {
+				t.Errorf("status %d, want %d, error (-want +got):\n%s", r.status, tc.wantCode, diff)
+			}
+		})
+	}
+	if f.sent.count() != sent {
+		t.Error("the upstream was asked")
+	}
+}
+
+func TestStoreErrors(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err        error
+		wantStatus int
+		wantError  string
+		wantHeader map[string]string
+	}{
+		"cycle": {
+			&store.Error{Code: store.CodeCycleDetected, ResponseID: "resp_a"}, 400,
+			`{"message":"The conversation is broken: it leads back to response with id 'resp_a'.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.cycle_detected"}`, nil,
+		},
+		"unreadable": {
+			&store.Error{Code: store.CodeUnreadable, ResponseID: "resp_a"}, 500,
+			`{"message":"What is stored of response with id 'resp_a' cannot be read.","type":"server_error","param":null,"code":"session.snapshot.unreadable"}`,
+			map[string]string{"X-Should-Retry": "false"},
+		},
+		"unreachable": {
+			&store.Error{Code: store.CodeUnreachable, Retryable: true}, 503,
+			`{"message":"The store cannot be reached.","type":"server_error","param":null,"code":"session.store.unreachable"}`,
+			map[string]string{"Retry-After": "1"},
+		},
+		"too large": {
+			&store.Error{Code: store.CodeTooLarge}, 400,
+			`{"message":"The conversation is too large to be continued.","type":"invalid_request_error","param":"previous_response_id","code":"session.snapshot.too_large"}`, nil,
+		},
+		"any other": {
+			errors.New("boom"), 500, `{"message":"The store failed.","type":"server_error","param":null,"code":"internal_error"}`, nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := start(t, nil)
+			f.store.onResolve = func() error { return tc.err }
+			r := f.do(http.MethodPost, "/v1/responses", `{"previous_response_id":"resp_a"}`)
+			if diff := cmp.Diff(tc.wantError, r.get("error")); diff != "" || r.status != tc.wantStatus {
+				t.Errorf("status %d, want %d, error (-want +got):\n%s", r.status, tc.wantStatus, diff)
+			}
+			for name, want := range tc.wantHeader {
+				if got := r.header.Get(name); got != want {
+					t.Errorf("header %s: %q, want %q", name, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestSaveFailure(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err          error
+		failures     int
+		wantStatus   int
+		wantCode     string
+		wantAttempts int
+	}{
+		"retried":         {&store.Error{Code: store.CodeUnreachable, Retryable: true}, 2, 200, "", 3},
+		"unreachable":     {&store.Error{Code: store.CodeUnreachable, Retryable: true}, 99, 503, "session.store.unreachable", saveAttempts},
+		"conflict":        {&store.Error{Code: store.CodeConflict}, 99, 500, "session.store.conflict", 1},
+		"too large":       {&store.Error{Code: store.CodeTooLarge}, 99, 500, "session.snapshot.too_large", 1},
+		"upstream's form": {&store.Error{Code: store.CodeInvalid}, 99, 502, "upstream_invalid_response", 1},
+		"any other":       {errors.New("boom"), 99, 500, "internal_error", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := start(t, nil)
+			attempts := 0
+			f.store.onSave = func(_ context.Context, _ *store.Session, next func() error) error {
+				if attempts++; attempts <= tc.failures {
+					return tc.err
+				}
+				return next()
+			}
+			r := f.do(http.MethodPost, "/v1/responses", `{"input":"secret text"}`)
+			if r.status != tc.wantStatus || r.get("error.code") != tc.wantCode {
+				t.Errorf("got %d %s, want %d %s", r.status, r.body, tc.wantStatus, tc.wantCode)
+			}
+			if attempts != tc.wantAttempts {
+				t.Errorf("%d attempts, want %d", attempts, tc.wantAttempts)
+			}
+			if tc.wantStatus != 200 && testutil.CollectAndCount(f.gateway.metrics.saveFailures) != 1 {
+				t.Error("the failure was not counted")
+			}
+			if strings.Contains(r.body+f.log.String(), "secret text") && tc.wantStatus != 200 {
+				t.Error("the text shows")
+			}
+		})
+	}
+}
+
+func TestUnknownURL(t *testing.T) {
+	f := start(t, nil)
+	for path, method := range map[string]string{"/v1/responses": "PUT", "/": "GET", "/v1/responses/a/cancel": "POST"} {
+		if r := f.do(method, path, ""); r.code() != "Not Found unknown_url" {
+			t.Errorf("%s %s: got %d %s", method, path, r.status, r.body)
+		}
+	}
+}

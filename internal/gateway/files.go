@@ -1,0 +1,109 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// watchedFile is a file whose last good content is in use. It is read whole each time, and so follows the symbolic
+// links that a mounted Secret swaps.
+type watchedFile struct {
+	name, path string
+	// load takes the content into use, or returns an error and leaves the one before.
+	load func(content []byte) error
+
+	loaded [sha256.Size]byte
+	failed string
+}
+
+// reload takes the content into use where it has changed.
+func (f *watchedFile) reload() error {
+	content, err := os.ReadFile(f.path)
+	if err != nil {
+		return fmt.Errorf("unable to read the %s file: %w", f.name, err)
+	}
+	sum := sha256.Sum256(content)
+	if sum == f.loaded {
+		return nil
+	}
+	if err := f.load(content); err != nil {
+		return fmt.Errorf("unable to use the %s file %s: %w", f.name, f.path, err)
+	}
+	f.loaded = sum
+	return nil
+}
+
+// watchFiles reloads the files until ctx is done.
+func (g *Gateway) watchFiles(ctx context.Context) {
+	ticker := time.NewTicker(g.options.ReloadInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			g.reloadFiles()
+		}
+	}
+}
+
+// reloadFiles reloads the files once. It logs what changes: that a file cannot be used, and that it can be again.
+func (g *Gateway) reloadFiles() {
+	for _, file := range g.files {
+		before, failed := file.loaded, ""
+		if err := file.reload(); err != nil {
+			g.metrics.reloadFailures.WithLabelValues(file.name).Inc()
+			failed = err.Error()
+		}
+		switch {
+		case failed != "" && failed != file.failed:
+			g.log.Error("the last good content stays in use", "file", file.name, "error", failed)
+		case failed == "" && (file.failed != "" || before != file.loaded):
+			g.log.Info("file loaded", "file", file.name)
+		}
+		file.failed = failed
+	}
+}
+
+// secret is a key that can change.
+type secret struct {
+	value atomic.Pointer[string]
+}
+
+// load takes a key into use. White space around it does not count.
+func (s *secret) load(content []byte) error {
+	key := string(bytes.TrimSpace(content))
+	if key == "" {
+		return errors.New("must not be empty")
+	}
+	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return errors.New("must be one word in ASCII")
+	}
+	s.value.Store(&key)
+	return nil
+}
+
+func (s *secret) get() string { return *s.value.Load() }

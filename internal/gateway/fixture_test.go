@@ -1,0 +1,260 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/scripted"
+	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/memory"
+)
+
+// fixture is a gateway between a client and an upstream.
+type fixture struct {
+	t        *testing.T
+	gateway  *Gateway
+	registry *prometheus.Registry
+	store    *hookedStore
+	url      string
+	log      *lockedBuffer
+	// sent has the bodies and headers that the upstream got.
+	sent *recorder
+}
+
+// start starts a gateway in front of an upstream, or of the scripted engine where that is nil.
+func start(t *testing.T, upstream http.Handler, changes ...func(*Options)) *fixture {
+	t.Helper()
+	if upstream == nil {
+		upstream = scripted.Handler()
+	}
+	f := newFixture(t, upstream, changes...)
+	server := httptest.NewServer(f.gateway.Handler())
+	t.Cleanup(server.Close)
+	f.url = server.URL
+	return f
+}
+
+// newFixture makes a gateway that nobody serves yet.
+func newFixture(t *testing.T, upstream http.Handler, changes ...func(*Options)) *fixture {
+	t.Helper()
+	f := &fixture{t: t, registry: prometheus.NewRegistry(), store: &hookedStore{Store: memory.New(memory.Options{Namespace: "default"})}, log: &lockedBuffer{}, sent: &recorder{next: upstream}}
+	engine := httptest.NewServer(f.sent)
+	t.Cleanup(engine.Close)
+	options := DefaultOptions()
+	options.Store = f.store
+	options.Upstream = mustParse(t, engine.URL)
+	options.Logger = slog.New(slog.NewTextHandler(f.log, nil))
+	for _, change := range changes {
+		change(&options)
+	}
+	var err error
+	if f.gateway, err = New(options, f.registry); err != nil {
+		t.Fatal(err)
+	}
+	f.gateway.retryDelay = time.Nanosecond
+	return f
+}
+
+func mustParse(t *testing.T, text string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// reply is an answer of the gateway.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (r reply) get(path string) string { return gjson.Get(r.body, path).String() }
+
+// code returns the status and the code of an error, as "400 previous_response_not_found".
+func (r reply) code() string {
+	return strings.TrimSpace(http.StatusText(r.status) + " " + r.get("error.code"))
+}
+
+// do sends a request and reads the answer to its end. Headers are pairs of names and values.
+func (f *fixture) do(method, path, body string, headers ...string) reply {
+	f.t.Helper()
+	r, err := f.try(method, path, body, headers...)
+	if err != nil {
+		f.t.Error(err)
+	}
+	return r
+}
+
+func (f *fixture) try(method, path, body string, headers ...string) (reply, error) {
+	request, err := http.NewRequestWithContext(f.t.Context(), method, f.url+path, strings.NewReader(body))
+	if err != nil {
+		return reply{}, err
+	}
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return reply{}, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(response.Body)
+	return reply{status: response.StatusCode, header: response.Header, body: string(content)}, err
+}
+
+// create makes a response and returns it. It must be there.
+func (f *fixture) create(body string, headers ...string) reply {
+	f.t.Helper()
+	r := f.do(http.MethodPost, "/v1/responses", body, headers...)
+	if r.status != http.StatusOK {
+		f.t.Fatalf("status %d: %s", r.status, r.body)
+	}
+	return r
+}
+
+// saved returns the turn with a response ID, and nil where there is none.
+func (f *fixture) saved(id string) *store.Session {
+	f.t.Helper()
+	session, err := f.store.InNamespace("default").Get(f.t.Context(), id)
+	if err != nil {
+		return nil
+	}
+	return session
+}
+
+// seed saves a turn as another gateway might.
+func (f *fixture) seed(id, previous, status string) {
+	f.t.Helper()
+	session := &store.Session{
+		ResponseID: id, PreviousResponseID: previous, Status: status,
+		Request: []byte(`{"input":"hello"}`), Response: []byte(`{"output":[]}`),
+	}
+	if err := f.store.InNamespace("default").Save(f.t.Context(), session, store.SaveOptions{}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// hookedStore is a store whose calls can be replaced.
+type hookedStore struct {
+	store.Store
+	onSave    func(ctx context.Context, session *store.Session, next func() error) error
+	onResolve func() error
+	hooks     *hookedStore
+}
+
+func (s *hookedStore) root() *hookedStore {
+	if s.hooks != nil {
+		return s.hooks
+	}
+	return s
+}
+
+func (s *hookedStore) InNamespace(namespace string) store.Store {
+	return &hookedStore{Store: s.Store.InNamespace(namespace), hooks: s.root()}
+}
+
+func (s *hookedStore) Save(ctx context.Context, session *store.Session, options store.SaveOptions) error {
+	next := func() error { return s.Store.Save(ctx, session, options) }
+	if hook := s.root().onSave; hook != nil {
+		return hook(ctx, session, next)
+	}
+	return next()
+}
+
+func (s *hookedStore) Resolve(ctx context.Context, id string, options store.ResolveOptions) (*store.History, error) {
+	if hook := s.root().onResolve; hook != nil {
+		if err := hook(); err != nil {
+			return nil, err
+		}
+	}
+	return s.Store.Resolve(ctx, id, options)
+}
+
+// recorder notes what an upstream gets.
+type recorder struct {
+	next http.Handler
+
+	mu      sync.Mutex
+	bodies  []string
+	headers []http.Header
+}
+
+func (r *recorder) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	body, _ := io.ReadAll(request.Body)
+	r.mu.Lock()
+	r.bodies = append(r.bodies, string(body))
+	r.headers = append(r.headers, request.Header)
+	r.mu.Unlock()
+	request.Body = io.NopCloser(strings.NewReader(string(body)))
+	r.next.ServeHTTP(w, request)
+}
+
+func (r *recorder) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.bodies)
+}
+
+// last returns the last body and its header.
+func (r *recorder) last() (string, http.Header) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.bodies[len(r.bodies)-1], r.headers[len(r.headers)-1]
+}
+
+// lockedBuffer is a log.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// jsonHandler answers every request with the same.
+func jsonHandler(status int, body string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	})
+}

@@ -1,0 +1,86 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/catena-dev/catena/store"
+)
+
+// gatewayMetrics are the metrics of a gateway. None has a label that grows with use.
+type gatewayMetrics struct {
+	requests        *prometheus.CounterVec
+	saveFailures    *prometheus.CounterVec
+	reloadFailures  *prometheus.CounterVec
+	streams         prometheus.Gauge
+	upstreamSeconds prometheus.Histogram
+}
+
+func newMetrics() *gatewayMetrics {
+	return &gatewayMetrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "catena_gateway_requests_total",
+			Help: "Requests that were answered, by route and status; 499 where the client went away.",
+		}, []string{"route", "code"}),
+		saveFailures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "catena_gateway_save_failures_total",
+			Help: "Turns that could not be saved after all attempts, by the code of the store's error, or other.",
+		}, []string{"code"}),
+		reloadFailures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "catena_gateway_reload_failures_total",
+			Help: "Looks at a file that found it unusable, so that its last good content stays in use.",
+		}, []string{"file"}),
+		streams: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "catena_gateway_streams",
+			Help: "Streams that are open.",
+		}),
+		upstreamSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "catena_gateway_upstream_seconds",
+			Help:    "Time until the upstream begins to answer.",
+			Buckets: prometheus.ExponentialBuckets(0.005, 2, 18), // 5 ms to 11 min
+		}),
+	}
+}
+
+func (m *gatewayMetrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.requests, m.saveFailures, m.reloadFailures, m.streams, m.upstreamSeconds}
+}
+
+// Describe is part of prometheus.Collector.
+func (m *gatewayMetrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range m.all() {
+		c.Describe(ch)
+	}
+}
+
+// Collect is part of prometheus.Collector.
+func (m *gatewayMetrics) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range m.all() {
+		c.Collect(ch)
+	}
+}
+
+func (m *gatewayMetrics) saveFailed(err error) {
+	code := "other"
+	if e, ok := errors.AsType[*store.Error](err); ok {
+		code = string(e.Code)
+	}
+	m.saveFailures.WithLabelValues(code).Inc()
+}

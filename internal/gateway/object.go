@@ -1,0 +1,138 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
+)
+
+// object is a JSON object of which single members can be read and set. All others keep their place and every byte.
+type object struct {
+	members []member
+}
+
+// member is a member of an object: its name, and its key and its value as raw JSON.
+type member struct {
+	name, key, value string
+}
+
+// parseObject reads a JSON object. A name that is given twice is an error: readers differ in which one counts, and the
+// upstream must not read another request than the gateway. No error repeats anything of the object, since errors are logged.
+func parseObject(raw []byte) (*object, error) {
+	// encoding/json limits the nesting, which gjson follows without limit.
+	switch {
+	case !utf8.Valid(raw):
+		return nil, errors.New("must be UTF-8")
+	case !json.Valid(raw):
+		return nil, errors.New("must be JSON")
+	}
+	parsed := gjson.ParseBytes(raw)
+	if !parsed.IsObject() {
+		return nil, errors.New("must be an object")
+	}
+	o := &object{}
+	seen := map[string]bool{}
+	var err error
+	parsed.ForEach(func(key, value gjson.Result) bool {
+		if seen[key.Str] {
+			err = errors.New("has a key twice")
+			return false
+		}
+		seen[key.Str] = true
+		o.members = append(o.members, member{name: key.Str, key: key.Raw, value: value.Raw})
+		return true
+	})
+	return o, err
+}
+
+// get returns the value of a member, which is null where there is none.
+func (o *object) get(name string) gjson.Result {
+	for _, m := range o.members {
+		if m.name == name {
+			return gjson.Parse(m.value)
+		}
+	}
+	return gjson.Result{}
+}
+
+// set replaces the value of a member, or adds it as the last one. The name needs no escapes.
+func (o *object) set(name, value string) {
+	for i := range o.members {
+		if o.members[i].name == name {
+			o.members[i].value = value
+			return
+		}
+	}
+	o.members = append(o.members, member{name: name, key: `"` + name + `"`, value: value})
+}
+
+// setMissing sets a member that is absent or null.
+func (o *object) setMissing(name, value string) {
+	if o.get(name).Type == gjson.Null {
+		o.set(name, value)
+	}
+}
+
+// remove removes a member.
+func (o *object) remove(name string) {
+	for i, m := range o.members {
+		if m.name == name {
+			o.members = append(o.members[:i], o.members[i+1:]...)
+			return
+		}
+	}
+}
+
+// String returns the object as JSON.
+func (o *object) String() string {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, m := range o.members {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(m.key)
+		b.WriteByte(':')
+		b.WriteString(m.value)
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+// quote returns a string as JSON.
+func quote(s string) string {
+	var b strings.Builder
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(s); err != nil {
+		return `""` // a string can always be encoded
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// quoteOrNull returns a string as JSON, and null for the empty one.
+func quoteOrNull(s string) string {
+	if s == "" {
+		return "null"
+	}
+	return quote(s)
+}

@@ -1,0 +1,87 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/store"
+)
+
+// retrieve answers with a response as the client that made it saw it.
+func (g *Gateway) retrieve(w http.ResponseWriter, r *http.Request, c *call) error {
+	if r.URL.Query().Get("stream") == "true" {
+		return invalidRequest("stream", "unsupported_parameter", "Unsupported parameter: 'stream'. Only a background response can be streamed again.")
+	}
+	session, err := get(r.Context(), c, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, responseOf(session))
+	return nil
+}
+
+// responseOf returns the response of a stored turn. Other gateways may leave out of the snapshot what the turn says
+// itself; it is added, so that the client reads a whole response.
+func responseOf(s *store.Session) string {
+	if gjson.GetBytes(s.Response, "id").Exists() {
+		return string(s.Response)
+	}
+	response, err := parseObject(s.Response)
+	if err != nil {
+		response = &object{}
+	}
+	response.set("id", quote(s.ResponseID))
+	response.set("previous_response_id", quoteOrNull(s.PreviousResponseID))
+	response.setMissing("object", `"response"`)
+	response.setMissing("status", quote(s.Status))
+	response.setMissing("output", "[]")
+	if !s.CreatedAt.IsZero() {
+		response.setMissing("created_at", strconv.FormatInt(s.CreatedAt.Unix(), 10))
+	}
+	return response.String()
+}
+
+// delete removes a response. Later turns of its conversation stay, and can no longer be continued.
+func (g *Gateway) delete(w http.ResponseWriter, r *http.Request, c *call) error {
+	id := r.PathValue("id")
+	if _, err := get(r.Context(), c, id); err != nil {
+		return err
+	}
+	if err := c.store.Delete(r.Context(), id, store.DeleteOptions{}); err != nil {
+		return storeError(err)
+	}
+	writeJSON(w, http.StatusOK, `{"id":`+quote(id)+`,"object":"response.deleted","deleted":true}`)
+	return nil
+}
+
+// get returns a stored turn.
+func get(ctx context.Context, c *call, id string) (*store.Session, error) {
+	session, err := c.store.Get(ctx, id)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return nil, notFound(id)
+	case err != nil:
+		return nil, storeError(err)
+	}
+	return session, nil
+}

@@ -1,0 +1,112 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+)
+
+// Serve serves the API on one listener, and health and metrics on the other, until ctx is done. Then it takes no more
+// connections and waits for the requests that it has; those that outlast the shutdown timeout are ended, streams with
+// an event that says so and a turn that is saved as failed.
+func (g *Gateway) Serve(ctx context.Context, api, operations net.Listener, gatherer prometheus.Gatherer) error {
+	base, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	apiServer := g.server(base, g.Handler())
+	// A stream sets its own limit for each event; this one is for clients that do not take what they have asked for.
+	apiServer.WriteTimeout = g.options.ReadTimeout + g.options.RequestTimeout + g.options.SaveTimeout + writeTimeout
+	operationsServer := g.server(base, g.operations(gatherer))
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return serve(apiServer, api) })
+	group.Go(func() error { return serve(operationsServer, operations) })
+	group.Go(func() error {
+		g.watchFiles(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		<-ctx.Done()
+		g.stopping.Store(true)
+		defer func() { _ = operationsServer.Close() }()
+		return g.drain(base, apiServer, end)
+	})
+	return group.Wait()
+}
+
+func (g *Gateway) server(base context.Context, handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
+	}
+}
+
+func serve(server *http.Server, listener net.Listener) error {
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("unable to serve on %s: %w", listener.Addr(), err)
+	}
+	return nil
+}
+
+// drain waits for the requests that are under way, and ends those that take too long.
+func (g *Gateway) drain(ctx context.Context, server *http.Server, end context.CancelCauseFunc) error {
+	wait, cancel := context.WithTimeout(ctx, g.options.ShutdownTimeout)
+	defer cancel()
+	if server.Shutdown(wait) == nil {
+		return nil
+	}
+	g.log.Warn("requests are ended, for the shutdown timeout is over")
+	end(errShuttingDown)
+	// What is left is to save the turns and to write one event each.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.SaveTimeout+writeTimeout)
+	defer cancel()
+	if err := server.Shutdown(last); err != nil {
+		return errors.Join(fmt.Errorf("unable to end all requests: %w", err), server.Close())
+	}
+	return nil
+}
+
+// operations returns the handler of health and metrics.
+func (g *Gateway) operations(gatherer prometheus.Gatherer) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", g.ready)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
+	return mux
+}
+
+// ready says whether requests may come. That the store can be reached is no part of it: without it all replicas would
+// be taken out at once, and clients would see refused connections in place of an error that says what is wrong.
+func (g *Gateway) ready(w http.ResponseWriter, _ *http.Request) {
+	if g.stopping.Load() {
+		http.Error(w, "shutting down", http.StatusServiceUnavailable)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}

@@ -1,0 +1,156 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+// serve serves a gateway on loopback until stop is called; its result then comes from done.
+func serveFixture(t *testing.T, f *fixture) (operations string, stop context.CancelFunc, done <-chan error) {
+	t.Helper()
+	var listeners []net.Listener
+	for range 2 {
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		listeners = append(listeners, listener)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	result := make(chan error, 1)
+	go func() { result <- f.gateway.Serve(ctx, listeners[0], listeners[1], f.registry) }()
+	f.url = "http://" + listeners[0].Addr().String()
+	return "http://" + listeners[1].Addr().String(), stop, result
+}
+
+func TestShutdownDrainsStreams(t *testing.T) {
+	steps := make(chan string)
+	f := newFixture(t, stepHandler(steps, make(chan struct{})))
+	operations, stop, done := serveFixture(t, f)
+	stream := f.open(t.Context(), `{"input":"a","stream":true}`)
+	steps <- sse(created)
+	id := nextData(stream).get("response.id")
+	f.expect(operations+"/readyz", http.StatusOK)
+	stop()
+	f.await(operations+"/readyz", http.StatusServiceUnavailable)
+	steps <- sse(completed)
+	if got := nextData(stream).get("type"); got != "response.completed" {
+		t.Errorf("got %q", got)
+	}
+	close(steps)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if session := f.saved(id); session == nil || session.Status != "completed" {
+		t.Errorf("saved %v", session)
+	}
+}
+
+func TestShutdownEndsStreams(t *testing.T) {
+	steps, gone := make(chan string), make(chan struct{})
+	f := newFixture(t, stepHandler(steps, gone), func(o *Options) { o.ShutdownTimeout = time.Nanosecond })
+	_, stop, done := serveFixture(t, f)
+	stream := f.open(t.Context(), `{"input":"a","stream":true}`)
+	steps <- sse(created)
+	id := nextData(stream).get("response.id")
+	stop()
+	last := nextData(stream)
+	if got, want := last.get("response.error.message"), "The gateway is shutting down. (shutting_down)"; last.get("type") != "response.failed" || got != want {
+		t.Errorf("got %s", last.body)
+	}
+	<-gone
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if session := f.saved(id); session == nil || session.Status != "failed" {
+		t.Errorf("saved %v", session)
+	}
+}
+
+func TestOperations(t *testing.T) {
+	f := newFixture(t, streamHandler(sse(created, completed)))
+	operations, stop, done := serveFixture(t, f)
+	f.create(`{"input":"a","stream":true}`)
+	f.do(http.MethodGet, "/v1/responses/resp_1", "")
+	f.expect(operations+"/healthz", http.StatusOK)
+	problems, err := testutil.GatherAndLint(f.registry)
+	if err != nil || len(problems) > 0 {
+		t.Error(problems, err)
+	}
+	body := f.expect(operations+"/metrics", http.StatusOK)
+	for _, want := range []string{
+		`catena_gateway_requests_total{code="200",route="POST /v1/responses"} 1`,
+		`catena_gateway_requests_total{code="404",route="GET /v1/responses/{id}"} 1`,
+		`catena_gateway_streams 0`,
+		`catena_gateway_upstream_seconds_count 1`,
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("no %s in\n%s", want, body)
+		}
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// expect gets a URL and returns its body. It must have a status.
+func (f *fixture) expect(url string, want int) string {
+	f.t.Helper()
+	status, body := f.get(url)
+	if status != want {
+		f.t.Errorf("%s: status %d, want %d", url, status, want)
+	}
+	return body
+}
+
+// await gets a URL until it has a status.
+func (f *fixture) await(url string, want int) {
+	f.t.Helper()
+	for {
+		if status, _ := f.get(url); status == want {
+			return
+		}
+	}
+}
+
+func (f *fixture) get(url string) (int, string) {
+	f.t.Helper()
+	request, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}

@@ -1,0 +1,112 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+)
+
+// event is one server-sent event. What is not replaced goes out as it came in.
+type event struct {
+	// raw is the whole event, with the empty line at its end.
+	raw []byte
+	// name and data are those of its fields, data with all its lines.
+	name, data string
+	// others are the lines of all other fields and comments.
+	others []byte
+}
+
+// replace gives the event another name and data.
+func (e *event) replace(name, data string) {
+	e.name, e.data = name, data
+	var b bytes.Buffer
+	b.Grow(len(data) + len(e.others) + 64)
+	if name != "" {
+		b.WriteString("event: " + name + "\n")
+	}
+	b.Write(e.others)
+	for line := range strings.SplitSeq(data, "\n") {
+		b.WriteString("data: ")
+		b.WriteString(line)
+		b.WriteByte('\n')
+	}
+	b.WriteByte('\n')
+	e.raw = b.Bytes()
+}
+
+// eventReader reads the events of a stream.
+type eventReader struct {
+	reader *bufio.Reader
+	max    int64
+}
+
+func newEventReader(r io.Reader, maxBytes int64) *eventReader {
+	return &eventReader{reader: bufio.NewReaderSize(r, 32<<10), max: maxBytes}
+}
+
+// next returns the next event, and io.EOF after the last one. What comes after the last empty line counts as an event
+// too: some upstreams leave that line out.
+func (r *eventReader) next() (*event, error) {
+	e := &event{}
+	var data []string
+	for {
+		line, err := r.line(r.max - int64(len(e.raw)))
+		if err != nil && (!errors.Is(err, io.EOF) || len(line)+len(e.raw) == 0) {
+			return nil, err
+		}
+		e.raw = append(e.raw, line...)
+		text := strings.TrimRight(string(line), "\r\n")
+		field, value, _ := strings.Cut(text, ":")
+		value = strings.TrimPrefix(value, " ")
+		switch {
+		case text == "":
+		case field == "data":
+			data = append(data, value)
+		case field == "event":
+			e.name = value
+		default:
+			e.others = append(append(e.others, text...), '\n')
+		}
+		if err != nil {
+			e.raw = append(bytes.TrimRight(e.raw, "\r\n"), "\n\n"...)
+			text = ""
+		}
+		if text == "" {
+			e.data = strings.Join(data, "\n")
+			return e, nil
+		}
+	}
+}
+
+// line returns the next line with its end, or what is left at the end of the stream together with io.EOF.
+func (r *eventReader) line(limit int64) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := r.reader.ReadSlice('\n')
+		line = append(line, part...)
+		if int64(len(line)) > limit {
+			return nil, errTooLarge
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+	}
+}

@@ -1,0 +1,132 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+)
+
+// tenant is a key that may use a namespace. Only the key's hash is kept.
+type tenant struct {
+	keySHA256 [sha256.Size]byte
+	namespace string
+}
+
+// tenants are all keys that are allowed. They can change at any time.
+type tenants struct {
+	list atomic.Pointer[[]tenant]
+}
+
+// parseTenants reads the tenants file: a YAML or JSON list, of which each entry has a `namespace` and either the API key
+// as `key`, or its SHA-256 in hexadecimal as `keySHA256`. A namespace may have several keys. The empty list allows
+// nobody; an empty file is an error.
+//
+// No error repeats anything of a key.
+func parseTenants(content []byte) ([]tenant, error) {
+	var entries []struct {
+		Namespace string `json:"namespace"`
+		Key       string `json:"key"`
+		KeySHA256 string `json:"keySHA256"`
+	}
+	if err := yaml.UnmarshalStrict(content, &entries); err != nil {
+		return nil, errors.New("must be a list of {namespace, key or keySHA256}")
+	}
+	if entries == nil {
+		return nil, errors.New("must not be empty")
+	}
+	list := make([]tenant, 0, len(entries))
+	namespaces := map[[sha256.Size]byte]string{}
+	for i, entry := range entries {
+		if err := validNamespace(entry.Namespace); err != nil {
+			return nil, fmt.Errorf("entry %d: %w", i, err)
+		}
+		sum, err := keySum(entry.Key, entry.KeySHA256)
+		if err != nil {
+			return nil, fmt.Errorf("entry %d: %w", i, err)
+		}
+		if other, ok := namespaces[sum]; ok && other != entry.Namespace {
+			return nil, fmt.Errorf("entry %d: the key has the namespace %q already", i, other)
+		}
+		namespaces[sum] = entry.Namespace
+		list = append(list, tenant{keySHA256: sum, namespace: entry.Namespace})
+	}
+	return list, nil
+}
+
+func keySum(key, keySHA256 string) (sum [sha256.Size]byte, err error) {
+	switch {
+	case (key == "") == (keySHA256 == ""):
+		return sum, errors.New("must have either a `key` or a `keySHA256`")
+	case key != "":
+		return sha256.Sum256([]byte(key)), nil
+	}
+	decoded, err := hex.DecodeString(keySHA256)
+	if err != nil || len(decoded) != len(sum) {
+		return sum, fmt.Errorf("`keySHA256` must be %d hexadecimal digits", 2*len(sum))
+	}
+	return [sha256.Size]byte(decoded), nil
+}
+
+func validNamespace(namespace string) error {
+	if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
+		return fmt.Errorf("the namespace %q is not one: %s", namespace, strings.Join(problems, ", "))
+	}
+	return nil
+}
+
+func (t *tenants) load(content []byte) error {
+	list, err := parseTenants(content)
+	if err != nil {
+		return err
+	}
+	t.list.Store(&list)
+	return nil
+}
+
+// namespaceOf returns the namespace of the key in an Authorization header. It looks at all
+// keys whichever it is, and compares hashes in constant time.
+func (t *tenants) namespaceOf(authorization string) (string, error) {
+	scheme, key, _ := strings.Cut(authorization, " ")
+	if !strings.EqualFold(scheme, "Bearer") || key == "" {
+		return "", invalidKey("You didn't provide an API key: send it in an Authorization header, as in Authorization: Bearer KEY.")
+	}
+	sum := sha256.Sum256([]byte(key))
+	namespace := ""
+	for _, tenant := range *t.list.Load() {
+		if subtle.ConstantTimeCompare(sum[:], tenant.keySHA256[:]) == 1 {
+			namespace = tenant.namespace
+		}
+	}
+	if namespace == "" {
+		return "", invalidKey("Incorrect API key provided.")
+	}
+	return namespace, nil
+}
+
+func invalidKey(message string) *apiError {
+	return &apiError{status: http.StatusUnauthorized, kind: typeInvalidRequest, code: "invalid_api_key", message: message}
+}

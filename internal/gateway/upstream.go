@@ -1,0 +1,168 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// upstream is the engine that makes responses and keeps no state.
+type upstream struct {
+	base   string
+	client *http.Client
+}
+
+func newUpstream(base *url.URL) *upstream {
+	return &upstream{
+		base: strings.TrimSuffix(strings.TrimRight(base.String(), "/"), "/v1"),
+		client: &http.Client{
+			Transport: &http.Transport{
+				Proxy:               http.ProxyFromEnvironment,
+				DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+				TLSHandshakeTimeout: 10 * time.Second,
+				ForceAttemptHTTP2:   true,
+				MaxIdleConnsPerHost: 256,
+				IdleConnTimeout:     90 * time.Second,
+				// A compressed stream is held back until a block is full.
+				DisableCompression: true,
+			},
+			// A redirect would send the key and the conversation somewhere else.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+}
+
+// The headers that go through, besides the Authorization.
+var (
+	requestHeaders  = []string{"Accept", "Openai-Beta", "Openai-Organization", "Openai-Project", "Traceparent", "Tracestate"}
+	responseHeaders = []string{"Retry-After", "Retry-After-Ms", "X-Should-Retry", "Openai-Processing-Ms"}
+)
+
+// do sends a request to the upstream. The answer has a status that it can have: 200, or an error.
+func (g *Gateway) do(ctx context.Context, r *http.Request, c *call, body string) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, r.Method, g.upstream.base+r.URL.Path, strings.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("unable to make the request for the upstream: %w", err)
+	}
+	for _, name := range requestHeaders {
+		if value := r.Header.Get(name); value != "" {
+			request.Header.Set(name, value)
+		}
+	}
+	if authorization := g.upstreamAuthorization(r); authorization != "" {
+		request.Header.Set("Authorization", authorization)
+	}
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	request.Header.Set("X-Request-Id", c.requestID)
+	start := g.now()
+	response, err := g.upstream.client.Do(request)
+	if err != nil {
+		return nil, upstreamError(err)
+	}
+	g.metrics.upstreamSeconds.Observe(g.now().Sub(start).Seconds())
+	if status := response.StatusCode; status != http.StatusOK && status < http.StatusBadRequest {
+		_ = response.Body.Close() // nothing was written
+		return nil, upstreamInvalid(fmt.Errorf("the status is %d", status))
+	}
+	return response, nil
+}
+
+// upstreamAuthorization returns the Authorization for the upstream. That of a tenant stays here.
+func (g *Gateway) upstreamAuthorization(r *http.Request) string {
+	switch {
+	case g.upstreamKey != nil:
+		return "Bearer " + g.upstreamKey.get()
+	case g.tenants != nil:
+		return ""
+	default:
+		return r.Header.Get("Authorization")
+	}
+}
+
+func upstreamError(err error) *apiError {
+	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
+		return serverError(http.StatusGatewayTimeout, "upstream_timeout", "The upstream did not answer in time.", err)
+	}
+	return serverError(http.StatusBadGateway, "upstream_unreachable", "The upstream cannot be reached.", err)
+}
+
+func upstreamBroken(err error) *apiError {
+	return serverError(http.StatusBadGateway, "upstream_broken", "The upstream ended its answer early.", err)
+}
+
+// passThrough answers with what the upstream has answered.
+func (g *Gateway) passThrough(w http.ResponseWriter, response *http.Response) error {
+	body, err := g.readUpstream(response)
+	if err != nil {
+		return err
+	}
+	copyHeaders(w.Header(), response.Header)
+	for _, name := range []string{"Content-Type", "Content-Encoding"} {
+		if value := response.Header.Get(name); value != "" {
+			w.Header().Set(name, value)
+		}
+	}
+	w.WriteHeader(response.StatusCode)
+	_, _ = w.Write(body) // as in writeJSON
+	return nil
+}
+
+func copyHeaders(to, from http.Header) {
+	for name, values := range from {
+		if strings.HasPrefix(name, "X-Ratelimit-") {
+			to[name] = values
+		}
+	}
+	for _, name := range responseHeaders {
+		if values := from.Values(name); len(values) > 0 {
+			to[name] = values
+		}
+	}
+}
+
+// readUpstream reads the whole body of an answer.
+func (g *Gateway) readUpstream(response *http.Response) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(response.Body, g.options.MaxResponseBytes+1))
+	switch {
+	case err != nil:
+		return nil, upstreamBroken(err)
+	case int64(len(body)) > g.options.MaxResponseBytes:
+		return nil, upstreamInvalid(errTooLarge)
+	}
+	return body, nil
+}
+
+var errTooLarge = errors.New("it is larger than allowed")
+
+func (g *Gateway) listModels(w http.ResponseWriter, r *http.Request, c *call) error {
+	response, err := g.do(r.Context(), r, c, "")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	return g.passThrough(w, response)
+}

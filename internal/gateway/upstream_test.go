@@ -1,0 +1,143 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/catena-dev/catena/store"
+)
+
+func TestUpstreamErrors(t *testing.T) {
+	for name, tc := range map[string]struct {
+		upstream   http.Handler
+		wantStatus int
+		wantBody   string
+	}{
+		"passed through": {jsonHandler(429, `{"error":{"message":"slow down"}}`), 429, `{"error":{"message":"slow down"}}`},
+		"no JSON":        {jsonHandler(500, `oops`), 500, `oops`},
+		"redirect":       {http.RedirectHandler("/elsewhere", http.StatusFound), 502, "upstream_invalid_response"},
+		"broken body":    {jsonHandler(200, `{"output":`), 502, "upstream_invalid_response"},
+		"output no list": {jsonHandler(200, `{"output":1}`), 502, "upstream_invalid_response"},
+		"too large":      {jsonHandler(200, strings.Repeat(" ", 5000)), 502, "upstream_invalid_response"},
+		"cut off": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			_, _ = w.Write([]byte(`{"output":[]`))
+		}), 502, "upstream_broken"},
+	} {
+		for _, stream := range []string{"false", "true"} {
+			t.Run(name+" stream="+stream, func(t *testing.T) {
+				f := start(t, tc.upstream, func(o *Options) { o.MaxResponseBytes = 4000 })
+				r := f.do(http.MethodPost, "/v1/responses", `{"input":"a","stream":`+stream+`}`)
+				want := tc.wantBody
+				if stream == "true" && want == "upstream_broken" {
+					want = "upstream_invalid_response" // it is no stream either
+				}
+				if r.status != tc.wantStatus || !strings.Contains(r.body, want) {
+					t.Errorf("got %d %s, want %d %s", r.status, r.body, tc.wantStatus, want)
+				}
+			})
+		}
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	f := start(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		for _, name := range []string{"Retry-After", "X-Ratelimit-Limit-Tokens", "Set-Cookie", "X-Request-Id"} {
+			w.Header().Set(name, "7")
+		}
+		w.WriteHeader(http.StatusTooManyRequests)
+	}))
+	r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`, "Traceparent", "trace", "Cookie", "x", "X-Request-Id", "bad id", "Openai-Project", "p")
+	_, sent := f.sent.last()
+	for name, tc := range map[string]struct{ got, want string }{
+		"Retry-After":                {r.header.Get("Retry-After"), "7"},
+		"X-Ratelimit-Limit-Tokens":   {r.header.Get("X-Ratelimit-Limit-Tokens"), "7"},
+		"Set-Cookie":                 {r.header.Get("Set-Cookie"), ""},
+		"the gateway's X-Request-Id": {r.header.Get("X-Request-Id"), sent.Get("X-Request-Id")},
+		"Traceparent":                {sent.Get("Traceparent"), "trace"},
+		"Openai-Project":             {sent.Get("Openai-Project"), "p"},
+		"Cookie":                     {sent.Get("Cookie"), ""},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("%s: %q, want %q", name, tc.got, tc.want)
+		}
+	}
+	if id := sent.Get("X-Request-Id"); !strings.HasPrefix(id, "req_") {
+		t.Errorf("request ID %q", id)
+	}
+}
+
+func TestUpstreamUnreachable(t *testing.T) {
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	f := start(t, nil, func(o *Options) { o.Upstream = mustParse(t, gone.URL) })
+	if r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`); r.code() != "Bad Gateway upstream_unreachable" {
+		t.Errorf("got %d %s", r.status, r.body)
+	}
+}
+
+func TestRequestTimeout(t *testing.T) {
+	hang := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	f := start(t, hang, func(o *Options) { o.RequestTimeout = time.Millisecond })
+	if r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`); r.code() != "Gateway Timeout timeout" {
+		t.Errorf("got %d %s", r.status, r.body)
+	}
+}
+
+func TestClientLeavesBeforeTheAnswer(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	f := newFixture(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		leave()
+		<-r.Context().Done() // the upstream is told
+	}))
+	f.store.onSave = func(context.Context, *store.Session, func() error) error {
+		t.Error("a turn was saved that nobody can know of")
+		return nil
+	}
+	w := httptest.NewRecorder()
+	f.gateway.Handler().ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/responses", strings.NewReader(`{"input":"a"}`)))
+	if got := testutil.ToFloat64(f.gateway.metrics.requests.WithLabelValues("POST /v1/responses", "499")); got != 1 || w.Body.Len() > 0 {
+		t.Errorf("%v requests counted, answer %q", got, w.Body)
+	}
+}
+
+func TestSlowRequest(t *testing.T) {
+	f := start(t, nil, func(o *Options) { o.ReadTimeout = time.Nanosecond })
+	body, stalled := io.Pipe()
+	defer func() { _ = stalled.Close() }()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+"/v1/responses", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusRequestTimeout {
+		t.Errorf("status %d", response.StatusCode)
+	}
+}
