@@ -15,13 +15,16 @@ limitations under the License.
 */
 
 // Command run starts a Kubernetes API with Catena in it on this machine, shows the sample conversations, and serves
-// until it is interrupted. `make run` builds what it needs.
+// until it is interrupted. With --gateway it starts the reference gateway too, in front of the engine that --upstream
+// names, or of a scripted one. `make run` and `make run-gateway` build what it needs.
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -38,6 +41,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/scripted"
 	"github.com/catena-dev/catena/internal/testenv"
 )
 
@@ -46,21 +50,26 @@ const (
 	sampleTurn = "resp_67ccd41be2f48190"
 	// judgeTimeout is how long the operator may take to judge the samples and to become available.
 	judgeTimeout = time.Minute
+	// gatewayPort is where the gateway serves: the default of its --listen-address.
+	gatewayPort = 8090
 )
 
 func main() {
+	withGateway := flag.Bool("gateway", false, "Start the gateway too.")
+	upstream := flag.String("upstream", "", "The URL of the gateway's engine; without it, the gateway gets a scripted one.")
+	flag.Parse()
 	log.SetLogger(logr.Discard()) // envtest's; what matters is in .run/logs
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	// After an interrupt, which is how a run is meant to end, an error is only its consequence.
-	if err := run(ctx); err != nil && ctx.Err() == nil {
+	if err := run(ctx, *withGateway, *upstream); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, "run:", err)
 		os.Exit(1)
 	}
 }
 
 // run starts everything, serves, and stops everything.
-func run(ctx context.Context) error {
+func run(ctx context.Context, withGateway bool, upstream string) error {
 	dir := filepath.Join(testenv.Root(), ".run")
 	unlock, err := lock(dir)
 	if err != nil {
@@ -91,12 +100,42 @@ func run(ctx context.Context) error {
 		<-operator.Done()
 		cancel(fmt.Errorf("the operator ended (%w), see %s", operator.Err(), operator.LogFile))
 	}()
-
 	if err := serve(ctx, env, operator); err != nil && ctx.Err() == nil {
 		return err
 	}
+	if withGateway && ctx.Err() == nil {
+		if upstream == "" {
+			engine := httptest.NewServer(scripted.Handler())
+			defer engine.Close()
+			upstream = engine.URL
+		}
+		if err := serveGateway(ctx, env, upstream, cancel); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
 	<-ctx.Done()
 	return context.Cause(ctx)
+}
+
+// serveGateway starts the gateway and says what to try. It cancels where the gateway ends.
+func serveGateway(ctx context.Context, env *testenv.Environment, upstream string, cancel context.CancelCauseFunc) error {
+	fmt.Println()
+	step("Starting the gateway in front of " + upstream)
+	gateway, err := env.StartGateway(ctx, testenv.GatewayOptions{Upstream: upstream, Port: gatewayPort})
+	if err != nil {
+		return err
+	}
+	go func() {
+		<-gateway.Done()
+		cancel(fmt.Errorf("the gateway ended (%w), see %s", gateway.Err(), gateway.LogFile))
+	}()
+	fmt.Printf(`
+The gateway serves %[1]s/v1 until Ctrl-C. GET /v1/models has the models of its engine; the scripted one has this:
+
+  curl -sS %[1]s/v1/responses -H 'Content-Type: application/json' -d '{"model": "scripted", "input": "My name is Ada."}' | tee .run/first.json
+  curl -sS %[1]s/v1/responses -H 'Content-Type: application/json' -d '{"model": "scripted", "input": "Who am I?", "previous_response_id": "'"$(jq -r .id .run/first.json)"'"}'
+`, gateway.URL)
+	return nil
 }
 
 // serve registers the resolve API, applies the samples, waits for their verdicts and shows them.

@@ -21,14 +21,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"syscall"
-
-	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // operatorUser is the user of the service account in config/rbac.
@@ -61,7 +58,7 @@ type Operator struct {
 // StartOperator builds cmd/catena, applies config/rbac and runs the operator. It returns when the operator is ready.
 // The resolve API is not registered: see RegisterAPIService.
 func (e *Environment) StartOperator(ctx context.Context, options OperatorOptions) (*Operator, error) {
-	binary, err := buildOperator(ctx)
+	binary, err := build(ctx, "catena", "./cmd/catena")
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +72,7 @@ func (e *Environment) StartOperator(ctx context.Context, options OperatorOptions
 	e.mu.Lock()
 	e.operators = append(e.operators, operator)
 	e.mu.Unlock()
-	if err := operator.waitUntilReady(ctx); err != nil {
+	if err := operator.process.waitUntilReady(ctx, operator.HealthURL); err != nil {
 		return nil, errors.Join(fmt.Errorf("the operator did not become ready, see %s: %w", operator.LogFile, err), operator.Stop())
 	}
 	return operator, nil
@@ -94,12 +91,7 @@ func (o *Operator) Done() <-chan struct{} { return o.process.done }
 func (o *Operator) PID() int { return o.process.cmd.Process.Pid }
 
 // Err says how the operator's process ended. It may be called when Done is closed.
-func (o *Operator) Err() error {
-	if o.process.err == nil {
-		return errors.New("exit status 0")
-	}
-	return o.process.err
-}
+func (o *Operator) Err() error { return o.process.exit() }
 
 func (e *Environment) runOperator(binary string, options OperatorOptions) (*Operator, error) {
 	kubeconfig, err := e.KubeconfigFor(operatorUser, "system:serviceaccounts", "system:serviceaccounts:"+SystemNamespace)
@@ -145,33 +137,14 @@ func (e *Environment) runOperator(binary string, options OperatorOptions) (*Oper
 	}, nil
 }
 
-func (o *Operator) waitUntilReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	return wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		if o.process.ended() {
-			return false, fmt.Errorf("it ended: %w", o.Err())
-		}
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, o.HealthURL+"/readyz", nil)
-		if err != nil {
-			return false, err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			return false, nil // not listening yet
-		}
-		return response.StatusCode == http.StatusOK, response.Body.Close()
-	})
-}
-
-// buildOperator builds bin/catena; nothing is written when it is up to date. The lock is for suites that do so at the
-// same time.
-func buildOperator(ctx context.Context) (string, error) {
+// build builds a program of this repository into bin; nothing is written when it is up to date. The lock is for suites
+// that do so at the same time.
+func build(ctx context.Context, name string, args ...string) (string, error) {
 	bin := filepath.Join(Root(), "bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return "", err
 	}
-	lock, err := os.OpenFile(filepath.Join(bin, ".catena.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(filepath.Join(bin, "."+name+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return "", err
 	}
@@ -179,11 +152,11 @@ func buildOperator(ctx context.Context) (string, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", err
 	}
-	binary := filepath.Join(bin, "catena")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "./cmd/catena")
-	build.Dir = Root()
-	if output, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("unable to build the operator: %w\n%s", err, output)
+	binary := filepath.Join(bin, name)
+	command := exec.CommandContext(ctx, "go", append([]string{"build", "-o", binary}, args...)...)
+	command.Dir = Root()
+	if output, err := command.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("unable to build bin/%s: %w\n%s", name, err, output)
 	}
 	return binary, nil
 }

@@ -17,14 +17,19 @@ limitations under the License.
 package testenv
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"syscall"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // stopTimeout is how long a process may take to stop before it is killed.
@@ -96,6 +101,34 @@ func (p *process) ended() bool {
 	default:
 		return false
 	}
+}
+
+// exit says how the process ended. It may be called when it has.
+func (p *process) exit() error {
+	if p.err == nil {
+		return errors.New("exit status 0")
+	}
+	return p.err
+}
+
+// waitUntilReady waits until the /readyz of a URL says that the process is ready.
+func (p *process) waitUntilReady(ctx context.Context, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		if p.ended() {
+			return false, fmt.Errorf("it ended: %w", p.exit())
+		}
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz", nil)
+		if err != nil {
+			return false, err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return false, nil // not listening yet
+		}
+		return response.StatusCode == http.StatusOK, response.Body.Close()
+	})
 }
 
 // guardScript waits until its input closes, which happens when the process that started it is gone, however it went.

@@ -81,6 +81,7 @@ type Environment struct {
 
 	mu        sync.Mutex
 	operators []*Operator
+	gateways  []*Gateway
 	stopped   bool
 }
 
@@ -122,8 +123,8 @@ func Start(ctx context.Context, options Options) (_ *Environment, err error) {
 	return env, ctx.Err()
 }
 
-// Stop stops everything that the environment started, operators included, and removes a temporary directory. It may
-// be called more than once.
+// Stop stops everything that the environment started, gateways and operators included, and removes a temporary
+// directory. It may be called more than once.
 func (e *Environment) Stop() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -133,6 +134,9 @@ func (e *Environment) Stop() error {
 	e.stopped = true
 
 	var errs []error
+	for _, gateway := range slices.Backward(e.gateways) {
+		errs = append(errs, gateway.Stop())
+	}
 	for _, operator := range slices.Backward(e.operators) {
 		errs = append(errs, operator.Stop())
 	}

@@ -1,0 +1,175 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	rbacv1ac "k8s.io/client-go/applyconfigurations/rbac/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+)
+
+// gatewayName is the name of the gateways' service account and its RoleBinding.
+const gatewayName = "catena-gateway"
+
+// GatewayOptions say how StartGateway starts a gateway.
+type GatewayOptions struct {
+	// Namespace is where the turns are kept, "default" if empty.
+	Namespace string
+
+	// Upstream is the URL of the engine.
+	Upstream string
+
+	// Port is where the Responses API is served; 0 means a free port.
+	Port int
+
+	// Race builds the gateway with the race detector.
+	Race bool
+
+	// Args are appended to the gateway's command line and override what StartGateway sets.
+	Args []string
+}
+
+// Gateway is the reference gateway as a process of its own, with the rights of the ClusterRole edit in its namespace and
+// no more.
+type Gateway struct {
+	// URL is where the Responses API is served, without the /v1.
+	URL string
+
+	// LogFile is where the gateway's output goes.
+	LogFile string
+
+	process *process
+}
+
+// StartGateway builds cmd/gateway and runs it with a store in the cluster. It returns when the gateway is ready.
+func (e *Environment) StartGateway(ctx context.Context, options GatewayOptions) (*Gateway, error) {
+	if options.Namespace == "" {
+		options.Namespace = metav1.NamespaceDefault
+	}
+	binary, err := buildGateway(ctx, options.Race)
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig, err := e.editor(ctx, options.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	gateway, health, err := e.runGateway(binary, kubeconfig, options)
+	if err != nil {
+		return nil, fmt.Errorf("unable to start the gateway: %w", err)
+	}
+	if err := gateway.process.waitUntilReady(ctx, health); err != nil {
+		return nil, errors.Join(fmt.Errorf("the gateway did not become ready, see %s: %w", gateway.LogFile, err), gateway.process.stop())
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.gateways = append(e.gateways, gateway)
+	return gateway, nil
+}
+
+// Stop asks the gateway to stop and waits until it has. It is an error where the gateway ends with one, as it does when
+// the race detector has found something.
+func (g *Gateway) Stop() error {
+	if err := g.process.stop(); err != nil {
+		return err
+	}
+	if g.process.err != nil {
+		return fmt.Errorf("the gateway failed, see %s: %w", g.LogFile, g.process.err)
+	}
+	return nil
+}
+
+// Done is closed when the gateway's process has ended, for whatever reason.
+func (g *Gateway) Done() <-chan struct{} { return g.process.done }
+
+// Err says how the gateway's process ended. It may be called when Done is closed.
+func (g *Gateway) Err() error { return g.process.exit() }
+
+func (e *Environment) runGateway(binary, kubeconfig string, options GatewayOptions) (gateway *Gateway, health string, err error) {
+	ports, err := freePorts(2)
+	if err != nil {
+		return nil, "", err
+	}
+	if options.Port != 0 {
+		ports[0] = options.Port
+	}
+	address, operations := loopback(ports[0]), loopback(ports[1])
+	args := []string{
+		"--store=kube:?namespace=" + options.Namespace + "&kubeconfig=" + kubeconfig,
+		"--upstream=" + options.Upstream,
+		"--listen-address=" + address,
+		"--metrics-address=" + operations,
+	}
+	log, err := os.OpenFile(filepath.Join(e.logDir(), "gateway.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() { _ = log.Close() }() // the child keeps its own
+	process, err := startProcess(exec.Command(binary, append(args, options.Args...)...), log)
+	if err != nil {
+		return nil, "", err
+	}
+	return &Gateway{URL: "http://" + address, LogFile: log.Name(), process: process}, "http://" + operations, nil
+}
+
+// editor returns the kubeconfig of the gateways' service account in a namespace, which may do there what the ClusterRole
+// edit allows. It waits until the kube-apiserver knows of that.
+func (e *Environment) editor(ctx context.Context, namespace string) (kubeconfig string, err error) {
+	user := "system:serviceaccount:" + namespace + ":" + gatewayName
+	binding := rbacv1ac.RoleBinding(gatewayName, namespace).
+		WithRoleRef(rbacv1ac.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName("edit")).
+		WithSubjects(rbacv1ac.Subject().WithKind(rbacv1.ServiceAccountKind).WithNamespace(namespace).WithName(gatewayName))
+	if err := e.Client.Apply(ctx, binding, client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
+		return "", fmt.Errorf("unable to give the gateway its rights: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: namespace, Verb: "create", Group: v1alpha1.GroupVersion.Group, Resource: "snapshotchunks",
+			},
+		}}
+		err := e.Client.Create(ctx, review)
+		return review.Status.Allowed, err
+	})
+	if err != nil {
+		return "", fmt.Errorf("the ClusterRole edit does not let the gateway write snapshots: %w", err)
+	}
+	return e.KubeconfigFor(user, "system:serviceaccounts", "system:serviceaccounts:"+namespace)
+}
+
+// buildGateway builds bin/gateway, or bin/gateway-race.
+func buildGateway(ctx context.Context, race bool) (string, error) {
+	if race {
+		return build(ctx, "gateway-race", "-race", "./cmd/gateway")
+	}
+	return build(ctx, "gateway", "./cmd/gateway")
+}

@@ -1,0 +1,199 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"go/format"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/catena-dev/catena/internal/testenv"
+)
+
+// tools are what the commands in the documents need.
+var tools = []string{"bash", "curl", "jq", "openssl", "zstd"}
+
+// TestDocuments runs what is in the documents, in the root of the repository and on top of what `make run-gateway` starts:
+// all fenced blocks of a document are one script. A sh block is part of it as it is, a go block is a program that is run,
+// and a text block is what the block before it prints.
+func TestDocuments(t *testing.T) {
+	for _, tool := range tools {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Fatalf("%v: install it, `apt-get install %s` on Debian", err, strings.Join(tools, " "))
+		}
+	}
+	if _, err := env.Apply(t.Context(), "config/samples"); err != nil {
+		t.Fatal(err)
+	}
+	for _, document := range []string{"README.md", "docs/gateway.md"} {
+		t.Run(document, func(t *testing.T) {
+			content, err := os.ReadFile(filepath.Join(testenv.Root(), document))
+			if err != nil {
+				t.Fatal(err)
+			}
+			blocks := fencedBlocks(t, string(content))
+			outputs := runBlocks(t, blocks)
+			for i, block := range blocks {
+				if diff := cmp.Diff(normalize(block.output), normalize(outputs[i])); diff != "" {
+					t.Errorf("line %d (-document +run):\n%s\nIt prints:\n%s", block.line, diff, outputs[i])
+				}
+			}
+		})
+	}
+}
+
+// block is a fenced block of a document that can be run, and what it is to print.
+type block struct {
+	line                   int
+	language, code, output string
+}
+
+// fencedBlocks returns the blocks of a document in Markdown.
+func fencedBlocks(t *testing.T, document string) []block {
+	t.Helper()
+	var blocks []block
+	language, start := "", 0
+	var text strings.Builder
+	for i, line := range strings.Split(document, "\n") {
+		fence, found := strings.CutPrefix(line, "```")
+		switch {
+		case !found && start > 0:
+			text.WriteString(line + "\n")
+		case !found:
+		case start == 0:
+			language, start = fence, i+1
+			text.Reset()
+		case language == "sh", language == "go":
+			blocks = append(blocks, block{line: start, language: language, code: text.String()})
+			start = 0
+		case language == "text" && len(blocks) > 0:
+			blocks[len(blocks)-1].output = text.String()
+			start = 0
+		default:
+			t.Fatalf("line %d: a block in %q, not sh, go or text", start, language)
+		}
+	}
+	if start > 0 || len(blocks) == 0 {
+		t.Fatal("no blocks, or one without an end")
+	}
+	return blocks
+}
+
+// runBlocks runs the blocks one after the other, and returns what each of them prints.
+func runBlocks(t *testing.T, blocks []block) []string {
+	t.Helper()
+	dir := t.TempDir()
+	var script strings.Builder
+	script.WriteString("trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n")
+	for i, block := range blocks {
+		if block.language == "go" {
+			formatted, err := format.Source([]byte(block.code))
+			if err != nil || string(formatted) != block.code {
+				t.Errorf("line %d: not as gofmt has it: %v", block.line, err)
+			}
+			path := filepath.Join(dir, fmt.Sprintf("block%d.go", i))
+			if err := os.WriteFile(path, []byte(block.code), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			block.code = "go run " + path + "\n"
+		}
+		script.WriteString(block.code + "printf '\\036'\n")
+	}
+	kubectl, err := testenv.Binary("kubectl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", inTest(t, dir, script.String()))
+	command.Dir = testenv.Root()
+	command.Env = append(os.Environ(), "PATH="+filepath.Dir(kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"), "KUBECACHEDIR="+dir)
+	command.Stdout, command.Stderr = &stdout, &stderr
+	if err := command.Run(); err != nil {
+		log, _ := os.ReadFile(filepath.Join(dir, "run", "gateway.log")) // where it came that far
+		t.Fatalf("%v\n%s\n%s\n%s", err, stdout.String(), stderr.String(), log)
+	}
+	return strings.Split(stdout.String(), "\036")
+}
+
+var addresses = regexp.MustCompile(`127\.0\.0\.1:80\d\d`)
+
+// inTest puts what is there in a test in the place of what `make run-gateway` has: its files, the gateway's address, and
+// free ports for all others.
+func inTest(t *testing.T, dir, script string) string {
+	t.Helper()
+	state := filepath.Join(dir, "run")
+	if err := os.Mkdir(state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := os.ReadFile(env.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(state, "kubeconfig"), kubeconfig, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	script = strings.ReplaceAll(script, ".run/", state+"/")
+	known := map[string]string{"127.0.0.1:8090": strings.TrimPrefix(alternating, "http://")}
+	return addresses.ReplaceAllStringFunc(script, func(address string) string {
+		if known[address] == "" {
+			known[address] = freeAddress(t)
+		}
+		return known[address]
+	})
+}
+
+// freeAddress returns an address on which nobody listens, with a port that is given to no connection meanwhile.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	for {
+		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
+		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = listener.Close()
+		return address
+	}
+}
+
+var randomIDs = regexp.MustCompile(`resp_[0-9a-f]{32}`)
+
+// normalize numbers the IDs that a gateway makes, which differ from run to run.
+func normalize(text string) string {
+	seen := map[string]string{}
+	return randomIDs.ReplaceAllStringFunc(text, func(id string) string {
+		if seen[id] == "" {
+			seen[id] = fmt.Sprintf("resp_%032d", len(seen)+1)
+		}
+		return seen[id]
+	})
+}

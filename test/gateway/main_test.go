@@ -1,0 +1,144 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package gateway_test proves the reference gateway as its users meet it: two replicas as processes of their own, with
+// the race detector in them, on a real API server with the operator, and OpenAI's own clients in front.
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/catena-dev/catena/internal/scripted"
+	"github.com/catena-dev/catena/internal/testenv"
+)
+
+const (
+	startTimeout = 10 * time.Minute
+	// waitTimeout is how long anything that happens sooner or later may take on a busy machine.
+	waitTimeout  = 2 * time.Minute
+	pollInterval = 20 * time.Millisecond
+)
+
+// What all tests share. None of them runs in parallel to another.
+var (
+	env *testenv.Environment
+	// operator is the process that the aggregation layer leads to.
+	operator *testenv.Operator
+	// engineURL is the URL of the scripted engine.
+	engineURL string
+	// replicas are the gateways, which share nothing but the cluster.
+	replicas [2]*testenv.Gateway
+	// bucket is the URL of the bucket that the operator reads besides SnapshotChunks. The replicas have none.
+	bucket string
+	// alternating is the URL at which each request goes to the other replica than the one before it.
+	alternating string
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) (code int) {
+	log.SetLogger(logr.Discard()) // envtest's
+	engine := httptest.NewServer(scripted.Handler())
+	defer engine.Close()
+	engineURL = engine.URL
+	balancer := httptest.NewServer(alternate())
+	defer balancer.Close()
+	alternating = balancer.URL
+	dir, err := os.MkdirTemp("", "catena-bucket-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "gateway:", err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	bucket = "file://" + dir + "?no_tmp_dir=true"
+	if err := start(); err != nil {
+		fmt.Fprintln(os.Stderr, "gateway:", err)
+		code = 1
+	} else {
+		code = m.Run()
+	}
+	if env != nil {
+		// It is an error too where a gateway has met a race.
+		if err := env.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "gateway:", err)
+			code = max(code, 1)
+		}
+	}
+	return code
+}
+
+func start() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout) //nolint:forbidigo // TestMain has no context of a test
+	defer cancel()
+	if env, err = testenv.Start(ctx, testenv.Options{GarbageCollector: true, UnsafeNoFsync: true}); err != nil {
+		return err
+	}
+	if operator, err = env.StartOperator(ctx, operatorOptions(0)); err != nil {
+		return err
+	}
+	if err := errors.Join(env.RegisterAPIService(ctx, operator.Port), env.WaitForAPIService(ctx)); err != nil {
+		return err
+	}
+	for i := range replicas {
+		if replicas[i], err = env.StartGateway(ctx, testenv.GatewayOptions{Upstream: engineURL, Race: true}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func operatorOptions(port int) testenv.OperatorOptions {
+	return testenv.OperatorOptions{Port: port, Args: []string{"--shutdown-delay-duration=0s", "--snapshot-store=" + bucket}}
+}
+
+// alternate returns a proxy that sends every request to the other replica than the one before it.
+func alternate() http.Handler {
+	var requests atomic.Int64
+	return &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		replica, err := url.Parse(replicas[requests.Add(1)%2].URL)
+		if err != nil {
+			panic(err) // never: testenv made it
+		}
+		r.SetURL(replica)
+	}}
+}
+
+// eventually waits until a condition holds; it returns what is missing, or nothing.
+func eventually(t *testing.T, condition func(ctx context.Context) (missing string)) {
+	t.Helper()
+	missing := ""
+	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, waitTimeout, true, func(ctx context.Context) (bool, error) {
+		missing = condition(ctx)
+		return missing == "", nil
+	})
+	if err != nil {
+		t.Fatalf("%v: %s", err, missing)
+	}
+}

@@ -1,0 +1,280 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/responses"
+	"github.com/tidwall/gjson"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/scripted"
+	"github.com/catena-dev/catena/internal/testenv"
+)
+
+// imageBytes is the size of the image that a user sends. Nothing in it can be compressed.
+const imageBytes = 3 << 20
+
+// sdk is OpenAI's client for Go, which does not try again by itself here: the first answer counts.
+type sdk struct {
+	t *testing.T
+	openai.Client
+}
+
+func newSDK(t *testing.T) *sdk {
+	return &sdk{t, openai.NewClient(option.WithBaseURL(alternating+"/v1"), option.WithAPIKey("none"), option.WithMaxRetries(0))}
+}
+
+func params(previous string, items ...responses.ResponseInputItemUnionParam) responses.ResponseNewParams {
+	p := responses.ResponseNewParams{
+		Model: scripted.Model,
+		Input: responses.ResponseNewParamsInputUnion{OfInputItemList: items},
+	}
+	if previous != "" {
+		p.PreviousResponseID = param.NewOpt(previous)
+	}
+	return p
+}
+
+func user(content string) responses.ResponseInputItemUnionParam {
+	return responses.ResponseInputItemParamOfMessage(content, responses.EasyInputMessageRoleUser)
+}
+
+// create makes a response, which must be completed.
+func (s *sdk) create(previous string, items ...responses.ResponseInputItemUnionParam) *responses.Response {
+	s.t.Helper()
+	response, err := s.Responses.New(s.t.Context(), params(previous, items...))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if response.PreviousResponseID != previous || response.Status != "completed" {
+		s.t.Errorf("previous response %q, want %q, status %s", response.PreviousResponseID, previous, response.Status)
+	}
+	return response
+}
+
+// wantText fails where a response is not the one with a text.
+func (s *sdk) wantText(response *responses.Response, format string, args ...any) {
+	s.t.Helper()
+	if got, want := response.OutputText(), fmt.Sprintf(format, args...); got != want {
+		s.t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// wantError waits until a call fails as it must. Whoever reads a turn may miss for a moment that it was deleted.
+func (s *sdk) wantError(status int, code string, call func(context.Context) error) {
+	s.t.Helper()
+	eventually(s.t, func(ctx context.Context) string {
+		err := call(ctx)
+		if e, ok := errors.AsType[*openai.Error](err); ok && e.StatusCode == status && e.Code == code {
+			return ""
+		}
+		return fmt.Sprintf("got %v, want %d %s", err, status, code)
+	})
+}
+
+// inputItems lists the input items of a response, a few per page.
+func (s *sdk) inputItems(id string, order responses.InputItemListParamsOrder) []responses.ResponseItemUnion {
+	s.t.Helper()
+	pager := s.Responses.InputItems.ListAutoPaging(s.t.Context(), id, responses.InputItemListParams{Limit: openai.Int(2), Order: order})
+	var items []responses.ResponseItemUnion
+	for pager.Next() {
+		items = append(items, pager.Current())
+	}
+	if err := pager.Err(); err != nil {
+		s.t.Fatal(err)
+	}
+	return items
+}
+
+func TestConversation(t *testing.T) {
+	s := newSDK(t)
+	first := s.create("", user("one"))
+	second := s.create(first.ID, user("two"))
+	third := s.create(second.ID, user("three"))
+	fork := s.create(first.ID, user("fork"))
+	s.wantText(first, "You said 1 things, from 'one' to 'one'.")
+	s.wantText(third, "You said 3 things, from 'one' to 'three'.")
+	s.wantText(fork, "You said 2 things, from 'one' to 'fork'.")
+
+	for range replicas {
+		retrieved, err := s.Responses.Get(t.Context(), second.ID, responses.ResponseGetParams{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		equalJSON(t, second.RawJSON(), retrieved.RawJSON())
+	}
+
+	if err := s.Responses.Delete(t.Context(), second.ID); err != nil {
+		t.Fatal(err)
+	}
+	s.wantError(http.StatusNotFound, "", func(ctx context.Context) error {
+		_, err := s.Responses.Get(ctx, second.ID, responses.ResponseGetParams{})
+		return err
+	})
+	for previous, code := range map[string]string{second.ID: "previous_response_not_found", third.ID: "session.chain.not_found"} {
+		s.wantError(http.StatusBadRequest, code, func(ctx context.Context) error {
+			_, err := s.Responses.New(ctx, params(previous, user("four")))
+			return err
+		})
+	}
+	s.wantText(s.create(fork.ID, user("on")), "You said 3 things, from 'one' to 'on'.")
+}
+
+func TestStream(t *testing.T) {
+	s := newSDK(t)
+	previous := ""
+	for i, said := range []string{"one", "two", "three"} {
+		text, response, err := stream(t.Context(), &s.Client, params(previous, user(said)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.wantText(response, "You said %d things, from 'one' to '%s'.", i+1, said)
+		if text != response.OutputText() {
+			t.Errorf("the stream told %q, its response has %q", text, response.OutputText())
+		}
+		previous = response.ID
+	}
+}
+
+// stream makes a response, and returns the text that the stream told and the response that it ended with.
+func stream(ctx context.Context, c *openai.Client, p responses.ResponseNewParams, options ...option.RequestOption) (string, *responses.Response, error) {
+	events := c.Responses.NewStreaming(ctx, p, options...)
+	text := ""
+	for events.Next() {
+		switch event := events.Current().AsAny().(type) {
+		case responses.ResponseTextDeltaEvent:
+			text += event.Delta
+		case responses.ResponseCompletedEvent:
+			return text, &event.Response, events.Close()
+		}
+	}
+	return "", nil, errors.Join(errors.New("the stream has no end"), events.Err())
+}
+
+func TestInputItems(t *testing.T) {
+	s := newSDK(t)
+	first := s.create("", user("one"))
+	second := s.create(first.ID, user("two"))
+	third := s.create(second.ID, user("three"), user("four"))
+	for order, want := range map[responses.InputItemListParamsOrder][]string{
+		"asc":  {"one", first.OutputText(), "two", second.OutputText(), "three", "four"},
+		"desc": {"four", "three", second.OutputText(), "two", first.OutputText(), "one"},
+	} {
+		var got []string
+		for _, item := range s.inputItems(third.ID, order) {
+			text := gjson.Get(item.RawJSON(), "content")
+			if text.IsArray() {
+				text = text.Get("0.text")
+			}
+			got = append(got, text.Str)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("order %s (-want +got):\n%s", order, diff)
+		}
+	}
+}
+
+func TestToolCall(t *testing.T) {
+	s := newSDK(t)
+	asked := s.create("", user(`call weather {"city":"Bonn"}`))
+	call := asked.Output[0].AsFunctionCall()
+	if call.Name != "weather" || call.Arguments != `{"city":"Bonn"}` {
+		t.Fatalf("no call: %s", call.RawJSON())
+	}
+	output := responses.ResponseInputItemParamOfFunctionCallOutput("rain")
+	output.OfFunctionCallOutput.CallID = param.NewOpt(call.CallID)
+	answered := s.create(asked.ID, output)
+	s.wantText(answered, "The function answered: rain")
+	thanked := s.create(answered.ID, user("Thanks"))
+	s.wantText(thanked, `You said 2 things, from 'call weather {"city":"Bonn"}' to 'Thanks'.`)
+	items := s.inputItems(thanked.ID, "asc")
+	if len(items) != 5 || items[1].CallID != call.CallID || items[2].CallID != call.CallID || items[2].Type != "function_call_output" {
+		t.Errorf("items %v", items)
+	}
+}
+
+// look makes a response with an image in its request, and returns the image's URL too.
+func (s *sdk) look() (*responses.Response, string) {
+	s.t.Helper()
+	image := make([]byte, imageBytes)
+	_, _ = rand.Read(image) // never fails
+	data := "data:image/png;base64," + base64.StdEncoding.EncodeToString(image)
+	return s.create("", responses.ResponseInputItemParamOfInputMessage(responses.ResponseInputMessageContentListParam{
+		responses.ResponseInputContentParamOfInputText("What is this?"),
+		{OfInputImage: &responses.ResponseInputImageParam{ImageURL: param.NewOpt(data), Detail: responses.ResponseInputImageDetailAuto}},
+	}, "user")), data
+}
+
+// checkImage continues a response with an image on the replicas.
+func checkImage(t *testing.T, looked *responses.Response, data, snapshotStore string) {
+	t.Helper()
+	s := newSDK(t)
+	next := s.create(looked.ID, user("Are you sure?"))
+	s.wantText(next, "You said 2 things, from 'What is this?' to 'Are you sure?'.")
+	items := s.inputItems(next.ID, "asc")
+	if len(items) != 3 || gjson.Get(items[0].RawJSON(), "content.1.image_url").Str != data {
+		t.Errorf("%d items, want 3, or the image is not the one that was sent", len(items))
+	}
+	session := &v1alpha1.ResponseSession{}
+	key := client.ObjectKey{Namespace: "default", Name: v1alpha1.ObjectName(looked.ID)}
+	if err := env.Client.Get(t.Context(), key, session); err != nil {
+		t.Fatal(err)
+	}
+	if snapshot := session.Spec.Snapshot; snapshot == nil || snapshot.Store != snapshotStore || snapshot.SizeBytes < imageBytes {
+		t.Errorf("the turn is stored as %+v", snapshot)
+	}
+}
+
+func TestImage(t *testing.T) {
+	looked, data := newSDK(t).look()
+	checkImage(t, looked, data, v1alpha1.SnapshotStoreChunks)
+}
+
+// TestImageInBucket: what a gateway writes to the bucket is continued by gateways that know of none.
+func TestImageInBucket(t *testing.T) {
+	store := fmt.Sprintf("kube:?namespace=default&kubeconfig=%s&snapshot-store=%s", env.Kubeconfig, url.QueryEscape(bucket))
+	writer, err := env.StartGateway(t.Context(), testenv.GatewayOptions{Upstream: engineURL, Race: true, Args: []string{"--store=" + store}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSDK(t)
+	s.Client = openai.NewClient(option.WithBaseURL(writer.URL+"/v1"), option.WithAPIKey("none"), option.WithMaxRetries(0))
+	looked, data := s.look()
+	retrieved, err := s.Responses.Get(t.Context(), looked.ID, responses.ResponseGetParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	equalJSON(t, looked.RawJSON(), retrieved.RawJSON())
+	checkImage(t, looked, data, v1alpha1.SnapshotStoreBlob)
+	if err := writer.Stop(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,98 @@
+// What the Go tests beside this folder do, with OpenAI's client for JavaScript. TestNode runs it.
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { test } from 'node:test';
+import OpenAI from 'openai';
+
+// The first answer counts: the client does not try again by itself.
+const client = new OpenAI({ baseURL: `${process.env.GATEWAY_URL}/v1`, apiKey: 'none', maxRetries: 0 });
+
+const create = (input, previous) =>
+  client.responses.create({ model: 'scripted', input, previous_response_id: previous });
+
+// Whoever reads a turn may miss for a moment that it was deleted.
+async function wantError(status, code, call) {
+  for (let tries = 0; tries < 1000; tries++) {
+    try {
+      await call();
+    } catch (error) {
+      assert.equal(error.status, status);
+      assert.equal(error.code ?? null, code);
+      return;
+    }
+  }
+  assert.fail(`no error, want ${status} ${code}`);
+}
+
+async function inputItems(id, order) {
+  const items = [];
+  for await (const item of client.responses.inputItems.list(id, { limit: 2, order })) items.push(item);
+  return items;
+}
+
+const texts = (items) => items.map(({ content }) => (typeof content === 'string' ? content : content[0].text));
+
+test('conversation', async () => {
+  const first = await create('one');
+  const second = await create('two', first.id);
+  const third = await create('three', second.id);
+  const fork = await create('fork', first.id);
+  assert.equal(first.output_text, "You said 1 things, from 'one' to 'one'.");
+  assert.equal(third.output_text, "You said 3 things, from 'one' to 'three'.");
+  assert.equal(fork.output_text, "You said 2 things, from 'one' to 'fork'.");
+  assert.equal(third.previous_response_id, second.id);
+  for (let replica = 0; replica < 2; replica++) {
+    assert.deepEqual(await client.responses.retrieve(second.id), second);
+  }
+
+  await client.responses.delete(second.id);
+  await wantError(404, null, () => client.responses.retrieve(second.id));
+  await wantError(400, 'previous_response_not_found', () => create('four', second.id));
+  await wantError(400, 'session.chain.not_found', () => create('four', third.id));
+  assert.equal((await create('on', fork.id)).output_text, "You said 3 things, from 'one' to 'on'.");
+});
+
+test('stream', async () => {
+  let previous;
+  for (const [i, input] of ['one', 'two', 'three'].entries()) {
+    const stream = client.responses.stream({ model: 'scripted', input, previous_response_id: previous });
+    let text = '';
+    stream.on('response.output_text.delta', ({ delta }) => (text += delta));
+    const response = await stream.finalResponse();
+    assert.equal(text, `You said ${i + 1} things, from 'one' to '${input}'.`);
+    assert.equal(response.output_text, text);
+    previous = response.id;
+  }
+});
+
+test('input items over several pages', async () => {
+  const first = await create('one');
+  const second = await create('two', first.id);
+  const third = await create('three', second.id);
+  const want = ['one', first.output_text, 'two', second.output_text, 'three'];
+  assert.deepEqual(texts(await inputItems(third.id, 'asc')), want);
+  assert.deepEqual(texts(await inputItems(third.id, 'desc')), want.toReversed());
+});
+
+test('tool call and its output over three turns', async () => {
+  const asked = await create('call weather {"city":"Bonn"}');
+  const [{ name, arguments: args, call_id }] = asked.output;
+  assert.deepEqual([name, args], ['weather', '{"city":"Bonn"}']);
+  const answered = await create([{ type: 'function_call_output', call_id, output: 'rain' }], asked.id);
+  assert.equal(answered.output_text, 'The function answered: rain');
+  const thanked = await create('Thanks', answered.id);
+  assert.equal(thanked.output_text, `You said 2 things, from 'call weather {"city":"Bonn"}' to 'Thanks'.`);
+  const types = (await inputItems(thanked.id, 'asc')).map(({ type }) => type);
+  assert.deepEqual(types, ['message', 'function_call', 'function_call_output', 'message', 'message']);
+});
+
+test('image of 3 MiB', async () => {
+  const image_url = `data:image/png;base64,${randomBytes(3 << 20).toString('base64')}`;
+  const content = [{ type: 'input_text', text: 'What is this?' }, { type: 'input_image', image_url, detail: 'auto' }];
+  const looked = await create([{ role: 'user', content }]);
+  const next = await create('Are you sure?', looked.id);
+  assert.equal(next.output_text, "You said 2 things, from 'What is this?' to 'Are you sure?'.");
+  const items = await inputItems(next.id, 'asc');
+  assert.equal(items.length, 3);
+  assert.ok(items[0].content[1].image_url === image_url, 'the image is not the one that was sent');
+});
