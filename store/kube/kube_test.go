@@ -46,7 +46,8 @@ const (
 
 var (
 	// env is the control plane that all tests share, with an operator that sweeps all the time.
-	env *testenv.Environment
+	env      *testenv.Environment
+	operator *testenv.Operator
 	// bucketDir is the bucket that the operator reads from.
 	bucketDir string
 )
@@ -78,7 +79,7 @@ func start() (err error) {
 	if bucketDir, err = os.MkdirTemp("", "catena-bucket-"); err != nil {
 		return err
 	}
-	operator, err := env.StartOperator(ctx, testenv.OperatorOptions{Args: []string{
+	operator, err = env.StartOperator(ctx, testenv.OperatorOptions{Args: []string{
 		"--shutdown-delay-duration=0s", "--snapshot-store=" + bucketURL(), "--snapshot-sweep-interval=200ms", "--snapshot-grace-period=20s",
 	}})
 	if err != nil {

@@ -1,0 +1,104 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kube_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/kube"
+)
+
+// counter is a transport that writes down what is sent.
+type counter struct {
+	http.RoundTripper
+	mu   sync.Mutex
+	sent []string
+}
+
+func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
+	kind := ""
+	if strings.Contains(r.Header.Get("Accept"), kubeclient.MetadataOnly) {
+		kind = " metadata"
+	}
+	path := strings.Split(r.URL.Path, "/")
+	c.mu.Lock()
+	c.sent = append(c.sent, fmt.Sprintf("%s %s%s", r.Method, path[6], kind))
+	c.mu.Unlock()
+	return c.RoundTripper.RoundTrip(r)
+}
+
+// TestCost: a turn takes one read of its parent's metadata and one create, and where it is large, a create for each part.
+func TestCost(t *testing.T) {
+	var sent *counter
+	config := rest.CopyConfig(env.Config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		sent = &counter{RoundTripper: next}
+		return sent
+	})
+	s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: open(t, kube.Options{}).Namespace()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(session *store.Session, want ...string) {
+		t.Helper()
+		sent.sent = nil
+		save(t, s, session)
+		if diff := cmp.Diff(want, sent.sent); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", session.ResponseID, diff)
+		}
+	}
+	check(smallTurn("resp_1", ""), "POST responsesessions")
+	check(smallTurn("resp_2", "resp_1"), "GET responsesessions metadata", "POST responsesessions")
+	check(smallTurn("resp_3", "resp_gone"), "GET responsesessions metadata", "POST responsesessions")
+	large := smallTurn("resp_4", "resp_2")
+	large.Request = []byte(`{"input":[{"n":12345678901234567890}]}`)
+	check(large, "POST snapshotchunks", "GET responsesessions metadata", "POST responsesessions")
+}
+
+// TestResolveHost: histories come from the operator itself, with the same credentials.
+func TestResolveHost(t *testing.T) {
+	s := open(t, kube.Options{
+		ResolveHost: fmt.Sprintf("https://localhost:%d", operator.Port), ResolveTLS: rest.TLSClientConfig{CAFile: env.Serving.CAFile},
+	})
+	save(t, s, smallTurn("resp_1", ""))
+	history, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"resp_1"}, history.Turns); diff != "" {
+		t.Errorf("turns (-want +got):\n%s", diff)
+	}
+	other, err := kube.Open(t.Context(), kube.Options{
+		Config: &rest.Config{Host: env.Config.Host, TLSClientConfig: rest.TLSClientConfig{CAData: env.Config.CAData}}, Namespace: s.Namespace(),
+		ResolveHost: fmt.Sprintf("https://localhost:%d", operator.Port), ResolveTLS: rest.TLSClientConfig{CAFile: env.Serving.CAFile},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); err == nil || store.IsRetryable(err) {
+		t.Errorf("nobody in particular resolves it, or may try again: %v", err)
+	}
+}
