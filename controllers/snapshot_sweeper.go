@@ -18,9 +18,11 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -101,18 +103,20 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) error
 		}
 		delete(found, at)
 	}
+	var errs []error
 	for _, stored := range found {
-		if err := s.collect(ctx, store, stored); err != nil {
-			return err
-		}
+		errs = append(errs, s.collect(ctx, store, stored))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // collect deletes a snapshot that is old and that its session, read live, does not refer to.
 func (s *SnapshotSweeper) collect(ctx context.Context, store snapshot.Store, stored snapshot.Stored) error {
 	if s.Clock.Since(stored.Since) < s.Grace {
 		return nil
+	}
+	if !isName(stored.Session.Name) {
+		return store.Delete(ctx, stored) // no session can refer to it
 	}
 	session := &v1alpha1.ResponseSession{}
 	err := s.Live.Get(ctx, types.NamespacedName{Namespace: stored.Session.Namespace, Name: stored.Session.Name}, session)
@@ -129,3 +133,6 @@ func (s *SnapshotSweeper) collect(ctx context.Context, store snapshot.Store, sto
 		"namespace", stored.Session.Namespace, "name", stored.Session.Name, "key", stored.Key)
 	return nil
 }
+
+// isName reports whether there can be an object of a name. Whoever creates a chunk can write anything into its annotation.
+func isName(name string) bool { return len(validation.NameIsDNSSubdomain(name, false)) == 0 }

@@ -70,8 +70,8 @@ func (s *blobStore) List(ctx context.Context) iter.Seq2[Stored, error] {
 				return
 			}
 			path := strings.Split(object.Key, "/")
-			if len(path) != 3 {
-				continue // somebody else's
+			if len(path) != 3 || !keyPattern.MatchString(path[2]) {
+				continue
 			}
 			if !yield(Stored{Session: Session{path[0], path[1]}, Key: path[2], Parts: 1, Since: object.ModTime}, nil) {
 				return

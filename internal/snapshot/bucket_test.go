@@ -117,8 +117,10 @@ func testBucket(t *testing.T, url string) {
 	}
 
 	// Somebody else's objects are left alone.
-	if err := bucket.WriteAll(t.Context(), "readme", []byte("hello"), nil); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"readme", "team-a/resp.1/readme", "a/b/c/" + newKey()} {
+		if err := bucket.WriteAll(t.Context(), name, []byte("hello"), nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 	listed := list(t, store)
 	if len(listed) != 1 || listed[0].Session != session || listed[0].Key != ref.Key || listed[0].Parts != 1 || time.Since(listed[0].Since).Abs() > time.Hour {

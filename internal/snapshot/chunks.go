@@ -129,8 +129,8 @@ func (s *chunkStore) List(ctx context.Context) iter.Seq2[Stored, error] {
 			for i := range page.Items {
 				chunk := &page.Items[i]
 				key, ok := v1alpha1.SnapshotKey(chunk.Name)
-				if !ok {
-					continue // created by hand
+				if !ok || !keyPattern.MatchString(key) {
+					continue
 				}
 				stored := Stored{
 					Session: Session{chunk.Namespace, chunk.Annotations[v1alpha1.SessionAnnotation]},

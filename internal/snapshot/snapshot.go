@@ -32,6 +32,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"regexp"
 	"strings"
 	"time"
 
@@ -59,7 +60,8 @@ type Store interface {
 	// Read returns the data under a key, which has a number of parts. It returns an error that is ErrUnreadable where a
 	// part is missing or is not one of that session.
 	Read(ctx context.Context, session Session, key string, parts int) ([]byte, error)
-	// List yields everything that is stored, in any order. It ends with the first error.
+	// List yields everything that is stored, in any order, and nothing that Write cannot have written. It ends with the
+	// first error.
 	List(ctx context.Context) iter.Seq2[Stored, error]
 	// Delete removes what is stored under a key. It is no error where that is gone.
 	Delete(ctx context.Context, stored Stored) error
@@ -135,6 +137,10 @@ func (s Stores) Read(ctx context.Context, session Session, ref *v1alpha1.Snapsho
 }
 
 func read(ctx context.Context, store Store, session Session, ref *v1alpha1.SnapshotReference) (Bodies, error) {
+	// What is read into memory must not be more than the reference says.
+	if int64(ref.Parts-1)*v1alpha1.MaxSnapshotChunkBytes >= ref.StoredBytes {
+		return Bodies{}, fmt.Errorf("%w: %d parts are too many for %d bytes", ErrUnreadable, ref.Parts, ref.StoredBytes)
+	}
 	compressed, err := store.Read(ctx, session, ref.Key, int(ref.Parts))
 	if err != nil {
 		return Bodies{}, err
@@ -226,6 +232,9 @@ func newEncoder() *zstd.Encoder {
 	}
 	return e
 }
+
+// keyPattern is what a key looks like. What does not is somebody else's, and left alone.
+var keyPattern = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
 // newKey returns a key that nobody has used: 26 characters, a to z and 2 to 7.
 func newKey() string {

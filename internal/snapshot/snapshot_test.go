@@ -145,6 +145,10 @@ func TestReferenceElsewhere(t *testing.T) {
 			t.Errorf("%s: got %v, want it unreadable", name, err)
 		}
 	}
+	ref.Parts = 2
+	if _, err := (Stores{store}).Read(t.Context(), session, ref); !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), "too many") {
+		t.Errorf("more parts than bytes: got %v, want it unreadable", err)
+	}
 	if _, err := (Stores{}).Read(t.Context(), session, ref); !errors.Is(err, ErrUnreadable) {
 		t.Errorf("no store: got %v, want it unreadable", err)
 	}

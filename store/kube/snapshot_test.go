@@ -312,6 +312,31 @@ func TestOverwrite(t *testing.T) {
 	}
 }
 
+// TestStrangeChunks: chunks that no saver has written keep nobody's leftovers from being removed.
+func TestStrangeChunks(t *testing.T) {
+	namespace := open(t, kube.Options{}).Namespace()
+	key := strings.Repeat("a", 26)
+	for name, session := range map[string]string{key + "-0": "", strings.Repeat("b", 26) + "-0": "no/name", strings.Repeat("c", 26) + "-0": "resp.gone"} {
+		chunk := &v1alpha1.SnapshotChunk{Spec: v1alpha1.SnapshotChunkSpec{Data: []byte("x")}}
+		chunk.Namespace, chunk.Name = namespace, name
+		chunk.Annotations = map[string]string{v1alpha1.SessionAnnotation: session}
+		if err := env.Client.Create(t.Context(), chunk); err != nil {
+			t.Fatal(err)
+		}
+	}
+	others := &v1alpha1.SnapshotChunk{Spec: v1alpha1.SnapshotChunkSpec{Data: []byte("x")}}
+	others.Namespace, others.Name = namespace, "somebody-else"
+	if err := env.Client.Create(t.Context(), others); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if left := chunks(t, namespace); len(left) != 1 || left[0].Name != others.Name {
+			return fmt.Errorf("%d chunks are left", len(left))
+		}
+		return nil
+	})
+}
+
 // killer is a transport that ends at its step-th write: what comes later does not reach the API server, and of that write
 // either the request or the answer is lost.
 type killer struct {
