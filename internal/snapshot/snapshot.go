@@ -26,7 +26,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/base32"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -237,8 +236,4 @@ func newEncoder() *zstd.Encoder {
 var keyPattern = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
 // newKey returns a key that nobody has used: 26 characters, a to z and 2 to 7.
-func newKey() string {
-	random := make([]byte, 16)
-	_, _ = rand.Read(random) // which never fails
-	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(random))
-}
+func newKey() string { return strings.ToLower(rand.Text()) }
