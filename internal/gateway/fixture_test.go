@@ -26,7 +26,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/tidwall/gjson"
@@ -78,7 +77,6 @@ func newFixture(t *testing.T, upstream http.Handler, changes ...func(*Options)) 
 	if f.gateway, err = New(options, f.registry); err != nil {
 		t.Fatal(err)
 	}
-	f.gateway.retryDelay = time.Nanosecond
 	return f
 }
 

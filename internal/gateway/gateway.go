@@ -95,14 +95,12 @@ type Gateway struct {
 	log         *slog.Logger
 	stopping    atomic.Bool
 
-	// now and retryDelay are for tests to change.
-	now        func() time.Time
-	retryDelay time.Duration
+	now func() time.Time
 }
 
 // New returns a gateway. It fails where an option is not usable or one of the files cannot be read.
 func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
-	g := &Gateway{options: options, metrics: newMetrics(), log: options.Logger, now: time.Now, retryDelay: 100 * time.Millisecond}
+	g := &Gateway{options: options, metrics: newMetrics(), log: options.Logger, now: time.Now}
 	if err := options.validate(); err != nil {
 		return nil, err
 	}

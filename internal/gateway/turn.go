@@ -86,42 +86,19 @@ func timeMember(response *object, name string) time.Time {
 
 func seconds(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
 
-// saveAttempts is how often a save is tried that may succeed later.
-const saveAttempts = 5
-
-// save saves a turn, unless the client wants it not to be. Once it has begun, it does not depend on the client. It tries
-// again where that can help: a save that had arrived is then a success.
+// save saves a turn, unless the client wants it not to be. Once it has begun, it does not depend on the client. The store
+// tries again where that can help.
 func (g *Gateway) save(ctx context.Context, c *call, t *turn, response *object) error {
 	if !t.request.store {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.SaveTimeout)
 	defer cancel()
-	session := t.session(response, g.now())
-	options := store.SaveOptions{ExpectedPreviousResponseID: &t.request.previous}
-	delay := g.retryDelay
-	for attempt := 1; ; attempt++ {
-		err := c.store.Save(ctx, session, options)
-		if err == nil {
-			return nil
-		}
-		if !store.IsRetryable(err) || attempt == saveAttempts || !wait(ctx, delay) {
-			g.metrics.saveFailed(err)
-			c.log.Error("a turn could not be saved", "responseID", t.id, "attempts", attempt, "error", err)
-			return fmt.Errorf("unable to save the turn: %w", err)
-		}
-		delay *= 2
+	err := c.store.Save(ctx, t.session(response, g.now()), store.SaveOptions{ExpectedPreviousResponseID: &t.request.previous})
+	if err != nil {
+		g.metrics.saveFailed(err)
+		c.log.Error("a turn could not be saved", "responseID", t.id, "error", err)
+		return fmt.Errorf("unable to save the turn: %w", err)
 	}
-}
-
-// wait returns true when some time has passed, and false when ctx is done before.
-func wait(ctx context.Context, delay time.Duration) bool {
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return nil
 }

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -86,9 +87,9 @@ func fromChain(e *store.Error, err error) bool {
 
 // isUnreachable reports whether an API server could not be asked, or could not answer: another attempt may succeed.
 func isUnreachable(err error) bool {
-	if apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err) ||
-		apierrors.IsTimeout(err) || apierrors.IsInternalError(err) || apierrors.IsUnexpectedServerError(err) {
-		return true
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		code := status.ErrStatus.Code
+		return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 	}
 	var netError net.Error
 	return errors.As(err, &netError) || utilnet.IsConnectionReset(err) || utilnet.IsConnectionRefused(err) || utilnet.IsProbableEOF(err)
