@@ -89,14 +89,8 @@ func TestOperator(t *testing.T) {
 // startOperator returns when the kube-apiserver reaches the operator's resolve API.
 func startOperator(t *testing.T, ctx context.Context, env *testenv.Environment, options testenv.OperatorOptions) *testenv.Operator {
 	t.Helper()
-	operator, err := env.StartOperator(ctx, options)
+	operator, err := env.StartServingOperator(ctx, options)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := env.RegisterAPIService(ctx, operator.Port); err != nil {
-		t.Fatal(err)
-	}
-	if err := env.WaitForAPIService(ctx); err != nil {
 		t.Fatal(err)
 	}
 	return operator

@@ -18,18 +18,14 @@ package kube_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	_ "gocloud.dev/blob/fileblob" // file://
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/store"
@@ -38,7 +34,6 @@ import (
 )
 
 const (
-	startTimeout = 10 * time.Minute
 	pollInterval = 20 * time.Millisecond
 	// patience is far more than anything here takes on a machine of its own.
 	patience = 3 * time.Minute
@@ -53,39 +48,23 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	log.SetLogger(logr.Discard()) // envtest's
-	code := 1
-	if err := start(); err != nil {
-		fmt.Fprintln(os.Stderr, "kube:", err)
-	} else {
-		code = m.Run()
+	if order := os.Getenv(saverVariable); order != "" {
+		os.Exit(runSaver(order))
 	}
-	if env != nil {
-		if err := env.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "kube:", err)
-			code = max(code, 1)
-		}
+	dir, err := os.MkdirTemp("", "catena-bucket-")
+	if err != nil {
+		panic(err)
 	}
+	bucketDir = dir
+	code := testenv.RunSuite(m.Run, func(ctx context.Context, started *testenv.Environment) (err error) {
+		env = started
+		operator, err = env.StartServingOperator(ctx, testenv.OperatorOptions{Args: []string{
+			"--shutdown-delay-duration=0s", "--snapshot-store=" + bucketURL(), "--snapshot-sweep-interval=200ms", "--snapshot-grace-period=20s",
+		}})
+		return err
+	})
 	_ = os.RemoveAll(bucketDir)
 	os.Exit(code)
-}
-
-func start() (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout) //nolint:forbidigo // TestMain has no context of a test
-	defer cancel()
-	if env, err = testenv.Start(ctx, testenv.Options{GarbageCollector: true, UnsafeNoFsync: true}); err != nil {
-		return err
-	}
-	if bucketDir, err = os.MkdirTemp("", "catena-bucket-"); err != nil {
-		return err
-	}
-	operator, err = env.StartOperator(ctx, testenv.OperatorOptions{Args: []string{
-		"--shutdown-delay-duration=0s", "--snapshot-store=" + bucketURL(), "--snapshot-sweep-interval=200ms", "--snapshot-grace-period=20s",
-	}})
-	if err != nil {
-		return err
-	}
-	return errors.Join(env.RegisterAPIService(ctx, operator.Port), env.WaitForAPIService(ctx))
 }
 
 // bucketURL is the bucket that the operator reads from, and gateways may write to.

@@ -21,16 +21,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -40,16 +38,11 @@ import (
 
 // largeTurn is a turn of about 3 MB that does not compress well, with a number that no custom resource keeps.
 func largeTurn(id, previous string) *store.Session {
-	var image strings.Builder
-	state := uint64(len(id))
-	for range 400_000 {
-		state = state*6364136223846793005 + 1442695040888963407
-		fmt.Fprintf(&image, "%07x", state>>36)
-	}
+	image := make([]byte, 1_400_000)
+	_, _ = rand.NewChaCha8([32]byte{byte(len(id))}).Read(image) // which never fails
 	return &store.Session{
 		ResponseID: id, PreviousResponseID: previous, Status: store.StatusCompleted,
-		Request: fmt.Appendf(nil, `{ "model":"m", "input":[{"role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,%s"}],"n":12345678901234567890}] }`,
-			image.String()),
+		Request:  fmt.Appendf(nil, `{ "model":"m", "input":[{"role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,%x"}],"n":12345678901234567890}] }`, image),
 		Response: []byte(`{"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"a cat"}],"f":1.0}]}`),
 	}
 }
@@ -104,6 +97,7 @@ func TestLargeTurn(t *testing.T) {
 		v1alpha1.SnapshotStoreBlob:   {SnapshotStore: bucketURL()},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // most of it is waiting
 			s := open(t, options)
 			want := largeTurn("resp_large", "resp_small")
 			save(t, s, smallTurn("resp_small", ""))
@@ -289,6 +283,7 @@ func TestDamageFoundByAReader(t *testing.T) {
 
 // TestOverwrite: the old snapshot is removed, and the new one stays.
 func TestOverwrite(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	s := open(t, kube.Options{})
 	first := largeTurn("resp_1", "")
 	save(t, s, first)
@@ -314,6 +309,7 @@ func TestOverwrite(t *testing.T) {
 
 // TestStrangeChunks: chunks that no saver has written keep nobody's leftovers from being removed.
 func TestStrangeChunks(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	namespace := open(t, kube.Options{}).Namespace()
 	key := strings.Repeat("a", 26)
 	for name, session := range map[string]string{key + "-0": "", strings.Repeat("b", 26) + "-0": "no/name", strings.Repeat("c", 26) + "-0": "resp.gone"} {
@@ -335,74 +331,6 @@ func TestStrangeChunks(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// killer is a transport that ends at its step-th write: what comes later does not reach the API server, and of that write
-// either the request or the answer is lost.
-type killer struct {
-	http.RoundTripper
-	arrives bool
-	step    int32
-	writes  atomic.Int32
-}
-
-var errKilled = errors.New("the saver is dead")
-
-func (k *killer) RoundTrip(r *http.Request) (*http.Response, error) {
-	writes := k.writes.Load()
-	if r.Method != http.MethodGet {
-		writes = k.writes.Add(1)
-	}
-	if writes > k.step || writes == k.step && !k.arrives {
-		return nil, errKilled
-	}
-	response, err := k.RoundTripper.RoundTrip(r)
-	if err == nil && writes == k.step {
-		_ = response.Body.Close()
-		return nil, errKilled
-	}
-	return response, err
-}
-
-// TestKilledSaver: a saver that ends at any write leaves the whole turn or none, and what it leaves behind is removed.
-func TestKilledSaver(t *testing.T) {
-	turn := largeTurn("resp_1", "")
-	s := open(t, kube.Options{})
-	save(t, s, turn)
-	writes := object(t, s.Namespace(), "resp_1").Spec.Snapshot.Parts + 1
-	for step := int32(1); step <= writes; step++ {
-		for _, arrives := range []bool{false, true} {
-			t.Run(fmt.Sprintf("write %d of %d, arrives %t", step, writes, arrives), func(t *testing.T) {
-				t.Parallel()
-				survivor := open(t, kube.Options{})
-				config := rest.CopyConfig(env.Config)
-				config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-					return &killer{RoundTripper: next, arrives: arrives, step: step}
-				})
-				dying, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: survivor.Namespace()})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := dying.Save(t.Context(), largeTurn("resp_1", ""), store.SaveOptions{}); err == nil {
-					t.Fatal("a dead saver has saved")
-				}
-				got, err := survivor.Get(t.Context(), "resp_1")
-				if step == writes && arrives {
-					if err != nil || !bytes.Equal(got.Request, turn.Request) {
-						t.Fatalf("the turn is not whole: %v", err)
-					}
-				} else if !errors.Is(err, store.ErrNotFound) {
-					t.Fatalf("got %v, want no turn", err)
-				} else {
-					eventually(t, func() error { return nothingStored(t, survivor.Namespace()) })
-				}
-				save(t, survivor, largeTurn("resp_1", "")) // again, and the same where it had arrived
-				if _, err := survivor.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-	}
 }
 
 // TestTooLarge: what is beyond the limit is refused before anything is written.

@@ -20,20 +20,14 @@ package e2e_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
 	"testing"
 	"time"
-
-	"github.com/go-logr/logr"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/catena-dev/catena/internal/testenv"
 )
 
 const (
-	startTimeout = 5 * time.Minute
 	// waitTimeout is how long anything that happens sooner or later may take on a busy machine.
 	waitTimeout  = 2 * time.Minute
 	pollInterval = 20 * time.Millisecond
@@ -46,35 +40,12 @@ var (
 	operator *testenv.Operator
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) (code int) {
-	log.SetLogger(logr.Discard()) // envtest's
-	if err := start(); err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		code = 1
-	} else {
-		code = m.Run()
-	}
-	if env != nil {
-		if err := env.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "e2e:", err)
-			code = max(code, 1)
-		}
-	}
-	return code
-}
-
-func start() (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout) //nolint:forbidigo // TestMain has no context of a test
-	defer cancel()
-	if env, err = testenv.Start(ctx, testenv.Options{GarbageCollector: true, UnsafeNoFsync: true}); err != nil {
+func TestMain(m *testing.M) {
+	os.Exit(testenv.RunSuite(m.Run, func(ctx context.Context, started *testenv.Environment) (err error) {
+		env = started
+		operator, err = env.StartServingOperator(ctx, operatorOptions(0))
 		return err
-	}
-	if operator, err = env.StartOperator(ctx, operatorOptions(0)); err != nil {
-		return err
-	}
-	return errors.Join(env.RegisterAPIService(ctx, operator.Port), env.WaitForAPIService(ctx))
+	}))
 }
 
 // operatorOptions are those of an operator that stops without delay, but for what a test needs otherwise.

@@ -20,8 +20,6 @@ package gateway_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -31,16 +29,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/catena-dev/catena/internal/scripted"
 	"github.com/catena-dev/catena/internal/testenv"
 )
 
 const (
-	startTimeout = 10 * time.Minute
 	// waitTimeout is how long anything that happens sooner or later may take on a busy machine.
 	waitTimeout  = 2 * time.Minute
 	pollInterval = 20 * time.Millisecond
@@ -63,8 +58,7 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-func run(m *testing.M) (code int) {
-	log.SetLogger(logr.Discard()) // envtest's
+func run(m *testing.M) int {
 	engine := httptest.NewServer(scripted.Handler())
 	defer engine.Close()
 	engineURL = engine.URL
@@ -73,37 +67,16 @@ func run(m *testing.M) (code int) {
 	alternating = balancer.URL
 	dir, err := os.MkdirTemp("", "catena-bucket-")
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "gateway:", err)
-		return 1
+		panic(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	bucket = "file://" + dir + "?no_tmp_dir=true"
-	if err := start(); err != nil {
-		fmt.Fprintln(os.Stderr, "gateway:", err)
-		code = 1
-	} else {
-		code = m.Run()
-	}
-	if env != nil {
-		// It is an error too where a gateway has met a race.
-		if err := env.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "gateway:", err)
-			code = max(code, 1)
-		}
-	}
-	return code
+	return testenv.RunSuite(m.Run, start)
 }
 
-func start() (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout) //nolint:forbidigo // TestMain has no context of a test
-	defer cancel()
-	if env, err = testenv.Start(ctx, testenv.Options{GarbageCollector: true, UnsafeNoFsync: true}); err != nil {
-		return err
-	}
-	if operator, err = env.StartOperator(ctx, operatorOptions(0)); err != nil {
-		return err
-	}
-	if err := errors.Join(env.RegisterAPIService(ctx, operator.Port), env.WaitForAPIService(ctx)); err != nil {
+func start(ctx context.Context, started *testenv.Environment) (err error) {
+	env = started
+	if operator, err = env.StartServingOperator(ctx, operatorOptions(0)); err != nil {
 		return err
 	}
 	for i := range replicas {

@@ -1,0 +1,242 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kube_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/kube"
+)
+
+// transport is what a request goes through.
+type transport func(r *http.Request) (*http.Response, error)
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+// saverOrder says what the process of a saver does: it saves a turn, and is killed at its Step-th write, before that is
+// sent or after it was answered.
+type saverOrder struct {
+	Kubeconfig, Namespace string
+	Step                  int32
+	Arrives               bool
+}
+
+// saverVariable is the environment's variable with the saverOrder. Where it is set, this program is that saver.
+const saverVariable = "CATENA_TEST_SAVER"
+
+// runSaver returns 0 where it was not killed but has saved.
+func runSaver(text string) int {
+	var order saverOrder
+	if err := json.Unmarshal([]byte(text), &order); err != nil {
+		return 2
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", order.Kubeconfig)
+	if err != nil {
+		return 2
+	}
+	var writes atomic.Int32
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return transport(func(r *http.Request) (*http.Response, error) {
+			last := r.Method != http.MethodGet && writes.Add(1) == order.Step
+			if last && !order.Arrives {
+				kill()
+			}
+			response, err := next.RoundTrip(r)
+			if last {
+				kill()
+			}
+			return response, err
+		})
+	})
+	ctx := context.Background() //nolint:forbidigo // no test's
+	s, err := kube.Open(ctx, kube.Options{Config: config, Namespace: order.Namespace})
+	if err != nil {
+		return 2
+	}
+	if err := s.Save(ctx, largeTurn("resp_1", ""), store.SaveOptions{}); err != nil {
+		return 1
+	}
+	return 0
+}
+
+func kill() {
+	process, err := os.FindProcess(os.Getpid())
+	if err == nil {
+		err = process.Kill()
+	}
+	if err != nil {
+		panic(err)
+	}
+	select {}
+}
+
+// TestKilledSaver: a process that is killed at any write leaves the whole turn or none, and what it leaves behind is
+// removed.
+func TestKilledSaver(t *testing.T) {
+	t.Parallel() // most of it is waiting
+	turn := largeTurn("resp_1", "")
+	s := open(t, kube.Options{})
+	save(t, s, turn)
+	writes := object(t, s.Namespace(), "resp_1").Spec.Snapshot.Parts + 1
+	leftovers := map[string]*kube.Store{}
+	for step := int32(1); step <= writes; step++ {
+		for _, arrives := range []bool{false, true} {
+			name := fmt.Sprintf("write %d of %d, arrives %t", step, writes, arrives)
+			survivor := open(t, kube.Options{})
+			runAndKillSaver(t, saverOrder{env.Kubeconfig, survivor.Namespace(), step, arrives})
+			got, err := survivor.Get(t.Context(), "resp_1")
+			if step == writes && arrives {
+				if err != nil || !bytes.Equal(got.Request, turn.Request) {
+					t.Fatalf("%s: the turn is not whole: %v", name, err)
+				}
+				saveAgain(t, name, survivor)
+				continue
+			}
+			if !errors.Is(err, store.ErrNotFound) {
+				t.Fatalf("%s: got %v, want no turn", name, err)
+			}
+			if left := len(chunks(t, survivor.Namespace())); left == 0 && (step > 1 || arrives) {
+				t.Errorf("%s: nothing was left behind: it was not killed there", name)
+			}
+			leftovers[name] = survivor
+		}
+	}
+	for name, survivor := range leftovers {
+		eventually(t, func() error { return nothingStored(t, survivor.Namespace()) })
+		saveAgain(t, name, survivor)
+	}
+}
+
+func runAndKillSaver(t *testing.T, order saverOrder) {
+	t.Helper()
+	text, err := json.Marshal(order)
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), os.Args[0])
+	command.Env = append(os.Environ(), saverVariable+"="+string(text))
+	output, err := command.CombinedOutput()
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.Exited() {
+		t.Fatalf("the saver was not killed: %v\n%s", err, output)
+	}
+}
+
+// saveAgain is what a client does that got no answer.
+func saveAgain(t *testing.T, name string, s *kube.Store) {
+	t.Helper()
+	save(t, s, largeTurn("resp_1", ""))
+	if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); err != nil {
+		t.Errorf("%s: %v", name, err)
+	}
+}
+
+// TestSaveAgain: a save that fails is tried again where that can help, also where it had arrived.
+func TestSaveAgain(t *testing.T) {
+	refused := func(http.RoundTripper, *http.Request) (*http.Response, error) { return nil, syscall.ECONNREFUSED }
+	for name, tc := range map[string]struct {
+		fail     func(next http.RoundTripper, r *http.Request) (*http.Response, error)
+		failures int32
+		// wantWrites is how often a write is tried. Where it is the number of failures, the save fails.
+		wantWrites int32
+	}{
+		"not asked": {refused, 2, 3},
+		"answer lost": {func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(r)
+			if err != nil {
+				return nil, err
+			}
+			return nil, errors.Join(io.ErrUnexpectedEOF, response.Body.Close())
+		}, 1, 2},
+		"overloaded": {func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
+			return answer(r, http.StatusServiceUnavailable), nil
+		}, 2, 3},
+		"forbidden": {func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
+			return answer(r, http.StatusForbidden), nil
+		}, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var writes atomic.Int32
+			config := rest.CopyConfig(env.Config)
+			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				return transport(func(r *http.Request) (*http.Response, error) {
+					if r.Method != http.MethodGet && writes.Add(1) <= tc.failures {
+						return tc.fail(next, r)
+					}
+					return next.RoundTrip(r)
+				})
+			})
+			s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: open(t, kube.Options{}).Namespace()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = s.Save(t.Context(), smallTurn("resp_1", ""), store.SaveOptions{})
+			if failed := err != nil; failed != (tc.failures == tc.wantWrites) {
+				t.Errorf("got %v", err)
+			}
+			if writes.Load() != tc.wantWrites {
+				t.Errorf("%d writes, want %d", writes.Load(), tc.wantWrites)
+			}
+			if _, err := s.Get(t.Context(), "resp_1"); (err == nil) != (tc.failures < tc.wantWrites) {
+				t.Errorf("it is got: %v", err)
+			}
+		})
+	}
+}
+
+func answer(r *http.Request, code int) *http.Response {
+	return &http.Response{StatusCode: code, Body: http.NoBody, Header: http.Header{}, Request: r}
+}
+
+// TestSaveGivesUp: a save does not go on for ever.
+func TestSaveGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		attempts := 0
+		s, err := kube.Open(t.Context(), kube.Options{Namespace: "a", Config: &rest.Config{
+			Host: "https://localhost:1", QPS: -1,
+			Transport: transport(func(*http.Request) (*http.Response, error) {
+				attempts++
+				return nil, syscall.ECONNREFUSED
+			}),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = s.Save(t.Context(), smallTurn("resp_1", ""), store.SaveOptions{})
+		if !errors.Is(err, store.ErrUnreachable) || !store.IsRetryable(err) {
+			t.Errorf("got %v, want it to be unreachable", err)
+		}
+		if attempts != 7 {
+			t.Errorf("%d attempts, want 7", attempts)
+		}
+	})
+}
