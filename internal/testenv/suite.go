@@ -35,7 +35,7 @@ const suiteTimeout = 10 * time.Minute
 // the environment started has met a race.
 func RunSuite(run func() int, prepare func(ctx context.Context, env *Environment) error) (code int) {
 	log.SetLogger(logr.Discard()) // envtest's
-	ctx, cancel := context.WithTimeout(context.Background(), suiteTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), suiteTimeout) //nolint:forbidigo // TestMain has none
 	defer cancel()
 	fail := func(err error) {
 		fmt.Fprintln(os.Stderr, "suite:", err)
