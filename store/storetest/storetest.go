@@ -63,6 +63,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store, options ...Option) {
 			t.Errorf("Unable to close the store: %v", err)
 		}
 	})
+	// In their comments, G and a number is a statement on the behaviour of other stores, that this one is held to.
 	for name, test := range map[string]func(*testing.T, *suite){
 		"Get":             testGet,
 		"RoundTrip":       testRoundTrip,
