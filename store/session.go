@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
 // The values of Session.Status that mean something. They mirror the status of OpenAI's Response object; any other string
@@ -63,21 +65,21 @@ type Session struct {
 }
 
 // Model returns the model of the request, empty where it names none.
-func (s *Session) Model() string { return gjson.GetBytes(s.Request, "model").String() }
+func (s *Session) Model() string { return member(s.Request, "model").String() }
 
 // Instructions returns the instructions of the request, empty where it has none.
-func (s *Session) Instructions() string { return gjson.GetBytes(s.Request, "instructions").String() }
+func (s *Session) Instructions() string { return member(s.Request, "instructions").String() }
 
 // Input returns the input of the request, a JSON string or list, and nil where it has none.
-func (s *Session) Input() json.RawMessage { return member(s.Request, "input") }
+func (s *Session) Input() json.RawMessage { return raw(member(s.Request, "input")) }
 
 // Tools returns the tools of the request, a JSON list, and nil where it has none.
-func (s *Session) Tools() json.RawMessage { return member(s.Request, "tools") }
+func (s *Session) Tools() json.RawMessage { return raw(member(s.Request, "tools")) }
 
 // Output returns the items of the response's output, each a JSON object.
 func (s *Session) Output() []json.RawMessage {
 	var items []json.RawMessage
-	gjson.GetBytes(s.Response, "output").ForEach(func(_, item gjson.Result) bool {
+	member(s.Response, "output").ForEach(func(_, item gjson.Result) bool {
 		items = append(items, json.RawMessage(item.Raw))
 		return true
 	})
@@ -87,7 +89,7 @@ func (s *Session) Output() []json.RawMessage {
 // OutputText returns the text of the output: that of all output_text parts of its messages, one after the other.
 func (s *Session) OutputText() string {
 	var text strings.Builder
-	for _, part := range gjson.GetBytes(s.Response, `output.#(type=="message")#.content|@flatten|#(type=="output_text")#.text`).Array() {
+	for _, part := range member(s.Response, "output").Get(`#(type=="message")#.content|@flatten|#(type=="output_text")#.text`).Array() {
 		text.WriteString(part.String())
 	}
 	return text.String()
@@ -100,12 +102,23 @@ type Usage struct {
 
 // Usage returns the usage of the response, zero where it has none.
 func (s *Session) Usage() Usage {
-	usage := gjson.GetBytes(s.Response, "usage")
+	usage := member(s.Response, "usage")
 	return Usage{
 		InputTokens:  usage.Get("input_tokens").Int(),
 		OutputTokens: usage.Get("output_tokens").Int(),
 		TotalTokens:  usage.Get("total_tokens").Int(),
 	}
+}
+
+// SameContent reports whether saving one session would store what saving the other did: times count to the second, bodies
+// by their JSON value, and Version not at all. A body that no custom resource could keep, because a number has too many
+// digits or a key is given twice, counts byte for byte.
+func (s *Session) SameContent(other *Session) bool {
+	return s.ResponseID == other.ResponseID && s.PreviousResponseID == other.PreviousResponseID &&
+		s.ConversationID == other.ConversationID && s.Status == other.Status && s.Immutable == other.Immutable &&
+		s.CreatedAt.Truncate(time.Second).Equal(other.CreatedAt.Truncate(time.Second)) &&
+		s.CompletedAt.Truncate(time.Second).Equal(other.CompletedAt.Truncate(time.Second)) &&
+		jsonvalue.Equal(s.Request, other.Request) && jsonvalue.Equal(s.Response, other.Response) && jsonvalue.Equal(s.Metadata, other.Metadata)
 }
 
 // Clone returns a copy that shares nothing with the session.
@@ -117,8 +130,15 @@ func (s *Session) Clone() *Session {
 	return &clone
 }
 
-func member(object json.RawMessage, key string) json.RawMessage {
-	value := gjson.GetBytes(object, key)
+// member returns a member of a body, null where it has none. Nothing is read of a body that could not be saved.
+func member(body json.RawMessage, key string) gjson.Result {
+	if jsonvalue.Validate(body) != nil {
+		return gjson.Result{}
+	}
+	return jsonvalue.Members(body, key)[0]
+}
+
+func raw(value gjson.Result) json.RawMessage {
 	if value.Type == gjson.Null {
 		return nil
 	}

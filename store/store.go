@@ -40,8 +40,8 @@ type Store interface {
 	//
 	// The guards run in this order: the session itself (ErrInvalid, ErrTooLarge), then
 	// SaveOptions.ExpectedPreviousResponseID (ErrConflict), then whether the response ID is taken (ErrConflict, unless
-	// SaveOptions.Overwrite). A save of what is already stored, with the same content, is not a conflict but a success:
-	// so a save whose answer was lost can be tried again. Neither the parent's existence nor its status is checked.
+	// SaveOptions.Overwrite). A save of what is already stored, by Session.SameContent, is not a conflict but a success: so
+	// a save whose answer was lost can be tried again. Neither the parent's existence nor its status is checked.
 	//
 	// On success Save sets session.Version, and changes nothing else of it.
 	Save(ctx context.Context, session *Session, options SaveOptions) error

@@ -17,12 +17,15 @@ limitations under the License.
 package store
 
 import (
+	"errors"
 	"fmt"
+	"time"
 	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
 
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
 // The limits of a Session's strings, in characters.
@@ -35,7 +38,8 @@ const (
 const MaxDepthLimit = 10_000
 
 // Validate returns an error that is ErrInvalid where a session must not be stored: an ID or the status is missing or too
-// long, the turn is its own parent, or a body is not the JSON that the Responses API has. Every store calls it first.
+// long, a time has no RFC 3339 form, the turn is its own parent, or a body is not the JSON that the Responses API has, or
+// is nested more than 1000 levels deep. Every store calls it first.
 func (s *Session) Validate() error {
 	for _, field := range []struct {
 		name, value string
@@ -56,6 +60,11 @@ func (s *Session) Validate() error {
 			return s.invalid("the %s has %d characters: at most %d are allowed", field.name, length, field.max)
 		}
 	}
+	for _, at := range []time.Time{s.CreatedAt, s.CompletedAt} {
+		if year := at.UTC().Year(); year < 0 || year > 9999 {
+			return s.invalid("a time is in the year %d: must be from 0 to 9999", year)
+		}
+	}
 	if s.PreviousResponseID == s.ResponseID {
 		return s.invalid("the turn must not be its own parent")
 	}
@@ -63,8 +72,8 @@ func (s *Session) Validate() error {
 		name string
 		raw  []byte
 	}{{"request", s.Request}, {"response", s.Response}, {"metadata", s.Metadata}} {
-		if len(body.raw) > 0 && !isObject(body.raw) {
-			return s.invalid("the %s must be a JSON object in UTF-8", body.name)
+		if err := checkObject(body.raw); err != nil {
+			return s.invalid("the %s %w", body.name, err)
 		}
 	}
 	if _, err := chain.Flatten(s.Request, s.Response); err != nil {
@@ -110,9 +119,16 @@ func (o ResolveOptions) Validate() error {
 	return &Error{Code: CodeInvalid, Message: "unable to resolve", Err: err}
 }
 
-func isObject(raw []byte) bool {
-	if !utf8.Valid(raw) || !gjson.ValidBytes(raw) {
-		return false
+// checkObject returns an error where a body is neither nothing nor a JSON object.
+func checkObject(raw []byte) error {
+	if len(raw) == 0 {
+		return nil
 	}
-	return gjson.ParseBytes(raw).IsObject()
+	if err := jsonvalue.Validate(raw); err != nil {
+		return err
+	}
+	if !utf8.Valid(raw) || !gjson.ParseBytes(raw).IsObject() {
+		return errors.New("must be a JSON object in UTF-8")
+	}
+	return nil
 }

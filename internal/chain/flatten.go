@@ -19,9 +19,10 @@ package chain
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
 // Items are the input items that one turn adds to the history, as raw JSON.
@@ -91,28 +92,19 @@ func Flatten(request, response []byte) (*Items, error) {
 	return items, nil
 }
 
-// members returns the values of an object's members, null for those that are absent. As everywhere in Go, the last one
-// counts where a key is given twice.
+// members returns the values of an object's members, null for those that are absent.
 func members(raw []byte, keys ...string) ([]gjson.Result, error) {
-	values := make([]gjson.Result, len(keys))
 	if len(raw) == 0 {
-		return values, nil
+		return make([]gjson.Result, len(keys)), nil
 	}
 	// gjson finds the members of what is valid, about ten times as fast as a decoder, and does not notice what is not.
-	if !gjson.ValidBytes(raw) {
-		return nil, errors.New("must be JSON")
+	if err := jsonvalue.Validate(raw); err != nil {
+		return nil, err
 	}
-	object := gjson.ParseBytes(raw)
-	if object.Type != gjson.Null && !object.IsObject() {
+	if object := gjson.ParseBytes(raw); object.Type != gjson.Null && !object.IsObject() {
 		return nil, errors.New("must be an object")
 	}
-	object.ForEach(func(key, value gjson.Result) bool {
-		if i := slices.Index(keys, key.Str); i >= 0 {
-			values[i] = value
-		}
-		return true
-	})
-	return values, nil
+	return jsonvalue.Members(raw, keys...), nil
 }
 
 const messageFrame = `{"type":"message","role":%q,"content":[{"type":"input_text","text":%s}]}`

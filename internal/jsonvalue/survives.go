@@ -14,7 +14,6 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package jsonvalue says what JSON means beyond its bytes: which values a custom resource keeps, and where two differ.
 package jsonvalue
 
 import (
@@ -27,15 +26,15 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// maxDepth is how deeply lists and objects may be nested to survive. Kubernetes takes more, but not everywhere.
-const maxDepth = 100
+// survivableDepth is how deeply lists and objects may be nested to survive. Kubernetes takes more, but not everywhere.
+const survivableDepth = 100
 
 // Survives reports whether a custom resource keeps a JSON value. Kubernetes reads a body into strings, int64, float64,
 // maps and lists and writes it anew, which sorts keys and makes 1.0 a 1, and that is the same value. It is another where
 // a number has more digits than an int64 or a float64 holds, a key is given twice, or a string has half a surrogate pair.
 // What is no JSON does not survive.
 func Survives(raw []byte) bool {
-	return utf8.Valid(raw) && gjson.ValidBytes(raw) && survives(gjson.ParseBytes(raw), 0)
+	return utf8.Valid(raw) && Validate(raw) == nil && survives(gjson.ParseBytes(raw), 0)
 }
 
 func survives(value gjson.Result, depth int) bool {
@@ -45,7 +44,7 @@ func survives(value gjson.Result, depth int) bool {
 	case gjson.String:
 		return stringSurvives(value.Raw)
 	case gjson.JSON:
-		if depth == maxDepth {
+		if depth == survivableDepth {
 			return false
 		}
 		ok := true

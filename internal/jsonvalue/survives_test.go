@@ -75,8 +75,8 @@ func TestSurvives(t *testing.T) {
 		"no JSON":                               {`{`, false},
 		"nothing":                               {``, false},
 		"two values":                            {`{} {}`, false},
-		"deep":                                  {strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth), true},
-		"too deep":                              {strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1), false},
+		"deep":                                  {strings.Repeat("[", survivableDepth) + strings.Repeat("]", survivableDepth), true},
+		"too deep":                              {strings.Repeat("[", survivableDepth+1) + strings.Repeat("]", survivableDepth+1), false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

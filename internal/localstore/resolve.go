@@ -32,7 +32,8 @@ import (
 // response are read, and the bodies only until the next call.
 type Getter func(ctx context.Context, responseID string) (*Turn, error)
 
-// Resolve returns the history of a turn, as Store.Resolve does. A maxDepth of 0 stands for store.DefaultMaxDepth.
+// Resolve returns the history of a turn, as Store.Resolve does. A maxDepth of 0 stands for store.DefaultMaxDepth, and one
+// above store.MaxDepthLimit for that.
 func Resolve(ctx context.Context, responseID string, options store.ResolveOptions, maxDepth int, get Getter) (*store.History, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
@@ -40,6 +41,7 @@ func Resolve(ctx context.Context, responseID string, options store.ResolveOption
 	if maxDepth == 0 {
 		maxDepth = store.DefaultMaxDepth
 	}
+	maxDepth = min(maxDepth, store.MaxDepthLimit)
 	if options.MaxDepth != nil {
 		maxDepth = *options.MaxDepth
 	}

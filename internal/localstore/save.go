@@ -19,7 +19,6 @@ limitations under the License.
 package localstore
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -66,7 +65,7 @@ func Decide(current *Turn, next *store.Session, options store.SaveOptions) (*Tur
 		return &Turn{Session: next, UID: rand.Text()}, nil
 	}
 	switch {
-	case sameContent(current.Session, next):
+	case current.SameContent(next):
 		return current, nil
 	case !options.Overwrite:
 		return nil, conflict(next, "response %q is already stored, with other content", next.ResponseID)
@@ -86,14 +85,6 @@ func conflict(s *store.Session, format string, args ...any) error {
 	return &store.Error{
 		Code: store.CodeConflict, ResponseID: s.ResponseID, Message: fmt.Sprintf(format, args...),
 	}
-}
-
-// sameContent reports whether two prepared sessions are the same, their versions left aside.
-func sameContent(a, b *store.Session) bool {
-	return a.ResponseID == b.ResponseID && a.PreviousResponseID == b.PreviousResponseID &&
-		a.ConversationID == b.ConversationID && a.Status == b.Status && a.Immutable == b.Immutable &&
-		a.CreatedAt.Equal(b.CreatedAt) && a.CompletedAt.Equal(b.CompletedAt) &&
-		bytes.Equal(a.Request, b.Request) && bytes.Equal(a.Response, b.Response) && bytes.Equal(a.Metadata, b.Metadata)
 }
 
 // NotFound returns the error of Store.Get where there is no turn.

@@ -31,7 +31,8 @@ import (
 type Options struct {
 	// Namespace is the store's namespace.
 	Namespace string
-	// MaxDepth is how many turns a chain may have where ResolveOptions name no limit; 0 is store.DefaultMaxDepth.
+	// MaxDepth is how many turns a chain may have where ResolveOptions name no limit, at most store.MaxDepthLimit; 0 is
+	// store.DefaultMaxDepth.
 	MaxDepth int
 }
 

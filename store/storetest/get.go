@@ -59,6 +59,7 @@ func testRoundTrip(t *testing.T, s *suite) {
 		session.Response = json.RawMessage(`{"output":[{"type":"unknown","value":` + member + `}],"value":` + member + `}`)
 		return session
 	}
+	manyItems := json.RawMessage(`{"input":[` + strings.Repeat(`{},`, 20_000) + `{}]}`)
 	with := func(change func(*store.Session)) *store.Session {
 		session := makeTurn("changed", "")
 		change(session)
@@ -84,6 +85,10 @@ func testRoundTrip(t *testing.T, s *suite) {
 		"escapes":               body(`"\"\\\/\b\f\n\r\t"`),
 		"odd keys":              body(`{"":1,"a.b":2,"é":3,"a b":4,"$ref":5,"metadata":{"name":6}}`),
 		"empty values":          body(`[{},[],"",false,0]`),
+		"a key twice":           body(`{"a":1,"a":2}`),
+		"half a surrogate pair": body(`"\ud83d"`),
+		"more depth":            body(strings.Repeat(`[`, 990) + strings.Repeat(`]`, 990)),
+		"very many items":       with(func(s *store.Session) { s.Request = manyItems }),
 		"depth":                 body(strings.Repeat(`[`, 90) + strings.Repeat(`]`, 90)),
 		"many items":            body(`[` + strings.Repeat(`{"type":"message","role":"user"},`, 500) + `0]`),
 	}

@@ -54,7 +54,12 @@ func testInvalid(t *testing.T, s *suite) {
 		"input of texts":           func(s *store.Session) { s.Request = raw(`{"input":["hi"]}`) },
 		"instructions, a list":     func(s *store.Session) { s.Request = raw(`{"instructions":[]}`) },
 		"output that is a text":    func(s *store.Session) { s.Response = raw(`{"output":"done"}`) },
-		"output of nulls":          func(s *store.Session) { s.Response = raw(`{"output":[null]}`) },
+		"a time without a form":    func(s *store.Session) { s.CreatedAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"nested too deeply": func(s *store.Session) {
+			s.Metadata = raw(strings.Repeat(`{"a":`, 1001) + "1" + strings.Repeat("}", 1001))
+		},
+		"nested without an end": func(s *store.Session) { s.Request = raw(strings.Repeat("[", 16<<20)) },
+		"output of nulls":       func(s *store.Session) { s.Response = raw(`{"output":[null]}`) },
 	}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -89,6 +94,7 @@ func testSaveAgain(t *testing.T, s *suite) {
 		wantStored(t, st, want)
 	}
 	again := get(t, st, "resp_1")
+	again.Request = json.RawMessage(strings.Replace(string(again.Request), "{", "{ ", 1)) // the same value
 	save(t, st, again, store.SaveOptions{})
 	save(t, st, again, store.SaveOptions{Overwrite: true})
 }

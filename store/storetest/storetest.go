@@ -249,6 +249,9 @@ func wantError(t *testing.T, err error, want *store.Error) {
 	if want.ResponseID != "" && got.ResponseID != want.ResponseID {
 		t.Errorf("Unexpected response ID of the error %v: want %q, got %q", err, want.ResponseID, got.ResponseID)
 	}
+	if want.Code == store.CodeNotFound && got.PreviousResponseID != want.PreviousResponseID {
+		t.Errorf("The error %v is of a chain that was asked for %q, want %q", err, got.PreviousResponseID, want.PreviousResponseID)
+	}
 	if got.Retryable != want.Retryable {
 		t.Errorf("Unexpected error %v: want retryable %v", err, want.Retryable)
 	}

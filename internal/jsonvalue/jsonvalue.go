@@ -1,0 +1,89 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package jsonvalue says what JSON means beyond its bytes: what is valid, which values a custom resource keeps, and where
+// two differ.
+package jsonvalue
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tidwall/gjson"
+)
+
+// MaxDepth is how deeply lists and objects may be nested. What is deeper is not valid: gjson follows it without limit,
+// until the stack is used up and the process ends.
+const MaxDepth = 1000
+
+// Validate returns an error where raw is not JSON, or nested more deeply than MaxDepth.
+func Validate(raw []byte) error {
+	depth := 0
+	for i := 0; i < len(raw); i++ {
+		switch raw[i] {
+		case '"':
+			end := endOfString(raw[i+1:])
+			if end < 0 {
+				return errors.New("must be JSON")
+			}
+			i += end + 1
+		case '[', '{':
+			if depth++; depth > MaxDepth {
+				return fmt.Errorf("must not be nested more than %d levels deep", MaxDepth)
+			}
+		case ']', '}':
+			depth--
+		}
+	}
+	if !gjson.ValidBytes(raw) {
+		return errors.New("must be JSON")
+	}
+	return nil
+}
+
+// endOfString returns where the closing quote of a string is, and -1 where there is none.
+func endOfString(raw []byte) int {
+	for from := 0; ; {
+		quote := bytes.IndexByte(raw[from:], '"')
+		if quote < 0 {
+			return -1
+		}
+		quote += from
+		escapes := 0
+		for quote-escapes > 0 && raw[quote-escapes-1] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return quote
+		}
+		from = quote + 1
+	}
+}
+
+// Members returns the values of an object's members, null for those that are absent. As everywhere in Go, the last one
+// counts where a key is given twice. The object must be valid.
+func Members(object []byte, keys ...string) []gjson.Result {
+	values := make([]gjson.Result, len(keys))
+	gjson.ParseBytes(object).ForEach(func(key, value gjson.Result) bool {
+		if i := slices.Index(keys, key.Str); i >= 0 {
+			values[i] = value
+		}
+		return true
+	})
+	return values
+}
