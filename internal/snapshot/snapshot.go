@@ -47,6 +47,12 @@ const MaxWriteTime = 15 * time.Minute
 // Overhead is how many bytes a snapshot has at most besides the bodies.
 const Overhead = 128
 
+// Within reports whether a reference leads to bodies that have together at most a number of bytes, and takes no more to
+// store than compression makes of those at worst.
+func Within(ref *v1alpha1.SnapshotReference, bodies int) bool {
+	return ref.SizeBytes <= int64(bodies)+Overhead && ref.StoredBytes <= ref.SizeBytes+ref.SizeBytes>>8+Overhead
+}
+
 // ErrUnreadable is the error of a snapshot of which a part is missing or damaged.
 var ErrUnreadable = errors.New("snapshot is unreadable")
 
@@ -161,9 +167,11 @@ func read(ctx context.Context, store Store, session Session, ref *v1alpha1.Snaps
 	return bodies, nil
 }
 
-// decompress takes at most size bytes of memory, whatever the data says that it holds.
+// decompress takes memory for about twice size bytes, and no more whatever the data says that it holds.
 func decompress(compressed []byte, size int) ([]byte, error) {
-	decoder, err := zstd.NewReader(bytes.NewReader(compressed), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true))
+	// Write's windows are never larger than what they are of.
+	window := zstd.WithDecoderMaxWindow(uint64(max(size, zstd.MinWindowSize)))
+	decoder, err := zstd.NewReader(bytes.NewReader(compressed), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), window)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +233,8 @@ func split(plain []byte) (Bodies, error) {
 var encoder = newEncoder()
 
 func newEncoder() *zstd.Encoder {
-	e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	// Images in base64 have nothing that repeats, but take only six of eight bits.
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithAllLitEntropyCompression(true))
 	if err != nil {
 		panic(err) // never: the options are constant
 	}

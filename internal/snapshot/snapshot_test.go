@@ -19,8 +19,10 @@ package snapshot
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -72,6 +74,35 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
+// TestImage: what is random is stored in no more than its bytes, although it is written in base64.
+func TestImage(t *testing.T) {
+	image := make([]byte, 1<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(image) // which never fails
+	ref := mustWrite(t, memoryStore(t), Bodies{Request: []byte(base64.StdEncoding.EncodeToString(image))})
+	if most := int64(len(image) + len(image)/20); ref.StoredBytes > most {
+		t.Errorf("%d bytes take %d, want at most %d", len(image), ref.StoredBytes, most)
+	}
+}
+
+// TestWithin: the largest turn that is stored is one that can be read again.
+func TestWithin(t *testing.T) {
+	const most = 1 << 20
+	noise := make([]byte, most)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // which never fails
+	for name, bodies := range map[string]Bodies{"one body": {Request: noise}, "three": {noise[:9], noise[9:99], noise[99:]}} {
+		ref := mustWrite(t, memoryStore(t), bodies)
+		if !Within(ref, most) {
+			t.Errorf("%s: %d bytes stored in %d are refused", name, ref.SizeBytes, ref.StoredBytes)
+		}
+		if ref.SizeBytes = most + Overhead + 1; Within(ref, most) {
+			t.Errorf("%s: one byte more is not refused", name)
+		}
+	}
+	if Within(&v1alpha1.SnapshotReference{SizeBytes: 100, StoredBytes: 1 << 30}, most) {
+		t.Error("what is larger compressed is not refused")
+	}
+}
+
 // TestEveryFlippedByte: damage is noticed, unless it changes nothing, as in some bits of the compressed frame's header.
 func TestEveryFlippedByte(t *testing.T) {
 	store := memoryStore(t)
@@ -103,13 +134,24 @@ func TestUnreadable(t *testing.T) {
 	}
 	keep := func(*v1alpha1.SnapshotReference) {}
 	bomb := encoder.EncodeAll(make([]byte, 64<<20), nil)
+	// A frame whose window is 512 MiB, with one block of a byte that comes two million times.
+	window := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x98}
+	for range 16 {
+		window = append(window, 0x02, 0x00, 0x10, 'a') // run-length encoded, 128 KiB
+	}
+	window = append(window, 0x0b, 0x00, 0x00, 'a') // the last one, 1 byte
 	cases := map[string]struct {
 		stored func() ([]byte, func(*v1alpha1.SnapshotReference))
 		want   string
 	}{
-		"not compressed":            {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return []byte("hello"), keep }, "magic"},
-		"empty":                     {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return []byte{}, keep }, "0 bytes"},
-		"more than it says":         {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return bomb, keep }, "it has more than"},
+		"not compressed": {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return []byte("hello"), keep }, "magic"},
+		"empty":          {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return []byte{}, keep }, "0 bytes"},
+		"more than it says": {func() ([]byte, func(*v1alpha1.SnapshotReference)) {
+			return bomb, func(ref *v1alpha1.SnapshotReference) { ref.SizeBytes = 8 << 20 }
+		}, "it has more than"},
+		"a window beyond it": {func() ([]byte, func(*v1alpha1.SnapshotReference)) {
+			return window, func(ref *v1alpha1.SnapshotReference) { ref.SizeBytes = 16<<17 + 1 }
+		}, "window"},
 		"no first line":             {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain("hello") }, "first line"},
 		"a first line beyond it":    {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain(`{"request":9}` + "\n{}") }, "does not fit"},
 		"a negative length":         {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain(`{"request":-1}` + "\n{}") }, "does not fit"},
