@@ -31,6 +31,7 @@ import (
 
 	"github.com/catena-dev/catena/internal/resolve"
 	"github.com/catena-dev/catena/internal/resolveapi"
+	"github.com/catena-dev/catena/internal/snapshot"
 )
 
 // minCacheBytes keeps the cache and the other limits large enough for a turn of the largest size that one object has.
@@ -47,6 +48,7 @@ type options struct {
 	snapshotStore           string
 	snapshotSweepInterval   time.Duration
 	snapshotGracePeriod     time.Duration
+	unsafeGracePeriod       bool
 	resolve                 resolve.Options
 	resolveAPI              *resolveapi.Options
 	zap                     zap.Options
@@ -65,6 +67,9 @@ func newOptions() *options {
 		resolveAPI:            resolveapi.NewOptions(),
 	}
 }
+
+// minGracePeriod leaves as much again as a save takes at most, for clocks that differ.
+const minGracePeriod = 2 * snapshot.MaxWriteTime
 
 func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "The kubeconfig file to use; inside a cluster none is needed.")
@@ -86,7 +91,9 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.snapshotSweepInterval, "snapshot-sweep-interval", o.snapshotSweepInterval,
 		"How often the snapshots that are stored are compared with the sessions that refer to them.")
 	flags.DurationVar(&o.snapshotGracePeriod, "snapshot-grace-period", o.snapshotGracePeriod,
-		"How old a snapshot must be that no session refers to before it is deleted; longer than any save takes.")
+		"How old a snapshot must be that no session refers to before it is deleted, at least 30m: longer than any save takes.")
+	flags.BoolVar(&o.unsafeGracePeriod, "unsafe-snapshot-grace-period", o.unsafeGracePeriod,
+		"Allow a shorter grace period. A save that takes longer loses its turn: this is for tests.")
 	o.resolveAPI.AddFlags(flags)
 
 	zapFlags := flag.NewFlagSet("", flag.ContinueOnError)
@@ -115,8 +122,8 @@ func (o *options) validate() error {
 	if o.snapshotSweepInterval <= 0 {
 		errs = append(errs, fmt.Errorf("--snapshot-sweep-interval is %s: must be positive", o.snapshotSweepInterval))
 	}
-	if o.snapshotGracePeriod < 0 {
-		errs = append(errs, fmt.Errorf("--snapshot-grace-period is %s: must not be negative", o.snapshotGracePeriod))
+	if o.snapshotGracePeriod < minGracePeriod && !o.unsafeGracePeriod {
+		errs = append(errs, fmt.Errorf("--snapshot-grace-period is %s: must be at least %s", o.snapshotGracePeriod, minGracePeriod))
 	}
 	return errors.Join(errs...)
 }

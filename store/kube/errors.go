@@ -18,6 +18,7 @@ package kube
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -29,9 +30,10 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-func notFound(responseID string) error {
+// notFound returns the error for a turn that does not exist, and the one that was asked to be resolved, if any.
+func notFound(responseID, asked string) error {
 	return &store.Error{
-		Code: store.CodeNotFound, ResponseID: responseID, PreviousResponseID: responseID,
+		Code: store.CodeNotFound, ResponseID: responseID, PreviousResponseID: asked,
 		Message: fmt.Sprintf("response %q was not found", responseID),
 	}
 }
@@ -90,6 +92,9 @@ func isUnreachable(err error) bool {
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		code := status.ErrStatus.Code
 		return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return false
 	}
 	var netError net.Error
 	return errors.As(err, &netError) || utilnet.IsConnectionReset(err) || utilnet.IsConnectionRefused(err) || utilnet.IsProbableEOF(err)

@@ -240,3 +240,91 @@ func TestSaveGivesUp(t *testing.T) {
 		}
 	})
 }
+
+// TestOverwriteAgain: an overwrite whose answer was lost does not undo another that came after it.
+func TestOverwriteAgain(t *testing.T) {
+	others := open(t, kube.Options{})
+	save(t, others, smallTurn("resp_1", ""))
+	config := rest.CopyConfig(env.Config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		var lost atomic.Bool
+		return transport(func(r *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(r)
+			if err != nil || r.Method != http.MethodPut || lost.Swap(true) {
+				return response, err
+			}
+			_ = response.Body.Close()
+			newest, err := others.Get(t.Context(), "resp_1")
+			if err != nil {
+				return nil, err
+			}
+			newest.ConversationID = "newest"
+			return nil, errors.Join(io.ErrUnexpectedEOF, others.Save(t.Context(), newest, store.SaveOptions{Overwrite: true}))
+		})
+	})
+	s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: others.Namespace()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := smallTurn("resp_1", "")
+	mine.ConversationID = "mine"
+	if err := s.Save(t.Context(), mine, store.SaveOptions{Overwrite: true}); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("got %v, want a conflict", err)
+	}
+	if got, err := others.Get(t.Context(), "resp_1"); err != nil || got.ConversationID != "newest" {
+		t.Errorf("got %+v and %v, want the newest", got, err)
+	}
+}
+
+// TestOtherCalls: reading, resolving and deleting are tried again too.
+func TestOtherCalls(t *testing.T) {
+	config := rest.CopyConfig(env.Config)
+	var failures atomic.Int32
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return transport(func(r *http.Request) (*http.Response, error) {
+			if failures.Add(-1) >= 0 {
+				return answer(r, http.StatusServiceUnavailable), nil
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: open(t, kube.Options{}).Namespace()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	save(t, s, smallTurn("resp_1", ""))
+	failures.Store(2)
+	if _, err := s.Get(t.Context(), "resp_1"); err != nil {
+		t.Error(err)
+	}
+	failures.Store(2)
+	if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); err != nil {
+		t.Error(err)
+	}
+	failures.Store(2)
+	if err := s.Delete(t.Context(), "resp_1", store.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOtherNamespaces: a namespace that is no name leads nowhere.
+func TestOtherNamespaces(t *testing.T) {
+	s := open(t, kube.Options{})
+	save(t, s, smallTurn("resp_1", ""))
+	if _, err := s.InNamespace("x/../"+s.Namespace()).Resolve(t.Context(), "resp_1", store.ResolveOptions{}); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("got %v, want it to be invalid", err)
+	}
+}
+
+// TestUntrustedServer: no further attempt makes a certificate trusted.
+func TestUntrustedServer(t *testing.T) {
+	config := rest.CopyConfig(env.Config)
+	config.CAData, config.CAFile = nil, env.Serving.CAFile
+	s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Save(t.Context(), smallTurn("resp_1", ""), store.SaveOptions{}); err == nil || store.IsRetryable(err) {
+		t.Errorf("got %v, want an error for good", err)
+	}
+}

@@ -211,12 +211,16 @@ func (s *Store) Close() error {
 
 // Get returns a turn.
 func (s *Store) Get(ctx context.Context, responseID string) (*store.Session, error) {
+	return retry(ctx, func() (*store.Session, error) { return s.get(ctx, responseID) })
+}
+
+func (s *Store) get(ctx context.Context, responseID string) (*store.Session, error) {
 	for {
 		object, err := s.getObject(ctx, responseID)
 		if err != nil {
 			return nil, err
 		}
-		session, err := s.session(ctx, object)
+		session, err := s.stored(ctx, object)
 		if errors.Is(err, store.ErrUnreadable) {
 			// It may have been overwritten, and its old snapshot removed, while it was read.
 			current, currentErr := s.getObject(ctx, responseID)
@@ -233,23 +237,49 @@ func (s *Store) Get(ctx context.Context, responseID string) (*store.Session, err
 
 // Delete removes a turn and, where that is asked for, lets garbage collection remove its descendants. Where they are to
 // stay, garbage collection takes the turn's ownerReferences off them first, and Delete waits until it has.
+//
+// A descendant that is saved within the same few milliseconds may be deleted too: see Save.
 func (s *Store) Delete(ctx context.Context, responseID string, options store.DeleteOptions) error {
+	if responseID == "" {
+		return nil
+	}
+	_, err := retry(ctx, func() (struct{}, error) { return struct{}{}, s.delete(ctx, responseID, options) })
+	return err
+}
+
+func (s *Store) delete(ctx context.Context, responseID string, options store.DeleteOptions) error {
 	policy := metav1.DeletePropagationOrphan
 	if options.Cascade {
 		policy = metav1.DeletePropagationBackground
 	}
-	if responseID == "" {
-		return nil
-	}
-	err := s.client.Delete().Namespace(s.namespace).Resource(kubeclient.Sessions).Name(v1alpha1.ObjectName(responseID)).
-		Body(&metav1.DeleteOptions{PropagationPolicy: &policy}).Do(ctx).Error()
+	name := v1alpha1.ObjectName(responseID)
+	// The answer is the turn where it is still to be let go of, and else a status.
+	answer, err := s.client.Delete().Namespace(s.namespace).Resource(kubeclient.Sessions).Name(name).
+		Body(&metav1.DeleteOptions{PropagationPolicy: &policy}).Do(ctx).Get()
 	if err == nil {
 		err = s.waitUntilGone(ctx, responseID)
 	}
-	if err == nil || apierrors.IsNotFound(err) {
-		return nil
+	if err != nil && !apierrors.IsNotFound(err) {
+		return toError(ctx, responseID, "unable to delete the turn", err)
 	}
-	return toError(ctx, responseID, "unable to delete the turn", err)
+	if deleted, ok := answer.(*v1alpha1.ResponseSession); ok && !options.Cascade && deleted.Spec.Snapshot != nil {
+		return s.deleteSnapshot(ctx, deleted)
+	}
+	return nil
+}
+
+// deleteSnapshot removes the snapshot of a turn that was deleted without its dependents, of which that is one.
+func (s *Store) deleteSnapshot(ctx context.Context, deleted *v1alpha1.ResponseSession) error {
+	for _, reads := range s.reads {
+		if reads.Name() != deleted.Spec.Snapshot.Store {
+			continue
+		}
+		stored := snapshot.Stored{Session: s.place(deleted.Spec.ResponseID), Key: deleted.Spec.Snapshot.Key}
+		if err := reads.Delete(ctx, stored); err != nil {
+			return toError(ctx, deleted.Spec.ResponseID, "unable to delete the bodies of the turn", err)
+		}
+	}
+	return nil
 }
 
 // waitUntilGone waits until garbage collection has let go of a turn that is being deleted.
@@ -276,7 +306,7 @@ func (s *Store) getObject(ctx context.Context, responseID string) (*v1alpha1.Res
 	// Where a name is the hash of another ID, as the controller reports, it is not this turn.
 	if responseID == "" || apierrors.IsNotFound(err) ||
 		err == nil && (object.Spec.ResponseID != responseID || object.DeletionTimestamp != nil) {
-		return nil, notFound(responseID)
+		return nil, notFound(responseID, "")
 	}
 	if err != nil {
 		return nil, toError(ctx, responseID, "unable to read the turn", err)
@@ -284,6 +314,10 @@ func (s *Store) getObject(ctx context.Context, responseID string) (*v1alpha1.Res
 	return object, nil
 }
 
+// sameSpec reports whether a turn, nil where there is none, was neither overwritten nor deleted between two reads.
 func sameSpec(a, b *v1alpha1.ResponseSession) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
 	return a.UID == b.UID && a.Generation == b.Generation
 }

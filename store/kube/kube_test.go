@@ -59,7 +59,8 @@ func TestMain(m *testing.M) {
 	code := testenv.RunSuite(m.Run, func(ctx context.Context, started *testenv.Environment) (err error) {
 		env = started
 		operator, err = env.StartServingOperator(ctx, testenv.OperatorOptions{Args: []string{
-			"--shutdown-delay-duration=0s", "--snapshot-store=" + bucketURL(), "--snapshot-sweep-interval=200ms", "--snapshot-grace-period=20s",
+			"--shutdown-delay-duration=0s", "--snapshot-store=" + bucketURL(), "--snapshot-sweep-interval=200ms",
+			"--snapshot-grace-period=20s", "--unsafe-snapshot-grace-period",
 		}})
 		return err
 	})

@@ -23,6 +23,8 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/validation/path"
+
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/store"
@@ -44,9 +46,19 @@ func (s *Store) Resolve(ctx context.Context, responseID string, options store.Re
 	if err := options.Validate(); err != nil {
 		return nil, err
 	}
+	if responseID == "" && options.After != "" {
+		return nil, &store.Error{Code: store.CodeInvalid, Message: "the cursor cannot be used: the empty response ID has no items"}
+	}
 	if responseID == "" {
 		return &store.History{}, nil
 	}
+	if wrong := path.IsValidPathSegmentName(s.namespace); len(wrong) > 0 {
+		return nil, &store.Error{Code: store.CodeInvalid, ResponseID: responseID, Message: fmt.Sprintf("namespace %q is no name", s.namespace)}
+	}
+	return retry(ctx, func() (*store.History, error) { return s.history(ctx, responseID, options) })
+}
+
+func (s *Store) history(ctx context.Context, responseID string, options store.ResolveOptions) (*store.History, error) {
 	name := responseID
 	if strings.Contains(name, "/") || name == "." || name == ".." {
 		name = v1alpha1.ObjectName(responseID) // no segment of a path
@@ -69,7 +81,7 @@ func (s *Store) Resolve(ctx context.Context, responseID string, options store.Re
 		return nil, fmt.Errorf("unable to read the history of response %q: %w", responseID, err)
 	}
 	if answer.ResponseID != responseID {
-		return nil, notFound(responseID) // an object of that name, but with another ID
+		return nil, notFound(responseID, responseID) // an object of that name, but with another ID
 	}
 	return &store.History{
 		Parent: store.Handle{ResponseID: responseID, UID: answer.Metadata.UID},

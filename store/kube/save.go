@@ -24,7 +24,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
@@ -32,14 +31,11 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// newBackoff returns how long a save waits before each of its further attempts, where the API server could not be asked
-// or did not answer: 6 to 9 s in all, in which an API server restarts. A turn that has arrived nevertheless is recognised
-// by the next attempt.
-func newBackoff() wait.Backoff {
-	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6}
-}
-
 // Save stores a turn.
+//
+// The parent's UID is read right before the turn is created. Where the parent is deleted without its descendants in the
+// milliseconds between, the garbage collector, which did not see the new turn in time, deletes it with its parent: who
+// deletes a turn that is being continued must expect that.
 func (s *Store) Save(ctx context.Context, session *store.Session, options store.SaveOptions) error {
 	if err := session.Validate(); err != nil {
 		return err
@@ -53,71 +49,87 @@ func (s *Store) Save(ctx context.Context, session *store.Session, options store.
 	if err := options.CheckExpected(session); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, snapshot.MaxWriteTime)
+	limited, cancel := context.WithTimeout(ctx, snapshot.MaxWriteTime)
 	defer cancel()
-	save := s.create
+	save := &save{Store: s, session: session}
+	attempt := save.create
 	if options.Overwrite {
-		save = s.overwrite
+		attempt = save.overwrite
 	}
-	spec := &lazySpec{store: s, session: session}
-	for backoff := newBackoff(); ; {
-		object, err := save(ctx, session, spec)
-		if err == nil {
-			session.Version = version(object)
-			return nil
-		}
-		if !store.IsRetryable(err) || backoff.Steps == 0 || ctx.Err() != nil {
-			return err
-		}
-		select {
-		case <-time.After(backoff.Step()):
-		case <-ctx.Done():
-			return err
-		}
+	object, err := retry(limited, func() (*v1alpha1.ResponseSession, error) { return attempt(limited) })
+	save.discard(ctx, object, err)
+	if err != nil {
+		return err
 	}
+	session.Version = version(object)
+	return nil
 }
 
-// lazySpec is what is to be stored of a session. Its snapshot is written when it is first asked for, and only once.
-type lazySpec struct {
-	store   *Store
+// save is one call of Save, with all its attempts.
+type save struct {
+	*Store
 	session *store.Session
-	spec    *v1alpha1.ResponseSessionSpec
+	// written is what is to be stored. Its snapshot is written when it is first asked for, and only once.
+	written *v1alpha1.ResponseSessionSpec
+	// found is what the first attempt of an overwrite has found, nil where that was nothing.
+	found *v1alpha1.ResponseSession
+	// looked says that there was a first attempt.
+	looked bool
 }
 
-func (l *lazySpec) get(ctx context.Context) (*v1alpha1.ResponseSessionSpec, error) {
-	if l.spec != nil {
-		return l.spec, nil
+func (s *save) spec(ctx context.Context) (*v1alpha1.ResponseSessionSpec, error) {
+	if s.written != nil {
+		return s.written, nil
 	}
 	var err error
-	l.spec, err = l.store.spec(ctx, l.session)
-	return l.spec, err
+	s.written, err = s.Store.spec(ctx, s.session)
+	return s.written, err
+}
+
+// discardTimeout is how long removing what was written in vain may take. The operator removes it otherwise, later.
+const discardTimeout = 10 * time.Second
+
+// discard removes the snapshot that was written for a save that was refused, or that found its turn stored already. Where
+// it is not known what became of the save, the snapshot stays.
+func (s *save) discard(ctx context.Context, object *v1alpha1.ResponseSession, err error) {
+	refused := errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrTooLarge)
+	if s.written == nil || s.written.Snapshot == nil || err != nil && !refused {
+		return
+	}
+	key := s.written.Snapshot.Key
+	if err == nil && object.Spec.Snapshot != nil && object.Spec.Snapshot.Key == key {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTimeout)
+	defer cancel()
+	_ = s.writes.Delete(ctx, snapshot.Stored{Session: s.place(s.session.ResponseID), Key: key}) // see discardTimeout
 }
 
 // create stores a turn that is not there yet.
-func (s *Store) create(ctx context.Context, session *store.Session, lazy *lazySpec) (*v1alpha1.ResponseSession, error) {
-	spec, err := lazy.get(ctx)
+func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
+	spec, err := s.spec(ctx)
 	if err != nil {
 		return nil, err
 	}
 	object := &v1alpha1.ResponseSession{Spec: *spec}
-	object.Name = v1alpha1.ObjectName(session.ResponseID)
+	object.Name = v1alpha1.ObjectName(s.session.ResponseID)
 	// Right before the create: garbage collection deletes a session whose owner's UID does not exist.
-	if object.OwnerReferences, err = s.ownerReferences(ctx, session.PreviousResponseID); err != nil {
+	if object.OwnerReferences, err = s.ownerReferences(ctx, s.session.PreviousResponseID); err != nil {
 		return nil, err
 	}
 	created := &v1alpha1.ResponseSession{}
 	err = s.client.Post().Namespace(s.namespace).Resource(kubeclient.Sessions).Body(object).Do(ctx).Into(created)
 	if apierrors.IsAlreadyExists(err) {
-		return s.alreadyThere(ctx, session)
+		return s.alreadyThere(ctx)
 	}
 	if err != nil {
-		return nil, toError(ctx, session.ResponseID, "unable to save the turn", err)
+		return nil, toError(ctx, s.session.ResponseID, "unable to save the turn", err)
 	}
 	return created, nil
 }
 
 // ownerReferences returns the reference to the parent as it is now, none where there is no parent.
-func (s *Store) ownerReferences(ctx context.Context, parentID string) ([]metav1.OwnerReference, error) {
+func (s *save) ownerReferences(ctx context.Context, parentID string) ([]metav1.OwnerReference, error) {
 	if parentID == "" {
 		return nil, nil
 	}
@@ -137,70 +149,75 @@ func (s *Store) ownerReferences(ctx context.Context, parentID string) ([]metav1.
 }
 
 // alreadyThere returns the object that is stored already where it has the same content, else a conflict.
-func (s *Store) alreadyThere(ctx context.Context, session *store.Session) (*v1alpha1.ResponseSession, error) {
-	object, err := s.getObject(ctx, session.ResponseID)
+func (s *save) alreadyThere(ctx context.Context) (*v1alpha1.ResponseSession, error) {
+	object, err := s.getObject(ctx, s.session.ResponseID)
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, conflict(session, "it is being deleted", true)
+		return nil, conflict(s.session, "it is being deleted", true)
 	}
 	if err != nil {
 		return nil, err
 	}
-	same, err := s.same(ctx, object, session)
+	same, err := s.same(ctx, object)
 	if err != nil {
 		return nil, err
 	}
 	if !same {
-		return nil, conflict(session, "it exists already", false)
+		return nil, conflict(s.session, "it exists already", false)
 	}
 	return object, nil
 }
 
-// same reports whether an object has the content of a session.
-func (s *Store) same(ctx context.Context, object *v1alpha1.ResponseSession, session *store.Session) (bool, error) {
-	stored, err := s.session(ctx, object)
+// same reports whether an object has the content of the session.
+func (s *save) same(ctx context.Context, object *v1alpha1.ResponseSession) (bool, error) {
+	stored, err := s.stored(ctx, object)
 	if errors.Is(err, store.ErrUnreadable) || errors.Is(err, store.ErrTooLarge) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	return equal(stored, session), nil
+	return s.session.SameContent(stored), nil
 }
 
 // overwrite stores a turn in the place of the one that is there, or creates it.
-func (s *Store) overwrite(ctx context.Context, session *store.Session, lazy *lazySpec) (*v1alpha1.ResponseSession, error) {
-	object, err := s.getObject(ctx, session.ResponseID)
-	if errors.Is(err, store.ErrNotFound) && session.Version == "" {
-		return s.create(ctx, session, lazy)
-	}
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, conflict(session, "it is not there any more", false)
-	}
-	if err != nil {
+func (s *save) overwrite(ctx context.Context) (*v1alpha1.ResponseSession, error) {
+	object, err := s.getObject(ctx, s.session.ResponseID)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return nil, err
 	}
-	if same, err := s.same(ctx, object, session); err != nil || same {
-		return object, err
+	if object != nil {
+		if same, err := s.same(ctx, object); err != nil || same {
+			return object, err
+		}
 	}
+	// An attempt whose answer was lost may have arrived, and others may have overwritten it since.
+	if s.looked && !sameSpec(s.found, object) {
+		return nil, conflict(s.session, "it was changed meanwhile", false)
+	}
+	s.found, s.looked = object, true
 	switch {
+	case object == nil && s.session.Version == "":
+		return s.create(ctx)
+	case object == nil:
+		return nil, conflict(s.session, "it is not there any more", false)
 	case object.Spec.Immutable != nil && *object.Spec.Immutable:
-		return nil, conflict(session, "it is immutable", false)
-	case object.Spec.PreviousResponseID != session.PreviousResponseID:
-		return nil, conflict(session, fmt.Sprintf("its parent is %q and cannot be changed", object.Spec.PreviousResponseID), false)
-	case session.Version != "" && !sameVersion(session.Version, object):
-		return nil, conflict(session, "it has been overwritten since", false)
+		return nil, conflict(s.session, "it is immutable", false)
+	case object.Spec.PreviousResponseID != s.session.PreviousResponseID:
+		return nil, conflict(s.session, fmt.Sprintf("its parent is %q and cannot be changed", object.Spec.PreviousResponseID), false)
+	case s.session.Version != "" && !sameVersion(s.session.Version, object):
+		return nil, conflict(s.session, "it has been overwritten since", false)
 	}
-	spec, err := lazy.get(ctx)
+	spec, err := s.spec(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return s.replace(ctx, session, object, spec)
+	return s.replace(ctx, object, spec)
 }
 
 // replace writes a spec over the one that an object has. Where only metadata or the status changed meanwhile, as they do
 // when the controller judges the turn, it tries again.
-func (s *Store) replace(
-	ctx context.Context, session *store.Session, object *v1alpha1.ResponseSession, spec *v1alpha1.ResponseSessionSpec,
+func (s *save) replace(
+	ctx context.Context, object *v1alpha1.ResponseSession, spec *v1alpha1.ResponseSessionSpec,
 ) (*v1alpha1.ResponseSession, error) {
 	for {
 		next := object.DeepCopy()
@@ -211,17 +228,17 @@ func (s *Store) replace(
 			return written, nil
 		}
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			return nil, toError(ctx, session.ResponseID, "unable to overwrite the turn", err)
+			return nil, toError(ctx, s.session.ResponseID, "unable to overwrite the turn", err)
 		}
-		current, err := s.getObject(ctx, session.ResponseID)
+		current, err := s.getObject(ctx, s.session.ResponseID)
 		if errors.Is(err, store.ErrNotFound) {
-			return nil, conflict(session, "it was deleted meanwhile", false)
+			return nil, conflict(s.session, "it was deleted meanwhile", false)
 		}
 		if err != nil {
 			return nil, err
 		}
 		if !sameSpec(object, current) {
-			return nil, conflict(session, "it was overwritten meanwhile", false)
+			return nil, conflict(s.session, "it was overwritten meanwhile", false)
 		}
 		object = current
 	}

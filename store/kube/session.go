@@ -24,6 +24,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -33,8 +34,8 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// session returns the turn that an object holds or leads to.
-func (s *Store) session(ctx context.Context, object *v1alpha1.ResponseSession) (*store.Session, error) {
+// stored returns the turn that an object holds or leads to.
+func (s *Store) stored(ctx context.Context, object *v1alpha1.ResponseSession) (*store.Session, error) {
 	spec := &object.Spec
 	session := &store.Session{
 		ResponseID:         spec.ResponseID,
@@ -52,7 +53,7 @@ func (s *Store) session(ctx context.Context, object *v1alpha1.ResponseSession) (
 	if spec.Snapshot == nil {
 		return session, nil
 	}
-	if max(spec.Snapshot.SizeBytes, spec.Snapshot.StoredBytes) > int64(s.maxTurnBytes)+snapshot.Overhead {
+	if !snapshot.Within(spec.Snapshot, s.maxTurnBytes) {
 		return nil, &store.Error{
 			Code: store.CodeTooLarge, ResponseID: spec.ResponseID,
 			Message: fmt.Sprintf("response %q has %d bytes, more than this store reads", spec.ResponseID, spec.Snapshot.SizeBytes),
@@ -69,6 +70,9 @@ func (s *Store) session(ctx context.Context, object *v1alpha1.ResponseSession) (
 	return session, nil
 }
 
+// maxModelBytes is how long a model's name may be to be repeated in the object.
+const maxModelBytes = 256
+
 // spec returns what is stored of a turn. It writes the snapshot where that does not go into the object.
 func (s *Store) spec(ctx context.Context, session *store.Session) (*v1alpha1.ResponseSessionSpec, error) {
 	spec := &v1alpha1.ResponseSessionSpec{
@@ -83,7 +87,7 @@ func (s *Store) spec(ctx context.Context, session *store.Session) (*v1alpha1.Res
 		spec.Immutable = new(true)
 	}
 	bodies := snapshot.Bodies{Request: session.Request, Response: session.Response, Metadata: session.Metadata}
-	if s.fitsObject(bodies) {
+	if s.fitsObject(session, bodies) {
 		spec.Request, spec.Response, spec.Metadata = toExtension(bodies.Request), toExtension(bodies.Response), toExtension(bodies.Metadata)
 		return spec, nil
 	}
@@ -92,7 +96,8 @@ func (s *Store) spec(ctx context.Context, session *store.Session) (*v1alpha1.Res
 		return nil, toError(ctx, session.ResponseID, "unable to store the bodies of the turn", err)
 	}
 	spec.Snapshot = ref
-	if model := session.Model(); model != "" {
+	// kubectl's column shows it. What is longer is no name.
+	if model := session.Model(); model != "" && len(model) <= maxModelBytes {
 		raw, err := json.Marshal(map[string]string{"model": model})
 		if err != nil {
 			return nil, err
@@ -102,9 +107,12 @@ func (s *Store) spec(ctx context.Context, session *store.Session) (*v1alpha1.Res
 	return spec, nil
 }
 
+// maxListItems is how many items the CRD lets a list have in an object.
+const maxListItems = 16384
+
 // fitsObject reports whether an object can hold the bodies and keeps their values.
-func (s *Store) fitsObject(bodies snapshot.Bodies) bool {
-	if bodies.Size() > s.inlineBytes {
+func (s *Store) fitsObject(session *store.Session, bodies snapshot.Bodies) bool {
+	if bodies.Size() > s.inlineBytes || len(session.Output()) > maxListItems || gjson.GetBytes(session.Input(), "#").Int() > maxListItems {
 		return false
 	}
 	for _, body := range [][]byte{bodies.Request, bodies.Response, bodies.Metadata} {
@@ -117,34 +125,6 @@ func (s *Store) fitsObject(bodies snapshot.Bodies) bool {
 
 func (s *Store) place(responseID string) snapshot.Session {
 	return snapshot.Session{Namespace: s.namespace, Name: v1alpha1.ObjectName(responseID)}
-}
-
-// equal reports whether two turns have the same content: what a custom resource keeps of it.
-func equal(a, b *store.Session) bool {
-	if a.PreviousResponseID != b.PreviousResponseID || a.ConversationID != b.ConversationID || a.Status != b.Status || a.Immutable != b.Immutable ||
-		!a.CreatedAt.Truncate(time.Second).Equal(b.CreatedAt.Truncate(time.Second)) ||
-		!a.CompletedAt.Truncate(time.Second).Equal(b.CompletedAt.Truncate(time.Second)) {
-		return false
-	}
-	for _, pair := range [][2]json.RawMessage{{a.Request, b.Request}, {a.Response, b.Response}, {a.Metadata, b.Metadata}} {
-		if !equalJSON(pair[0], pair[1]) {
-			return false
-		}
-	}
-	return true
-}
-
-func equalJSON(a, b json.RawMessage) bool {
-	if len(a) == 0 || len(b) == 0 || string(a) == string(b) {
-		return string(a) == string(b)
-	}
-	// Where one of them does not survive in an object, it is not in one, and has its bytes.
-	if !jsonvalue.Survives(a) || !jsonvalue.Survives(b) {
-		return false
-	}
-	x, errX := jsonvalue.Decode(a)
-	y, errY := jsonvalue.Decode(b)
-	return errX == nil && errY == nil && jsonvalue.Difference("", x, y) == ""
 }
 
 // version identifies the spec of an object by its UID and generation, and says how new it is by its resource version.

@@ -18,6 +18,7 @@ package kube_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,6 +29,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -46,6 +49,9 @@ func largeTurn(id, previous string) *store.Session {
 		Response: []byte(`{"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"a cat"}],"f":1.0}]}`),
 	}
 }
+
+// ignoreVersion leaves out what changes when the controller writes a status.
+var ignoreVersion = cmpopts.IgnoreFields(store.Session{}, "Version")
 
 func smallTurn(id, previous string) *store.Session {
 	return &store.Session{ResponseID: id, PreviousResponseID: previous, Status: store.StatusCompleted, Request: []byte(`{"input":"Hi"}`)}
@@ -108,7 +114,7 @@ func TestLargeTurn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !cmp.Equal(want, got) {
+			if !cmp.Equal(want, got, ignoreVersion) {
 				t.Error("not every byte has come back")
 			}
 			history, err := s.Resolve(t.Context(), "resp_last", store.ResolveOptions{})
@@ -134,8 +140,30 @@ func TestLargeTurn(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, func() error { return nothingStored(t, stored.Namespace) })
+
+			// It also does where the descendants stay, although the snapshot is one of the session's dependents: at once.
+			save(t, s, largeTurn("resp_other", ""))
+			key := object(t, stored.Namespace, "resp_other").Spec.Snapshot.Key
+			if err := s.Delete(t.Context(), "resp_other", store.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := firstPart(t, stored.Namespace, "resp_other", key); !errors.Is(err, fs.ErrNotExist) && !apierrors.IsNotFound(err) {
+				t.Errorf("the snapshot is still there: %v", err)
+			}
+			eventually(t, func() error { return nothingStored(t, stored.Namespace) })
 		})
 	}
+}
+
+// firstPart returns the error of looking at the first chunk of a snapshot, or where there is none, at the bucket's object.
+func firstPart(t *testing.T, namespace, id, key string) error {
+	t.Helper()
+	chunk := client.ObjectKey{Namespace: namespace, Name: v1alpha1.SnapshotChunkName(key, 0)}
+	if err := env.Client.Get(t.Context(), chunk, &v1alpha1.SnapshotChunk{}); err == nil || !apierrors.IsNotFound(err) {
+		return err
+	}
+	_, err := os.Stat(filepath.Join(bucketDir, namespace, v1alpha1.ObjectName(id), key))
+	return err
 }
 
 // nothingStored returns an error where there are chunks of a namespace, or objects in the bucket.
@@ -341,6 +369,61 @@ func TestTooLarge(t *testing.T) {
 		t.Errorf("got %v, want it to be too large", err)
 	}
 	if err := nothingStored(t, s.Namespace()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLargestTurn: what just fits is read again.
+func TestLargestTurn(t *testing.T) {
+	turn := smallTurn("resp_1", "")
+	noise := make([]byte, 1<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // which never fails
+	turn.Request = fmt.Appendf(nil, `{"input":"%s"}`, base64.StdEncoding.EncodeToString(noise))
+	s := open(t, kube.Options{MaxTurnBytes: len(turn.Request)})
+	save(t, s, turn)
+	if got, err := s.Get(t.Context(), "resp_1"); err != nil || !cmp.Equal(turn, got, ignoreVersion) {
+		t.Errorf("it is not the same: %v", err)
+	}
+}
+
+// TestModelName: only what is a name is repeated in an object whose bodies are elsewhere.
+func TestModelName(t *testing.T) {
+	s := open(t, kube.Options{InlineBytes: -1})
+	for model, want := range map[string]string{
+		`"m"`:                                  `{"model":"m"}`,
+		`"` + strings.Repeat("m", 2<<20) + `"`: ``,
+	} {
+		id := fmt.Sprintf("resp_%d", len(model))
+		turn := smallTurn(id, "")
+		turn.Request = fmt.Appendf(nil, `{"model":%s}`, model)
+		save(t, s, turn)
+		got := ""
+		if request := object(t, s.Namespace(), id).Spec.Request; request != nil {
+			got = string(request.Raw)
+		}
+		if got != want {
+			t.Errorf("got %.100s, want %s", got, want)
+		}
+	}
+}
+
+// TestRefusedSave: a large turn that is refused, or stored already, leaves nothing behind.
+func TestRefusedSave(t *testing.T) {
+	s := open(t, kube.Options{})
+	save(t, s, largeTurn("resp_1", ""))
+	save(t, s, largeTurn("resp_1", ""))
+	other := largeTurn("resp_1", "")
+	other.Status = store.StatusFailed
+	if err := s.Save(t.Context(), other, store.SaveOptions{}); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("got %v, want a conflict", err)
+	}
+	key := object(t, s.Namespace(), "resp_1").Spec.Snapshot.Key
+	for _, chunk := range chunks(t, s.Namespace()) {
+		if strings.HasSuffix(chunk.Name, "-0") && !strings.HasPrefix(chunk.Name, key) {
+			t.Errorf("%s is left", chunk.Name)
+		}
+	}
+	if _, err := s.Get(t.Context(), "resp_1"); err != nil {
 		t.Error(err)
 	}
 }
