@@ -34,7 +34,7 @@ const suiteTimeout = 10 * time.Minute
 // a suite's TestMain calls. Before the tests, prepare starts what else they need. It is an error too where something that
 // the environment started has met a race.
 func RunSuite(run func() int, prepare func(ctx context.Context, env *Environment) error) (code int) {
-	log.SetLogger(logr.Discard()) // envtest's
+	log.SetLogger(logr.Discard())                                          // envtest's
 	ctx, cancel := context.WithTimeout(context.Background(), suiteTimeout) //nolint:forbidigo // TestMain has none
 	defer cancel()
 	fail := func(err error) {

@@ -45,6 +45,9 @@ var experiments = []experiment{
 	{"resolve", resolveExperiment},
 	{"write", writeExperiment},
 	{"tree", treeExperiment},
+	{"save", saveExperiment},
+	{"inline", inlineExperiment},
+	{"gateway", gatewayExperiment},
 	{"scale", scaleExperiment},
 }
 
