@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/url"
 
 	"github.com/spf13/pflag"
@@ -42,7 +41,7 @@ type options struct {
 func newOptions() *options {
 	return &options{
 		listenAddress:  "127.0.0.1:8090",
-		metricsAddress: ":8091",
+		metricsAddress: "127.0.0.1:8091",
 		store:          "kube:",
 		gateway:        gateway.DefaultOptions(),
 	}
@@ -51,7 +50,7 @@ func newOptions() *options {
 func (o *options) addFlags(flags *pflag.FlagSet) {
 	g := &o.gateway
 	flags.StringVar(&o.listenAddress, "listen-address", o.listenAddress, "Where to serve the Responses API.")
-	flags.StringVar(&o.metricsAddress, "metrics-address", o.metricsAddress, "Where to serve /metrics, /healthz and /readyz.")
+	flags.StringVar(&o.metricsAddress, "metrics-address", o.metricsAddress, "Where to serve /metrics, /healthz and /readyz; :8091 for the probes of a Pod.")
 	flags.StringVar(&o.store, "store", o.store, "Where turns are kept: kube:, sqlite:PATH or memory:.")
 	flags.StringVar(&o.upstream, "upstream", o.upstream, "The base URL of the engine, with or without /v1 at its end. Required.")
 	flags.StringVar(&g.UpstreamAPIKeyFile, "upstream-api-key-file", g.UpstreamAPIKeyFile,
@@ -63,7 +62,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 		"Serve on other addresses than loopback without a tenants file: whoever reaches the address can read and continue every conversation whose ID they know.")
 	flags.StringVar(&g.Instructions, "instructions", g.Instructions,
 		"Which earlier turns' instructions the engine gets: Omit, as OpenAI's own API does, Last or All.")
-	flags.IntVar(&g.MaxDepth, "max-depth", g.MaxDepth, "How many turns a conversation may have.")
+	flags.IntVar(&g.MaxDepth, "max-depth", g.MaxDepth, "How many turns a conversation may have that is continued with one more.")
 	flags.Int64Var(&g.MaxRequestBytes, "max-request-bytes", g.MaxRequestBytes, "How many bytes a client's request may have.")
 	flags.Int64Var(&g.MaxResponseBytes, "max-response-bytes", g.MaxResponseBytes,
 		"How many bytes an answer of the engine may have; of a stream, each event and all finished output items.")
@@ -86,18 +85,9 @@ func (o *options) complete(stderr io.Writer) error {
 	}
 	o.gateway.Upstream = upstream
 	o.gateway.Logger = slog.New(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: o.logLevel}))
-	if o.gateway.TenantsFile == "" && !o.insecureAnonymous && !isLoopback(o.listenAddress) {
+	o.gateway.LoopbackOnly = o.gateway.TenantsFile == "" && !o.insecureAnonymous
+	if o.gateway.LoopbackOnly && !gateway.IsLoopback(o.listenAddress) {
 		return fmt.Errorf("--listen-address is %s: without --tenants-file it must be a loopback address, unless --insecure-allow-anonymous is given", o.listenAddress)
 	}
 	return nil
-}
-
-// isLoopback says whether only this machine reaches an address. A name other than localhost may be anything.
-func isLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

@@ -22,10 +22,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"regexp"
 	"strconv"
-	"time"
+	"strings"
 
 	"github.com/catena-dev/catena/store"
 )
@@ -52,8 +53,16 @@ func (g *Gateway) handle(next handler) http.Handler {
 		c.log = g.log.With("requestID", c.requestID)
 		w.Header().Set("X-Request-Id", c.requestID)
 		answer := &answer{ResponseWriter: w}
+		if r.ContentLength != 0 {
+			// Until the body is read, also where nobody wants it: the server reads on before it answers. A writer without
+			// deadlines is that of a test.
+			_ = http.NewResponseController(w).SetReadDeadline(start.Add(g.options.ReadTimeout))
+		}
 
-		err := g.identify(r, c)
+		err := g.checkOrigin(r)
+		if err == nil {
+			err = g.identify(r, c)
+		}
 		if err == nil {
 			err = next(answer, r.WithContext(ctx), c)
 		}
@@ -63,6 +72,35 @@ func (g *Gateway) handle(next handler) http.Handler {
 		g.metrics.requests.WithLabelValues(route(r), strconv.Itoa(answer.status)).Inc()
 		c.log.Info("request", "method", r.Method, "route", route(r), "status", answer.status, "seconds", g.now().Sub(start).Seconds())
 	})
+}
+
+// crossOrigin knows requests that a browser sends for the page of another site.
+var crossOrigin = http.NewCrossOriginProtection()
+
+// checkOrigin returns an error for a request that Options.LoopbackOnly refuses. That the host is this machine's matters
+// because the name of a web site can lead here too, and its pages are then of the same origin.
+func (g *Gateway) checkOrigin(r *http.Request) error {
+	if !g.options.LoopbackOnly {
+		return nil
+	}
+	if err := crossOrigin.Check(r); err != nil || !IsLoopback(r.Host) {
+		return &apiError{
+			status: http.StatusForbidden, kind: typeInvalidRequest, code: "forbidden_origin", err: err,
+			message: "Without API keys, only programs of this machine may use the gateway, at a loopback address.",
+		}
+	}
+	return nil
+}
+
+// IsLoopback reports whether a host, with or without a port, is localhost or a loopback address. Another name may be
+// anything.
+func IsLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		host = strings.Trim(address, "[]")
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // identify gives a call the store of the namespace that its client may use.
@@ -143,13 +181,4 @@ func (a *answer) fail(ctx context.Context, log *slog.Logger, err error) {
 	default:
 		e.write(a)
 	}
-}
-
-// readDeadline limits the reading of the body, and returns what lifts the limit: it must not end an answer that takes
-// longer.
-func (g *Gateway) readDeadline(w http.ResponseWriter) (lift func()) {
-	control := http.NewResponseController(w)
-	// A writer without deadlines is that of a test.
-	_ = control.SetReadDeadline(g.now().Add(g.options.ReadTimeout))
-	return func() { _ = control.SetReadDeadline(time.Time{}) }
 }

@@ -43,9 +43,11 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
-	switch {
+	switch encoding := response.Header.Get("Content-Encoding"); {
 	case response.StatusCode != http.StatusOK:
 		return g.passThrough(w, response)
+	case encoding != "" && encoding != "identity":
+		return upstreamInvalid(fmt.Errorf("it is compressed with %q, which it was not asked for", encoding))
 	case request.stream:
 		return g.stream(w, r, c, t, response)
 	default:
@@ -79,12 +81,27 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 	if err != nil {
 		return upstreamInvalid(fmt.Errorf("the body %w", err))
 	}
-	t.claim(response)
 	response.setMissing("status", quote(store.StatusCompleted))
+	if err := checkResponse(response); err != nil {
+		return upstreamInvalid(err)
+	}
+	t.claim(response)
 	if err := g.save(r.Context(), c, t, response); err != nil {
 		return saveError(err)
 	}
 	copyHeaders(w.Header(), upstream.Header)
 	writeJSON(w, http.StatusOK, response.String())
 	return nil
+}
+
+// checkResponse returns an error where an upstream's answer is not a response that has come to its end.
+func checkResponse(response *object) error {
+	if !response.get("output").IsArray() {
+		return errors.New("it has no `output`")
+	}
+	switch response.get("status").Str {
+	case store.StatusCompleted, store.StatusIncomplete, store.StatusFailed, store.StatusCancelled:
+		return nil
+	}
+	return errors.New("its `status` is none at which a response ends")
 }

@@ -211,3 +211,51 @@ func TestModels(t *testing.T) {
 		t.Errorf("got %d %s", r.status, r.body)
 	}
 }
+
+// TestDefaultDepth: agents make hundreds of turns.
+func TestDefaultDepth(t *testing.T) {
+	f := start(t, nil)
+	previous := ""
+	for i := range 1001 {
+		id := fmt.Sprintf("resp_%d", i)
+		f.seed(id, previous, "completed")
+		previous = id
+	}
+	f.create(`{"previous_response_id":"resp_999","input":"x"}`)
+	if r := f.do(http.MethodPost, "/v1/responses", `{"previous_response_id":"resp_1000","input":"x"}`); r.code() != "Bad Request session.chain.depth_exceeded" {
+		t.Errorf("got %d %s", r.status, r.body)
+	}
+}
+
+// TestCreatesOnly: no turn is ever put in the place of another, nor after another parent than was asked for.
+func TestCreatesOnly(t *testing.T) {
+	f := start(t, nil)
+	f.seed("resp_a", "", "completed")
+	var got store.SaveOptions
+	f.store.onOptions = func(options store.SaveOptions) { got = options }
+	f.create(`{"previous_response_id":"resp_a","input":"x"}`)
+	parent := "resp_a"
+	if diff := cmp.Diff(store.SaveOptions{ExpectedPreviousResponseID: &parent}, got); diff != "" {
+		t.Errorf("saved with (-want +got):\n%s", diff)
+	}
+}
+
+// TestInstructions: whose instructions the upstream gets is an option.
+func TestInstructions(t *testing.T) {
+	for option, want := range map[string]string{
+		store.InstructionsOmit: `["one","two","three"]`,
+		store.InstructionsLast: `["one","B","two","three"]`,
+		store.InstructionsAll:  `["A","one","B","two","three"]`,
+	} {
+		t.Run(option, func(t *testing.T) {
+			f := start(t, jsonHandler(200, `{"status":"completed","output":[]}`), func(o *Options) { o.Instructions = option })
+			first := f.create(`{"instructions":"A","input":"one"}`)
+			second := f.create(fmt.Sprintf(`{"instructions":"B","input":"two","previous_response_id":%q}`, first.get("id")))
+			f.create(fmt.Sprintf(`{"instructions":"C","input":"three","previous_response_id":%q}`, second.get("id")))
+			body, _ := f.sent.last()
+			if got := gjson.Get(body, "input.#.content.0.text").Raw; got != want || gjson.Get(body, "instructions").Str != "C" {
+				t.Errorf("got %s and %s, want %s", got, gjson.Get(body, "instructions"), want)
+			}
+		})
+	}
+}

@@ -188,6 +188,9 @@ func TestSaveFailure(t *testing.T) {
 			if attempts != 1 {
 				t.Errorf("%d attempts, want 1: the store is the one that tries again", attempts)
 			}
+			if retry := r.header.Get("Retry-After"); (retry != "") != (r.status == http.StatusServiceUnavailable) {
+				t.Errorf("Retry-After: %q", retry)
+			}
 			if testutil.CollectAndCount(f.gateway.metrics.saveFailures) != 1 {
 				t.Error("the failure was not counted")
 			}

@@ -167,6 +167,7 @@ type hookedStore struct {
 	store.Store
 	onSave    func(ctx context.Context, session *store.Session, next func() error) error
 	onResolve func() error
+	onOptions func(store.SaveOptions)
 	hooks     *hookedStore
 }
 
@@ -182,6 +183,9 @@ func (s *hookedStore) InNamespace(namespace string) store.Store {
 }
 
 func (s *hookedStore) Save(ctx context.Context, session *store.Session, options store.SaveOptions) error {
+	if hook := s.root().onOptions; hook != nil {
+		hook(options)
+	}
 	next := func() error { return s.Store.Save(ctx, session, options) }
 	if hook := s.root().onSave; hook != nil {
 		return hook(ctx, session, next)

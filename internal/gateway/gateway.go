@@ -44,6 +44,10 @@ type Options struct {
 	// TenantsFile maps API keys to namespaces; see parseTenants. Where it is empty, every client may use Namespace.
 	TenantsFile string
 
+	// LoopbackOnly refuses what a web page may have sent from the user's browser, for a gateway without a TenantsFile that
+	// only this machine reaches: a request of another origin, or to a host that is not a loopback one.
+	LoopbackOnly bool
+
 	// Upstream is the base URL of the engine, with or without the /v1 at its end.
 	Upstream *url.URL
 	// UpstreamAPIKeyFile has the key that is sent to the upstream. Where it is empty, it is the client's own key, or none
@@ -52,10 +56,11 @@ type Options struct {
 
 	// Instructions says which earlier turns' instructions the upstream gets: one of the store's Instructions constants.
 	Instructions string
-	// MaxDepth is how many turns a conversation may have.
+	// MaxDepth is how many turns a conversation that is continued may have.
 	MaxDepth int
 
-	// MaxRequestBytes and MaxResponseBytes limit a client's body, and an upstream's body or single event.
+	// MaxRequestBytes and MaxResponseBytes limit a client's body, and an upstream's body or single event. The store
+	// should take a turn with both: otherwise the upstream has worked for nothing.
 	MaxRequestBytes, MaxResponseBytes int64
 	// RequestTimeout limits a request as a whole, streams included. A save that has begun has SaveTimeout of its own.
 	RequestTimeout, SaveTimeout time.Duration
@@ -75,7 +80,7 @@ func DefaultOptions() Options {
 		Instructions:     store.InstructionsOmit,
 		MaxDepth:         1000,
 		MaxRequestBytes:  32 << 20,
-		MaxResponseBytes: 64 << 20,
+		MaxResponseBytes: 32 << 20,
 		RequestTimeout:   10 * time.Minute,
 		SaveTimeout:      30 * time.Second,
 		ReadTimeout:      time.Minute,
@@ -133,6 +138,7 @@ func (o *Options) validate() error {
 	}
 	check(o.Upstream != nil && o.Upstream.Host != "" && (o.Upstream.Scheme == "http" || o.Upstream.Scheme == "https"),
 		"the upstream must be an http or https URL")
+	check(o.Upstream == nil || o.Upstream.RawQuery == "" && o.Upstream.Fragment == "", "the upstream's URL must have no query and no fragment")
 	check(o.MaxDepth >= 1, "the maximum depth is %d: must be at least 1", o.MaxDepth)
 	check(o.MaxRequestBytes >= 1 && o.MaxResponseBytes >= 1, "the limits of bodies must be at least 1 byte")
 	check(min(o.RequestTimeout, o.SaveTimeout, o.ReadTimeout, o.ShutdownTimeout, o.ReloadInterval) > 0, "time limits must be greater than 0")

@@ -77,11 +77,7 @@ func (g *Gateway) listInputItems(w http.ResponseWriter, r *http.Request, c *call
 	for i := range own.Len() {
 		raw = append(raw, string(own.Slice(i, i+1)))
 	}
-	items, err := withIDs(id, raw)
-	if err != nil {
-		return storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: id, Err: err})
-	}
-	body, err := page.of(items)
+	body, err := page.of(withIDs(id, raw))
 	if err != nil {
 		return err
 	}
@@ -110,24 +106,32 @@ func parsePage(query url.Values) (*page, error) {
 
 // withIDs gives every item an ID of its own: one that has none, or that of an item before it, gets one made of the
 // response's ID and its place. The items of a response and their places never change, and so neither does the ID.
-func withIDs(responseID string, raw []string) ([]inputItem, error) {
+func withIDs(responseID string, raw []string) []inputItem {
 	items := make([]inputItem, len(raw))
 	seen := map[string]bool{}
 	for i, text := range raw {
 		id := gjson.Get(text, "id").Str
 		if id == "" || seen[id] {
 			id = fmt.Sprintf("item_%s_%d", strings.TrimPrefix(responseID, "resp_"), i)
-			o, err := parseObject([]byte(text))
-			if err != nil {
-				return nil, fmt.Errorf("item %d %w", i, err)
-			}
-			o.set("id", quote(id))
-			text = o.String()
+			text = withID(text, id)
 		}
 		seen[id] = true
 		items[i] = inputItem{id: id, raw: text}
 	}
-	return items, nil
+	return items
+}
+
+// withID returns an item with another ID. What else it has stays as it is, even a key that is given twice.
+func withID(item, id string) string {
+	o := &object{}
+	gjson.Parse(item).ForEach(func(key, value gjson.Result) bool {
+		if key.Str != "id" {
+			o.members = append(o.members, member{name: key.Str, key: key.Raw, value: value.Raw})
+		}
+		return true
+	})
+	o.set("id", quote(id))
+	return o.String()
 }
 
 // of returns the page of all items, oldest first, as OpenAI's list.

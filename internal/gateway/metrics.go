@@ -30,6 +30,7 @@ type gatewayMetrics struct {
 	saveFailures    *prometheus.CounterVec
 	reloadFailures  *prometheus.CounterVec
 	streams         prometheus.Gauge
+	streamsEnded    *prometheus.CounterVec
 	upstreamSeconds prometheus.Histogram
 }
 
@@ -51,6 +52,10 @@ func newMetrics() *gatewayMetrics {
 			Name: "catena_gateway_streams",
 			Help: "Streams that are open.",
 		}),
+		streamsEnded: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "catena_gateway_streams_ended_total",
+			Help: "Streams that have ended, by the status of their response: failed also where it could not be saved.",
+		}, []string{"status"}),
 		upstreamSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "catena_gateway_upstream_seconds",
 			Help:    "Time until the upstream begins to answer.",
@@ -60,7 +65,7 @@ func newMetrics() *gatewayMetrics {
 }
 
 func (m *gatewayMetrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.saveFailures, m.reloadFailures, m.streams, m.upstreamSeconds}
+	return []prometheus.Collector{m.requests, m.saveFailures, m.reloadFailures, m.streams, m.streamsEnded, m.upstreamSeconds}
 }
 
 // Describe is part of prometheus.Collector.

@@ -23,6 +23,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
 // object is a JSON object of which single members can be read and set. All others keep their place and every byte.
@@ -38,12 +40,11 @@ type member struct {
 // parseObject reads a JSON object. A name that is given twice is an error: readers differ in which one counts, and the
 // upstream must not read another request than the gateway. No error repeats anything of the object, since errors are logged.
 func parseObject(raw []byte) (*object, error) {
-	// encoding/json limits the nesting, which gjson follows without limit.
-	switch {
-	case !utf8.Valid(raw):
+	if !utf8.Valid(raw) {
 		return nil, errors.New("must be UTF-8")
-	case !json.Valid(raw):
-		return nil, errors.New("must be JSON")
+	}
+	if err := jsonvalue.Validate(raw); err != nil {
+		return nil, err
 	}
 	parsed := gjson.ParseBytes(raw)
 	if !parsed.IsObject() {

@@ -40,7 +40,7 @@ func TestObject(t *testing.T) {
 		"cut off":       {in: `{"a":1`, wantErr: "must be JSON"},
 		"two values":    {in: `{} {}`, wantErr: "must be JSON"},
 		"not UTF-8":     {in: "{\"a\":\"\xff\"}", wantErr: "must be UTF-8"},
-		"too nested":    {in: `{"a":` + strings.Repeat("[", 1<<20) + strings.Repeat("]", 1<<20) + `}`, wantErr: "must be JSON"},
+		"too nested":    {in: `{"a":` + strings.Repeat("[", 1<<20) + strings.Repeat("]", 1<<20) + `}`, wantErr: "must not be nested more than 1000 levels deep"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, err := parseObject([]byte(tc.in))

@@ -32,7 +32,9 @@ type partial struct {
 	response *object
 	// output has the finished items by their place.
 	output map[int64]string
-	bytes  int64
+	// next is the place after the last of them.
+	next  int64
+	bytes int64
 	// sequence is the number of the last event.
 	sequence int64
 }
@@ -53,7 +55,12 @@ func (p *partial) note(kind string, data *object, maxBytes int64) error {
 	if p.output == nil {
 		p.output = map[int64]string{}
 	}
-	p.output[data.get("output_index").Int()] = item.Raw
+	place := data.get("output_index").Int()
+	if data.get("output_index").Type != gjson.Number {
+		place = p.next // some engines leave it out
+	}
+	p.output[place] = item.Raw
+	p.next = max(p.next, place+1)
 	return nil
 }
 

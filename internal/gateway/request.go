@@ -23,6 +23,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
@@ -45,12 +46,12 @@ type request struct {
 
 // readRequest reads a request and checks what the gateway reads of it. The rest is for the upstream to judge.
 func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request) (*request, error) {
-	lift := g.readDeadline(w)
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, g.options.MaxRequestBytes))
-	lift()
 	if err != nil {
 		return nil, readError(err)
 	}
+	// It must not end an answer that takes longer.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	return parseRequest(body)
 }
 
@@ -99,7 +100,11 @@ func parseRequest(body []byte) (*request, error) {
 		return nil, err
 	}
 	if q.input, err = chain.Flatten(body, nil); err != nil {
-		return nil, invalidRequest("input", "invalid_type", "Invalid request: %v.", err)
+		param := "input"
+		if instructions := o.get("instructions").Type; instructions != gjson.Null && instructions != gjson.String {
+			param = "instructions"
+		}
+		return nil, invalidRequest(param, "invalid_type", "Invalid request: %v.", err)
 	}
 	return q, nil
 }

@@ -70,7 +70,7 @@ func (g *Gateway) delete(w http.ResponseWriter, r *http.Request, c *call) error 
 	if err := c.store.Delete(r.Context(), id, store.DeleteOptions{}); err != nil {
 		return storeError(err)
 	}
-	writeJSON(w, http.StatusOK, `{"id":`+quote(id)+`,"object":"response.deleted","deleted":true}`)
+	writeJSON(w, http.StatusOK, `{"id":`+quote(id)+`,"object":"response","deleted":true}`)
 	return nil
 }
 

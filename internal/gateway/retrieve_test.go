@@ -39,7 +39,7 @@ func TestRetrieveAndDelete(t *testing.T) {
 	if r := f.do(http.MethodGet, "/v1/responses/"+id+"?stream=true", ""); r.code() != "Bad Request unsupported_parameter" {
 		t.Errorf("got %d %s", r.status, r.body)
 	}
-	if r := f.do(http.MethodDelete, "/v1/responses/"+id, ""); r.body != `{"id":"`+id+`","object":"response.deleted","deleted":true}` {
+	if r := f.do(http.MethodDelete, "/v1/responses/"+id, ""); r.body != `{"id":"`+id+`","object":"response","deleted":true}` {
 		t.Errorf("got %d %s", r.status, r.body)
 	}
 	want := `{"error":{"message":"Response with id '` + id + `' not found.","type":"invalid_request_error","param":null,"code":null}}`
@@ -133,5 +133,16 @@ func TestInputItemsOfBrokenConversations(t *testing.T) {
 		if r := f.do(http.MethodGet, "/v1/responses/"+id+"/input_items", ""); r.code() != want {
 			t.Errorf("%s: got %q, want %q", id, r.code(), want)
 		}
+	}
+}
+
+// TestInputItemsAsTheyAre: whatever was accepted can be listed.
+func TestInputItemsAsTheyAre(t *testing.T) {
+	f := start(t, nil)
+	r := f.create(`{"input":[{"role":"user","role":"user","content":"a"},{"id":null,"role":"user","content":"b"}, { } ]}`)
+	id := "item_" + strings.TrimPrefix(r.get("id"), "resp_") + "_"
+	want := `[{"role":"user","role":"user","content":"a","id":"` + id + `0"},{"role":"user","content":"b","id":"` + id + `1"},{"id":"` + id + `2"}]`
+	if got := f.do(http.MethodGet, "/v1/responses/"+r.get("id")+"/input_items?order=asc", ""); got.get("data") != want {
+		t.Errorf("got %d %s, want %s", got.status, got.body, want)
 	}
 }

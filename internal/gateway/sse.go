@@ -26,7 +26,7 @@ import (
 
 // event is one server-sent event. What is not replaced goes out as it came in.
 type event struct {
-	// raw is the whole event, with the empty line at its end.
+	// raw is the whole event, with the empty line at its end. Whatever its lines ended with, it is a line feed now.
 	raw []byte
 	// name and data are those of its fields, data with all its lines.
 	name, data string
@@ -56,6 +56,10 @@ func (e *event) replace(name, data string) {
 type eventReader struct {
 	reader *bufio.Reader
 	max    int64
+	// begun says that a line was read: before the first one there may be a byte order mark.
+	begun bool
+	// afterCR says that the last line ended with a carriage return. A line feed that follows belongs to it.
+	afterCR bool
 }
 
 func newEventReader(r io.Reader, maxBytes int64) *eventReader {
@@ -72,41 +76,53 @@ func (r *eventReader) next() (*event, error) {
 		if err != nil && (!errors.Is(err, io.EOF) || len(line)+len(e.raw) == 0) {
 			return nil, err
 		}
-		e.raw = append(e.raw, line...)
-		text := strings.TrimRight(string(line), "\r\n")
-		field, value, _ := strings.Cut(text, ":")
+		if len(line) > 0 || err == nil {
+			e.raw = append(append(e.raw, line...), '\n')
+		}
+		field, value, _ := strings.Cut(string(line), ":")
 		value = strings.TrimPrefix(value, " ")
 		switch {
-		case text == "":
+		case len(line) == 0:
 		case field == "data":
 			data = append(data, value)
 		case field == "event":
 			e.name = value
 		default:
-			e.others = append(append(e.others, text...), '\n')
+			e.others = append(append(e.others, line...), '\n')
 		}
-		if err != nil {
-			e.raw = append(bytes.TrimRight(e.raw, "\r\n"), "\n\n"...)
-			text = ""
+		if err != nil && len(line) > 0 {
+			e.raw, line = append(e.raw, '\n'), nil // the empty line that was left out
 		}
-		if text == "" {
+		if len(line) == 0 {
 			e.data = strings.Join(data, "\n")
 			return e, nil
 		}
 	}
 }
 
-// line returns the next line with its end, or what is left at the end of the stream together with io.EOF.
+// line returns the next line without its end, or what is left at the end of the stream together with io.EOF. A line ends
+// with a line feed, a carriage return, or both.
 func (r *eventReader) line(limit int64) ([]byte, error) {
 	var line []byte
 	for {
-		part, err := r.reader.ReadSlice('\n')
-		line = append(line, part...)
-		if int64(len(line)) > limit {
-			return nil, errTooLarge
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) {
+		b, err := r.reader.ReadByte()
+		if err != nil {
 			return line, err
+		}
+		second := r.afterCR && b == '\n'
+		r.afterCR = b == '\r'
+		switch {
+		case second:
+		case b == '\r' || b == '\n':
+			if !r.begun {
+				line = bytes.TrimPrefix(line, []byte("\ufeff"))
+			}
+			r.begun = true
+			return line, nil
+		case int64(len(line)) >= limit:
+			return nil, errTooLarge
+		default:
+			line = append(line, b)
 		}
 	}
 }

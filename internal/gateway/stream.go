@@ -24,13 +24,18 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/catena-dev/catena/store"
 )
 
-// writeTimeout is how long a client may take to take an event.
-const writeTimeout = 30 * time.Second
+const (
+	// writeTimeout is how long a client may take to take an event.
+	writeTimeout = 30 * time.Second
+	// endTimeout is how long an upstream may take to end a stream whose response has ended.
+	endTimeout = time.Second
+)
 
 // terminalEvents are the events that end a response, and the status that each of them says.
 var terminalEvents = map[string]string{
@@ -59,6 +64,10 @@ type relay struct {
 	partial partial
 	// ended says that the turn has its outcome, and is saved with it: a stream has one.
 	ended bool
+	// failing says that an error event was the outcome. The response.failed that goes with it may follow.
+	failing bool
+	// outcome is the status that the turn has ended with.
+	outcome string
 }
 
 // stream relays a stream to the client, each event as it comes. The turn is saved once: before the client sees how it
@@ -76,20 +85,27 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, c *call, t *tur
 	w.WriteHeader(http.StatusOK)
 
 	s := &relay{g: g, call: c, turn: t, writer: w, control: http.NewResponseController(w)}
-	err := s.run(r.Context(), newEventReader(upstream.Body, g.options.MaxResponseBytes))
+	err := s.run(r.Context(), upstream.Body)
 	if !s.ended {
 		_ = upstream.Body.Close() // the upstream need not go on
 		s.abort(r.Context(), err)
 	}
+	g.metrics.streamsEnded.WithLabelValues(s.outcome).Inc()
 	return nil
 }
 
 // run relays events until there are no more, and returns why.
-func (s *relay) run(ctx context.Context, events *eventReader) error {
+func (s *relay) run(ctx context.Context, upstream io.ReadCloser) error {
 	if err := s.control.Flush(); err != nil {
 		return errClientGone
 	}
+	events := newEventReader(upstream, s.g.options.MaxResponseBytes)
+	var end *time.Timer
 	for {
+		if s.ended && end == nil {
+			end = time.AfterFunc(endTimeout, func() { _ = upstream.Close() })
+			defer end.Stop()
+		}
 		e, err := events.next()
 		if errors.Is(err, io.EOF) {
 			return errNoEnd
@@ -103,9 +119,16 @@ func (s *relay) run(ctx context.Context, events *eventReader) error {
 	}
 }
 
-// forward sends an event on. Whatever is not a JSON object, as comments and the [DONE] of some engines, goes through.
+// forward sends an event on. Whatever is not a JSON object, as comments and the [DONE] of some engines, goes through. Of
+// what comes after the end, only that does which says so once more.
 func (s *relay) forward(ctx context.Context, e *event) error {
-	if len(e.data) == 0 || e.data[0] != '{' {
+	if !strings.HasPrefix(strings.TrimLeft(e.data, " \t\n"), "{") {
+		if _, terminal := terminalEvents[e.name]; terminal {
+			return errors.New("the data of the last event is not an object")
+		}
+		if s.ended && e.data != "[DONE]" {
+			return nil
+		}
 		return s.send(e)
 	}
 	data, err := parseObject([]byte(e.data))
@@ -115,6 +138,12 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 	kind := data.get("type").Str
 	if kind == "" {
 		kind = e.name
+	}
+	if s.ended {
+		if !s.failing || kind != eventFailed {
+			return nil
+		}
+		s.failing = false
 	}
 	if err := s.partial.note(kind, data, s.g.options.MaxResponseBytes); err != nil {
 		return err
@@ -138,9 +167,6 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 	s.turn.claim(response)
 	s.partial.response = response
 	if terminal {
-		if s.ended && kind != eventFailed {
-			return nil // the client must not take for completed what was saved as failed
-		}
 		kind = s.finish(ctx, kind, status, response)
 		data.set("type", quote(kind))
 	}
@@ -154,15 +180,22 @@ func (s *relay) finish(ctx context.Context, kind, status string, response *objec
 	if s.ended {
 		return kind
 	}
-	s.ended = true
-	response.setMissing("status", quote(status))
+	s.ended, s.outcome = true, status
+	response.set("status", quote(status))
 	s.partial.complete(response)
 	err := s.g.save(ctx, s.call, s.turn, response)
 	if err == nil {
 		return kind
 	}
+	s.notSaved(err)
 	setFailed(response, saveError(err))
 	return eventFailed
+}
+
+// notSaved logs that a turn was lost: the client's status is long sent.
+func (s *relay) notSaved(err error) {
+	s.outcome = store.StatusFailed
+	s.call.log.Error("a turn could not be saved", "responseID", s.turn.id, "error", err)
 }
 
 // fail saves the turn as failed because of an error event.
@@ -170,6 +203,7 @@ func (s *relay) fail(ctx context.Context, data *object) {
 	if s.ended {
 		return
 	}
+	s.failing = true
 	code, message := data.get("code").String(), data.get("message").String()
 	s.saveUnended(ctx, store.StatusFailed, &apiError{code: code, message: message})
 }
@@ -197,7 +231,7 @@ func (s *relay) abort(ctx context.Context, err error) {
 
 // saveUnended saves a turn of which the upstream has not told the end. It can be read, but never continued.
 func (s *relay) saveUnended(ctx context.Context, status string, reason *apiError) *object {
-	s.ended = true
+	s.ended, s.outcome = true, status
 	response := s.partial.response
 	if response == nil {
 		response = s.turn.empty()
@@ -207,8 +241,9 @@ func (s *relay) saveUnended(ctx context.Context, status string, reason *apiError
 	if reason != nil {
 		setFailed(response, reason)
 	}
-	// A failure is logged and counted. The client, if there still is one, learns of the other failure anyway.
-	_ = s.g.save(ctx, s.call, s.turn, response)
+	if err := s.g.save(ctx, s.call, s.turn, response); err != nil {
+		s.notSaved(err) // the client, if there still is one, learns of the other failure anyway
+	}
 	return response
 }
 

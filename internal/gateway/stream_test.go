@@ -23,6 +23,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/tidwall/gjson"
@@ -98,6 +99,34 @@ func TestStreamOutcomes(t *testing.T) {
 			sse(created, `{"type":"x","x":"`+strings.Repeat("x", 5000)+`"}`, completed), []string{"response.created", "response.failed"},
 			"failed", `[]`, "The upstream ended its answer early. (upstream_broken)",
 		},
+		"spaces before the data": {
+			strings.ReplaceAll(sse(created, completed), "data: ", "data:  \t"), []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
+		},
+		"an empty line of data": {
+			strings.ReplaceAll(sse(created, completed), "data: ", "data\ndata: "), nil, "completed", `[{"type":"message","id":"msg_1"}]`, "",
+		},
+		"carriage returns": {
+			strings.ReplaceAll(sse(created, completed), "\n", "\r"), []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
+		},
+		"a byte order mark": {
+			"\ufeff" + sse(created, completed), []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
+		},
+		"more after the end": {
+			sse(created, completed, unknown, itemDone, completed, `{"type":"error","message":"late"}`, `{"type":"response.failed","response":{"status":"failed"}}`) + "event: x\ndata: 1\n\n",
+			[]string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
+		},
+		"not done at the end": {
+			sse(created, `{"type":"response.completed","response":{"status":"in_progress","output":[]}}`),
+			[]string{"response.created", "response.completed"}, "completed", `[]`, "",
+		},
+		"items without places": {
+			sse(`{"type":"response.output_item.done","item":{"id":"a"}}`, `{"type":"response.output_item.done","item":{"id":"b"}}`, `{"type":"response.completed","response":{}}`),
+			[]string{"response.output_item.done", "response.output_item.done", "response.completed"}, "completed", `[{"id":"a"},{"id":"b"}]`, "",
+		},
+		"no object at the end": {
+			sse(created) + "event: response.completed\ndata: []\n\n", []string{"response.created", "response.failed"},
+			"failed", `[]`, "The upstream ended its answer early. (upstream_broken)",
+		},
 		"no response at the end": {
 			sse(created, `{"type":"response.completed"}`), []string{"response.created", "response.failed"},
 			"failed", `[]`, "The upstream ended its answer early. (upstream_broken)",
@@ -141,7 +170,7 @@ func TestSavedBeforeSeen(t *testing.T) {
 		wantSeen []string // when the turn is saved
 		want     []string // in the end
 	}{
-		"JSON":          {jsonHandler(200, `{"type":"whole","status":"completed"}`), nil, []string{"whole"}},
+		"JSON":          {jsonHandler(200, `{"type":"whole","status":"completed","output":[]}`), nil, []string{"whole"}},
 		"stream":        {streamHandler(sse(created, itemDone, completed)), []string{"response.created", "response.output_item.done"}, []string{"response.created", "response.output_item.done", "response.completed"}},
 		"broken stream": {streamHandler(sse(created)), []string{"response.created"}, []string{"response.created", "response.failed"}},
 	} {
@@ -233,5 +262,64 @@ func TestClientGoesAway(t *testing.T) {
 	after := f.do(http.MethodPost, "/v1/responses", fmt.Sprintf(`{"previous_response_id":%q}`, id))
 	if got, want := after.code(), "Bad Request session.chain.unavailable"; got != want {
 		t.Errorf("a follow-up got %q, want %q", got, want)
+	}
+}
+
+// TestUpstreamDoesNotEnd: the client is not kept waiting by an upstream that has said all.
+func TestUpstreamDoesNotEnd(t *testing.T) {
+	steps, gone := make(chan string), make(chan struct{})
+	f := start(t, stepHandler(steps, gone))
+	stream := f.open(t.Context(), `{"input":"a","stream":true}`)
+	steps <- sse(completed)
+	if got := nextData(stream).get("type"); got != "response.completed" {
+		t.Errorf("got %q", got)
+	}
+	if rest := nextData(stream); rest.body != "" {
+		t.Errorf("got %s after the end", rest.body)
+	}
+	<-gone // the upstream is told
+}
+
+// TestBrokenStreamIsClosed: an upstream whose events are not understood need not go on.
+func TestBrokenStreamIsClosed(t *testing.T) {
+	steps, gone := make(chan string), make(chan struct{})
+	f := start(t, stepHandler(steps, gone))
+	stream := f.open(t.Context(), `{"input":"a","stream":true}`)
+	steps <- "data: {\n\n"
+	if got := nextData(stream).get("type"); got != "response.failed" {
+		t.Errorf("got %q", got)
+	}
+	<-gone
+}
+
+// deadlines is a writer that notes the deadlines it is given.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	reads, writes []time.Time
+}
+
+func (d *deadlines) SetReadDeadline(at time.Time) error {
+	d.reads = append(d.reads, at)
+	return nil
+}
+
+func (d *deadlines) SetWriteDeadline(at time.Time) error {
+	d.writes = append(d.writes, at)
+	return nil
+}
+
+// TestDeadlines: reading a request is limited, but not the answer as a whole; each event of a stream is.
+func TestDeadlines(t *testing.T) {
+	f := newFixture(t, streamHandler(sse(created, completed)))
+	now := time.Unix(1_700_000_000, 0)
+	f.gateway.now = func() time.Time { return now }
+	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/responses", strings.NewReader(`{"input":"a","stream":true}`))
+	f.gateway.Handler().ServeHTTP(w, r)
+	if diff := cmp.Diff([]time.Time{now.Add(time.Minute), {}}, w.reads); diff != "" {
+		t.Errorf("for reading (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]time.Time{now.Add(writeTimeout), now.Add(writeTimeout)}, w.writes); diff != "" {
+		t.Errorf("for writing (-want +got):\n%s", diff)
 	}
 }

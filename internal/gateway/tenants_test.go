@@ -25,8 +25,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/catena-dev/catena/internal/scripted"
 )
 
 func TestParseTenants(t *testing.T) {
@@ -134,6 +137,42 @@ func TestKeys(t *testing.T) {
 	}
 	if f.sent.count() != 0 {
 		t.Error("the upstream was asked")
+	}
+}
+
+// TestKeysCountAsAWhole: that hashes begin alike is not enough.
+func TestKeysCountAsAWhole(t *testing.T) {
+	for place := range sha256.Size {
+		sum := sha256.Sum256([]byte("sk-a"))
+		sum[place] ^= 1
+		keys := &tenants{}
+		if err := keys.load([]byte(`[{"namespace":"a","keySHA256":"` + hex.EncodeToString(sum[:]) + `"}]`)); err != nil {
+			t.Fatal(err)
+		}
+		if namespace, err := keys.namespaceOf("Bearer sk-a"); err == nil {
+			t.Errorf("another key, whose hash differs in byte %d, has the namespace %q", place, namespace)
+		}
+	}
+}
+
+// TestTenantsAreWatched: a change is seen while the gateway serves.
+func TestTenantsAreWatched(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tenants.yaml")
+	write(t, file, "- {namespace: a, key: sk-a}\n")
+	f := newFixture(t, scripted.Handler(), func(o *Options) { o.TenantsFile, o.ReloadInterval = file, time.Millisecond })
+	_, stop, done := serveFixture(t, f)
+	write(t, file, "- {namespace: b, key: sk-b}\n")
+	for f.do(http.MethodGet, "/v1/models", "", "Authorization", "Bearer sk-b").status != http.StatusOK {
+		if t.Context().Err() != nil {
+			t.Fatal("it was not seen")
+		}
+	}
+	if r := f.do(http.MethodGet, "/v1/models", "", "Authorization", "Bearer sk-a"); r.status != http.StatusUnauthorized {
+		t.Errorf("the old key: %d", r.status)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 

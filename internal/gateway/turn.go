@@ -18,7 +18,6 @@ package gateway
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -97,8 +96,6 @@ func (g *Gateway) save(ctx context.Context, c *call, t *turn, response *object) 
 	err := c.store.Save(ctx, t.session(response, g.now()), store.SaveOptions{ExpectedPreviousResponseID: &t.request.previous})
 	if err != nil {
 		g.metrics.saveFailed(err)
-		c.log.Error("a turn could not be saved", "responseID", t.id, "error", err)
-		return fmt.Errorf("unable to save the turn: %w", err)
 	}
-	return nil
+	return err
 }

@@ -62,7 +62,11 @@ var (
 
 // do sends a request to the upstream. The answer has a status that it can have: 200, or an error.
 func (g *Gateway) do(ctx context.Context, r *http.Request, c *call, body string) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(ctx, r.Method, g.upstream.base+r.URL.Path, strings.NewReader(body))
+	target := g.upstream.base + r.URL.Path
+	if r.URL.RawQuery != "" {
+		target += "?" + r.URL.RawQuery
+	}
+	request, err := http.NewRequestWithContext(ctx, r.Method, target, strings.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("unable to make the request for the upstream: %w", err)
 	}

@@ -17,8 +17,10 @@ limitations under the License.
 package gateway
 
 import (
+	"bufio"
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -27,6 +29,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/catena-dev/catena/internal/scripted"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -41,7 +44,16 @@ func TestUpstreamErrors(t *testing.T) {
 		"redirect":       {http.RedirectHandler("/elsewhere", http.StatusFound), 502, "upstream_invalid_response"},
 		"broken body":    {jsonHandler(200, `{"output":`), 502, "upstream_invalid_response"},
 		"output no list": {jsonHandler(200, `{"output":1}`), 502, "upstream_invalid_response"},
-		"too large":      {jsonHandler(200, strings.Repeat(" ", 5000)), 502, "upstream_invalid_response"},
+		"no output":      {jsonHandler(200, `{"status":"completed"}`), 502, "upstream_invalid_response"},
+		"an error, 200":  {jsonHandler(200, `{"error":{"message":"model not found"}}`), 502, "upstream_invalid_response"},
+		"no end":         {jsonHandler(200, `{"status":"in_progress","output":[]}`), 502, "upstream_invalid_response"},
+		"odd status":     {jsonHandler(200, `{"status":7,"output":[]}`), 502, "upstream_invalid_response"},
+		"compressed": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", "gzip")
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = w.Write([]byte(sse(completed)))
+		}), 502, "upstream_invalid_response"},
+		"too large": {jsonHandler(200, strings.Repeat(" ", 5000)), 502, "upstream_invalid_response"},
 		"cut off": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = w.Write([]byte(`{"output":[]`))
@@ -139,5 +151,73 @@ func TestSlowRequest(t *testing.T) {
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusRequestTimeout {
 		t.Errorf("status %d", response.StatusCode)
+	}
+}
+
+// TestStalledBody: a body that does not come keeps nobody waiting, also where nobody wants it. The connection is a bare
+// one, because a client would send what it has promised.
+func TestStalledBody(t *testing.T) {
+	for _, body := range []string{"Content-Length: 1000\r\n\r\n{", "Transfer-Encoding: chunked\r\n\r\n5\r\n{"} {
+		for request, want := range map[string]string{
+			"POST /v1/responses":     "408",
+			"GET /v1/responses/x":    "404",
+			"DELETE /v1/responses/x": "404",
+			"POST /nowhere":          "404",
+		} {
+			t.Run(request+" "+body, func(t *testing.T) {
+				f := start(t, nil, func(o *Options) { o.ReadTimeout = 100 * time.Millisecond })
+				connection, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(f.url, "http://"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = connection.Close() }()
+				if _, err := io.WriteString(connection, request+" HTTP/1.1\r\nHost: x\r\n"+body); err != nil {
+					t.Fatal(err)
+				}
+				line, err := bufio.NewReader(connection).ReadString('\n')
+				if err != nil || !strings.HasPrefix(line, "HTTP/1.1 "+want) {
+					t.Errorf("got %q and %v, want %s", line, err, want)
+				}
+			})
+		}
+	}
+}
+
+// TestOrigin: without keys, no web page can use the gateway.
+func TestOrigin(t *testing.T) {
+	for name, tc := range map[string]struct {
+		host, origin string
+		want         int
+	}{
+		"a program":         {"127.0.0.1:8090", "", 200},
+		"by name":           {"localhost:8090", "", 200},
+		"IPv6":              {"[::1]", "", 200},
+		"a page":            {"127.0.0.1:8090", "http://evil.example", 403},
+		"a page's own name": {"evil.example:8090", "http://evil.example:8090", 403},
+		"this origin":       {"localhost:8090", "http://localhost:8090", 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, scripted.Handler(), func(o *Options) { o.LoopbackOnly = true })
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/responses", strings.NewReader(`{"input":"a"}`))
+			r.Host = tc.host
+			if tc.origin != "" {
+				r.Header.Set("Origin", tc.origin)
+			}
+			w := httptest.NewRecorder()
+			f.gateway.Handler().ServeHTTP(w, r)
+			if w.Code != tc.want {
+				t.Errorf("got %d %s, want %d", w.Code, w.Body, tc.want)
+			}
+		})
+	}
+}
+
+// TestQuery: what a client asks of the list of models is asked of the upstream.
+func TestQuery(t *testing.T) {
+	query := ""
+	f := start(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { query = r.URL.RawQuery }))
+	f.do(http.MethodGet, "/v1/models?a=1", "")
+	if query != "a=1" {
+		t.Errorf("got %q", query)
 	}
 }
