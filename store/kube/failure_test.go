@@ -328,3 +328,27 @@ func TestUntrustedServer(t *testing.T) {
 		t.Errorf("got %v, want an error for good", err)
 	}
 }
+
+// TestOpenURL: the URL's parameters reach the store.
+func TestOpenURL(t *testing.T) {
+	namespace := open(t, kube.Options{}).Namespace()
+	base := "kube:?kubeconfig=" + env.Kubeconfig + "&namespace=" + namespace
+	s, err := kube.OpenURL(t.Context(), base+"&max-turn-bytes=20&inline-bytes=-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	save(t, s, smallTurn("resp_1", ""))
+	if object(t, namespace, "resp_1").Spec.Snapshot == nil {
+		t.Error("its bodies are in the object")
+	}
+	large := smallTurn("resp_2", "")
+	large.Metadata = []byte(`{"a":1}`)
+	if err := s.Save(t.Context(), large, store.SaveOptions{}); !errors.Is(err, store.ErrTooLarge) {
+		t.Errorf("got %v, want it to be too large", err)
+	}
+	for _, parameters := range []string{"&max-turn-bytes=x", "&max-turn-bytes=-1", "&inline-bytes=2000000", "&unknown=1", "#fragment"} {
+		if s, err := kube.OpenURL(t.Context(), base+parameters); err == nil {
+			t.Errorf("%s opens %v", parameters, s)
+		}
+	}
+}

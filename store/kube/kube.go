@@ -30,6 +30,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"sync"
 	"time"
 
@@ -125,6 +126,9 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 	if s.inlineBytes > maxInlineBytes {
 		return nil, fmt.Errorf("unable to open a store in a cluster: InlineBytes is %d: must be at most %d", s.inlineBytes, maxInlineBytes)
 	}
+	if s.maxTurnBytes < 0 {
+		return nil, fmt.Errorf("unable to open a store in a cluster: MaxTurnBytes is %d: must not be negative", s.maxTurnBytes)
+	}
 	if s.maxTurnBytes == 0 {
 		s.maxTurnBytes = DefaultMaxTurnBytes
 	}
@@ -152,7 +156,7 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 }
 
 // OpenURL returns the store that a URL names: kube: with the parameters namespace, kubeconfig, context, resolve-host,
-// resolve-ca-file and snapshot-store, all of them optional. Without a kubeconfig it is the cluster that the process runs
+// resolve-ca-file, snapshot-store, max-turn-bytes and inline-bytes, all of them optional. Without a kubeconfig it is the cluster that the process runs
 // in, or that of the environment's KUBECONFIG; without a namespace that of the context or the Pod.
 func OpenURL(ctx context.Context, rawURL string) (*Store, error) {
 	u, err := url.Parse(rawURL)
@@ -165,12 +169,12 @@ func OpenURL(ctx context.Context, rawURL string) (*Store, error) {
 	}
 	for key := range query {
 		switch key {
-		case "namespace", "kubeconfig", "context", "resolve-host", "resolve-ca-file", "snapshot-store":
+		case "namespace", "kubeconfig", "context", "resolve-host", "resolve-ca-file", "snapshot-store", "max-turn-bytes", "inline-bytes":
 		default:
 			return nil, fmt.Errorf("unable to open a store in a cluster: unknown parameter %q", key)
 		}
 	}
-	if u.Opaque != "" || u.Host != "" || u.Path != "" {
+	if u.Opaque != "" || u.Host != "" || u.Path != "" || u.Fragment != "" {
 		return nil, errors.New("unable to open a store in a cluster: its URL must be kube: and parameters")
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
@@ -186,10 +190,19 @@ func OpenURL(ctx context.Context, rawURL string) (*Store, error) {
 			return nil, fmt.Errorf("unable to find the namespace: %w", err)
 		}
 	}
-	return Open(ctx, Options{
+	options := Options{
 		Config: config, Namespace: namespace, SnapshotStore: query.Get("snapshot-store"),
 		ResolveHost: query.Get("resolve-host"), ResolveTLS: rest.TLSClientConfig{CAFile: query.Get("resolve-ca-file")},
-	})
+	}
+	for key, option := range map[string]*int{"max-turn-bytes": &options.MaxTurnBytes, "inline-bytes": &options.InlineBytes} {
+		if !query.Has(key) {
+			continue
+		}
+		if *option, err = strconv.Atoi(query.Get(key)); err != nil {
+			return nil, fmt.Errorf("unable to open a store in a cluster: %s must be a number", key)
+		}
+	}
+	return Open(ctx, options)
 }
 
 // Namespace returns the store's namespace.

@@ -23,7 +23,7 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -52,7 +52,7 @@ func (s *Store) Resolve(ctx context.Context, responseID string, options store.Re
 	if responseID == "" {
 		return &store.History{}, nil
 	}
-	if wrong := path.IsValidPathSegmentName(s.namespace); len(wrong) > 0 {
+	if wrong := content.IsPathSegmentName(s.namespace); len(wrong) > 0 {
 		return nil, &store.Error{Code: store.CodeInvalid, ResponseID: responseID, Message: fmt.Sprintf("namespace %q is no name", s.namespace)}
 	}
 	return retry(ctx, func() (*store.History, error) { return s.history(ctx, responseID, options) })
