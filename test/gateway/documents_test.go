@@ -18,6 +18,7 @@ package gateway_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"go/format"
@@ -51,6 +52,7 @@ func TestDocuments(t *testing.T) {
 	if _, err := env.Apply(t.Context(), "config/samples"); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { removeWhatIsDocumented(t) })
 	for _, document := range []string{"README.md", "docs/gateway.md"} {
 		t.Run(document, func(t *testing.T) {
 			content, err := os.ReadFile(filepath.Join(testenv.Root(), document))
@@ -65,6 +67,22 @@ func TestDocuments(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// removeWhatIsDocumented removes what the documents make, so that they can be followed again.
+func removeWhatIsDocumented(t *testing.T) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	kubectl, err := testenv.Binary("kubectl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range []string{"responsesessions --all", "serviceaccount gateway", "rolebinding gateway", "namespace team-a team-b"} {
+		command := exec.CommandContext(ctx, kubectl, append([]string{"--kubeconfig", env.Kubeconfig, "delete", "--ignore-not-found"}, strings.Fields(what)...)...)
+		if output, err := command.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, output)
+		}
 	}
 }
 
