@@ -49,7 +49,8 @@ import (
 
 // The defaults of Options.
 const (
-	// DefaultInlineBytes is small because every write of a status rewrites the object.
+	// DefaultInlineBytes is where bodies in the object are hardly faster any more than bodies outside of it, which take less
+	// than half of the space: every write of a status rewrites the object. docs/architecture.md has the figures.
 	DefaultInlineBytes  = 64 << 10
 	DefaultMaxTurnBytes = 64 << 20
 )

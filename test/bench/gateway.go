@@ -1,0 +1,102 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/scripted"
+	"github.com/catena-dev/catena/internal/testenv"
+)
+
+const gatewayTurns = 16
+
+// gatewayExperiment continues a conversation of 16 turns through the gateway, with its store in the cluster: one request
+// that resolves, asks the engine and saves. Beside it, the engine is asked directly, with the whole history in the
+// request. What differs is what Catena costs a turn.
+func gatewayExperiment(ctx context.Context, b *bench) error {
+	engine := httptest.NewServer(scripted.Handler())
+	defer engine.Close()
+	gateway, err := b.env.StartGateway(ctx, testenv.GatewayOptions{Upstream: engine.URL})
+	if err != nil {
+		return err
+	}
+	text := conversationTurn(writeSize).Request
+	input := gjson.GetBytes(text, "input").Raw
+	previous := "null"
+	var history bytes.Buffer
+	for range gatewayTurns {
+		answer, err := post(ctx, gateway.URL, fmt.Sprintf(`{"model":"scripted","previous_response_id":%s,"input":%s}`, previous, input))
+		if err != nil {
+			return err
+		}
+		previous = gjson.GetBytes(answer, "id").Raw
+		for _, items := range []string{input, gjson.GetBytes(answer, "output").Raw} {
+			history.WriteString(items[1:len(items)-1] + ",")
+		}
+	}
+	whole := history.String() + input[1:]
+	ask := func(url, input, more string) func() error {
+		body := fmt.Sprintf(`{"model":"scripted","input":%s,%s}`, input, more)
+		return func() error {
+			_, err := post(ctx, url, body)
+			return err
+		}
+	}
+	for _, stream := range []string{"false", "true"} {
+		through := series{name: "through the gateway, with previous_response_id"}
+		straight := series{name: "the engine alone, with the whole history"}
+		continued := ask(gateway.URL, input, `"previous_response_id":`+previous+`,"stream":`+stream)
+		direct := ask(engine.URL, "["+whole, `"store":false,"stream":`+stream)
+		if err := interleave(2, continued, direct); err != nil {
+			return err
+		}
+		if err := interleave(5*b.rounds, timed(&through, continued), timed(&straight, direct)); err != nil {
+			return err
+		}
+		b.comparisons = append(b.comparisons, &comparison{
+			name: fmt.Sprintf("the %dth turn of 4 KiB, stream %s", gatewayTurns+1, stream), unit: "ms", ours: through, theirs: straight,
+		})
+	}
+	return nil
+}
+
+// post returns the answer of an engine or gateway to a request for a response.
+func post(ctx context.Context, url, body string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/responses", bytes.NewBufferString(body))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	answer, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("answered %s: %s", response.Status, answer)
+	}
+	return answer, err
+}

@@ -1,0 +1,222 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/kube"
+	"github.com/catena-dev/catena/store/memory"
+	"github.com/catena-dev/catena/store/sqlite"
+)
+
+const (
+	saveChains       = writers
+	saveTurnsInChain = 16
+)
+
+// inlineExperiment saves turns of several sizes, with their bodies in the object beside the same outside of it, and waits
+// until all are judged. It is what kube.DefaultInlineBytes was chosen by.
+func inlineExperiment(ctx context.Context, b *bench) error {
+	for _, kib := range []int{16, 32, 64, 128, 256} {
+		session := conversationTurn(kib << 10)
+		inside := series{name: "bodies in the object"}
+		outside := series{name: "bodies in chunks"}
+		run := func(s *series, inline int) func() error {
+			return func() error {
+				rate, err := b.saveAndJudge(ctx, session, inline)
+				s.add(rate)
+				return err
+			}
+		}
+		if err := interleave(1+min(b.rounds, 5), run(&inside, 1<<20), run(&outside, -1)); err != nil {
+			return err
+		}
+		for _, s := range []*series{&inside, &outside} {
+			s.samples = s.samples[1:] // connections and caches are warm
+		}
+		b.logf("%d KiB: %s, %s", kib, &inside, &outside)
+		b.comparisons = append(b.comparisons, &comparison{
+			name: fmt.Sprintf("save and judge turns of %d KiB", kib), unit: "turns/s", moreIsBetter: true, ours: outside, theirs: inside,
+		})
+	}
+	return nil
+}
+
+// saveAndJudge returns how many turns a second are saved and judged, with some writers at once.
+func (b *bench) saveAndJudge(ctx context.Context, session store.Session, inline int) (float64, error) {
+	namespace := fmt.Sprintf("save-%d", time.Now().UnixNano())
+	if err := b.createNamespace(ctx, namespace); err != nil {
+		return 0, err
+	}
+	s, err := kube.Open(ctx, kube.Options{Config: b.env.Config, Namespace: namespace, InlineBytes: inline})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = s.Close() }()
+	start := time.Now()
+	if err := saveChainsOf(ctx, s, session); err != nil {
+		return 0, err
+	}
+	if err := b.waitForNone(ctx, namespace, "status.rootResponseID="); err != nil {
+		return 0, err
+	}
+	rate := saveChains * saveTurnsInChain / time.Since(start).Seconds()
+	// What the next case finds must not be more than what this one found: garbage collection is waited for.
+	if err := b.clear(ctx, namespace); err != nil {
+		return 0, err
+	}
+	return rate, b.waitForNoChunks(ctx, namespace)
+}
+
+// saveChainsOf saves some chains of turns, each chain by a writer of its own.
+func saveChainsOf(ctx context.Context, s store.Store, session store.Session) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for c := range saveChains {
+		group.Go(func() error {
+			next := session
+			for t := range saveTurnsInChain {
+				next.PreviousResponseID = ""
+				if t > 0 {
+					next.PreviousResponseID = fmt.Sprintf("resp_c%d_%d", c, t-1)
+				}
+				next.ResponseID, next.Version = fmt.Sprintf("resp_c%d_%d", c, t), ""
+				if err := s.Save(ctx, &next, store.SaveOptions{}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// conversationTurn returns a turn with a number of bytes of request and response, which compress as conversations do, to
+// about a third.
+func conversationTurn(size int) store.Session {
+	random := rand.New(rand.NewPCG(1, uint64(size)))
+	words := make([]string, 4000)
+	for i := range words {
+		word := make([]byte, 2+random.IntN(8))
+		for j := range word {
+			word[j] = 'a' + byte(random.IntN(26))
+		}
+		words[i] = string(word)
+	}
+	text := func(size int) string {
+		var b strings.Builder
+		for b.Len() < size {
+			// The lower numbers come more often, as do some words.
+			b.WriteString(words[min(random.IntN(len(words)), random.IntN(len(words)))])
+			b.WriteByte(' ')
+		}
+		return b.String()[:size]
+	}
+	return store.Session{
+		Status:   store.StatusCompleted,
+		Request:  fmt.Appendf(nil, `{"model":"bench","input":[{"role":"user","content":%q}]}`, text(size/2)),
+		Response: fmt.Appendf(nil, `{"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":%q}]}]}`, text(size/2)),
+	}
+}
+
+// waitForNoChunks waits until the garbage collector has removed what belonged to the sessions of a namespace.
+func (b *bench) waitForNoChunks(ctx context.Context, namespace string) error {
+	return wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.SnapshotChunkKind + "List"))
+		err := b.env.Client.List(ctx, list, client.InNamespace(namespace), client.Limit(1))
+		return len(list.Items) == 0, err
+	})
+}
+
+// saveExperiment saves turns of 4 KiB with 16 writers through each of the stores, and with a plain client that creates
+// the same objects and knows the UIDs of their parents.
+func saveExperiment(ctx context.Context, b *bench) error {
+	dir, err := os.MkdirTemp("", "catena-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := b.operator.Stop(); err != nil {
+		return err // the stores do not judge
+	}
+	session := conversationTurn(writeSize)
+	rate := func(s *series, save func(namespace string) error) func() error {
+		return func() error {
+			namespace := fmt.Sprintf("save-%d", time.Now().UnixNano())
+			if err := b.createNamespace(ctx, namespace); err != nil {
+				return err
+			}
+			start := time.Now()
+			if err := save(namespace); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			s.add(saveChains * saveTurnsInChain / time.Since(start).Seconds())
+			return nil
+		}
+	}
+	through := func(open func(namespace string) (store.Store, error)) func(string) error {
+		return func(namespace string) error {
+			s, err := open(namespace)
+			if err != nil {
+				return err
+			}
+			return errors.Join(saveChainsOf(ctx, s, session), s.Close())
+		}
+	}
+	cluster := series{name: "store/kube"}
+	plain := series{name: "a plain client that knows each parent's UID"}
+	file := series{name: "store/sqlite"}
+	process := series{name: "store/memory"}
+	err = interleave(1+b.rounds,
+		rate(&cluster, through(func(namespace string) (store.Store, error) {
+			return kube.Open(ctx, kube.Options{Config: b.env.Config, Namespace: namespace})
+		})),
+		rate(&plain, func(namespace string) error {
+			return b.fill(ctx, namespace, saveChains, saveTurnsInChain, writeSize, writers)
+		}),
+		rate(&file, through(func(namespace string) (store.Store, error) {
+			return sqlite.Open(ctx, filepath.Join(dir, namespace+".db"), sqlite.Options{})
+		})),
+		rate(&process, through(func(string) (store.Store, error) { return memory.New(memory.Options{}), nil })),
+	)
+	if err != nil {
+		return err
+	}
+	for _, s := range []*series{&cluster, &plain, &file, &process} {
+		s.samples = s.samples[1:] // connections and caches are warm
+	}
+	b.comparisons = append(b.comparisons,
+		&comparison{name: "save in a cluster", unit: "turns/s", moreIsBetter: true, ours: cluster, theirs: plain},
+		&comparison{name: "save in a file", unit: "turns/s", moreIsBetter: true, ours: file, theirs: cluster},
+		&comparison{name: "save in the process", unit: "turns/s", moreIsBetter: true, ours: process, theirs: cluster})
+	return nil
+}
