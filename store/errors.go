@@ -37,7 +37,7 @@ const (
 	// CodeConflict: the response ID is taken, the parent is not the expected one, or an overwrite is not allowed or lost
 	// a race.
 	CodeConflict Code = "session.store.conflict"
-	// CodeUnreadable: what is stored of a turn is missing, damaged, or not what the Responses API has.
+	// CodeUnreadable: what is stored of a turn is missing, found to be damaged, or not what the Responses API has.
 	CodeUnreadable Code = "session.snapshot.unreadable"
 	// CodeTooLarge: the turn is larger than the store takes, or the history larger than it answers. Nothing was stored.
 	CodeTooLarge Code = "session.snapshot.too_large"

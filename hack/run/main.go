@@ -50,35 +50,42 @@ const (
 	sampleTurn = "resp_67ccd41be2f48190"
 	// judgeTimeout is how long the operator may take to judge the samples and to become available.
 	judgeTimeout = time.Minute
-	// gatewayPort is where the gateway serves: the default of its --listen-address.
-	gatewayPort = 8090
 )
 
+type options struct {
+	dir         string
+	gateway     bool
+	gatewayPort int
+	upstream    string
+}
+
 func main() {
-	withGateway := flag.Bool("gateway", false, "Start the gateway too.")
-	upstream := flag.String("upstream", "", "The URL of the gateway's engine; without it, the gateway gets a scripted one.")
+	o := options{}
+	flag.StringVar(&o.dir, "dir", filepath.Join(testenv.Root(), ".run"), "Where everything is kept.")
+	flag.BoolVar(&o.gateway, "gateway", false, "Start the gateway too.")
+	flag.IntVar(&o.gatewayPort, "gateway-port", 8090, "Where the gateway serves on loopback; 0 is a free port.")
+	flag.StringVar(&o.upstream, "upstream", "", "The URL of the gateway's engine; without it, the gateway gets a scripted one.")
 	flag.Parse()
 	log.SetLogger(logr.Discard()) // envtest's; what matters is in .run/logs
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	// After an interrupt, which is how a run is meant to end, an error is only its consequence.
-	if err := run(ctx, *withGateway, *upstream); err != nil && ctx.Err() == nil {
+	if err := run(ctx, o); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, "run:", err)
 		os.Exit(1)
 	}
 }
 
 // run starts everything, serves, and stops everything.
-func run(ctx context.Context, withGateway bool, upstream string) error {
-	dir := filepath.Join(testenv.Root(), ".run")
-	unlock, err := lock(dir)
+func run(ctx context.Context, o options) error {
+	unlock, err := lock(o.dir)
 	if err != nil {
 		return err
 	}
 	defer unlock()
 
 	step("Starting etcd, kube-apiserver and the garbage collector")
-	env, err := testenv.Start(ctx, testenv.Options{Dir: dir, GarbageCollector: true})
+	env, err := testenv.Start(ctx, testenv.Options{Dir: o.dir, GarbageCollector: true})
 	if err != nil {
 		return err
 	}
@@ -103,13 +110,13 @@ func run(ctx context.Context, withGateway bool, upstream string) error {
 	if err := serve(ctx, env, operator); err != nil && ctx.Err() == nil {
 		return err
 	}
-	if withGateway && ctx.Err() == nil {
-		if upstream == "" {
+	if o.gateway && ctx.Err() == nil {
+		if o.upstream == "" {
 			engine := httptest.NewServer(scripted.Handler())
 			defer engine.Close()
-			upstream = engine.URL
+			o.upstream = engine.URL
 		}
-		if err := serveGateway(ctx, env, upstream, cancel); err != nil && ctx.Err() == nil {
+		if err := serveGateway(ctx, env, o, cancel); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
@@ -118,10 +125,10 @@ func run(ctx context.Context, withGateway bool, upstream string) error {
 }
 
 // serveGateway starts the gateway and says what to try. It cancels where the gateway ends.
-func serveGateway(ctx context.Context, env *testenv.Environment, upstream string, cancel context.CancelCauseFunc) error {
+func serveGateway(ctx context.Context, env *testenv.Environment, o options, cancel context.CancelCauseFunc) error {
 	fmt.Println()
-	step("Starting the gateway in front of " + upstream)
-	gateway, err := env.StartGateway(ctx, testenv.GatewayOptions{Upstream: upstream, Port: gatewayPort})
+	step("Starting the gateway in front of " + o.upstream)
+	gateway, err := env.StartGateway(ctx, testenv.GatewayOptions{Upstream: o.upstream, Port: o.gatewayPort})
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,8 @@ limitations under the License.
 //
 // The file is an SQLite database in WAL mode, so that beside it there may be two more, named after it with -wal and -shm
 // behind; they belong to it and must be moved, copied and deleted with it. Only its owner can read a file that Open
-// created. A turn that was saved survives the end of the process and of the machine, however sudden.
+// created. A turn that was saved survives the end of the process and of the machine, however sudden. Damage to the file is
+// noticed where SQLite notices it, which has no checksums: a byte that a disk changed within a body may come back so.
 package sqlite
 
 import (
