@@ -30,11 +30,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
@@ -280,21 +284,66 @@ func TestLostPart(t *testing.T) {
 	wantUnreadable()
 }
 
+// damage flips a bit of a snapshot in the bucket, and returns what repairs it.
+func damage(t *testing.T, session *v1alpha1.ResponseSession) (repair func()) {
+	t.Helper()
+	path := filepath.Join(bucketDir, session.Namespace, session.Name, session.Spec.Snapshot.Key)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(data []byte) {
+		t.Helper()
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	damaged := bytes.Clone(data)
+	damaged[len(damaged)/2] ^= 1
+	write(damaged)
+	return func() { write(data) }
+}
+
+// TestDamageFoundByAFollower: a replica that does not judge finds damage too, and it is marked.
+func TestDamageFoundByAFollower(t *testing.T) {
+	// Nobody has the lease for ever, so that the second replica never judges. The first one does not ask for it.
+	lease := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
+		HolderIdentity: new("nobody"), LeaseDurationSeconds: new(int32(1 << 20)), AcquireTime: new(metav1.NowMicro()), RenewTime: new(metav1.NowMicro()),
+	}}
+	lease.Namespace, lease.Name = testenv.SystemNamespace, "catena.sessions.catena.dev"
+	if err := env.Client.Create(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	follower, err := env.StartOperator(t.Context(), testenv.OperatorOptions{Args: []string{
+		"--shutdown-delay-duration=0s", "--snapshot-store=" + bucketURL(), "--leader-elect=true",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := follower.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	s := open(t, kube.Options{
+		SnapshotStore: bucketURL(), ResolveHost: fmt.Sprintf("https://localhost:%d", follower.Port), ResolveTLS: rest.TLSClientConfig{CAFile: env.Serving.CAFile},
+	})
+	save(t, s, largeTurn("resp_1", ""))
+	repair := damage(t, wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved))
+	if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); !errors.Is(err, store.ErrUnreadable) {
+		t.Errorf("it resolves to %v", err)
+	}
+	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonSnapshotUnreadable)
+	repair()
+	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
+}
+
 // TestDamageFoundByAReader: nobody watches a bucket. Whoever reads what is damaged there finds it, and it is marked.
 func TestDamageFoundByAReader(t *testing.T) {
 	s := open(t, kube.Options{SnapshotStore: bucketURL()})
 	save(t, s, largeTurn("resp_1", ""))
 	session := wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
-	path := filepath.Join(bucketDir, s.Namespace(), session.Name, session.Spec.Snapshot.Key)
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	damaged := bytes.Clone(data)
-	damaged[len(damaged)/2] ^= 1
-	if err := os.WriteFile(path, damaged, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	repair := damage(t, session)
 	session.Spec.ConversationID = "x" // what was read before is in the operator's memory
 	if err := env.Client.Update(t.Context(), session); err != nil {
 		t.Fatal(err)
@@ -303,9 +352,7 @@ func TestDamageFoundByAReader(t *testing.T) {
 	if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); !errors.Is(err, store.ErrUnreadable) {
 		t.Errorf("it resolves to %v", err)
 	}
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	repair()
 	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
 }
 
