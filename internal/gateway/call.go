@@ -41,6 +41,19 @@ type call struct {
 	// store is that of the client's namespace.
 	store store.Store
 	log   *slog.Logger
+	// held is how many of the bytes in flight are the call's.
+	held int64
+}
+
+// hold counts bytes to those in flight until the call ends, and returns an error where that is too many.
+func (g *Gateway) hold(c *call, bytes int64) error {
+	if !g.inFlight.TryAcquire(bytes) {
+		e := serverError(http.StatusServiceUnavailable, "overloaded", "The gateway has too much to do.", nil)
+		e.retry = retryLater
+		return e
+	}
+	c.held += bytes
+	return nil
 }
 
 // handle makes a handler complete: it knows who calls, answers with its errors, logs and counts.
@@ -51,6 +64,7 @@ func (g *Gateway) handle(next handler) http.Handler {
 		defer cancel()
 		c := &call{requestID: requestID(r)}
 		c.log = g.log.With("requestID", c.requestID)
+		defer func() { g.inFlight.Release(c.held) }()
 		w.Header().Set("X-Request-Id", c.requestID)
 		answer := &answer{ResponseWriter: w}
 		if r.ContentLength != 0 {

@@ -29,7 +29,7 @@ import (
 // create makes a response: it sends the request on with the conversation before it, saves the turn, and then lets the
 // client see its end.
 func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error {
-	request, err := g.readRequest(w, r)
+	request, err := g.readRequest(w, r, c)
 	if err != nil {
 		return err
 	}
@@ -62,13 +62,21 @@ func (g *Gateway) history(ctx context.Context, c *call, previous string) ([]json
 	}
 	history, err := c.store.Resolve(ctx, previous, g.options.resolveOptions())
 	if err == nil {
-		return history.Items, nil
+		return history.Items, g.hold(c, size(history.Items))
 	}
 	if e, ok := errors.AsType[*store.Error](err); ok && e.Code == store.CodeNotFound && e.ResponseID == previous {
 		return nil, invalidRequest("previous_response_id", "previous_response_not_found",
 			"Previous response with id '%s' not found.", previous)
 	}
 	return nil, storeError(err)
+}
+
+// size returns the bytes of all items.
+func size(items []json.RawMessage) (bytes int64) {
+	for _, item := range items {
+		bytes += int64(len(item))
+	}
+	return bytes
 }
 
 // respond answers with a response that the upstream has sent as a whole.

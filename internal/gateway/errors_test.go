@@ -209,3 +209,36 @@ func TestUnknownURL(t *testing.T) {
 		}
 	}
 }
+
+// TestOverloaded: what all calls hold together is limited, and given back.
+func TestOverloaded(t *testing.T) {
+	waiting, proceed := make(chan struct{}), make(chan struct{})
+	f := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		waiting <- struct{}{}
+		<-proceed
+		jsonHandler(200, `{"status":"completed","output":[]}`).ServeHTTP(w, r)
+	}), func(o *Options) { o.MaxRequestBytes, o.MaxInFlightBytes = 100, 200 })
+	body := `{"input":"` + strings.Repeat("x", 80) + `"}`
+	done := make(chan reply)
+	ask := func() {
+		go func() { done <- f.do(http.MethodPost, "/v1/responses", body) }()
+		<-waiting
+	}
+	ask()
+	ask()
+	if r := f.do(http.MethodPost, "/v1/responses", body); r.code() != "Service Unavailable overloaded" || r.header.Get("Retry-After") == "" {
+		t.Errorf("got %d %s", r.status, r.body)
+	}
+	proceed <- struct{}{}
+	replies := []reply{<-done}
+	ask() // in the place of the one that is done
+	for range 2 {
+		proceed <- struct{}{}
+		replies = append(replies, <-done)
+	}
+	for _, r := range replies {
+		if r.status != http.StatusOK {
+			t.Errorf("got %d %s", r.status, r.body)
+		}
+	}
+}

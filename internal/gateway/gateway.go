@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/catena-dev/catena/store"
 )
@@ -62,6 +63,9 @@ type Options struct {
 	// MaxRequestBytes and MaxResponseBytes limit a client's body, and an upstream's body or single event. The store
 	// should take a turn with both: otherwise the upstream has worked for nothing.
 	MaxRequestBytes, MaxResponseBytes int64
+	// MaxInFlightBytes limits what the requests and histories of all calls together have at once; a call beyond that is
+	// answered with 503. They take about three times as much memory.
+	MaxInFlightBytes int64
 	// RequestTimeout limits a request as a whole, streams included. A save that has begun has SaveTimeout of its own.
 	RequestTimeout, SaveTimeout time.Duration
 	// ReadTimeout limits how long a client may take to send a request.
@@ -81,6 +85,7 @@ func DefaultOptions() Options {
 		MaxDepth:         1000,
 		MaxRequestBytes:  32 << 20,
 		MaxResponseBytes: 32 << 20,
+		MaxInFlightBytes: 256 << 20,
 		RequestTimeout:   10 * time.Minute,
 		SaveTimeout:      30 * time.Second,
 		ReadTimeout:      time.Minute,
@@ -98,6 +103,7 @@ type Gateway struct {
 	files       []*watchedFile
 	metrics     *gatewayMetrics
 	log         *slog.Logger
+	inFlight    *semaphore.Weighted
 	stopping    atomic.Bool
 
 	now func() time.Time
@@ -122,7 +128,7 @@ func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
 			return nil, err
 		}
 	}
-	g.upstream = newUpstream(options.Upstream)
+	g.upstream, g.inFlight = newUpstream(options.Upstream), semaphore.NewWeighted(options.MaxInFlightBytes)
 	if err := registerer.Register(g.metrics); err != nil {
 		return nil, fmt.Errorf("unable to register metrics: %w", err)
 	}
@@ -141,6 +147,7 @@ func (o *Options) validate() error {
 	check(o.Upstream == nil || o.Upstream.RawQuery == "" && o.Upstream.Fragment == "", "the upstream's URL must have no query and no fragment")
 	check(o.MaxDepth >= 1, "the maximum depth is %d: must be at least 1", o.MaxDepth)
 	check(o.MaxRequestBytes >= 1 && o.MaxResponseBytes >= 1, "the limits of bodies must be at least 1 byte")
+	check(o.MaxInFlightBytes >= o.MaxRequestBytes, "the limit of all bytes in flight is %d: must be at least that of a request", o.MaxInFlightBytes)
 	check(min(o.RequestTimeout, o.SaveTimeout, o.ReadTimeout, o.ShutdownTimeout, o.ReloadInterval) > 0, "time limits must be greater than 0")
 	if o.Namespace != "" {
 		errs = append(errs, validNamespace(o.Namespace))

@@ -56,7 +56,7 @@ func (g *Gateway) listInputItems(w http.ResponseWriter, r *http.Request, c *call
 		return err
 	}
 	id := r.PathValue("id")
-	session, err := get(r.Context(), c, id)
+	session, err := g.get(r.Context(), c, id)
 	if err != nil {
 		return err
 	}
@@ -65,6 +65,9 @@ func (g *Gateway) listInputItems(w http.ResponseWriter, r *http.Request, c *call
 	history, err := c.store.Resolve(r.Context(), session.PreviousResponseID, options)
 	if err != nil {
 		return storeError(err)
+	}
+	if err := g.hold(c, size(history.Items)); err != nil {
+		return err
 	}
 	own, err := chain.Flatten(session.Request, nil)
 	if err != nil {

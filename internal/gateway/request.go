@@ -45,7 +45,14 @@ type request struct {
 }
 
 // readRequest reads a request and checks what the gateway reads of it. The rest is for the upstream to judge.
-func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request) (*request, error) {
+func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request, c *call) (*request, error) {
+	announced := g.options.MaxRequestBytes // of a body that does not say how long it is
+	if r.ContentLength >= 0 {
+		announced = min(announced, r.ContentLength)
+	}
+	if err := g.hold(c, announced); err != nil {
+		return nil, err
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, g.options.MaxRequestBytes))
 	if err != nil {
 		return nil, readError(err)
@@ -145,12 +152,8 @@ func (q *request) forUpstream(history []json.RawMessage) string {
 }
 
 func inputList(history []json.RawMessage, own *chain.Items) string {
-	size := len(own.List) + 2
-	for _, item := range history {
-		size += len(item) + 1
-	}
 	var b strings.Builder
-	b.Grow(size)
+	b.Grow(int(size(history)) + len(history) + len(own.List) + 2)
 	separator := "["
 	for _, item := range history {
 		b.WriteString(separator)

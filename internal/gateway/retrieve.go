@@ -32,7 +32,7 @@ func (g *Gateway) retrieve(w http.ResponseWriter, r *http.Request, c *call) erro
 	if r.URL.Query().Get("stream") == "true" {
 		return invalidRequest("stream", "unsupported_parameter", "Unsupported parameter: 'stream'. Only a background response can be streamed again.")
 	}
-	session, err := get(r.Context(), c, r.PathValue("id"))
+	session, err := g.get(r.Context(), c, r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func responseOf(s *store.Session) string {
 // delete removes a response. Later turns of its conversation stay, and can no longer be continued.
 func (g *Gateway) delete(w http.ResponseWriter, r *http.Request, c *call) error {
 	id := r.PathValue("id")
-	if _, err := get(r.Context(), c, id); err != nil {
+	if _, err := g.get(r.Context(), c, id); err != nil {
 		return err
 	}
 	if err := c.store.Delete(r.Context(), id, store.DeleteOptions{}); err != nil {
@@ -75,7 +75,7 @@ func (g *Gateway) delete(w http.ResponseWriter, r *http.Request, c *call) error 
 }
 
 // get returns a stored turn.
-func get(ctx context.Context, c *call, id string) (*store.Session, error) {
+func (g *Gateway) get(ctx context.Context, c *call, id string) (*store.Session, error) {
 	session, err := c.store.Get(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
@@ -83,5 +83,5 @@ func get(ctx context.Context, c *call, id string) (*store.Session, error) {
 	case err != nil:
 		return nil, storeError(err)
 	}
-	return session, nil
+	return session, g.hold(c, int64(len(session.Request)+len(session.Response)))
 }
