@@ -33,6 +33,8 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
 // ResponseID is the ID of every response: engines that keep no state need no other.
@@ -60,7 +62,7 @@ func create(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	request := gjson.ParseBytes(body)
 	switch {
-	case err != nil || !gjson.ValidBytes(body):
+	case err != nil || jsonvalue.Validate(body) != nil:
 		refuse(w, "The body is not JSON.", "")
 	case request.Get("previous_response_id").Type != gjson.Null:
 		refuse(w, "No state is kept here.", "previous_response_id")

@@ -26,6 +26,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -273,6 +274,34 @@ func TestOverwriteAgain(t *testing.T) {
 	}
 	if got, err := others.Get(t.Context(), "resp_1"); err != nil || got.ConversationID != "newest" {
 		t.Errorf("got %+v and %v, want the newest", got, err)
+	}
+}
+
+// TestSnapshotInUse: a save that is refused leaves the snapshot where it had arrived and was changed since by hand.
+func TestSnapshotInUse(t *testing.T) {
+	others := open(t, kube.Options{})
+	config := rest.CopyConfig(env.Config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return transport(func(r *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(r)
+			if err != nil || r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/responsesessions") || response.StatusCode != http.StatusCreated {
+				return response, err
+			}
+			_ = response.Body.Close()
+			edited := object(t, others.Namespace(), "resp_1")
+			edited.Spec.ConversationID = "edited"
+			return nil, errors.Join(io.ErrUnexpectedEOF, env.Client.Update(t.Context(), edited))
+		})
+	})
+	s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: others.Namespace()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Save(t.Context(), largeTurn("resp_1", ""), store.SaveOptions{}); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("got %v, want a conflict", err)
+	}
+	if got, err := others.Get(t.Context(), "resp_1"); err != nil || got.ConversationID != "edited" {
+		t.Errorf("it cannot be read any more: %v", err)
 	}
 }
 
