@@ -1,5 +1,5 @@
 # Everything is built from Go modules: Go and make are all that is needed, and for the tests a C compiler (for the race
-# detector) and Node.js with npm (for OpenAI's client for JavaScript).
+# detector) and npm (for OpenAI's client for JavaScript and its Node.js).
 
 SHELL := /usr/bin/env bash -o pipefail
 .DEFAULT_GOAL := help
