@@ -32,6 +32,7 @@ import (
 	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/openai/openai-go/v3/responses"
 	"github.com/tidwall/gjson"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
@@ -233,8 +234,8 @@ func (s *sdk) look() (*responses.Response, string) {
 	}, "user")), data
 }
 
-// checkImage continues a response with an image on the replicas.
-func checkImage(t *testing.T, looked *responses.Response, data, snapshotStore string) {
+// checkImage continues a response with an image on the replicas, and returns where it is stored.
+func checkImage(t *testing.T, looked *responses.Response, data, snapshotStore string) *v1alpha1.SnapshotReference {
 	t.Helper()
 	s := newSDK(t)
 	next := s.create(looked.ID, user("Are you sure?"))
@@ -248,14 +249,24 @@ func checkImage(t *testing.T, looked *responses.Response, data, snapshotStore st
 	if err := env.Client.Get(t.Context(), key, session); err != nil {
 		t.Fatal(err)
 	}
-	if snapshot := session.Spec.Snapshot; snapshot == nil || snapshot.Store != snapshotStore || snapshot.SizeBytes < imageBytes {
-		t.Errorf("the turn is stored as %+v", snapshot)
+	snapshot := session.Spec.Snapshot
+	if snapshot == nil || snapshot.Store != snapshotStore || snapshot.SizeBytes < imageBytes {
+		t.Fatalf("the turn is stored as %+v", snapshot)
 	}
+	return snapshot
 }
 
 func TestImage(t *testing.T) {
-	looked, data := newSDK(t).look()
-	checkImage(t, looked, data, v1alpha1.SnapshotStoreChunks)
+	s := newSDK(t)
+	looked, data := s.look()
+	stored := checkImage(t, looked, data, v1alpha1.SnapshotStoreChunks)
+	if err := s.Responses.Delete(t.Context(), looked.ID); err != nil {
+		t.Fatal(err)
+	}
+	chunk := client.ObjectKey{Namespace: "default", Name: v1alpha1.SnapshotChunkName(stored.Key, 0)}
+	if err := env.Client.Get(t.Context(), chunk, &v1alpha1.SnapshotChunk{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the image is still there: %v", err)
+	}
 }
 
 // TestImageInBucket: what a gateway writes to the bucket is continued by gateways that know of none.
