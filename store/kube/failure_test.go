@@ -288,9 +288,7 @@ func TestSnapshotInUse(t *testing.T) {
 				return response, err
 			}
 			_ = response.Body.Close()
-			edited := object(t, others.Namespace(), "resp_1")
-			edited.Spec.ConversationID = "edited"
-			return nil, errors.Join(io.ErrUnexpectedEOF, env.Client.Update(t.Context(), edited))
+			return nil, errors.Join(io.ErrUnexpectedEOF, edit(t, others.Namespace(), "resp_1", "edited"))
 		})
 	})
 	s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: others.Namespace()})

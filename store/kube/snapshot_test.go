@@ -18,6 +18,7 @@ package kube_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -75,6 +77,15 @@ func object(t *testing.T, namespace, id string) *v1alpha1.ResponseSession {
 		t.Fatal(err)
 	}
 	return object
+}
+
+// edit changes a session as a person does, whatever the controller writes meanwhile.
+func edit(t *testing.T, namespace, id, conversationID string) error {
+	t.Helper()
+	session := &v1alpha1.ResponseSession{}
+	session.Namespace, session.Name = namespace, v1alpha1.ObjectName(id)
+	patch := fmt.Appendf(nil, `{"spec":{"conversationID":%q}}`, conversationID)
+	return env.Client.Patch(t.Context(), session, client.RawPatch(types.MergePatchType, patch))
 }
 
 func chunks(t *testing.T, namespace string) []v1alpha1.SnapshotChunk {
@@ -255,11 +266,11 @@ func TestLostPart(t *testing.T) {
 		}
 	}
 	// A history that was read before may stay in the operator's memory: this one is of another session.
+	edits := 0
 	evict := func() {
 		t.Helper()
-		session := object(t, namespace, "resp_1")
-		session.Spec.ConversationID += "x"
-		if err := env.Client.Update(t.Context(), session); err != nil {
+		edits++
+		if err := edit(t, namespace, "resp_1", fmt.Sprint(edits)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -314,6 +325,11 @@ func TestDamageFoundByAFollower(t *testing.T) {
 	if err := env.Client.Create(t.Context(), lease); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := env.Client.Delete(context.WithoutCancel(t.Context()), lease); err != nil {
+			t.Error(err)
+		}
+	})
 	follower, err := env.StartOperator(t.Context(), testenv.OperatorOptions{Args: []string{
 		"--shutdown-delay-duration=0s", "--snapshot-store=" + bucketURL(), "--leader-elect=true",
 	}})
@@ -344,8 +360,7 @@ func TestDamageFoundByAReader(t *testing.T) {
 	save(t, s, largeTurn("resp_1", ""))
 	session := wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
 	repair := damage(t, session)
-	session.Spec.ConversationID = "x" // what was read before is in the operator's memory
-	if err := env.Client.Update(t.Context(), session); err != nil {
+	if err := edit(t, s.Namespace(), "resp_1", "x"); err != nil { // what was read before is in the operator's memory
 		t.Fatal(err)
 	}
 	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonSnapshotUnreadable)
