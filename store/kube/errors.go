@@ -21,9 +21,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 
+	"golang.org/x/net/http2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
@@ -95,6 +97,10 @@ func isUnreachable(err error) bool {
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return false
+	}
+	// The end of an answer did not come.
+	if _, ok := errors.AsType[http2.StreamError](err); ok || errors.Is(err, io.ErrUnexpectedEOF) {
+		return true
 	}
 	var netError net.Error
 	return errors.As(err, &netError) || utilnet.IsConnectionReset(err) || utilnet.IsConnectionRefused(err) || utilnet.IsProbableEOF(err)

@@ -30,8 +30,10 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 
+	"golang.org/x/net/http2"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -331,6 +333,43 @@ func TestOtherCalls(t *testing.T) {
 	failures.Store(2)
 	if err := s.Delete(t.Context(), "resp_1", store.DeleteOptions{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAnswerCutOff: an answer that ends early, as that of a server that is killed, is asked for again.
+func TestAnswerCutOff(t *testing.T) {
+	for name, cut := range map[string]error{
+		"HTTP/1": io.ErrUnexpectedEOF,
+		"HTTP/2": http2.StreamError{StreamID: 1, Code: http2.ErrCodeInternal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := rest.CopyConfig(env.Config)
+			var failures atomic.Int32
+			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				return transport(func(r *http.Request) (*http.Response, error) {
+					response, err := next.RoundTrip(r)
+					if err == nil && failures.Add(-1) >= 0 {
+						_ = response.Body.Close()
+						response.Body = io.NopCloser(io.MultiReader(strings.NewReader("{"), iotest.ErrReader(cut)))
+					}
+					return response, err
+				})
+			})
+			s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: open(t, kube.Options{}).Namespace()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			failures.Store(1)
+			save(t, s, smallTurn("resp_1", ""))
+			failures.Store(1)
+			if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); err != nil {
+				t.Error(err)
+			}
+			failures.Store(1)
+			if _, err := s.Get(t.Context(), "resp_1"); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os/exec"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -94,7 +95,8 @@ func TestConcurrency(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(retries.others) > 0 {
-		t.Errorf("clients met %q", retries.others)
+		log, _ := exec.CommandContext(t.Context(), "grep", "request failed", replicas[0].LogFile).Output()
+		t.Errorf("clients met %q\n%s", retries.others, log)
 	}
 	t.Logf("%d turns, %d answers of 503 with Retry-After, at most %d for one request", done.Load(), retries.answers, retries.most)
 
