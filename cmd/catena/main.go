@@ -28,10 +28,6 @@ import (
 
 	"github.com/spf13/pflag"
 	"gocloud.dev/blob"
-	_ "gocloud.dev/blob/azureblob" // the kinds of buckets that --snapshot-store takes
-	_ "gocloud.dev/blob/fileblob"
-	_ "gocloud.dev/blob/gcsblob"
-	_ "gocloud.dev/blob/s3blob"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -45,6 +41,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/controllers"
+	_ "github.com/catena-dev/catena/internal/buckets" // those that --snapshot-store takes
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/resolve"
 	"github.com/catena-dev/catena/internal/resolveapi"

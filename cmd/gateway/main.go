@@ -30,11 +30,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/pflag"
-	_ "gocloud.dev/blob/azureblob" // the kinds of buckets that the snapshot-store of a kube: URL takes
-	_ "gocloud.dev/blob/fileblob"
-	_ "gocloud.dev/blob/gcsblob"
-	_ "gocloud.dev/blob/s3blob"
 
+	_ "github.com/catena-dev/catena/internal/buckets" // those that the snapshot-store of a kube: URL takes
 	"github.com/catena-dev/catena/internal/gateway"
 	"github.com/catena-dev/catena/store/storeurl"
 )

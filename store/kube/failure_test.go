@@ -244,6 +244,31 @@ func TestSaveGivesUp(t *testing.T) {
 	})
 }
 
+// TestToldWhenToComeAgain: a server that says so is not asked more often than client-go does.
+func TestToldWhenToComeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		attempts := 0
+		s, err := kube.Open(t.Context(), kube.Options{Namespace: "a", Config: &rest.Config{
+			Host: "https://localhost:1", QPS: -1,
+			Transport: transport(func(r *http.Request) (*http.Response, error) {
+				attempts++
+				response := answer(r, http.StatusTooManyRequests)
+				response.Header.Set("Retry-After", "1")
+				return response, nil
+			}),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Get(t.Context(), "resp_1"); !errors.Is(err, store.ErrUnreachable) {
+			t.Errorf("got %v, want it to be unreachable", err)
+		}
+		if attempts != 11 {
+			t.Errorf("%d attempts, want 11", attempts)
+		}
+	})
+}
+
 // TestOverwriteAgain: an overwrite whose answer was lost does not undo another that came after it.
 func TestOverwriteAgain(t *testing.T) {
 	others := open(t, kube.Options{})

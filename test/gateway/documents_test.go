@@ -28,12 +28,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testenv"
 )
 
@@ -53,7 +55,7 @@ func TestDocuments(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { removeWhatIsDocumented(t) })
-	for _, document := range []string{"README.md", "docs/gateway.md"} {
+	for _, document := range documents {
 		t.Run(document, func(t *testing.T) {
 			content, err := os.ReadFile(filepath.Join(testenv.Root(), document))
 			if err != nil {
@@ -70,16 +72,31 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
+// documents are the documents with commands.
+var documents = []string{"README.md", "docs/gateway.md"}
+
+// ownIDs are those that the documents give to turns: whole conversations of other tests are left alone.
+var ownIDs = regexp.MustCompile(`resp_7[0-9]{16}`)
+
 // removeWhatIsDocumented removes what the documents make, so that they can be followed again.
 func removeWhatIsDocumented(t *testing.T) {
 	t.Helper()
-	ctx := context.WithoutCancel(t.Context())
 	kubectl, err := testenv.Binary("kubectl")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, what := range []string{"responsesessions --all", "serviceaccount gateway", "rolebinding gateway", "namespace team-a team-b"} {
-		command := exec.CommandContext(ctx, kubectl, append([]string{"--kubeconfig", env.Kubeconfig, "delete", "--ignore-not-found"}, strings.Fields(what)...)...)
+	remove := [][]string{{"serviceaccount", "gateway"}, {"rolebinding", "gateway"}, {"namespace", "team-a", "team-b"}}
+	for _, document := range documents {
+		content, err := os.ReadFile(filepath.Join(testenv.Root(), document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range slices.Compact(slices.Sorted(slices.Values(ownIDs.FindAllString(string(content), -1)))) {
+			remove = append(remove, []string{"responsesession", v1alpha1.ObjectName(id)})
+		}
+	}
+	for _, what := range remove {
+		command := exec.CommandContext(context.WithoutCancel(t.Context()), kubectl, append([]string{"--kubeconfig", env.Kubeconfig, "delete", "--ignore-not-found"}, what...)...)
 		if output, err := command.CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, output)
 		}
