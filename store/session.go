@@ -79,10 +79,9 @@ func (s *Session) Tools() json.RawMessage { return raw(member(s.Request, "tools"
 // Output returns the items of the response's output, each a JSON object.
 func (s *Session) Output() []json.RawMessage {
 	var items []json.RawMessage
-	member(s.Response, "output").ForEach(func(_, item gjson.Result) bool {
+	for _, item := range member(s.Response, "output").Array() { // of null, ForEach would make an item
 		items = append(items, json.RawMessage(item.Raw))
-		return true
-	})
+	}
 	return items
 }
 
@@ -130,12 +129,9 @@ func (s *Session) Clone() *Session {
 	return &clone
 }
 
-// member returns a member of a body, null where it has none. Nothing is read of a body that could not be saved.
+// member returns a member of a body, null where it has none.
 func member(body json.RawMessage, key string) gjson.Result {
-	if jsonvalue.Validate(body) != nil {
-		return gjson.Result{}
-	}
-	return jsonvalue.Members(body, key)[0]
+	return jsonvalue.Members(gjson.ParseBytes(body), key)[0]
 }
 
 func raw(value gjson.Result) json.RawMessage {

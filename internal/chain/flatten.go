@@ -101,10 +101,11 @@ func members(raw []byte, keys ...string) ([]gjson.Result, error) {
 	if err := jsonvalue.Validate(raw); err != nil {
 		return nil, err
 	}
-	if object := gjson.ParseBytes(raw); object.Type != gjson.Null && !object.IsObject() {
+	object := gjson.ParseBytes(raw)
+	if object.Type != gjson.Null && !object.IsObject() {
 		return nil, errors.New("must be an object")
 	}
-	return jsonvalue.Members(raw, keys...), nil
+	return jsonvalue.Members(object, keys...), nil
 }
 
 const messageFrame = `{"type":"message","role":%q,"content":[{"type":"input_text","text":%s}]}`

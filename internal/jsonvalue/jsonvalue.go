@@ -76,10 +76,10 @@ func endOfString(raw []byte) int {
 }
 
 // Members returns the values of an object's members, null for those that are absent. As everywhere in Go, the last one
-// counts where a key is given twice. The object must be valid.
-func Members(object []byte, keys ...string) []gjson.Result {
+// counts where a key is given twice. Of what is not valid it may return anything.
+func Members(object gjson.Result, keys ...string) []gjson.Result {
 	values := make([]gjson.Result, len(keys))
-	gjson.ParseBytes(object).ForEach(func(key, value gjson.Result) bool {
+	object.ForEach(func(key, value gjson.Result) bool {
 		if i := slices.Index(keys, key.Str); i >= 0 {
 			values[i] = value
 		}
