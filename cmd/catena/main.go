@@ -27,7 +27,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"gocloud.dev/blob"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -99,11 +98,11 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	snapshots, closeSnapshots, err := openSnapshots(ctx, sessionClient, o.snapshotStore)
+	snapshots, closeSnapshots, err := snapshot.Open(ctx, sessionClient, o.snapshotStore)
 	if err != nil {
 		return err
 	}
-	defer closeSnapshots()
+	defer func() { _ = closeSnapshots() }()
 	reconciler := &controllers.ResponseSessionReconciler{
 		Client:       mgr.GetClient(),
 		Live:         mgr.GetAPIReader(),
@@ -148,19 +147,6 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	return mgr.Start(ctx)
-}
-
-// openSnapshots opens the stores that snapshots are read from: SnapshotChunks, and a bucket where a URL names one.
-func openSnapshots(ctx context.Context, client rest.Interface, url string) (snapshot.Stores, func(), error) {
-	stores := snapshot.Stores{snapshot.NewChunkStore(client)}
-	if url == "" {
-		return stores, func() {}, nil
-	}
-	bucket, err := blob.OpenBucket(ctx, url)
-	if err != nil {
-		return nil, nil, fmt.Errorf("unable to open --snapshot-store: %w", err)
-	}
-	return append(stores, snapshot.NewBlobStore(bucket)), func() { _ = bucket.Close() }, nil
 }
 
 func newManager(config *rest.Config, o *options) (manager.Manager, error) {

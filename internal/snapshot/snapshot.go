@@ -36,6 +36,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+	"gocloud.dev/blob"
+	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
@@ -124,21 +126,52 @@ func Write(ctx context.Context, store Store, session Session, bodies Bodies) (*v
 // Stores are all stores that snapshots are read from.
 type Stores []Store
 
+// Open returns the stores of a client of the ResponseSessions' group and version: SnapshotChunks and, as the last one, the
+// bucket that a URL names, unless that is empty. Close what it returns.
+func Open(ctx context.Context, client rest.Interface, bucketURL string) (stores Stores, closeAll func() error, err error) {
+	stores = Stores{NewChunkStore(client)}
+	if bucketURL == "" {
+		return stores, func() error { return nil }, nil
+	}
+	bucket, err := blob.OpenBucket(ctx, bucketURL)
+	if err != nil {
+		return nil, nil, fmt.Errorf("unable to open the bucket for snapshots: %w", err)
+	}
+	return append(stores, NewBlobStore(bucket)), bucket.Close, nil
+}
+
+// named returns the store that a reference is in, nil where it is not one of these.
+func (s Stores) named(name string) Store {
+	for _, store := range s {
+		if store.Name() == name {
+			return store
+		}
+	}
+	return nil
+}
+
+// Delete removes what a reference leads to. It does nothing where that is in none of the stores.
+func (s Stores) Delete(ctx context.Context, session Session, ref *v1alpha1.SnapshotReference) error {
+	store := s.named(ref.Store)
+	if store == nil {
+		return nil
+	}
+	return store.Delete(ctx, Stored{Session: session, Key: ref.Key})
+}
+
 // Read returns the bodies that a reference leads to. It takes memory for both of the reference's sizes. It returns an
 // error that is ErrUnreadable where a part is missing or damaged, or none of the stores is the one that it is in.
 func (s Stores) Read(ctx context.Context, session Session, ref *v1alpha1.SnapshotReference) (Bodies, error) {
-	for _, store := range s {
-		if store.Name() != ref.Store {
-			continue
-		}
-		bodies, err := read(ctx, store, session, ref)
-		if err != nil {
-			return Bodies{}, fmt.Errorf("unable to read the snapshot of session %s/%s: %w", session.Namespace, session.Name, err)
-		}
-		return bodies, nil
+	store := s.named(ref.Store)
+	if store == nil {
+		return Bodies{}, fmt.Errorf("%w: the snapshot of session %s/%s is in a store that is not configured here: %s",
+			ErrUnreadable, session.Namespace, session.Name, ref.Store)
 	}
-	return Bodies{}, fmt.Errorf("%w: the snapshot of session %s/%s is in a store that is not configured here: %s",
-		ErrUnreadable, session.Namespace, session.Name, ref.Store)
+	bodies, err := read(ctx, store, session, ref)
+	if err != nil {
+		return Bodies{}, fmt.Errorf("unable to read the snapshot of session %s/%s: %w", session.Namespace, session.Name, err)
+	}
+	return bodies, nil
 }
 
 func read(ctx context.Context, store Store, session Session, ref *v1alpha1.SnapshotReference) (Bodies, error) {

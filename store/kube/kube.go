@@ -34,7 +34,6 @@ import (
 	"sync"
 	"time"
 
-	"gocloud.dev/blob"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -107,8 +106,8 @@ type shared struct {
 	writes snapshot.Store
 	reads  snapshot.Stores
 
-	closing sync.Once
-	bucket  *blob.Bucket
+	closing    sync.Once
+	closeReads func() error
 }
 
 // Open returns a store. It does not ask the cluster anything.
@@ -144,15 +143,10 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 			return nil, err
 		}
 	}
-	chunks := snapshot.NewChunkStore(client)
-	s.writes, s.reads = chunks, snapshot.Stores{chunks}
-	if options.SnapshotStore != "" {
-		if s.bucket, err = blob.OpenBucket(ctx, options.SnapshotStore); err != nil {
-			return nil, fmt.Errorf("unable to open the bucket for large turns: %w", err)
-		}
-		s.writes = snapshot.NewBlobStore(s.bucket)
-		s.reads = append(s.reads, s.writes)
+	if s.reads, s.closeReads, err = snapshot.Open(ctx, client, options.SnapshotStore); err != nil {
+		return nil, err
 	}
+	s.writes = s.reads[len(s.reads)-1]
 	return &Store{shared: s, namespace: options.Namespace, owner: true}, nil
 }
 
@@ -217,8 +211,8 @@ func (s *Store) InNamespace(namespace string) store.Store {
 // Close closes the bucket, if there is one.
 func (s *Store) Close() error {
 	var err error
-	if s.owner && s.bucket != nil {
-		s.closing.Do(func() { err = s.bucket.Close() })
+	if s.owner {
+		s.closing.Do(func() { err = s.closeReads() })
 	}
 	return err
 }
@@ -276,22 +270,13 @@ func (s *Store) delete(ctx context.Context, responseID string, options store.Del
 	if err != nil && !apierrors.IsNotFound(err) {
 		return toError(ctx, responseID, "unable to delete the turn", err)
 	}
-	if deleted, ok := answer.(*v1alpha1.ResponseSession); ok && !options.Cascade && deleted.Spec.Snapshot != nil {
-		return s.deleteSnapshot(ctx, deleted)
+	deleted, ok := answer.(*v1alpha1.ResponseSession)
+	if !ok || options.Cascade || deleted.Spec.Snapshot == nil {
+		return nil
 	}
-	return nil
-}
-
-// deleteSnapshot removes the snapshot of a turn that was deleted without its dependents, of which that is one.
-func (s *Store) deleteSnapshot(ctx context.Context, deleted *v1alpha1.ResponseSession) error {
-	for _, reads := range s.reads {
-		if reads.Name() != deleted.Spec.Snapshot.Store {
-			continue
-		}
-		stored := snapshot.Stored{Session: s.place(deleted.Spec.ResponseID), Key: deleted.Spec.Snapshot.Key}
-		if err := reads.Delete(ctx, stored); err != nil {
-			return toError(ctx, deleted.Spec.ResponseID, "unable to delete the bodies of the turn", err)
-		}
+	// Of a turn that was deleted without its dependents, the snapshot is one.
+	if err := s.reads.Delete(ctx, s.place(responseID), deleted.Spec.Snapshot); err != nil {
+		return toError(ctx, responseID, "unable to delete the bodies of the turn", err)
 	}
 	return nil
 }

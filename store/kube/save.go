@@ -57,7 +57,7 @@ func (s *Store) Save(ctx context.Context, session *store.Session, options store.
 		attempt = save.overwrite
 	}
 	object, err := retry(limited, func() (*v1alpha1.ResponseSession, error) { return attempt(limited) })
-	save.discard(ctx, err)
+	save.discard(ctx, object, err)
 	if err != nil {
 		return err
 	}
@@ -75,8 +75,6 @@ type save struct {
 	found *v1alpha1.ResponseSession
 	// looked says that there was a first attempt.
 	looked bool
-	// answered says that an attempt was answered with success.
-	answered bool
 }
 
 func (s *save) spec(ctx context.Context) (*v1alpha1.ResponseSessionSpec, error) {
@@ -93,21 +91,24 @@ const discardTimeout = 10 * time.Second
 
 // discard removes the snapshot that was written for a save that was refused, or that found its turn stored already. Where
 // it is not known what became of the save, the snapshot stays.
-func (s *save) discard(ctx context.Context, err error) {
+func (s *save) discard(ctx context.Context, object *v1alpha1.ResponseSession, err error) {
 	refused := errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrTooLarge)
-	vain := err == nil && !s.answered || refused
-	if s.written == nil || s.written.Snapshot == nil || !vain {
+	if s.written == nil || s.written.Snapshot == nil || err != nil && !refused {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTimeout)
 	defer cancel()
-	// An attempt whose answer was lost may have arrived, and what was changed since still refer to its snapshot.
-	key := s.written.Snapshot.Key
-	object, err := s.getObject(ctx, s.session.ResponseID)
-	if err != nil && !errors.Is(err, store.ErrNotFound) || object != nil && object.Spec.Snapshot != nil && object.Spec.Snapshot.Key == key {
+	if refused {
+		// An attempt whose answer was lost may have arrived, and what was changed since still refer to its snapshot.
+		if object, err = s.getObject(ctx, s.session.ResponseID); err != nil && !errors.Is(err, store.ErrNotFound) {
+			return
+		}
+	}
+	ref := s.written.Snapshot
+	if object != nil && object.Spec.Snapshot != nil && object.Spec.Snapshot.Key == ref.Key {
 		return
 	}
-	_ = s.writes.Delete(ctx, snapshot.Stored{Session: s.place(s.session.ResponseID), Key: key}) // see discardTimeout
+	_ = s.reads.Delete(ctx, s.place(s.session.ResponseID), ref) // see discardTimeout
 }
 
 // create stores a turn that is not there yet.
@@ -130,7 +131,6 @@ func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	if err != nil {
 		return nil, toError(ctx, s.session.ResponseID, "unable to save the turn", err)
 	}
-	s.answered = true
 	return created, nil
 }
 
@@ -231,7 +231,6 @@ func (s *save) replace(
 		written := &v1alpha1.ResponseSession{}
 		err := s.client.Put().Namespace(s.namespace).Resource(kubeclient.Sessions).Name(object.Name).Body(next).Do(ctx).Into(written)
 		if err == nil {
-			s.answered = true
 			return written, nil
 		}
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
