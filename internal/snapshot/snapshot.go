@@ -200,10 +200,13 @@ func read(ctx context.Context, store Store, session Session, ref *v1alpha1.Snaps
 	return bodies, nil
 }
 
-// decompress takes memory for about twice size bytes, and no more whatever the data says that it holds.
+// maxWindow is the window that every zstd decoder should take (RFC 8878, 3.1.1.1.2). A compressor that does not know how much
+// is to come may ask for one that is larger than that.
+const maxWindow = 8 << 20
+
+// decompress takes memory for about twice size bytes or maxWindow, and no more whatever the data says that it holds.
 func decompress(compressed []byte, size int) ([]byte, error) {
-	// Write's windows are never larger than what they are of.
-	window := zstd.WithDecoderMaxWindow(uint64(max(size, zstd.MinWindowSize)))
+	window := zstd.WithDecoderMaxWindow(uint64(max(size, maxWindow)))
 	decoder, err := zstd.NewReader(bytes.NewReader(compressed), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), window)
 	if err != nil {
 		return nil, err
@@ -267,7 +270,7 @@ var encoder = newEncoder()
 
 func newEncoder() *zstd.Encoder {
 	// Images in base64 have nothing that repeats, but take only six of eight bits.
-	e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithAllLitEntropyCompression(true))
+	e, err := zstd.NewWriter(nil, zstd.WithAllLitEntropyCompression(true))
 	if err != nil {
 		panic(err) // never: the options are constant
 	}

@@ -28,6 +28,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/klauspost/compress/zstd"
 	"gocloud.dev/blob/memblob"
 	"pgregory.net/rapid"
 
@@ -72,6 +73,50 @@ func TestRoundTrip(t *testing.T) {
 			rt.Errorf("-want +got:\n%s", diff)
 		}
 	})
+}
+
+// TestSizes: there is no size that cannot be read, also around those at which the compressor changes its ways.
+func TestSizes(t *testing.T) {
+	store := memoryStore(t)
+	const near = 64 // bytes, more than the first line has
+	for _, size := range []int{0, 256, 1 << 10, 64 << 10, 128 << 10, 256 << 10, 1 << 20, 8 << 20} {
+		step := max(1, size>>16)
+		for n := max(0, size-near*step); n <= size+step; n += step {
+			ref := mustWrite(t, store, Bodies{Request: bytes.Repeat([]byte("x"), n)})
+			if got, err := (Stores{store}).Read(t.Context(), session, ref); err != nil || len(got.Request) != n {
+				t.Errorf("%d bytes: got %d and %v", n, len(got.Request), err)
+			}
+		}
+	}
+}
+
+// TestStreamed: a compressor that did not know how much was to come has asked for a window larger than that.
+func TestStreamed(t *testing.T) {
+	plain := []byte(`{"request":2}` + "\n{}")
+	var compressed bytes.Buffer
+	writer, err := zstd.NewWriter(&compressed, zstd.WithWindowSize(maxWindow))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, piece := range [][]byte{plain[:1], plain[1:]} {
+		_, err := writer.Write(piece)
+		if err := errors.Join(err, writer.Flush()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	store := memoryStore(t)
+	ref := mustWrite(t, store, Bodies{Request: []byte(`{}`)})
+	if _, err := store.Write(t.Context(), session, ref.Key, compressed.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(plain)
+	ref.SizeBytes, ref.StoredBytes, ref.SHA256 = int64(len(plain)), int64(compressed.Len()), hex.EncodeToString(sum[:])
+	if got, err := (Stores{store}).Read(t.Context(), session, ref); err != nil || string(got.Request) != `{}` {
+		t.Errorf("got %q and %v", got.Request, err)
+	}
 }
 
 // TestImage: what is random is stored in no more than its bytes, although it is written in base64.
