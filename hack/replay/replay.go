@@ -179,7 +179,8 @@ func (r *replay) compareStored(ctx context.Context, t *turn, id string) error {
 		r.add(func() { r.exact++ })
 		return nil
 	}
-	if size := len(t.Request) + len(t.Response); size > kube.DefaultInlineBytes {
+	size := len(t.Request) + len(t.Response)
+	if size > kube.DefaultInlineBytes || !jsonvalue.Survives(t.Request) || !jsonvalue.Survives(t.Response) {
 		r.differ(fmt.Sprintf("line %d, as stored in %s: not every byte is the same", t.Line, id))
 	}
 	for name, pair := range map[string][2][]byte{
