@@ -100,7 +100,7 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 // the other way round.
 func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	if err := r.verify(ctx, req); err != nil {
-		return ctrl.Result{}, ignoreGone(err)
+		return ctrl.Result{}, err
 	}
 	judgement, found := r.View.Judge(req.Namespace, req.Name)
 	if !found {

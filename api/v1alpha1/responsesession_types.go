@@ -62,8 +62,9 @@ const (
 	ReasonDepthExceeded = "DepthExceeded"
 	// ReasonTurnNotCompleted: the session or one of its ancestors ended incomplete, failed or cancelled.
 	ReasonTurnNotCompleted = "TurnNotCompleted"
-	// ReasonSnapshotUnreadable: the request or response of the session or of one of its ancestors cannot be turned
-	// into input items.
+	// ReasonSnapshotUnreadable: the request or response of the session or of one of its ancestors cannot be turned into
+	// input items, or is stored outside the object where a part of it is missing or damaged, or in a store that the
+	// operator was not given.
 	ReasonSnapshotUnreadable = "SnapshotUnreadable"
 	// ReasonNameMismatch: metadata.name is not ObjectName(spec.responseID). The session is in no chain.
 	ReasonNameMismatch = "NameMismatch"
