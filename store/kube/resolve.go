@@ -19,6 +19,7 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -60,8 +61,9 @@ func (s *Store) Resolve(ctx context.Context, responseID string, options store.Re
 
 func (s *Store) history(ctx context.Context, responseID string, options store.ResolveOptions) (*store.History, error) {
 	name := responseID
-	if strings.Contains(name, "/") || name == "." || name == ".." {
-		name = v1alpha1.ObjectName(responseID) // no segment of a path
+	// An ID may be no segment of a path, and one with a dot may be another turn's object name.
+	if strings.ContainsAny(responseID, "/.") {
+		name = v1alpha1.ObjectName(responseID)
 	}
 	request := s.resolve.Get().AbsPath("/apis", resolvev1alpha1.GroupVersion.Group, resolvev1alpha1.GroupVersion.Version,
 		"namespaces", s.namespace, resolvev1alpha1.Resource, name)
@@ -70,7 +72,11 @@ func (s *Store) history(ctx context.Context, responseID string, options store.Re
 	}
 	result := request.Do(ctx)
 	if err := result.Error(); err != nil {
-		return nil, toError(ctx, responseID, "unable to resolve", err)
+		err = toError(ctx, responseID, "unable to resolve", err)
+		if e, ok := errors.AsType[*store.Error](err); ok && e.ResponseID == name {
+			e.ResponseID, e.Message = responseID, strings.ReplaceAll(e.Message, strconv.Quote(name), strconv.Quote(responseID))
+		}
+		return nil, err
 	}
 	body, err := result.Raw()
 	if err != nil {

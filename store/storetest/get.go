@@ -110,6 +110,19 @@ func testResponseIDs(t *testing.T, s *suite) {
 		`"quoted"`, `\`, "'; DROP TABLE turns; --", "a\tb", "*", "0", "null", "sha256_abc", "sha256.abc",
 		strings.Repeat("x", store.MaxIDLength), strings.Repeat("é", store.MaxIDLength),
 	}
+	for _, id := range ids {
+		want := &store.Error{Code: store.CodeNotFound, ResponseID: id, PreviousResponseID: id}
+		_, err := st.Resolve(t.Context(), id, store.ResolveOptions{})
+		wantResolveError(t, err, want)
+		want.Code = store.CodeDepthExceeded
+		_, err = st.Resolve(t.Context(), id, store.ResolveOptions{MaxDepth: new(0)})
+		wantResolveError(t, err, want)
+	}
+	// No ID leads to a turn whose object in a cluster has that name.
+	save(t, st, parseTurn("resp_1:failed"), store.SaveOptions{})
+	_, err := st.Resolve(t.Context(), "resp.1", store.ResolveOptions{})
+	wantResolveError(t, err, &store.Error{Code: store.CodeNotFound, ResponseID: "resp.1", PreviousResponseID: "resp.1"})
+
 	saveRow(t, st, ids...)
 	for i, id := range ids {
 		previous := ""
