@@ -61,6 +61,10 @@ func (s *chunkStore) Write(ctx context.Context, session Session, key string, dat
 		}
 		created := &v1alpha1.SnapshotChunk{}
 		err := s.client.Post().Namespace(session.Namespace).Resource(kubeclient.Chunks).Body(chunk).Do(ctx).Into(created)
+		if apierrors.IsAlreadyExists(err) {
+			// The key is of this write alone. What is there was written by it, and its answer lost: client-go has tried again.
+			err = s.client.Get().Namespace(session.Namespace).Resource(kubeclient.Chunks).Name(chunk.Name).Do(ctx).Into(created)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("unable to create part %d: %w", part, err)
 		}

@@ -24,6 +24,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 
 	"golang.org/x/net/http2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -60,7 +61,7 @@ func toError(ctx context.Context, responseID, message string, err error) error {
 	switch {
 	case apierrors.IsBadRequest(err), apierrors.IsInvalid(err):
 		e.Code = store.CodeInvalid
-	case apierrors.IsRequestEntityTooLargeError(err):
+	case apierrors.IsRequestEntityTooLargeError(err), isTooLargeForEtcd(err):
 		e.Code = store.CodeTooLarge
 	case isUnreachable(err):
 		e.Code, e.Retryable = store.CodeUnreachable, true
@@ -87,6 +88,12 @@ func fromChain(e *store.Error, err error) bool {
 		}
 	}
 	return false
+}
+
+// isTooLargeForEtcd reports whether an API server could not store an object for its size, which it calls an internal error.
+func isTooLargeForEtcd(err error) bool {
+	text := err.Error()
+	return strings.Contains(text, "etcdserver: request is too large") || strings.Contains(text, "trying to send message larger than max")
 }
 
 // isUnreachable reports whether an API server could not be asked, or could not answer: another attempt may succeed.

@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"strings"
@@ -32,11 +33,13 @@ import (
 	"testing"
 	"testing/iotest"
 	"testing/synctest"
+	"time"
 
 	"golang.org/x/net/http2"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
@@ -46,10 +49,27 @@ type transport func(r *http.Request) (*http.Response, error)
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
+// openThrough opens a store of a namespace whose requests go through a function.
+func openThrough(
+	t *testing.T, namespace string, through func(next http.RoundTripper, r *http.Request) (*http.Response, error),
+) *kube.Store {
+	t.Helper()
+	config := rest.CopyConfig(env.Config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return transport(func(r *http.Request) (*http.Response, error) { return through(next, r) })
+	})
+	s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: namespace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // saverOrder says what the process of a saver does: it saves a turn, and is killed at its Step-th write, before that is
 // sent or after it was answered.
 type saverOrder struct {
 	Kubeconfig, Namespace string
+	Overwrite             bool
 	Step                  int32
 	Arrives               bool
 }
@@ -86,7 +106,7 @@ func runSaver(text string) int {
 	if err != nil {
 		return 2
 	}
-	if err := s.Save(ctx, largeTurn("resp_1", ""), store.SaveOptions{}); err != nil {
+	if err := s.Save(ctx, largeTurn("resp_1", ""), store.SaveOptions{Overwrite: order.Overwrite}); err != nil {
 		return 1
 	}
 	return 0
@@ -116,7 +136,7 @@ func TestKilledSaver(t *testing.T) {
 		for _, arrives := range []bool{false, true} {
 			name := fmt.Sprintf("write %d of %d, arrives %t", step, writes, arrives)
 			survivor := open(t, kube.Options{})
-			runAndKillSaver(t, saverOrder{env.Kubeconfig, survivor.Namespace(), step, arrives})
+			runAndKillSaver(t, saverOrder{env.Kubeconfig, survivor.Namespace(), false, step, arrives})
 			got, err := survivor.Get(t.Context(), "resp_1")
 			if step == writes && arrives {
 				if err != nil || !bytes.Equal(got.Request, turn.Request) {
@@ -138,6 +158,46 @@ func TestKilledSaver(t *testing.T) {
 		eventually(t, func() error { return nothingStored(t, survivor.Namespace()) })
 		saveAgain(t, name, survivor)
 	}
+}
+
+// TestKilledOverwriter: the same of a process that overwrites a turn leaves the old one or the new one.
+func TestKilledOverwriter(t *testing.T) {
+	t.Parallel() // most of it is waiting
+	before, after := smallTurn("resp_1", ""), largeTurn("resp_1", "")
+	measure := open(t, kube.Options{})
+	save(t, measure, after.Clone())
+	parts := object(t, measure.Namespace(), "resp_1").Spec.Snapshot.Parts
+	survivors := map[string]*kube.Store{}
+	for step := int32(1); step <= parts+1; step++ {
+		for _, arrives := range []bool{false, true} {
+			name := fmt.Sprintf("write %d of %d, arrives %t", step, parts+1, arrives)
+			survivor := open(t, kube.Options{})
+			save(t, survivor, before.Clone())
+			runAndKillSaver(t, saverOrder{env.Kubeconfig, survivor.Namespace(), true, step, arrives})
+			want := before
+			if step == parts+1 && arrives {
+				want = after
+			}
+			if got, err := survivor.Get(t.Context(), "resp_1"); err != nil || !want.SameContent(got) {
+				t.Fatalf("%s: the turn is neither the old nor the new one: %v", name, err)
+			}
+			if err := survivor.Save(t.Context(), after.Clone(), store.SaveOptions{Overwrite: true}); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			survivors[name] = survivor
+		}
+	}
+	for name, survivor := range survivors {
+		eventually(t, func() error { return wantChunks(t, name, survivor, int(parts)) })
+	}
+}
+
+func wantChunks(t *testing.T, name string, s *kube.Store, want int) error {
+	t.Helper()
+	if got := len(chunks(t, s.Namespace())); got != want {
+		return fmt.Errorf("%s: there are %d chunks, not %d", name, got, want)
+	}
+	return nil
 }
 
 func runAndKillSaver(t *testing.T, order saverOrder) {
@@ -169,47 +229,41 @@ func TestSaveAgain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		fail     func(next http.RoundTripper, r *http.Request) (*http.Response, error)
 		failures int32
-		// wantWrites is how often a write is tried. Where it is the number of failures, the save fails.
+		// wantWrites is how often a write is tried.
 		wantWrites int32
+		wantErr    bool
 	}{
-		"not asked": {refused, 2, 3},
+		"not asked": {refused, 2, 3, false},
 		"answer lost": {func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 			response, err := next.RoundTrip(r)
 			if err != nil {
 				return nil, err
 			}
 			return nil, errors.Join(io.ErrUnexpectedEOF, response.Body.Close())
-		}, 1, 2},
+		}, 1, 1, false},
 		"overloaded": {func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
 			return answer(r, http.StatusServiceUnavailable), nil
-		}, 2, 3},
+		}, 2, 3, false},
 		"forbidden": {func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
 			return answer(r, http.StatusForbidden), nil
-		}, 1, 1},
+		}, 1, 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var writes atomic.Int32
-			config := rest.CopyConfig(env.Config)
-			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-				return transport(func(r *http.Request) (*http.Response, error) {
-					if r.Method != http.MethodGet && writes.Add(1) <= tc.failures {
-						return tc.fail(next, r)
-					}
-					return next.RoundTrip(r)
-				})
+			s := openThrough(t, open(t, kube.Options{}).Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+				if r.Method != http.MethodGet && writes.Add(1) <= tc.failures {
+					return tc.fail(next, r)
+				}
+				return next.RoundTrip(r)
 			})
-			s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: open(t, kube.Options{}).Namespace()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			err = s.Save(t.Context(), smallTurn("resp_1", ""), store.SaveOptions{})
-			if failed := err != nil; failed != (tc.failures == tc.wantWrites) {
+			err := s.Save(t.Context(), smallTurn("resp_1", ""), store.SaveOptions{})
+			if (err != nil) != tc.wantErr {
 				t.Errorf("got %v", err)
 			}
 			if writes.Load() != tc.wantWrites {
 				t.Errorf("%d writes, want %d", writes.Load(), tc.wantWrites)
 			}
-			if _, err := s.Get(t.Context(), "resp_1"); (err == nil) != (tc.failures < tc.wantWrites) {
+			if _, err := s.Get(t.Context(), "resp_1"); (err != nil) != tc.wantErr {
 				t.Errorf("it is got: %v", err)
 			}
 		})
@@ -244,6 +298,58 @@ func TestSaveGivesUp(t *testing.T) {
 	})
 }
 
+// TestDeleteGivesUp: nor does a delete, where garbage collection does not work.
+func TestDeleteGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		deletes := 0
+		s, err := kube.Open(t.Context(), kube.Options{Namespace: "a", Config: &rest.Config{
+			Host: "https://localhost:1", QPS: -1,
+			Transport: transport(func(r *http.Request) (*http.Response, error) {
+				kind, version := "PartialObjectMetadata", "meta.k8s.io/v1"
+				if r.Method == http.MethodDelete {
+					kind, version = v1alpha1.ResponseSessionKind, v1alpha1.GroupVersion.String()
+					deletes++
+				}
+				response := answer(r, http.StatusOK)
+				response.Header.Set("Content-Type", "application/json")
+				response.Body = io.NopCloser(strings.NewReader(
+					`{"apiVersion":"` + version + `","kind":"` + kind + `","metadata":{"name":"resp.1","deletionTimestamp":"2026-01-01T00:00:00Z"}}`))
+				return response, nil
+			}),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		err = s.Delete(t.Context(), "resp_1", store.DeleteOptions{})
+		if !errors.Is(err, store.ErrUnreachable) || !store.IsRetryable(err) {
+			t.Errorf("got %v, want it to be unreachable", err)
+		}
+		if took := time.Since(start); took != 30*time.Second || deletes != 1 {
+			t.Errorf("it took %s and %d deletes, want 30s and 1", took, deletes)
+		}
+	})
+}
+
+// TestDeadlineBetweenAttempts: the error says that the time was over, and what went wrong before.
+func TestDeadlineBetweenAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := kube.Open(t.Context(), kube.Options{Namespace: "a", Config: &rest.Config{
+			Host: "https://localhost:1", QPS: -1,
+			Transport: transport(func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNREFUSED }),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = s.Get(ctx, "resp_1")
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, store.ErrUnreachable) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
 // TestToldWhenToComeAgain: a server that says so is not asked more often than client-go does.
 func TestToldWhenToComeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -273,27 +379,20 @@ func TestToldWhenToComeAgain(t *testing.T) {
 func TestOverwriteAgain(t *testing.T) {
 	others := open(t, kube.Options{})
 	save(t, others, smallTurn("resp_1", ""))
-	config := rest.CopyConfig(env.Config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		var lost atomic.Bool
-		return transport(func(r *http.Request) (*http.Response, error) {
-			response, err := next.RoundTrip(r)
-			if err != nil || r.Method != http.MethodPut || lost.Swap(true) {
-				return response, err
-			}
-			_ = response.Body.Close()
-			newest, err := others.Get(t.Context(), "resp_1")
-			if err != nil {
-				return nil, err
-			}
-			newest.ConversationID = "newest"
-			return nil, errors.Join(io.ErrUnexpectedEOF, others.Save(t.Context(), newest, store.SaveOptions{Overwrite: true}))
-		})
+	var lost atomic.Bool
+	s := openThrough(t, others.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(r)
+		if err != nil || r.Method != http.MethodPut || lost.Swap(true) {
+			return response, err
+		}
+		_ = response.Body.Close()
+		newest, err := others.Get(t.Context(), "resp_1")
+		if err != nil {
+			return nil, err
+		}
+		newest.ConversationID = "newest"
+		return nil, errors.Join(io.ErrUnexpectedEOF, others.Save(t.Context(), newest, store.SaveOptions{Overwrite: true}))
 	})
-	s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: others.Namespace()})
-	if err != nil {
-		t.Fatal(err)
-	}
 	mine := smallTurn("resp_1", "")
 	mine.ConversationID = "mine"
 	if err := s.Save(t.Context(), mine, store.SaveOptions{Overwrite: true}); !errors.Is(err, store.ErrConflict) {
@@ -304,24 +403,94 @@ func TestOverwriteAgain(t *testing.T) {
 	}
 }
 
+// TestOverwriteArrived: an overwrite that arrived is a success, also where a proxy that did not see so has client-go send
+// it again.
+func TestOverwriteArrived(t *testing.T) {
+	others := open(t, kube.Options{})
+	save(t, others, smallTurn("resp_1", ""))
+	var lost atomic.Bool
+	s := openThrough(t, others.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(r)
+		if err != nil || r.Method != http.MethodPut || lost.Swap(true) {
+			return response, err
+		}
+		return comeAgain(r), response.Body.Close()
+	})
+	mine := smallTurn("resp_1", "")
+	mine.ConversationID = "mine"
+	if err := s.Save(t.Context(), mine, store.SaveOptions{Overwrite: true}); err != nil {
+		t.Error(err)
+	}
+	if got, err := others.Get(t.Context(), "resp_1"); err != nil || got.ConversationID != "mine" || got.Version != mine.Version {
+		t.Errorf("got %+v and %v, want mine with version %s", got, err, mine.Version)
+	}
+}
+
+// comeAgain is an answer after which client-go sends a request again by itself.
+func comeAgain(r *http.Request) *http.Response {
+	response := answer(r, http.StatusServiceUnavailable)
+	response.Header.Set("Retry-After", "0")
+	return response
+}
+
+// TestChunkArrived: so is a chunk, the first and another.
+func TestChunkArrived(t *testing.T) {
+	for _, part := range []int32{1, 3} {
+		namespace := open(t, kube.Options{}).Namespace()
+		var posted atomic.Int32
+		s := openThrough(t, namespace, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(r)
+			if err != nil || r.Method != http.MethodPost || posted.Add(1) != part {
+				return response, err
+			}
+			return comeAgain(r), response.Body.Close()
+		})
+		save(t, s, largeTurn("resp_1", ""))
+		if _, err := s.Get(t.Context(), "resp_1"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestDeletedMeanwhile: a create whose answer was lost is tried again with a snapshot of its own, where somebody has deleted
+// the turn, and its snapshot with it.
+func TestDeletedMeanwhile(t *testing.T) {
+	for name, attempt := range map[string]store.SaveOptions{"create": {}, "overwrite of nothing": {Overwrite: true}} {
+		t.Run(name, func(t *testing.T) {
+			others := open(t, kube.Options{})
+			var lost atomic.Bool
+			s := openThrough(t, others.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+				response, err := next.RoundTrip(r)
+				if err != nil || r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/responsesessions") || lost.Swap(true) {
+					return response, err
+				}
+				_ = response.Body.Close()
+				return nil, errors.Join(io.ErrUnexpectedEOF, others.Delete(t.Context(), "resp_1", store.DeleteOptions{}))
+			})
+			if err := s.Save(t.Context(), largeTurn("resp_1", ""), attempt); err != nil {
+				t.Fatal(err)
+			}
+			parts := int(object(t, others.Namespace(), "resp_1").Spec.Snapshot.Parts)
+			// Garbage collection may still be at the other one.
+			eventually(t, func() error { return wantChunks(t, name, others, parts) })
+			if _, err := others.Get(t.Context(), "resp_1"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestSnapshotInUse: a save that is refused leaves the snapshot where it had arrived and was changed since by hand.
 func TestSnapshotInUse(t *testing.T) {
 	others := open(t, kube.Options{})
-	config := rest.CopyConfig(env.Config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return transport(func(r *http.Request) (*http.Response, error) {
-			response, err := next.RoundTrip(r)
-			if err != nil || r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/responsesessions") || response.StatusCode != http.StatusCreated {
-				return response, err
-			}
-			_ = response.Body.Close()
-			return nil, errors.Join(io.ErrUnexpectedEOF, edit(t, others.Namespace(), "resp_1", "edited"))
-		})
+	s := openThrough(t, others.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(r)
+		if err != nil || r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/responsesessions") || response.StatusCode != http.StatusCreated {
+			return response, err
+		}
+		_ = response.Body.Close()
+		return nil, errors.Join(io.ErrUnexpectedEOF, edit(t, others.Namespace(), "resp_1", "edited"))
 	})
-	s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: others.Namespace()})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := s.Save(t.Context(), largeTurn("resp_1", ""), store.SaveOptions{}); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("got %v, want a conflict", err)
 	}
@@ -332,20 +501,13 @@ func TestSnapshotInUse(t *testing.T) {
 
 // TestOtherCalls: reading, resolving and deleting are tried again too.
 func TestOtherCalls(t *testing.T) {
-	config := rest.CopyConfig(env.Config)
 	var failures atomic.Int32
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return transport(func(r *http.Request) (*http.Response, error) {
-			if failures.Add(-1) >= 0 {
-				return answer(r, http.StatusServiceUnavailable), nil
-			}
-			return next.RoundTrip(r)
-		})
+	s := openThrough(t, open(t, kube.Options{}).Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		if failures.Add(-1) >= 0 {
+			return answer(r, http.StatusServiceUnavailable), nil
+		}
+		return next.RoundTrip(r)
 	})
-	s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: open(t, kube.Options{}).Namespace()})
-	if err != nil {
-		t.Fatal(err)
-	}
 	save(t, s, smallTurn("resp_1", ""))
 	failures.Store(2)
 	if _, err := s.Get(t.Context(), "resp_1"); err != nil {
@@ -368,22 +530,15 @@ func TestAnswerCutOff(t *testing.T) {
 		"HTTP/2": http2.StreamError{StreamID: 1, Code: http2.ErrCodeInternal},
 	} {
 		t.Run(name, func(t *testing.T) {
-			config := rest.CopyConfig(env.Config)
 			var failures atomic.Int32
-			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-				return transport(func(r *http.Request) (*http.Response, error) {
-					response, err := next.RoundTrip(r)
-					if err == nil && failures.Add(-1) >= 0 {
-						_ = response.Body.Close()
-						response.Body = io.NopCloser(io.MultiReader(strings.NewReader("{"), iotest.ErrReader(cut)))
-					}
-					return response, err
-				})
+			s := openThrough(t, open(t, kube.Options{}).Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+				response, err := next.RoundTrip(r)
+				if err == nil && failures.Add(-1) >= 0 {
+					_ = response.Body.Close()
+					response.Body = io.NopCloser(io.MultiReader(strings.NewReader("{"), iotest.ErrReader(cut)))
+				}
+				return response, err
 			})
-			s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: open(t, kube.Options{}).Namespace()})
-			if err != nil {
-				t.Fatal(err)
-			}
 			failures.Store(1)
 			save(t, s, smallTurn("resp_1", ""))
 			failures.Store(1)
@@ -420,10 +575,46 @@ func TestUntrustedServer(t *testing.T) {
 	}
 }
 
+// TestEscaped: a turn whose characters are escaped in an object is not too large for one.
+func TestEscaped(t *testing.T) {
+	for name, tc := range map[string]struct {
+		options    kube.Options
+		characters int
+		wantInline bool
+	}{
+		"by default":       {kube.Options{}, 60_000, false},
+		"the largest ones": {kube.Options{InlineBytes: 512 << 10}, 500_000, false},
+		"few of them":      {kube.Options{InlineBytes: 512 << 10}, 80_000, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, tc.options)
+			turn := smallTurn("resp_1", "")
+			turn.Request = fmt.Appendf(nil, `{"input":%q}`, strings.Repeat("<", tc.characters))
+			save(t, s, turn)
+			if inline := object(t, s.Namespace(), "resp_1").Spec.Snapshot == nil; inline != tc.wantInline {
+				t.Errorf("in the object: %t", inline)
+			}
+			if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestTooLargeForEtcd: that is for good.
+func TestTooLargeForEtcd(t *testing.T) {
+	s := open(t, kube.Options{InlineBytes: 512 << 10})
+	turn := smallTurn("resp_1", "")
+	turn.Request = []byte(`{"input":"a","n":[` + strings.Repeat("1e20,", 100_000) + `0]}`)
+	if err := s.Save(t.Context(), turn, store.SaveOptions{}); !errors.Is(err, store.ErrTooLarge) || store.IsRetryable(err) {
+		t.Errorf("got %v, want it to be too large", err)
+	}
+}
+
 // TestOpenURL: the URL's parameters reach the store.
 func TestOpenURL(t *testing.T) {
 	namespace := open(t, kube.Options{}).Namespace()
-	base := "kube:?kubeconfig=" + env.Kubeconfig + "&namespace=" + namespace
+	base := "kube:?kubeconfig=" + url.QueryEscape(env.Kubeconfig) + "&namespace=" + namespace
 	s, err := kube.OpenURL(t.Context(), base+"&max-turn-bytes=20&inline-bytes=-1")
 	if err != nil {
 		t.Fatal(err)

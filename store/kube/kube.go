@@ -22,7 +22,8 @@ limitations under the License.
 // behind, but parts that the operator removes later.
 //
 // It needs the rights of the ClusterRole edit in its namespaces: create, get, update, patch and delete on
-// responsesessions, create and get on snapshotchunks, and get on inputitems.
+// responsesessions, create, get and delete on snapshotchunks, and get on
+// inputitems.
 package kube
 
 import (
@@ -54,8 +55,9 @@ const (
 	DefaultMaxTurnBytes = 64 << 20
 )
 
-// maxInlineBytes keeps an object below what etcd takes.
-const maxInlineBytes = 1 << 20
+// maxInlineBytes keeps an object below what etcd takes, but for one with little else than numbers such as 1e20, which are
+// written out.
+const maxInlineBytes = 512 << 10
 
 // maxDeleteTime is how long Delete waits for garbage collection, which takes a fraction of a second, and deletePoll how
 // often it looks.
@@ -75,8 +77,8 @@ type Options struct {
 	ResolveHost string
 	// ResolveTLS says how ResolveHost is recognised. It is ignored without that.
 	ResolveTLS rest.TLSClientConfig
-	// InlineBytes is how many bytes of request, response and metadata together are kept in the object, at most 1 MiB;
-	// 0 is DefaultInlineBytes, and less than 0 keeps none.
+	// InlineBytes is how many bytes of request, response and metadata together are kept in the object, with what has to be
+	// escaped there, at most 512 KiB; 0 is DefaultInlineBytes, and less than 0 keeps none.
 	InlineBytes int
 	// MaxTurnBytes is how many bytes request, response and metadata may have together. A larger turn is refused with
 	// store.ErrTooLarge before anything is written. 0 is DefaultMaxTurnBytes.
@@ -251,27 +253,14 @@ func (s *Store) Delete(ctx context.Context, responseID string, options store.Del
 	if responseID == "" {
 		return nil
 	}
-	_, err := retry(ctx, func() (struct{}, error) { return struct{}{}, s.delete(ctx, responseID, options) })
-	return err
-}
-
-func (s *Store) delete(ctx context.Context, responseID string, options store.DeleteOptions) error {
-	policy := metav1.DeletePropagationOrphan
-	if options.Cascade {
-		policy = metav1.DeletePropagationBackground
+	deleted, err := retry(ctx, func() (*v1alpha1.ResponseSession, error) { return s.delete(ctx, responseID, options) })
+	if err != nil || deleted == nil {
+		return err
 	}
-	name := v1alpha1.ObjectName(responseID)
-	// The answer is the turn where it is still to be let go of, and else a status.
-	answer, err := s.client.Delete().Namespace(s.namespace).Resource(kubeclient.Sessions).Name(name).
-		Body(&metav1.DeleteOptions{PropagationPolicy: &policy}).Do(ctx).Get()
-	if err == nil {
-		err = s.waitUntilGone(ctx, responseID)
+	if err := s.waitUntilGone(ctx, responseID); err != nil {
+		return err
 	}
-	if err != nil && !apierrors.IsNotFound(err) {
-		return toError(ctx, responseID, "unable to delete the turn", err)
-	}
-	deleted, ok := answer.(*v1alpha1.ResponseSession)
-	if !ok || options.Cascade || deleted.Spec.Snapshot == nil {
+	if options.Cascade || deleted.Spec.Snapshot == nil {
 		return nil
 	}
 	// Of a turn that was deleted without its dependents, the snapshot is one.
@@ -281,17 +270,47 @@ func (s *Store) delete(ctx context.Context, responseID string, options store.Del
 	return nil
 }
 
+// delete returns the turn where it is still to be let go of, and nil where it is gone.
+func (s *Store) delete(ctx context.Context, responseID string, options store.DeleteOptions) (*v1alpha1.ResponseSession, error) {
+	policy := metav1.DeletePropagationOrphan
+	if options.Cascade {
+		policy = metav1.DeletePropagationBackground
+	}
+	// The answer is the turn or, where it is gone, a status.
+	answer, err := s.client.Delete().Namespace(s.namespace).Resource(kubeclient.Sessions).Name(v1alpha1.ObjectName(responseID)).
+		Body(&metav1.DeleteOptions{PropagationPolicy: &policy}).Do(ctx).Get()
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, toError(ctx, responseID, "unable to delete the turn", err)
+	}
+	deleted, _ := answer.(*v1alpha1.ResponseSession)
+	return deleted, nil
+}
+
 // waitUntilGone waits until garbage collection has let go of a turn that is being deleted.
 func (s *Store) waitUntilGone(ctx context.Context, responseID string) error {
-	return wait.PollUntilContextTimeout(ctx, deletePoll, maxDeleteTime, true, func(ctx context.Context) (bool, error) {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, deletePoll, maxDeleteTime, true, func(ctx context.Context) (bool, error) {
 		object := &metav1.PartialObjectMetadata{}
-		err := s.client.Get().Namespace(s.namespace).Resource(kubeclient.Sessions).Name(v1alpha1.ObjectName(responseID)).
+		last = s.client.Get().Namespace(s.namespace).Resource(kubeclient.Sessions).Name(v1alpha1.ObjectName(responseID)).
 			SetHeader("Accept", kubeclient.MetadataOnly).Do(ctx).Into(object)
-		if err != nil {
-			return false, err
+		switch {
+		case apierrors.IsNotFound(last):
+			return true, nil
+		case last != nil && !isUnreachable(last):
+			return false, last
 		}
-		return object.DeletionTimestamp == nil, nil // it was saved again
+		return last == nil && object.DeletionTimestamp == nil, nil // it was saved again
 	})
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() == nil && wait.Interrupted(err) {
+		return &store.Error{
+			Code: store.CodeUnreachable, ResponseID: responseID, Retryable: true, Err: last,
+			Message: fmt.Sprintf("response %q is being deleted, but garbage collection has not let go of it", responseID),
+		}
+	}
+	return toError(ctx, responseID, "unable to see whether the turn is deleted", err)
 }
 
 // getObject returns the object of a turn, and an error that is store.ErrNotFound where there is none, or it is being

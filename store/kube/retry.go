@@ -19,6 +19,7 @@ package kube
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -46,7 +47,7 @@ func retry[T any](ctx context.Context, call func() (T, error)) (T, error) {
 		select {
 		case <-time.After(backoff.Step()):
 		case <-ctx.Done():
-			return result, err
+			return result, fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
@@ -69,8 +70,10 @@ func (s *Store) Save(ctx context.Context, session *store.Session, options store.
 type save struct {
 	*Store
 	session *store.Session
-	// written is what is to be stored. Its snapshot is written when it is first asked for, and only once.
+	// written is what is to be stored. Its snapshot is written when it is first asked for.
 	written *v1alpha1.ResponseSessionSpec
+	// posted says that an attempt has sent a create of which it is not known what became.
+	posted bool
 	// found is what the first attempt of an overwrite has found, nil where that was nothing.
 	found *v1alpha1.ResponseSession
 	// looked says that there was a first attempt.
@@ -96,7 +99,7 @@ func (s *save) discard(ctx context.Context, object *v1alpha1.ResponseSession, er
 	if s.written == nil || s.written.Snapshot == nil || err != nil && !refused {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTimeout)
+	ctx, cancel := context.WithTimeout(ctx, discardTimeout)
 	defer cancel()
 	if refused {
 		// An attempt whose answer was lost may have arrived, and what was changed since still refer to its snapshot.
@@ -113,6 +116,13 @@ func (s *save) discard(ctx context.Context, object *v1alpha1.ResponseSession, er
 
 // create stores a turn that is not there yet.
 func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
+	if s.posted {
+		if object, err := s.alreadyThere(ctx); object != nil || err != nil {
+			return object, err
+		}
+		// It may have arrived and been deleted since, with its snapshot.
+		s.written = nil
+	}
 	spec, err := s.spec(ctx)
 	if err != nil {
 		return nil, err
@@ -126,9 +136,14 @@ func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	created := &v1alpha1.ResponseSession{}
 	err = s.client.Post().Namespace(s.namespace).Resource(kubeclient.Sessions).Body(object).Do(ctx).Into(created)
 	if apierrors.IsAlreadyExists(err) {
-		return s.alreadyThere(ctx)
+		stored, err := s.alreadyThere(ctx)
+		if stored == nil && err == nil {
+			err = conflict(s.session, "it is being deleted", true)
+		}
+		return stored, err
 	}
 	if err != nil {
+		s.posted = s.posted || !utilnet.IsConnectionRefused(err)
 		return nil, toError(ctx, s.session.ResponseID, "unable to save the turn", err)
 	}
 	return created, nil
@@ -154,11 +169,12 @@ func (s *save) ownerReferences(ctx context.Context, parentID string) ([]metav1.O
 	}}, nil
 }
 
-// alreadyThere returns the object that is stored already where it has the same content, else a conflict.
+// alreadyThere returns the object that is stored where it has the same content, and nil where there is none, or it is being
+// deleted. Any other is a conflict.
 func (s *save) alreadyThere(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	object, err := s.getObject(ctx, s.session.ResponseID)
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, conflict(s.session, "it is being deleted", true)
+		return nil, nil
 	}
 	if err != nil {
 		return nil, err
@@ -221,7 +237,7 @@ func (s *save) overwrite(ctx context.Context) (*v1alpha1.ResponseSession, error)
 }
 
 // replace writes a spec over the one that an object has. Where only metadata or the status changed meanwhile, as they do
-// when the controller judges the turn, it tries again.
+// when the controller judges the turn, it tries again. Another overwrite with the same content is as good as this one.
 func (s *save) replace(
 	ctx context.Context, object *v1alpha1.ResponseSession, spec *v1alpha1.ResponseSessionSpec,
 ) (*v1alpha1.ResponseSession, error) {
@@ -244,7 +260,11 @@ func (s *save) replace(
 			return nil, err
 		}
 		if !sameSpec(object, current) {
-			return nil, conflict(s.session, "it was overwritten meanwhile", false)
+			same, err := s.same(ctx, current)
+			if err == nil && !same {
+				err = conflict(s.session, "it was overwritten meanwhile", false)
+			}
+			return current, err
 		}
 		object = current
 	}

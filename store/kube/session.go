@@ -17,6 +17,7 @@ limitations under the License.
 package kube
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -115,12 +116,24 @@ func (s *Store) fitsObject(session *store.Session, bodies snapshot.Bodies) bool 
 	if bodies.Size() > s.inlineBytes || len(session.Output()) > maxListItems || gjson.GetBytes(session.Input(), "#").Int() > maxListItems {
 		return false
 	}
+	size := 0
 	for _, body := range [][]byte{bodies.Request, bodies.Response, bodies.Metadata} {
 		if len(body) > 0 && !jsonvalue.Survives(body) {
 			return false
 		}
+		size += escapedSize(body)
 	}
-	return true
+	return size <= s.inlineBytes
+}
+
+// escapedSize returns how many bytes a body takes in an object: Kubernetes escapes what has a meaning in HTML and
+// JavaScript.
+func escapedSize(body []byte) int {
+	size := len(body)
+	for _, char := range []string{"<", ">", "&", "\u2028", "\u2029"} {
+		size += bytes.Count(body, []byte(char)) * (len(`\u0000`) - len(char))
+	}
+	return size
 }
 
 func (s *Store) place(responseID string) snapshot.Session {

@@ -201,3 +201,21 @@ func testNoLostUpdate(t *testing.T, s *suite) {
 		t.Errorf("Updates were lost: %s", difference)
 	}
 }
+
+// testEqualOverwrites: overwrites with the same content do not get into each other's way.
+func testEqualOverwrites(t *testing.T, s *suite) {
+	st := s.newStore(t)
+	save(t, st, makeTurn("resp_1", ""), store.SaveOptions{})
+	next := makeTurn("resp_1", "")
+	next.ConversationID = "next"
+	var wait sync.WaitGroup
+	for range 4 {
+		wait.Go(func() {
+			if err := st.Save(t.Context(), next.Clone(), store.SaveOptions{Overwrite: true}); err != nil {
+				t.Errorf("Unexpected error: %v", err)
+			}
+		})
+	}
+	wait.Wait()
+	wantStored(t, st, next)
+}

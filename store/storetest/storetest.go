@@ -81,6 +81,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store, options ...Option) {
 		"Version":         testVersion,
 		"OneSaverWins":    testOneSaverWins,
 		"NoLostUpdate":    testNoLostUpdate,
+		"EqualOverwrites": testEqualOverwrites,
 		"Delete":          testDelete,
 		"DeleteInChain":   testDeleteInChain,
 		"DeleteCascade":   testDeleteCascade,

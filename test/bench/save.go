@@ -57,7 +57,7 @@ func inlineExperiment(ctx context.Context, b *bench) error {
 				return err
 			}
 		}
-		if err := interleave(1+min(b.rounds, 5), run(&inside, 1<<20), run(&outside, -1)); err != nil {
+		if err := interleave(1+min(b.rounds, 5), run(&inside, 512<<10), run(&outside, -1)); err != nil {
 			return err
 		}
 		for _, s := range []*series{&inside, &outside} {
