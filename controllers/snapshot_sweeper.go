@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,7 +36,7 @@ import (
 
 // SnapshotSweeper compares, from time to time, the snapshots that are stored with the sessions that refer to them. It
 // removes those that no session refers to and that are older than any save takes, and has a session's snapshot read again
-// where parts of it went missing or came back. It runs on the leader.
+// where parts of it went missing or came back. It leaves a bucket alone that another cluster has. It runs on the leader.
 type SnapshotSweeper struct {
 	View *sessions.View
 	// Live reads past every cache.
@@ -63,11 +64,26 @@ func (s *SnapshotSweeper) Start(ctx context.Context) error {
 		case <-s.Clock.After(s.Interval):
 		}
 		for _, store := range s.Stores {
-			if err := s.sweep(ctx, store); err != nil && ctx.Err() == nil {
+			if err := s.sweepOwn(ctx, store); err != nil && ctx.Err() == nil {
 				log.FromContext(ctx).Error(err, "Unable to sweep the snapshots", "store", store.Name())
 			}
 		}
 	}
+}
+
+// clusterNamespace is the namespace whose UID stands for the cluster: every cluster has it for ever.
+const clusterNamespace = metav1.NamespaceSystem
+
+// sweepOwn sweeps a store unless it is another cluster's, whose sessions are not known here.
+func (s *SnapshotSweeper) sweepOwn(ctx context.Context, store snapshot.Store) error {
+	cluster := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+	if err := s.Live.Get(ctx, client.ObjectKey{Name: clusterNamespace}, cluster); err != nil {
+		return fmt.Errorf("unable to identify the cluster: %w", err)
+	}
+	if err := store.Claim(ctx, string(cluster.UID)); err != nil {
+		return err
+	}
+	return s.sweep(ctx, store)
 }
 
 // place is where a snapshot is stored.

@@ -87,7 +87,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 		"How many bytes of items all requests together may hold at once; a request beyond that is answered with 429. Their answers take as much again.")
 	flags.Int64Var(&o.resolve.LiveReads, "max-live-reads", o.resolve.LiveReads, "How many sessions the resolve API reads from the kube-apiserver at once.")
 	flags.StringVar(&o.snapshotStore, "snapshot-store", o.snapshotStore,
-		"The bucket that snapshots are read from, besides SnapshotChunks: s3://, gs://, azblob:// or file://, as gocloud.dev/blob has them.")
+		"The bucket that snapshots are read from, besides SnapshotChunks, and in which those are deleted that no session refers to: "+
+			"s3://, gs://, azblob:// or file://, as gocloud.dev/blob has them. Each cluster needs one, or a ?prefix=, of its own.")
 	flags.DurationVar(&o.snapshotSweepInterval, "snapshot-sweep-interval", o.snapshotSweepInterval,
 		"How often the snapshots that are stored are compared with the sessions that refer to them.")
 	flags.DurationVar(&o.snapshotGracePeriod, "snapshot-grace-period", o.snapshotGracePeriod,

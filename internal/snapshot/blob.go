@@ -57,6 +57,25 @@ func (s *blobStore) Read(ctx context.Context, session Session, key string, _ int
 	return data, err
 }
 
+// claimName is the object that says which cluster a bucket belongs to.
+const claimName = "catena-cluster"
+
+func (s *blobStore) Claim(ctx context.Context, cluster string) error {
+	claimed, err := s.bucket.ReadAll(ctx, claimName)
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		claimed = []byte(cluster)
+		err = s.bucket.WriteAll(ctx, claimName, claimed, &blob.WriterOptions{ContentType: "text/plain"})
+	}
+	if err != nil {
+		return fmt.Errorf("unable to see whose bucket it is: %w", err)
+	}
+	if string(claimed) != cluster {
+		return fmt.Errorf("the bucket belongs to cluster %s and not to this one, %s: give each a bucket or a prefix of its own, or delete the object %s where that cluster is no more",
+			claimed, cluster, claimName)
+	}
+	return nil
+}
+
 func (s *blobStore) List(ctx context.Context) iter.Seq2[Stored, error] {
 	return func(yield func(Stored, error) bool) {
 		objects := s.bucket.List(nil)

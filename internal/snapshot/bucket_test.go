@@ -116,6 +116,15 @@ func testBucket(t *testing.T, url string) {
 		t.Error("not every byte has come back")
 	}
 
+	for range 2 {
+		if err := store.Claim(t.Context(), "one"); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := store.Claim(t.Context(), "another"); err == nil {
+		t.Error("two clusters have the same bucket")
+	}
+
 	// Somebody else's objects are left alone.
 	for _, name := range []string{"readme", "team-a/resp.1/readme", "a/b/c/" + newKey()} {
 		if err := bucket.WriteAll(t.Context(), name, []byte("hello"), nil); err != nil {

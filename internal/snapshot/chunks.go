@@ -116,6 +116,9 @@ func (s *chunkStore) Read(ctx context.Context, session Session, key string, part
 	return bytes.Join(pieces, nil), nil
 }
 
+// Claim has nothing to do: chunks are in their cluster.
+func (s *chunkStore) Claim(context.Context, string) error { return nil }
+
 // List reads the chunks' metadata only. A snapshot may come several times, with some of its parts each.
 func (s *chunkStore) List(ctx context.Context) iter.Seq2[Stored, error] {
 	return func(yield func(Stored, error) bool) {

@@ -67,6 +67,9 @@ type Store interface {
 	// Read returns the data under a key, which has a number of parts. It returns an error that is ErrUnreadable where a
 	// part is missing or is not one of that session.
 	Read(ctx context.Context, session Session, key string, parts int) ([]byte, error)
+	// Claim makes the store that of a cluster, and returns an error where it is another's: what no session of a cluster
+	// refers to may be that one's.
+	Claim(ctx context.Context, cluster string) error
 	// List yields everything that is stored, in any order, and nothing that Write cannot have written. It ends with the
 	// first error.
 	List(ctx context.Context) iter.Seq2[Stored, error]

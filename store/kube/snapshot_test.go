@@ -28,6 +28,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -421,6 +422,64 @@ func TestStrangeChunks(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestBucketOfAnotherCluster: what no session of this cluster refers to may be of one of that cluster's, and stays.
+func TestBucketOfAnotherCluster(t *testing.T) {
+	namespace := open(t, kube.Options{}).Namespace()
+	claim := filepath.Join(bucketDir, "catena-cluster")
+	eventually(t, func() error {
+		_, err := os.Stat(claim) // the first sweep writes it
+		return err
+	})
+	own, err := os.ReadFile(claim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(path string, data []byte) {
+		t.Helper()
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		if err = errors.Join(err, os.WriteFile(path, data, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(claim, []byte("another"))
+	defer write(claim, own)
+	waitForRefusal := func() {
+		t.Helper()
+		const refusal = "the bucket belongs to cluster another"
+		before := countLogged(t, refusal)
+		eventually(t, func() error {
+			if countLogged(t, refusal) == before {
+				return errors.New("the bucket was not refused")
+			}
+			return nil
+		})
+	}
+	waitForRefusal()
+	leftover := filepath.Join(bucketDir, namespace, "resp.1", strings.Repeat("a", 26))
+	write(leftover, []byte("x"))
+	longAgo := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(leftover, longAgo, longAgo); err != nil {
+		t.Fatal(err)
+	}
+	waitForRefusal()
+	waitForRefusal() // one whole sweep is over
+	if _, err := os.Stat(leftover); err != nil {
+		t.Error(err)
+	}
+	write(claim, own)
+	eventually(t, func() error { return nothingStored(t, namespace) })
+}
+
+// countLogged returns how often the operator's log has a text.
+func countLogged(t *testing.T, text string) int {
+	t.Helper()
+	log, err := os.ReadFile(operator.LogFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(log), text)
 }
 
 // TestTooLarge: what is beyond the limit is refused before anything is written.
