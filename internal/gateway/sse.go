@@ -67,37 +67,46 @@ func newEventReader(r io.Reader, maxBytes int64) *eventReader {
 }
 
 // next returns the next event, and io.EOF after the last one. What comes after the last empty line counts as an event
-// too: some upstreams leave that line out.
+// too, if it has data: some upstreams leave that line out, or the end of the line before it.
 func (r *eventReader) next() (*event, error) {
 	e := &event{}
 	var data []string
 	for {
 		line, err := r.line(r.max - int64(len(e.raw)))
-		if err != nil && (!errors.Is(err, io.EOF) || len(line)+len(e.raw) == 0) {
+		end := errors.Is(err, io.EOF)
+		if err != nil && !end {
 			return nil, err
 		}
-		if len(line) > 0 || err == nil {
+		if len(line) > 0 {
 			e.raw = append(append(e.raw, line...), '\n')
+			if value, ok := e.read(line); ok {
+				data = append(data, value)
+			}
 		}
-		field, value, _ := strings.Cut(string(line), ":")
-		value = strings.TrimPrefix(value, " ")
 		switch {
-		case len(line) == 0:
-		case field == "data":
-			data = append(data, value)
-		case field == "event":
-			e.name = value
-		default:
-			e.others = append(append(e.others, line...), '\n')
-		}
-		if err != nil && len(line) > 0 {
-			e.raw, line = append(e.raw, '\n'), nil // the empty line that was left out
-		}
-		if len(line) == 0 {
+		case end && len(data) == 0:
+			return nil, io.EOF
+		case end || len(line) == 0:
+			e.raw = append(e.raw, '\n')
 			e.data = strings.Join(data, "\n")
 			return e, nil
 		}
 	}
+}
+
+// read takes in a line, and returns the value of a data field.
+func (e *event) read(line []byte) (data string, ok bool) {
+	field, value, _ := strings.Cut(string(line), ":")
+	value = strings.TrimPrefix(value, " ")
+	switch field {
+	case "data":
+		return value, true
+	case "event":
+		e.name = value
+	default:
+		e.others = append(append(e.others, line...), '\n')
+	}
+	return "", false
 }
 
 // line returns the next line without its end, or what is left at the end of the stream together with io.EOF. A line ends

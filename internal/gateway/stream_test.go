@@ -82,6 +82,25 @@ func TestStreamOutcomes(t *testing.T) {
 		"no last empty line": {
 			strings.TrimRight(sse(created, completed), "\n"), []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
 		},
+		"one line feed at the end": {
+			strings.TrimSuffix(sse(created, completed), "\n"), []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
+		},
+		"one line feed after an error event": {
+			strings.TrimSuffix(sse(created, `{"type":"error","code":"bad","message":"broken"}`), "\n"),
+			[]string{"response.created", "error"}, "failed", `[]`, "broken (bad)",
+		},
+		"one line feed after another event": {
+			strings.TrimSuffix(sse(created, unknown), "\n"), []string{"response.created", "engine.note", "response.failed"},
+			"failed", `[]`, "The upstream ended its answer early. (upstream_broken)",
+		},
+		"one carriage return and line feed at the end": {
+			strings.TrimSuffix(strings.ReplaceAll(sse(created, unknown), "\n", "\r\n"), "\r\n"), []string{"response.created", "engine.note", "response.failed"},
+			"failed", `[]`, "The upstream ended its answer early. (upstream_broken)",
+		},
+		"cut off in the name": {
+			sse(created) + "event: resp", []string{"response.created", "response.failed"},
+			"failed", `[]`, "The upstream ended its answer early. (upstream_broken)",
+		},
 		"no names": {
 			"data: " + created + "\r\n\r\ndata: " + completed + "\r\n\r\n", []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
 		},
@@ -142,6 +161,9 @@ func TestStreamOutcomes(t *testing.T) {
 			r := f.create(`{"input":"a","stream":true,"model":"m"}`)
 			if diff := cmp.Diff(tc.wantKinds, kinds(r.body)); diff != "" && tc.wantKinds != nil {
 				t.Errorf("events (-want +got):\n%s", diff)
+			}
+			if whole := strings.Count(r.body, "\n\n"); whole != len(tc.wantKinds) && tc.wantKinds != nil {
+				t.Errorf("%d events, want %d:\n%s", whole, len(tc.wantKinds), r.body)
 			}
 			if len(saved) != 1 {
 				t.Fatalf("%d turns saved, want one", len(saved))
