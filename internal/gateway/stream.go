@@ -119,14 +119,19 @@ func (s *relay) run(ctx context.Context, upstream io.ReadCloser) error {
 	}
 }
 
-// forward sends an event on. Whatever is not a JSON object, as comments and the [DONE] of some engines, goes through. Of
-// what comes after the end, only that does which says so once more.
+// forward sends an event on. Whatever is not a JSON object, as comments, goes through. Of what comes after the end, only
+// that does which says so once more. The [DONE] of some engines does not before: OpenAI's clients read no further, and
+// would take the turn for finished.
 func (s *relay) forward(ctx context.Context, e *event) error {
 	if !strings.HasPrefix(strings.TrimLeft(e.data, " \t\n"), "{") {
 		if _, terminal := terminalEvents[e.name]; terminal {
 			return errors.New("the data of the last event is not an object")
 		}
-		if s.ended && e.data != "[DONE]" {
+		done := strings.HasPrefix(e.data, "[DONE]") // as OpenAI's clients look for it
+		switch {
+		case done && !s.ended:
+			return errNoEnd
+		case s.ended && !done:
 			return nil
 		}
 		return s.send(e)

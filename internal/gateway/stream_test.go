@@ -112,6 +112,10 @@ func TestStreamOutcomes(t *testing.T) {
 			sse(created, itemDone), []string{"response.created", "response.output_item.done", "response.failed"},
 			"failed", `[{"type":"message","id":"msg_1","role":"assistant"}]`, "The upstream ended its answer early. (upstream_broken)",
 		},
+		"done before the end": {
+			sse(created, itemDone) + "data: [DONE]\n\n" + sse(completed), []string{"response.created", "response.output_item.done", "response.failed"},
+			"failed", `[{"type":"message","id":"msg_1","role":"assistant"}]`, "The upstream ended its answer early. (upstream_broken)",
+		},
 		"nothing": {"", []string{"response.failed"}, "failed", `[]`, "The upstream ended its answer early. (upstream_broken)"},
 		"cut off": {sse(created) + `data: {"type":"response.completed","resp`, []string{"response.created", "response.failed"}, "failed", `[]`, "The upstream ended its answer early. (upstream_broken)"},
 		"too large": {
