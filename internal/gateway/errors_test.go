@@ -19,13 +19,16 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/catena-dev/catena/internal/scripted"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -207,6 +210,37 @@ func TestUnknownURL(t *testing.T) {
 		if r := f.do(method, path, ""); r.code() != "Not Found unknown_url" {
 			t.Errorf("%s %s: got %d %s", method, path, r.status, r.body)
 		}
+	}
+}
+
+// TestBytesThatCount: a call has as many bytes in flight as its client has sent, whatever that has announced.
+func TestBytesThatCount(t *testing.T) {
+	for name, length := range map[string]int64{"no length": -1, "the most that is allowed": 32 << 20} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, scripted.Handler())
+			var clients []*io.PipeWriter
+			replies := make(chan *httptest.ResponseRecorder)
+			for range 20 {
+				body, client := io.Pipe()
+				clients = append(clients, client)
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/responses", body)
+				r.ContentLength = length
+				go func() {
+					w := httptest.NewRecorder()
+					f.gateway.Handler().ServeHTTP(w, r)
+					_ = body.Close()
+					replies <- w
+				}()
+				_, _ = io.WriteString(client, `{"input":`) // it is read before the next one comes
+			}
+			for _, client := range clients {
+				_, _ = io.WriteString(client, `"a"}`)
+				_ = client.Close()
+				if w := <-replies; w.Code != http.StatusOK {
+					t.Errorf("got %d %s", w.Code, w.Body)
+				}
+			}
+		})
 	}
 }
 

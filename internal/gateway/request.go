@@ -46,14 +46,7 @@ type request struct {
 
 // readRequest reads a request and checks what the gateway reads of it. The rest is for the upstream to judge.
 func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request, c *call) (*request, error) {
-	announced := g.options.MaxRequestBytes // of a body that does not say how long it is
-	if r.ContentLength >= 0 {
-		announced = min(announced, r.ContentLength)
-	}
-	if err := g.hold(c, announced); err != nil {
-		return nil, err
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, g.options.MaxRequestBytes))
+	body, err := io.ReadAll(&holdingReader{g: g, call: c, body: http.MaxBytesReader(w, r.Body, g.options.MaxRequestBytes)})
 	if err != nil {
 		return nil, readError(err)
 	}
@@ -62,7 +55,27 @@ func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request, c *call) (
 	return parseRequest(body)
 }
 
+// holdingReader holds what is read of a body, so that a client has of the bytes in flight only what it has sent, however
+// much it has announced.
+type holdingReader struct {
+	g    *Gateway
+	call *call
+	body io.Reader
+}
+
+// Read is part of io.Reader.
+func (r *holdingReader) Read(p []byte) (int, error) {
+	n, err := r.body.Read(p)
+	if err := r.g.hold(r.call, int64(n)); err != nil {
+		return 0, err
+	}
+	return n, err
+}
+
 func readError(err error) *apiError {
+	if e, ok := errors.AsType[*apiError](err); ok {
+		return e // it was not the client
+	}
 	e := &apiError{status: http.StatusBadRequest, kind: typeInvalidRequest, message: "The request could not be read.", err: err}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		e.status, e.code, e.message = http.StatusRequestEntityTooLarge, "request_too_large", "The request is too large."
