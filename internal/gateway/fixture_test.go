@@ -167,6 +167,7 @@ type hookedStore struct {
 	store.Store
 	onSave    func(ctx context.Context, session *store.Session, next func() error) error
 	onResolve func() error
+	onGet     func() error
 	onOptions func(store.SaveOptions)
 	hooks     *hookedStore
 }
@@ -191,6 +192,15 @@ func (s *hookedStore) Save(ctx context.Context, session *store.Session, options 
 		return hook(ctx, session, next)
 	}
 	return next()
+}
+
+func (s *hookedStore) Get(ctx context.Context, id string) (*store.Session, error) {
+	if hook := s.root().onGet; hook != nil {
+		if err := hook(); err != nil {
+			return nil, err
+		}
+	}
+	return s.Store.Get(ctx, id)
 }
 
 func (s *hookedStore) Resolve(ctx context.Context, id string, options store.ResolveOptions) (*store.History, error) {

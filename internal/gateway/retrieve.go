@@ -61,11 +61,13 @@ func responseOf(s *store.Session) string {
 	return response.String()
 }
 
-// delete removes a response. Later turns of its conversation stay, and can no longer be continued.
+// delete removes a response, also one that can no longer be read. Later turns of its conversation stay, and can no longer
+// be continued.
 func (g *Gateway) delete(w http.ResponseWriter, r *http.Request, c *call) error {
 	id := r.PathValue("id")
-	if _, err := g.get(r.Context(), c, id); err != nil {
-		return err
+	_, err := c.store.Get(r.Context(), id)
+	if err != nil && !errors.Is(err, store.ErrUnreadable) && !errors.Is(err, store.ErrTooLarge) {
+		return getError(id, err)
 	}
 	if err := c.store.Delete(r.Context(), id, store.DeleteOptions{}); err != nil {
 		return storeError(err)
@@ -77,11 +79,16 @@ func (g *Gateway) delete(w http.ResponseWriter, r *http.Request, c *call) error 
 // get returns a stored turn.
 func (g *Gateway) get(ctx context.Context, c *call, id string) (*store.Session, error) {
 	session, err := c.store.Get(ctx, id)
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return nil, notFound(id)
-	case err != nil:
-		return nil, storeError(err)
+	if err != nil {
+		return nil, getError(id, err)
 	}
 	return session, g.hold(c, int64(len(session.Request)+len(session.Response)))
+}
+
+// getError returns the error for a turn that the store has not given.
+func getError(id string, err error) *apiError {
+	if errors.Is(err, store.ErrNotFound) {
+		return notFound(id)
+	}
+	return storeError(err)
 }

@@ -61,6 +61,33 @@ func TestRetrieveAndDelete(t *testing.T) {
 	}
 }
 
+// TestDeleteUnread: a turn that cannot be read can be deleted, and how large it is does not matter.
+func TestDeleteUnread(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err      error
+		want     string
+		wantGone bool
+	}{
+		"large":       {nil, "OK", true},
+		"damaged":     {&store.Error{Code: store.CodeUnreadable}, "OK", true},
+		"too large":   {&store.Error{Code: store.CodeTooLarge}, "OK", true},
+		"unreachable": {&store.Error{Code: store.CodeUnreachable, Retryable: true}, "Service Unavailable session.store.unreachable", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := start(t, nil, func(o *Options) { o.MaxRequestBytes, o.MaxInFlightBytes = 1, 1 })
+			f.seed("resp_a", "", "completed")
+			f.store.onGet = func() error { return tc.err }
+			if r := f.do(http.MethodDelete, "/v1/responses/resp_a", ""); r.code() != tc.want {
+				t.Errorf("got %d %s, want %s", r.status, r.body, tc.want)
+			}
+			f.store.onGet = nil
+			if gone := f.saved("resp_a") == nil; gone != tc.wantGone {
+				t.Errorf("deleted: %t, want %t", gone, tc.wantGone)
+			}
+		})
+	}
+}
+
 func TestRetrieveOfAnotherGateway(t *testing.T) {
 	f := start(t, nil)
 	f.seed("resp_x", "resp_y", "completed")
