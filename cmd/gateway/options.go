@@ -67,7 +67,8 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&g.MaxResponseBytes, "max-response-bytes", g.MaxResponseBytes,
 		"How many bytes an answer of the engine may have; of a stream, each event and all finished output items.")
 	flags.Int64Var(&g.MaxInFlightBytes, "max-inflight-bytes", g.MaxInFlightBytes,
-		"How many bytes the requests and histories of all calls may have at once; a call beyond that is answered with 503. They take about three times as much memory.")
+		"How many bytes the requests and histories of all calls may have at once, histories once they have been read. "+
+			"A call beyond that is answered with 503, and one that has more by itself with 400. They take about three times as much memory.")
 	flags.DurationVar(&g.RequestTimeout, "request-timeout", g.RequestTimeout, "How long a request may take, streams included.")
 	flags.DurationVar(&g.ReadTimeout, "read-timeout", g.ReadTimeout, "How long a client may take to send a request.")
 	flags.DurationVar(&g.SaveTimeout, "save-timeout", g.SaveTimeout, "How long saving a turn may take, with all attempts.")

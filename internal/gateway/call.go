@@ -45,8 +45,12 @@ type call struct {
 	held int64
 }
 
-// hold counts bytes to those in flight until the call ends, and returns an error where that is too many.
+// hold counts bytes to those in flight until the call ends, and returns an error where that is too many. Where they are
+// too many for one call, it is of no use to try again.
 func (g *Gateway) hold(c *call, bytes int64) error {
+	if c.held+bytes > g.options.MaxInFlightBytes {
+		return storeError(&store.Error{Code: store.CodeTooLarge})
+	}
 	if !g.inFlight.TryAcquire(bytes) {
 		e := serverError(http.StatusServiceUnavailable, "overloaded", "The gateway has too much to do.", nil)
 		e.retry = retryLater

@@ -244,6 +244,37 @@ func TestBytesThatCount(t *testing.T) {
 	}
 }
 
+// TestTooLargeToHold: what one call alone cannot hold is not worth another try.
+func TestTooLargeToHold(t *testing.T) {
+	f := start(t, nil, func(o *Options) { o.MaxRequestBytes, o.MaxInFlightBytes = 200, 200 })
+	save := func(id, previous, input string) {
+		session := &store.Session{
+			ResponseID: id, PreviousResponseID: previous, Status: store.StatusCompleted,
+			Request: []byte(`{"input":"` + input + `"}`), Response: []byte(`{"output":[]}`),
+		}
+		if err := f.store.InNamespace("default").Save(t.Context(), session, store.SaveOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save("resp_large", "", strings.Repeat("x", 200))
+	save("resp_after", "resp_large", "x")
+	save("resp_half", "", strings.Repeat("x", 80))
+	for name, tc := range map[string]struct{ method, path, body, want string }{
+		"continue":                  {http.MethodPost, "/v1/responses", `{"previous_response_id":"resp_large"}`, "Bad Request session.snapshot.too_large"},
+		"continue with too much":    {http.MethodPost, "/v1/responses", `{"previous_response_id":"resp_half","input":"xxxxxxxx"}`, "Bad Request session.snapshot.too_large"},
+		"continue with less":        {http.MethodPost, "/v1/responses", `{"previous_response_id":"resp_half"}`, "OK"},
+		"retrieve":                  {http.MethodGet, "/v1/responses/resp_large", "", "Bad Request session.snapshot.too_large"},
+		"input items of a long one": {http.MethodGet, "/v1/responses/resp_after/input_items", "", "Bad Request session.snapshot.too_large"},
+		"a small one of it":         {http.MethodGet, "/v1/responses/resp_after", "", "OK"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if r := f.do(tc.method, tc.path, tc.body); r.code() != tc.want {
+				t.Errorf("got %d %s, want %s", r.status, r.body, tc.want)
+			}
+		})
+	}
+}
+
 // TestOverloaded: what all calls hold together is limited, and given back.
 func TestOverloaded(t *testing.T) {
 	waiting, proceed := make(chan struct{}), make(chan struct{})

@@ -63,8 +63,9 @@ type Options struct {
 	// MaxRequestBytes and MaxResponseBytes limit a client's body, and an upstream's body or single event. The store
 	// should take a turn with both: otherwise the upstream has worked for nothing.
 	MaxRequestBytes, MaxResponseBytes int64
-	// MaxInFlightBytes limits what the requests and histories of all calls together have at once; a call beyond that is
-	// answered with 503. They take about three times as much memory.
+	// MaxInFlightBytes limits what the requests and histories of all calls together have at once. A history counts once it
+	// has been read. A call beyond that is answered with 503, and one that has more by itself with 400. They take about
+	// three times as much memory.
 	MaxInFlightBytes int64
 	// RequestTimeout limits a request as a whole, streams included. A save that has begun has SaveTimeout of its own.
 	RequestTimeout, SaveTimeout time.Duration
