@@ -140,10 +140,7 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 	if err != nil {
 		return fmt.Errorf("the data of an event %w", err)
 	}
-	kind := data.get("type").Str
-	if kind == "" {
-		kind = e.name
-	}
+	kind := kindOf(e, data)
 	if s.ended {
 		if !s.failing || kind != eventFailed {
 			return nil
@@ -180,6 +177,19 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 	return s.send(e)
 }
 
+// kindOf returns the kind of an event. What has an error and does not say what else it is, is the error event: so some
+// engines send it, and so OpenAI's clients read it.
+func kindOf(e *event, data *object) string {
+	kind := data.get("type").Str
+	switch {
+	case kind != "":
+		return kind
+	case data.get("error").IsObject() && !data.get("response").IsObject():
+		return eventError
+	}
+	return e.name
+}
+
 // finish saves the turn as the stream's last event has it, and returns which event the client is to see.
 func (s *relay) finish(ctx context.Context, kind, status string, response *object) string {
 	if s.ended {
@@ -209,8 +219,11 @@ func (s *relay) fail(ctx context.Context, data *object) {
 		return
 	}
 	s.failing = true
-	code, message := data.get("code").String(), data.get("message").String()
-	s.saveUnended(ctx, store.StatusFailed, &apiError{code: code, message: message})
+	code, message := data.get("code"), data.get("message")
+	if cause := data.get("error"); cause.IsObject() {
+		code, message = cause.Get("code"), cause.Get("message")
+	}
+	s.saveUnended(ctx, store.StatusFailed, &apiError{code: code.String(), message: message.String()})
 }
 
 // abort ends a stream that did not end by itself.

@@ -71,6 +71,26 @@ func TestStreamOutcomes(t *testing.T) {
 			sse(created, itemDone, `{"type":"error","code":"bad","message":"broken"}`),
 			[]string{"response.created", "response.output_item.done", "error"}, "failed", `[{"type":"message","id":"msg_1","role":"assistant"}]`, "broken (bad)",
 		},
+		"error event with an error": {
+			sse(created, `{"type":"error","error":{"code":"bad","message":"broken"}}`),
+			[]string{"response.created", "error"}, "failed", `[]`, "broken (bad)",
+		},
+		"an error without a type": {
+			sse(created) + `data: {"error":{"code":400,"message":"broken"}}` + "\n\n",
+			[]string{"response.created", ""}, "failed", `[]`, "broken (400)",
+		},
+		"an error under another name": {
+			sse(created) + "event: message\n" + `data: {"error":{"code":null,"message":"broken"}}` + "\n\n",
+			[]string{"response.created", ""}, "failed", `[]`, "broken",
+		},
+		"a response with an error": {
+			sse(created) + "event: response.failed\n" + `data: {"error":{},"response":{"error":{"message":"no"}}}` + "\n\n",
+			[]string{"response.created", "response.failed"}, "failed", `[]`, "no",
+		},
+		"another event with an error": {
+			sse(created, `{"type":"engine.note","error":{"message":"not the end"}}`, completed),
+			[]string{"response.created", "engine.note", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
+		},
 		"error event and more": {
 			sse(created, `{"type":"error","message":"broken"}`, completed, `{"type":"response.failed","response":{"status":"failed"}}`),
 			[]string{"response.created", "error", "response.failed"}, "failed", `[]`, "broken",
