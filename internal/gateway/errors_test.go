@@ -19,11 +19,13 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -201,6 +203,25 @@ func TestSaveFailure(t *testing.T) {
 				t.Error("the text shows")
 			}
 		})
+	}
+}
+
+// TestSaveTimeout: a store that does not answer is one that cannot be reached.
+func TestSaveTimeout(t *testing.T) {
+	f := start(t, nil, func(o *Options) { o.SaveTimeout = time.Nanosecond })
+	f.store.onSave = func(ctx context.Context, _ *store.Session, _ func() error) error {
+		if _, ok := ctx.Deadline(); !ok {
+			return errors.New("the save may take for ever")
+		}
+		<-ctx.Done()
+		return fmt.Errorf("unable to save: %w", ctx.Err())
+	}
+	r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`)
+	if r.code() != "Service Unavailable session.store.unreachable" || r.header.Get("Retry-After") == "" {
+		t.Errorf("got %d %s, Retry-After %q", r.status, r.body, r.header.Get("Retry-After"))
+	}
+	if got := testutil.ToFloat64(f.gateway.metrics.saveFailures.WithLabelValues("session.store.unreachable")); got != 1 {
+		t.Errorf("counted %v times", got)
 	}
 }
 

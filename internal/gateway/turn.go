@@ -18,6 +18,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -86,7 +87,7 @@ func timeMember(response *object, name string) time.Time {
 func seconds(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
 
 // save saves a turn, unless the client wants it not to be. Once it has begun, it does not depend on the client. The store
-// tries again where that can help.
+// tries again where that can help. One that does not answer in time cannot be reached.
 func (g *Gateway) save(ctx context.Context, c *call, t *turn, response *object) error {
 	if !t.request.store {
 		return nil
@@ -94,6 +95,9 @@ func (g *Gateway) save(ctx context.Context, c *call, t *turn, response *object) 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.SaveTimeout)
 	defer cancel()
 	err := c.store.Save(ctx, t.session(response, g.now()), store.SaveOptions{ExpectedPreviousResponseID: &t.request.previous})
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = &store.Error{Code: store.CodeUnreachable, ResponseID: t.id, Retryable: true, Err: err}
+	}
 	if err != nil {
 		g.metrics.saveFailed(err)
 	}
