@@ -90,6 +90,26 @@ func TestShutdownEndsStreams(t *testing.T) {
 	}
 }
 
+// TestShutdownEndsRequests: a client that has no answer yet is told to come again, which is then to another replica.
+func TestShutdownEndsRequests(t *testing.T) {
+	begun := make(chan struct{})
+	f := newFixture(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(begun)
+		<-r.Context().Done()
+	}), func(o *Options) { o.ShutdownTimeout = time.Nanosecond })
+	_, stop, done := serveFixture(t, f)
+	replies := make(chan reply)
+	go func() { replies <- f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`) }()
+	<-begun
+	stop()
+	if r := <-replies; r.code() != "Service Unavailable shutting_down" || r.header.Get("Retry-After") == "" {
+		t.Errorf("got %d %s, Retry-After %q", r.status, r.body, r.header.Get("Retry-After"))
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestOperations(t *testing.T) {
 	f := newFixture(t, streamHandler(sse(created, completed)))
 	operations, stop, done := serveFixture(t, f)

@@ -49,6 +49,7 @@ func TestStream(t *testing.T) {
 }
 
 func TestStreamOutcomes(t *testing.T) {
+	largeItem := `{"type":"response.output_item.done","item":{"x":"` + strings.Repeat("x", 2500) + `"}}`
 	for name, tc := range map[string]struct {
 		stream     string
 		wantKinds  []string
@@ -94,6 +95,10 @@ func TestStreamOutcomes(t *testing.T) {
 		"error event and more": {
 			sse(created, `{"type":"error","message":"broken"}`, completed, `{"type":"response.failed","response":{"status":"failed"}}`),
 			[]string{"response.created", "error", "response.failed"}, "failed", `[]`, "broken",
+		},
+		"an error event and two ends": {
+			sse(`{"type":"error","message":"broken"}`, `{"type":"response.failed","response":{}}`, `{"type":"response.failed","response":{}}`),
+			[]string{"error", "response.failed"}, "failed", `[]`, "broken",
 		},
 		"output only in items": {
 			sse(created, itemDone, `{"type":"response.completed","response":{"output":[]}}`),
@@ -141,6 +146,10 @@ func TestStreamOutcomes(t *testing.T) {
 		"too large": {
 			sse(created, `{"type":"x","x":"`+strings.Repeat("x", 5000)+`"}`, completed), []string{"response.created", "response.failed"},
 			"failed", `[]`, "The upstream ended its answer early. (upstream_broken)",
+		},
+		"too many items": {
+			sse(largeItem, largeItem, completed), []string{"response.output_item.done", "response.failed"},
+			"failed", "[" + gjson.Get(largeItem, "item").Raw + "]", "The upstream ended its answer early. (upstream_broken)",
 		},
 		"spaces before the data": {
 			strings.ReplaceAll(sse(created, completed), "data: ", "data:  \t"), []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
@@ -326,16 +335,27 @@ func TestUpstreamDoesNotEnd(t *testing.T) {
 	<-gone // the upstream is told
 }
 
-// TestBrokenStreamIsClosed: an upstream whose events are not understood need not go on.
+// TestBrokenStreamIsClosed: an upstream whose events are not understood need not go on, however long the save takes. The
+// last event of the client is the gateway's own.
 func TestBrokenStreamIsClosed(t *testing.T) {
 	steps, gone := make(chan string), make(chan struct{})
 	f := start(t, stepHandler(steps, gone))
-	stream := f.open(t.Context(), `{"input":"a","stream":true}`)
-	steps <- "data: {\n\n"
-	if got := nextData(stream).get("type"); got != "response.failed" {
-		t.Errorf("got %q", got)
+	f.store.onSave = func(ctx context.Context, _ *store.Session, next func() error) error {
+		select {
+		case <-gone:
+		case <-ctx.Done():
+			t.Error("the upstream was not told before the save")
+		}
+		return next()
 	}
-	<-gone
+	stream := f.open(t.Context(), `{"input":"a","stream":true}`)
+	steps <- sse(created, itemDone) + "data: {\n\n"
+	for _, want := range []string{"response.created 0", "response.output_item.done 4", "response.failed 5"} {
+		e := nextData(stream)
+		if got := e.get("type") + " " + e.get("sequence_number"); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
 }
 
 // deadlines is a writer that notes the deadlines it is given.

@@ -53,7 +53,8 @@ func TestUpstreamErrors(t *testing.T) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = w.Write([]byte(sse(completed)))
 		}), 502, "upstream_invalid_response"},
-		"too large": {jsonHandler(200, strings.Repeat(" ", 5000)), 502, "upstream_invalid_response"},
+		"too large":         {jsonHandler(200, `{"status":"completed","output":[]}`+strings.Repeat(" ", 4000)), 502, "upstream_invalid_response"},
+		"an error as large": {jsonHandler(500, strings.Repeat(" ", 4001)), 502, "upstream_invalid_response"},
 		"cut off": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = w.Write([]byte(`{"output":[]`))
@@ -75,30 +76,50 @@ func TestUpstreamErrors(t *testing.T) {
 	}
 }
 
-func TestHeaders(t *testing.T) {
-	f := start(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		for _, name := range []string{"Retry-After", "X-Ratelimit-Limit-Tokens", "Set-Cookie", "X-Request-Id"} {
-			w.Header().Set(name, "7")
-		}
-		w.WriteHeader(http.StatusTooManyRequests)
-	}))
-	r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`, "Traceparent", "trace", "Cookie", "x", "X-Request-Id", "bad id", "Openai-Project", "p")
+func TestRequestHeaders(t *testing.T) {
+	f := start(t, nil)
+	r := f.create(`{"input":"a"}`, "Traceparent", "trace", "Cookie", "x", "X-Request-Id", "bad id", "Openai-Project", "p")
 	_, sent := f.sent.last()
-	for name, tc := range map[string]struct{ got, want string }{
-		"Retry-After":                {r.header.Get("Retry-After"), "7"},
-		"X-Ratelimit-Limit-Tokens":   {r.header.Get("X-Ratelimit-Limit-Tokens"), "7"},
-		"Set-Cookie":                 {r.header.Get("Set-Cookie"), ""},
-		"the gateway's X-Request-Id": {r.header.Get("X-Request-Id"), sent.Get("X-Request-Id")},
-		"Traceparent":                {sent.Get("Traceparent"), "trace"},
-		"Openai-Project":             {sent.Get("Openai-Project"), "p"},
-		"Cookie":                     {sent.Get("Cookie"), ""},
-	} {
-		if tc.got != tc.want {
-			t.Errorf("%s: %q, want %q", name, tc.got, tc.want)
+	for name, want := range map[string]string{"Traceparent": "trace", "Openai-Project": "p", "Cookie": "", "X-Request-Id": r.header.Get("X-Request-Id")} {
+		if got := sent.Get(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
 	if id := sent.Get("X-Request-Id"); !strings.HasPrefix(id, "req_") {
 		t.Errorf("request ID %q", id)
+	}
+}
+
+// TestResponseHeaders: whatever the upstream answers, the same of its headers go through.
+func TestResponseHeaders(t *testing.T) {
+	for name, tc := range map[string]struct {
+		upstream     http.Handler
+		body         string
+		wantEncoding string
+	}{
+		"response": {jsonHandler(200, `{"status":"completed","output":[]}`), `{"input":"a"}`, ""},
+		"stream":   {streamHandler(sse(completed)), `{"input":"a","stream":true}`, ""},
+		"error": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", "br")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}), `{"input":"a"}`, "br"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				for _, name := range []string{"Retry-After", "X-Ratelimit-Limit-Tokens", "Set-Cookie", "X-Request-Id"} {
+					w.Header().Set(name, "7")
+				}
+				tc.upstream.ServeHTTP(w, r)
+			}))
+			r := f.do(http.MethodPost, "/v1/responses", tc.body, "X-Request-Id", "mine")
+			for name, want := range map[string]string{
+				"Retry-After": "7", "X-Ratelimit-Limit-Tokens": "7", "Set-Cookie": "", "X-Request-Id": "mine", "Content-Encoding": tc.wantEncoding,
+			} {
+				if got := r.header.Get(name); got != want {
+					t.Errorf("%s: %q, want %q", name, got, want)
+				}
+			}
+		})
 	}
 }
 
