@@ -207,29 +207,38 @@ func TestStalledBody(t *testing.T) {
 // TestOrigin: without keys, no web page can use the gateway.
 func TestOrigin(t *testing.T) {
 	for name, tc := range map[string]struct {
-		host, origin string
-		want         int
+		host, origin, site string
+		want               int
 	}{
-		"a program":         {"127.0.0.1:8090", "", 200},
-		"by name":           {"localhost:8090", "", 200},
-		"IPv6":              {"[::1]", "", 200},
-		"a page":            {"127.0.0.1:8090", "http://evil.example", 403},
-		"a page's own name": {"evil.example:8090", "http://evil.example:8090", 403},
-		"this origin":       {"localhost:8090", "http://localhost:8090", 200},
+		"a program":           {"127.0.0.1:8090", "", "", 200},
+		"by name":             {"localhost:8090", "", "", 200},
+		"IPv6":                {"[::1]", "", "", 200},
+		"a user":              {"localhost:8090", "", "none", 200},
+		"this origin":         {"localhost:8090", "http://localhost:8090", "same-origin", 200},
+		"an older browser":    {"localhost:8090", "http://localhost:8090", "", 200},
+		"a page":              {"127.0.0.1:8090", "http://evil.example", "cross-site", 403},
+		"a page in a sandbox": {"127.0.0.1:8090", "null", "", 403},
+		"an image of a page":  {"127.0.0.1:8090", "", "cross-site", 403},
+		"another port":        {"localhost:8090", "", "same-site", 403},
+		"an older page":       {"127.0.0.1:8090", "http://evil.example", "", 403},
+		"a page's own name":   {"evil.example:8090", "http://evil.example:8090", "same-origin", 403},
+		"no origin":           {"127.0.0.1:8090", "http://[x", "", 403},
 	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, scripted.Handler(), func(o *Options) { o.LoopbackOnly = true })
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/responses", strings.NewReader(`{"input":"a"}`))
-			r.Host = tc.host
-			if tc.origin != "" {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			t.Run(method+" of "+name, func(t *testing.T) {
+				f := newFixture(t, scripted.Handler(), func(o *Options) { o.LoopbackOnly = true })
+				path := map[string]string{http.MethodGet: "/v1/models", http.MethodPost: "/v1/responses"}[method]
+				r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(`{"input":"a"}`))
+				r.Host = tc.host
 				r.Header.Set("Origin", tc.origin)
-			}
-			w := httptest.NewRecorder()
-			f.gateway.Handler().ServeHTTP(w, r)
-			if w.Code != tc.want {
-				t.Errorf("got %d %s, want %d", w.Code, w.Body, tc.want)
-			}
-		})
+				r.Header.Set("Sec-Fetch-Site", tc.site)
+				w := httptest.NewRecorder()
+				f.gateway.Handler().ServeHTTP(w, r)
+				if w.Code != tc.want {
+					t.Errorf("got %d %s, want %d", w.Code, w.Body, tc.want)
+				}
+			})
+		}
 	}
 }
 
