@@ -52,7 +52,8 @@ type Options struct {
 	// Upstream is the base URL of the engine, with or without the /v1 at its end.
 	Upstream *url.URL
 	// UpstreamAPIKeyFile has the key that is sent to the upstream. Where it is empty, it is the client's own key, or none
-	// where there is a TenantsFile: a tenant's key is the gateway's business only.
+	// where there is a TenantsFile: a tenant's key is the gateway's business only. The client's OpenAI-Organization and
+	// OpenAI-Project go with its own key only.
 	UpstreamAPIKeyFile string
 
 	// Instructions says which earlier turns' instructions the upstream gets: one of the store's Instructions constants.

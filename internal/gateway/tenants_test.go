@@ -221,9 +221,13 @@ func TestUpstreamKey(t *testing.T) {
 	for _, want := range []string{"up-1", "up-2"} {
 		write(t, file, want)
 		f.gateway.reloadFiles()
-		f.create(`{"input":"a"}`, "Authorization", "Bearer mine")
-		if _, header := f.sent.last(); header.Get("Authorization") != "Bearer "+want {
+		f.create(`{"input":"a"}`, "Authorization", "Bearer mine", "Openai-Organization", "o", "Openai-Project", "p")
+		_, header := f.sent.last()
+		if header.Get("Authorization") != "Bearer "+want {
 			t.Errorf("the upstream got %q, want the key %s", header.Get("Authorization"), want)
+		}
+		if got := header.Get("Openai-Organization") + header.Get("Openai-Project"); got != "" {
+			t.Errorf("the client chose the account %q", got)
 		}
 	}
 }

@@ -54,9 +54,11 @@ func newUpstream(base *url.URL) *upstream {
 	}
 }
 
-// The headers that go through, besides the Authorization.
+// The headers that go through. Those of an account go with the client's own key only: what the gateway's key pays for is
+// not for clients to choose.
 var (
-	requestHeaders  = []string{"Accept", "Openai-Beta", "Openai-Organization", "Openai-Project", "Traceparent", "Tracestate"}
+	requestHeaders  = []string{"Accept", "Openai-Beta", "Traceparent", "Tracestate"}
+	accountHeaders  = []string{"Authorization", "Openai-Organization", "Openai-Project"}
 	responseHeaders = []string{"Retry-After", "Retry-After-Ms", "X-Should-Retry", "Openai-Processing-Ms"}
 )
 
@@ -70,14 +72,8 @@ func (g *Gateway) do(ctx context.Context, r *http.Request, c *call, body string)
 	if err != nil {
 		return nil, fmt.Errorf("unable to make the request for the upstream: %w", err)
 	}
-	for _, name := range requestHeaders {
-		if value := r.Header.Get(name); value != "" {
-			request.Header.Set(name, value)
-		}
-	}
-	if authorization := g.upstreamAuthorization(r); authorization != "" {
-		request.Header.Set("Authorization", authorization)
-	}
+	setHeaders(request.Header, r.Header, requestHeaders)
+	g.authorize(request, r)
 	if body != "" {
 		request.Header.Set("Content-Type", "application/json")
 	}
@@ -95,15 +91,22 @@ func (g *Gateway) do(ctx context.Context, r *http.Request, c *call, body string)
 	return response, nil
 }
 
-// upstreamAuthorization returns the Authorization for the upstream. That of a tenant stays here.
-func (g *Gateway) upstreamAuthorization(r *http.Request) string {
+// authorize says to the upstream who asks. The key of a tenant stays here.
+func (g *Gateway) authorize(request, r *http.Request) {
 	switch {
 	case g.upstreamKey != nil:
-		return "Bearer " + g.upstreamKey.get()
-	case g.tenants != nil:
-		return ""
-	default:
-		return r.Header.Get("Authorization")
+		request.Header.Set("Authorization", "Bearer "+g.upstreamKey.get())
+	case g.tenants == nil:
+		setHeaders(request.Header, r.Header, accountHeaders)
+	}
+}
+
+// setHeaders sets those of the headers that are there.
+func setHeaders(to, from http.Header, names []string) {
+	for _, name := range names {
+		if value := from.Get(name); value != "" {
+			to.Set(name, value)
+		}
 	}
 }
 
@@ -125,11 +128,7 @@ func (g *Gateway) passThrough(w http.ResponseWriter, response *http.Response) er
 		return err
 	}
 	copyHeaders(w.Header(), response.Header)
-	for _, name := range []string{"Content-Type", "Content-Encoding"} {
-		if value := response.Header.Get(name); value != "" {
-			w.Header().Set(name, value)
-		}
-	}
+	setHeaders(w.Header(), response.Header, []string{"Content-Type", "Content-Encoding"})
 	w.WriteHeader(response.StatusCode)
 	_, _ = w.Write(body) // as in writeJSON
 	return nil
