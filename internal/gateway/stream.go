@@ -23,6 +23,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,8 +32,9 @@ import (
 )
 
 const (
-	// writeTimeout is how long a client may take to take an event.
+	// writeTimeout is how long a client may take to take a piece of an event, which has at most pieceBytes.
 	writeTimeout = 30 * time.Second
+	pieceBytes   = 64 << 10
 	// endTimeout is how long an upstream may take to end a stream whose response has ended.
 	endTimeout = time.Second
 )
@@ -277,10 +279,12 @@ func setFailed(response *object, e *apiError) {
 
 // send writes an event and flushes it.
 func (s *relay) send(e *event) error {
-	// A client that takes nothing must not keep the upstream and the turn waiting.
-	_ = s.control.SetWriteDeadline(s.g.now().Add(writeTimeout))
-	if _, err := s.writer.Write(e.raw); err != nil {
-		return errClientGone
+	for piece := range slices.Chunk(e.raw, pieceBytes) {
+		// A client that takes nothing must not keep the upstream and the turn waiting, but a slow one may go on.
+		_ = s.control.SetWriteDeadline(s.g.now().Add(writeTimeout))
+		if _, err := s.writer.Write(piece); err != nil {
+			return errClientGone
+		}
 	}
 	if err := s.control.Flush(); err != nil {
 		return errClientGone

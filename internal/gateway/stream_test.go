@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -374,9 +375,11 @@ func (d *deadlines) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// TestDeadlines: reading a request is limited, but not the answer as a whole; each event of a stream is.
+// TestDeadlines: reading a request is limited, but not the answer as a whole; each event of a stream is, and each piece
+// of a large one.
 func TestDeadlines(t *testing.T) {
-	f := newFixture(t, streamHandler(sse(created, completed)))
+	large := `{"type":"engine.note","x":"` + strings.Repeat("x", 2*pieceBytes) + `"}`
+	f := newFixture(t, streamHandler(sse(created, large, completed)))
 	now := time.Unix(1_700_000_000, 0)
 	f.gateway.now = func() time.Time { return now }
 	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
@@ -385,7 +388,7 @@ func TestDeadlines(t *testing.T) {
 	if diff := cmp.Diff([]time.Time{now.Add(time.Minute), {}}, w.reads); diff != "" {
 		t.Errorf("for reading (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]time.Time{now.Add(writeTimeout), now.Add(writeTimeout)}, w.writes); diff != "" {
+	if diff := cmp.Diff(slices.Repeat([]time.Time{now.Add(writeTimeout)}, 1+3+1), w.writes); diff != "" {
 		t.Errorf("for writing (-want +got):\n%s", diff)
 	}
 }
