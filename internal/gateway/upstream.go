@@ -149,12 +149,12 @@ func copyHeaders(to, from http.Header) {
 
 // readUpstream reads the whole body of an answer.
 func (g *Gateway) readUpstream(response *http.Response) ([]byte, error) {
-	body, err := io.ReadAll(io.LimitReader(response.Body, g.options.MaxResponseBytes+1))
-	switch {
-	case err != nil:
-		return nil, upstreamBroken(err)
-	case int64(len(body)) > g.options.MaxResponseBytes:
+	body, err := io.ReadAll(http.MaxBytesReader(nil, response.Body, g.options.MaxResponseBytes))
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, upstreamInvalid(errTooLarge)
+	}
+	if err != nil {
+		return nil, upstreamBroken(err)
 	}
 	return body, nil
 }

@@ -20,6 +20,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -72,6 +73,18 @@ func TestUpstreamErrors(t *testing.T) {
 					t.Errorf("got %d %s, want %d %s", r.status, r.body, tc.wantStatus, want)
 				}
 			})
+		}
+	}
+}
+
+// TestNoLimit: the largest number is a limit like any other.
+func TestNoLimit(t *testing.T) {
+	for _, stream := range []string{"false", "true"} {
+		f := start(t, nil, func(o *Options) {
+			o.MaxRequestBytes, o.MaxResponseBytes, o.MaxInFlightBytes = math.MaxInt64, math.MaxInt64, math.MaxInt64
+		})
+		if r := f.create(`{"input":"a","stream":` + stream + `}`); !strings.Contains(r.body, "You said 1 things") {
+			t.Errorf("got %s", r.body)
 		}
 	}
 }
