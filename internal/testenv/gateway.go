@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -121,7 +122,7 @@ func (e *Environment) runGateway(binary, kubeconfig string, options GatewayOptio
 	}
 	address, operations := loopback(ports[0]), loopback(ports[1])
 	args := []string{
-		"--store=kube:?namespace=" + options.Namespace + "&kubeconfig=" + kubeconfig,
+		"--store=" + StoreURL(options.Namespace, kubeconfig),
 		"--upstream=" + options.Upstream,
 		"--listen-address=" + address,
 		"--metrics-address=" + operations,
@@ -136,6 +137,11 @@ func (e *Environment) runGateway(binary, kubeconfig string, options GatewayOptio
 		return nil, "", err
 	}
 	return &Gateway{URL: "http://" + address, LogFile: log.Name(), process: process}, "http://" + operations, nil
+}
+
+// StoreURL returns the URL of the store in a namespace of the cluster that a kubeconfig leads to.
+func StoreURL(namespace, kubeconfig string) string {
+	return "kube:?" + url.Values{"namespace": {namespace}, "kubeconfig": {kubeconfig}}.Encode()
 }
 
 // editor returns the kubeconfig of the gateways' service account in a namespace, which may do there what the ClusterRole

@@ -271,7 +271,7 @@ func TestImage(t *testing.T) {
 
 // TestImageInBucket: what a gateway writes to the bucket is continued by gateways that know of none.
 func TestImageInBucket(t *testing.T) {
-	store := fmt.Sprintf("kube:?namespace=default&kubeconfig=%s&snapshot-store=%s", env.Kubeconfig, url.QueryEscape(bucket))
+	store := testenv.StoreURL("default", env.Kubeconfig) + "&snapshot-store=" + url.QueryEscape(bucket)
 	writer, err := env.StartGateway(t.Context(), testenv.GatewayOptions{Upstream: engineURL, Race: true, Args: []string{"--store=" + store}})
 	if err != nil {
 		t.Fatal(err)
