@@ -54,7 +54,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.store, "store", o.store, "Where turns are kept: kube:, sqlite:PATH or memory:.")
 	flags.StringVar(&o.upstream, "upstream", o.upstream, "The base URL of the engine, with or without /v1 at its end. Required.")
 	flags.StringVar(&g.UpstreamAPIKeyFile, "upstream-api-key-file", g.UpstreamAPIKeyFile,
-		"A file with the API key for the engine. Without it, the engine gets the client's own Authorization, or none where there is a tenants file.")
+		"A file with the API key for the engine. Without it, the engine gets the client's own Authorization, OpenAI-Organization and OpenAI-Project, or none where there is a tenants file.")
 	flags.StringVar(&g.TenantsFile, "tenants-file", g.TenantsFile,
 		"A YAML or JSON file with a list of {namespace, key} or {namespace, keySHA256}: who may use which namespace. It is read again when it changes.")
 	flags.StringVar(&g.Namespace, "namespace", g.Namespace, "The namespace of all clients where there is no tenants file; that of the store's URL by default.")
