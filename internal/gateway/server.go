@@ -37,7 +37,8 @@ func (g *Gateway) Serve(ctx context.Context, api, operations net.Listener, gathe
 	base, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	apiServer := g.server(base, g.Handler())
-	// A stream sets its own limit for each piece of an event; this one is for clients that do not take what they have asked for.
+	// A stream sets its own limit for each piece of an event; this one is for clients that do not take what they have asked
+	// for.
 	apiServer.WriteTimeout = g.options.ReadTimeout + g.options.RequestTimeout + g.options.SaveTimeout + writeTimeout
 	operationsServer := g.server(base, g.operations(gatherer))
 

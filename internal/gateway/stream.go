@@ -23,7 +23,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -136,7 +135,7 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 		case s.ended && !done:
 			return nil
 		}
-		return s.send(e)
+		return s.send(ctx, e)
 	}
 	data, err := parseObject([]byte(e.data))
 	if err != nil {
@@ -154,7 +153,7 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 	}
 	if kind == eventError {
 		s.fail(ctx, data)
-		return s.send(e)
+		return s.send(ctx, e)
 	}
 	status, terminal := terminalEvents[kind]
 	raw := data.get("response")
@@ -162,7 +161,7 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 		if terminal {
 			return errors.New("the last event has no response")
 		}
-		return s.send(e)
+		return s.send(ctx, e)
 	}
 	response, err := parseObject([]byte(raw.Raw))
 	if err != nil {
@@ -176,7 +175,7 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 	}
 	data.set("response", response.String())
 	e.replace(kind, data.String())
-	return s.send(e)
+	return s.send(ctx, e)
 }
 
 // kindOf returns the kind of an event. What has an error and does not say what else it is, is the error event: so some
@@ -246,7 +245,7 @@ func (s *relay) abort(ctx context.Context, err error) {
 	data.set("response", response.String())
 	e := &event{}
 	e.replace(eventFailed, data.String())
-	_ = s.send(e) // a client that has gone away meanwhile changes nothing
+	_ = s.send(ctx, e) // a client that has gone away meanwhile changes nothing
 }
 
 // saveUnended saves a turn of which the upstream has not told the end. It can be read, but never continued.
@@ -277,12 +276,14 @@ func setFailed(response *object, e *apiError) {
 	response.set("error", fmt.Sprintf(`{"code":%s,"message":%s}`, quote(typeServer), quote(message)))
 }
 
-// send writes an event and flushes it.
-func (s *relay) send(e *event) error {
-	for piece := range slices.Chunk(e.raw, pieceBytes) {
-		// A client that takes nothing must not keep the upstream and the turn waiting, but a slow one may go on.
-		_ = s.control.SetWriteDeadline(s.g.now().Add(writeTimeout))
-		if _, err := s.writer.Write(piece); err != nil {
+// send writes an event and flushes it. A client that takes nothing must not keep the upstream and the turn waiting; a slow
+// one may go on while there is time for the request.
+func (s *relay) send(ctx context.Context, e *event) error {
+	for i := 0; i < len(e.raw); i += pieceBytes {
+		if i == 0 || ctx.Err() == nil {
+			_ = s.control.SetWriteDeadline(s.g.now().Add(writeTimeout))
+		}
+		if _, err := s.writer.Write(e.raw[i:min(i+pieceBytes, len(e.raw))]); err != nil {
 			return errClientGone
 		}
 	}

@@ -363,6 +363,14 @@ func TestBrokenStreamIsClosed(t *testing.T) {
 type deadlines struct {
 	*httptest.ResponseRecorder
 	reads, writes []time.Time
+	onWrite       func(p []byte)
+}
+
+func (d *deadlines) Write(p []byte) (int, error) {
+	if d.onWrite != nil {
+		d.onWrite(p)
+	}
+	return d.ResponseRecorder.Write(p)
 }
 
 func (d *deadlines) SetReadDeadline(at time.Time) error {
@@ -390,5 +398,27 @@ func TestDeadlines(t *testing.T) {
 	}
 	if diff := cmp.Diff(slices.Repeat([]time.Time{now.Add(writeTimeout)}, 1+3+1), w.writes); diff != "" {
 		t.Errorf("for writing (-want +got):\n%s", diff)
+	}
+}
+
+// TestNoMoreDeadlines: once the time for a request is over, an event that has begun has no more time than it had.
+func TestNoMoreDeadlines(t *testing.T) {
+	large := `{"type":"engine.note","x":"` + strings.Repeat("x", 2*pieceBytes) + `"}`
+	steps := make(chan string, 1)
+	steps <- sse(created, large)
+	f := newFixture(t, stepHandler(steps, make(chan struct{})))
+	ctx, end := context.WithCancelCause(t.Context())
+	w := &deadlines{ResponseRecorder: httptest.NewRecorder(), onWrite: func(p []byte) {
+		if len(p) == pieceBytes {
+			end(errTimeout)
+		}
+	}}
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/responses", strings.NewReader(`{"input":"a","stream":true}`))
+	f.gateway.Handler().ServeHTTP(w, r)
+	if diff := cmp.Diff([]string{"response.created", "engine.note", "response.failed"}, kinds(w.Body.String())); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	if len(w.writes) != 3 {
+		t.Errorf("%d deadlines, want one for each event", len(w.writes))
 	}
 }
