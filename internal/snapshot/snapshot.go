@@ -203,37 +203,19 @@ func read(ctx context.Context, store Store, session Session, ref *v1alpha1.Snaps
 	return bodies, nil
 }
 
-// maxWindow is the window that every zstd decoder should take (RFC 8878, 3.1.1.1.2). A compressor that does not know how much
-// is to come may ask for one that is larger than that.
-const maxWindow = 8 << 20
-
-// decompress takes memory for about twice size bytes or maxWindow, and no more whatever the data says that it holds.
+// decompress takes memory for size bytes, and no more whatever the data says that it holds.
 func decompress(compressed []byte, size int) ([]byte, error) {
-	window := zstd.WithDecoderMaxWindow(uint64(max(size, maxWindow)))
-	decoder, err := zstd.NewReader(bytes.NewReader(compressed), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), window)
+	plain, err := decoder.DecodeAll(compressed, make([]byte, 0, size))
+	if errors.Is(err, zstd.ErrDecoderSizeExceeded) {
+		return nil, fmt.Errorf("it has more than %d bytes", size)
+	}
 	if err != nil {
 		return nil, err
 	}
-	defer decoder.Close()
-	plain := bytes.NewBuffer(make([]byte, 0, size))
-	n, err := decoder.WriteTo(&limitedBuffer{plain})
-	if err != nil {
-		return nil, err
+	if len(plain) != size {
+		return nil, fmt.Errorf("it has %d bytes, not %d", len(plain), size)
 	}
-	if n != int64(size) {
-		return nil, fmt.Errorf("it has %d bytes, not %d", n, size)
-	}
-	return plain.Bytes(), nil
-}
-
-// limitedBuffer refuses what goes beyond the capacity.
-type limitedBuffer struct{ *bytes.Buffer }
-
-func (b *limitedBuffer) Write(p []byte) (int, error) {
-	if len(p) > b.Available() {
-		return 0, fmt.Errorf("it has more than %d bytes", b.Cap())
-	}
-	return b.Buffer.Write(p)
+	return plain, nil
 }
 
 func join(bodies Bodies) ([]byte, error) {
@@ -269,15 +251,18 @@ func split(plain []byte) (Bodies, error) {
 	return bodies, nil
 }
 
-var encoder = newEncoder()
-
-func newEncoder() *zstd.Encoder {
+var (
 	// Images in base64 have nothing that repeats, but take only six of eight bits.
-	e, err := zstd.NewWriter(nil, zstd.WithAllLitEntropyCompression(true))
+	encoder = must(zstd.NewWriter(nil, zstd.WithAllLitEntropyCompression(true)))
+	decoder = must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true)))
+)
+
+// must panics where a coder's options, which are constant, are not allowed.
+func must[T any](coder T, err error) T {
 	if err != nil {
-		panic(err) // never: the options are constant
+		panic(err)
 	}
-	return e
+	return coder
 }
 
 // keyPattern is what a key looks like. What does not is somebody else's, and left alone.
