@@ -36,7 +36,7 @@ import (
 
 // SnapshotSweeper compares, from time to time, the snapshots that are stored with the sessions that refer to them. It
 // removes those that no session refers to and that are older than any save takes, and has a session's snapshot read again
-// where parts of it went missing or came back. It leaves a bucket alone that another cluster has. It runs on the leader.
+// where parts of it went missing or came back. It runs on the leader.
 type SnapshotSweeper struct {
 	View *sessions.View
 	// Live reads past every cache.
@@ -52,21 +52,29 @@ type SnapshotSweeper struct {
 // NeedLeaderElection returns true.
 func (s *SnapshotSweeper) NeedLeaderElection() bool { return true }
 
-// Start sweeps until ctx is done. A sweep that fails is logged, and the next one does its work.
+// Start sweeps until ctx is done. A sweep that fails is logged, and the next one does its work. It returns an error where a
+// store is another cluster's: whatever this one stores there, the other takes for a leftover.
 func (s *SnapshotSweeper) Start(ctx context.Context) error {
 	if err := s.View.WaitForSync(ctx); err != nil {
 		return nil //nolint:nilerr // the context is done
 	}
 	for {
+		for _, store := range s.Stores {
+			err := s.claim(ctx, store)
+			if errors.Is(err, snapshot.ErrForeign) {
+				return err
+			}
+			if err == nil {
+				err = s.sweep(ctx, store)
+			}
+			if err != nil && ctx.Err() == nil {
+				log.FromContext(ctx).Error(err, "Unable to sweep the snapshots", "store", store.Name())
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-s.Clock.After(s.Interval):
-		}
-		for _, store := range s.Stores {
-			if err := s.sweepOwn(ctx, store); err != nil && ctx.Err() == nil {
-				log.FromContext(ctx).Error(err, "Unable to sweep the snapshots", "store", store.Name())
-			}
 		}
 	}
 }
@@ -74,16 +82,12 @@ func (s *SnapshotSweeper) Start(ctx context.Context) error {
 // clusterNamespace is the namespace whose UID stands for the cluster: every cluster has it for ever.
 const clusterNamespace = metav1.NamespaceSystem
 
-// sweepOwn sweeps a store unless it is another cluster's, whose sessions are not known here.
-func (s *SnapshotSweeper) sweepOwn(ctx context.Context, store snapshot.Store) error {
+func (s *SnapshotSweeper) claim(ctx context.Context, store snapshot.Store) error {
 	cluster := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
 	if err := s.Live.Get(ctx, client.ObjectKey{Name: clusterNamespace}, cluster); err != nil {
 		return fmt.Errorf("unable to identify the cluster: %w", err)
 	}
-	if err := store.Claim(ctx, string(cluster.UID)); err != nil {
-		return err
-	}
-	return s.sweep(ctx, store)
+	return store.Claim(ctx, string(cluster.UID))
 }
 
 // place is where a snapshot is stored.

@@ -88,7 +88,7 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.resolve.LiveReads, "max-live-reads", o.resolve.LiveReads, "How many sessions the resolve API reads from the kube-apiserver at once.")
 	flags.StringVar(&o.snapshotStore, "snapshot-store", o.snapshotStore,
 		"The bucket that snapshots are read from, besides SnapshotChunks, and in which those are deleted that no session refers to: "+
-			"s3://, gs://, azblob:// or file://, as gocloud.dev/blob has them. Each cluster needs one, or a ?prefix=, of its own.")
+			"s3://, gs://, azblob:// or file://, as gocloud.dev/blob has them. Each cluster needs one, or a ?prefix=NAME/, of its own.")
 	flags.DurationVar(&o.snapshotSweepInterval, "snapshot-sweep-interval", o.snapshotSweepInterval,
 		"How often the snapshots that are stored are compared with the sessions that refer to them.")
 	flags.DurationVar(&o.snapshotGracePeriod, "snapshot-grace-period", o.snapshotGracePeriod,

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"net/url"
 	"strings"
 
 	"gocloud.dev/blob"
@@ -38,6 +39,19 @@ var _ Store = &blobStore{}
 
 // NewBlobStore returns a store in a bucket of any kind that gocloud.dev/blob knows. The caller closes the bucket.
 func NewBlobStore(bucket *blob.Bucket) Store { return &blobStore{bucket} }
+
+// openBucket opens the bucket that a URL names. A prefix has to end with a slash: without one, what is stored under it is
+// somebody else's namespace to those who use the bucket without a prefix.
+func openBucket(ctx context.Context, bucketURL string) (*blob.Bucket, error) {
+	u, err := url.Parse(bucketURL)
+	if err != nil {
+		return nil, errors.New("its URL cannot be read")
+	}
+	if prefix := u.Query().Get("prefix"); prefix != "" && !strings.HasSuffix(prefix, "/") {
+		return nil, fmt.Errorf("its prefix is %q: must end with a slash", prefix)
+	}
+	return blob.OpenBucket(ctx, bucketURL)
+}
 
 func (s *blobStore) Name() string { return v1alpha1.SnapshotStoreBlob }
 
@@ -61,17 +75,20 @@ func (s *blobStore) Read(ctx context.Context, session Session, key string, _ int
 const claimName = "catena-cluster"
 
 func (s *blobStore) Claim(ctx context.Context, cluster string) error {
+	options := &blob.WriterOptions{ContentType: "text/plain", IfNotExist: true}
 	claimed, err := s.bucket.ReadAll(ctx, claimName)
 	if gcerrors.Code(err) == gcerrors.NotFound {
-		claimed = []byte(cluster)
-		err = s.bucket.WriteAll(ctx, claimName, claimed, &blob.WriterOptions{ContentType: "text/plain"})
+		err = s.bucket.WriteAll(ctx, claimName, []byte(cluster), options)
+		if err == nil || gcerrors.Code(err) == gcerrors.FailedPrecondition {
+			claimed, err = s.bucket.ReadAll(ctx, claimName)
+		}
 	}
 	if err != nil {
-		return fmt.Errorf("unable to see whose bucket it is: %w", err)
+		return fmt.Errorf("unable to claim the bucket: %w", err)
 	}
 	if string(claimed) != cluster {
-		return fmt.Errorf("the bucket belongs to cluster %s and not to this one, %s: give each a bucket or a prefix of its own, or delete the object %s where that cluster is no more",
-			claimed, cluster, claimName)
+		return fmt.Errorf("%w: it belongs to %s, and this is %s: give each a bucket or a prefix of its own, or delete the object %s where that cluster is no more",
+			ErrForeign, claimed, cluster, claimName)
 	}
 	return nil
 }

@@ -98,6 +98,19 @@ func startS3(t *testing.T, bucket string) string {
 	return address
 }
 
+// TestPrefix: a prefix is a folder, so that nothing under it looks like another namespace to those who use none.
+func TestPrefix(t *testing.T) {
+	for prefix, want := range map[string]bool{"a/": true, "a/b/": true, "a": false, "a/b": false} {
+		_, closeAll, err := Open(t.Context(), nil, "file://"+t.TempDir()+"?no_tmp_dir=true&prefix="+prefix)
+		if (err == nil) != want {
+			t.Errorf("%q: got %v", prefix, err)
+		}
+		if err == nil {
+			_ = closeAll()
+		}
+	}
+}
+
 func testBucket(t *testing.T, url string) {
 	bucket, err := blob.OpenBucket(t.Context(), url)
 	if err != nil {
@@ -121,8 +134,8 @@ func testBucket(t *testing.T, url string) {
 			t.Error(err)
 		}
 	}
-	if err := store.Claim(t.Context(), "another"); err == nil {
-		t.Error("two clusters have the same bucket")
+	if err := store.Claim(t.Context(), "another"); !errors.Is(err, ErrForeign) {
+		t.Errorf("claimed twice: got %v, want it to be another's", err)
 	}
 
 	// Somebody else's objects are left alone.

@@ -36,7 +36,6 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
-	"gocloud.dev/blob"
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -58,6 +57,9 @@ func Within(ref *v1alpha1.SnapshotReference, bodies int) bool {
 // ErrUnreadable is the error of a snapshot of which a part is missing or damaged.
 var ErrUnreadable = errors.New("snapshot is unreadable")
 
+// ErrForeign is the error of a store that another cluster has claimed.
+var ErrForeign = errors.New("the bucket is another cluster's")
+
 // Store is where snapshots are kept. It is safe for concurrent use.
 type Store interface {
 	// Name is what a session's spec.snapshot.store says.
@@ -67,8 +69,8 @@ type Store interface {
 	// Read returns the data under a key, which has a number of parts. It returns an error that is ErrUnreadable where a
 	// part is missing or is not one of that session.
 	Read(ctx context.Context, session Session, key string, parts int) ([]byte, error)
-	// Claim makes the store that of a cluster, and returns an error where it is another's: what no session of a cluster
-	// refers to may be that one's.
+	// Claim makes the store that of a cluster, and returns an error that is ErrForeign where it is another's: each would
+	// take what the other stores for leftovers.
 	Claim(ctx context.Context, cluster string) error
 	// List yields everything that is stored, in any order, and nothing that Write cannot have written. It ends with the
 	// first error.
@@ -136,7 +138,7 @@ func Open(ctx context.Context, client rest.Interface, bucketURL string) (stores 
 	if bucketURL == "" {
 		return stores, func() error { return nil }, nil
 	}
-	bucket, err := blob.OpenBucket(ctx, bucketURL)
+	bucket, err := openBucket(ctx, bucketURL)
 	if err != nil {
 		return nil, nil, fmt.Errorf("unable to open the bucket for snapshots: %w", err)
 	}
