@@ -50,7 +50,7 @@ type call struct {
 // too many for one call, it is of no use to try again.
 func (g *Gateway) hold(c *call, bytes int64) error {
 	if c.held+bytes > g.options.MaxInFlightBytes {
-		return storeError(&store.Error{Code: store.CodeTooLarge})
+		return invalidRequest("", string(store.CodeTooLarge), "The request or its conversation is too large for the gateway.")
 	}
 	if !g.inFlight.TryAcquire(bytes) {
 		e := serverError(http.StatusServiceUnavailable, "overloaded", "The gateway has too much to do.", nil)
@@ -109,16 +109,14 @@ func (g *Gateway) checkOrigin(r *http.Request) error {
 // http.CrossOriginProtection lets GET pass.
 func sameOrigin(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
-	case "", "none", "same-origin":
-	default:
-		return false
-	}
-	origin := r.Header.Get("Origin")
-	if origin == "" {
+	case "none", "same-origin":
 		return true
+	case "":
+		origin := r.Header.Get("Origin")
+		from, err := url.Parse(origin)
+		return origin == "" || err == nil && from.Host == r.Host
 	}
-	from, err := url.Parse(origin)
-	return err == nil && from.Host == r.Host
+	return false
 }
 
 // IsLoopback reports whether a host, with or without a port, is localhost or a loopback address. Another name may be

@@ -228,6 +228,7 @@ func TestOrigin(t *testing.T) {
 		"IPv6":                {"[::1]", "", "", 200},
 		"a user":              {"localhost:8090", "", "none", 200},
 		"this origin":         {"localhost:8090", "http://localhost:8090", "same-origin", 200},
+		"through a proxy":     {"127.0.0.1:8090", "http://localhost:5173", "same-origin", 200},
 		"an older browser":    {"localhost:8090", "http://localhost:8090", "", 200},
 		"a page":              {"127.0.0.1:8090", "http://evil.example", "cross-site", 403},
 		"a page in a sandbox": {"127.0.0.1:8090", "null", "", 403},
