@@ -59,12 +59,13 @@ const (
 // written out.
 const maxInlineBytes = 512 << 10
 
-// maxDeleteTime is how long Delete waits for garbage collection, which takes a fraction of a second, and deletePoll how
-// often it looks.
-const (
-	maxDeleteTime = 30 * time.Second
-	deletePoll    = 20 * time.Millisecond
-)
+// maxDeleteTime is how long Delete waits for garbage collection, which takes a fraction of a second.
+const maxDeleteTime = 30 * time.Second
+
+// deletePolls returns how long Delete waits before it looks again: from 20 ms to half a second.
+func deletePolls() wait.DelayFunc {
+	return wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.2, Steps: 20, Cap: 500 * time.Millisecond}.DelayFunc()
+}
 
 // Options are the options of Open.
 type Options struct {
@@ -289,7 +290,9 @@ func (s *Store) delete(ctx context.Context, responseID string, options store.Del
 // waitUntilGone waits until garbage collection has let go of a turn that is being deleted.
 func (s *Store) waitUntilGone(ctx context.Context, responseID string) error {
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, deletePoll, maxDeleteTime, true, func(ctx context.Context) (bool, error) {
+	limited, cancel := context.WithTimeout(ctx, maxDeleteTime)
+	defer cancel()
+	err := deletePolls().Until(limited, true, true, func(ctx context.Context) (bool, error) {
 		object := &metav1.PartialObjectMetadata{}
 		last = s.client.Get().Namespace(s.namespace).Resource(kubeclient.Sessions).Name(v1alpha1.ObjectName(responseID)).
 			SetHeader("Accept", kubeclient.MetadataOnly).Do(ctx).Into(object)

@@ -121,7 +121,7 @@ func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 			return object, err
 		}
 		// It may have arrived and been deleted since, with its snapshot.
-		s.written = nil
+		s.written, s.posted = nil, false
 	}
 	spec, err := s.spec(ctx)
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 		return stored, err
 	}
 	if err != nil {
-		s.posted = s.posted || !utilnet.IsConnectionRefused(err)
+		s.posted = !utilnet.IsConnectionRefused(err) && !apierrors.IsTooManyRequests(err)
 		return nil, toError(ctx, s.session.ResponseID, "unable to save the turn", err)
 	}
 	return created, nil
