@@ -27,9 +27,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/store"
@@ -86,7 +83,7 @@ func (b *bench) saveAndJudge(ctx context.Context, session store.Session, inline 
 	if err := saveChainsOf(ctx, s, session); err != nil {
 		return 0, err
 	}
-	if err := b.waitForNone(ctx, namespace, "status.rootResponseID="); err != nil {
+	if err := b.waitForNone(ctx, v1alpha1.ResponseSessionKind, namespace, "status.rootResponseID="); err != nil {
 		return 0, err
 	}
 	rate := saveChains * saveTurnsInChain / time.Since(start).Seconds()
@@ -94,7 +91,7 @@ func (b *bench) saveAndJudge(ctx context.Context, session store.Session, inline 
 	if err := b.clear(ctx, namespace); err != nil {
 		return 0, err
 	}
-	return rate, b.waitForNoChunks(ctx, namespace)
+	return rate, b.waitForNone(ctx, v1alpha1.SnapshotChunkKind, namespace, "")
 }
 
 // saveChainsOf saves some chains of turns, each chain by a writer of its own.
@@ -145,16 +142,6 @@ func conversationTurn(size int) store.Session {
 		Request:  fmt.Appendf(nil, `{"model":"bench","input":[{"role":"user","content":%q}]}`, text(size/2)),
 		Response: fmt.Appendf(nil, `{"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":%q}]}]}`, text(size/2)),
 	}
-}
-
-// waitForNoChunks waits until the garbage collector has removed what belonged to the sessions of a namespace.
-func (b *bench) waitForNoChunks(ctx context.Context, namespace string) error {
-	return wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.SnapshotChunkKind + "List"))
-		err := b.env.Client.List(ctx, list, client.InNamespace(namespace), client.Limit(1))
-		return len(list.Items) == 0, err
-	})
 }
 
 // saveExperiment saves turns of 4 KiB with 16 writers through each of the stores, and with a plain client that creates

@@ -46,7 +46,7 @@ func scaleExperiment(ctx context.Context, b *bench) error {
 	if err := b.fill(ctx, "scale", b.sessions/scaleTurnsInChain, scaleTurnsInChain, scaleSize, writers); err != nil {
 		return err
 	}
-	if err := b.waitForNone(ctx, "scale", "status.rootResponseID="); err != nil {
+	if err := b.waitForNone(ctx, v1alpha1.ResponseSessionKind, "scale", "status.rootResponseID="); err != nil {
 		return err
 	}
 	b.logf("all are judged")

@@ -45,7 +45,7 @@ func treeExperiment(ctx context.Context, b *bench) error {
 		return err
 	}
 	b.logf("%d turns saved", b.turns)
-	if err := b.waitForNone(ctx, "tree", "status.rootResponseID="); err != nil {
+	if err := b.waitForNone(ctx, v1alpha1.ResponseSessionKind, "tree", "status.rootResponseID="); err != nil {
 		return err
 	}
 	breaks := series{name: "the root goes: descendants re-marked"}
@@ -60,7 +60,7 @@ func treeExperiment(ctx context.Context, b *bench) error {
 				return err
 			}
 			stop := b.saveElsewhere(ctx, &waits)
-			err := b.waitForNone(ctx, "tree", done)
+			err := b.waitForNone(ctx, v1alpha1.ResponseSessionKind, "tree", done)
 			took := time.Since(start)
 			s.add(float64(b.turns-1) / took.Seconds())
 			b.logf("%s: %.0f/s", s.name, float64(b.turns-1)/took.Seconds())
@@ -183,5 +183,5 @@ func (b *bench) plainStatusWrites(ctx context.Context, plain *series) (err error
 	if b.operator, err = b.env.StartOperator(ctx, testenv.OperatorOptions{}); err != nil {
 		return err
 	}
-	return b.waitForNone(ctx, "tree", "status.rootResponseID=resp_plain")
+	return b.waitForNone(ctx, v1alpha1.ResponseSessionKind, "tree", "status.rootResponseID=resp_plain")
 }

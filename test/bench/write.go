@@ -71,7 +71,7 @@ func writeExperiment(ctx context.Context, b *bench) error {
 			return err
 		}
 		saved := time.Now()
-		if err := b.waitForNone(ctx, namespace, "status.rootResponseID="); err != nil {
+		if err := b.waitForNone(ctx, v1alpha1.ResponseSessionKind, namespace, "status.rootResponseID="); err != nil {
 			return err
 		}
 		done := time.Now()
@@ -166,12 +166,12 @@ func (b *bench) writeStatus(ctx context.Context, session *v1alpha1.ResponseSessi
 	return b.env.Client.Status().Patch(ctx, session, patch)
 }
 
-// waitForNone waits until no session of a namespace matches a field selector. It does not look often, because each look
+// waitForNone waits until nothing of a kind in a namespace matches a field selector. It does not look often, because each look
 // has the API server go through all sessions of the namespace.
-func (b *bench) waitForNone(ctx context.Context, namespace, fields string) error {
+func (b *bench) waitForNone(ctx context.Context, kind, namespace, fields string) error {
 	return wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		list := &metav1.PartialObjectMetadataList{}
-		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ResponseSessionKind + "List"))
+		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind + "List"))
 		err := b.env.Client.List(ctx, list, client.InNamespace(namespace), &client.ListOptions{
 			Limit: 1, Raw: &metav1.ListOptions{FieldSelector: fields},
 		})
