@@ -205,7 +205,8 @@ func read(ctx context.Context, store Store, session Session, ref *v1alpha1.Snaps
 	return bodies, nil
 }
 
-// decompress takes memory for size bytes, and no more whatever the data says that it holds.
+// decompress takes memory for size bytes, whatever window the data asks for. Where it holds more than that, it takes a
+// little more than twice as much until it is refused: the decoder looks at the size after each block.
 func decompress(compressed []byte, size int) ([]byte, error) {
 	plain, err := decoder.DecodeAll(compressed, make([]byte, 0, size))
 	if errors.Is(err, zstd.ErrDecoderSizeExceeded) {
