@@ -96,11 +96,15 @@ func isTooLargeForEtcd(err error) bool {
 	return strings.Contains(text, "etcdserver: request is too large") || strings.Contains(text, "trying to send message larger than max")
 }
 
-// isUnreachable reports whether an API server could not be asked, or could not answer: another attempt may succeed.
+// isUnreachable reports whether an API server or a bucket could not be asked, or could not answer: another attempt may
+// succeed.
 func isUnreachable(err error) bool {
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
-		code := status.ErrStatus.Code
-		return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
+		return isServersFault(int(status.ErrStatus.Code))
+	}
+	var s3 interface{ HTTPStatusCode() int }
+	if errors.As(err, &s3) && isServersFault(s3.HTTPStatusCode()) {
+		return true
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return false
@@ -111,4 +115,9 @@ func isUnreachable(err error) bool {
 	}
 	var netError net.Error
 	return errors.As(err, &netError) || utilnet.IsConnectionReset(err) || utilnet.IsConnectionRefused(err) || utilnet.IsProbableEOF(err)
+}
+
+// isServersFault reports whether the status of an answer says that the request may be good.
+func isServersFault(code int) bool {
+	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 }

@@ -24,7 +24,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strings"
@@ -35,11 +35,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	_ "gocloud.dev/blob/s3blob" // s3://
 	"golang.org/x/net/http2"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
@@ -579,6 +581,41 @@ func TestUntrustedServer(t *testing.T) {
 	}
 }
 
+// TestBucketFails: a bucket that is too busy is asked again, and one that refuses is not.
+func TestBucketFails(t *testing.T) {
+	for name, tc := range map[string]struct {
+		status int
+		// failing is how many requests are answered so, each attempt of the store's being three requests.
+		failing      int32
+		wantRequests int32
+		wantError    bool
+	}{
+		"too busy for a while": {http.StatusServiceUnavailable, 4, 5, false},
+		"refuses":              {http.StatusForbidden, 1, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var requests atomic.Int32
+			bucket := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if requests.Add(1) <= tc.failing {
+					w.WriteHeader(tc.status)
+				}
+			}))
+			defer bucket.Close()
+			s := open(t, kube.Options{
+				InlineBytes:   -1,
+				SnapshotStore: "s3://snapshots?anonymous=true&region=us-east-1&use_path_style=true&endpoint=" + bucket.URL,
+			})
+			err := s.Save(t.Context(), smallTurn("resp_1", ""), store.SaveOptions{})
+			if (err != nil) != tc.wantError || store.IsRetryable(err) {
+				t.Errorf("got %v, want an error for good: %t", err, tc.wantError)
+			}
+			if got := requests.Load(); got != tc.wantRequests {
+				t.Errorf("%d requests, want %d", got, tc.wantRequests)
+			}
+		})
+	}
+}
+
 // TestEscaped: a turn whose characters are escaped in an object is not too large for one.
 func TestEscaped(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -618,7 +655,7 @@ func TestTooLargeForEtcd(t *testing.T) {
 // TestOpenURL: the URL's parameters reach the store.
 func TestOpenURL(t *testing.T) {
 	namespace := open(t, kube.Options{}).Namespace()
-	base := "kube:?kubeconfig=" + url.QueryEscape(env.Kubeconfig) + "&namespace=" + namespace
+	base := testenv.StoreURL(namespace, env.Kubeconfig)
 	s, err := kube.OpenURL(t.Context(), base+"&max-turn-bytes=20&inline-bytes=-1")
 	if err != nil {
 		t.Fatal(err)
