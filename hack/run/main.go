@@ -49,7 +49,7 @@ const (
 	// sampleTurn is the last turn of the conversation in config/samples.
 	sampleTurn = "resp_67ccd41be2f48190"
 	// judgeTimeout is how long the operator may take to judge the samples and to become available.
-	judgeTimeout = time.Minute
+	judgeTimeout = 3 * time.Minute
 )
 
 type options struct {
@@ -171,15 +171,16 @@ func serve(ctx context.Context, env *testenv.Environment, operator *testenv.Oper
 // waitUntilJudged waits until the controller has seen the sample as it is now.
 func waitUntilJudged(ctx context.Context, c client.Client, sample *unstructured.Unstructured) error {
 	session := &v1alpha1.ResponseSession{}
+	var last error
 	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		if err := c.Get(ctx, client.ObjectKeyFromObject(sample), session); err != nil {
-			return false, err
+		if last = c.Get(ctx, client.ObjectKeyFromObject(sample), session); last != nil {
+			return false, nil
 		}
 		condition := meta.FindStatusCondition(session.Status.Conditions, v1alpha1.ConditionChainValid)
 		return condition != nil && condition.ObservedGeneration == session.Generation, nil
 	})
 	if err != nil {
-		return fmt.Errorf("sample %s is not judged: %w", sample.GetName(), err)
+		return fmt.Errorf("sample %s is not judged: %w", sample.GetName(), errors.Join(err, last))
 	}
 	return nil
 }

@@ -18,10 +18,12 @@ package testenv
 
 import (
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -64,18 +66,21 @@ func Binary(name string) (string, error) {
 func (e *Environment) startControlPlane(options Options) error {
 	useExistingCluster := false
 	e.envtest.UseExistingCluster = &useExistingCluster
-	e.envtest.ControlPlaneStartTimeout = startTimeout
+	e.envtest.ControlPlaneStartTimeout, e.envtest.ControlPlaneStopTimeout = patience, patience
 	e.envtest.Scheme = Scheme()
-	e.envtest.CRDInstallOptions = envtest.CRDInstallOptions{MaxTime: startTimeout}
+	e.envtest.CRDInstallOptions = envtest.CRDInstallOptions{MaxTime: patience}
 	e.envtest.CRDDirectoryPaths = []string{filepath.Join(Root(), "config", "crd", "bases")}
 	e.envtest.ErrorIfCRDPathMissing = true
-	if err := e.configureEtcd(options); err != nil {
+	ports, err := FreePorts(2, 0)
+	if err != nil {
 		return err
 	}
-	if err := e.configureAPIServer(); err != nil {
+	if err := e.configureEtcd(options, ports[0]); err != nil {
 		return err
 	}
-	var err error
+	if err := e.configureAPIServer(ports[1]); err != nil {
+		return err
+	}
 	if e.guard, err = startGuard(e.dir, e.temporary); err != nil {
 		return err
 	}
@@ -83,7 +88,7 @@ func (e *Environment) startControlPlane(options Options) error {
 	return err
 }
 
-func (e *Environment) configureEtcd(options Options) error {
+func (e *Environment) configureEtcd(options Options, port int) error {
 	path, err := Binary("etcd")
 	if err != nil {
 		return err
@@ -93,6 +98,7 @@ func (e *Environment) configureEtcd(options Options) error {
 		return err
 	}
 	etcd := &envtest.Etcd{Path: path, DataDir: filepath.Join(e.dir, "etcd"), Out: log, Err: log}
+	etcd.URL = &url.URL{Scheme: "http", Host: loopback(port)}
 	etcd.Configure().Set("quota-backend-bytes", etcdQuota)
 	if !options.UnsafeNoFsync {
 		etcd.Configure().Disable("unsafe-no-fsync") // envtest's default
@@ -101,7 +107,7 @@ func (e *Environment) configureEtcd(options Options) error {
 	return nil
 }
 
-func (e *Environment) configureAPIServer() error {
+func (e *Environment) configureAPIServer(port int) error {
 	path, err := Binary("kube-apiserver")
 	if err != nil {
 		return err
@@ -116,6 +122,7 @@ func (e *Environment) configureAPIServer() error {
 	}
 	server := e.envtest.ControlPlane.GetAPIServer()
 	server.Path, server.CertDir, server.Out, server.Err = path, filepath.Join(e.dir, "apiserver"), log, log
+	server.SecureServing.Address, server.SecureServing.Port = "127.0.0.1", strconv.Itoa(port)
 	server.Configure().
 		// End watches when asked to stop; by default they hold the API server for a minute.
 		Set("shutdown-watch-termination-grace-period", "5s").

@@ -113,12 +113,9 @@ func (g *Gateway) Done() <-chan struct{} { return g.process.done }
 func (g *Gateway) Err() error { return g.process.exit() }
 
 func (e *Environment) runGateway(binary, kubeconfig string, options GatewayOptions) (gateway *Gateway, health string, err error) {
-	ports, err := freePorts(2)
+	ports, err := FreePorts(2, options.Port)
 	if err != nil {
 		return nil, "", err
-	}
-	if options.Port != 0 {
-		ports[0] = options.Port
 	}
 	address, operations := loopback(ports[0]), loopback(ports[1])
 	args := []string{
@@ -154,7 +151,7 @@ func (e *Environment) editor(ctx context.Context, namespace string) (kubeconfig 
 	if err := e.Client.Apply(ctx, binding, client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
 		return "", fmt.Errorf("unable to give the gateway its rights: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{

@@ -30,19 +30,21 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 )
 
 const (
 	// SystemNamespace is where the operator lives.
 	SystemNamespace = "catena-system"
 
-	resolveServiceName    = "catena-resolve"
-	resolveAPIServiceName = "v1alpha1.resolve.catena.dev"
-	fieldOwner            = "catena-testenv"
-	pollInterval          = 50 * time.Millisecond
+	resolveServiceName = "catena-resolve"
+	fieldOwner         = "catena-testenv"
+	pollInterval       = 50 * time.Millisecond
 )
 
 // Apply applies every manifest in a directory of the repository, "config/samples" for example, and returns the
@@ -110,25 +112,21 @@ func redirect(object *unstructured.Unstructured, port int, ca []byte) error {
 	}
 }
 
-// WaitForAPIService waits until the kube-apiserver finds the resolve API available.
+// WaitForAPIService waits until the kube-apiserver passes requests for the resolve API on.
 func (e *Environment) WaitForAPIService(ctx context.Context) error {
-	var last string
-	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		apiService := &apiregistrationv1.APIService{}
-		if err := e.Client.Get(ctx, client.ObjectKey{Name: resolveAPIServiceName}, apiService); err != nil {
-			last = err.Error()
-			return false, nil
-		}
-		for _, condition := range apiService.Status.Conditions {
-			if condition.Type == apiregistrationv1.Available {
-				last = condition.Reason + ": " + condition.Message
-				return condition.Status == apiregistrationv1.ConditionTrue, nil
-			}
-		}
-		return false, nil
+	discovery, err := discovery.NewDiscoveryClientForConfig(e.Config)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var last error
+	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		last = discovery.RESTClient().Get().AbsPath("/apis", resolvev1alpha1.GroupVersion.Group, resolvev1alpha1.GroupVersion.Version).Do(ctx).Error()
+		return last == nil, nil
 	})
 	if err != nil {
-		return fmt.Errorf("APIService %s is not available (%s): %w", resolveAPIServiceName, last, err)
+		return fmt.Errorf("the resolve API is not available: %w", errors.Join(err, last))
 	}
 	return nil
 }

@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,12 +97,9 @@ func (e *Environment) runOperator(binary string, options OperatorOptions) (*Oper
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(3)
+	ports, err := FreePorts(3, options.Port)
 	if err != nil {
 		return nil, err
-	}
-	if options.Port != 0 {
-		ports[0] = options.Port
 	}
 	health, metrics := loopback(ports[1]), loopback(ports[2])
 	args := []string{
@@ -159,20 +155,4 @@ func build(ctx context.Context, name string, args ...string) (string, error) {
 		return "", fmt.Errorf("unable to build bin/%s: %w\n%s", name, err, output)
 	}
 	return binary, nil
-}
-
-func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
-
-// freePorts returns n different ports of the loopback interface on which nobody listens.
-func freePorts(n int) ([]int, error) {
-	ports := make([]int, n)
-	for i := range ports {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = listener.Close() }()
-		ports[i] = listener.Addr().(*net.TCPAddr).Port
-	}
-	return ports, nil
 }

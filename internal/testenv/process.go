@@ -32,9 +32,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// stopTimeout is how long a process may take to stop before it is killed.
-const stopTimeout = 30 * time.Second
-
 // process is a child process. The methods of a nil process do nothing.
 type process struct {
 	cmd  *exec.Cmd
@@ -67,15 +64,15 @@ func (p *process) stop() error {
 	if p == nil || p.ended() {
 		return nil
 	}
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !p.ended() {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("unable to stop %s: %w", filepath.Base(p.cmd.Path), err)
 	}
 	select {
 	case <-p.done:
 		return nil
-	case <-time.After(stopTimeout):
+	case <-time.After(patience):
 		_ = p.kill()
-		return fmt.Errorf("%s did not stop within %s and was killed", filepath.Base(p.cmd.Path), stopTimeout)
+		return fmt.Errorf("%s did not stop within %s and was killed", filepath.Base(p.cmd.Path), patience)
 	}
 }
 
@@ -84,7 +81,7 @@ func (p *process) kill() error {
 	if p == nil || p.ended() {
 		return nil
 	}
-	if err := p.cmd.Process.Kill(); err != nil && !p.ended() {
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("unable to kill %s: %w", filepath.Base(p.cmd.Path), err)
 	}
 	<-p.done
@@ -113,7 +110,7 @@ func (p *process) exit() error {
 
 // waitUntilReady waits until the /readyz of a URL says that the process is ready.
 func (p *process) waitUntilReady(ctx context.Context, url string) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		if p.ended() {

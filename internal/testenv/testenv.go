@@ -39,8 +39,8 @@ import (
 	sessionsv1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
 
-// startTimeout is how long etcd and the kube-apiserver may each take to start. A loaded machine needs most of it.
-const startTimeout = 2 * time.Minute
+// patience is how long a process may take to start, to stop or to be found, each. A loaded machine needs most of it.
+const patience = 2 * time.Minute
 
 // Options say what Start starts.
 type Options struct {

@@ -136,8 +136,6 @@ func createSession(t *testing.T, ctx context.Context, env *testenv.Environment, 
 
 func waitUntilGone(t *testing.T, ctx context.Context, env *testenv.Environment, object client.Object) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
 	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		return apierrors.IsNotFound(env.Client.Get(ctx, client.ObjectKeyFromObject(object), object)), nil
 	})

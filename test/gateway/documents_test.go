@@ -19,18 +19,14 @@ package gateway_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"go/format"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -193,31 +189,16 @@ func inTest(t *testing.T, dir, script string) string {
 	if err := os.WriteFile(filepath.Join(state, "kubeconfig"), kubeconfig, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	script = strings.ReplaceAll(script, ".run/", state+"/")
-	known := map[string]string{"127.0.0.1:8090": strings.TrimPrefix(alternating, "http://")}
-	return addresses.ReplaceAllStringFunc(script, func(address string) string {
-		if known[address] == "" {
-			known[address] = freeAddress(t)
-		}
-		return known[address]
-	})
-}
-
-// freeAddress returns an address on which nobody listens, with a port that is given to no connection meanwhile.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for {
-		address := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
-		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
-		if errors.Is(err, syscall.EADDRINUSE) {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		_ = listener.Close()
-		return address
+	replacements := []string{".run/", state + "/", "127.0.0.1:8090", strings.TrimPrefix(alternating, "http://")}
+	others := slices.Compact(slices.Sorted(slices.Values(addresses.FindAllString(script, -1))))
+	ports, err := testenv.FreePorts(len(others), 0)
+	if err != nil {
+		t.Fatal(err)
 	}
+	for i, address := range others {
+		replacements = append(replacements, address, fmt.Sprintf("127.0.0.1:%d", ports[i]))
+	}
+	return strings.NewReplacer(replacements...).Replace(script)
 }
 
 var randomIDs = regexp.MustCompile(`resp_[0-9a-f]{32}`)
