@@ -46,6 +46,8 @@ type operator struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error // how it ended; to be read after done
+	// dropped is how many sessions the operators before it had in their queues when they ended.
+	dropped float64
 }
 
 // startTime is when the operator's clock stands still, until a test sets it.

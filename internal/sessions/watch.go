@@ -69,8 +69,10 @@ func (v *View) Reflects(resourceVersion uint64) bool {
 	return v.resourceVersion >= resourceVersion
 }
 
-// advance records how far the watch has come.
+// advance records how far the watch has come. Whoever follows the view has been told before.
 func (v *View) advance(resourceVersion uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	v.resourceVersion = max(v.resourceVersion, resourceVersion)
 }
 
@@ -107,9 +109,9 @@ func (s *store) Update(object any) error {
 	v := (*View)(s)
 	v.mu.Lock()
 	change := v.put(session, true)
-	v.advance(session.ResourceVersion)
 	v.mu.Unlock()
 	v.notify(change)
+	v.advance(session.ResourceVersion)
 	return nil
 }
 
@@ -121,9 +123,9 @@ func (s *store) Delete(object any) error {
 	v := (*View)(s)
 	v.mu.Lock()
 	change := v.delete(session.Namespace, session.Name)
-	v.advance(session.ResourceVersion)
 	v.mu.Unlock()
 	v.notify(change)
+	v.advance(session.ResourceVersion)
 	return nil
 }
 
@@ -146,12 +148,12 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 	for _, gone := range v.except(listed) {
 		changes = append(changes, v.delete(gone.Namespace, gone.Name))
 	}
-	v.advance(version)
 	v.mu.Unlock()
 	v.syncedOnce.Do(func() { close(v.synced) })
 	for _, change := range changes {
 		v.notify(change)
 	}
+	v.advance(version)
 	return nil
 }
 
@@ -172,8 +174,5 @@ func (s *store) Resync() error { return nil }
 
 // UpdateResourceVersion takes in a bookmark.
 func (s *store) UpdateResourceVersion(resourceVersion string) {
-	v := (*View)(s)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.advance(parseResourceVersion(resourceVersion))
+	(*View)(s).advance(parseResourceVersion(resourceVersion))
 }
