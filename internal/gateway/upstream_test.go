@@ -137,9 +137,7 @@ func TestResponseHeaders(t *testing.T) {
 }
 
 func TestUpstreamUnreachable(t *testing.T) {
-	gone := httptest.NewServer(nil)
-	gone.Close()
-	f := start(t, nil, func(o *Options) { o.Upstream = mustParse(t, gone.URL) })
+	f := start(t, nil, func(o *Options) { o.Upstream = mustParse(t, "http://127.0.0.1:1") })
 	if r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`); r.code() != "Bad Gateway upstream_unreachable" {
 		t.Errorf("got %d %s", r.status, r.body)
 	}

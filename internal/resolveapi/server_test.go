@@ -224,7 +224,7 @@ func TestServerDeadline(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})
-	code, _, body := ts.get(t, inputItems+"resp_2?timeout=200ms", "alice", "")
+	code, _, body := ts.get(t, inputItems+"resp_2?timeout=4s", "alice", "")
 	if code != 504 || !strings.Contains(body, `"reason":"Timeout"`) {
 		t.Errorf("Unexpected answer: want 504, got %d: %s", code, body)
 	}

@@ -130,7 +130,7 @@ func startServer(t testing.TB, resolve ResolveFunc) *testServer {
 
 func (ts *testServer) eventually(t testing.TB, condition func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 10*time.Second, true,
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 2*time.Minute, true,
 		func(context.Context) (bool, error) { return condition(), nil })
 	if err != nil {
 		t.Fatalf("It did not happen: %v", err)

@@ -112,7 +112,7 @@ func TestStore(t *testing.T) {
 		"bodies in a bucket": {InlineBytes: -1, SnapshotStore: bucketURL()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			storetest.Run(t, func(t *testing.T) store.Store { return open(t, options) }, storetest.CreateNamespace(createNamespace))
+			storetest.Run(t, func(t *testing.T) store.Store { return open(t, options) }, storetest.CreateNamespace(createNamespace), storetest.Patience(patience))
 		})
 	}
 }

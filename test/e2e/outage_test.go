@@ -27,6 +27,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
 )
 
 // apiServerPID returns the process of the environment's kube-apiserver.
@@ -61,22 +63,24 @@ func TestAPIServerDoesNotAnswer(t *testing.T) {
 	namespace := newNamespace(t)
 	ids := createChain(t, namespace, "resp", 3)
 	makeTurn(namespace, "resp_orphan").after("resp_gone").create(t)
+	waitForReason(t, namespace, ids[2], v1alpha1.ReasonResolved) // what follows is about sessions that the operator knows
+	waitForReason(t, namespace, "resp_orphan", v1alpha1.ReasonParentNotFound)
 	a := direct(t, env.Config, operator)
-	const deadline, query = 2 * time.Second, "timeout=2s"
+	const query = "timeout=2s" // without it, it is a minute
 	reader := direct(t, newReader(t, namespace), operator)
 	warm := func() {
-		if err := resolved(t.Context(), a, namespace, query, ids...); err != nil {
+		if err := resolved(t.Context(), a, namespace, "", ids...); err != nil {
 			t.Fatal(err)
 		}
-		a.resolve(t, namespace, "resp_none", query).wantChainError(t, "resp_none", notFound("resp_none"))
-		if answer := a.resolve(t, namespace, "resp_orphan", query); answer.code != http.StatusUnprocessableEntity {
+		a.resolve(t, namespace, "resp_none", "").wantChainError(t, "resp_none", notFound("resp_none"))
+		if answer := a.resolve(t, namespace, "resp_orphan", ""); answer.code != http.StatusUnprocessableEntity {
 			t.Fatalf("got %d: %s", answer.code, answer.body)
 		}
 	}
 	check := func(t *testing.T, wantCodes ...int) {
 		t.Helper()
 		// What the operator knows it still answers.
-		if err := resolved(t.Context(), a, namespace, query, ids...); err != nil {
+		if err := resolved(t.Context(), a, namespace, "", ids...); err != nil {
 			t.Error(err)
 		}
 		cases := map[string]struct {
@@ -91,15 +95,24 @@ func TestAPIServerDoesNotAnswer(t *testing.T) {
 		}
 		for name, tc := range cases {
 			t.Run(name, func(t *testing.T) {
-				start := time.Now()
-				answer := tc.from.resolve(t, namespace, tc.id, tc.query)
-				if took := time.Since(start); took > deadline+time.Second {
-					t.Errorf("answered after %s", took)
-				}
-				answer.wantStatus(t)
-				if !slices.Contains(wantCodes, answer.code) {
-					t.Errorf("got %d, want one of %v: %s", answer.code, wantCodes, answer.body)
-				}
+				eventually(t, func(ctx context.Context) string {
+					start := time.Now()
+					answer, err := tc.from.do(ctx, itemsPath(namespace, tc.id, tc.query), "")
+					if took := time.Since(start); took > 30*time.Second {
+						t.Errorf("answered after %s", took)
+					}
+					if err == nil {
+						_, err = answer.status()
+					}
+					if err != nil {
+						// Where a process stands still for long, the server's own limit comes first, and cuts off what follows.
+						return err.Error()
+					}
+					if !slices.Contains(wantCodes, answer.code) {
+						t.Errorf("got %d, want one of %v: %s", answer.code, wantCodes, answer.body)
+					}
+					return ""
+				})
 			})
 		}
 	}

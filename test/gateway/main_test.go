@@ -94,13 +94,17 @@ func operatorOptions(port int) testenv.OperatorOptions {
 // alternate returns a proxy that sends every request to the other replica than the one before it.
 func alternate() http.Handler {
 	var requests atomic.Int64
-	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-		replica, err := url.Parse(replicas[requests.Add(1)%2].URL)
-		if err != nil {
-			panic(err) // never: testenv made it
-		}
-		r.SetURL(replica)
-	}}
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			replica, err := url.Parse(replicas[requests.Add(1)%2].URL)
+			if err != nil {
+				panic(err) // never: testenv made it
+			}
+			r.SetURL(replica)
+		},
+		// A connection that its replica closes just when a request is sent on it would be an error of the proxy's.
+		Transport: &http.Transport{DisableKeepAlives: true},
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Otherwise the server closes a request's body as soon as its answer begins. Where the proxy has passed on the last
 		// byte of the body, but not yet seen that it was the last one, it then breaks the answer off.
