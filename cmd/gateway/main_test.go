@@ -69,6 +69,7 @@ func TestRunFails(t *testing.T) {
 		"instructions":    {"--instructions=Some", "the instructions are"},
 		"depth":           {"--max-depth=0", "the maximum depth is 0"},
 		"no time":         {"--request-timeout=0s", "time limits must be greater than 0"},
+		"negative delay":  {"--shutdown-delay=-1s", "must not be negative"},
 		"namespace":       {"--namespace=A", `the namespace "A" is not one`},
 		"no HTTP":         {"--upstream=ftp://host", "the upstream must be an http or https URL"},
 		"broken address":  {"--listen-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
@@ -90,7 +91,7 @@ func start(t *testing.T, store, upstream string) (url string, stop func()) {
 	log, stderr := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, []string{"--store=" + store, "--upstream=" + upstream, "--listen-address=127.0.0.1:0", "--metrics-address=127.0.0.1:0"}, stderr)
+		done <- run(ctx, []string{"--store=" + store, "--upstream=" + upstream, "--listen-address=127.0.0.1:0", "--metrics-address=127.0.0.1:0", "--shutdown-delay=0s"}, stderr)
 		_ = stderr.Close()
 	}()
 	lines := bufio.NewScanner(log)

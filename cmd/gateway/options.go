@@ -72,7 +72,9 @@ func (o *options) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&g.RequestTimeout, "request-timeout", g.RequestTimeout, "How long a request may take, streams included.")
 	flags.DurationVar(&g.ReadTimeout, "read-timeout", g.ReadTimeout, "How long a client may take to send a request.")
 	flags.DurationVar(&g.SaveTimeout, "save-timeout", g.SaveTimeout, "How long saving a turn may take, with all attempts.")
-	flags.DurationVar(&g.ShutdownTimeout, "shutdown-timeout", g.ShutdownTimeout, "How long requests may go on once the gateway is told to end.")
+	flags.DurationVar(&g.ShutdownDelay, "shutdown-delay", g.ShutdownDelay,
+		"How long the gateway goes on as before, but not ready, once it is told to end, so that no new requests are sent to it when it stops listening.")
+	flags.DurationVar(&g.ShutdownTimeout, "shutdown-timeout", g.ShutdownTimeout, "How long requests may go on after the shutdown delay.")
 	flags.DurationVar(&g.ReloadInterval, "reload-interval", g.ReloadInterval, "How often the files are looked at for changes.")
 	flags.TextVar(&o.logLevel, "log-level", o.logLevel, "The least level of what is logged: DEBUG, INFO, WARN or ERROR.")
 }

@@ -67,6 +67,7 @@ func newFixture(t *testing.T, upstream http.Handler, changes ...func(*Options)) 
 	engine := httptest.NewServer(f.sent)
 	t.Cleanup(engine.Close)
 	options := DefaultOptions()
+	options.ShutdownDelay = 0
 	options.Store = f.store
 	options.Upstream = mustParse(t, engine.URL)
 	options.Logger = slog.New(slog.NewTextHandler(f.log, nil))

@@ -72,8 +72,9 @@ type Options struct {
 	RequestTimeout, SaveTimeout time.Duration
 	// ReadTimeout limits how long a client may take to send a request.
 	ReadTimeout time.Duration
-	// ShutdownTimeout is how long requests may go on once the gateway is told to end.
-	ShutdownTimeout time.Duration
+	// ShutdownDelay is how long the gateway goes on as before, but not ready, once it is told to end: until nobody sends it
+	// requests any more. ShutdownTimeout is how long requests may go on after that.
+	ShutdownDelay, ShutdownTimeout time.Duration
 	// ReloadInterval is how often the files are looked at for changes.
 	ReloadInterval time.Duration
 
@@ -91,6 +92,7 @@ func DefaultOptions() Options {
 		RequestTimeout:   10 * time.Minute,
 		SaveTimeout:      30 * time.Second,
 		ReadTimeout:      time.Minute,
+		ShutdownDelay:    5 * time.Second,
 		ShutdownTimeout:  30 * time.Second,
 		ReloadInterval:   5 * time.Second,
 	}
@@ -151,6 +153,7 @@ func (o *Options) validate() error {
 	check(o.MaxRequestBytes >= 1 && o.MaxResponseBytes >= 1, "the limits of bodies must be at least 1 byte")
 	check(o.MaxInFlightBytes >= o.MaxRequestBytes, "the limit of all bytes in flight is %d: must be at least that of a request", o.MaxInFlightBytes)
 	check(min(o.RequestTimeout, o.SaveTimeout, o.ReadTimeout, o.ShutdownTimeout, o.ReloadInterval) > 0, "time limits must be greater than 0")
+	check(o.ShutdownDelay >= 0, "the shutdown delay is %s: must not be negative", o.ShutdownDelay)
 	if o.Namespace != "" {
 		errs = append(errs, validNamespace(o.Namespace))
 	}

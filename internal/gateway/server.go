@@ -30,9 +30,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Serve serves the API on one listener, and health and metrics on the other, until ctx is done. Then it takes no more
-// connections and waits for the requests that it has; those that outlast the shutdown timeout are ended, streams with
-// an event that says so and a turn that is saved as failed.
+// Serve serves the API on one listener, and health and metrics on the other, until ctx is done. Then it is not ready any
+// more. After the shutdown delay it takes no more connections and waits for the requests that it has; those that outlast
+// the shutdown timeout are ended, streams with an event that says so and a turn that is saved as failed.
 func (g *Gateway) Serve(ctx context.Context, api, operations net.Listener, gatherer prometheus.Gatherer) error {
 	base, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -53,6 +53,7 @@ func (g *Gateway) Serve(ctx context.Context, api, operations net.Listener, gathe
 		<-ctx.Done()
 		g.stopping.Store(true)
 		defer func() { _ = operationsServer.Close() }()
+		<-time.After(g.options.ShutdownDelay)
 		return g.drain(base, apiServer, end)
 	})
 	return group.Wait()

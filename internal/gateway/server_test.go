@@ -26,6 +26,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/catena-dev/catena/internal/scripted"
 )
 
 // serve serves a gateway on loopback until stop is called; its result then comes from done.
@@ -66,6 +68,20 @@ func TestShutdownDrainsStreams(t *testing.T) {
 	}
 	if session := f.saved(id); session == nil || session.Status != "completed" {
 		t.Errorf("saved %v", session)
+	}
+}
+
+// TestShutdownDelay: who has not yet seen that the gateway is not ready is served.
+func TestShutdownDelay(t *testing.T) {
+	t.Parallel() // most of it is waiting
+	f := newFixture(t, scripted.Handler(), func(o *Options) { o.ShutdownDelay = 5 * time.Second })
+	operations, stop, done := serveFixture(t, f)
+	f.expect(operations+"/readyz", http.StatusOK)
+	stop()
+	f.await(operations+"/readyz", http.StatusServiceUnavailable)
+	f.create(`{"input":"a"}`)
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 

@@ -123,6 +123,7 @@ func (e *Environment) runGateway(binary, kubeconfig string, options GatewayOptio
 		"--upstream=" + options.Upstream,
 		"--listen-address=" + address,
 		"--metrics-address=" + operations,
+		"--shutdown-delay=0s",
 	}
 	log, err := os.OpenFile(filepath.Join(e.logDir(), "gateway.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
