@@ -96,14 +96,12 @@ func isTooLargeForEtcd(err error) bool {
 	return strings.Contains(text, "etcdserver: request is too large") || strings.Contains(text, "trying to send message larger than max")
 }
 
-// isUnreachable reports whether an API server or a bucket could not be asked, or could not answer: another attempt may
-// succeed.
+// isUnreachable reports whether an API server or S3 could not be asked, or could not answer: another attempt may succeed.
 func isUnreachable(err error) bool {
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
-		return isServersFault(int(status.ErrStatus.Code))
+		return isTransient(int(status.ErrStatus.Code))
 	}
-	var s3 interface{ HTTPStatusCode() int }
-	if errors.As(err, &s3) && isServersFault(s3.HTTPStatusCode()) {
+	if isTransient(s3Status(err)) {
 		return true
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
@@ -117,7 +115,16 @@ func isUnreachable(err error) bool {
 	return errors.As(err, &netError) || utilnet.IsConnectionReset(err) || utilnet.IsConnectionRefused(err) || utilnet.IsProbableEOF(err)
 }
 
-// isServersFault reports whether the status of an answer says that the request may be good.
-func isServersFault(code int) bool {
+// s3Status returns the status of what S3 has answered, and 0 for any other error.
+func s3Status(err error) int {
+	var answer interface{ HTTPStatusCode() int }
+	if errors.As(err, &answer) {
+		return answer.HTTPStatusCode()
+	}
+	return 0
+}
+
+// isTransient reports whether another attempt may meet another status.
+func isTransient(code int) bool {
 	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 }

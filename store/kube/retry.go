@@ -36,12 +36,13 @@ func newBackoff() wait.Backoff {
 
 // retry calls a function again as long as it fails because a server could not be asked or did not answer, or because a
 // turn is about to be deleted. What has arrived nevertheless is recognised by the next attempt. Where a server says when to
-// come again, client-go does so by itself, up to ten times, and that is enough.
+// come again, client-go does so by itself, up to ten times, and where S3 answers, its client does, three times: that is
+// enough.
 func retry[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	for backoff := newBackoff(); ; {
 		result, err := call()
 		again := store.IsRetryable(err) && (errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrConflict))
-		if _, told := apierrors.SuggestsClientDelay(err); !again || told || backoff.Steps == 0 {
+		if _, told := apierrors.SuggestsClientDelay(err); !again || told || s3Status(err) != 0 || backoff.Steps == 0 {
 			return result, err
 		}
 		select {
