@@ -71,6 +71,9 @@ func (g *Gateway) handle(next handler) http.Handler {
 		c.log = g.log.With("requestID", c.requestID)
 		defer func() { g.inFlight.Release(c.held) }()
 		w.Header().Set("X-Request-Id", c.requestID)
+		if g.stopping.Load() {
+			w.Header().Set("Connection", "close") // the next request is to find a replica that stays
+		}
 		answer := &answer{ResponseWriter: w}
 		if r.ContentLength != 0 {
 			// Until the body is read, also where nobody wants it: the server reads on before it answers. A writer without

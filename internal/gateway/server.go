@@ -51,6 +51,7 @@ func (g *Gateway) Serve(ctx context.Context, api, operations net.Listener, gathe
 	})
 	group.Go(func() error {
 		<-ctx.Done()
+		g.log.Info("ending", "delay", g.options.ShutdownDelay.String())
 		g.stopping.Store(true)
 		defer func() { _ = operationsServer.Close() }()
 		<-time.After(g.options.ShutdownDelay)

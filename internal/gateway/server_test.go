@@ -79,7 +79,18 @@ func TestShutdownDelay(t *testing.T) {
 	f.expect(operations+"/readyz", http.StatusOK)
 	stop()
 	f.await(operations+"/readyz", http.StatusServiceUnavailable)
-	f.create(`{"input":"a"}`)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+"/v1/responses", strings.NewReader(`{"input":"a"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusOK || !response.Close {
+		t.Errorf("status %d, want 200; the connection is closed: %t", response.StatusCode, response.Close)
+	}
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
