@@ -62,14 +62,14 @@ func (v *View) WaitForSync(ctx context.Context) error {
 	}
 }
 
-// Reflects reports whether the view is at least as new as a resource version.
+// Reflects reports whether the view is at least as new as a resource version, and its subscribers were told of it.
 func (v *View) Reflects(resourceVersion uint64) bool {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.resourceVersion >= resourceVersion
 }
 
-// advance records how far the watch has come. Whoever follows the view has been told before.
+// advance records how far the watch has come.
 func (v *View) advance(resourceVersion uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

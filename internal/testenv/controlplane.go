@@ -71,14 +71,14 @@ func (e *Environment) startControlPlane(options Options) error {
 	e.envtest.CRDInstallOptions = envtest.CRDInstallOptions{MaxTime: patience}
 	e.envtest.CRDDirectoryPaths = []string{filepath.Join(Root(), "config", "crd", "bases")}
 	e.envtest.ErrorIfCRDPathMissing = true
-	ports, err := FreePorts(2, 0)
+	ports, err := FreePorts(3, 0)
 	if err != nil {
 		return err
 	}
-	if err := e.configureEtcd(options, ports[0]); err != nil {
+	if err := e.configureEtcd(options, ports[0], ports[1]); err != nil {
 		return err
 	}
-	if err := e.configureAPIServer(ports[1]); err != nil {
+	if err := e.configureAPIServer(ports[2]); err != nil {
 		return err
 	}
 	if e.guard, err = startGuard(e.dir, e.temporary); err != nil {
@@ -88,7 +88,7 @@ func (e *Environment) startControlPlane(options Options) error {
 	return err
 }
 
-func (e *Environment) configureEtcd(options Options, port int) error {
+func (e *Environment) configureEtcd(options Options, port, peerPort int) error {
 	path, err := Binary("etcd")
 	if err != nil {
 		return err
@@ -99,7 +99,7 @@ func (e *Environment) configureEtcd(options Options, port int) error {
 	}
 	etcd := &envtest.Etcd{Path: path, DataDir: filepath.Join(e.dir, "etcd"), Out: log, Err: log}
 	etcd.URL = &url.URL{Scheme: "http", Host: loopback(port)}
-	etcd.Configure().Set("quota-backend-bytes", etcdQuota)
+	etcd.Configure().Set("listen-peer-urls", "http://"+loopback(peerPort)).Set("quota-backend-bytes", etcdQuota)
 	if !options.UnsafeNoFsync {
 		etcd.Configure().Disable("unsafe-no-fsync") // envtest's default
 	}

@@ -27,8 +27,9 @@ import (
 )
 
 // FreePorts returns n different ports of the loopback interface. The first one is that which is given, unless that is 0;
-// on the others nobody listens. They are below the ports that systems choose from for connections and for listeners that
-// take any: nobody else gets them before they are used, or while a program that uses them is started again.
+// on the others nobody listens. They are below the ports that Linux gives to connections and to listeners that take any:
+// nobody gets them by chance before they are used, or while a program that uses them is started again, but another call
+// of this function, once in some thousands.
 func FreePorts(n, first int) ([]int, error) {
 	var ports []int
 	if first != 0 {
