@@ -29,7 +29,6 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
@@ -63,7 +62,7 @@ type Environment struct {
 	// Config is that of an administrator, without client-side rate limit.
 	Config *rest.Config
 
-	// Client is an uncached administrator's client; it knows Kubernetes' own types, ResponseSession and APIService.
+	// Client is an uncached administrator's client; it knows the types of Scheme.
 	Client client.Client
 
 	// Kubeconfig is the path of a kubeconfig file for the same administrator.
@@ -200,12 +199,11 @@ func (e *Environment) addUser(user string, groups []string) (*envtest.Authentica
 	return authenticated, nil
 }
 
-// Scheme returns a new scheme with Kubernetes' own types, CustomResourceDefinition, APIService and ResponseSession.
+// Scheme returns a new scheme with Kubernetes' own types, CustomResourceDefinition, ResponseSession and SnapshotChunk.
 func Scheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
-	utilruntime.Must(apiregistrationv1.AddToScheme(scheme))
 	utilruntime.Must(sessionsv1alpha1.AddToScheme(scheme))
 	return scheme
 }

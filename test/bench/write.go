@@ -166,8 +166,8 @@ func (b *bench) writeStatus(ctx context.Context, session *v1alpha1.ResponseSessi
 	return b.env.Client.Status().Patch(ctx, session, patch)
 }
 
-// waitForNone waits until nothing of a kind in a namespace matches a field selector. It does not look often, because each look
-// has the API server go through all sessions of the namespace.
+// waitForNone waits until nothing of a kind in a namespace matches a field selector. It does not look often, because each
+// look has the API server go through all sessions of the namespace.
 func (b *bench) waitForNone(ctx context.Context, kind, namespace, fields string) error {
 	return wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		list := &metav1.PartialObjectMetadataList{}
