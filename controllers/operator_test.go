@@ -34,7 +34,7 @@ import (
 	"github.com/catena-dev/catena/controllers"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
-	"github.com/catena-dev/catena/internal/sessions"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/testenv"
 )
 

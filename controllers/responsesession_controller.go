@@ -41,7 +41,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	acv1alpha1 "github.com/catena-dev/catena/api/v1alpha1/applyconfiguration/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/sessions"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
 // After a failed write a session is tried again. The longest wait is also how much longer than the API server's outage

@@ -31,7 +31,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	acv1alpha1 "github.com/catena-dev/catena/api/v1alpha1/applyconfiguration/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/sessions"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
 // reportQueue is how many unreadable snapshots may wait to be marked. Those beyond it are reported again when they are

@@ -27,7 +27,7 @@ const module = "github.com/catena-dev/catena/"
 // TestDependencies: a gateway never carries the API server, and none of Kubernetes if it needs no cluster.
 func TestDependencies(t *testing.T) {
 	for _, name := range goList(t, module+"store/...") {
-		forbidden := []string{"k8s.io/apiserver", module + "internal/resolveapi", module + "internal/resolve/"}
+		forbidden := []string{"k8s.io/apiserver", module + "internal/operator/resolveapi", module + "internal/operator/resolve/"}
 		if strings.TrimPrefix(name, module) != "store/storeurl" && !strings.HasPrefix(name, module+"store/kube") {
 			forbidden = append(forbidden, "k8s.io/", "sigs.k8s.io/", module+"api/")
 		}

@@ -40,12 +40,12 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/controllers"
-	_ "github.com/catena-dev/catena/internal/buckets" // those that --snapshot-store takes
 	"github.com/catena-dev/catena/internal/kubeclient"
-	"github.com/catena-dev/catena/internal/resolve"
-	"github.com/catena-dev/catena/internal/resolveapi"
-	"github.com/catena-dev/catena/internal/sessions"
+	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/internal/operator/resolveapi"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/snapshot"
+	_ "github.com/catena-dev/catena/internal/snapshot/buckets" // those that --snapshot-store takes
 )
 
 // The leader ends where it cannot renew its lease for the renew deadline, and with it that replica's resolve API. So the

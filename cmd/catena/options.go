@@ -29,8 +29,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
-	"github.com/catena-dev/catena/internal/resolve"
-	"github.com/catena-dev/catena/internal/resolveapi"
+	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/internal/operator/resolveapi"
 	"github.com/catena-dev/catena/internal/snapshot"
 )
 

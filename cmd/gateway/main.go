@@ -31,8 +31,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/pflag"
 
-	_ "github.com/catena-dev/catena/internal/buckets" // those that the snapshot-store of a kube: URL takes
 	"github.com/catena-dev/catena/internal/gateway"
+	_ "github.com/catena-dev/catena/internal/snapshot/buckets" // those that the snapshot-store of a kube: URL takes
 	"github.com/catena-dev/catena/store/storeurl"
 )
 

@@ -30,7 +30,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"github.com/catena-dev/catena/internal/scripted"
+	"github.com/catena-dev/catena/internal/gateway/scripted"
 )
 
 func TestParse(t *testing.T) {

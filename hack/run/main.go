@@ -41,7 +41,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/scripted"
+	"github.com/catena-dev/catena/internal/gateway/scripted"
 	"github.com/catena-dev/catena/internal/testenv"
 )
 

@@ -28,7 +28,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/catena-dev/catena/internal/scripted"
+	"github.com/catena-dev/catena/internal/gateway/scripted"
 )
 
 func main() {

@@ -27,7 +27,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/catena-dev/catena/internal/scripted"
+	"github.com/catena-dev/catena/internal/gateway/scripted"
 )
 
 // serve serves a gateway on loopback until stop is called; its result then comes from done.

@@ -26,7 +26,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"github.com/catena-dev/catena/internal/scripted"
+	"github.com/catena-dev/catena/internal/gateway/scripted"
 	"github.com/catena-dev/catena/internal/testenv"
 )
 

@@ -30,7 +30,7 @@ import (
 	"github.com/catena-dev/catena/internal/testenv"
 )
 
-// recordedTurns are lines as hack/replay reads them.
+// recordedTurns are lines as cmd/replay reads them.
 func recordedTurns() []string {
 	var lines []string
 	for i, request := range []string{
@@ -51,7 +51,7 @@ func recordedTurns() []string {
 	return lines
 }
 
-// replay runs hack/replay over lines.
+// replay runs cmd/replay over lines.
 func replay(t *testing.T, namespace string, zip bool, lines []string, flags ...string) (output, stderr string, code int) {
 	t.Helper()
 	content := []byte(strings.Join(lines, "\n"))
@@ -71,7 +71,7 @@ func replay(t *testing.T, namespace string, zip bool, lines []string, flags ...s
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
-	args := append([]string{"run", "./hack/replay", "--kubeconfig=" + env.Kubeconfig, "--namespace=" + namespace}, flags...)
+	args := append([]string{"run", "./cmd/replay", "--kubeconfig=" + env.Kubeconfig, "--namespace=" + namespace}, flags...)
 	command := exec.CommandContext(t.Context(), "go", append(args, path)...)
 	command.Dir, command.Stdout, command.Stderr = testenv.Root(), &out, &errs
 	err := command.Run()
@@ -122,7 +122,7 @@ func TestReplay(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			namespace := newNamespace(t) + "-replay" // which hack/replay creates
+			namespace := newNamespace(t) + "-replay" // which cmd/replay creates
 			for run := range 2 {
 				output, stderr, code := replay(t, namespace, tc.zip, tc.lines, tc.flags...)
 				if code != tc.wantCode {

@@ -26,7 +26,7 @@ import (
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
-	"github.com/catena-dev/catena/internal/sessions"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
 // judgement is what a status says.

@@ -31,7 +31,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/catena-dev/catena/internal/scripted"
+	"github.com/catena-dev/catena/internal/gateway/scripted"
 	"github.com/catena-dev/catena/internal/testenv"
 )
 

@@ -36,7 +36,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/scripted"
+	"github.com/catena-dev/catena/internal/gateway/scripted"
 	"github.com/catena-dev/catena/internal/testenv"
 )
 

@@ -32,7 +32,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
-	"github.com/catena-dev/catena/internal/resolve"
+	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/transcript"
 )
 

@@ -26,7 +26,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/catena-dev/catena/internal/chain"
-	"github.com/catena-dev/catena/internal/sessions"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/transcript"
 )
 

@@ -22,7 +22,7 @@ import (
 	"testing"
 
 	"github.com/catena-dev/catena/internal/chain"
-	"github.com/catena-dev/catena/internal/resolve"
+	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/transcript"
 )
 

@@ -31,7 +31,7 @@ import (
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
-	"github.com/catena-dev/catena/internal/resolve"
+	"github.com/catena-dev/catena/internal/operator/resolve"
 )
 
 // retryAfterSeconds is when to try again what the kube-apiserver could not answer.

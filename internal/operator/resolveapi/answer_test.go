@@ -31,7 +31,7 @@ import (
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
-	"github.com/catena-dev/catena/internal/resolve"
+	"github.com/catena-dev/catena/internal/operator/resolve"
 )
 
 func makeAnswer(t testing.TB, h *resolve.History, o resolvev1alpha1.InputItemsOptions) *answer {

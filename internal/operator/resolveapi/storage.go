@@ -29,7 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
-	"github.com/catena-dev/catena/internal/resolve"
+	"github.com/catena-dev/catena/internal/operator/resolve"
 )
 
 // ResolveFunc finds the history of a turn, named by its response ID or by the name of its object. It returns a
