@@ -34,6 +34,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/catena-dev/catena/internal/version"
 	"github.com/catena-dev/catena/store/kube"
 )
 
@@ -53,10 +54,15 @@ func main() {
 	flags.IntVar(&o.chainLength, "chain-length", o.chainLength, "How many turns make a chain.")
 	flags.IntVar(&o.workers, "workers", o.workers, "How many chains are stored and resolved at once.")
 	flags.IntVar(&o.maxTurnBytes, "max-turn-bytes", o.maxTurnBytes, "The size of request and response together up to which a turn is stored.")
+	showVersion := flags.Bool("version", false, "Print the version and exit.")
 	flags.Usage = func() {
 		fmt.Fprintf(os.Stderr, "Store recorded turns, resolve them, and compare.\n\nUsage: replay [flags] FILE\n\n%s", flags.FlagUsages())
 	}
 	_ = flags.Parse(os.Args[1:]) // exits
+	if *showVersion {
+		fmt.Println("replay", version.String())
+		return
+	}
 	if flags.NArg() != 1 || o.chainLength < 1 || o.workers < 1 || o.maxTurnBytes < 1 {
 		flags.Usage()
 		os.Exit(2)
