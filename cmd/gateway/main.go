@@ -30,9 +30,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/catena-dev/catena/internal/gateway"
-	_ "github.com/catena-dev/catena/internal/snapshot/buckets" // those that the snapshot-store of a kube: URL takes
+	"github.com/catena-dev/catena/internal/profiling"
+	_ "github.com/catena-dev/catena/internal/snapshot/buckets" // for the snapshot-store parameter of a kube: URL
+	"github.com/catena-dev/catena/internal/version"
 	"github.com/catena-dev/catena/store/storeurl"
 )
 
@@ -41,7 +44,7 @@ func main() {
 	defer stop()
 	// A second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
-	err := run(ctx, os.Args[1:], os.Stderr)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	if err != nil && !errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprintf(os.Stderr, "gateway: %v\n", err)
 		os.Exit(1)
@@ -49,44 +52,24 @@ func main() {
 }
 
 // run runs the gateway until ctx is done.
-func run(ctx context.Context, args []string, stderr io.Writer) error {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	o, err := parse(args, stderr)
 	if err != nil {
+		return err
+	}
+	if o.version {
+		fmt.Fprintln(stdout, "gateway", version.String())
+		return nil
+	}
+	if err := o.gateway.Validate(); err != nil {
 		return err
 	}
 	store, err := storeurl.Open(ctx, o.store)
 	if err != nil {
 		return err
 	}
-	o.gateway.Store = store
+	o.gateway.Store, o.gateway.Logger = store, o.newLogger(stderr)
 	return errors.Join(serve(ctx, o), store.Close())
-}
-
-func serve(ctx context.Context, o *options) error {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	g, err := gateway.New(o.gateway, registry)
-	if err != nil {
-		return err
-	}
-	api, err := listen(ctx, o.listenAddress)
-	if err != nil {
-		return err
-	}
-	operations, err := listen(ctx, o.metricsAddress)
-	if err != nil {
-		return err
-	}
-	o.gateway.Logger.Info("serving", "address", api.Addr().String(), "metricsAddress", operations.Addr().String())
-	return g.Serve(ctx, api, operations, registry)
-}
-
-func listen(ctx context.Context, address string) (net.Listener, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("unable to listen on %s: %w", address, err)
-	}
-	return listener, nil
 }
 
 // parse reads the command line.
@@ -101,5 +84,35 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if flags.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	return o, o.complete(stderr)
+	return o, nil
+}
+
+func serve(ctx context.Context, o *options) error {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	g, err := gateway.New(o.gateway, registry)
+	if err != nil {
+		return err
+	}
+	api, err := listen(ctx, o.gateway.ListenAddress)
+	if err != nil {
+		return err
+	}
+	operations, err := listen(ctx, o.metricsBindAddress)
+	if err != nil {
+		return err
+	}
+	o.gateway.Logger.Info("serving", "address", api.Addr().String(), "metricsAddress", operations.Addr().String(), "version", version.String())
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return profiling.Serve(ctx, o.profilingAddress) })
+	group.Go(func() error { return g.Serve(ctx, api, operations, registry) })
+	return group.Wait()
+}
+
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("unable to listen on %s: %w", address, err)
+	}
+	return listener, nil
 }

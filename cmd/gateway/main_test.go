@@ -30,30 +30,36 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"github.com/catena-dev/catena/internal/gateway/scripted"
+	"github.com/catena-dev/catena/internal/gateway/enginetest"
+	"github.com/catena-dev/catena/internal/version"
 )
 
-func TestParse(t *testing.T) {
+func TestOptions(t *testing.T) {
 	for name, tc := range map[string]struct {
 		args    []string
 		wantErr string
 	}{
 		"defaults":            {[]string{"--upstream=http://localhost:1"}, ""},
 		"no upstream":         {nil, "--upstream is required"},
-		"broken upstream":     {[]string{"--upstream=http://[x"}, "--upstream is not a URL"},
+		"broken upstream":     {[]string{"--upstream=http://[x"}, `invalid argument "http://[x" for "--upstream" flag`},
+		"upstream not HTTP":   {[]string{"--upstream=ftp://host"}, "must be an http or https URL"},
+		"upstream with query": {[]string{"--upstream=http://host?a=b"}, "must have no query and no fragment"},
 		"argument":            {[]string{"--upstream=http://localhost:1", "x"}, `unexpected argument "x"`},
 		"unknown flag":        {[]string{"--nothing"}, "unknown flag: --nothing"},
 		"localhost":           {[]string{"--upstream=http://localhost:1", "--listen-address=localhost:0"}, ""},
 		"IPv6 loopback":       {[]string{"--upstream=http://localhost:1", "--listen-address=[::1]:0"}, ""},
-		"all addresses":       {[]string{"--upstream=http://localhost:1", "--listen-address=:8090"}, "--listen-address is :8090: without --tenants-file"},
-		"one address":         {[]string{"--upstream=http://localhost:1", "--listen-address=192.0.2.1:80"}, "without --tenants-file"},
-		"a name":              {[]string{"--upstream=http://localhost:1", "--listen-address=gateway:80"}, "without --tenants-file"},
+		"all addresses":       {[]string{"--upstream=http://localhost:1", "--listen-address=:8090"}, "--listen-address is :8090: must be a loopback address unless --tenants-file"},
+		"one address":         {[]string{"--upstream=http://localhost:1", "--listen-address=192.0.2.1:80"}, "must be a loopback address unless --tenants-file"},
+		"a name":              {[]string{"--upstream=http://localhost:1", "--listen-address=gateway:80"}, "must be a loopback address unless --tenants-file"},
 		"anonymous":           {[]string{"--upstream=http://localhost:1", "--listen-address=:80", "--insecure-allow-anonymous"}, ""},
 		"tenants everywhere":  {[]string{"--upstream=http://localhost:1", "--listen-address=:80", "--tenants-file=x"}, ""},
 		"upstream with a /v1": {[]string{"--upstream=https://engine.example/v1/"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := parse(tc.args, io.Discard)
+			o, err := parse(tc.args, io.Discard)
+			if err == nil {
+				err = o.gateway.Validate()
+			}
 			if (err == nil) != (tc.wantErr == "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
 				t.Errorf("error %v, want %q", err, tc.wantErr)
 			}
@@ -63,24 +69,40 @@ func TestParse(t *testing.T) {
 
 func TestRunFails(t *testing.T) {
 	for name, tc := range map[string]struct{ arg, wantErr string }{
-		"store":           {"--store=nowhere:", "unable to open the store"},
-		"tenants file":    {"--tenants-file=" + filepath.Join(t.TempDir(), "none"), "unable to read the tenants file"},
-		"key file":        {"--upstream-api-key-file=/dev/null", "unable to use the upstream-api-key file /dev/null: must not be empty"},
-		"instructions":    {"--instructions=Some", "the instructions are"},
-		"depth":           {"--max-depth=0", "the maximum depth is 0"},
-		"no time":         {"--request-timeout=0s", "time limits must be greater than 0"},
-		"negative delay":  {"--shutdown-delay=-1s", "must not be negative"},
-		"namespace":       {"--namespace=A", `the namespace "A" is not one`},
-		"no HTTP":         {"--upstream=ftp://host", "the upstream must be an http or https URL"},
-		"broken address":  {"--listen-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
-		"broken address2": {"--metrics-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
+		"store":             {"--store=nowhere:", "unable to open the store"},
+		"tenants file":      {"--tenants-file=" + filepath.Join(t.TempDir(), "none"), "unable to read the tenants file"},
+		"key file":          {"--upstream-api-key-file=/dev/null", "unable to use the upstream-api-key file /dev/null: must not be empty"},
+		"instructions":      {"--instructions=Some", "the instructions are"},
+		"depth":             {"--max-depth=0", "--max-depth is 0: must be at least 1"},
+		"no time":           {"--request-timeout=0s", "--request-timeout is 0s: must be positive"},
+		"negative delay":    {"--shutdown-delay-duration=-1s", "--shutdown-delay-duration is -1s: must not be negative"},
+		"request size":      {"--max-request-bytes=0", "--max-request-bytes is 0: must be at least 1"},
+		"response size":     {"--max-response-bytes=0", "--max-response-bytes is 0: must be at least 1"},
+		"in-flight size":    {"--max-inflight-bytes=1", "--max-inflight-bytes is 1: must be at least --max-request-bytes, which is 33554432"},
+		"namespace":         {"--namespace=A", `--namespace: invalid namespace "A"`},
+		"broken address":    {"--listen-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
+		"metrics address":   {"--metrics-bind-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
+		"profiling address": {"--profiling-bind-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			args := []string{"--upstream=http://localhost:1", "--store=memory:", "--listen-address=127.0.0.1:0", "--metrics-address=127.0.0.1:0", tc.arg}
-			if err := run(t.Context(), args, io.Discard); err == nil || !strings.Contains(err.Error(), tc.wantErr) {
+			args := []string{
+				"--upstream=http://localhost:1", "--store=memory:", "--listen-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0",
+				"--shutdown-delay-duration=0s", tc.arg,
+			}
+			if err := run(t.Context(), args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), tc.wantErr) {
 				t.Errorf("error %v, want %q", err, tc.wantErr)
 			}
 		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	var stdout strings.Builder
+	if err := run(t.Context(), []string{"--version"}, &stdout, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if want := "gateway " + version.String() + "\n"; stdout.String() != want {
+		t.Errorf("got %q, want %q", stdout.String(), want)
 	}
 }
 
@@ -91,12 +113,12 @@ func start(t *testing.T, store, upstream string) (url string, stop func()) {
 	log, stderr := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, []string{"--store=" + store, "--upstream=" + upstream, "--listen-address=127.0.0.1:0", "--metrics-address=127.0.0.1:0", "--shutdown-delay=0s"}, stderr)
+		done <- run(ctx, []string{"--store=" + store, "--upstream=" + upstream, "--listen-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0", "--shutdown-delay-duration=0s"}, io.Discard, stderr)
 		_ = stderr.Close()
 	}()
 	lines := bufio.NewScanner(log)
 	if !lines.Scan() || gjson.Get(lines.Text(), "msg").Str != "serving" {
-		t.Fatalf("it does not serve: %s, %v", lines.Text(), <-done)
+		t.Fatalf("the gateway does not serve: %s, %v", lines.Text(), <-done)
 	}
 	url = "http://" + gjson.Get(lines.Text(), "address").Str
 	go func() { _, _ = io.Copy(io.Discard, log) }()
@@ -109,7 +131,7 @@ func start(t *testing.T, store, upstream string) (url string, stop func()) {
 }
 
 func TestTurnsOutliveTheGateway(t *testing.T) {
-	engine := httptest.NewServer(scripted.Handler())
+	engine := httptest.NewServer(enginetest.Handler())
 	defer engine.Close()
 	store := "sqlite:" + filepath.Join(t.TempDir(), "turns.db")
 	previous := ""
@@ -126,7 +148,7 @@ func TestTurnsOutliveTheGateway(t *testing.T) {
 }
 
 func TestReplicasShareTurns(t *testing.T) {
-	engine := httptest.NewServer(scripted.Handler())
+	engine := httptest.NewServer(enginetest.Handler())
 	defer engine.Close()
 	store := "sqlite:" + filepath.Join(t.TempDir(), "turns.db")
 	var urls []string

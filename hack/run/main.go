@@ -41,7 +41,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/gateway/scripted"
+	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/internal/testenv"
 )
 
@@ -112,7 +112,7 @@ func run(ctx context.Context, o options) error {
 	}
 	if o.gateway && ctx.Err() == nil {
 		if o.upstream == "" {
-			engine := httptest.NewServer(scripted.Handler())
+			engine := httptest.NewServer(enginetest.Handler())
 			defer engine.Close()
 			o.upstream = engine.URL
 		}

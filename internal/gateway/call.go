@@ -22,46 +22,28 @@ import (
 	"encoding/hex"
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/url"
 	"regexp"
 	"strconv"
-	"strings"
 
 	"github.com/catena-dev/catena/store"
 )
 
-// handler answers a request, or returns an error before it has answered anything.
+// handler serves a request. If it returns an error, it has not answered yet.
 type handler func(http.ResponseWriter, *http.Request, *call) error
 
-// call is what is known of a request besides itself.
+// call is one HTTP request of a client while it is served.
 type call struct {
-	// requestID is the client's x-request-id, or one of the gateway's.
+	// requestID is the client's X-Request-Id, or a new one.
 	requestID string
-	// store is that of the client's namespace.
+	// store is the store of the client's namespace.
 	store store.Store
 	log   *slog.Logger
-	// held is how many of the bytes in flight are the call's.
+	// held is how many of the bytes in flight belong to this call.
 	held int64
 }
 
-// hold counts bytes to those in flight until the call ends, and returns an error where that is too many. Where they are
-// too many for one call, it is of no use to try again.
-func (g *Gateway) hold(c *call, bytes int64) error {
-	if c.held+bytes > g.options.MaxInFlightBytes {
-		return invalidRequest("", string(store.CodeTooLarge), "The request or its conversation is too large for the gateway.")
-	}
-	if !g.inFlight.TryAcquire(bytes) {
-		e := serverError(http.StatusServiceUnavailable, "overloaded", "The gateway has too much to do.", nil)
-		e.retry = retryLater
-		return e
-	}
-	c.held += bytes
-	return nil
-}
-
-// handle makes a handler complete: it knows who calls, answers with its errors, logs and counts.
+// handle wraps a handler: it identifies the client, limits the time, answers errors, logs and counts.
 func (g *Gateway) handle(next handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := g.now()
@@ -72,68 +54,35 @@ func (g *Gateway) handle(next handler) http.Handler {
 		defer func() { g.inFlight.Release(c.held) }()
 		w.Header().Set("X-Request-Id", c.requestID)
 		if g.stopping.Load() {
-			w.Header().Set("Connection", "close") // the next request is to find a replica that stays
+			w.Header().Set("Connection", "close") // the next request should go to another replica
 		}
-		answer := &answer{ResponseWriter: w}
 		if r.ContentLength != 0 {
-			// Until the body is read, also where nobody wants it: the server reads on before it answers. A writer without
-			// deadlines is that of a test.
+			// The server reads the rest of the body before it answers, even if no handler wants it. Only a test's writer
+			// does not support deadlines.
 			_ = http.NewResponseController(w).SetReadDeadline(start.Add(g.options.ReadTimeout))
 		}
 
-		err := g.checkOrigin(r)
-		if err == nil {
-			err = g.identify(r, c)
+		writer := &statusWriter{ResponseWriter: w}
+		if err := g.serveCall(writer, r.WithContext(ctx), c, next); err != nil {
+			writer.fail(ctx, c.log, err)
 		}
-		if err == nil {
-			err = next(answer, r.WithContext(ctx), c)
-		}
-		if err != nil {
-			answer.fail(ctx, c.log, err)
-		}
-		g.metrics.requests.WithLabelValues(route(r), strconv.Itoa(answer.status)).Inc()
-		c.log.Info("request", "method", r.Method, "route", route(r), "status", answer.status, "seconds", g.now().Sub(start).Seconds())
+		g.metrics.requests.WithLabelValues(route(r), strconv.Itoa(writer.status)).Inc()
+		c.log.Info("request", "method", r.Method, "route", route(r), "status", writer.status, "seconds", g.now().Sub(start).Seconds())
 	})
 }
 
-// checkOrigin returns an error for a request that Options.LoopbackOnly refuses. That the host is this machine's matters
-// because the name of a web site can lead here too, and its pages are then of the same origin.
-func (g *Gateway) checkOrigin(r *http.Request) error {
-	if !g.options.LoopbackOnly || sameOrigin(r) && IsLoopback(r.Host) {
-		return nil
+// serveCall calls the handler if the client may use the gateway.
+func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, c *call, next handler) error {
+	if err := g.checkOrigin(r); err != nil {
+		return err
 	}
-	return &apiError{
-		status: http.StatusForbidden, kind: typeInvalidRequest, code: "forbidden_origin",
-		message: "Without API keys, only programs of this machine may use the gateway, at a loopback address.",
+	if err := g.identify(r, c); err != nil {
+		return err
 	}
+	return next(w, r, c)
 }
 
-// sameOrigin reports whether a request is not one that a browser sends for the page of another site, whatever its method:
-// http.CrossOriginProtection lets GET pass.
-func sameOrigin(r *http.Request) bool {
-	switch r.Header.Get("Sec-Fetch-Site") {
-	case "none", "same-origin":
-		return true
-	case "":
-		origin := r.Header.Get("Origin")
-		from, err := url.Parse(origin)
-		return origin == "" || err == nil && from.Host == r.Host
-	}
-	return false
-}
-
-// IsLoopback reports whether a host, with or without a port, is localhost or a loopback address. Another name may be
-// anything.
-func IsLoopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		host = strings.Trim(address, "[]")
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// identify gives a call the store of the namespace that its client may use.
+// identify sets the store of the namespace that the client may use.
 func (g *Gateway) identify(r *http.Request, c *call) error {
 	namespace := g.options.Namespace
 	if g.tenants != nil {
@@ -150,9 +99,24 @@ func (g *Gateway) identify(r *http.Request, c *call) error {
 	return nil
 }
 
+// hold counts bytes as in flight until the call ends. It returns an error if they are too many; it is final if they are
+// too many for one call alone.
+func (g *Gateway) hold(c *call, bytes int64) error {
+	if c.held+bytes > g.options.MaxInFlightBytes {
+		return invalidRequest("", string(store.CodeTooLarge), "The request or its conversation is too large for the gateway.")
+	}
+	if !g.inFlight.TryAcquire(bytes) {
+		e := serverError(http.StatusServiceUnavailable, "overloaded", "The gateway is overloaded; retry later.", nil)
+		e.retry = retryLater
+		return e
+	}
+	c.held += bytes
+	return nil
+}
+
 var requestIDs = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// requestID returns the ID that the client has given the request, or a new one.
+// requestID returns the client's ID of the request, or a new one.
 func requestID(r *http.Request) string {
 	if id := r.Header.Get("X-Request-Id"); requestIDs.MatchString(id) {
 		return id
@@ -166,7 +130,7 @@ func randomHex() string {
 	return hex.EncodeToString(b)
 }
 
-// route returns the pattern that a request matched, which has no ID in it.
+// route returns the pattern that a request matched. It contains no ID.
 func route(r *http.Request) string {
 	if r.Pattern == "/" || r.Pattern == "" {
 		return "other"
@@ -174,30 +138,30 @@ func route(r *http.Request) string {
 	return r.Pattern
 }
 
-// answer is a ResponseWriter that knows what was answered.
-type answer struct {
+// statusWriter is a ResponseWriter that records the status.
+type statusWriter struct {
 	http.ResponseWriter
-	status int
+	status int // 0 until it is written
 }
 
-// WriteHeader notes the status.
-func (a *answer) WriteHeader(status int) {
-	if a.status == 0 {
-		a.status = status
+// WriteHeader records and writes the status.
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
 	}
-	a.ResponseWriter.WriteHeader(status)
+	w.ResponseWriter.WriteHeader(status)
 }
 
 // Unwrap lets http.ResponseController reach the connection.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// fail answers with an error, unless an answer has begun or there is nobody to answer.
-func (a *answer) fail(ctx context.Context, log *slog.Logger, err error) {
+// fail answers with an error, unless an answer has begun or the client has gone away.
+func (w *statusWriter) fail(ctx context.Context, log *slog.Logger, err error) {
 	e, ok := errors.AsType[*apiError](err)
 	if !ok {
 		e = serverError(http.StatusInternalServerError, "internal_error", "The gateway failed.", err)
 	}
-	// Whatever failed, it did so because the request's time was over or its client gone.
+	// If the context is done, that is the reason for the failure, whatever the error is.
 	if reason := interrupted(ctx); reason != nil && e.status >= http.StatusInternalServerError {
 		e = reason
 	}
@@ -205,10 +169,10 @@ func (a *answer) fail(ctx context.Context, log *slog.Logger, err error) {
 		log.Error("request failed", "code", e.code, "error", e.err)
 	}
 	switch {
-	case a.status != 0:
+	case w.status != 0:
 	case e.status == statusClientClosedRequest:
-		a.status = e.status
+		w.status = e.status
 	default:
-		e.write(a)
+		e.write(w)
 	}
 }

@@ -30,7 +30,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/catena-dev/catena/internal/gateway/scripted"
+	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -238,7 +238,7 @@ func TestUnknownURL(t *testing.T) {
 func TestBytesThatCount(t *testing.T) {
 	for name, length := range map[string]int64{"no length": -1, "the most that is allowed": 32 << 20} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, scripted.Handler())
+			f := newFixture(t, enginetest.Handler())
 			var clients []*io.PipeWriter
 			replies := make(chan *httptest.ResponseRecorder)
 			for range 20 {

@@ -22,7 +22,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -30,7 +29,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/tidwall/gjson"
 
-	"github.com/catena-dev/catena/internal/gateway/scripted"
+	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/memory"
 )
@@ -51,7 +50,7 @@ type fixture struct {
 func start(t *testing.T, upstream http.Handler, changes ...func(*Options)) *fixture {
 	t.Helper()
 	if upstream == nil {
-		upstream = scripted.Handler()
+		upstream = enginetest.Handler()
 	}
 	f := newFixture(t, upstream, changes...)
 	server := httptest.NewServer(f.gateway.Handler())
@@ -69,25 +68,22 @@ func newFixture(t *testing.T, upstream http.Handler, changes ...func(*Options)) 
 	options := DefaultOptions()
 	options.ShutdownDelay = 0
 	options.Store = f.store
-	options.Upstream = mustParse(t, engine.URL)
+	options.InsecureAllowAnonymous = true
+	if err := options.setUpstream(engine.URL); err != nil {
+		t.Fatal(err)
+	}
 	options.Logger = slog.New(slog.NewTextHandler(f.log, nil))
 	for _, change := range changes {
 		change(&options)
+	}
+	if err := options.Validate(); err != nil {
+		t.Fatal(err)
 	}
 	var err error
 	if f.gateway, err = New(options, f.registry); err != nil {
 		t.Fatal(err)
 	}
 	return f
-}
-
-func mustParse(t *testing.T, text string) *url.URL {
-	t.Helper()
-	u, err := url.Parse(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return u
 }
 
 // reply is an answer of the gateway.

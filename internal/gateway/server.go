@@ -30,15 +30,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Serve serves the API on one listener, and health and metrics on the other, until ctx is done. Then it is not ready any
-// more. After the shutdown delay it takes no more connections and waits for the requests that it has; those that outlast
-// the shutdown timeout are ended, streams with an event that says so and a turn that is saved as failed.
+// Serve serves the API on one listener, and health and metrics on the other, until ctx is done. It then stops being
+// ready, keeps serving for the shutdown delay, and finally accepts no more connections and waits for the requests in
+// progress. Requests that outlast the shutdown timeout are aborted: a stream ends with an event that says so, and its
+// turn is saved as failed.
 func (g *Gateway) Serve(ctx context.Context, api, operations net.Listener, gatherer prometheus.Gatherer) error {
-	base, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer end(nil)
+	base, abort := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer abort(nil)
 	apiServer := g.server(base, g.Handler())
-	// A stream sets its own limit for each piece of an event; this one is for clients that do not take what they have asked
-	// for.
+	// A stream sets a deadline for each piece of an event; this one is for clients that do not read their response.
 	apiServer.WriteTimeout = g.options.ReadTimeout + g.options.RequestTimeout + g.options.SaveTimeout + writeTimeout
 	operationsServer := g.server(base, g.operations(gatherer))
 
@@ -51,11 +51,11 @@ func (g *Gateway) Serve(ctx context.Context, api, operations net.Listener, gathe
 	})
 	group.Go(func() error {
 		<-ctx.Done()
-		g.log.Info("ending", "delay", g.options.ShutdownDelay.String())
+		g.log.Info("shutting down", "delay", g.options.ShutdownDelay.String())
 		g.stopping.Store(true)
 		defer func() { _ = operationsServer.Close() }()
 		<-time.After(g.options.ShutdownDelay)
-		return g.drain(base, apiServer, end)
+		return g.drain(base, apiServer, abort)
 	})
 	return group.Wait()
 }
@@ -77,20 +77,20 @@ func serve(server *http.Server, listener net.Listener) error {
 	return nil
 }
 
-// drain waits for the requests that are under way, and ends those that take too long.
-func (g *Gateway) drain(ctx context.Context, server *http.Server, end context.CancelCauseFunc) error {
+// drain waits for the requests in progress, and aborts those that take too long.
+func (g *Gateway) drain(ctx context.Context, server *http.Server, abort context.CancelCauseFunc) error {
 	wait, cancel := context.WithTimeout(ctx, g.options.ShutdownTimeout)
 	defer cancel()
 	if server.Shutdown(wait) == nil {
 		return nil
 	}
-	g.log.Warn("requests are ended, for the shutdown timeout is over")
-	end(errShuttingDown)
-	// What is left is to save the turns and to write one event each.
+	g.log.Warn("aborting the remaining requests: the shutdown timeout has passed")
+	abort(errShuttingDown)
+	// The aborted requests still save their turns and write one event each.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.SaveTimeout+writeTimeout)
 	defer cancel()
 	if err := server.Shutdown(last); err != nil {
-		return errors.Join(fmt.Errorf("unable to end all requests: %w", err), server.Close())
+		return errors.Join(fmt.Errorf("unable to finish all requests: %w", err), server.Close())
 	}
 	return nil
 }
@@ -104,8 +104,8 @@ func (g *Gateway) operations(gatherer prometheus.Gatherer) http.Handler {
 	return mux
 }
 
-// ready says whether requests may come. That the store can be reached is no part of it: without it all replicas would
-// be taken out at once, and clients would see refused connections in place of an error that says what is wrong.
+// ready reports whether the gateway accepts requests. It does not depend on the store: if the store were unreachable, all
+// replicas would be taken out at once, and clients would see refused connections instead of an error that explains why.
 func (g *Gateway) ready(w http.ResponseWriter, _ *http.Request) {
 	if g.stopping.Load() {
 		http.Error(w, "shutting down", http.StatusServiceUnavailable)

@@ -27,7 +27,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/catena-dev/catena/internal/gateway/scripted"
+	"github.com/catena-dev/catena/internal/gateway/enginetest"
 )
 
 // serve serves a gateway on loopback until stop is called; its result then comes from done.
@@ -74,7 +74,7 @@ func TestShutdownDrainsStreams(t *testing.T) {
 // TestShutdownDelay: who has not yet seen that the gateway is not ready is served.
 func TestShutdownDelay(t *testing.T) {
 	t.Parallel() // most of it is waiting
-	f := newFixture(t, scripted.Handler(), func(o *Options) { o.ShutdownDelay = 5 * time.Second })
+	f := newFixture(t, enginetest.Handler(), func(o *Options) { o.ShutdownDelay = 5 * time.Second })
 	operations, stop, done := serveFixture(t, f)
 	f.expect(operations+"/readyz", http.StatusOK)
 	stop()

@@ -61,7 +61,7 @@ func parseTenants(content []byte) ([]tenant, error) {
 	list := make([]tenant, 0, len(entries))
 	namespaces := map[[sha256.Size]byte]string{}
 	for i, entry := range entries {
-		if err := validNamespace(entry.Namespace); err != nil {
+		if err := validateNamespace(entry.Namespace); err != nil {
 			return nil, fmt.Errorf("entry %d: %w", i, err)
 		}
 		sum, err := keySum(entry.Key, entry.KeySHA256)
@@ -91,9 +91,9 @@ func keySum(key, keySHA256 string) (sum [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(decoded), nil
 }
 
-func validNamespace(namespace string) error {
+func validateNamespace(namespace string) error {
 	if problems := validation.IsDNS1123Label(namespace); len(problems) > 0 {
-		return fmt.Errorf("the namespace %q is not one: %s", namespace, strings.Join(problems, ", "))
+		return fmt.Errorf("invalid namespace %q: %s", namespace, strings.Join(problems, ", "))
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/catena-dev/catena/internal/gateway/scripted"
+	"github.com/catena-dev/catena/internal/gateway/enginetest"
 )
 
 func TestParseTenants(t *testing.T) {
@@ -50,7 +50,7 @@ func TestParseTenants(t *testing.T) {
 		"no key":          {`[{"namespace":"a"}]`, "entry 0: must have either a `key` or a `keySHA256`", 0},
 		"both":            {`[{"namespace":"a","key":"sk-a","keySHA256":"` + hash + `"}]`, "entry 0: must have either a `key` or a `keySHA256`", 0},
 		"short hash":      {`[{"namespace":"a","keySHA256":"abcd"}]`, "entry 0: `keySHA256` must be 64 hexadecimal digits", 0},
-		"no namespace":    {`[{"key":"sk-a"}]`, `entry 0: the namespace "" is not one`, 0},
+		"no namespace":    {`[{"key":"sk-a"}]`, `entry 0: invalid namespace ""`, 0},
 		"a key twice": {
 			`[{"namespace":"a","key":"sk-b"},{"namespace":"b","keySHA256":"` + hash + `"}]`, `entry 1: the key has the namespace "a" already`, 0,
 		},
@@ -159,7 +159,7 @@ func TestKeysCountAsAWhole(t *testing.T) {
 func TestTenantsAreWatched(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tenants.yaml")
 	write(t, file, "- {namespace: a, key: sk-a}\n")
-	f := newFixture(t, scripted.Handler(), func(o *Options) { o.TenantsFile, o.ReloadInterval = file, time.Millisecond })
+	f := newFixture(t, enginetest.Handler(), func(o *Options) { o.TenantsFile, o.ReloadInterval = file, time.Millisecond })
 	_, stop, done := serveFixture(t, f)
 	write(t, file, "- {namespace: b, key: sk-b}\n")
 	for f.do(http.MethodGet, "/v1/models", "", "Authorization", "Bearer sk-b").status != http.StatusOK {

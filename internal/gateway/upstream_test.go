@@ -24,13 +24,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/catena-dev/catena/internal/gateway/scripted"
+	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -137,7 +138,7 @@ func TestResponseHeaders(t *testing.T) {
 }
 
 func TestUpstreamUnreachable(t *testing.T) {
-	f := start(t, nil, func(o *Options) { o.Upstream = mustParse(t, "http://127.0.0.1:1") })
+	f := start(t, nil, func(o *Options) { o.Upstream = &url.URL{Scheme: "http", Host: "127.0.0.1:1"} })
 	if r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`); r.code() != "Bad Gateway upstream_unreachable" {
 		t.Errorf("got %d %s", r.status, r.body)
 	}
@@ -238,7 +239,7 @@ func TestOrigin(t *testing.T) {
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
 			t.Run(method+" of "+name, func(t *testing.T) {
-				f := newFixture(t, scripted.Handler(), func(o *Options) { o.LoopbackOnly = true })
+				f := newFixture(t, enginetest.Handler(), func(o *Options) { o.InsecureAllowAnonymous = false })
 				path := map[string]string{http.MethodGet: "/v1/models", http.MethodPost: "/v1/responses"}[method]
 				r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(`{"input":"a"}`))
 				r.Host = tc.host

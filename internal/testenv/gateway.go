@@ -122,8 +122,8 @@ func (e *Environment) runGateway(binary, kubeconfig string, options GatewayOptio
 		"--store=" + StoreURL(options.Namespace, kubeconfig),
 		"--upstream=" + options.Upstream,
 		"--listen-address=" + address,
-		"--metrics-address=" + operations,
-		"--shutdown-delay=0s",
+		"--metrics-bind-address=" + operations,
+		"--shutdown-delay-duration=0s",
 	}
 	log, err := os.OpenFile(filepath.Join(e.logDir(), "gateway.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

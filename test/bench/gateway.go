@@ -26,7 +26,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"github.com/catena-dev/catena/internal/gateway/scripted"
+	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/internal/testenv"
 )
 
@@ -36,7 +36,7 @@ const gatewayTurns = 16
 // that resolves, asks the engine and saves. Beside it, the engine is asked directly, with the whole history in the
 // request. What differs is what Catena costs a turn.
 func gatewayExperiment(ctx context.Context, b *bench) error {
-	engine := httptest.NewServer(scripted.Handler())
+	engine := httptest.NewServer(enginetest.Handler())
 	defer engine.Close()
 	gateway, err := b.env.StartGateway(ctx, testenv.GatewayOptions{Upstream: engine.URL})
 	if err != nil {

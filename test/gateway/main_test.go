@@ -31,7 +31,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/catena-dev/catena/internal/gateway/scripted"
+	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/internal/testenv"
 )
 
@@ -59,7 +59,7 @@ var (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	engine := httptest.NewServer(scripted.Handler())
+	engine := httptest.NewServer(enginetest.Handler())
 	defer engine.Close()
 	engineURL = engine.URL
 	balancer := httptest.NewServer(alternate())

@@ -36,7 +36,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/gateway/scripted"
+	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/internal/testenv"
 )
 
@@ -55,7 +55,7 @@ func newSDK(t *testing.T) *sdk {
 
 func params(previous string, items ...responses.ResponseInputItemUnionParam) responses.ResponseNewParams {
 	p := responses.ResponseNewParams{
-		Model: scripted.Model,
+		Model: enginetest.Model,
 		Input: responses.ResponseNewParamsInputUnion{OfInputItemList: items},
 	}
 	if previous != "" {

@@ -1,0 +1,174 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/catena-dev/catena/store"
+)
+
+// Options configure a Gateway. Start from DefaultOptions, set Store, Upstream and Logger, and call Validate.
+type Options struct {
+	// Store keeps the turns. The caller closes it after Serve has returned.
+	Store store.Store
+	// Logger receives the log. Bodies are never logged.
+	Logger *slog.Logger
+
+	// ListenAddress is the address of the Responses API. It must be a loopback address unless TenantsFile or
+	// InsecureAllowAnonymous is set.
+	ListenAddress string
+	// InsecureAllowAnonymous serves clients without API keys on any address, and web pages too.
+	InsecureAllowAnonymous bool
+	// TenantsFile maps API keys to namespaces; see parseTenants. If it is empty, every client uses Namespace.
+	TenantsFile string
+	// Namespace is the namespace of all clients if there is no TenantsFile. If it is empty, it is the store's.
+	Namespace string
+
+	// Upstream is the base URL of the engine, with or without a trailing /v1.
+	Upstream *url.URL
+	// UpstreamAPIKeyFile contains the API key for the engine. If it is empty, the engine gets the client's own key,
+	// OpenAI-Organization and OpenAI-Project, or no key at all if there is a TenantsFile: tenants' keys stay here.
+	UpstreamAPIKeyFile string
+
+	// Instructions selects the earlier turns whose instructions the engine gets: one of the store's Instructions constants.
+	Instructions string
+	// MaxDepth is the maximum number of turns of a conversation that is continued.
+	MaxDepth int
+
+	// MaxRequestBytes limits the body of a request. MaxResponseBytes limits the body of the engine's response, or each
+	// event of a stream. The store should accept a turn that has both; otherwise the engine has worked in vain.
+	MaxRequestBytes, MaxResponseBytes int64
+	// MaxInFlightBytes limits the total size of the requests and histories in flight. A history counts from when it has
+	// been read. A request beyond the limit is answered with 503, or with 400 if it exceeds the limit by itself.
+	MaxInFlightBytes int64
+	// RequestTimeout limits a whole request, including its stream. A save that has begun has SaveTimeout of its own.
+	RequestTimeout, SaveTimeout time.Duration
+	// ReadTimeout limits how long a client may take to send a request.
+	ReadTimeout time.Duration
+	// ShutdownDelay is how long the gateway keeps serving, but is not ready, after it was told to stop. ShutdownTimeout
+	// is how long requests may then take to finish.
+	ShutdownDelay, ShutdownTimeout time.Duration
+	// ReloadInterval is how often the files are checked for changes.
+	ReloadInterval time.Duration
+}
+
+// DefaultOptions returns the default options. They lack Store, Upstream and Logger.
+func DefaultOptions() Options {
+	return Options{
+		ListenAddress:    "127.0.0.1:8090",
+		Instructions:     store.InstructionsOmit,
+		MaxDepth:         1000,
+		MaxRequestBytes:  32 << 20,
+		MaxResponseBytes: 32 << 20,
+		MaxInFlightBytes: 256 << 20,
+		RequestTimeout:   10 * time.Minute,
+		SaveTimeout:      30 * time.Second,
+		ReadTimeout:      time.Minute,
+		ShutdownDelay:    5 * time.Second,
+		ShutdownTimeout:  30 * time.Second,
+		ReloadInterval:   5 * time.Second,
+	}
+}
+
+// AddFlags adds a flag for every option that a command line can set.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.ListenAddress, "listen-address", o.ListenAddress, "Address to serve the Responses API on.")
+	flags.Func("upstream", "Base `URL` of the engine, with or without a trailing /v1. Required.", o.setUpstream)
+	flags.StringVar(&o.UpstreamAPIKeyFile, "upstream-api-key-file", o.UpstreamAPIKeyFile,
+		"File with the API key for the engine. If not set, the engine gets the client's own Authorization, OpenAI-Organization and OpenAI-Project headers, or none of them if --tenants-file is set.")
+	flags.StringVar(&o.TenantsFile, "tenants-file", o.TenantsFile,
+		"YAML or JSON file with a list of {namespace, key} or {namespace, keySHA256}, which maps API keys to namespaces. It is reloaded when it changes.")
+	flags.StringVar(&o.Namespace, "namespace", o.Namespace, "Namespace of all clients if --tenants-file is not set; by default the namespace of the store's URL.")
+	flags.BoolVar(&o.InsecureAllowAnonymous, "insecure-allow-anonymous", o.InsecureAllowAnonymous,
+		"Serve on addresses other than loopback without --tenants-file. Anyone who can reach the address can read and continue every conversation whose ID they know.")
+	flags.StringVar(&o.Instructions, "instructions", o.Instructions,
+		"Earlier turns whose instructions the engine gets: Omit (none, as OpenAI's own API), Last or All.")
+	flags.IntVar(&o.MaxDepth, "max-depth", o.MaxDepth, "Maximum number of turns of a conversation that is continued.")
+	flags.Int64Var(&o.MaxRequestBytes, "max-request-bytes", o.MaxRequestBytes, "Maximum size of a client's request.")
+	flags.Int64Var(&o.MaxResponseBytes, "max-response-bytes", o.MaxResponseBytes,
+		"Maximum size of the engine's response; for a stream, of each event and of all finished output items together.")
+	flags.Int64Var(&o.MaxInFlightBytes, "max-inflight-bytes", o.MaxInFlightBytes,
+		"Maximum total size of the requests and histories in flight; a history counts from when it has been read. "+
+			"A request beyond the limit is answered with 503, or with 400 if it exceeds the limit by itself. Memory use is about three times as much.")
+	flags.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request, including its stream.")
+	flags.DurationVar(&o.ReadTimeout, "read-timeout", o.ReadTimeout, "Maximum time for a client to send a request.")
+	flags.DurationVar(&o.SaveTimeout, "save-timeout", o.SaveTimeout, "Maximum time to save a turn, including retries.")
+	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
+		"How long to keep serving, but not be ready, after the signal to stop, so that no new requests arrive when the gateway stops listening.")
+	flags.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "Maximum time for requests to finish after the shutdown delay.")
+	flags.DurationVar(&o.ReloadInterval, "reload-interval", o.ReloadInterval, "How often the files are checked for changes.")
+}
+
+// setUpstream sets Upstream to a URL that requests can be sent to.
+func (o *Options) setUpstream(text string) error {
+	upstream, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return err
+	case upstream.Host == "" || upstream.Scheme != "http" && upstream.Scheme != "https":
+		return errors.New("must be an http or https URL")
+	case upstream.RawQuery != "" || upstream.Fragment != "":
+		return errors.New("must have no query and no fragment")
+	}
+	o.Upstream = upstream
+	return nil
+}
+
+// Validate returns an error that lists all invalid options.
+func (o *Options) Validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	check(o.Upstream != nil, "--upstream is required")
+	check(!o.loopbackOnly() || isLoopback(o.ListenAddress),
+		"--listen-address is %s: must be a loopback address unless --tenants-file or --insecure-allow-anonymous is set", o.ListenAddress)
+	check(o.MaxDepth >= 1, "--max-depth is %d: must be at least 1", o.MaxDepth)
+	check(o.MaxRequestBytes >= 1, "--max-request-bytes is %d: must be at least 1", o.MaxRequestBytes)
+	check(o.MaxResponseBytes >= 1, "--max-response-bytes is %d: must be at least 1", o.MaxResponseBytes)
+	check(o.MaxInFlightBytes >= o.MaxRequestBytes, "--max-inflight-bytes is %d: must be at least --max-request-bytes, which is %d", o.MaxInFlightBytes, o.MaxRequestBytes)
+	positive := func(flag string, value time.Duration) { check(value > 0, "--%s is %s: must be positive", flag, value) }
+	positive("request-timeout", o.RequestTimeout)
+	positive("read-timeout", o.ReadTimeout)
+	positive("save-timeout", o.SaveTimeout)
+	positive("shutdown-timeout", o.ShutdownTimeout)
+	positive("reload-interval", o.ReloadInterval)
+	check(o.ShutdownDelay >= 0, "--shutdown-delay-duration is %s: must not be negative", o.ShutdownDelay)
+	if o.Namespace != "" {
+		if err := validateNamespace(o.Namespace); err != nil {
+			errs = append(errs, fmt.Errorf("--namespace: %w", err))
+		}
+	}
+	return errors.Join(append(errs, o.resolveOptions().Validate())...)
+}
+
+// loopbackOnly reports whether only programs on this machine may use the gateway.
+func (o *Options) loopbackOnly() bool { return o.TenantsFile == "" && !o.InsecureAllowAnonymous }
+
+// resolveOptions returns the options for resolving the conversation of a request.
+func (o *Options) resolveOptions() store.ResolveOptions {
+	return store.ResolveOptions{MaxDepth: &o.MaxDepth, Instructions: o.Instructions}
+}
