@@ -14,10 +14,11 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package buckets has the kinds of buckets that snapshots may be kept in: who imports it can open s3://, gs://, azblob://
-// and file:// with gocloud.dev/blob.
+// Package buckets registers the kinds of buckets in which the programs can keep snapshots: s3://, gs://, azblob:// and
+// file://. Importing it is enough; gocloud.dev/blob opens the URLs.
 package buckets
 
 import (
 	_ "gocloud.dev/blob/fileblob" // file://
+	_ "gocloud.dev/blob/s3blob"   // s3://
 )
