@@ -89,7 +89,6 @@ func startOperator(ctx context.Context) (*operator, error) {
 		Live:         mgr.GetAPIReader(),
 		View:         o.view,
 		Recorder:     mgr.GetEventRecorder("catena"),
-		MaxDepth:     chain.DefaultMaxDepth,
 		Concurrency:  16,
 		EventLimiter: rate.NewLimiter(rate.Inf, 0),
 		Clock:        o.clock,

@@ -73,8 +73,6 @@ type ResponseSessionReconciler struct {
 	// ReadSnapshot reads the snapshot of a session that has one outside its object, and reports whether it can be turned
 	// into input items.
 	ReadSnapshot func(ctx context.Context, s *sessions.Session) (readable bool, err error)
-	// MaxDepth is the depth limit of the view's verdicts, for messages.
-	MaxDepth int
 	// Concurrency is how many sessions are reconciled at once.
 	Concurrency int
 	// EventLimiter bounds the events recorded: those beyond it are left out.
@@ -130,7 +128,7 @@ func ignoreGone(err error) error {
 // wantsOwner reports whether the session lacks the ownerReference to its parent. A reference that is there is left
 // alone, whatever its UID: garbage collection is the judge of that one.
 func wantsOwner(j sessions.Judgement) bool {
-	return j.Parent != nil && !j.Verdict.OnCycle && j.Session.OwnerUID == "" && !j.Session.OmitOwner
+	return j.Verdict.CanBeOwned(j.Parent != nil) && j.Session.OwnerUID == "" && !j.Session.OmitOwner
 }
 
 // applyOwner adds the ownerReference. The parent's UID is read just before, because garbage collection deletes a

@@ -58,6 +58,7 @@ func TestReasons(t *testing.T) {
 	}
 	complete := func(t *testing.T, ns string) { overwrite(t, ns, "a", `{"responseStatus":"completed"}`) }
 
+	const pendingMessage = `Response "a" is "queued" and cannot be used as context until it is completed.`
 	tests := map[string]struct {
 		change      func(a, b, c *v1alpha1.ResponseSession)
 		want        map[string]verdict
@@ -66,14 +67,14 @@ func TestReasons(t *testing.T) {
 	}{
 		"TurnPending, queued": {
 			change: withStatus("queued"), want: pending, heal: complete,
-			wantMessage: map[string]string{"a": `This turn is not completed yet.`, "c": `The ancestor "a" is not completed yet.`},
+			wantMessage: map[string]string{"a": pendingMessage, "c": pendingMessage},
 		},
 		"TurnPending, in_progress": {change: withStatus("in_progress"), want: pending, heal: complete},
 		"TurnNotCompleted, incomplete": {
 			change: withStatus("incomplete"), want: everywhere(v1alpha1.ReasonTurnNotCompleted, "a"), heal: complete,
 			wantMessage: map[string]string{
-				"a": `This turn ended without being completed and cannot be used as context.`,
-				"c": `The ancestor "a" ended without being completed and cannot be used as context.`,
+				"a": `Response "a" is "incomplete", not completed, and cannot be used as context.`,
+				"c": `Response "a" is "incomplete", not completed, and cannot be used as context.`,
 			},
 		},
 		"TurnNotCompleted, failed":    {change: withStatus("failed"), want: everywhere(v1alpha1.ReasonTurnNotCompleted, "a"), heal: complete},
@@ -82,8 +83,8 @@ func TestReasons(t *testing.T) {
 		"SnapshotUnreadable, input is a number": {
 			change: withRequest(`{"input":5}`), want: everywhere(v1alpha1.ReasonSnapshotUnreadable, "a"),
 			wantMessage: map[string]string{
-				"a": `This turn has a request or response that is missing, damaged, or cannot be turned into input items.`,
-				"b": `The ancestor "a" has a request or response that is missing, damaged, or cannot be turned into input items.`,
+				"a": `The snapshot of response "a" cannot be read or turned into input items.`,
+				"b": `The snapshot of response "a" cannot be read or turned into input items.`,
 			},
 			heal: func(t *testing.T, ns string) { overwrite(t, ns, "a", `{"request":{"input":"five"}}`) },
 		},
@@ -102,7 +103,7 @@ func TestReasons(t *testing.T) {
 			wantMessages(t, ns, tc.wantMessage)
 			tc.heal(t, ns)
 			wantVerdicts(t, ns, intact)
-			wantMessages(t, ns, map[string]string{"c": "All turns up to the root are there and completed."})
+			wantMessages(t, ns, map[string]string{"c": "Every turn up to the root is stored and completed."})
 		})
 	}
 }
@@ -139,7 +140,7 @@ func TestNameMismatch(t *testing.T) {
 		"Parent": broken(v1alpha1.ReasonNameMismatch, "Parent"),
 		"child":  broken(v1alpha1.ReasonParentNotFound, "Parent"),
 	})
-	want := fmt.Sprintf("The object's name must be %q for this response ID. The session is left out of every chain.", v1alpha1.ObjectName("Parent"))
+	want := fmt.Sprintf(`The object of response "Parent" must be named %q: under any other name it is in no chain.`, v1alpha1.ObjectName("Parent"))
 	for _, s := range list(t, client.InNamespace(ns)) {
 		if s.UID == misnamed.UID && chainValid(&s).Message != want {
 			t.Errorf("message: got %q, want %q", chainValid(&s).Message, want)
@@ -167,7 +168,7 @@ func TestDepthExceeded(t *testing.T) {
 	want["t65"] = brokenIn(v1alpha1.ReasonDepthExceeded, "t1", 65, "t1")
 	want["t66"] = brokenIn(v1alpha1.ReasonDepthExceeded, "t2", 66, "t1")
 	wantVerdicts(t, ns, want)
-	wantMessages(t, ns, map[string]string{"t66": `The chain has more than 64 turns: "t2" is beyond the limit.`})
+	wantMessages(t, ns, map[string]string{"t66": `The chain of response "t66" has more than 64 turns: "t2" is beyond the limit; ask for more with a larger maxDepth.`})
 
 	// The first turn goes. t65 would have missed it, had it come so far.
 	remove(t, ns, "t1")
@@ -197,7 +198,7 @@ func TestCycleDetected(t *testing.T) {
 		"b": broken(v1alpha1.ReasonCycleDetected, "b"),
 		"c": broken(v1alpha1.ReasonCycleDetected, "a"),
 	})
-	wantMessages(t, ns, map[string]string{"c": `The parents lead back to "a".`})
+	wantMessages(t, ns, map[string]string{"c": `The chain of response "c" contains a cycle: it leads back to "a".`})
 
 	remove(t, ns, "b")
 	wantVerdicts(t, ns, map[string]verdict{
@@ -205,7 +206,7 @@ func TestCycleDetected(t *testing.T) {
 		"c": broken(v1alpha1.ReasonParentNotFound, "b"),
 	})
 	wantMessages(t, ns, map[string]string{
-		"a": `The parent "b" does not exist in this namespace.`, "c": `The ancestor "b" does not exist in this namespace.`,
+		"a": `Response "b", an ancestor of "a", was not found.`, "c": `Response "b", an ancestor of "c", was not found.`,
 	})
 	create(t, turn(ns, "b"))
 	wantVerdicts(t, ns, map[string]verdict{"a": resolved(2, "b"), "b": resolved(1, "b"), "c": resolved(3, "b")})

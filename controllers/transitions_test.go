@@ -56,7 +56,7 @@ func TestTransitions(t *testing.T) {
 	}
 	brokenEvent := func(name, note string) event { return event{name, "Warning", "ChainBroken", note} }
 	healedEvent := func(name string) event {
-		return event{name, "Normal", "ChainHealed", "Resolved: All turns up to the root are there and completed."}
+		return event{name, "Normal", "ChainHealed", "Resolved: Every turn up to the root is stored and completed."}
 	}
 
 	create(t, turn(ns, "a"))
@@ -64,13 +64,13 @@ func TestTransitions(t *testing.T) {
 
 	// A session that is broken from the start.
 	create(t, turn(ns, "c_1", "b"))
-	check(1, 0, brokenEvent("c.1", `ParentNotFound: The parent "b" does not exist in this namespace.`))
+	check(1, 0, brokenEvent("c.1", `ParentNotFound: Response "b", an ancestor of "c_1", was not found.`))
 
 	// Another reason is no transition, and neither is pending after intact.
 	b := turn(ns, "b", "a")
 	b.Spec.ResponseStatus = v1alpha1.ResponseStatusFailed
 	create(t, b)
-	check(1, 0, brokenEvent("b", `TurnNotCompleted: This turn ended without being completed and cannot be used as context.`))
+	check(1, 0, brokenEvent("b", `TurnNotCompleted: Response "b" is "failed", not completed, and cannot be used as context.`))
 
 	overwrite(t, ns, "b", `{"responseStatus":"completed"}`)
 	check(0, 2, healedEvent("b"), healedEvent("c.1"))
@@ -81,8 +81,8 @@ func TestTransitions(t *testing.T) {
 	check(0, 0)
 
 	remove(t, ns, "a")
-	check(2, 0, brokenEvent("b", `ParentNotFound: The parent "a" does not exist in this namespace.`),
-		brokenEvent("c.1", `ParentNotFound: The ancestor "a" does not exist in this namespace.`))
+	check(2, 0, brokenEvent("b", `ParentNotFound: Response "a", an ancestor of "b", was not found.`),
+		brokenEvent("c.1", `ParentNotFound: Response "a", an ancestor of "c_1", was not found.`))
 
 	// A restart tells nothing twice.
 	restartOperator(t, func() {})
@@ -92,10 +92,10 @@ func TestTransitions(t *testing.T) {
 
 	// A broken chain that waits for a turn has not healed.
 	overwrite(t, ns, "c_1", `{"responseStatus":"failed"}`)
-	check(1, 0, brokenEvent("c.1", `TurnNotCompleted: This turn ended without being completed and cannot be used as context.`))
+	check(1, 0, brokenEvent("c.1", `TurnNotCompleted: Response "c_1" is "failed", not completed, and cannot be used as context.`))
 	counted["pending"]++
 	overwrite(t, ns, "c_1", `{"responseStatus":"in_progress"}`)
-	check(0, 0, event{"c.1", "Normal", "ChainPending", "TurnPending: This turn is not completed yet."})
+	check(0, 0, event{"c.1", "Normal", "ChainPending", `TurnPending: Response "c_1" is "in_progress" and cannot be used as context until it is completed.`})
 }
 
 func transitionCounts(t *testing.T) map[string]float64 {

@@ -209,8 +209,8 @@ func TestForeignStatusIsCorrected(t *testing.T) {
 		t.Helper()
 		wantVerdicts(t, ns, want)
 		wantMessages(t, ns, map[string]string{
-			"intact": "All turns up to the root are there and completed.",
-			"broken": `The parent "missing" does not exist in this namespace.`,
+			"intact": "Every turn up to the root is stored and completed.",
+			"broken": `Response "missing", an ancestor of "broken", was not found.`,
 		})
 	}
 	namespaces := map[string]string{}

@@ -123,7 +123,7 @@ func ExampleStore_resolve_errors() {
 		}
 	}
 	// Output:
-	// session.chain.unavailable at resp_1, retryable true: response "resp_1" is "in_progress", not completed, and cannot be used as context
+	// session.chain.unavailable at resp_1, retryable true: response "resp_1" is "in_progress" and cannot be used as context until it is completed
 	// session.chain.not_found at resp_8, retryable false: response "resp_8", an ancestor of "resp_9", was not found
 }
 

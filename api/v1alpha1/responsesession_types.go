@@ -19,6 +19,8 @@ package v1alpha1
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/catena-dev/catena/internal/chain"
 )
 
 // The values of spec.responseStatus that mean something to Catena. They mirror the status of OpenAI's Response
@@ -40,7 +42,7 @@ const ResponseSessionKind = "ResponseSession"
 // and garbage collection deletes an object whose owner's UID does not exist.
 const OmitOwnerReferenceAnnotation = "sessions.catena.dev/omit-owner-reference"
 
-// ConditionChainValid says whether the chain from a session to its root can be resolved with the default options.
+// ConditionChainValid indicates whether the chain from a session to its root resolves with the default options.
 //
 // Possible reasons for True: Resolved.
 // Possible reasons for Unknown: TurnPending.
@@ -48,27 +50,35 @@ const OmitOwnerReferenceAnnotation = "sessions.catena.dev/omit-owner-reference"
 // NameMismatch.
 const ConditionChainValid = "ChainValid"
 
-// The reasons of the ChainValid condition. Where several apply, the one nearest to the session wins.
+// The reasons of the ChainValid condition. If several apply, the one nearest to the session wins.
 const (
-	// ReasonResolved: every turn from the session to its root is there and completed.
-	ReasonResolved = "Resolved"
+	// ReasonResolved: every turn from the session to its root is stored and completed.
+	ReasonResolved = chain.ReasonResolved // "Resolved"
 	// ReasonTurnPending: the session or one of its ancestors is queued or in_progress.
-	ReasonTurnPending = "TurnPending"
-	// ReasonParentNotFound: an ancestor does not exist in this namespace. It heals when that ancestor is saved.
-	ReasonParentNotFound = "ParentNotFound"
+	ReasonTurnPending = chain.ReasonTurnPending // "TurnPending"
+	// ReasonParentNotFound: an ancestor does not exist in this namespace, or is being deleted. The chain resolves again
+	// once that ancestor is saved.
+	ReasonParentNotFound = chain.ReasonParentNotFound // "ParentNotFound"
 	// ReasonCycleDetected: following the parents leads back to a turn that was already passed.
-	ReasonCycleDetected = "CycleDetected"
+	ReasonCycleDetected = chain.ReasonCycleDetected // "CycleDetected"
 	// ReasonDepthExceeded: the chain has more turns than the operator's --max-depth.
-	ReasonDepthExceeded = "DepthExceeded"
-	// ReasonTurnNotCompleted: the session or one of its ancestors ended incomplete, failed or cancelled.
-	ReasonTurnNotCompleted = "TurnNotCompleted"
+	ReasonDepthExceeded = chain.ReasonDepthExceeded // "DepthExceeded"
+	// ReasonTurnNotCompleted: the session or one of its ancestors ended incomplete, failed or cancelled, or has a status
+	// that Catena does not know.
+	ReasonTurnNotCompleted = chain.ReasonTurnNotCompleted // "TurnNotCompleted"
 	// ReasonSnapshotUnreadable: the request or response of the session or of one of its ancestors cannot be turned into
-	// input items, or is stored outside the object where a part of it is missing or damaged, or in a store that the
-	// operator was not given.
-	ReasonSnapshotUnreadable = "SnapshotUnreadable"
+	// input items, or its snapshot is damaged, incomplete, or in a store that the operator is not configured with.
+	ReasonSnapshotUnreadable = chain.ReasonSnapshotUnreadable // "SnapshotUnreadable"
 	// ReasonNameMismatch: metadata.name is not ObjectName(spec.responseID). The session is in no chain.
-	ReasonNameMismatch = "NameMismatch"
+	ReasonNameMismatch = chain.ReasonNameMismatch // "NameMismatch"
 )
+
+// ConditionSnapshotReadable is set to False by any replica of the operator that could not read the snapshot of a session
+// for a client. The leader reads the snapshot again: it removes the condition if that succeeds, and otherwise marks the
+// chain. A session whose snapshot nobody has failed to read does not have this condition.
+//
+// Possible reasons for False: SnapshotUnreadable.
+const ConditionSnapshotReadable = "SnapshotReadable"
 
 // ResponseSessionSpec is one turn: what was asked, what was answered, and which turn came before it.
 //

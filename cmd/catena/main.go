@@ -108,7 +108,6 @@ func run(ctx context.Context, o *options) error {
 		Live:         mgr.GetAPIReader(),
 		View:         view,
 		Recorder:     mgr.GetEventRecorder("catena"),
-		MaxDepth:     int(o.resolveAPI.DefaultMaxDepth),
 		Concurrency:  o.concurrentReconciles,
 		EventLimiter: controllers.NewEventLimiter(o.eventsPerSecond),
 		Clock:        clock.RealClock{},

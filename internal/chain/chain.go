@@ -14,43 +14,39 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package chain is the core of Catena: it walks a turn's parents to the root, says whether the chain can be resolved
-// and where not, keeps those verdicts current for many turns at once, and flattens turns into input items.
+// Package chain is the core of Catena. It walks a turn's parents to the root, reports whether the chain resolves and
+// where it is broken, keeps those verdicts current for many turns at once, and flattens turns into input items.
 //
-// It is pure Go: no Kubernetes client, no clock, no I/O. Walk is the definition; Index gives the same answers
-// incrementally and is checked against Walk by a property test.
+// It is pure Go: no Kubernetes client, no clock, no I/O. Rule has every rule of a chain and all that follows from it.
+// Walk is the definition of a verdict; Index gives the same answers incrementally and is checked against Walk by a
+// property test.
 package chain
 
-// DefaultMaxDepth is how many turns a chain may have where nothing else is said.
+// DefaultMaxDepth is the number of turns that a chain may have unless a limit is given: 64, as in GodeX.
 const DefaultMaxDepth = 64
 
-// The statuses that mean something to a chain, as api/v1alpha1 and package store have them.
+// The response statuses that the rules tell apart.
 const (
 	statusQueued     = "queued"
 	statusInProgress = "in_progress"
 	statusCompleted  = "completed"
 )
 
-// Turn is what a chain knows of a stored turn.
+// Turn is a node of a chain: what the rules need to know about a stored turn.
 type Turn struct {
 	// ID is the response ID. It is not empty.
 	ID string
 	// Previous is the response ID of the parent, empty for the first turn of a conversation.
 	Previous string
-	// Status is the response's status, verbatim.
+	// Status is the status of the response, verbatim.
 	Status string
-	// Unreadable is set where the turn's snapshot cannot be flattened (see Flatten).
+	// Unreadable is set if the bodies of the turn cannot be read or flattened (see Flatten).
 	Unreadable bool
 }
 
-func (t Turn) fault() fault {
-	switch {
-	case t.Status == statusQueued, t.Status == statusInProgress:
-		return faultPending
-	case t.Status != statusCompleted:
-		return faultNotCompleted
-	case t.Unreadable:
-		return faultUnreadable
-	}
-	return faultNone
+func (t Turn) pending() bool { return t.Status == statusQueued || t.Status == statusInProgress }
+
+// broken returns the first rule that the turn breaks by itself, wherever it is in a chain, and Resolved if it breaks none.
+func (t Turn) broken() Rule {
+	return firstBroken(&step{maxDepth: 1, fetched: true, found: true, turn: t})
 }

@@ -18,61 +18,34 @@ package chain
 
 import "iter"
 
-// fault is what stops a walk at a turn, or at a place in the graph.
-type fault uint8
-
-const (
-	faultNone fault = iota
-	faultMissing
-	faultPending
-	faultNotCompleted
-	faultUnreadable
-	faultCycle
-	faultDepth
-	numFaults
-)
-
-// reasons are those of the ChainValid condition, as api/v1alpha1 has them.
-var reasons = [numFaults]string{
-	faultNone:         "Resolved",
-	faultMissing:      "ParentNotFound",
-	faultPending:      "TurnPending",
-	faultNotCompleted: "TurnNotCompleted",
-	faultUnreadable:   "SnapshotUnreadable",
-	faultCycle:        "CycleDetected",
-	faultDepth:        "DepthExceeded",
-}
-
-func (f fault) isStatus() bool { return f == faultPending || f == faultNotCompleted }
-
-// Verdict is what the walk answers for a turn with the index's depth limit, and the turn's place in the graph.
+// Verdict is what the walk answers for a turn with the index's depth limit, and where the turn stands in the graph.
 type Verdict struct {
-	// Reason is a reason of the ChainValid condition, such as Resolved or ParentNotFound.
-	Reason string
-	// BrokenAt is the response ID at which the walk fails, empty where it does not.
+	// Rule is the rule that the chain breaks, Resolved if it breaks none.
+	Rule Rule
+	// BrokenAt is the response ID at which the walk fails, empty if it does not.
 	BrokenAt string
-	// Depth is the number of turns from the root, both counted. It is zero where no root is reached.
+	// Depth is the number of turns from the root, both counted. It is zero if no root is reached.
 	Depth int
-	// Root is the response ID of the root, empty where none is reached.
+	// Root is the response ID of the root, empty if none is reached.
 	Root string
-	// OnCycle is set where following the parents leads back to the turn itself.
+	// OnCycle is set if following the parents leads back to the turn itself.
 	OnCycle bool
 }
 
-// Index keeps the verdict of every turn of one namespace current while turns come, change and go, in any order. V is a
-// handle of the caller's, kept with the turn. It is not safe for concurrent use.
+// Index keeps the verdict of every turn of one namespace current while turns are added, changed and removed, in any order.
+// V is a handle of the caller, kept with the turn. An Index is not safe for concurrent use.
 //
-// A change costs time in the number of the turn's descendants: a new turn, which has none, costs O(1) however deep it
-// is. Asking for a verdict is O(1) too, up to the depth limit where the chain is beyond it. Nothing recurses.
+// A change takes time proportional to the number of the turn's descendants: a new turn, which has none, takes O(1) at any
+// depth. So does Verdict, except that it follows a chain beyond the depth limit up to that limit. Nothing recurses.
 //
-// Each turn is a node that inherits from its parent where the walk stops and how far away that is. So a node that
-// changes is recomputed from its parent, and its descendants from theirs, in preorder, by the links of the tree alone.
+// Each turn is a node that inherits its position from its parent: where the walk stops and how far away that is. So a node
+// that changes is recomputed from its parent, and its descendants from theirs, in preorder, by the links of the tree alone.
 // A parent that is named but not stored is a node too. A turn has one parent, so a component is a tree below a root, a
-// tree below a missing turn, or trees below a cycle; only the nodes of a cycle need to be computed together.
+// tree below a missing turn, or trees below a cycle; only the nodes of a cycle have to be computed together.
 type Index[V any] struct {
 	maxDepth int
 	nodes    map[string]*node[V]
-	reasons  [numFaults]int
+	counts   [numRules]int // of stored turns, by the rule that they break
 }
 
 type node[V any] struct {
@@ -82,40 +55,41 @@ type node[V any] struct {
 	firstChild  *node[V]
 	nextSibling *node[V]
 	prevSibling *node[V]
-	place[V]
-	own    fault // faultMissing for a node that is not stored
+	position[V]
+	own    Rule // the rule that the turn breaks by itself; ParentNotFound if it is not stored
 	cyclic bool
 }
 
-// place is what a node inherits: all that its verdict depends on, but for the turn at the depth limit.
-type place[V any] struct {
-	stop      *node[V] // where the walk stops, nil where it reaches the root
-	root      *node[V] // nil where no root is reached, whatever the walk does before
-	distance  int32    // number of turns that the walk passes before it stops
-	depth     int32    // number of turns from the root
-	stopFault fault
+// position is what a node inherits. Its verdict depends on nothing else, except that a verdict of DepthExceeded also
+// names the turn at the depth limit.
+type position[V any] struct {
+	stop     *node[V] // where the walk stops, nil if it reaches the root
+	root     *node[V] // nil if no root is reached, wherever the walk stops
+	distance int32    // number of turns that the walk passes before it stops
+	depth    int32    // number of turns from the root
+	broken   Rule     // the rule that stops it
 }
 
-// NewIndex returns an empty index whose verdicts count maxDepth turns at most.
+// NewIndex returns an empty index. Its verdicts allow chains of up to maxDepth turns.
 func NewIndex[V any](maxDepth int) *Index[V] {
 	return &Index[V]{maxDepth: max(maxDepth, 0), nodes: map[string]*node[V]{}}
 }
 
-func (n *node[V]) stored() bool { return n.own != faultMissing }
+func (n *node[V]) stored() bool { return n.own != ParentNotFound }
 
 // Len returns the number of turns.
 func (x *Index[V]) Len() int {
 	total := 0
-	for _, count := range x.reasons {
+	for _, count := range x.counts {
 		total += count
 	}
 	return total
 }
 
-// Reasons calls yield with each reason and the number of turns that have it, zero included.
-func (x *Index[V]) Reasons(yield func(reason string, turns int) bool) {
-	for f, count := range x.reasons {
-		if !yield(reasons[f], count) {
+// Counts yields each rule that can be the verdict on a stored turn and the number of turns that break it, zeros included.
+func (x *Index[V]) Counts(yield func(broken Rule, turns int) bool) {
+	for r := range Reasons() {
+		if !yield(r, x.counts[r]) {
 			return
 		}
 	}
@@ -131,20 +105,19 @@ func (x *Index[V]) Get(id string) (V, bool) {
 	return n.value, true
 }
 
-// Verdict returns the verdict of a turn, and false where the turn is not in the index.
+// Verdict returns the verdict on a turn, and false if the turn is not in the index.
 func (x *Index[V]) Verdict(id string) (Verdict, bool) {
 	n := x.nodes[id]
 	if n == nil || !n.stored() {
 		return Verdict{}, false
 	}
-	f := x.fault(n)
-	v := Verdict{Reason: reasons[f], Depth: int(n.depth), OnCycle: n.cyclic}
+	v := Verdict{Rule: x.broken(n), Depth: int(n.depth), OnCycle: n.cyclic}
 	if n.root != nil {
 		v.Root = n.root.id
 	}
-	switch f {
-	case faultNone:
-	case faultDepth:
+	switch v.Rule {
+	case Resolved:
+	case DepthExceeded:
 		v.BrokenAt = n.ancestor(x.maxDepth).id
 	default:
 		v.BrokenAt = n.stop.id
@@ -152,8 +125,8 @@ func (x *Index[V]) Verdict(id string) (Verdict, bool) {
 	return v, true
 }
 
-// Path returns the handles of the turns from the root to id, oldest first, where every guard passes with the given
-// depth limit. Otherwise it returns nil: ask Walk why.
+// Path returns the handles of the turns from the root to id, oldest first, if the chain breaks no rule with the given
+// depth limit. Otherwise it returns nil; Walk returns the reason.
 func (x *Index[V]) Path(id string, maxDepth int) []V {
 	n := x.nodes[id]
 	if n == nil || n.stop != nil || int(n.depth) > maxDepth {
@@ -181,40 +154,40 @@ func (x *Index[V]) Children(id string) iter.Seq[V] {
 	}
 }
 
-// Set adds a turn, or replaces the one with its ID, and returns the IDs of the turns whose verdict that changed, a new
-// turn's own included.
+// Set adds a turn, or replaces the one with its ID, and returns the IDs of the turns whose verdict has changed, including
+// that of a new turn.
 func (x *Index[V]) Set(turn Turn, value V) []string {
 	n := x.node(turn.ID)
 	n.value = value
 	var before []string
 	moved := !n.stored() || n.previous() != turn.Previous
 	switch {
-	case !moved && n.own == turn.fault():
+	case !moved && n.own == turn.broken():
 		return nil
 	case moved && n.stored():
 		before = x.ancestry(n)
 		x.unlink(n)
 	}
 	fresh := !n.stored()
-	n.own = turn.fault()
+	n.own = turn.broken()
 	if moved && turn.Previous != "" {
 		x.link(n, x.node(turn.Previous))
 	}
-	return x.judge(n, judgement{fresh: fresh, moved: moved, before: before})
+	return x.recompute(n, change{fresh: fresh, moved: moved, before: before})
 }
 
-// Delete removes a turn and returns the IDs of the turns whose verdict that changed, its own not among them.
+// Delete removes a turn and returns the IDs of the other turns whose verdict has changed.
 func (x *Index[V]) Delete(id string) []string {
 	n := x.nodes[id]
 	if n == nil || !n.stored() {
 		return nil
 	}
-	x.reasons[x.fault(n)]--
+	x.counts[x.broken(n)]--
 	x.unlink(n)
-	n.own = faultMissing
+	n.own = ParentNotFound
 	var none V
 	n.value = none
-	changed := x.judge(n, judgement{moved: true})
+	changed := x.recompute(n, change{moved: true})
 	x.release(n)
 	return changed
 }
@@ -222,14 +195,14 @@ func (x *Index[V]) Delete(id string) []string {
 func (x *Index[V]) node(id string) *node[V] {
 	n := x.nodes[id]
 	if n == nil {
-		n = &node[V]{id: id, own: faultMissing}
-		n.place = n.inherit()
+		n = &node[V]{id: id, own: ParentNotFound}
+		n.position = n.inherit()
 		x.nodes[id] = n
 	}
 	return n
 }
 
-// release forgets a node that nothing refers to.
+// release removes a node that nothing refers to.
 func (x *Index[V]) release(n *node[V]) {
 	if !n.stored() && n.firstChild == nil {
 		delete(x.nodes, n.id)
@@ -287,20 +260,20 @@ func (x *Index[V]) ancestry(n *node[V]) []string {
 	return ids
 }
 
-// fault returns the guard that fires first in the walk from n.
-func (x *Index[V]) fault(n *node[V]) fault {
+// broken returns the first rule that the walk from n breaks.
+func (x *Index[V]) broken(n *node[V]) Rule {
 	switch {
 	case n.stop != nil && int(n.distance) < x.maxDepth:
-		return n.stopFault
+		return n.position.broken
 	case n.stop != nil || int(n.depth) > x.maxDepth:
-		return faultDepth
+		return DepthExceeded
 	}
-	return faultNone
+	return Resolved
 }
 
-// inherit computes the place of a node that is not on a cycle from its parent's.
-func (n *node[V]) inherit() place[V] {
-	var p place[V]
+// inherit computes the position of a node that is not on a cycle from its parent's.
+func (n *node[V]) inherit() position[V] {
+	var p position[V]
 	switch {
 	case !n.stored():
 	case n.parent == nil:
@@ -309,10 +282,10 @@ func (n *node[V]) inherit() place[V] {
 		p.root, p.depth = n.parent.root, n.parent.depth+1
 	}
 	switch {
-	case n.own != faultNone:
-		p.stop, p.stopFault = n, n.own
+	case n.own != Resolved:
+		p.stop, p.broken = n, n.own
 	case n.parent != nil && n.parent.stop != nil:
-		p.stop, p.stopFault, p.distance = n.parent.stop, n.parent.stopFault, n.parent.distance+1
+		p.stop, p.broken, p.distance = n.parent.stop, n.parent.broken, n.parent.distance+1
 	}
 	return p
 }

@@ -25,8 +25,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
-
-	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
 
 // graph is the plain reference: the turns, and nothing derived from them.
@@ -40,45 +38,28 @@ func (g graph) get(_ context.Context, id string) (Turn, bool, error) {
 // verdict is what an index must answer for a turn, by the walk alone.
 func (g graph) verdict(t interface{ Fatalf(string, ...any) }, id string, maxDepth int) Verdict {
 	_, err := Walk(context.Background(), id, g.get, WalkOptions{MaxDepth: maxDepth}) //nolint:forbidigo // rapid has no context
-	v := Verdict{Reason: v1alpha1.ReasonResolved}
+	v := Verdict{Rule: Resolved}
 	if err != nil {
 		chainErr, ok := errors.AsType[*Error](err)
 		if !ok {
 			t.Fatalf("Walk(%q): %v", id, err)
 		}
-		v.Reason, v.BrokenAt = reasonOf(chainErr), chainErr.ResponseID
+		v.Rule, v.BrokenAt = chainErr.Rule, chainErr.ResponseID
 	}
-	turns, err := Walk(context.Background(), id, ignoringFaults(g), WalkOptions{MaxDepth: len(g) + 1}) //nolint:forbidigo // as above
+	turns, err := Walk(context.Background(), id, ignoringStatus(g), WalkOptions{MaxDepth: len(g) + 1}) //nolint:forbidigo // as above
 	if err == nil {
 		v.Depth, v.Root = len(turns), turns[0].ID
 	}
 	chainErr, _ := errors.AsType[*Error](err)
-	v.OnCycle = chainErr != nil && chainErr.Code == CodeCycleDetected && chainErr.ResponseID == id
+	v.OnCycle = chainErr != nil && chainErr.Rule == CycleDetected && chainErr.ResponseID == id
 	return v
 }
 
-func ignoringFaults(g graph) Getter {
+func ignoringStatus(g graph) Getter {
 	return func(_ context.Context, id string) (Turn, bool, error) {
 		turn, found := g[id]
-		return Turn{ID: turn.ID, Previous: turn.Previous, Status: v1alpha1.ResponseStatusCompleted}, found, nil
+		return Turn{ID: turn.ID, Previous: turn.Previous, Status: completed}, found, nil
 	}
-}
-
-func reasonOf(err *Error) string {
-	switch err.Code {
-	case CodeNotFound:
-		return v1alpha1.ReasonParentNotFound
-	case CodeCycleDetected:
-		return v1alpha1.ReasonCycleDetected
-	case CodeDepthExceeded:
-		return v1alpha1.ReasonDepthExceeded
-	case CodeUnreadable:
-		return v1alpha1.ReasonSnapshotUnreadable
-	}
-	if err.Status == v1alpha1.ResponseStatusQueued || err.Status == v1alpha1.ResponseStatusInProgress {
-		return v1alpha1.ReasonTurnPending
-	}
-	return v1alpha1.ReasonTurnNotCompleted
 }
 
 func (g graph) verdicts(t interface{ Fatalf(string, ...any) }, maxDepth int) map[string]Verdict {
@@ -133,7 +114,7 @@ func TestIndexEqualsWalk(t *testing.T) {
 func checkIndex(t *rapid.T, g graph, x *Index[string], maxDepth int, before map[string]Verdict, changed []string) map[string]Verdict {
 	after := g.verdicts(t, maxDepth)
 	var wantChanged []string
-	wantReasons := map[string]int{}
+	wantCounts := map[Rule]int{}
 	for id, want := range after {
 		got, found := x.Verdict(id)
 		if diff := cmp.Diff(want, got); !found || diff != "" {
@@ -145,7 +126,7 @@ func checkIndex(t *rapid.T, g graph, x *Index[string], maxDepth int, before map[
 		if value, _ := x.Get(id); value != "value of "+id {
 			t.Fatalf("handle of %s is %q", id, value)
 		}
-		wantReasons[want.Reason]++
+		wantCounts[want.Rule]++
 		checkPath(t, g, x, id, maxDepth)
 		checkChildren(t, g, x, id)
 	}
@@ -154,9 +135,9 @@ func checkIndex(t *rapid.T, g graph, x *Index[string], maxDepth int, before map[
 	if diff := cmp.Diff(wantChanged, changed); diff != "" {
 		t.Fatalf("changed turns (-want +got):\n%s", diff)
 	}
-	for reason, count := range x.Reasons {
-		if count != wantReasons[reason] {
-			t.Fatalf("%d turns have reason %s, want %d", count, reason, wantReasons[reason])
+	for broken, count := range x.Counts {
+		if count != wantCounts[broken] {
+			t.Fatalf("%d turns have reason %s, want %d", count, broken, wantCounts[broken])
 		}
 	}
 	if x.Len() != len(g) {
@@ -192,7 +173,7 @@ func checkChildren(t *rapid.T, g graph, x *Index[string], id string) {
 	}
 }
 
-// checkNodes sees to it that the index forgets what nothing refers to.
+// checkNodes checks that the index keeps no node that nothing refers to.
 func checkNodes(t *rapid.T, g graph, x *Index[string]) {
 	want := map[string]bool{}
 	for _, turn := range g {
@@ -208,7 +189,7 @@ func checkNodes(t *rapid.T, g graph, x *Index[string]) {
 	}
 }
 
-// TestIndexLongChains sees that nothing recurses: 100,000 turns in a row, and as one cycle, broken and healed.
+// TestIndexLongChains checks that nothing recurses: 100,000 turns in a row, and as one cycle, broken and healed.
 func TestIndexLongChains(t *testing.T) {
 	const turns = 100_000
 	id := func(i int) string { return fmt.Sprintf("t%d", i) }
@@ -222,11 +203,11 @@ func TestIndexLongChains(t *testing.T) {
 	}
 	tests := map[string]struct {
 		rootsParent string
-		wantReason  string
+		wantRule    Rule
 		wantDepth   int
 	}{
-		"chain": {wantReason: v1alpha1.ReasonResolved, wantDepth: turns},
-		"cycle": {rootsParent: id(turns - 1), wantReason: v1alpha1.ReasonCycleDetected},
+		"chain": {wantRule: Resolved, wantDepth: turns},
+		"cycle": {rootsParent: id(turns - 1), wantRule: CycleDetected},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -238,8 +219,8 @@ func TestIndexLongChains(t *testing.T) {
 				t.Errorf("%d verdicts changed by its return", len(changed))
 			}
 			got, _ := x.Verdict(id(turns - 1))
-			if got.Reason != tc.wantReason || got.Depth != tc.wantDepth {
-				t.Errorf("the last turn is %+v, want %s with depth %d", got, tc.wantReason, tc.wantDepth)
+			if got.Rule != tc.wantRule || got.Depth != tc.wantDepth {
+				t.Errorf("the last turn is %+v, want %s with depth %d", got, tc.wantRule, tc.wantDepth)
 			}
 		})
 	}

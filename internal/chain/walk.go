@@ -22,53 +22,54 @@ import (
 	"slices"
 )
 
-// Getter returns the turn with a response ID, and false where there is none. An error ends the walk.
+// Getter returns the turn with a response ID, and false if it is not stored. An error ends the walk.
 type Getter func(ctx context.Context, id string) (Turn, bool, error)
 
 // WalkOptions are the options of Walk.
 type WalkOptions struct {
-	// MaxDepth is how many turns the chain may have. Zero and less fail every walk.
+	// MaxDepth is the number of turns that the chain may have. Zero and less fail every walk.
 	MaxDepth int
-	// IncludeIncomplete lets turns pass that are not completed. It lifts no other guard.
+	// IncludeIncomplete accepts turns that are not completed. It lifts no other rule.
 	IncludeIncomplete bool
 }
 
-// Walk follows the parents of the turn id to the root and returns the turns, oldest first. It returns no turns and no
-// error for the empty ID. It returns an *Error where a guard fires, the getter's error wrapped where that fails, and
-// the context's error once ctx is done.
+// Walk follows the parents of the turn id to the root and returns the turns, oldest first. For the empty ID it returns
+// no turns and no error. It returns an *Error if a rule is broken, the getter's error wrapped if that fails, and the
+// context's error once ctx is done.
 //
-// The guards run in this order at each step: depth, cycle, fetch, missing, status, collect. So a chain that is both
-// too long and circular, or too long and cut off, is too long.
+// The rules are checked in their order at each step: depth and cycle before the turn is fetched, the others after. So a
+// chain that is both too long and circular, or too long and cut off, is too long.
 func Walk(ctx context.Context, id string, get Getter, opts WalkOptions) ([]Turn, error) {
 	var turns []Turn
 	visited := map[string]bool{}
 	for current := id; current != ""; {
-		if len(turns) >= opts.MaxDepth {
-			return nil, &Error{Code: CodeDepthExceeded, ResponseID: current, PreviousResponseID: id, MaxDepth: opts.MaxDepth}
+		s := step{
+			maxDepth: opts.MaxDepth, includeIncomplete: opts.IncludeIncomplete,
+			passed: len(turns), repeated: visited[current],
 		}
-		if visited[current] {
-			return nil, &Error{Code: CodeCycleDetected, ResponseID: current, PreviousResponseID: id}
+		if broken := firstBroken(&s); broken != Resolved {
+			return nil, s.fail(broken, current, id)
 		}
 		visited[current] = true
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		turn, found, err := get(ctx, current)
-		if err != nil {
+		var err error
+		s.fetched = true
+		if s.turn, s.found, err = get(ctx, current); err != nil {
 			return nil, fmt.Errorf("unable to get response %q: %w", current, err)
 		}
-		if !found {
-			return nil, &Error{Code: CodeNotFound, ResponseID: current, PreviousResponseID: id}
+		if broken := firstBroken(&s); broken != Resolved {
+			return nil, s.fail(broken, current, id)
 		}
-		switch f := turn.fault(); {
-		case f.isStatus() && !opts.IncludeIncomplete:
-			return nil, &Error{Code: CodeUnavailable, ResponseID: current, PreviousResponseID: id, Status: turn.Status}
-		case turn.Unreadable:
-			return nil, &Error{Code: CodeUnreadable, ResponseID: current, PreviousResponseID: id}
-		}
-		turns = append(turns, turn)
-		current = turn.Previous
+		turns = append(turns, s.turn)
+		current = s.turn.Previous
 	}
 	slices.Reverse(turns)
 	return turns, nil
+}
+
+// fail returns the error of a walk from the turn asked for that breaks a rule at a response ID.
+func (s *step) fail(broken Rule, at, asked string) *Error {
+	return &Error{Rule: broken, ResponseID: at, PreviousResponseID: asked, MaxDepth: s.maxDepth, Status: s.turn.Status}
 }

@@ -105,7 +105,7 @@ func chainError(err error) error {
 		return err
 	}
 	return &store.Error{
-		Code: store.Code(e.Code), ResponseID: e.ResponseID, PreviousResponseID: e.PreviousResponseID, Message: e.Error(),
-		Retryable: e.Status == store.StatusQueued || e.Status == store.StatusInProgress,
+		Code: store.Code(e.Code()), ResponseID: e.ResponseID, PreviousResponseID: e.PreviousResponseID, Message: e.Error(),
+		Retryable: e.Rule.Retryable(),
 	}
 }

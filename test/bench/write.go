@@ -159,7 +159,7 @@ func (b *bench) writeStatus(ctx context.Context, session *v1alpha1.ResponseSessi
 	session.Status = v1alpha1.ResponseSessionStatus{
 		Conditions: []metav1.Condition{{
 			Type: v1alpha1.ConditionChainValid, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonResolved,
-			Message: "All turns up to the root are there and completed.", ObservedGeneration: 1, LastTransitionTime: metav1.Now(),
+			Message: "Every turn up to the root is stored and completed.", ObservedGeneration: 1, LastTransitionTime: metav1.Now(),
 		}},
 		ObservedGeneration: 1, Depth: int32(depth), RootResponseID: root,
 	}

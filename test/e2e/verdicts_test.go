@@ -76,7 +76,7 @@ func judge(ctx context.Context, t *testing.T, turns map[string]chain.Turn, id st
 		if !ok {
 			t.Fatal(err)
 		}
-		j.Reason, j.BrokenAt = reason(chainError), chainError.ResponseID
+		j.Reason, j.BrokenAt = chainError.Rule.Reason(), chainError.ResponseID
 	}
 	// The root and the depth count as far as there are parents, whatever is wrong with them.
 	seen := map[string]bool{}
@@ -92,19 +92,6 @@ func judge(ctx context.Context, t *testing.T, turns map[string]chain.Turn, id st
 		}
 	}
 	return j
-}
-
-func reason(e *chain.Error) string {
-	if e.Code == chain.CodeUnavailable && (e.Status == v1alpha1.ResponseStatusInProgress || e.Status == v1alpha1.ResponseStatusQueued) {
-		return v1alpha1.ReasonTurnPending
-	}
-	return map[chain.Code]string{
-		chain.CodeNotFound:      v1alpha1.ReasonParentNotFound,
-		chain.CodeCycleDetected: v1alpha1.ReasonCycleDetected,
-		chain.CodeDepthExceeded: v1alpha1.ReasonDepthExceeded,
-		chain.CodeUnavailable:   v1alpha1.ReasonTurnNotCompleted,
-		chain.CodeUnreadable:    v1alpha1.ReasonSnapshotUnreadable,
-	}[e.Code]
 }
 
 // checkOwners: every session whose parent is there is owned by it and nothing else. On a cycle, only those are that were

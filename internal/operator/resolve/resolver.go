@@ -89,7 +89,7 @@ func (r *Resolver) Resolve(ctx context.Context, namespace, name string, query Qu
 func (l *lookup) report(walkErr error) {
 	chainError, _ := errors.AsType[*chain.Error](walkErr)
 	s := l.confirmed[chainError.ResponseID]
-	if l.unreadable == nil || chainError.Code != chain.CodeUnreadable || s == nil || s.Snapshot == nil {
+	if l.unreadable == nil || chainError.Rule != chain.SnapshotUnreadable || s == nil || s.Snapshot == nil {
 		return
 	}
 	if known, found := l.view.Get(s.Namespace, s.Name); !found || !known.SameSpec(s) || !known.Turn.Unreadable {

@@ -152,7 +152,7 @@ func (f *fixture) answer(name string, query Query) string {
 	f.Helper()
 	history, err := f.resolver.Resolve(f.Context(), f.namespace, name, query)
 	if chainErr, ok := errors.AsType[*chain.Error](err); ok {
-		return fmt.Sprintf("%s at %s", chainErr.Code, chainErr.ResponseID)
+		return fmt.Sprintf("%s at %s", chainErr.Code(), chainErr.ResponseID)
 	}
 	if err != nil {
 		return err.Error()

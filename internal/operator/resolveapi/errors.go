@@ -29,7 +29,6 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
-	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 )
@@ -68,7 +67,7 @@ func toStatus(ctx context.Context, name string, err error) (*apierrors.StatusErr
 	var status *apierrors.StatusError
 	switch {
 	case errors.As(err, &chainError):
-		return chainStatus(name, chainError), string(chainError.Code)
+		return chainStatus(name, chainError), string(chainError.Code())
 	case errors.As(err, &badRequest):
 		status = apierrors.NewBadRequest(badRequest.Error())
 	case errors.Is(err, resolve.ErrTooLarge):
@@ -83,27 +82,28 @@ func toStatus(ctx context.Context, name string, err error) (*apierrors.StatusErr
 	return status, string(status.ErrStatus.Reason)
 }
 
+// statusReasons are the reasons that Kubernetes gives to the HTTP statuses of broken chains.
+var statusReasons = map[int]metav1.StatusReason{
+	http.StatusNotFound:            metav1.StatusReasonNotFound,
+	http.StatusConflict:            metav1.StatusReasonConflict,
+	http.StatusUnprocessableEntity: metav1.StatusReasonInvalid,
+}
+
 func chainStatus(name string, e *chain.Error) *apierrors.StatusError {
 	status := metav1.Status{
 		Status:  metav1.StatusFailure,
-		Code:    http.StatusUnprocessableEntity,
-		Reason:  metav1.StatusReasonInvalid,
+		Code:    int32(e.Rule.HTTPStatus()),
+		Reason:  statusReasons[e.Rule.HTTPStatus()],
 		Message: e.Error(),
 		Details: &metav1.StatusDetails{
 			Name:   name,
 			Group:  resolvev1alpha1.GroupVersion.Group,
 			Kind:   resolvev1alpha1.Resource,
-			Causes: []metav1.StatusCause{{Type: metav1.CauseType(e.Code), Message: e.Error(), Field: e.ResponseID}},
+			Causes: []metav1.StatusCause{{Type: metav1.CauseType(e.Code()), Message: e.Error(), Field: e.ResponseID}},
 		},
 	}
-	switch {
-	case e.Code == chain.CodeNotFound && e.ResponseID == e.PreviousResponseID:
-		status.Code, status.Reason = http.StatusNotFound, metav1.StatusReasonNotFound
-	case e.Code == chain.CodeUnavailable:
-		status.Code, status.Reason = http.StatusConflict, metav1.StatusReasonConflict
-		if e.Status == v1alpha1.ResponseStatusQueued || e.Status == v1alpha1.ResponseStatusInProgress {
-			status.Details.RetryAfterSeconds = retryAfterSeconds
-		}
+	if e.Rule.Retryable() {
+		status.Details.RetryAfterSeconds = retryAfterSeconds
 	}
 	return &apierrors.StatusError{ErrStatus: status}
 }

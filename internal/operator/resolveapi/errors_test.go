@@ -51,28 +51,32 @@ func TestToStatus(t *testing.T) {
 		want summary
 	}{
 		"not found": {
-			err:  &chain.Error{Code: chain.CodeNotFound, ResponseID: "resp_3", PreviousResponseID: "resp_3"},
+			err:  &chain.Error{Rule: chain.NotFound, ResponseID: "resp_3", PreviousResponseID: "resp_3"},
 			want: summary{404, metav1.StatusReasonNotFound, "session.chain.not_found", "resp_3", 0},
 		},
 		"ancestor not found": {
-			err:  fmt.Errorf("walk: %w", &chain.Error{Code: chain.CodeNotFound, ResponseID: "resp_1", PreviousResponseID: "resp_3"}),
+			err:  fmt.Errorf("walk: %w", &chain.Error{Rule: chain.ParentNotFound, ResponseID: "resp_1", PreviousResponseID: "resp_3"}),
 			want: summary{422, metav1.StatusReasonInvalid, "session.chain.not_found", "resp_1", 0},
 		},
 		"cycle": {
-			err:  &chain.Error{Code: chain.CodeCycleDetected, ResponseID: "resp_1", PreviousResponseID: "resp_3"},
+			err:  &chain.Error{Rule: chain.CycleDetected, ResponseID: "resp_1", PreviousResponseID: "resp_3"},
 			want: summary{422, metav1.StatusReasonInvalid, "session.chain.cycle_detected", "resp_1", 0},
 		},
 		"too deep": {
-			err:  &chain.Error{Code: chain.CodeDepthExceeded, ResponseID: "resp_1", PreviousResponseID: "resp_3", MaxDepth: 2},
+			err:  &chain.Error{Rule: chain.DepthExceeded, ResponseID: "resp_1", PreviousResponseID: "resp_3", MaxDepth: 2},
 			want: summary{422, metav1.StatusReasonInvalid, "session.chain.depth_exceeded", "resp_1", 0},
 		},
 		"unreadable": {
-			err:  &chain.Error{Code: chain.CodeUnreadable, ResponseID: "resp_1", PreviousResponseID: "resp_3"},
+			err:  &chain.Error{Rule: chain.SnapshotUnreadable, ResponseID: "resp_1", PreviousResponseID: "resp_3"},
 			want: summary{422, metav1.StatusReasonInvalid, "session.snapshot.unreadable", "resp_1", 0},
 		},
 		"not completed": {
-			err:  &chain.Error{Code: chain.CodeUnavailable, ResponseID: "resp_1", PreviousResponseID: "resp_3", Status: "failed"},
+			err:  &chain.Error{Rule: chain.TurnNotCompleted, ResponseID: "resp_1", PreviousResponseID: "resp_3", Status: "failed"},
 			want: summary{409, metav1.StatusReasonConflict, "session.chain.unavailable", "resp_1", 0},
+		},
+		"pending": {
+			err:  &chain.Error{Rule: chain.TurnPending, ResponseID: "resp_1", PreviousResponseID: "resp_3", Status: "queued"},
+			want: summary{409, metav1.StatusReasonConflict, "session.chain.unavailable", "resp_1", 1},
 		},
 		"bad request": {
 			err:  badRequest("no"),
@@ -132,7 +136,7 @@ func TestToStatus(t *testing.T) {
 				got.RetryAfter = status.Details.RetryAfterSeconds
 			}
 			if strings.HasPrefix(code, "session.") {
-				want := &metav1.StatusDetails{Name: "resp.3", Group: "resolve.catena.dev", Kind: "inputitems",
+				want := &metav1.StatusDetails{Name: "resp.3", Group: "resolve.catena.dev", Kind: "inputitems", RetryAfterSeconds: tc.want.RetryAfter,
 					Causes: []metav1.StatusCause{{Type: metav1.CauseType(code), Field: tc.want.Field, Message: status.Message}}}
 				if diff := cmp.Diff(want, status.Details); diff != "" {
 					t.Errorf("Unexpected details (-want,+got):\n%s", diff)

@@ -39,9 +39,9 @@ func resolveStub(t testing.TB) ResolveFunc {
 		case namespace != "team-a":
 			return nil, fmt.Errorf("namespace %q was resolved", namespace)
 		case name != "resp_2" && name != "resp.2":
-			return nil, &chain.Error{Code: chain.CodeNotFound, ResponseID: name, PreviousResponseID: name}
+			return nil, &chain.Error{Rule: chain.NotFound, ResponseID: name, PreviousResponseID: name}
 		case q.MaxDepth < 2:
-			return nil, &chain.Error{Code: chain.CodeDepthExceeded, ResponseID: "resp_1", PreviousResponseID: name, MaxDepth: q.MaxDepth}
+			return nil, &chain.Error{Rule: chain.DepthExceeded, ResponseID: "resp_1", PreviousResponseID: name, MaxDepth: q.MaxDepth}
 		}
 		return history, nil
 	}

@@ -263,7 +263,7 @@ func TestViewFollowsTheWatch(t *testing.T) {
 			if ns := v.namespaces["ns"]; ns != nil {
 				for name := range ns.byName {
 					judgement, _ := v.Judge("ns", name)
-					got[name] = judgement.Verdict.Reason
+					got[name] = judgement.Verdict.Rule.Reason()
 				}
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {

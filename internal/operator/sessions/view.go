@@ -124,7 +124,9 @@ func (v *View) Path(namespace, responseID string, maxDepth int) []*Session {
 type Judgement struct {
 	Session *Session
 	Verdict chain.Verdict
-	// Parent is the session's parent, nil where it has none or that is not there.
+	// Explanation is the verdict as an error, for its sentence.
+	Explanation *chain.Error
+	// Parent is the session's parent, nil if it has none or the parent is not stored.
 	Parent *Session
 }
 
@@ -136,13 +138,19 @@ func (v *View) Judge(namespace, name string) (Judgement, bool) {
 	if ns == nil || ns.byName[name] == nil {
 		return Judgement{}, false
 	}
-	j := Judgement{Session: ns.byName[name]}
-	if j.Session.Misnamed {
-		j.Verdict = chain.Verdict{Reason: v1alpha1.ReasonNameMismatch, BrokenAt: j.Session.Turn.ID}
-		return j, true
+	s := ns.byName[name]
+	j := Judgement{Session: s, Verdict: chain.Verdict{Rule: chain.NameMismatch, BrokenAt: s.Turn.ID}}
+	if !s.Misnamed {
+		j.Verdict, _ = ns.index.Verdict(s.Turn.ID)
+		j.Parent, _ = ns.index.Get(s.Turn.Previous)
 	}
-	j.Verdict, _ = ns.index.Verdict(j.Session.Turn.ID)
-	j.Parent, _ = ns.index.Get(j.Session.Turn.Previous)
+	j.Explanation = &chain.Error{
+		Rule: j.Verdict.Rule, ResponseID: j.Verdict.BrokenAt, PreviousResponseID: s.Turn.ID,
+		MaxDepth: v.maxDepth, ObjectName: v1alpha1.ObjectName(s.Turn.ID),
+	}
+	if at, found := ns.index.Get(j.Verdict.BrokenAt); found {
+		j.Explanation.Status = at.Turn.Status
+	}
 	return j, true
 }
 
@@ -150,15 +158,15 @@ func (v *View) Judge(namespace, name string) (Judgement, bool) {
 func (v *View) Reasons() map[string]int {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	total := map[string]int{v1alpha1.ReasonNameMismatch: 0}
-	for reason := range chain.NewIndex[struct{}](0).Reasons {
-		total[reason] = 0
+	total := map[string]int{}
+	for r := range chain.Reasons() {
+		total[r.Reason()] = 0
 	}
 	for _, ns := range v.namespaces {
-		for reason, count := range ns.index.Reasons {
-			total[reason] += count
+		for broken, count := range ns.index.Counts {
+			total[broken.Reason()] += count
 		}
-		total[v1alpha1.ReasonNameMismatch] += ns.misnamed
+		total[chain.NameMismatch.Reason()] += ns.misnamed
 	}
 	return total
 }
