@@ -17,6 +17,7 @@ limitations under the License.
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -27,51 +28,83 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/transcript"
 	"github.com/catena-dev/catena/store"
 )
 
-// The limits of a page of input items, as OpenAI has them.
+// OpenAI's limits for a page of input items.
 const (
-	defaultPage = 20
-	maxPage     = 100
+	defaultLimit = 20
+	maxLimit     = 100
 )
 
-// inputItem is an item with the ID that a client pages by.
-type inputItem struct {
-	id, raw string
-}
+// inputItem is an item with the ID that clients page by.
+type inputItem struct{ id, raw string }
 
-// page is which items a client asks for.
-type page struct {
+// pageOptions select a page of input items.
+type pageOptions struct {
 	after      string
 	limit      int
 	descending bool
 }
 
-// listInputItems answers with the items that a response was made from, as OpenAI does: those of the conversation before
-// it, and those of the request's own input. A conversation that is broken is an error here too.
+// listInputItems answers with a page of the items that a response was created from, as OpenAI does: those of the
+// conversation before it, and the input of its request. A broken conversation is an error here too.
 func (g *Gateway) listInputItems(w http.ResponseWriter, r *http.Request, c *call) error {
-	page, err := parsePage(r.URL.Query())
+	options, err := parsePageOptions(r.URL.Query())
 	if err != nil {
 		return err
 	}
-	id := r.PathValue("id")
-	session, err := g.get(r.Context(), c, id)
+	items, err := g.inputItems(r.Context(), c, r.PathValue("id"))
 	if err != nil {
 		return err
+	}
+	body, err := options.pageOf(items)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, body)
+	return nil
+}
+
+func parsePageOptions(query url.Values) (*pageOptions, error) {
+	o := &pageOptions{after: query.Get("after"), limit: defaultLimit, descending: true}
+	if text := query.Get("limit"); text != "" {
+		limit, err := strconv.Atoi(text)
+		if err != nil || limit < 1 || limit > maxLimit {
+			return nil, invalidRequest("limit", "invalid_value", "Invalid 'limit': must be an integer from 1 to %d.", maxLimit)
+		}
+		o.limit = limit
+	}
+	switch order := query.Get("order"); order {
+	case "", store.OrderDescending:
+	case store.OrderAscending:
+		o.descending = false
+	default:
+		return nil, invalidRequest("order", "invalid_value", "Invalid 'order': must be 'asc' or 'desc'.")
+	}
+	return o, nil
+}
+
+// inputItems returns all items that a response was created from, oldest first. OpenAI's pages start after an item's ID,
+// which can be anywhere in the conversation, so all of it is read for every page.
+func (g *Gateway) inputItems(ctx context.Context, c *call, id string) ([]inputItem, error) {
+	session, err := g.get(ctx, c, id)
+	if err != nil {
+		return nil, err
 	}
 	options := g.options.resolveOptions()
-	options.IncludeIncomplete = true // a turn that is not completed has items all the same
-	history, err := c.store.Resolve(r.Context(), session.PreviousResponseID, options)
+	options.IncludeIncomplete = true // a turn that is not completed has input items too
+	history, err := c.store.Resolve(ctx, session.PreviousResponseID, options)
 	if err != nil {
-		return storeError(err)
+		return nil, storeError(err)
 	}
 	if err := g.hold(c, size(history.Items)); err != nil {
-		return err
+		return nil, err
 	}
 	own, err := chain.Flatten(session.Request, nil)
 	if err != nil {
-		return storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: id, Err: err})
+		return nil, storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: id, Err: err})
 	}
 	raw := make([]string, 0, len(history.Items)+own.Len())
 	for _, item := range history.Items {
@@ -80,35 +113,11 @@ func (g *Gateway) listInputItems(w http.ResponseWriter, r *http.Request, c *call
 	for i := range own.Len() {
 		raw = append(raw, string(own.Slice(i, i+1)))
 	}
-	body, err := page.of(withIDs(id, raw))
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, body)
-	return nil
+	return withIDs(id, raw), nil
 }
 
-func parsePage(query url.Values) (*page, error) {
-	p := &page{after: query.Get("after"), limit: defaultPage, descending: true}
-	if text := query.Get("limit"); text != "" {
-		limit, err := strconv.Atoi(text)
-		if err != nil || limit < 1 || limit > maxPage {
-			return nil, invalidRequest("limit", "invalid_value", "Invalid 'limit': must be an integer from 1 to %d.", maxPage)
-		}
-		p.limit = limit
-	}
-	switch order := query.Get("order"); order {
-	case "", store.OrderDescending:
-	case store.OrderAscending:
-		p.descending = false
-	default:
-		return nil, invalidRequest("order", "invalid_value", "Invalid 'order': must be 'asc' or 'desc'.")
-	}
-	return p, nil
-}
-
-// withIDs gives every item an ID of its own: one that has none, or that of an item before it, gets one made of the
-// response's ID and its place. The items of a response and their places never change, and so neither does the ID.
+// withIDs gives every item a unique ID: an item without one, or with that of an earlier item, gets one made of the
+// response's ID and the item's index. Neither the items of a response nor their order change, and so the IDs do not.
 func withIDs(responseID string, raw []string) []inputItem {
 	items := make([]inputItem, len(raw))
 	seen := map[string]bool{}
@@ -124,7 +133,7 @@ func withIDs(responseID string, raw []string) []inputItem {
 	return items
 }
 
-// withID returns an item with another ID. What else it has stays as it is, even a key that is given twice.
+// withID returns an item with another ID. Everything else stays as it is, even a key that is given twice.
 func withID(item, id string) string {
 	o := &object{}
 	gjson.Parse(item).ForEach(func(key, value gjson.Result) bool {
@@ -137,21 +146,19 @@ func withID(item, id string) string {
 	return o.String()
 }
 
-// of returns the page of all items, oldest first, as OpenAI's list.
-func (p *page) of(items []inputItem) (string, error) {
-	if p.descending {
-		slices.Reverse(items)
-	}
-	if p.after != "" {
-		i := slices.IndexFunc(items, func(item inputItem) bool { return item.id == p.after })
-		if i < 0 {
-			return "", invalidRequest("after", "invalid_value", "Invalid 'after': item with id '%s' not found.", p.after)
+// pageOf returns a page of items, which are oldest first, as OpenAI's list.
+func (o *pageOptions) pageOf(items []inputItem) (string, error) {
+	after := -1
+	if o.after != "" {
+		after = slices.IndexFunc(items, func(item inputItem) bool { return item.id == o.after })
+		if after < 0 {
+			return "", invalidRequest("after", "invalid_value", "Invalid 'after': item with id '%s' not found.", o.after)
 		}
-		items = items[i+1:]
 	}
-	more := len(items) > p.limit
-	if more {
-		items = items[:p.limit]
+	window := transcript.NewWindow(len(items), o.limit, after, o.descending)
+	items = items[window.From:window.To]
+	if o.descending {
+		slices.Reverse(items)
 	}
 	first, last := "", ""
 	if len(items) > 0 {
@@ -162,5 +169,5 @@ func (p *page) of(items []inputItem) (string, error) {
 		data[i] = item.raw
 	}
 	return fmt.Sprintf(`{"object":"list","data":[%s],"first_id":%s,"last_id":%s,"has_more":%t}`,
-		strings.Join(data, ","), quoteOrNull(first), quoteOrNull(last), more), nil
+		strings.Join(data, ","), quoteOrNull(first), quoteOrNull(last), window.More), nil
 }

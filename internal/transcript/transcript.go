@@ -79,25 +79,16 @@ func New(history History, options Options) (*Transcript, error) {
 		return t, nil
 	}
 
-	first, end := 0, t.to
+	after := -1
 	if options.After != "" {
-		last, err := t.find(options.After)
-		if err != nil {
+		var err error
+		if after, err = t.find(options.After); err != nil {
 			return nil, err
 		}
-		if t.Descending() {
-			end = last
-		} else {
-			first = last + 1
-		}
 	}
-	limit := min(options.Limit, end-first)
-	if t.Descending() {
-		t.from, t.to = end-limit, end
-	} else {
-		t.from, t.to = first, first+limit
-	}
-	if limit < end-first {
+	window := NewWindow(t.to, options.Limit, after, t.Descending())
+	t.from, t.to = window.From, window.To
+	if window.More {
 		t.next = t.cursor()
 	}
 	return t, nil
