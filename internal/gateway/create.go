@@ -26,8 +26,8 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// create makes a response: it sends the request on with the conversation before it, saves the turn, and then lets the
-// client see its end.
+// create creates a response: it sends the request to the engine with the conversation before it, and saves the turn
+// before the client sees how it ends.
 func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error {
 	request, err := g.readRequest(w, r, c)
 	if err != nil {
@@ -38,7 +38,7 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 		return err
 	}
 	t := &turn{id: "resp_" + randomHex(), request: request, created: g.now()}
-	response, err := g.do(r.Context(), r, c, request.forUpstream(history))
+	response, err := g.send(r.Context(), r, c, request.forEngine(history))
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 	case response.StatusCode != http.StatusOK:
 		return g.passThrough(w, response)
 	case encoding != "" && encoding != "identity":
-		return upstreamInvalid(fmt.Errorf("it is compressed with %q, which it was not asked for", encoding))
+		return upstreamInvalid(fmt.Errorf("unrequested content encoding %q", encoding))
 	case request.stream:
 		return g.stream(w, r, c, t, response)
 	default:
@@ -61,17 +61,13 @@ func (g *Gateway) history(ctx context.Context, c *call, previous string) ([]json
 		return nil, nil
 	}
 	history, err := c.store.Resolve(ctx, previous, g.options.resolveOptions())
-	if err == nil {
-		return history.Items, g.hold(c, size(history.Items))
+	if err != nil {
+		return nil, resolveError(previous, err)
 	}
-	if e, ok := errors.AsType[*store.Error](err); ok && e.Code == store.CodeNotFound && e.ResponseID == previous {
-		return nil, invalidRequest("previous_response_id", "previous_response_not_found",
-			"Previous response with id '%s' not found.", previous)
-	}
-	return nil, storeError(err)
+	return history.Items, g.hold(c, size(history.Items))
 }
 
-// size returns the bytes of all items.
+// size returns the total size of items.
 func size(items []json.RawMessage) (bytes int64) {
 	for _, item := range items {
 		bytes += int64(len(item))
@@ -79,9 +75,9 @@ func size(items []json.RawMessage) (bytes int64) {
 	return bytes
 }
 
-// respond answers with a response that the upstream has sent as a whole.
+// respond answers with a response that is not a stream.
 func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *turn, upstream *http.Response) error {
-	body, err := g.readUpstream(upstream)
+	body, err := g.readBody(upstream)
 	if err != nil {
 		return err
 	}
@@ -102,14 +98,14 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 	return nil
 }
 
-// checkResponse returns an error where an upstream's answer is not a response that has come to its end.
+// checkResponse returns an error if an object is not a response that has ended.
 func checkResponse(response *object) error {
 	if !response.get("output").IsArray() {
-		return errors.New("it has no `output`")
+		return errors.New("`output` is not a list")
 	}
 	switch response.get("status").Str {
 	case store.StatusCompleted, store.StatusIncomplete, store.StatusFailed, store.StatusCancelled:
 		return nil
 	}
-	return errors.New("its `status` is none at which a response ends")
+	return errors.New("`status` is not that of a response that has ended")
 }

@@ -70,7 +70,7 @@ func TestRefusedRequests(t *testing.T) {
 		},
 		"background": {
 			`{"input":"a","background":true}`, 400,
-			`{"message":"Unsupported parameter: 'background'. A response is made while the request lasts; use 'stream' to see it grow.","type":"invalid_request_error","param":"background","code":"unsupported_parameter"}`,
+			`{"message":"Unsupported parameter: 'background'. A response is created while the request lasts; use 'stream' to follow it.","type":"invalid_request_error","param":"background","code":"unsupported_parameter"}`,
 		},
 		"store no boolean": {`{"store":1}`, 400, `{"message":"Invalid type for 'store': expected a boolean.","type":"invalid_request_error","param":"store","code":"invalid_type"}`},
 		"parent no string": {
@@ -95,7 +95,7 @@ func TestRefusedRequests(t *testing.T) {
 		},
 		"too deep": {
 			`{"previous_response_id":"resp_3"}`, 400,
-			`{"message":"The conversation has too many turns: the limit is passed at response with id 'resp_done'.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.depth_exceeded"}`,
+			`{"message":"The conversation has too many turns: the limit is exceeded at response with id 'resp_done'.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.depth_exceeded"}`,
 		},
 		"failed parent": {
 			`{"previous_response_id":"resp_failed"}`, 400,
@@ -135,7 +135,7 @@ func TestStoreErrors(t *testing.T) {
 		},
 		"unreadable": {
 			&store.Error{Code: store.CodeUnreadable, ResponseID: "resp_a"}, 500,
-			`{"message":"What is stored of response with id 'resp_a' cannot be read.","type":"server_error","param":null,"code":"session.snapshot.unreadable"}`,
+			`{"message":"The stored response with id 'resp_a' cannot be read.","type":"server_error","param":null,"code":"session.snapshot.unreadable"}`,
 			map[string]string{"X-Should-Retry": "false"},
 		},
 		"unreachable": {

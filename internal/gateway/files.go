@@ -28,18 +28,18 @@ import (
 	"time"
 )
 
-// watchedFile is a file whose last good content is in use. It is read whole each time, and so follows the symbolic
-// links that a mounted Secret swaps.
+// watchedFile is a file whose last valid content is in use. It is opened anew each time, so that it follows the symbolic
+// links that are swapped when a mounted Secret changes.
 type watchedFile struct {
 	name, path string
-	// load takes the content into use, or returns an error and leaves the one before.
+	// load starts using the content, or returns an error and keeps the previous content.
 	load func(content []byte) error
 
-	loaded [sha256.Size]byte
-	failed string
+	loaded [sha256.Size]byte // the SHA-256 of the content in use
+	failed string            // the error of the last reload, if it failed
 }
 
-// reload takes the content into use where it has changed.
+// reload loads the content if it has changed.
 func (f *watchedFile) reload() error {
 	content, err := os.ReadFile(f.path)
 	if err != nil {
@@ -70,7 +70,7 @@ func (g *Gateway) watchFiles(ctx context.Context) {
 	}
 }
 
-// reloadFiles reloads the files once. It logs what changes: that a file cannot be used, and that it can be again.
+// reloadFiles reloads the files once. It logs if a file becomes unusable or usable again, but not at every failure.
 func (g *Gateway) reloadFiles() {
 	for _, file := range g.files {
 		before, failed := file.loaded, ""
@@ -80,7 +80,7 @@ func (g *Gateway) reloadFiles() {
 		}
 		switch {
 		case failed != "" && failed != file.failed:
-			g.log.Error("the last good content stays in use", "file", file.name, "error", failed)
+			g.log.Error("unable to reload a file, keeping its last valid content", "file", file.name, "error", failed)
 		case failed == "" && (file.failed != "" || before != file.loaded):
 			g.log.Info("file loaded", "file", file.name)
 		}
@@ -93,14 +93,14 @@ type secret struct {
 	value atomic.Pointer[string]
 }
 
-// load takes a key into use. White space around it does not count.
+// load starts using a key, without white space around it.
 func (s *secret) load(content []byte) error {
 	key := string(bytes.TrimSpace(content))
 	if key == "" {
 		return errors.New("must not be empty")
 	}
 	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return errors.New("must be one word in ASCII")
+		return errors.New("must be printable ASCII without spaces")
 	}
 	s.value.Store(&key)
 	return nil

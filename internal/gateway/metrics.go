@@ -24,7 +24,7 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// gatewayMetrics are the metrics of a gateway. None has a label that grows with use.
+// gatewayMetrics are the metrics of a gateway. All labels have a bounded set of values.
 type gatewayMetrics struct {
 	requests        *prometheus.CounterVec
 	saveFailures    *prometheus.CounterVec
@@ -38,27 +38,27 @@ func newMetrics() *gatewayMetrics {
 	return &gatewayMetrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "catena_gateway_requests_total",
-			Help: "Requests that were answered, by route and status; 499 where the client went away.",
+			Help: "Requests answered, by route and status; 499 if the client went away.",
 		}, []string{"route", "code"}),
 		saveFailures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "catena_gateway_save_failures_total",
-			Help: "Turns that could not be saved after all attempts, by the code of the store's error, or other.",
+			Help: "Turns that could not be saved after all retries, by code of the store's error, or other.",
 		}, []string{"code"}),
 		reloadFailures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "catena_gateway_reload_failures_total",
-			Help: "Looks at a file that found it unusable, so that its last good content stays in use.",
+			Help: "Failed reloads of a file, after which its last valid content stays in use.",
 		}, []string{"file"}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "catena_gateway_streams",
-			Help: "Streams that are open.",
+			Help: "Open streams.",
 		}),
 		streamsEnded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "catena_gateway_streams_ended_total",
-			Help: "Streams that have ended, by the status of their response: failed also where it could not be saved.",
+			Help: "Streams ended, by status of the response; failed if the turn could not be saved.",
 		}, []string{"status"}),
 		upstreamSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "catena_gateway_upstream_seconds",
-			Help:    "Time until the upstream begins to answer.",
+			Help:    "Time until the response headers of the engine.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2, 18), // 5 ms to 11 min
 		}),
 	}

@@ -19,6 +19,7 @@ package gateway
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -27,18 +28,18 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// object is a JSON object of which single members can be read and set. All others keep their place and every byte.
+// object is a JSON object whose members can be read and set one by one. All other members keep their place and every
+// byte.
 type object struct {
 	members []member
 }
 
-// member is a member of an object: its name, and its key and its value as raw JSON.
+// member is a member of an object: its name, and its key and value as raw JSON.
 type member struct {
 	name, key, value string
 }
 
-// parseObject reads a JSON object. A name that is given twice is an error: readers differ in which one counts, and the
-// upstream must not read another request than the gateway. No error repeats anything of the object, since errors are logged.
+// parseObject parses a JSON object. Errors contain nothing of the object, because they are logged.
 func parseObject(raw []byte) (*object, error) {
 	if !utf8.Valid(raw) {
 		return nil, errors.New("must be UTF-8")
@@ -46,14 +47,19 @@ func parseObject(raw []byte) (*object, error) {
 	if err := jsonvalue.Validate(raw); err != nil {
 		return nil, err
 	}
-	parsed := gjson.ParseBytes(raw)
-	if !parsed.IsObject() {
+	return objectOf(gjson.ParseBytes(raw))
+}
+
+// objectOf returns valid JSON as an object. A repeated name is an error: readers differ in which value they use, and the
+// engine must not read another request than the gateway.
+func objectOf(value gjson.Result) (*object, error) {
+	if !value.IsObject() {
 		return nil, errors.New("must be an object")
 	}
 	o := &object{}
 	seen := map[string]bool{}
 	var err error
-	parsed.ForEach(func(key, value gjson.Result) bool {
+	value.ForEach(func(key, value gjson.Result) bool {
 		if seen[key.Str] {
 			err = errors.New("has a key twice")
 			return false
@@ -65,7 +71,7 @@ func parseObject(raw []byte) (*object, error) {
 	return o, err
 }
 
-// get returns the value of a member, which is null where there is none.
+// get returns the value of a member, null if it is absent.
 func (o *object) get(name string) gjson.Result {
 	for _, m := range o.members {
 		if m.name == name {
@@ -75,7 +81,7 @@ func (o *object) get(name string) gjson.Result {
 	return gjson.Result{}
 }
 
-// set replaces the value of a member, or adds it as the last one. The name needs no escapes.
+// set replaces the value of a member, or appends the member. The name must not need escapes.
 func (o *object) set(name, value string) {
 	for i := range o.members {
 		if o.members[i].name == name {
@@ -93,14 +99,9 @@ func (o *object) setMissing(name, value string) {
 	}
 }
 
-// remove removes a member.
+// remove removes a member, if it is there.
 func (o *object) remove(name string) {
-	for i, m := range o.members {
-		if m.name == name {
-			o.members = append(o.members[:i], o.members[i+1:]...)
-			return
-		}
-	}
+	o.members = slices.DeleteFunc(o.members, func(m member) bool { return m.name == name })
 }
 
 // String returns the object as JSON.
@@ -125,12 +126,12 @@ func quote(s string) string {
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(s); err != nil {
-		return `""` // a string can always be encoded
+		return `""` // never: every string can be encoded
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// quoteOrNull returns a string as JSON, and null for the empty one.
+// quoteOrNull returns a string as JSON, null if it is empty.
 func quoteOrNull(s string) string {
 	if s == "" {
 		return "null"

@@ -17,7 +17,6 @@ limitations under the License.
 package gateway
 
 import (
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -25,22 +24,22 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// partial is what a stream has told of its response so far. It has whole output items only: half of one is of no use to
-// anybody who reads the turn later.
+// partial is the part of a response that a stream has delivered so far. It has only finished output items: half an item
+// is useless to readers of the turn.
 type partial struct {
-	// response is the last response object of an event, or nil.
+	// response is the response of the last event that had one, or nil.
 	response *object
-	// output has the finished items by their place.
+	// output has the finished items by index.
 	output map[int64]string
-	// next is the place after the last of them.
+	// next is the index after the last of them.
 	next  int64
 	bytes int64
-	// sequence is the number of the last event.
+	// sequence is the sequence number of the last event.
 	sequence int64
 }
 
-// note takes in an event.
-func (p *partial) note(kind string, data *object, maxBytes int64) error {
+// add records an event.
+func (p *partial) add(kind string, data *object, maxBytes int64) error {
 	if sequence := data.get("sequence_number"); sequence.Type == gjson.Number {
 		p.sequence = sequence.Int()
 	}
@@ -50,17 +49,17 @@ func (p *partial) note(kind string, data *object, maxBytes int64) error {
 	}
 	p.bytes += int64(len(item.Raw))
 	if p.bytes > maxBytes {
-		return errors.New("the output is larger than allowed")
+		return errTooLarge
 	}
 	if p.output == nil {
 		p.output = map[int64]string{}
 	}
-	place := data.get("output_index").Int()
-	if data.get("output_index").Type != gjson.Number {
-		place = p.next // some engines leave it out
+	index := p.next // some engines leave it out
+	if given := data.get("output_index"); given.Type == gjson.Number {
+		index = given.Int()
 	}
-	p.output[place] = item.Raw
-	p.next = max(p.next, place+1)
+	p.output[index] = item.Raw
+	p.next = max(p.next, index+1)
 	return nil
 }
 
@@ -73,8 +72,8 @@ func (p *partial) outputList() string {
 	return "[" + strings.Join(items, ",") + "]"
 }
 
-// complete adds the output to the last response of a stream that lacks it: some engines send it in single items only,
-// and without it the turn would lose what the client has seen.
+// complete adds the finished items to a response without output: some engines send the output only as single items, and
+// the turn would lack what the client has seen.
 func (p *partial) complete(response *object) {
 	if output := response.get("output"); output.Type == gjson.Null || output.IsArray() && len(output.Array()) == 0 {
 		response.set("output", p.outputList())

@@ -32,31 +32,31 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// request is a client's request for a response.
-type request struct {
-	// body is what the client sent, and what is saved.
+// createRequest is a client's request to create a response.
+type createRequest struct {
+	// body is the request as the client sent it, which is saved. object is the same, parsed.
 	body   []byte
 	object *object
-	// input has the client's own input items.
+	// input has the request's own input items.
 	input *chain.Items
 	// previous is the ID of the previous response, or empty.
 	previous      string
 	store, stream bool
 }
 
-// readRequest reads a request and checks what the gateway reads of it. The rest is for the upstream to judge.
-func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request, c *call) (*request, error) {
+// readRequest reads a request and checks the members that the gateway uses. The engine checks the others.
+func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request, c *call) (*createRequest, error) {
 	body, err := io.ReadAll(&holdingReader{g: g, call: c, body: http.MaxBytesReader(w, r.Body, g.options.MaxRequestBytes)})
 	if err != nil {
 		return nil, readError(err)
 	}
-	// It must not end an answer that takes longer.
+	// The deadline must not apply to the response, which may take longer.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	return parseRequest(body)
 }
 
-// holdingReader holds what is read of a body, so that a client has of the bytes in flight only what it has sent, however
-// much it has announced.
+// holdingReader holds the bytes that it reads, so that a call counts as many bytes in flight as its client has sent,
+// whatever the Content-Length is.
 type holdingReader struct {
 	g    *Gateway
 	call *call
@@ -74,7 +74,7 @@ func (r *holdingReader) Read(p []byte) (int, error) {
 
 func readError(err error) *apiError {
 	if e, ok := errors.AsType[*apiError](err); ok {
-		return e // it was not the client
+		return e // from hold
 	}
 	e := &apiError{status: http.StatusBadRequest, kind: typeInvalidRequest, message: "The request could not be read.", err: err}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
@@ -86,35 +86,19 @@ func readError(err error) *apiError {
 	return e
 }
 
-// parseRequest checks in a fixed order: the JSON, the members that need state which is not there, then those that the
-// gateway reads itself.
-func parseRequest(body []byte) (*request, error) {
+// parseRequest checks a request in a fixed order: the JSON, the members that need state which the gateway does not keep,
+// and the members that it uses.
+func parseRequest(body []byte) (*createRequest, error) {
 	o, err := parseObject(body)
 	if err != nil {
 		return nil, invalidRequest("", "invalid_json", "We could not parse the JSON body of your request: it %v.", err)
 	}
-	q := &request{body: body, object: o}
-	if o.get("conversation").Type != gjson.Null {
-		if o.get("previous_response_id").Type != gjson.Null {
-			return nil, invalidRequest("previous_response_id", "mutually_exclusive_parameters",
-				"Mutually exclusive parameters: 'previous_response_id' and 'conversation'.")
-		}
-		return nil, invalidRequest("conversation", "unsupported_parameter",
-			"Unsupported parameter: 'conversation'. Use 'previous_response_id' to continue a conversation.")
+	q := &createRequest{body: body, object: o}
+	if err := checkConversation(o); err != nil {
+		return nil, err
 	}
-	var background bool
-	for _, member := range []struct {
-		name  string
-		value *bool
-		unset bool
-	}{{"background", &background, false}, {"store", &q.store, true}, {"stream", &q.stream, false}} {
-		if err := readBool(o, member.name, member.value, member.unset); err != nil {
-			return nil, err
-		}
-	}
-	if background {
-		return nil, invalidRequest("background", "unsupported_parameter",
-			"Unsupported parameter: 'background'. A response is made while the request lasts; use 'stream' to see it grow.")
+	if err := q.readBooleans(); err != nil {
+		return nil, err
 	}
 	if q.previous, err = readPrevious(o); err != nil {
 		return nil, err
@@ -129,14 +113,40 @@ func parseRequest(body []byte) (*request, error) {
 	return q, nil
 }
 
-func readBool(o *object, name string, value *bool, unset bool) error {
-	switch result := o.get(name); result.Type {
-	case gjson.Null:
-		*value = unset
-	case gjson.True, gjson.False:
-		*value = result.Bool()
+// checkConversation refuses OpenAI's other way to continue a conversation.
+func checkConversation(o *object) error {
+	switch {
+	case o.get("conversation").Type == gjson.Null:
+		return nil
+	case o.get("previous_response_id").Type != gjson.Null:
+		return invalidRequest("previous_response_id", "mutually_exclusive_parameters",
+			"Mutually exclusive parameters: 'previous_response_id' and 'conversation'.")
 	default:
-		return invalidRequest(name, "invalid_type", "Invalid type for '%s': expected a boolean.", name)
+		return invalidRequest("conversation", "unsupported_parameter",
+			"Unsupported parameter: 'conversation'. Use 'previous_response_id' to continue a conversation.")
+	}
+}
+
+// readBooleans reads the boolean members, and refuses background responses.
+func (q *createRequest) readBooleans() error {
+	var background bool
+	for _, member := range []struct {
+		name         string
+		value        *bool
+		defaultValue bool
+	}{{"background", &background, false}, {"store", &q.store, true}, {"stream", &q.stream, false}} {
+		switch result := q.object.get(member.name); result.Type {
+		case gjson.Null:
+			*member.value = member.defaultValue
+		case gjson.True, gjson.False:
+			*member.value = result.Bool()
+		default:
+			return invalidRequest(member.name, "invalid_type", "Invalid type for '%s': expected a boolean.", member.name)
+		}
+	}
+	if background {
+		return invalidRequest("background", "unsupported_parameter",
+			"Unsupported parameter: 'background'. A response is created while the request lasts; use 'stream' to follow it.")
 	}
 	return nil
 }
@@ -153,9 +163,9 @@ func readPrevious(o *object) (string, error) {
 	return previous.Str, nil
 }
 
-// forUpstream returns the body for the upstream: that of the client, with the history before its own input, and without
-// anything that asks the upstream to keep or find state.
-func (q *request) forUpstream(history []json.RawMessage) string {
+// forEngine returns the body for the engine: the client's, with the history before its input, and without the members
+// that ask for state.
+func (q *createRequest) forEngine(history []json.RawMessage) string {
 	if q.previous != "" {
 		q.object.set("input", inputList(history, q.input))
 	}
@@ -164,23 +174,21 @@ func (q *request) forUpstream(history []json.RawMessage) string {
 	return q.object.String()
 }
 
+// inputList returns the items of the history and of the request as one JSON list.
 func inputList(history []json.RawMessage, own *chain.Items) string {
 	var b strings.Builder
 	b.Grow(int(size(history)) + len(history) + len(own.List) + 2)
-	separator := "["
-	for _, item := range history {
-		b.WriteString(separator)
+	b.WriteByte('[')
+	for i, item := range history {
+		if i > 0 {
+			b.WriteByte(',')
+		}
 		b.Write(item)
-		separator = ","
 	}
-	if own.Len() > 0 {
-		b.WriteString(separator)
-		b.Write(own.List)
-		separator = ","
+	if len(history) > 0 && own.Len() > 0 {
+		b.WriteByte(',')
 	}
-	if separator == "[" {
-		return "[]"
-	}
+	b.Write(own.List)
 	b.WriteByte(']')
 	return b.String()
 }

@@ -27,10 +27,10 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// retrieve answers with a response as the client that made it saw it.
+// retrieve answers with a stored response, as the client that created it saw it.
 func (g *Gateway) retrieve(w http.ResponseWriter, r *http.Request, c *call) error {
 	if r.URL.Query().Get("stream") == "true" {
-		return invalidRequest("stream", "unsupported_parameter", "Unsupported parameter: 'stream'. Only a background response can be streamed again.")
+		return invalidRequest("stream", "unsupported_parameter", "Unsupported parameter: 'stream'. Only background responses can be streamed again.")
 	}
 	session, err := g.get(r.Context(), c, r.PathValue("id"))
 	if err != nil {
@@ -40,8 +40,8 @@ func (g *Gateway) retrieve(w http.ResponseWriter, r *http.Request, c *call) erro
 	return nil
 }
 
-// responseOf returns the response of a stored turn. Other gateways may leave out of the snapshot what the turn says
-// itself; it is added, so that the client reads a whole response.
+// responseOf returns the response of a session. Other gateways may leave out of the body what the session has anyway; it
+// is added, so that the client gets a complete response.
 func responseOf(s *store.Session) string {
 	if gjson.GetBytes(s.Response, "id").Exists() {
 		return string(s.Response)
@@ -61,8 +61,7 @@ func responseOf(s *store.Session) string {
 	return response.String()
 }
 
-// delete removes a response, also one that can no longer be read. Later turns of its conversation stay, and can no longer
-// be continued.
+// delete deletes a response, even if it cannot be read. Later turns of its conversation remain, but cannot be continued.
 func (g *Gateway) delete(w http.ResponseWriter, r *http.Request, c *call) error {
 	id := r.PathValue("id")
 	_, err := c.store.Get(r.Context(), id)
@@ -76,19 +75,11 @@ func (g *Gateway) delete(w http.ResponseWriter, r *http.Request, c *call) error 
 	return nil
 }
 
-// get returns a stored turn.
+// get returns the session of a turn.
 func (g *Gateway) get(ctx context.Context, c *call, id string) (*store.Session, error) {
 	session, err := c.store.Get(ctx, id)
 	if err != nil {
 		return nil, getError(id, err)
 	}
 	return session, g.hold(c, int64(len(session.Request)+len(session.Response)))
-}
-
-// getError returns the error for a turn that the store has not given.
-func getError(id string, err error) *apiError {
-	if errors.Is(err, store.ErrNotFound) {
-		return notFound(id)
-	}
-	return storeError(err)
 }

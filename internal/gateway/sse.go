@@ -24,17 +24,17 @@ import (
 	"strings"
 )
 
-// event is one server-sent event. What is not replaced goes out as it came in.
+// event is a server-sent event. Unless it is replaced, it is sent as it was received.
 type event struct {
-	// raw is the whole event, with the empty line at its end. Whatever its lines ended with, it is a line feed now.
+	// raw is the whole event with the empty line at its end. All lines end with a line feed, however they ended before.
 	raw []byte
-	// name and data are those of its fields, data with all its lines.
+	// name and data are the values of the event field and of all data fields.
 	name, data string
-	// others are the lines of all other fields and comments.
+	// others has the lines of all other fields and comments.
 	others []byte
 }
 
-// replace gives the event another name and data.
+// replace changes the name and data of the event.
 func (e *event) replace(name, data string) {
 	e.name, e.data = name, data
 	var b bytes.Buffer
@@ -56,9 +56,9 @@ func (e *event) replace(name, data string) {
 type eventReader struct {
 	reader *bufio.Reader
 	max    int64
-	// begun says that a line was read: before the first one there may be a byte order mark.
+	// begun is set after the first line, which may start with a byte order mark.
 	begun bool
-	// afterCR says that the last line ended with a carriage return. A line feed that follows belongs to it.
+	// afterCR is set if the last line ended with a carriage return. A line feed that follows belongs to it.
 	afterCR bool
 }
 
@@ -66,8 +66,8 @@ func newEventReader(r io.Reader, maxBytes int64) *eventReader {
 	return &eventReader{reader: bufio.NewReaderSize(r, 32<<10), max: maxBytes}
 }
 
-// next returns the next event, and io.EOF after the last one. What comes after the last empty line counts as an event
-// too, if it has data: some upstreams leave that line out, or the end of the line before it.
+// next returns the next event, and io.EOF after the last one. An unfinished event at the end of the stream counts if it
+// has data: some engines omit the last empty line, or even the end of the line before it.
 func (r *eventReader) next() (*event, error) {
 	e := &event{}
 	var data []string
@@ -94,7 +94,7 @@ func (r *eventReader) next() (*event, error) {
 	}
 }
 
-// read takes in a line, and returns the value of a data field.
+// read parses a line, and returns the value if it is a data field.
 func (e *event) read(line []byte) (data string, ok bool) {
 	field, value, _ := strings.Cut(string(line), ":")
 	value = strings.TrimPrefix(value, " ")
@@ -109,8 +109,8 @@ func (e *event) read(line []byte) (data string, ok bool) {
 	return "", false
 }
 
-// line returns the next line without its end, or what is left at the end of the stream together with io.EOF. A line ends
-// with a line feed, a carriage return, or both.
+// line returns the next line without its line end, or the rest of the stream with io.EOF. A line ends with a line feed, a
+// carriage return, or both.
 func (r *eventReader) line(limit int64) ([]byte, error) {
 	var line []byte
 	for {

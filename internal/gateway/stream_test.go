@@ -117,15 +117,15 @@ func TestStreamOutcomes(t *testing.T) {
 		},
 		"one line feed after another event": {
 			strings.TrimSuffix(sse(created, unknown), "\n"), []string{"response.created", "engine.note", "response.failed"},
-			"failed", `[]`, "The upstream ended its answer early. (upstream_broken)",
+			"failed", `[]`, "The upstream ended its response early. (upstream_broken)",
 		},
 		"one carriage return and line feed at the end": {
 			strings.TrimSuffix(strings.ReplaceAll(sse(created, unknown), "\n", "\r\n"), "\r\n"), []string{"response.created", "engine.note", "response.failed"},
-			"failed", `[]`, "The upstream ended its answer early. (upstream_broken)",
+			"failed", `[]`, "The upstream ended its response early. (upstream_broken)",
 		},
 		"cut off in the name": {
 			sse(created) + "event: resp", []string{"response.created", "response.failed"},
-			"failed", `[]`, "The upstream ended its answer early. (upstream_broken)",
+			"failed", `[]`, "The upstream ended its response early. (upstream_broken)",
 		},
 		"no names": {
 			"data: " + created + "\r\n\r\ndata: " + completed + "\r\n\r\n", []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
@@ -136,21 +136,21 @@ func TestStreamOutcomes(t *testing.T) {
 		},
 		"no end": {
 			sse(created, itemDone), []string{"response.created", "response.output_item.done", "response.failed"},
-			"failed", `[{"type":"message","id":"msg_1","role":"assistant"}]`, "The upstream ended its answer early. (upstream_broken)",
+			"failed", `[{"type":"message","id":"msg_1","role":"assistant"}]`, "The upstream ended its response early. (upstream_broken)",
 		},
 		"done before the end": {
 			sse(created, itemDone) + "data: [DONE]\n\n" + sse(completed), []string{"response.created", "response.output_item.done", "response.failed"},
-			"failed", `[{"type":"message","id":"msg_1","role":"assistant"}]`, "The upstream ended its answer early. (upstream_broken)",
+			"failed", `[{"type":"message","id":"msg_1","role":"assistant"}]`, "The upstream ended its response early. (upstream_broken)",
 		},
-		"nothing": {"", []string{"response.failed"}, "failed", `[]`, "The upstream ended its answer early. (upstream_broken)"},
-		"cut off": {sse(created) + `data: {"type":"response.completed","resp`, []string{"response.created", "response.failed"}, "failed", `[]`, "The upstream ended its answer early. (upstream_broken)"},
+		"nothing": {"", []string{"response.failed"}, "failed", `[]`, "The upstream ended its response early. (upstream_broken)"},
+		"cut off": {sse(created) + `data: {"type":"response.completed","resp`, []string{"response.created", "response.failed"}, "failed", `[]`, "The upstream ended its response early. (upstream_broken)"},
 		"too large": {
 			sse(created, `{"type":"x","x":"`+strings.Repeat("x", 5000)+`"}`, completed), []string{"response.created", "response.failed"},
-			"failed", `[]`, "The upstream ended its answer early. (upstream_broken)",
+			"failed", `[]`, "The upstream ended its response early. (upstream_broken)",
 		},
 		"too many items": {
 			sse(largeItem, largeItem, completed), []string{"response.output_item.done", "response.failed"},
-			"failed", "[" + gjson.Get(largeItem, "item").Raw + "]", "The upstream ended its answer early. (upstream_broken)",
+			"failed", "[" + gjson.Get(largeItem, "item").Raw + "]", "The upstream ended its response early. (upstream_broken)",
 		},
 		"spaces before the data": {
 			strings.ReplaceAll(sse(created, completed), "data: ", "data:  \t"), []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
@@ -178,11 +178,11 @@ func TestStreamOutcomes(t *testing.T) {
 		},
 		"no object at the end": {
 			sse(created) + "event: response.completed\ndata: []\n\n", []string{"response.created", "response.failed"},
-			"failed", `[]`, "The upstream ended its answer early. (upstream_broken)",
+			"failed", `[]`, "The upstream ended its response early. (upstream_broken)",
 		},
 		"no response at the end": {
 			sse(created, `{"type":"response.completed"}`), []string{"response.created", "response.failed"},
-			"failed", `[]`, "The upstream ended its answer early. (upstream_broken)",
+			"failed", `[]`, "The upstream ended its response early. (upstream_broken)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

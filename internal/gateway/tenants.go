@@ -30,22 +30,22 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// tenant is a key that may use a namespace. Only the key's hash is kept.
+// tenant is an API key and its namespace. Only the hash of the key is kept.
 type tenant struct {
 	keySHA256 [sha256.Size]byte
 	namespace string
 }
 
-// tenants are all keys that are allowed. They can change at any time.
+// tenants are all API keys. They can be reloaded at any time.
 type tenants struct {
 	list atomic.Pointer[[]tenant]
 }
 
-// parseTenants reads the tenants file: a YAML or JSON list, of which each entry has a `namespace` and either the API key
-// as `key`, or its SHA-256 in hexadecimal as `keySHA256`. A namespace may have several keys. The empty list allows
-// nobody; an empty file is an error.
+// parseTenants parses the tenants file: a YAML or JSON list of entries with a `namespace` and either the API key as `key`,
+// or its hexadecimal SHA-256 as `keySHA256`. A namespace may have several keys. An empty list allows no client; an empty
+// file is an error.
 //
-// No error repeats anything of a key.
+// Errors contain nothing of a key.
 func parseTenants(content []byte) ([]tenant, error) {
 	var entries []struct {
 		Namespace string `json:"namespace"`
@@ -69,7 +69,7 @@ func parseTenants(content []byte) ([]tenant, error) {
 			return nil, fmt.Errorf("entry %d: %w", i, err)
 		}
 		if other, ok := namespaces[sum]; ok && other != entry.Namespace {
-			return nil, fmt.Errorf("entry %d: the key has the namespace %q already", i, other)
+			return nil, fmt.Errorf("entry %d: the key already belongs to the namespace %q", i, other)
 		}
 		namespaces[sum] = entry.Namespace
 		list = append(list, tenant{keySHA256: sum, namespace: entry.Namespace})
@@ -107,8 +107,8 @@ func (t *tenants) load(content []byte) error {
 	return nil
 }
 
-// namespaceOf returns the namespace of the key in an Authorization header. It looks at all
-// keys whichever it is, and compares hashes in constant time.
+// namespaceOf returns the namespace of the key in an Authorization header. It always compares with all keys, by hash and
+// in constant time.
 func (t *tenants) namespaceOf(authorization string) (string, error) {
 	scheme, key, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(scheme, "Bearer") || key == "" {

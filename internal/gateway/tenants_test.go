@@ -52,7 +52,7 @@ func TestParseTenants(t *testing.T) {
 		"short hash":      {`[{"namespace":"a","keySHA256":"abcd"}]`, "entry 0: `keySHA256` must be 64 hexadecimal digits", 0},
 		"no namespace":    {`[{"key":"sk-a"}]`, `entry 0: invalid namespace ""`, 0},
 		"a key twice": {
-			`[{"namespace":"a","key":"sk-b"},{"namespace":"b","keySHA256":"` + hash + `"}]`, `entry 1: the key has the namespace "a" already`, 0,
+			`[{"namespace":"a","key":"sk-b"},{"namespace":"b","keySHA256":"` + hash + `"}]`, `entry 1: the key already belongs to the namespace "a"`, 0,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestTenantsReload(t *testing.T) {
 	if c, d := status("sk-c"), status("sk-d"); c != 200 || d != 401 || failures() != 2 {
 		t.Errorf("after a broken file: %d for the good key, %d for the broken one, %v failures", c, d, failures())
 	}
-	if n := strings.Count(f.log.String(), "the last good content stays in use"); n != 1 || strings.Contains(f.log.String(), "sk-") {
+	if n := strings.Count(f.log.String(), "keeping its last valid content"); n != 1 || strings.Contains(f.log.String(), "sk-") {
 		t.Errorf("logged %d times: %s", n, f.log)
 	}
 

@@ -28,9 +28,9 @@ import (
 	"time"
 )
 
-// upstream is the engine that makes responses and keeps no state.
+// upstream sends requests to the engine.
 type upstream struct {
-	base   string
+	base   string // without the /v1
 	client *http.Client
 }
 
@@ -54,23 +54,23 @@ func newUpstream(base *url.URL) *upstream {
 	}
 }
 
-// The headers that go through. Those of an account go with the client's own key only: what the gateway's key pays for is
-// not for clients to choose.
+// The headers that pass through. Account headers pass only with the client's own key: clients must not choose which
+// account the gateway's key is billed to.
 var (
 	requestHeaders  = []string{"Accept", "Openai-Beta", "Traceparent", "Tracestate"}
 	accountHeaders  = []string{"Authorization", "Openai-Organization", "Openai-Project"}
 	responseHeaders = []string{"Retry-After", "Retry-After-Ms", "X-Should-Retry", "Openai-Processing-Ms"}
 )
 
-// do sends a request to the upstream. The answer has a status that it can have: 200, or an error.
-func (g *Gateway) do(ctx context.Context, r *http.Request, c *call, body string) (*http.Response, error) {
+// send sends a request to the engine. The status of the response is 200 or an error.
+func (g *Gateway) send(ctx context.Context, r *http.Request, c *call, body string) (*http.Response, error) {
 	target := g.upstream.base + r.URL.Path
 	if r.URL.RawQuery != "" {
 		target += "?" + r.URL.RawQuery
 	}
 	request, err := http.NewRequestWithContext(ctx, r.Method, target, strings.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("unable to make the request for the upstream: %w", err)
+		return nil, fmt.Errorf("unable to build the request to the engine: %w", err)
 	}
 	setHeaders(request.Header, r.Header, requestHeaders)
 	g.authorize(request, r)
@@ -86,12 +86,12 @@ func (g *Gateway) do(ctx context.Context, r *http.Request, c *call, body string)
 	g.metrics.upstreamSeconds.Observe(g.now().Sub(start).Seconds())
 	if status := response.StatusCode; status != http.StatusOK && status < http.StatusBadRequest {
 		_ = response.Body.Close() // nothing was written
-		return nil, upstreamInvalid(fmt.Errorf("the status is %d", status))
+		return nil, upstreamInvalid(fmt.Errorf("unexpected status %d", status))
 	}
 	return response, nil
 }
 
-// authorize says to the upstream who asks. The key of a tenant stays here.
+// authorize adds the credentials for the engine to a request. The key of a tenant stays here.
 func (g *Gateway) authorize(request, r *http.Request) {
 	switch {
 	case g.upstreamKey != nil:
@@ -101,7 +101,7 @@ func (g *Gateway) authorize(request, r *http.Request) {
 	}
 }
 
-// setHeaders sets those of the headers that are there.
+// setHeaders copies the named headers that are set.
 func setHeaders(to, from http.Header, names []string) {
 	for _, name := range names {
 		if value := from.Get(name); value != "" {
@@ -110,30 +110,20 @@ func setHeaders(to, from http.Header, names []string) {
 	}
 }
 
-func upstreamError(err error) *apiError {
-	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
-		return serverError(http.StatusGatewayTimeout, "upstream_timeout", "The upstream did not answer in time.", err)
-	}
-	return serverError(http.StatusBadGateway, "upstream_unreachable", "The upstream cannot be reached.", err)
-}
-
-func upstreamBroken(err error) *apiError {
-	return serverError(http.StatusBadGateway, "upstream_broken", "The upstream ended its answer early.", err)
-}
-
-// passThrough answers with what the upstream has answered.
+// passThrough answers with the engine's response as it is.
 func (g *Gateway) passThrough(w http.ResponseWriter, response *http.Response) error {
-	body, err := g.readUpstream(response)
+	body, err := g.readBody(response)
 	if err != nil {
 		return err
 	}
 	copyHeaders(w.Header(), response.Header)
 	setHeaders(w.Header(), response.Header, []string{"Content-Type", "Content-Encoding"})
 	w.WriteHeader(response.StatusCode)
-	_, _ = w.Write(body) // as in writeJSON
+	_, _ = w.Write(body) // fails only if the client has gone away
 	return nil
 }
 
+// copyHeaders copies the headers of the engine's response that pass through.
 func copyHeaders(to, from http.Header) {
 	for name, values := range from {
 		if strings.HasPrefix(name, "X-Ratelimit-") {
@@ -147,8 +137,8 @@ func copyHeaders(to, from http.Header) {
 	}
 }
 
-// readUpstream reads the whole body of an answer.
-func (g *Gateway) readUpstream(response *http.Response) ([]byte, error) {
+// readBody reads the body of the engine's response.
+func (g *Gateway) readBody(response *http.Response) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(nil, response.Body, g.options.MaxResponseBytes))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, upstreamInvalid(errTooLarge)
@@ -159,13 +149,29 @@ func (g *Gateway) readUpstream(response *http.Response) ([]byte, error) {
 	return body, nil
 }
 
-var errTooLarge = errors.New("it is larger than allowed")
-
+// listModels answers with the engine's models.
 func (g *Gateway) listModels(w http.ResponseWriter, r *http.Request, c *call) error {
-	response, err := g.do(r.Context(), r, c, "")
+	response, err := g.send(r.Context(), r, c, "")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
 	return g.passThrough(w, response)
+}
+
+var errTooLarge = errors.New("larger than --max-response-bytes")
+
+func upstreamError(err error) *apiError {
+	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
+		return serverError(http.StatusGatewayTimeout, "upstream_timeout", "The upstream did not answer in time.", err)
+	}
+	return serverError(http.StatusBadGateway, "upstream_unreachable", "The upstream cannot be reached.", err)
+}
+
+func upstreamBroken(err error) *apiError {
+	return serverError(http.StatusBadGateway, "upstream_broken", "The upstream ended its response early.", err)
+}
+
+func upstreamInvalid(err error) *apiError {
+	return serverError(http.StatusBadGateway, "upstream_invalid_response", "The upstream's response is invalid.", err)
 }

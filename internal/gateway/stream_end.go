@@ -1,0 +1,111 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/catena-dev/catena/store"
+)
+
+// finish saves the turn with the response of the terminal event, and returns the kind of event that the client sees.
+func (s *relay) finish(ctx context.Context, kind, status string, response *object) string {
+	if s.ended {
+		return kind
+	}
+	s.ended, s.outcome = true, status
+	response.set("status", quote(status))
+	s.partial.complete(response)
+	err := s.g.save(ctx, s.call, s.turn, response)
+	if err == nil {
+		return kind
+	}
+	s.notSaved(err)
+	setFailed(response, saveError(err))
+	return eventFailed
+}
+
+// fail saves the turn as failed because of an error event.
+func (s *relay) fail(ctx context.Context, data *object) {
+	if s.ended {
+		return
+	}
+	s.failing = true
+	code, message := data.get("code"), data.get("message")
+	if cause := data.get("error"); cause.IsObject() {
+		code, message = cause.Get("code"), cause.Get("message")
+	}
+	s.saveUnended(ctx, store.StatusFailed, &apiError{code: code.String(), message: message.String()})
+}
+
+// abort ends a stream that has no terminal event.
+func (s *relay) abort(ctx context.Context, err error) {
+	reason := interrupted(ctx)
+	switch {
+	case errors.Is(err, errClientGone) || reason != nil && reason.status == statusClientClosedRequest:
+		s.saveUnended(ctx, store.StatusCancelled, nil)
+		return
+	case reason == nil:
+		reason = upstreamBroken(err)
+	}
+	s.call.log.Error("stream failed", "code", reason.code, "error", err)
+	response := s.saveUnended(ctx, store.StatusFailed, reason)
+	data := &object{}
+	data.set("type", quote(eventFailed))
+	data.set("sequence_number", strconv.FormatInt(s.partial.sequence+1, 10))
+	data.set("response", response.String())
+	e := &event{}
+	e.replace(eventFailed, data.String())
+	_ = s.send(ctx, e) // fails only if the client has gone away in the meantime
+}
+
+// saveUnended saves a turn whose response did not end. It can be read, but never continued.
+func (s *relay) saveUnended(ctx context.Context, status string, reason *apiError) *object {
+	s.ended, s.outcome = true, status
+	response := s.partial.response
+	if response == nil {
+		response = s.turn.empty()
+	}
+	response.set("status", quote(status))
+	s.partial.complete(response)
+	if reason != nil {
+		setFailed(response, reason)
+	}
+	if err := s.g.save(ctx, s.call, s.turn, response); err != nil {
+		s.notSaved(err) // the client, if it is still there, sees the first failure
+	}
+	return response
+}
+
+// notSaved logs that a turn was lost. The status of the HTTP response was sent long before.
+func (s *relay) notSaved(err error) {
+	s.outcome = store.StatusFailed
+	s.call.log.Error("unable to save the turn", "responseID", s.turn.id, "error", err)
+}
+
+// setFailed makes a response a failed one. Its error code is OpenAI's; the message includes the gateway's own code.
+func setFailed(response *object, e *apiError) {
+	message := e.message
+	if e.code != "" {
+		message += " (" + e.code + ")"
+	}
+	response.set("status", quote(store.StatusFailed))
+	response.set("error", fmt.Sprintf(`{"code":%s,"message":%s}`, quote(typeServer), quote(message)))
+}
