@@ -25,13 +25,12 @@ import (
 
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/memory"
-	"github.com/catena-dev/catena/store/storeurl"
 )
 
-// A gateway saves each turn when it has ended, and resolves the one that the next request names.
+// A gateway saves each completed turn, and resolves the one that the next request names.
 func Example() {
 	ctx := context.Background()
-	s, err := storeurl.Open(ctx, "memory:?namespace=team-a")
+	s, err := store.Open(ctx, "memory:?namespace=team-a")
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -61,7 +60,7 @@ func Example() {
 	// {"type":"message","role":"assistant","content":[{"type":"output_text","text":"A chain."}]}
 }
 
-// A save whose answer was lost is tried again as it is. With other content it is a conflict.
+// A save whose response was lost can be repeated. With different content it is a conflict.
 func ExampleStore_save() {
 	ctx := context.Background()
 	s := memory.New(memory.Options{})
@@ -76,10 +75,10 @@ func ExampleStore_save() {
 	// Output:
 	// <nil>
 	// <nil>
-	// response "resp_2" is already stored, with other content
+	// response "resp_2" is already stored with different content
 }
 
-// An overwrite of what was read before changes nothing that somebody else has changed meanwhile.
+// An overwrite with a version fails if somebody else has overwritten the turn since it was read.
 func ExampleStore_overwrite() {
 	ctx := context.Background()
 	s := memory.New(memory.Options{})
@@ -103,7 +102,7 @@ func ExampleStore_overwrite() {
 	// true response "resp_1" was overwritten since it was read
 }
 
-// An error says which turn of the chain is broken, and whether it helps to try again.
+// An error contains the turn at which the chain is broken, and whether a retry can help.
 func ExampleStore_resolve_errors() {
 	ctx := context.Background()
 	s := memory.New(memory.Options{})
@@ -152,7 +151,7 @@ func ExampleStore_resolve_pages() {
 	// [{"role":"user","content":"1"}]
 }
 
-// What is commonly read of a turn has methods; everything else is in the bodies, as it was saved.
+// Commonly used fields of the bodies have methods; the bodies contain everything else as it was saved.
 func ExampleSession() {
 	session := store.Session{
 		Request: json.RawMessage(`{"model":"m","input":"hi","instructions":"be brief"}`),

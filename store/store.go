@@ -14,138 +14,217 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package store is what gateways import to keep the turns of the OpenAI Responses API: a turn is saved under its
-// response ID, and a later request that names it in previous_response_id gets the whole history back as one list of
-// input items.
+// Package store is what gateways import to keep the turns of the OpenAI Responses API: a turn is saved under its response
+// ID, and a later request that names it in previous_response_id gets the whole history back as one list of input items.
 //
-// There are three stores, with the same behaviour: store/kube keeps turns as ResponseSessions in a Kubernetes cluster,
-// store/sqlite in a file, and store/memory in the process. Package storeurl opens the one that a URL names. Package
-// storetest has the suite that all of them pass.
+// There are three kinds of stores with the same behaviour: store/kube keeps turns as ResponseSessions in a Kubernetes
+// cluster, store/sqlite in a file, and store/memory in the process. Open opens the one that a URL names. A program links
+// only the kinds that it imports. Package store/driver is for those who write another one.
 package store
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/catena-dev/catena/store/driver"
 )
 
-// Store keeps turns. It is bound to one namespace, which is the tenant: a chain never leaves it, and nothing of another
-// namespace can be read, continued or deleted. All methods are safe for concurrent use, honour their context's deadline,
-// and return an *Error where one of the codes of this package applies.
-type Store interface {
-	// Get returns the turn with a response ID, and an error that is ErrNotFound where there is none. The session is the
-	// caller's: changing it changes nothing that is stored.
-	Get(ctx context.Context, responseID string) (*Session, error)
-
-	// Save stores a turn, all of it or nothing. Once it has returned, the turn resolves on every replica.
-	//
-	// The guards run in this order: the session itself (ErrInvalid, ErrTooLarge), then
-	// SaveOptions.ExpectedPreviousResponseID (ErrConflict), then whether the response ID is taken (ErrConflict, unless
-	// SaveOptions.Overwrite). A save of what is already stored, by Session.SameContent, is not a conflict but a success: so
-	// a save whose answer was lost can be tried again. Neither the parent's existence nor its status is checked.
-	//
-	// On success Save sets session.Version, and changes nothing else of it.
-	Save(ctx context.Context, session *Session, options SaveOptions) error
-
-	// Resolve returns the history of a turn, or a page of it. It is the whole history or an error, never a part that
-	// looks whole: ErrNotFound, ErrCycleDetected, ErrDepthExceeded, ErrUnavailable or ErrUnreadable. Where several
-	// apply, the one nearest to the turn asked for wins, and the depth wins over all. The empty response ID has an empty
-	// history.
-	Resolve(ctx context.Context, responseID string, options ResolveOptions) (*History, error)
-
-	// Delete removes a turn. Its descendants stay, and can no longer be resolved, unless DeleteOptions.Cascade is set.
-	// It is no error where there is no such turn.
-	Delete(ctx context.Context, responseID string, options DeleteOptions) error
-
-	// InNamespace returns the store of another namespace. It shares the connections of this one and ends with it:
-	// closing it does nothing.
-	InNamespace(namespace string) Store
-
-	// Close releases what the store holds. The store cannot be used afterwards. It may be called more than once.
-	Close() error
+// Store keeps turns. It is bound to one namespace, which is the tenant: a chain never leaves it, and nothing stored in
+// another namespace can be read, continued or deleted. All methods are safe for concurrent use, honour their context's
+// deadline, and return an *Error if one of the codes of this package applies. If the store cannot be reached for a moment,
+// they retry by themselves for a few seconds.
+type Store struct {
+	*shared
+	namespace string
+	owner     bool // closes what is shared
 }
 
-// SaveOptions are the options of Store.Save. The zero value stores a turn whose response ID is new.
-type SaveOptions struct {
-	// Overwrite replaces the turn where there already is one with its response ID; where there is none, it is created.
-	// The parent cannot be changed, nor a turn that was saved as immutable: that is a conflict. Where Session.Version is
-	// set, the turn must still be there with that version, and otherwise it is a conflict, as it is where two overwrites
-	// race.
-	Overwrite bool
-
-	// ExpectedPreviousResponseID, where set, must be the PreviousResponseID of the session that is saved, and the empty
-	// string stands for none. It guards against saving a turn onto another parent than the one that was resolved.
-	ExpectedPreviousResponseID *string
+// shared is what the stores of all namespaces have in common.
+type shared struct {
+	driver       driver.Store
+	maxTurnBytes int
+	metrics      *prometheus.HistogramVec
+	closed       atomic.Bool
 }
 
-// DeleteOptions are the options of Store.Delete.
-type DeleteOptions struct {
-	// Cascade deletes all descendants too. They may be gone only some time after Delete has returned.
-	Cascade bool
+// Open opens the store that a URL names. Its scheme selects the driver, whose package must be imported, with the blank
+// identifier if nothing else of it is needed:
+//
+//	memory:                      in the process (store/memory)
+//	sqlite:turns.db              in a file with a relative path (store/sqlite)
+//	sqlite:/var/lib/gw/turns.db  in a file with an absolute path
+//	kube:                        in a Kubernetes cluster (store/kube, which documents more parameters)
+//
+// Each accepts ?namespace=NAME. Without it, the namespace is DefaultNamespace, or for kube: the one of the kubeconfig or
+// the Pod. Errors do not repeat the URL, which may contain a password.
+//
+// Close the store when it is no longer needed.
+func Open(ctx context.Context, url string) (*Store, error) {
+	d, options, err := driver.Open(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	return New(d, options), nil
 }
 
-// Which turns' instructions are among the items of a history.
-const (
-	// InstructionsAll puts every turn's instructions before its input, as a system message. It is the default.
-	InstructionsAll = "All"
-	// InstructionsLast leaves out all instructions but those of the turn asked for.
-	InstructionsLast = "Last"
-	// InstructionsOmit leaves out all instructions, as OpenAI's own API does.
-	InstructionsOmit = "Omit"
-)
-
-// The orders of the items of a history.
-const (
-	// OrderAscending has the oldest item first. It is the default.
-	OrderAscending = "asc"
-	// OrderDescending has the newest item first.
-	OrderDescending = "desc"
-)
-
-// DefaultMaxDepth is how many turns a chain may have where ResolveOptions name no limit and the store was not told
-// another.
-const DefaultMaxDepth = 64
-
-// MaxLimit is the largest ResolveOptions.Limit.
-const MaxLimit = 1000
-
-// ResolveOptions are the options of Store.Resolve. The zero value asks for the whole history.
-type ResolveOptions struct {
-	// MaxDepth is how many turns the chain may have; 0 fails always. Where it is nil, it is the store's default.
-	MaxDepth *int
-	// IncludeIncomplete lets turns pass that are not completed, with the items that they have.
-	IncludeIncomplete bool
-	// Instructions is InstructionsAll, InstructionsLast or InstructionsOmit; empty is InstructionsAll.
-	Instructions string
-	// Limit is the largest number of items in the answer, from 1 to MaxLimit; 0 asks for all.
-	Limit int
-	// After is History.Next of the page before, and needs a Limit. The turn asked for, IncludeIncomplete, Instructions
-	// and Order must be the same as for that page.
-	After string
-	// Order is OrderAscending or OrderDescending; empty is OrderAscending.
-	Order string
-	// Version asks for an answer that is at least as new as this Session.Version. Without it, an overwrite or a deletion
-	// may be missed for a moment; a new turn never is.
-	Version string
+// New returns a store on top of a driver. Only packages of drivers need it.
+func New(d driver.Store, options driver.Options) *Store {
+	return &Store{
+		shared:    &shared{driver: d, maxTurnBytes: options.MaxTurnBytes, metrics: newMetrics()},
+		namespace: options.Namespace,
+		owner:     true,
+	}
 }
 
-// History is the answer to Store.Resolve: the items of every turn from the first one of the conversation to the one
-// asked for, ready to be put before the input of the next request.
-type History struct {
-	// Parent is the turn asked for, as it was when it was resolved. It is the zero Handle for the empty response ID.
-	Parent Handle
-	// Turns are the response IDs of all turns of the chain, oldest first. A page has all of them too.
-	Turns []string
-	// Items are the input items as JSON objects: for each turn its instructions as a system message, the items of its
-	// input and those of its output.
-	Items []json.RawMessage
-	// Next is the ResolveOptions.After of the next page. It is empty on the last page, and where no limit was given.
-	Next string
+// Namespace returns the store's namespace.
+func (s *Store) Namespace() string { return s.namespace }
+
+// InNamespace returns the store of another namespace. In a cluster the namespace must exist. The returned store shares the
+// connections and the metrics of this one and ends with it: closing it does nothing.
+func (s *Store) InNamespace(namespace string) *Store {
+	return &Store{shared: s.shared, namespace: namespace}
 }
 
-// Handle identifies a turn as it was at some time. It says which turn a history ends with; whether that turn is still
-// there is for nobody to conclude from it.
-type Handle struct {
-	ResponseID string
-	// UID differs between a turn and one that was saved under the same response ID after it was deleted.
-	UID string
+// Collector returns the metrics of the store and of all stores made from it with InNamespace, for a Prometheus registry:
+// catena_store_operation_seconds, a histogram by operation and code.
+func (s *Store) Collector() prometheus.Collector { return s.metrics }
+
+// Close releases what the store holds. The store cannot be used afterwards. Close may be called more than once.
+func (s *Store) Close() error {
+	if !s.owner || s.closed.Swap(true) {
+		return nil
+	}
+	return s.driver.Close()
+}
+
+// Get returns the turn with a response ID, or an error that is ErrNotFound if it does not exist. The caller may change the
+// returned session without changing what is stored.
+func (s *Store) Get(ctx context.Context, responseID string) (*Session, error) {
+	return call(s, "get", responseID, func() (*Session, error) {
+		if responseID == "" {
+			return nil, driver.NotFound(responseID)
+		}
+		return driver.Retry(ctx, func() (*Session, error) { return s.driver.Get(ctx, s.namespace, responseID) })
+	})
+}
+
+// Save stores a turn completely or not at all. Once it has returned, the turn resolves on every replica.
+//
+// The checks run in this order: the session itself (ErrInvalid, ErrTooLarge), SaveOptions.ExpectedPreviousResponseID
+// (ErrConflict), and whether the response ID is taken (ErrConflict, unless SaveOptions.Overwrite is set). Saving what is
+// already stored, as defined by Session.SameContent, is a success and not a conflict, so that a save whose response was
+// lost can be repeated. Neither the parent's existence nor its status is checked.
+//
+// On success Save sets session.Version, and changes nothing else of the session.
+func (s *Store) Save(ctx context.Context, session *Session, options SaveOptions) error {
+	version, err := call(s, "save", session.ResponseID, func() (string, error) {
+		next, err := s.prepare(session, options)
+		if err != nil {
+			return "", err
+		}
+		return driver.Retry(ctx, func() (string, error) { return s.driver.Save(ctx, s.namespace, next, options) })
+	})
+	if err != nil {
+		return err
+	}
+	session.Version = version
+	return nil
+}
+
+// prepare returns the session as a driver gets it, or an error if it must not be saved.
+func (s *Store) prepare(session *Session, options SaveOptions) (*Session, error) {
+	if err := session.Validate(); err != nil {
+		return nil, err
+	}
+	if size := len(session.Request) + len(session.Response) + len(session.Metadata); s.maxTurnBytes > 0 && size > s.maxTurnBytes {
+		return nil, &Error{
+			Code: CodeTooLarge, ResponseID: session.ResponseID,
+			Message: fmt.Sprintf("response %q has %d bytes: must be at most %d", session.ResponseID, size, s.maxTurnBytes),
+		}
+	}
+	if expected := options.ExpectedPreviousResponseID; expected != nil && *expected != session.PreviousResponseID {
+		return nil, &Error{
+			Code: CodeConflict, ResponseID: session.ResponseID, PreviousResponseID: session.PreviousResponseID,
+			Message: fmt.Sprintf("the previous response ID of %q is %q, not %q as expected", session.ResponseID, session.PreviousResponseID, *expected),
+		}
+	}
+	next := *session
+	for _, at := range []*time.Time{&next.CreatedAt, &next.CompletedAt} {
+		*at = at.UTC().Truncate(time.Second)
+	}
+	return &next, nil
+}
+
+// Resolve returns the history of a turn, or a page of it. Without a limit it returns the whole history or an error, never a
+// part that looks whole: ErrNotFound, ErrCycleDetected, ErrDepthExceeded, ErrUnavailable or ErrUnreadable. If several
+// apply, the depth takes precedence, and then the error nearest to the turn asked for. The history of the empty response ID
+// is empty.
+func (s *Store) Resolve(ctx context.Context, responseID string, options ResolveOptions) (*History, error) {
+	return call(s, "resolve", responseID, func() (*History, error) {
+		if err := options.Validate(); err != nil {
+			return nil, err
+		}
+		if responseID == "" {
+			if options.After != "" {
+				return nil, &Error{Code: CodeInvalid, Message: "invalid cursor: the history of the empty response ID has no pages"}
+			}
+			return &History{}, nil
+		}
+		return driver.Retry(ctx, func() (*History, error) { return s.driver.Resolve(ctx, s.namespace, responseID, options) })
+	})
+}
+
+// Delete removes a turn. Its descendants stay, but no longer resolve, unless DeleteOptions.Cascade is set. It is not an
+// error if the turn does not exist.
+func (s *Store) Delete(ctx context.Context, responseID string, options DeleteOptions) error {
+	_, err := call(s, "delete", responseID, func() (struct{}, error) {
+		if responseID == "" {
+			return struct{}{}, nil
+		}
+		return driver.Retry(ctx, func() (struct{}, error) {
+			return struct{}{}, s.driver.Delete(ctx, s.namespace, responseID, options)
+		})
+	})
+	return err
+}
+
+// errClosed is the error of a store that is used after Close.
+var errClosed = errors.New("the store is closed")
+
+// call runs an operation: it refuses if the store is closed, records the result, and completes the error.
+func call[T any](s *Store, operation, responseID string, do func() (T, error)) (result T, err error) {
+	start := time.Now()
+	if s.closed.Load() {
+		err = errClosed
+	} else {
+		result, err = do()
+	}
+	s.metrics.WithLabelValues(operation, codeOf(err)).Observe(time.Since(start).Seconds())
+	return result, complete(err, operation, responseID)
+}
+
+// complete adds the operation and the turn to the error of a driver if it names neither.
+func complete(err error, operation, responseID string) error {
+	if err == nil {
+		return nil
+	}
+	message := fmt.Sprintf("unable to %s response %q", operation, responseID)
+	e, ok := err.(*Error) //nolint:errorlint // what wraps an *Error is not one
+	if !ok {
+		return fmt.Errorf("%s: %w", message, err)
+	}
+	if e.Message != "" {
+		return err
+	}
+	completed := *e
+	completed.Message = message
+	if completed.ResponseID == "" {
+		completed.ResponseID = responseID
+	}
+	return &completed
 }

@@ -36,7 +36,10 @@ import (
 	"github.com/catena-dev/catena/internal/profiling"
 	_ "github.com/catena-dev/catena/internal/snapshot/buckets" // for the snapshot-store parameter of a kube: URL
 	"github.com/catena-dev/catena/internal/version"
-	"github.com/catena-dev/catena/store/storeurl"
+	"github.com/catena-dev/catena/store"
+	_ "github.com/catena-dev/catena/store/kube"
+	_ "github.com/catena-dev/catena/store/memory"
+	_ "github.com/catena-dev/catena/store/sqlite"
 )
 
 func main() {
@@ -64,12 +67,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := o.gateway.Validate(); err != nil {
 		return err
 	}
-	store, err := storeurl.Open(ctx, o.store)
+	turns, err := store.Open(ctx, o.store)
 	if err != nil {
 		return err
 	}
-	o.gateway.Store, o.gateway.Logger = store, o.newLogger(stderr)
-	return errors.Join(serve(ctx, o), store.Close())
+	o.gateway.Store, o.gateway.Logger = turns, o.newLogger(stderr)
+	return errors.Join(serve(ctx, o), turns.Close())
 }
 
 // parse reads the command line.
@@ -89,7 +92,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 
 func serve(ctx context.Context, o *options) error {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), o.gateway.Store.Collector())
 	g, err := gateway.New(o.gateway, registry)
 	if err != nil {
 		return err

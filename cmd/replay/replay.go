@@ -35,7 +35,7 @@ import (
 // replay is one run.
 type replay struct {
 	*options
-	target store.Store
+	target *store.Store
 	ids    *identities
 	start  time.Time
 
@@ -43,7 +43,7 @@ type replay struct {
 	report
 }
 
-func newReplay(o *options, target store.Store) *replay {
+func newReplay(o *options, target *store.Store) *replay {
 	return &replay{options: o, target: target, ids: newIdentities(), start: time.Now()}
 }
 

@@ -37,7 +37,7 @@ type call struct {
 	// requestID is the client's X-Request-Id, or a new one.
 	requestID string
 	// store is the store of the client's namespace.
-	store store.Store
+	store *store.Store
 	log   *slog.Logger
 	// held is how many of the bytes in flight belong to this call.
 	held int64

@@ -273,7 +273,7 @@ func TestTooLargeToHold(t *testing.T) {
 			ResponseID: id, PreviousResponseID: previous, Status: store.StatusCompleted,
 			Request: []byte(`{"input":"` + input + `"}`), Response: []byte(`{"output":[]}`),
 		}
-		if err := f.store.InNamespace("default").Save(t.Context(), session, store.SaveOptions{}); err != nil {
+		if err := f.store.next.InNamespace("default").Save(t.Context(), session, store.SaveOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -31,6 +31,7 @@ import (
 
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
 	"github.com/catena-dev/catena/store/memory"
 )
 
@@ -62,12 +63,12 @@ func start(t *testing.T, upstream http.Handler, changes ...func(*Options)) *fixt
 // newFixture makes a gateway that nobody serves yet.
 func newFixture(t *testing.T, upstream http.Handler, changes ...func(*Options)) *fixture {
 	t.Helper()
-	f := &fixture{t: t, registry: prometheus.NewRegistry(), store: &hookedStore{Store: memory.New(memory.Options{Namespace: "default"})}, log: &lockedBuffer{}, sent: &recorder{next: upstream}}
+	f := &fixture{t: t, registry: prometheus.NewRegistry(), store: &hookedStore{next: memory.New(memory.Options{})}, log: &lockedBuffer{}, sent: &recorder{next: upstream}}
 	engine := httptest.NewServer(f.sent)
 	t.Cleanup(engine.Close)
 	options := DefaultOptions()
 	options.ShutdownDelay = 0
-	options.Store = f.store
+	options.Store = f.store.open()
 	options.InsecureAllowAnonymous = true
 	if err := options.setUpstream(engine.URL); err != nil {
 		t.Fatal(err)
@@ -140,7 +141,7 @@ func (f *fixture) create(body string, headers ...string) reply {
 // saved returns the turn with a response ID, and nil where there is none.
 func (f *fixture) saved(id string) *store.Session {
 	f.t.Helper()
-	session, err := f.store.InNamespace("default").Get(f.t.Context(), id)
+	session, err := f.store.next.InNamespace("default").Get(f.t.Context(), id)
 	if err != nil {
 		return nil
 	}
@@ -154,60 +155,61 @@ func (f *fixture) seed(id, previous, status string) {
 		ResponseID: id, PreviousResponseID: previous, Status: status,
 		Request: []byte(`{"input":"hello"}`), Response: []byte(`{"output":[]}`),
 	}
-	if err := f.store.InNamespace("default").Save(f.t.Context(), session, store.SaveOptions{}); err != nil {
+	if err := f.store.next.InNamespace("default").Save(f.t.Context(), session, store.SaveOptions{}); err != nil {
 		f.t.Fatal(err)
 	}
 }
 
-// hookedStore is a store whose calls can be replaced.
+// open returns the store on top of the hooks.
+func (s *hookedStore) open() *store.Store {
+	return store.New(s, driver.Options{Namespace: "default"})
+}
+
+// hookedStore is a driver whose calls can be replaced, on top of a store in memory.
 type hookedStore struct {
-	store.Store
+	next      *store.Store
 	onSave    func(ctx context.Context, session *store.Session, next func() error) error
 	onResolve func() error
 	onGet     func() error
 	onOptions func(store.SaveOptions)
-	hooks     *hookedStore
 }
 
-func (s *hookedStore) root() *hookedStore {
-	if s.hooks != nil {
-		return s.hooks
+func (s *hookedStore) Save(ctx context.Context, namespace string, session *store.Session, options store.SaveOptions) (string, error) {
+	if s.onOptions != nil {
+		s.onOptions(options)
 	}
-	return s
-}
-
-func (s *hookedStore) InNamespace(namespace string) store.Store {
-	return &hookedStore{Store: s.Store.InNamespace(namespace), hooks: s.root()}
-}
-
-func (s *hookedStore) Save(ctx context.Context, session *store.Session, options store.SaveOptions) error {
-	if hook := s.root().onOptions; hook != nil {
-		hook(options)
+	next := func() error { return s.next.InNamespace(namespace).Save(ctx, session, options) }
+	if s.onSave != nil {
+		err := s.onSave(ctx, session, next)
+		return session.Version, err
 	}
-	next := func() error { return s.Store.Save(ctx, session, options) }
-	if hook := s.root().onSave; hook != nil {
-		return hook(ctx, session, next)
-	}
-	return next()
+	err := next()
+	return session.Version, err
 }
 
-func (s *hookedStore) Get(ctx context.Context, id string) (*store.Session, error) {
-	if hook := s.root().onGet; hook != nil {
-		if err := hook(); err != nil {
+func (s *hookedStore) Get(ctx context.Context, namespace, id string) (*store.Session, error) {
+	if s.onGet != nil {
+		if err := s.onGet(); err != nil {
 			return nil, err
 		}
 	}
-	return s.Store.Get(ctx, id)
+	return s.next.InNamespace(namespace).Get(ctx, id)
 }
 
-func (s *hookedStore) Resolve(ctx context.Context, id string, options store.ResolveOptions) (*store.History, error) {
-	if hook := s.root().onResolve; hook != nil {
-		if err := hook(); err != nil {
+func (s *hookedStore) Resolve(ctx context.Context, namespace, id string, options store.ResolveOptions) (*store.History, error) {
+	if s.onResolve != nil {
+		if err := s.onResolve(); err != nil {
 			return nil, err
 		}
 	}
-	return s.Store.Resolve(ctx, id, options)
+	return s.next.InNamespace(namespace).Resolve(ctx, id, options)
 }
+
+func (s *hookedStore) Delete(ctx context.Context, namespace, id string, options store.DeleteOptions) error {
+	return s.next.InNamespace(namespace).Delete(ctx, id, options)
+}
+
+func (s *hookedStore) Close() error { return s.next.Close() }
 
 // recorder notes what an upstream gets.
 type recorder struct {

@@ -31,7 +31,7 @@ import (
 // Options configure a Gateway. Start from DefaultOptions, set Store, Upstream and Logger, and call Validate.
 type Options struct {
 	// Store keeps the turns. The caller closes it after Serve has returned.
-	Store store.Store
+	Store *store.Store
 	// Logger receives the log. Bodies are never logged.
 	Logger *slog.Logger
 

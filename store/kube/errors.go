@@ -30,57 +30,62 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
-	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
 )
 
-// notFound returns the error for a turn that does not exist, and the one that was asked to be resolved, if any.
-func notFound(responseID, asked string) error {
-	return &store.Error{
-		Code: store.CodeNotFound, ResponseID: responseID, PreviousResponseID: asked,
-		Message: fmt.Sprintf("response %q was not found", responseID),
+// again marks an error for another attempt if the server could not be reached or did not answer, or if the turn is about to
+// disappear. If the server says when to retry, client-go does so by itself, up to ten times, and the client of S3 retries
+// three times: that is enough.
+func again(err error) error {
+	if !driver.IsRetryable(err) || !errors.Is(err, driver.ErrUnreachable) && !errors.Is(err, driver.ErrConflict) {
+		return err
 	}
+	if _, retried := apierrors.SuggestsClientDelay(err); retried || s3Status(err) != 0 {
+		return err
+	}
+	return driver.Again(err)
 }
 
-func conflict(session *store.Session, reason string, retryable bool) error {
-	return &store.Error{
-		Code: store.CodeConflict, ResponseID: session.ResponseID, Retryable: retryable,
-		Message: fmt.Sprintf("response %q cannot be saved: %s", session.ResponseID, reason),
-	}
-}
-
-// toError turns what an API server answered, or that it did not, into an error of package store where that has a code for
-// it. Where the caller's context is done, it is the context's error.
-func toError(ctx context.Context, responseID, message string, err error) error {
+// toError converts the error of a request to an API server or a bucket. Once the caller's context is done, it is the
+// context's error. The step names what failed if that is not the whole operation.
+func toError(ctx context.Context, responseID, step string, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("%s: %w", message, errors.Join(ctx.Err(), err))
+		err = errors.Join(ctx.Err(), err)
 	}
-	e := &store.Error{ResponseID: responseID, Message: message, Err: err}
+	cause := err
+	if step != "" {
+		cause = fmt.Errorf("unable to %s: %w", step, err)
+	}
+	if ctx.Err() != nil {
+		return cause
+	}
+	e := &driver.Error{ResponseID: responseID, Err: cause}
 	if fromChain(e, err) {
 		return e
 	}
 	switch {
 	case apierrors.IsBadRequest(err), apierrors.IsInvalid(err):
-		e.Code = store.CodeInvalid
+		e.Code = driver.CodeInvalid
 	case apierrors.IsRequestEntityTooLargeError(err), isTooLargeForEtcd(err):
-		e.Code = store.CodeTooLarge
+		e.Code = driver.CodeTooLarge
 	case isUnreachable(err):
-		e.Code, e.Retryable = store.CodeUnreachable, true
+		e.Code, e.Retryable = driver.CodeUnreachable, true
 	default:
-		return fmt.Errorf("%s of response %q: %w", message, responseID, err)
+		return cause
 	}
 	return e
 }
 
 // fromChain fills in an error of the resolve API that has a code.
-func fromChain(e *store.Error, err error) bool {
+func fromChain(e *driver.Error, err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {
 		return false
 	}
 	details := status.Status().Details
 	for _, cause := range details.Causes {
-		switch code := store.Code(cause.Type); code {
-		case store.CodeNotFound, store.CodeCycleDetected, store.CodeDepthExceeded, store.CodeUnavailable, store.CodeUnreadable:
+		switch code := driver.Code(cause.Type); code {
+		case driver.CodeNotFound, driver.CodeCycleDetected, driver.CodeDepthExceeded, driver.CodeUnavailable, driver.CodeUnreadable:
 			e.Code, e.PreviousResponseID, e.ResponseID = code, e.ResponseID, cause.Field
 			e.Message, e.Err = cause.Message, nil
 			e.Retryable = details.RetryAfterSeconds > 0
@@ -90,13 +95,14 @@ func fromChain(e *store.Error, err error) bool {
 	return false
 }
 
-// isTooLargeForEtcd reports whether an API server could not store an object for its size, which it calls an internal error.
+// isTooLargeForEtcd reports whether an API server could not store an object because of its size, which it reports as an
+// internal error.
 func isTooLargeForEtcd(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "etcdserver: request is too large") || strings.Contains(text, "trying to send message larger than max")
 }
 
-// isUnreachable reports whether an API server or S3 could not be asked, or could not answer: another attempt may succeed.
+// isUnreachable reports whether an API server or S3 could not be reached or could not answer: another attempt may succeed.
 func isUnreachable(err error) bool {
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		return isTransient(int(status.ErrStatus.Code))
@@ -107,7 +113,7 @@ func isUnreachable(err error) bool {
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return false
 	}
-	// The end of an answer did not come.
+	// The response was cut off.
 	if _, ok := errors.AsType[http2.StreamError](err); ok || errors.Is(err, io.ErrUnexpectedEOF) {
 		return true
 	}
@@ -115,7 +121,7 @@ func isUnreachable(err error) bool {
 	return errors.As(err, &netError) || utilnet.IsConnectionReset(err) || utilnet.IsConnectionRefused(err) || utilnet.IsProbableEOF(err)
 }
 
-// s3Status returns the status of what S3 has answered, and 0 for any other error.
+// s3Status returns the status of a response of S3, and 0 for any other error.
 func s3Status(err error) int {
 	var answer interface{ HTTPStatusCode() int }
 	if errors.As(err, &answer) {
@@ -124,7 +130,7 @@ func s3Status(err error) int {
 	return 0
 }
 
-// isTransient reports whether another attempt may meet another status.
+// isTransient reports whether another attempt may get another status.
 func isTransient(code int) bool {
 	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 }

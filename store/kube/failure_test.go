@@ -54,7 +54,7 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t
 // openThrough opens a store of a namespace whose requests go through a function.
 func openThrough(
 	t *testing.T, namespace string, through func(next http.RoundTripper, r *http.Request) (*http.Response, error),
-) *kube.Store {
+) *store.Store {
 	t.Helper()
 	config := rest.CopyConfig(env.Config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -133,7 +133,7 @@ func TestKilledSaver(t *testing.T) {
 	s := open(t, kube.Options{})
 	save(t, s, turn)
 	writes := object(t, s.Namespace(), "resp_1").Spec.Snapshot.Parts + 1
-	leftovers := map[string]*kube.Store{}
+	leftovers := map[string]*store.Store{}
 	for step := int32(1); step <= writes; step++ {
 		for _, arrives := range []bool{false, true} {
 			name := fmt.Sprintf("write %d of %d, arrives %t", step, writes, arrives)
@@ -169,7 +169,7 @@ func TestKilledOverwriter(t *testing.T) {
 	measure := open(t, kube.Options{})
 	save(t, measure, after.Clone())
 	parts := object(t, measure.Namespace(), "resp_1").Spec.Snapshot.Parts
-	survivors := map[string]*kube.Store{}
+	survivors := map[string]*store.Store{}
 	for step := int32(1); step <= parts+1; step++ {
 		for _, arrives := range []bool{false, true} {
 			name := fmt.Sprintf("write %d of %d, arrives %t", step, parts+1, arrives)
@@ -194,7 +194,7 @@ func TestKilledOverwriter(t *testing.T) {
 	}
 }
 
-func wantChunks(t *testing.T, name string, s *kube.Store, want int) error {
+func wantChunks(t *testing.T, name string, s *store.Store, want int) error {
 	t.Helper()
 	if got := len(chunks(t, s.Namespace())); got != want {
 		return fmt.Errorf("%s: there are %d chunks, not %d", name, got, want)
@@ -217,7 +217,7 @@ func runAndKillSaver(t *testing.T, order saverOrder) {
 }
 
 // saveAgain is what a client does that got no answer.
-func saveAgain(t *testing.T, name string, s *kube.Store) {
+func saveAgain(t *testing.T, name string, s *store.Store) {
 	t.Helper()
 	save(t, s, largeTurn("resp_1", ""))
 	if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); err != nil {
@@ -652,7 +652,7 @@ func TestTooLargeForEtcd(t *testing.T) {
 func TestOpenURL(t *testing.T) {
 	namespace := open(t, kube.Options{}).Namespace()
 	base := testenv.StoreURL(namespace, env.Kubeconfig)
-	s, err := kube.OpenURL(t.Context(), base+"&max-turn-bytes=20&inline-bytes=-1")
+	s, err := store.Open(t.Context(), base+"&max-turn-bytes=20&inline-bytes=-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -666,7 +666,7 @@ func TestOpenURL(t *testing.T) {
 		t.Errorf("got %v, want it to be too large", err)
 	}
 	for _, parameters := range []string{"&max-turn-bytes=x", "&max-turn-bytes=-1", "&inline-bytes=2000000", "&unknown=1", "#fragment"} {
-		if s, err := kube.OpenURL(t.Context(), base+parameters); err == nil {
+		if s, err := store.Open(t.Context(), base+parameters); err == nil {
 			t.Errorf("%s opens %v", parameters, s)
 		}
 	}

@@ -29,6 +29,7 @@ import (
 
 	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
 	"github.com/catena-dev/catena/store/kube"
 	"github.com/catena-dev/catena/store/storetest"
 )
@@ -79,7 +80,7 @@ func createNamespace(t *testing.T, name string) {
 }
 
 // open opens a store of a namespace of its own.
-func open(t *testing.T, options kube.Options) *kube.Store {
+func open(t *testing.T, options kube.Options) *store.Store {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "kube-"}}
 	if err := env.Client.Create(t.Context(), namespace); err != nil {
@@ -112,7 +113,15 @@ func TestStore(t *testing.T) {
 		"bodies in a bucket": {InlineBytes: -1, SnapshotStore: bucketURL()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			storetest.Run(t, func(t *testing.T) store.Store { return open(t, options) }, storetest.CreateNamespace(createNamespace), storetest.Patience(patience))
+			storetest.Run(t, func(t *testing.T) driver.Store {
+				options := options
+				options.Config, options.Namespace = env.Config, "default"
+				d, _, err := kube.OpenDriver(t.Context(), options)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return d
+			}, storetest.CreateNamespace(createNamespace), storetest.Patience(patience))
 		})
 	}
 }

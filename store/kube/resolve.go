@@ -28,10 +28,10 @@ import (
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
 )
 
-// inputItems is what this package reads of a resolvev1alpha1.InputItems.
+// inputItems is the part of a resolvev1alpha1.InputItems that this package reads.
 type inputItems struct {
 	Metadata struct {
 		UID string `json:"uid"`
@@ -42,62 +42,57 @@ type inputItems struct {
 	Next       string            `json:"next"`
 }
 
-// Resolve returns the history of a turn.
-func (s *Store) Resolve(ctx context.Context, responseID string, options store.ResolveOptions) (*store.History, error) {
-	if err := options.Validate(); err != nil {
-		return nil, err
+// Resolve implements driver.Store.
+func (c *cluster) Resolve(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) (*driver.History, error) {
+	if wrong := content.IsPathSegmentName(namespace); len(wrong) > 0 {
+		return nil, &driver.Error{Code: driver.CodeInvalid, ResponseID: responseID, Message: fmt.Sprintf("invalid namespace %q", namespace)}
 	}
-	if responseID == "" && options.After != "" {
-		return nil, &store.Error{Code: store.CodeInvalid, Message: "the cursor cannot be used: the empty response ID has no items"}
-	}
-	if responseID == "" {
-		return &store.History{}, nil
-	}
-	if wrong := content.IsPathSegmentName(s.namespace); len(wrong) > 0 {
-		return nil, &store.Error{Code: store.CodeInvalid, ResponseID: responseID, Message: fmt.Sprintf("namespace %q is no name", s.namespace)}
-	}
-	return retry(ctx, func() (*store.History, error) { return s.history(ctx, responseID, options) })
+	history, err := c.history(ctx, namespace, responseID, options)
+	return history, again(err)
 }
 
-func (s *Store) history(ctx context.Context, responseID string, options store.ResolveOptions) (*store.History, error) {
+func (c *cluster) history(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) (*driver.History, error) {
 	name := responseID
-	// An ID may be no segment of a path, and one with a dot may be another turn's object name.
+	// An ID may not be valid as a path segment, and one with a dot may be another turn's object name.
 	if strings.ContainsAny(responseID, "/.") {
 		name = v1alpha1.ObjectName(responseID)
 	}
-	request := s.resolve.Get().AbsPath("/apis", resolvev1alpha1.GroupVersion.Group, resolvev1alpha1.GroupVersion.Version,
-		"namespaces", s.namespace, resolvev1alpha1.Resource, name)
+	request := c.resolve.Get().AbsPath("/apis", resolvev1alpha1.GroupVersion.Group, resolvev1alpha1.GroupVersion.Version,
+		"namespaces", namespace, resolvev1alpha1.Resource, name)
 	for key, value := range parameters(options) {
 		request.Param(key, value)
 	}
 	result := request.Do(ctx)
 	if err := result.Error(); err != nil {
-		err = toError(ctx, responseID, "unable to resolve", err)
-		if e, ok := errors.AsType[*store.Error](err); ok && e.ResponseID == name {
+		err = toError(ctx, responseID, "", err)
+		if e, ok := errors.AsType[*driver.Error](err); ok && e.ResponseID == name {
 			e.ResponseID, e.Message = responseID, strings.ReplaceAll(e.Message, strconv.Quote(name), strconv.Quote(responseID))
 		}
 		return nil, err
 	}
 	body, err := result.Raw()
 	if err != nil {
-		return nil, toError(ctx, responseID, "unable to resolve", err)
+		return nil, toError(ctx, responseID, "", err)
 	}
-	var answer inputItems
-	if err := json.Unmarshal(body, &answer); err != nil {
-		return nil, fmt.Errorf("unable to read the history of response %q: %w", responseID, err)
+	var items inputItems
+	if err := json.Unmarshal(body, &items); err != nil {
+		return nil, fmt.Errorf("unable to read the response of the operator: %w", err)
 	}
-	if answer.ResponseID != responseID {
-		return nil, notFound(responseID, responseID) // an object of that name, but with another ID
+	if items.ResponseID != responseID {
+		return nil, &driver.Error{ // an object with that name, but with another ID
+			Code: driver.CodeNotFound, ResponseID: responseID, PreviousResponseID: responseID,
+			Message: fmt.Sprintf("response %q was not found", responseID),
+		}
 	}
-	return &store.History{
-		Parent: store.Handle{ResponseID: responseID, UID: answer.Metadata.UID},
-		Turns:  answer.Turns,
-		Items:  answer.Input,
-		Next:   answer.Next,
+	return &driver.History{
+		Parent: driver.Handle{ResponseID: responseID, UID: items.Metadata.UID},
+		Turns:  items.Turns,
+		Items:  items.Input,
+		Next:   items.Next,
 	}, nil
 }
 
-func parameters(o store.ResolveOptions) map[string]string {
+func parameters(o driver.ResolveOptions) map[string]string {
 	p := map[string]string{}
 	set := func(key, value string) {
 		if value != "" {

@@ -19,7 +19,6 @@ package kube
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,54 +28,46 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/snapshot"
-	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
 )
 
-// Save stores a turn.
+// Save implements driver.Store.
 //
-// The parent's UID is read right before the turn is created. Where the parent is deleted without its descendants in the
-// milliseconds between, the garbage collector, which did not see the new turn in time, deletes it with its parent: who
-// deletes a turn that is being continued must expect that.
-func (s *Store) Save(ctx context.Context, session *store.Session, options store.SaveOptions) error {
-	if err := session.Validate(); err != nil {
-		return err
-	}
-	if size := len(session.Request) + len(session.Response) + len(session.Metadata); size > s.maxTurnBytes {
-		return &store.Error{
-			Code: store.CodeTooLarge, ResponseID: session.ResponseID,
-			Message: fmt.Sprintf("response %q has %d bytes: at most %d are stored", session.ResponseID, size, s.maxTurnBytes),
-		}
-	}
-	if err := options.CheckExpected(session); err != nil {
-		return err
-	}
+// The parent's UID is read immediately before the turn is created. If the parent is deleted without its descendants in the
+// milliseconds between, the garbage collector, which did not see the new turn in time, deletes it with its parent: a turn
+// should not be deleted while it is being continued.
+func (c *cluster) Save(ctx context.Context, namespace string, session *driver.Session, options driver.SaveOptions) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, snapshot.MaxWriteTime)
 	defer cancel()
-	save := &save{Store: s, session: session}
-	attempt := save.create
+	s := &save{cluster: c, namespace: namespace, session: session, options: options}
+	attempt := s.create
 	if options.Overwrite {
-		attempt = save.overwrite
+		attempt = s.overwrite
 	}
-	object, err := retry(limited, func() (*v1alpha1.ResponseSession, error) { return attempt(limited) })
-	save.discard(ctx, object, err)
+	object, err := driver.Retry(limited, func() (*v1alpha1.ResponseSession, error) {
+		object, err := attempt(limited)
+		return object, again(err)
+	})
+	s.discard(ctx, object, err)
 	if err != nil {
-		return err
+		return "", err
 	}
-	session.Version = version(object)
-	return nil
+	return version(object), nil
 }
 
 // save is one call of Save, with all its attempts.
 type save struct {
-	*Store
-	session *store.Session
-	// written is what is to be stored. Its snapshot is written when it is first asked for.
+	*cluster
+	namespace string
+	session   *driver.Session
+	options   driver.SaveOptions
+	// written is the spec to store. Its snapshot is written when the spec is first needed.
 	written *v1alpha1.ResponseSessionSpec
-	// posted says that an attempt has sent a create of which it is not known what became.
+	// posted is set after a create whose outcome is unknown.
 	posted bool
-	// found is what the first attempt of an overwrite has found, nil where that was nothing.
+	// found is what the first attempt of an overwrite found, nil if that was nothing.
 	found *v1alpha1.ResponseSession
-	// looked says that there was a first attempt.
+	// looked is set after the first attempt of an overwrite.
 	looked bool
 }
 
@@ -85,25 +76,26 @@ func (s *save) spec(ctx context.Context) (*v1alpha1.ResponseSessionSpec, error) 
 		return s.written, nil
 	}
 	var err error
-	s.written, err = s.Store.spec(ctx, s.session)
+	s.written, err = s.cluster.spec(ctx, s.namespace, s.session)
 	return s.written, err
 }
 
-// discardTimeout is how long removing what was written in vain may take. The operator removes it otherwise, later.
+// discardTimeout is how long the removal of an unused snapshot may take. Otherwise the operator removes it, later.
 const discardTimeout = 10 * time.Second
 
-// discard removes the snapshot that was written for a save that was refused, or that found its turn stored already. Where
-// it is not known what became of the save, the snapshot stays.
+// discard removes the snapshot of a save that was refused, or that found its turn stored already. If the outcome of the save
+// is unknown, the snapshot stays.
 func (s *save) discard(ctx context.Context, object *v1alpha1.ResponseSession, err error) {
-	refused := errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrTooLarge)
+	refused := errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrTooLarge)
 	if s.written == nil || s.written.Snapshot == nil || err != nil && !refused {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, discardTimeout)
 	defer cancel()
 	if refused {
-		// An attempt whose answer was lost may have arrived, and what was changed since still refer to its snapshot.
-		if object, err = s.getObject(ctx, s.session.ResponseID); err != nil && !errors.Is(err, store.ErrNotFound) {
+		// An attempt whose response was lost may have succeeded, and the turn, although changed since, still refer to its
+		// snapshot.
+		if object, err = s.getObject(ctx, s.namespace, s.session.ResponseID); err != nil && !errors.Is(err, driver.ErrNotFound) {
 			return
 		}
 	}
@@ -111,16 +103,16 @@ func (s *save) discard(ctx context.Context, object *v1alpha1.ResponseSession, er
 	if object != nil && object.Spec.Snapshot != nil && object.Spec.Snapshot.Key == ref.Key {
 		return
 	}
-	_ = s.reads.Delete(ctx, s.place(s.session.ResponseID), ref) // see discardTimeout
+	_ = s.reads.Delete(ctx, place(s.namespace, s.session.ResponseID), ref) // see discardTimeout
 }
 
-// create stores a turn that is not there yet.
+// create stores a turn that does not exist yet.
 func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	if s.posted {
-		if object, err := s.alreadyThere(ctx); object != nil || err != nil {
+		if object, err := s.alreadyStored(ctx); object != nil || err != nil {
 			return object, err
 		}
-		// It may have arrived and been deleted since, with its snapshot.
+		// It may have been stored and deleted since, with its snapshot.
 		s.written, s.posted = nil, false
 	}
 	spec, err := s.spec(ctx)
@@ -129,27 +121,29 @@ func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	}
 	object := &v1alpha1.ResponseSession{Spec: *spec}
 	object.Name = v1alpha1.ObjectName(s.session.ResponseID)
-	// Right before the create: garbage collection deletes a session whose owner's UID does not exist.
+	// Immediately before the create: garbage collection deletes a session whose owner's UID does not exist.
 	if object.OwnerReferences, err = s.ownerReferences(ctx, s.session.PreviousResponseID); err != nil {
 		return nil, err
 	}
 	created := &v1alpha1.ResponseSession{}
 	err = s.client.Post().Namespace(s.namespace).Resource(kubeclient.Sessions).Body(object).Do(ctx).Into(created)
 	if apierrors.IsAlreadyExists(err) {
-		stored, err := s.alreadyThere(ctx)
+		stored, err := s.alreadyStored(ctx)
 		if stored == nil && err == nil {
-			err = conflict(s.session, "it is being deleted", true)
+			conflict := driver.Conflict(s.session.ResponseID, "response %q is being deleted", s.session.ResponseID)
+			conflict.Retryable = true
+			err = conflict
 		}
 		return stored, err
 	}
 	if err != nil {
 		s.posted = !utilnet.IsConnectionRefused(err) && !apierrors.IsTooManyRequests(err)
-		return nil, toError(ctx, s.session.ResponseID, "unable to save the turn", err)
+		return nil, toError(ctx, s.session.ResponseID, "", err)
 	}
 	return created, nil
 }
 
-// ownerReferences returns the reference to the parent as it is now, none where there is no parent.
+// ownerReferences returns the reference to the parent as it is now, none if there is no parent.
 func (s *save) ownerReferences(ctx context.Context, parentID string) ([]metav1.OwnerReference, error) {
 	if parentID == "" {
 		return nil, nil
@@ -161,7 +155,7 @@ func (s *save) ownerReferences(ctx context.Context, parentID string) ([]metav1.O
 		return nil, nil
 	}
 	if err != nil {
-		return nil, toError(ctx, parentID, "unable to read the parent", err)
+		return nil, toError(ctx, parentID, "read the parent", err)
 	}
 	return []metav1.OwnerReference{{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.ResponseSessionKind, Name: parent.Name, UID: parent.UID,
@@ -169,30 +163,49 @@ func (s *save) ownerReferences(ctx context.Context, parentID string) ([]metav1.O
 	}}, nil
 }
 
-// alreadyThere returns the object that is stored where it has the same content, and nil where there is none, or it is being
-// deleted. Any other is a conflict.
-func (s *save) alreadyThere(ctx context.Context) (*v1alpha1.ResponseSession, error) {
-	object, err := s.getObject(ctx, s.session.ResponseID)
-	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
+// alreadyStored returns the stored object if it has the same content, and nil if there is none or it is being deleted. Any
+// other object is a conflict.
+func (s *save) alreadyStored(ctx context.Context) (*v1alpha1.ResponseSession, error) {
+	object, err := s.current(ctx)
+	if object == nil || err != nil {
 		return nil, err
 	}
-	same, err := s.same(ctx, object)
-	if err != nil {
+	if _, err := s.decide(ctx, object, driver.SaveOptions{}); err != nil {
 		return nil, err
-	}
-	if !same {
-		return nil, conflict(s.session, "it exists already", false)
 	}
 	return object, nil
 }
 
-// same reports whether an object has the content of the session.
-func (s *save) same(ctx context.Context, object *v1alpha1.ResponseSession) (bool, error) {
+// current returns the stored object, nil if there is none.
+func (s *save) current(ctx context.Context) (*v1alpha1.ResponseSession, error) {
+	object, err := s.getObject(ctx, s.namespace, s.session.ResponseID)
+	if errors.Is(err, driver.ErrNotFound) {
+		return nil, nil
+	}
+	return object, err
+}
+
+// decide decides what to do, given the stored object, nil if there is none.
+func (s *save) decide(ctx context.Context, object *v1alpha1.ResponseSession, options driver.SaveOptions) (driver.Decision, error) {
+	if object == nil {
+		return driver.Decide(nil, s.session, options)
+	}
+	same, err := s.sameContent(ctx, object)
+	if err != nil {
+		return "", err
+	}
+	return driver.Decide(&driver.Stored{
+		PreviousResponseID: object.Spec.PreviousResponseID,
+		Immutable:          object.Spec.Immutable != nil && *object.Spec.Immutable,
+		SameContent:        same,
+		SameVersion:        sameVersion(s.session.Version, object),
+	}, s.session, options)
+}
+
+// sameContent reports whether an object has the content of the session. An object that cannot be read has not.
+func (s *save) sameContent(ctx context.Context, object *v1alpha1.ResponseSession) (bool, error) {
 	stored, err := s.stored(ctx, object)
-	if errors.Is(err, store.ErrUnreadable) || errors.Is(err, store.ErrTooLarge) {
+	if errors.Is(err, driver.ErrUnreadable) || errors.Is(err, driver.ErrTooLarge) {
 		return false, nil
 	}
 	if err != nil {
@@ -201,33 +214,27 @@ func (s *save) same(ctx context.Context, object *v1alpha1.ResponseSession) (bool
 	return s.session.SameContent(stored), nil
 }
 
-// overwrite stores a turn in the place of the one that is there, or creates it.
+// overwrite replaces the stored turn, or creates it.
 func (s *save) overwrite(ctx context.Context) (*v1alpha1.ResponseSession, error) {
-	object, err := s.getObject(ctx, s.session.ResponseID)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
+	object, err := s.current(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if object != nil {
-		if same, err := s.same(ctx, object); err != nil || same {
-			return object, err
-		}
-	}
-	// An attempt whose answer was lost may have arrived, and others may have overwritten it since.
-	if s.looked && !sameSpec(s.found, object) {
-		return nil, conflict(s.session, "it was changed meanwhile", false)
+	decision, err := s.decide(ctx, object, s.options)
+	switch {
+	case err != nil && !errors.Is(err, driver.ErrConflict):
+		return nil, err
+	case decision == driver.Keep:
+		return object, nil
+	case s.looked && !sameSpec(s.found, object):
+		// An attempt whose response was lost may have succeeded, and the turn may have been overwritten since.
+		return nil, driver.Overwritten(s.session.ResponseID)
+	case err != nil:
+		return nil, err
 	}
 	s.found, s.looked = object, true
-	switch {
-	case object == nil && s.session.Version == "":
+	if decision == driver.Create {
 		return s.create(ctx)
-	case object == nil:
-		return nil, conflict(s.session, "it is not there any more", false)
-	case object.Spec.Immutable != nil && *object.Spec.Immutable:
-		return nil, conflict(s.session, "it is immutable", false)
-	case object.Spec.PreviousResponseID != s.session.PreviousResponseID:
-		return nil, conflict(s.session, fmt.Sprintf("its parent is %q and cannot be changed", object.Spec.PreviousResponseID), false)
-	case s.session.Version != "" && !sameVersion(s.session.Version, object):
-		return nil, conflict(s.session, "it has been overwritten since", false)
 	}
 	spec, err := s.spec(ctx)
 	if err != nil {
@@ -236,8 +243,8 @@ func (s *save) overwrite(ctx context.Context) (*v1alpha1.ResponseSession, error)
 	return s.replace(ctx, object, spec)
 }
 
-// replace writes a spec over the one that an object has. Where only metadata or the status changed meanwhile, as they do
-// when the controller judges the turn, it tries again. Another overwrite with the same content is as good as this one.
+// replace writes a spec over that of an object. If only metadata or the status changed in the meantime, as when the
+// controller writes the turn's status, it tries again. If somebody else wrote the same content, that is a success.
 func (s *save) replace(
 	ctx context.Context, object *v1alpha1.ResponseSession, spec *v1alpha1.ResponseSessionSpec,
 ) (*v1alpha1.ResponseSession, error) {
@@ -250,22 +257,31 @@ func (s *save) replace(
 			return written, nil
 		}
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			return nil, toError(ctx, s.session.ResponseID, "unable to overwrite the turn", err)
+			return nil, toError(ctx, s.session.ResponseID, "", err)
 		}
-		current, err := s.getObject(ctx, s.session.ResponseID)
-		if errors.Is(err, store.ErrNotFound) {
-			return nil, conflict(s.session, "it was deleted meanwhile", false)
-		}
+		current, err := s.current(ctx)
 		if err != nil {
 			return nil, err
 		}
 		if !sameSpec(object, current) {
-			same, err := s.same(ctx, current)
-			if err == nil && !same {
-				err = conflict(s.session, "it was overwritten meanwhile", false)
-			}
-			return current, err
+			return s.lostRace(ctx, current)
 		}
 		object = current
 	}
+}
+
+// lostRace returns the object that another saver stored at the same time if it has the same content, and otherwise a
+// conflict.
+func (s *save) lostRace(ctx context.Context, current *v1alpha1.ResponseSession) (*v1alpha1.ResponseSession, error) {
+	if current == nil {
+		return nil, driver.Conflict(s.session.ResponseID, "response %q was deleted since it was read", s.session.ResponseID)
+	}
+	same, err := s.sameContent(ctx, current)
+	if err != nil {
+		return nil, err
+	}
+	if !same {
+		return nil, driver.Overwritten(s.session.ResponseID)
+	}
+	return current, nil
 }

@@ -32,13 +32,13 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/snapshot"
-	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
 )
 
-// stored returns the turn that an object holds or leads to.
-func (s *Store) stored(ctx context.Context, object *v1alpha1.ResponseSession) (*store.Session, error) {
+// stored returns the turn of an object, with its bodies from the object or the snapshot.
+func (c *cluster) stored(ctx context.Context, object *v1alpha1.ResponseSession) (*driver.Session, error) {
 	spec := &object.Spec
-	session := &store.Session{
+	session := &driver.Session{
 		ResponseID:         spec.ResponseID,
 		PreviousResponseID: spec.PreviousResponseID,
 		ConversationID:     spec.ConversationID,
@@ -54,28 +54,28 @@ func (s *Store) stored(ctx context.Context, object *v1alpha1.ResponseSession) (*
 	if spec.Snapshot == nil {
 		return session, nil
 	}
-	if !snapshot.Within(spec.Snapshot, s.maxTurnBytes) {
-		return nil, &store.Error{
-			Code: store.CodeTooLarge, ResponseID: spec.ResponseID,
-			Message: fmt.Sprintf("response %q has %d bytes, more than this store reads", spec.ResponseID, spec.Snapshot.SizeBytes),
+	if !snapshot.Within(spec.Snapshot, c.maxTurnBytes) {
+		return nil, &driver.Error{
+			Code: driver.CodeTooLarge, ResponseID: spec.ResponseID,
+			Message: fmt.Sprintf("response %q has %d bytes: this store reads at most %d", spec.ResponseID, spec.Snapshot.SizeBytes, c.maxTurnBytes),
 		}
 	}
-	bodies, err := s.reads.Read(ctx, snapshot.Session{Namespace: object.Namespace, Name: object.Name}, spec.Snapshot)
+	bodies, err := c.reads.Read(ctx, snapshot.Session{Namespace: object.Namespace, Name: object.Name}, spec.Snapshot)
 	if errors.Is(err, snapshot.ErrUnreadable) {
-		return nil, &store.Error{Code: store.CodeUnreadable, ResponseID: spec.ResponseID, Message: fmt.Sprintf("response %q cannot be read", spec.ResponseID), Err: err}
+		return nil, &driver.Error{Code: driver.CodeUnreadable, ResponseID: spec.ResponseID, Message: fmt.Sprintf("response %q cannot be read", spec.ResponseID), Err: err}
 	}
 	if err != nil {
-		return nil, toError(ctx, spec.ResponseID, "unable to read the turn", err)
+		return nil, toError(ctx, spec.ResponseID, "read the bodies of the turn", err)
 	}
 	session.Request, session.Response, session.Metadata = bodies.Request, bodies.Response, bodies.Metadata
 	return session, nil
 }
 
-// maxModelBytes is how long a model's name may be to be repeated in the object.
+// maxModelBytes is the maximum length of a model's name that is repeated in the object.
 const maxModelBytes = 256
 
-// spec returns what is stored of a turn. It writes the snapshot where that does not go into the object.
-func (s *Store) spec(ctx context.Context, session *store.Session) (*v1alpha1.ResponseSessionSpec, error) {
+// spec returns the spec of a turn's object. It writes the bodies to a snapshot if they do not fit into the object.
+func (c *cluster) spec(ctx context.Context, namespace string, session *driver.Session) (*v1alpha1.ResponseSessionSpec, error) {
 	spec := &v1alpha1.ResponseSessionSpec{
 		ResponseID:         session.ResponseID,
 		PreviousResponseID: session.PreviousResponseID,
@@ -88,16 +88,16 @@ func (s *Store) spec(ctx context.Context, session *store.Session) (*v1alpha1.Res
 		spec.Immutable = new(true)
 	}
 	bodies := snapshot.Bodies{Request: session.Request, Response: session.Response, Metadata: session.Metadata}
-	if s.fitsObject(session, bodies) {
+	if c.fitsObject(session, bodies) {
 		spec.Request, spec.Response, spec.Metadata = toExtension(bodies.Request), toExtension(bodies.Response), toExtension(bodies.Metadata)
 		return spec, nil
 	}
-	ref, err := snapshot.Write(ctx, s.writes, s.place(session.ResponseID), bodies)
+	ref, err := snapshot.Write(ctx, c.writes, place(namespace, session.ResponseID), bodies)
 	if err != nil {
-		return nil, toError(ctx, session.ResponseID, "unable to store the bodies of the turn", err)
+		return nil, toError(ctx, session.ResponseID, "store the bodies of the turn", err)
 	}
 	spec.Snapshot = ref
-	// kubectl's column shows it. What is longer is no name.
+	// For kubectl's column. A longer text is not a model's name.
 	if model := session.Model(); model != "" && len(model) <= maxModelBytes {
 		raw, err := json.Marshal(map[string]string{"model": model})
 		if err != nil {
@@ -108,12 +108,12 @@ func (s *Store) spec(ctx context.Context, session *store.Session) (*v1alpha1.Res
 	return spec, nil
 }
 
-// maxListItems is how many items the CRD lets a list have in an object.
+// maxListItems is the maximum length of a list in an object that the CRD allows.
 const maxListItems = 16384
 
 // fitsObject reports whether an object can hold the bodies and keeps their values.
-func (s *Store) fitsObject(session *store.Session, bodies snapshot.Bodies) bool {
-	if bodies.Size() > s.inlineBytes || len(session.Output()) > maxListItems || gjson.GetBytes(session.Input(), "#").Int() > maxListItems {
+func (c *cluster) fitsObject(session *driver.Session, bodies snapshot.Bodies) bool {
+	if bodies.Size() > c.inlineBytes || len(session.Output()) > maxListItems || gjson.GetBytes(session.Input(), "#").Int() > maxListItems {
 		return false
 	}
 	size := 0
@@ -123,11 +123,10 @@ func (s *Store) fitsObject(session *store.Session, bodies snapshot.Bodies) bool 
 		}
 		size += escapedSize(body)
 	}
-	return size <= s.inlineBytes
+	return size <= c.inlineBytes
 }
 
-// escapedSize returns how many bytes a body takes in an object: Kubernetes escapes what has a meaning in HTML and
-// JavaScript.
+// escapedSize returns the size of a body in an object: Kubernetes escapes characters with a meaning in HTML or JavaScript.
 func escapedSize(body []byte) int {
 	size := len(body)
 	for _, char := range []string{"<", ">", "&", "\u2028", "\u2029"} {
@@ -136,22 +135,22 @@ func escapedSize(body []byte) int {
 	return size
 }
 
-func (s *Store) place(responseID string) snapshot.Session {
-	return snapshot.Session{Namespace: s.namespace, Name: v1alpha1.ObjectName(responseID)}
+func place(namespace, responseID string) snapshot.Session {
+	return snapshot.Session{Namespace: namespace, Name: v1alpha1.ObjectName(responseID)}
 }
 
-// version identifies the spec of an object by its UID and generation, and says how new it is by its resource version.
+// version identifies the spec of an object by its UID and generation, and includes the resource version for Resolve.
 func version(object metav1.Object) string {
 	return fmt.Sprintf("%s.%d.%s", object.GetUID(), object.GetGeneration(), object.GetResourceVersion())
 }
 
-// sameVersion reports whether a version is of an object's spec. Writes of the status or of metadata change neither the
-// UID nor the generation.
+// sameVersion reports whether a version belongs to an object's spec. Writes of the status or of metadata change neither
+// the UID nor the generation.
 func sameVersion(v string, object metav1.Object) bool {
 	return strings.HasPrefix(v, fmt.Sprintf("%s.%d.", object.GetUID(), object.GetGeneration()))
 }
 
-// resourceVersion returns the resource version in a version, which may not be one of this store's.
+// resourceVersion returns the resource version within a version, which may not be one of this store's.
 func resourceVersion(v string) string { return v[strings.LastIndexByte(v, '.')+1:] }
 
 func fromTime(t *metav1.Time) time.Time {

@@ -64,7 +64,7 @@ func smallTurn(id, previous string) *store.Session {
 	return &store.Session{ResponseID: id, PreviousResponseID: previous, Status: store.StatusCompleted, Request: []byte(`{"input":"Hi"}`)}
 }
 
-func save(t *testing.T, s store.Store, session *store.Session) {
+func save(t *testing.T, s *store.Store, session *store.Session) {
 	t.Helper()
 	if err := s.Save(t.Context(), session, store.SaveOptions{}); err != nil {
 		t.Fatal(err)

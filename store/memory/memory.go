@@ -14,155 +14,142 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package memory keeps turns in the process: for tests, and for gateways that may forget everything when they end.
+// Package memory keeps turns in the process: for tests, and for gateways that may lose all turns when they stop. Importing
+// it is enough to open memory: URLs with store.Open.
 package memory
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 
-	"github.com/catena-dev/catena/internal/localstore"
 	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
+	"github.com/catena-dev/catena/store/internal/local"
 )
+
+func init() { driver.Register("memory", openURL) }
 
 // Options are the options of New.
 type Options struct {
-	// Namespace is the store's namespace.
+	// Namespace is the store's namespace. Other namespaces need not be created either.
 	Namespace string
-	// MaxDepth is how many turns a chain may have where ResolveOptions name no limit, at most store.MaxDepthLimit; 0 is
+	// MaxDepth is the maximum number of turns in a chain if ResolveOptions set none, at most store.MaxDepthLimit; 0 means
 	// store.DefaultMaxDepth.
 	MaxDepth int
 }
 
-// Store keeps turns in maps.
-type Store struct {
-	*turns
-	namespace string
-	owner     bool // of the turns, which end when it is closed
+// New returns an empty store. Closing it discards all turns.
+func New(options Options) *store.Store {
+	return store.New(newDriver(options.MaxDepth), driver.Options{Namespace: options.Namespace})
 }
 
-var _ store.Store = &Store{}
+func openURL(_ context.Context, url string) (driver.Store, driver.Options, error) {
+	path, namespace, err := driver.ParseURL(url)
+	if err != nil {
+		return nil, driver.Options{}, err
+	}
+	if path != "" {
+		return nil, driver.Options{}, errors.New("the URL must have no path")
+	}
+	return newDriver(0), driver.Options{Namespace: namespace}, nil
+}
 
-// turns are those of all namespaces.
-type turns struct {
+// memory is a driver that keeps turns in maps.
+type memory struct {
 	maxDepth int
 
 	mu         sync.RWMutex
-	namespaces map[string]map[string]*localstore.Turn // by namespace and response ID; nil once the store is closed
+	namespaces map[string]map[string]*local.Turn // by namespace and response ID
 }
 
-// errClosed is the error of a store that is used after it was closed.
-var errClosed = errors.New("the store is closed")
-
-// New returns an empty store.
-func New(options Options) *Store {
-	shared := &turns{maxDepth: options.MaxDepth, namespaces: map[string]map[string]*localstore.Turn{}}
-	return &Store{turns: shared, namespace: options.Namespace, owner: true}
+func newDriver(maxDepth int) *memory {
+	return &memory{maxDepth: maxDepth, namespaces: map[string]map[string]*local.Turn{}}
 }
 
-// InNamespace returns the store of another namespace, which need not be created.
-func (s *Store) InNamespace(namespace string) store.Store {
-	return &Store{turns: s.turns, namespace: namespace}
-}
-
-// Close forgets all turns.
-func (s *Store) Close() error {
-	if !s.owner {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.namespaces = nil
+// Close discards all turns.
+func (m *memory) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.namespaces)
 	return nil
 }
 
-// usable returns why nothing can be done now. Its caller holds the lock.
-func (s *Store) usable(ctx context.Context) error {
-	if s.namespaces == nil {
-		return errClosed
+// Get implements driver.Store.
+func (m *memory) Get(ctx context.Context, namespace, responseID string) (*driver.Session, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
-	return ctx.Err()
-}
-
-// Get implements store.Store.
-func (s *Store) Get(ctx context.Context, responseID string) (*store.Session, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if err := s.usable(ctx); err != nil {
-		return nil, fmt.Errorf("unable to get response %q: %w", responseID, err)
-	}
-	turn, found := s.namespaces[s.namespace][responseID]
+	turn, found := m.namespaces[namespace][responseID]
 	if !found {
-		return nil, localstore.NotFound(responseID)
+		return nil, driver.NotFound(responseID)
 	}
 	return turn.Clone(), nil
 }
 
-// Save implements store.Store.
-func (s *Store) Save(ctx context.Context, session *store.Session, options store.SaveOptions) error {
-	next, err := localstore.Prepare(ctx, session, options)
+// Save implements driver.Store.
+func (m *memory) Save(ctx context.Context, namespace string, session *driver.Session, options driver.SaveOptions) (string, error) {
+	next := session.Clone()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	turns := m.namespaces[namespace]
+	turn, err := local.Save(turns[next.ResponseID], next, options)
 	if err != nil {
-		return err
+		return "", err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.usable(ctx); err != nil {
-		return fmt.Errorf("unable to save response %q: %w", session.ResponseID, err)
+	if turns == nil {
+		turns = map[string]*local.Turn{}
+		m.namespaces[namespace] = turns
 	}
-	turn, err := localstore.Decide(s.namespaces[s.namespace][next.ResponseID], next, options)
-	if err != nil {
-		return err
-	}
-	if s.namespaces[s.namespace] == nil {
-		s.namespaces[s.namespace] = map[string]*localstore.Turn{}
-	}
-	s.namespaces[s.namespace][next.ResponseID] = turn
-	session.Version = turn.Version
-	return nil
+	turns[next.ResponseID] = turn
+	return turn.Version, nil
 }
 
-// Resolve implements store.Store. Every answer is the newest.
-func (s *Store) Resolve(ctx context.Context, responseID string, options store.ResolveOptions) (*store.History, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if err := s.usable(ctx); err != nil {
-		return nil, fmt.Errorf("unable to resolve response %q: %w", responseID, err)
+// Resolve implements driver.Store. The result is always current.
+func (m *memory) Resolve(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) (*driver.History, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
-	return localstore.Resolve(ctx, responseID, options, s.maxDepth, func(_ context.Context, id string) (*localstore.Turn, error) {
-		return s.namespaces[s.namespace][id], nil
+	return local.Resolve(ctx, responseID, options, m.maxDepth, func(_ context.Context, id string) (*local.Turn, error) {
+		return m.namespaces[namespace][id], nil
 	})
 }
 
-// Delete implements store.Store. The descendants are gone when it has returned.
-func (s *Store) Delete(ctx context.Context, responseID string, options store.DeleteOptions) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.usable(ctx); err != nil {
-		return fmt.Errorf("unable to delete response %q: %w", responseID, err)
+// Delete implements driver.Store. The descendants are gone when it has returned.
+func (m *memory) Delete(ctx context.Context, namespace, responseID string, options driver.DeleteOptions) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	stored := s.namespaces[s.namespace]
-	if _, found := stored[responseID]; !found {
+	turns := m.namespaces[namespace]
+	if _, found := turns[responseID]; !found {
 		return nil
 	}
 	var children map[string][]string
 	if options.Cascade {
-		children = childrenOf(stored)
+		children = childrenOf(turns)
 	}
-	for doomed := []string{responseID}; len(doomed) > 0; {
-		id := doomed[0]
-		delete(stored, id)
-		doomed = append(doomed[1:], children[id]...)
+	for queue := []string{responseID}; len(queue) > 0; {
+		id := queue[0]
+		delete(turns, id)
+		queue = append(queue[1:], children[id]...)
 		delete(children, id) // so that a cycle ends
 	}
 	return nil
 }
 
-// childrenOf returns the response IDs of the children by that of their parent.
-func childrenOf(stored map[string]*localstore.Turn) map[string][]string {
+// childrenOf returns the response IDs of the children of each turn that has any.
+func childrenOf(turns map[string]*local.Turn) map[string][]string {
 	children := map[string][]string{}
-	for id, turn := range stored {
+	for id, turn := range turns {
 		if parent := turn.PreviousResponseID; parent != "" {
 			children[parent] = append(children[parent], id)
 		}

@@ -19,11 +19,11 @@ package memory_test
 import (
 	"testing"
 
-	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
 	"github.com/catena-dev/catena/store/memory"
 	"github.com/catena-dev/catena/store/storetest"
 )
 
 func TestStore(t *testing.T) {
-	storetest.Run(t, func(*testing.T) store.Store { return memory.New(memory.Options{}) })
+	storetest.Run(t, func(*testing.T) driver.Store { return memory.NewDriver() })
 }

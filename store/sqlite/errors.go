@@ -19,32 +19,27 @@ package sqlite
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
 )
 
-// failure returns the error of an operation on a turn: that of the context once it is done, and a *store.Error where one
-// of its codes applies.
-func failure(ctx context.Context, operation, responseID string, err error) error {
-	if e, ok := errors.AsType[*store.Error](err); ok {
+// toError converts an error: that of the context once it is done, and otherwise a *driver.Error if one of its codes
+// applies.
+func toError(ctx context.Context, err error) error {
+	if e, ok := errors.AsType[*driver.Error](err); ok {
 		return e
 	}
-	message := fmt.Sprintf("unable to %s response %q", operation, responseID)
-	e := &store.Error{ResponseID: responseID, Message: message, Err: err}
 	switch {
-	case ctx.Err() != nil: // what SQLite says of it depends on where it was
-		return fmt.Errorf("%s: %w", message, ctx.Err())
+	case err != nil && ctx.Err() != nil: // SQLite's own error depends on where it was interrupted
+		return ctx.Err()
 	case isBusy(err):
-		e.Code, e.Retryable = store.CodeUnreachable, true
+		return &driver.Error{Code: driver.CodeUnreachable, Retryable: true, Err: err}
 	case hasCode(err, sqlite3.SQLITE_CORRUPT), hasCode(err, sqlite3.SQLITE_NOTADB):
-		e.Code = store.CodeUnreadable
+		return &driver.Error{Code: driver.CodeUnreadable, Err: err}
 	case hasCode(err, sqlite3.SQLITE_TOOBIG):
-		e.Code = store.CodeTooLarge
-	default:
-		return fmt.Errorf("%s: %w", message, err)
+		return &driver.Error{Code: driver.CodeTooLarge, Err: err}
 	}
-	return e
+	return err
 }

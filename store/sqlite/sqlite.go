@@ -14,13 +14,14 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package sqlite keeps turns in one file: for gateways on one machine without a cluster. Several processes may use the
-// file at once, as long as they are on that machine and its file system is a local one.
+// Package sqlite keeps turns in one file, for gateways on one machine without a cluster. Several processes may use the file
+// at once if they run on that machine and its file system is local. Importing the package is enough to open sqlite: URLs
+// with store.Open.
 //
-// The file is an SQLite database in WAL mode, so that beside it there may be two more, named after it with -wal and -shm
-// behind; they belong to it and must be moved, copied and deleted with it. Only its owner can read a file that Open
-// created. A turn that was saved survives the end of the process and of the machine, however sudden. Damage to the file is
-// noticed where SQLite notices it, which has no checksums: a byte that a disk changed within a body may come back so.
+// The file is an SQLite database in WAL mode, so there may be two more files next to it, with -wal and -shm appended to its
+// name; they belong to it and must be moved, copied and deleted with it. Only its owner can read a file that Open created.
+// A saved turn survives any end of the process or the machine. Damage to the file is noticed only if SQLite notices it,
+// which has no checksums: a byte that the disk changed within a body may be returned as it is.
 package sqlite
 
 import (
@@ -30,155 +31,157 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/catena-dev/catena/internal/localstore"
 	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
+	"github.com/catena-dev/catena/store/internal/local"
 )
+
+func init() { driver.Register("sqlite", openURL) }
 
 // Options are the options of Open.
 type Options struct {
-	// Namespace is the store's namespace.
+	// Namespace is the store's namespace. Other namespaces need not be created either.
 	Namespace string
-	// MaxDepth is how many turns a chain may have where ResolveOptions name no limit, at most store.MaxDepthLimit; 0 is
+	// MaxDepth is the maximum number of turns in a chain if ResolveOptions set none, at most store.MaxDepthLimit; 0 means
 	// store.DefaultMaxDepth.
 	MaxDepth int
 }
 
-// Store keeps turns in a database.
-type Store struct {
-	*database
-	maxDepth  int
-	namespace string
-	owner     bool // of the database, which is closed with it
+// Open returns the store in a file. If the file does not exist, it is created; its directory must exist. Close the store
+// when it is no longer needed.
+//
+// Open returns an error if the file is not a database, belongs to another program, or has the schema of a newer version.
+func Open(ctx context.Context, path string, options Options) (*store.Store, error) {
+	d, err := openDriver(ctx, path, options.MaxDepth)
+	if err != nil {
+		return nil, fmt.Errorf("unable to open the sqlite store: %w", err)
+	}
+	return store.New(d, driver.Options{Namespace: options.Namespace}), nil
 }
 
-var _ store.Store = &Store{}
+func openURL(ctx context.Context, url string) (driver.Store, driver.Options, error) {
+	path, namespace, err := driver.ParseURL(url)
+	if err != nil {
+		return nil, driver.Options{}, err
+	}
+	if path == "" {
+		return nil, driver.Options{}, errors.New("the URL must have the path of a file")
+	}
+	d, err := openDriver(ctx, path, 0)
+	return d, driver.Options{Namespace: namespace}, err
+}
 
-// Open returns the store in a file, which it creates if there is none, in a directory that exists. Close it.
-//
-// It returns an error where the file is not a database, or one of another program or of a newer version of this one.
-func Open(ctx context.Context, path string, options Options) (*Store, error) {
+// turns is a driver that keeps turns in a database.
+type turns struct {
+	*database
+	maxDepth int
+}
+
+func openDriver(ctx context.Context, path string, maxDepth int) (driver.Store, error) {
 	db, err := openDatabase(ctx, path)
 	if err != nil {
-		return nil, fmt.Errorf("unable to open the database %q: %w", path, err)
+		return nil, fmt.Errorf("database %q: %w", path, err)
 	}
-	return &Store{database: db, maxDepth: options.MaxDepth, namespace: options.Namespace, owner: true}, nil
-}
-
-// InNamespace returns the store of another namespace, which need not be created.
-func (s *Store) InNamespace(namespace string) store.Store {
-	return &Store{database: s.database, maxDepth: s.maxDepth, namespace: namespace}
+	return &turns{database: db, maxDepth: maxDepth}, nil
 }
 
 // Close closes the database.
-func (s *Store) Close() error {
-	if !s.owner {
-		return nil
-	}
-	return errors.Join(s.reader.Close(), s.writer.Close())
-}
+func (s *turns) Close() error { return errors.Join(s.reader.Close(), s.writer.Close()) }
 
-// Get implements store.Store.
-func (s *Store) Get(ctx context.Context, responseID string) (*store.Session, error) {
-	var turn *localstore.Turn
+// Get implements driver.Store.
+func (s *turns) Get(ctx context.Context, namespace, responseID string) (*driver.Session, error) {
+	var turn *local.Turn
 	err := retry(ctx, func() (err error) {
-		turn, err = s.get(ctx, s.reader, responseID)
+		turn, err = get(ctx, s.reader, namespace, responseID)
 		return err
 	})
 	if err != nil {
-		return nil, failure(ctx, "get", responseID, err)
+		return nil, toError(ctx, err)
 	}
 	if turn == nil {
-		return nil, localstore.NotFound(responseID)
+		return nil, driver.NotFound(responseID)
 	}
 	return turn.Session, nil
 }
 
-// Save implements store.Store. It returns when the turn is on the disk.
-func (s *Store) Save(ctx context.Context, session *store.Session, options store.SaveOptions) error {
-	next, err := localstore.Prepare(ctx, session, options)
-	if err != nil {
-		return err
-	}
-	var turn *localstore.Turn
-	err = s.write(ctx, func(tx *sql.Tx) error {
-		current, err := s.get(ctx, tx, next.ResponseID)
+// Save implements driver.Store. It returns when the turn is on the disk.
+func (s *turns) Save(ctx context.Context, namespace string, session *driver.Session, options driver.SaveOptions) (string, error) {
+	var turn *local.Turn
+	err := s.write(ctx, func(tx *sql.Tx) error {
+		current, err := get(ctx, tx, namespace, session.ResponseID)
 		if err != nil {
 			return err
 		}
-		if turn, err = localstore.Decide(current, next, options); err != nil || turn == current {
+		if turn, err = local.Save(current, session, options); err != nil || turn == current {
 			return err
 		}
-		return s.put(ctx, tx, current, turn)
+		return put(ctx, tx, namespace, current, turn)
 	})
 	if err != nil {
-		return failure(ctx, "save", next.ResponseID, err)
+		return "", toError(ctx, err)
 	}
-	session.Version = turn.Version
-	return nil
+	return turn.Version, nil
 }
 
-// Resolve implements store.Store. Every answer is the newest.
-func (s *Store) Resolve(ctx context.Context, responseID string, options store.ResolveOptions) (*store.History, error) {
-	var history *store.History
+// Resolve implements driver.Store. The result is always current.
+func (s *turns) Resolve(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) (*driver.History, error) {
+	var history *driver.History
 	err := retry(ctx, func() error {
-		// One statement, so that all turns are of one state.
-		rows, err := s.chain.QueryContext(ctx, s.namespace, responseID)
+		// One statement, so that all turns belong to one state.
+		rows, err := s.chain.QueryContext(ctx, namespace, responseID, driver.MaxDepthLimit)
 		if err != nil {
 			return err
 		}
-		history, err = localstore.Resolve(ctx, responseID, options, s.maxDepth, following(rows))
+		history, err = local.Resolve(ctx, responseID, options, s.maxDepth, following(rows))
 		return errors.Join(err, rows.Close())
 	})
 	if err != nil {
-		return nil, failure(ctx, "resolve", responseID, err)
+		return nil, toError(ctx, err)
 	}
 	return history, nil
 }
 
-// Delete implements store.Store. The descendants are gone when it has returned.
-func (s *Store) Delete(ctx context.Context, responseID string, options store.DeleteOptions) error {
+// Delete implements driver.Store. The descendants are gone when it has returned.
+func (s *turns) Delete(ctx context.Context, namespace, responseID string, options driver.DeleteOptions) error {
 	query := deleteTurn
 	if options.Cascade {
 		query = deleteTree
 	}
 	err := s.write(ctx, func(tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, query, s.namespace, responseID)
+		_, err := tx.ExecContext(ctx, query, namespace, responseID)
 		return err
 	})
-	if err != nil {
-		return failure(ctx, "delete", responseID, err)
-	}
-	return nil
+	return toError(ctx, err)
 }
 
 const (
 	deleteTurn = `DELETE FROM turns WHERE namespace = ?1 AND response_id = ?2`
-	// UNION leaves out what it has already, so that a cycle ends.
+	// UNION drops rows that it has returned already, so that a cycle ends.
 	deleteTree = `
-WITH RECURSIVE doomed (id) AS (
+WITH RECURSIVE tree (id) AS (
   SELECT response_id FROM turns WHERE namespace = ?1 AND response_id = ?2
   UNION
-  SELECT turns.response_id FROM doomed JOIN turns ON turns.namespace = ?1 AND turns.previous_response_id = doomed.id
+  SELECT turns.response_id FROM tree JOIN turns ON turns.namespace = ?1 AND turns.previous_response_id = tree.id
 )
-DELETE FROM turns WHERE namespace = ?1 AND response_id IN (SELECT id FROM doomed)`
+DELETE FROM turns WHERE namespace = ?1 AND response_id IN (SELECT id FROM tree)`
 
 	selectTurn = `
 SELECT uid, version, previous_response_id, conversation_id, status, created_at, completed_at, immutable, request, response, metadata
 FROM turns WHERE namespace = ? AND response_id = ?`
 
-	// selectChain selects what a history is made of, turn by turn from the newest on. It goes round a cycle as long as
-	// it is read, but no longer than any chain may be.
+	// selectChain selects the turns of a history, newest first. In a cycle it continues as long as it is read, but not
+	// beyond the largest number of turns in a chain, which is the third argument.
 	selectChain = `
 WITH RECURSIVE walk (id, depth) AS (
   SELECT ?2, 1
   UNION ALL
   SELECT turns.previous_response_id, depth + 1 FROM walk CROSS JOIN turns
-  WHERE turns.namespace = ?1 AND turns.response_id = walk.id AND depth <= 10000
+  WHERE turns.namespace = ?1 AND turns.response_id = walk.id AND depth <= ?3
 )
 SELECT response_id, uid, previous_response_id, status, request, response FROM walk CROSS JOIN turns
 WHERE turns.namespace = ?1 AND turns.response_id = walk.id`
 
-	// upsertTurn changes nothing where there is a turn with another version than the last argument.
+	// upsertTurn changes nothing if the stored turn has another version than the last argument.
 	upsertTurn = `
 INSERT INTO turns (namespace, response_id, uid, version, previous_response_id, conversation_id, status, created_at, completed_at, immutable, request, response, metadata)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
@@ -192,12 +195,12 @@ type queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// get returns a turn, nil where there is none.
-func (s *Store) get(ctx context.Context, q queryer, responseID string) (*localstore.Turn, error) {
-	turn := &localstore.Turn{Session: &store.Session{ResponseID: responseID}}
+// get returns a turn, or nil if it does not exist.
+func get(ctx context.Context, q queryer, namespace, responseID string) (*local.Turn, error) {
+	turn := &local.Turn{Session: &driver.Session{ResponseID: responseID}}
 	var previous, conversation sql.NullString
 	var createdAt, completedAt sql.NullInt64
-	err := q.QueryRowContext(ctx, selectTurn, s.namespace, responseID).Scan(
+	err := q.QueryRowContext(ctx, selectTurn, namespace, responseID).Scan(
 		&turn.UID, &turn.Version, &previous, &conversation, &turn.Status, &createdAt, &completedAt, &turn.Immutable,
 		(*[]byte)(&turn.Request), (*[]byte)(&turn.Response), (*[]byte)(&turn.Metadata))
 	if errors.Is(err, sql.ErrNoRows) {
@@ -209,12 +212,12 @@ func (s *Store) get(ctx context.Context, q queryer, responseID string) (*localst
 }
 
 // following returns the getter of a history, which reads the rows of selectChain.
-func following(rows *sql.Rows) localstore.Getter {
-	return func(context.Context, string) (*localstore.Turn, error) {
+func following(rows *sql.Rows) local.Getter {
+	return func(context.Context, string) (*local.Turn, error) {
 		if !rows.Next() {
 			return nil, rows.Err()
 		}
-		turn := &localstore.Turn{Session: &store.Session{}}
+		turn := &local.Turn{Session: &driver.Session{}}
 		var previous sql.NullString
 		err := rows.Scan(&turn.ResponseID, &turn.UID, &previous, &turn.Status,
 			(*sql.RawBytes)(&turn.Request), (*sql.RawBytes)(&turn.Response))
@@ -223,14 +226,14 @@ func following(rows *sql.Rows) localstore.Getter {
 	}
 }
 
-// put stores a turn in the place of the current one, nil where there is none.
-func (s *Store) put(ctx context.Context, tx *sql.Tx, current, turn *localstore.Turn) error {
+// put stores a turn in place of the current one, nil if there is none.
+func put(ctx context.Context, tx *sql.Tx, namespace string, current, turn *local.Turn) error {
 	expected := ""
 	if current != nil {
 		expected = current.Version
 	}
 	result, err := tx.ExecContext(ctx, upsertTurn,
-		s.namespace, turn.ResponseID, turn.UID, turn.Version, nullable(turn.PreviousResponseID), nullable(turn.ConversationID),
+		namespace, turn.ResponseID, turn.UID, turn.Version, nullable(turn.PreviousResponseID), nullable(turn.ConversationID),
 		turn.Status, seconds(turn.CreatedAt), seconds(turn.CompletedAt), turn.Immutable,
 		nullable(string(turn.Request)), nullable(string(turn.Response)), nullable(string(turn.Metadata)), expected)
 	if err != nil {
@@ -239,10 +242,7 @@ func (s *Store) put(ctx context.Context, tx *sql.Tx, current, turn *localstore.T
 	if written, err := result.RowsAffected(); err != nil || written == 1 {
 		return err
 	}
-	return &store.Error{
-		Code: store.CodeConflict, ResponseID: turn.ResponseID,
-		Message: fmt.Sprintf("response %q was overwritten at the same time", turn.ResponseID),
-	}
+	return driver.Overwritten(turn.ResponseID)
 }
 
 func nullable(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }

@@ -35,16 +35,23 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
 	"github.com/catena-dev/catena/store/sqlite"
 	"github.com/catena-dev/catena/store/storetest"
 )
 
 func TestStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "turns.db")
-	storetest.Run(t, func(t *testing.T) store.Store { return open(t, path) })
+	storetest.Run(t, func(t *testing.T) driver.Store {
+		d, err := sqlite.OpenDriver(t.Context(), path, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	})
 }
 
-func open(t testing.TB, path string) *sqlite.Store {
+func open(t testing.TB, path string) *store.Store {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), path, sqlite.Options{Namespace: "default"})
 	if err != nil {
@@ -65,7 +72,7 @@ func makeTurn(id, previous string) *store.Session {
 	}
 }
 
-func save(t testing.TB, s store.Store, session *store.Session) {
+func save(t testing.TB, s *store.Store, session *store.Session) {
 	t.Helper()
 	if err := s.Save(t.Context(), session, store.SaveOptions{}); err != nil {
 		t.Fatalf("Unable to save %q: %v", session.ResponseID, err)

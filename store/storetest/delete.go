@@ -26,7 +26,7 @@ import (
 
 func isConflict(err error) bool { return errors.Is(err, store.ErrConflict) }
 
-func remove(t *testing.T, s store.Store, id string, options store.DeleteOptions) {
+func remove(t *testing.T, s *store.Store, id string, options store.DeleteOptions) {
 	t.Helper()
 	if err := s.Delete(t.Context(), id, options); err != nil {
 		t.Fatalf("Unable to delete %q: %v", id, err)
@@ -68,7 +68,7 @@ func testDeleteInChain(t *testing.T, s *suite) {
 }
 
 // wantGone checks that a chain ends at a turn that was deleted. A store may notice some time later.
-func (s *suite) wantGone(t *testing.T, st store.Store, id, gone string) {
+func (s *suite) wantGone(t *testing.T, st *store.Store, id, gone string) {
 	t.Helper()
 	var err error
 	s.eventually(t, func() string {

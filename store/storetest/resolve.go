@@ -40,7 +40,7 @@ func parseTurn(s string) *store.Session {
 	return turn
 }
 
-func saveTurns(t *testing.T, s store.Store, turns []string) {
+func saveTurns(t *testing.T, s *store.Store, turns []string) {
 	t.Helper()
 	for _, turn := range turns {
 		save(t, s, parseTurn(turn), store.SaveOptions{})
@@ -356,7 +356,7 @@ func testCursors(t *testing.T, s *suite) {
 	st, elsewhere := s.newStore(t), s.newStore(t)
 	saveRow(t, st, "a", "b")
 	saveRow(t, elsewhere, "a", "b")
-	cursor := func(st store.Store, id string, options store.ResolveOptions) string {
+	cursor := func(st *store.Store, id string, options store.ResolveOptions) string {
 		t.Helper()
 		options.Limit = 1
 		next := resolve(t, st, id, options).Next

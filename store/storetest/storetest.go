@@ -14,7 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package storetest has the suite that every store passes, those of other modules too. A test of a store calls Run.
+// Package storetest has the suite that every driver of package store passes, including drivers of other modules. The test
+// of a driver calls Run.
 package storetest
 
 import (
@@ -32,38 +33,40 @@ import (
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
 )
 
 // Option is an option of Run.
 type Option func(*suite)
 
-// CreateNamespace has a namespace created before the suite uses it. Without it, namespaces need not be created.
+// CreateNamespace creates a namespace before the suite uses it. Without this option, namespaces need not be created.
 func CreateNamespace(create func(t *testing.T, name string)) Option {
 	return func(s *suite) { s.createNamespace = create }
 }
 
-// Patience is how long the suite waits for what a store may do after it has answered; a minute without it.
+// Patience is how long the suite waits for what a driver may do after it has returned. The default is a minute.
 func Patience(d time.Duration) Option {
 	return func(s *suite) { s.patience = d }
 }
 
-// Run tests a store. It calls open at least twice and closes what that returns. Each test has namespaces of its own, with
-// names that are random DNS labels, so that all stores that are opened may be of one cluster or database; tests run in
-// parallel.
+// Run tests a driver through the store.Store on top of it, and so checks what users are promised. It calls open at least
+// twice and closes the results. Each test has namespaces of its own, whose names are random DNS labels, so that all drivers
+// may share one cluster or database; the tests run in parallel.
 //
-// The store's default of ResolveOptions.MaxDepth must be store.DefaultMaxDepth.
-func Run(t *testing.T, open func(t *testing.T) store.Store, options ...Option) {
-	s := &suite{open: open, createNamespace: func(*testing.T, string) {}, patience: time.Minute}
+// The driver's default of ResolveOptions.MaxDepth must be store.DefaultMaxDepth.
+func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) {
+	s := &suite{createNamespace: func(*testing.T, string) {}, patience: time.Minute}
+	s.open = func(t *testing.T) *store.Store { return store.New(open(t), driver.Options{}) }
 	for _, option := range options {
 		option(s)
 	}
-	s.root = open(t)
+	s.root = s.open(t)
 	t.Cleanup(func() {
 		if err := s.root.Close(); err != nil {
 			t.Errorf("Unable to close the store: %v", err)
 		}
 	})
-	// In their comments, G and a number is a statement on the behaviour of other stores, that this one is held to.
+	// G and a number in their comments refers to a statement on the behaviour of other stores, which this one must match.
 	for name, test := range map[string]func(*testing.T, *suite){
 		"Get":             testGet,
 		"RoundTrip":       testRoundTrip,
@@ -108,14 +111,14 @@ func Run(t *testing.T, open func(t *testing.T) store.Store, options ...Option) {
 }
 
 type suite struct {
-	open            func(t *testing.T) store.Store
+	open            func(t *testing.T) *store.Store
 	createNamespace func(t *testing.T, name string)
 	patience        time.Duration
-	root            store.Store
+	root            *store.Store
 }
 
-// newStore returns the store of a namespace that nobody else uses.
-func (s *suite) newStore(t *testing.T) store.Store {
+// newStore returns the store of a namespace that no other test uses.
+func (s *suite) newStore(t *testing.T) *store.Store {
 	t.Helper()
 	return s.root.InNamespace(s.newNamespace(t))
 }
@@ -127,7 +130,7 @@ func (s *suite) newNamespace(t *testing.T) string {
 	return name
 }
 
-// eventually waits until a check has nothing to say against a state.
+// eventually waits until a check returns no problem.
 func (s *suite) eventually(t *testing.T, check func() string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), s.patience)
@@ -160,7 +163,7 @@ func quote(s string) string {
 	return string(quoted)
 }
 
-// texts returns what makeTurn's turns have as items, in short.
+// texts returns the items of makeTurn's turns, abbreviated.
 func texts(ids ...string) []string {
 	var texts []string
 	for _, id := range ids {
@@ -169,7 +172,7 @@ func texts(ids ...string) []string {
 	return texts
 }
 
-// textsOf returns the items of a history, in short.
+// textsOf returns the items of a history, abbreviated.
 func textsOf(t *testing.T, h *store.History) []string {
 	t.Helper()
 	var texts []string
@@ -186,15 +189,15 @@ func textsOf(t *testing.T, h *store.History) []string {
 	return texts
 }
 
-func save(t *testing.T, s store.Store, session *store.Session, options store.SaveOptions) {
+func save(t *testing.T, s *store.Store, session *store.Session, options store.SaveOptions) {
 	t.Helper()
 	if err := s.Save(t.Context(), session, options); err != nil {
 		t.Fatalf("Unable to save %q: %v", session.ResponseID, err)
 	}
 }
 
-// saveRow saves a conversation of completed turns, the first of which has no parent.
-func saveRow(t *testing.T, s store.Store, ids ...string) {
+// saveRow saves a conversation of completed turns.
+func saveRow(t *testing.T, s *store.Store, ids ...string) {
 	t.Helper()
 	previous := ""
 	for _, id := range ids {
@@ -203,7 +206,7 @@ func saveRow(t *testing.T, s store.Store, ids ...string) {
 	}
 }
 
-func get(t *testing.T, s store.Store, id string) *store.Session {
+func get(t *testing.T, s *store.Store, id string) *store.Session {
 	t.Helper()
 	session, err := s.Get(t.Context(), id)
 	if err != nil {
@@ -212,7 +215,7 @@ func get(t *testing.T, s store.Store, id string) *store.Session {
 	return session
 }
 
-func resolve(t *testing.T, s store.Store, id string, options store.ResolveOptions) *store.History {
+func resolve(t *testing.T, s *store.Store, id string, options store.ResolveOptions) *store.History {
 	t.Helper()
 	history, err := s.Resolve(t.Context(), id, options)
 	if err != nil {
@@ -221,8 +224,8 @@ func resolve(t *testing.T, s store.Store, id string, options store.ResolveOption
 	return history
 }
 
-// wantStored checks what is stored of a turn, its version left aside.
-func wantStored(t *testing.T, s store.Store, want *store.Session) {
+// wantStored checks the stored turn, except its version.
+func wantStored(t *testing.T, s *store.Store, want *store.Session) {
 	t.Helper()
 	if diff := diffSessions(want, get(t, s, want.ResponseID)); diff != "" {
 		t.Errorf("Unexpected session %q (-want,+got):\n%s", want.ResponseID, diff)
@@ -230,13 +233,13 @@ func wantStored(t *testing.T, s store.Store, want *store.Session) {
 }
 
 // wantMissing checks that a turn is not stored.
-func wantMissing(t *testing.T, s store.Store, id string) {
+func wantMissing(t *testing.T, s *store.Store, id string) {
 	t.Helper()
 	_, err := s.Get(t.Context(), id)
 	wantError(t, err, &store.Error{Code: store.CodeNotFound, ResponseID: id})
 }
 
-// wantError checks the error of anything but Resolve. Where want has no response ID, none is asked for.
+// wantError checks the error of any method except Resolve. If want has no response ID, it is not checked.
 func wantError(t *testing.T, err error, want *store.Error) {
 	t.Helper()
 	got, ok := errors.AsType[*store.Error](err)
@@ -245,7 +248,7 @@ func wantError(t *testing.T, err error, want *store.Error) {
 		return
 	}
 	if got.Error() == "" {
-		t.Errorf("The error of %s says nothing", want.Code)
+		t.Errorf("The error of %s has no message", want.Code)
 	}
 	if want.ResponseID != "" && got.ResponseID != want.ResponseID {
 		t.Errorf("Unexpected response ID of the error %v: want %q, got %q", err, want.ResponseID, got.ResponseID)
@@ -258,7 +261,7 @@ func wantError(t *testing.T, err error, want *store.Error) {
 	}
 }
 
-// wantResolveError checks the error of a chain that cannot be resolved.
+// wantResolveError checks the error of Resolve.
 func wantResolveError(t *testing.T, err error, want *store.Error) {
 	t.Helper()
 	wantError(t, err, want)
@@ -268,7 +271,7 @@ func wantResolveError(t *testing.T, err error, want *store.Error) {
 	}
 }
 
-// diffSessions compares what a store must keep of two sessions: JSON by its value, and times to the second.
+// diffSessions compares two sessions as a store must keep them: JSON by its value, and times to the second.
 func diffSessions(want, got *store.Session) string {
 	return cmp.Diff(want, got,
 		cmp.Comparer(func(a, b time.Time) bool { return a.Truncate(time.Second).Equal(b.Truncate(time.Second)) }),
@@ -276,7 +279,7 @@ func diffSessions(want, got *store.Session) string {
 		cmpopts.IgnoreFields(store.Session{}, "Version"))
 }
 
-// differenceJSON returns where two JSON values differ; one that is absent is nil.
+// differenceJSON describes the first difference of two JSON values; an absent one is nil.
 func differenceJSON(want, got json.RawMessage) string {
 	if len(want) == 0 || len(got) == 0 {
 		if len(want) != len(got) {

@@ -95,7 +95,7 @@ func (b *bench) saveAndJudge(ctx context.Context, session store.Session, inline 
 }
 
 // saveChainsOf saves some chains of turns, each chain by a writer of its own.
-func saveChainsOf(ctx context.Context, s store.Store, session store.Session) error {
+func saveChainsOf(ctx context.Context, s *store.Store, session store.Session) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for c := range saveChains {
 		group.Go(func() error {
@@ -170,7 +170,7 @@ func saveExperiment(ctx context.Context, b *bench) error {
 			return nil
 		}
 	}
-	through := func(open func(namespace string) (store.Store, error)) func(string) error {
+	through := func(open func(namespace string) (*store.Store, error)) func(string) error {
 		return func(namespace string) error {
 			s, err := open(namespace)
 			if err != nil {
@@ -184,16 +184,16 @@ func saveExperiment(ctx context.Context, b *bench) error {
 	file := series{name: "store/sqlite"}
 	process := series{name: "store/memory"}
 	err = interleave(1+b.rounds,
-		rate(&cluster, through(func(namespace string) (store.Store, error) {
+		rate(&cluster, through(func(namespace string) (*store.Store, error) {
 			return kube.Open(ctx, kube.Options{Config: b.env.Config, Namespace: namespace})
 		})),
 		rate(&plain, func(namespace string) error {
 			return b.fill(ctx, namespace, saveChains, saveTurnsInChain, writeSize, writers)
 		}),
-		rate(&file, through(func(namespace string) (store.Store, error) {
+		rate(&file, through(func(namespace string) (*store.Store, error) {
 			return sqlite.Open(ctx, filepath.Join(dir, namespace+".db"), sqlite.Options{})
 		})),
-		rate(&process, through(func(string) (store.Store, error) { return memory.New(memory.Options{}), nil })),
+		rate(&process, through(func(string) (*store.Store, error) { return memory.New(memory.Options{}), nil })),
 	)
 	if err != nil {
 		return err

@@ -153,7 +153,7 @@ func (c *conversation) say(ctx context.Context) error {
 }
 
 // check compares what is stored with what the client has seen, item by item.
-func (c *conversation) check(t *testing.T, turns store.Store) {
+func (c *conversation) check(t *testing.T, turns *store.Store) {
 	t.Helper()
 	history, err := turns.Resolve(t.Context(), c.ids[len(c.ids)-1], store.ResolveOptions{})
 	if err != nil {

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package store_test
+package driver_test
 
 import (
 	"strings"
@@ -22,7 +22,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
 )
 
 // TestTypedAccess: what is read of the bodies is what a history is made of.
@@ -30,7 +30,7 @@ func TestTypedAccess(t *testing.T) {
 	type values struct {
 		Model, Instructions, Input, Tools, OutputText string
 		Output                                        int
-		Usage                                         store.Usage
+		Usage                                         driver.Usage
 	}
 	for name, tc := range map[string]struct {
 		request, response string
@@ -40,7 +40,7 @@ func TestTypedAccess(t *testing.T) {
 			`{"model":"m","instructions":"be kind","input":[{"role":"user"}],"tools":[]}`,
 			`{"output":[{"type":"reasoning"},{"type":"message","content":[{"type":"output_text","text":"a"},{"type":"refusal"},{"type":"output_text","text":"b"}]},` +
 				`{"type":"message","content":[{"type":"output_text","text":"c"}]}],"usage":{"input_tokens":1,"output_tokens":2,"total_tokens":3}}`,
-			values{"m", "be kind", `[{"role":"user"}]`, "[]", "abc", 3, store.Usage{InputTokens: 1, OutputTokens: 2, TotalTokens: 3}},
+			values{"m", "be kind", `[{"role":"user"}]`, "[]", "abc", 3, driver.Usage{InputTokens: 1, OutputTokens: 2, TotalTokens: 3}},
 		},
 		"nothing": {"", "", values{}},
 		"nulls":   {`{"model":null,"input":null}`, `{"output":null,"usage":null}`, values{}},
@@ -51,7 +51,7 @@ func TestTypedAccess(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &store.Session{Request: []byte(tc.request), Response: []byte(tc.response)}
+			s := &driver.Session{Request: []byte(tc.request), Response: []byte(tc.response)}
 			got := values{s.Model(), s.Instructions(), string(s.Input()), string(s.Tools()), s.OutputText(), len(s.Output()), s.Usage()}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -63,7 +63,7 @@ func TestTypedAccess(t *testing.T) {
 // TestTypedAccessToNoJSON: a body that cannot be saved does no harm.
 func TestTypedAccessToNoJSON(t *testing.T) {
 	for _, body := range []string{strings.Repeat("[", 16<<20), strings.Repeat(`{"output":`, 1<<20), strings.Repeat(`{"output":[`, 1<<20), `{"output`} {
-		s := &store.Session{Request: []byte(body), Response: []byte(body)}
+		s := &driver.Session{Request: []byte(body), Response: []byte(body)}
 		if text := s.OutputText() + s.Model(); text != "" {
 			t.Errorf("%.20s has the text %q", body, text)
 		}

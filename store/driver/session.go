@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package store
+package driver
 
 import (
 	"encoding/json"
@@ -26,8 +26,8 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// The values of Session.Status that mean something. They mirror the status of OpenAI's Response object; any other string
-// is stored as it is and treated as not completed.
+// The values of Session.Status with a meaning. They mirror the status of OpenAI's Response object; any other string is
+// stored unchanged and treated as not completed.
 const (
 	StatusQueued     = "queued"
 	StatusInProgress = "in_progress"
@@ -44,48 +44,48 @@ type Session struct {
 	// PreviousResponseID is the parent, empty for the first turn of a conversation. It need not exist yet, must not be
 	// the turn itself, and cannot change.
 	PreviousResponseID string
-	// ConversationID is the conversation that the gateway counts the turn to, or empty. Nothing is read into it.
+	// ConversationID is the conversation to which the gateway assigns the turn, or empty. Catena does not interpret it.
 	ConversationID string
-	// CreatedAt and CompletedAt are times of the response, to the second; zero where they are not known.
+	// CreatedAt and CompletedAt are times of the response, to the second; zero if unknown.
 	CreatedAt, CompletedAt time.Time
 	// Status is the status of the response, 1 to 64 characters. Only a completed turn can be used as context.
 	Status string
 
-	// Request and Response are the bodies as the Responses API has them, and Metadata is what the gateway wants to keep
-	// with them: JSON objects, or nil. A store keeps the JSON value; where it is larger than store/kube keeps in the
-	// object, and in store/sqlite and store/memory always, it keeps every byte.
+	// Request and Response are the bodies as in the Responses API, and Metadata is whatever the gateway wants to keep with
+	// them: JSON objects, or nil. A store keeps the JSON value. store/sqlite and store/memory keep every byte, and so does
+	// store/kube for a turn that is too large for its object.
 	Request, Response, Metadata json.RawMessage
 
-	// Immutable keeps the turn from ever being overwritten.
+	// Immutable prevents the turn from ever being overwritten.
 	Immutable bool
 
-	// Version is the version of the stored turn, set by Get and Save. It changes with every overwrite, and may with
-	// other writes of the store's own. Set on an overwrite, it must still be current.
+	// Version is the version of the stored turn, set by Get and Save. It changes with every overwrite, and may change with
+	// writes of the store's own. If it is set on an overwrite, it must still be current.
 	Version string
 }
 
-// Model returns the model of the request, empty where it names none.
+// Model returns the model of the request, or the empty string if it names none.
 func (s *Session) Model() string { return member(s.Request, "model").String() }
 
-// Instructions returns the instructions of the request, empty where it has none.
+// Instructions returns the instructions of the request, or the empty string if it has none.
 func (s *Session) Instructions() string { return member(s.Request, "instructions").String() }
 
-// Input returns the input of the request, a JSON string or list, and nil where it has none.
+// Input returns the input of the request, a JSON string or list, or nil if it has none.
 func (s *Session) Input() json.RawMessage { return raw(member(s.Request, "input")) }
 
-// Tools returns the tools of the request, a JSON list, and nil where it has none.
+// Tools returns the tools of the request, a JSON list, or nil if it has none.
 func (s *Session) Tools() json.RawMessage { return raw(member(s.Request, "tools")) }
 
 // Output returns the items of the response's output, each a JSON object.
 func (s *Session) Output() []json.RawMessage {
 	var items []json.RawMessage
-	for _, item := range member(s.Response, "output").Array() { // of null, ForEach would make an item
+	for _, item := range member(s.Response, "output").Array() { // ForEach would make an item of null
 		items = append(items, json.RawMessage(item.Raw))
 	}
 	return items
 }
 
-// OutputText returns the text of the output: that of all output_text parts of its messages, one after the other.
+// OutputText returns the text of the output: all output_text parts of its messages, concatenated.
 func (s *Session) OutputText() string {
 	var text strings.Builder
 	for _, part := range member(s.Response, "output").Get(`#(type=="message")#.content|@flatten|#(type=="output_text")#.text`).Array() {
@@ -94,12 +94,12 @@ func (s *Session) OutputText() string {
 	return text.String()
 }
 
-// Usage is how many tokens a turn took.
+// Usage is the number of tokens that a turn used.
 type Usage struct {
 	InputTokens, OutputTokens, TotalTokens int64
 }
 
-// Usage returns the usage of the response, zero where it has none.
+// Usage returns the usage of the response, or zero if it has none.
 func (s *Session) Usage() Usage {
 	usage := member(s.Response, "usage")
 	return Usage{
@@ -109,9 +109,9 @@ func (s *Session) Usage() Usage {
 	}
 }
 
-// SameContent reports whether saving one session would store what saving the other did: times count to the second, bodies
-// by their JSON value, and Version not at all. A body that no custom resource could keep, because a number has too many
-// digits or a key is given twice, counts byte for byte.
+// SameContent reports whether saving one session stores the same turn as saving the other: times are compared to the
+// second, bodies by their JSON value, and Version is ignored. A body that a custom resource could not keep, because a
+// number has too many digits or a key appears twice, is compared byte by byte.
 func (s *Session) SameContent(other *Session) bool {
 	return s.ResponseID == other.ResponseID && s.PreviousResponseID == other.PreviousResponseID &&
 		s.ConversationID == other.ConversationID && s.Status == other.Status && s.Immutable == other.Immutable &&
@@ -120,7 +120,7 @@ func (s *Session) SameContent(other *Session) bool {
 		jsonvalue.Equal(s.Request, other.Request) && jsonvalue.Equal(s.Response, other.Response) && jsonvalue.Equal(s.Metadata, other.Metadata)
 }
 
-// Clone returns a copy that shares nothing with the session.
+// Clone returns a deep copy of the session.
 func (s *Session) Clone() *Session {
 	clone := *s
 	for _, raw := range []*json.RawMessage{&clone.Request, &clone.Response, &clone.Metadata} {
@@ -129,7 +129,7 @@ func (s *Session) Clone() *Session {
 	return &clone
 }
 
-// member returns a member of a body, null where it has none.
+// member returns a member of a body, or null if it has none.
 func member(body json.RawMessage, key string) gjson.Result {
 	return jsonvalue.Members(gjson.ParseBytes(body), key)[0]
 }

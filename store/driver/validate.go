@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package store
+package driver
 
 import (
 	"errors"
@@ -34,12 +34,9 @@ const (
 	MaxStatusLength = 64
 )
 
-// MaxDepthLimit is the largest ResolveOptions.MaxDepth. In a cluster it is the operator's flag that counts.
-const MaxDepthLimit = 10_000
-
-// Validate returns an error that is ErrInvalid where a session must not be stored: an ID or the status is missing or too
-// long, a time has no RFC 3339 form, the turn is its own parent, or a body is not the JSON that the Responses API has, or
-// is nested more than 1000 levels deep. Every store calls it first.
+// Validate returns an error that is ErrInvalid if a session must not be stored: an ID or the status is missing or too long,
+// a time cannot be written in RFC 3339, the turn is its own parent, or a body is not the JSON of the Responses API or is
+// nested more than 1000 levels deep. store.Store.Save calls it.
 func (s *Session) Validate() error {
 	for _, field := range []struct {
 		name, value string
@@ -77,7 +74,7 @@ func (s *Session) Validate() error {
 		}
 	}
 	if _, err := chain.Flatten(s.Request, s.Response); err != nil {
-		return s.invalid("the turn cannot be turned into input items: %w", err)
+		return s.invalid("the bodies cannot be converted into input items: %w", err)
 	}
 	return nil
 }
@@ -86,40 +83,7 @@ func (s *Session) invalid(format string, args ...any) error {
 	return &Error{Code: CodeInvalid, ResponseID: s.ResponseID, Message: "unable to save the turn", Err: fmt.Errorf(format, args...)}
 }
 
-// CheckExpected returns an error that is ErrConflict where the options expect another parent than the session has. Every
-// store calls it after Validate.
-func (o SaveOptions) CheckExpected(s *Session) error {
-	expected := o.ExpectedPreviousResponseID
-	if expected == nil || *expected == s.PreviousResponseID {
-		return nil
-	}
-	return &Error{
-		Code: CodeConflict, ResponseID: s.ResponseID, PreviousResponseID: s.PreviousResponseID,
-		Message: fmt.Sprintf("the previous response ID of %q is %q, not %q as expected", s.ResponseID, s.PreviousResponseID, *expected),
-	}
-}
-
-// Validate returns an error that is ErrInvalid where a value is not allowed. Every store calls it first.
-func (o ResolveOptions) Validate() error {
-	var err error
-	switch {
-	case o.MaxDepth != nil && (*o.MaxDepth < 0 || *o.MaxDepth > MaxDepthLimit):
-		err = fmt.Errorf("the maximum depth is %d: must be from 0 to %d", *o.MaxDepth, MaxDepthLimit)
-	case o.Limit < 0 || o.Limit > MaxLimit:
-		err = fmt.Errorf("the limit is %d: must be from 1 to %d, or 0 for none", o.Limit, MaxLimit)
-	case o.After != "" && o.Limit == 0:
-		err = fmt.Errorf("a cursor needs a limit")
-	case o.Instructions != "" && o.Instructions != InstructionsAll && o.Instructions != InstructionsLast && o.Instructions != InstructionsOmit:
-		err = fmt.Errorf("the instructions are %q: must be %s, %s or %s", o.Instructions, InstructionsAll, InstructionsLast, InstructionsOmit)
-	case o.Order != "" && o.Order != OrderAscending && o.Order != OrderDescending:
-		err = fmt.Errorf("the order is %q: must be %s or %s", o.Order, OrderAscending, OrderDescending)
-	default:
-		return nil
-	}
-	return &Error{Code: CodeInvalid, Message: "unable to resolve", Err: err}
-}
-
-// checkObject returns an error where a body is neither nothing nor a JSON object.
+// checkObject returns an error if a body is neither empty nor a JSON object.
 func checkObject(raw []byte) error {
 	if len(raw) == 0 {
 		return nil

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package store
+package driver
 
 import (
 	"errors"
@@ -26,51 +26,51 @@ type Code string
 
 // The codes of errors. Those of chains and snapshots are the resolve API's.
 const (
-	// CodeNotFound: the turn asked for, or one of its ancestors, does not exist.
-	CodeNotFound Code = "session.chain.not_found"
-	// CodeCycleDetected: the parents lead back to a turn that was already passed.
+	CodeNotFound      Code = "session.chain.not_found"
 	CodeCycleDetected Code = "session.chain.cycle_detected"
-	// CodeDepthExceeded: the chain has more turns than allowed.
 	CodeDepthExceeded Code = "session.chain.depth_exceeded"
-	// CodeUnavailable: a turn of the chain is not completed. A retry can help where it is queued or in progress.
-	CodeUnavailable Code = "session.chain.unavailable"
-	// CodeConflict: the response ID is taken, the parent is not the expected one, or an overwrite is not allowed or lost
-	// a race.
-	CodeConflict Code = "session.store.conflict"
-	// CodeUnreadable: what is stored of a turn is missing, found to be damaged, or not what the Responses API has.
-	CodeUnreadable Code = "session.snapshot.unreadable"
-	// CodeTooLarge: the turn is larger than the store takes, or the history larger than it answers. Nothing was stored.
-	CodeTooLarge Code = "session.snapshot.too_large"
-	// CodeInvalid: the session or the options are not allowed as they are. Nothing was stored.
-	CodeInvalid Code = "session.store.invalid"
-	// CodeUnreachable: the store could not be asked, or did not answer in time. A retry can help; whether a turn was
-	// stored is not known until it is tried again.
-	CodeUnreachable Code = "session.store.unreachable"
+	CodeUnavailable   Code = "session.chain.unavailable"
+	CodeConflict      Code = "session.store.conflict"
+	CodeInvalid       Code = "session.store.invalid"
+	CodeUnreachable   Code = "session.store.unreachable"
+	CodeUnsupported   Code = "session.store.unsupported"
+	CodeUnreadable    Code = "session.snapshot.unreadable"
+	CodeTooLarge      Code = "session.snapshot.too_large"
 )
 
-// Errors to compare with errors.Is: an *Error is the one of its code.
+// Codes returns all codes.
+func Codes() []Code {
+	return []Code{
+		CodeNotFound, CodeCycleDetected, CodeDepthExceeded, CodeUnavailable,
+		CodeConflict, CodeInvalid, CodeUnreachable, CodeUnsupported,
+		CodeUnreadable, CodeTooLarge,
+	}
+}
+
+// Errors to compare with errors.Is: each matches every *Error with its code.
 var (
 	ErrNotFound      error = &Error{Code: CodeNotFound}
 	ErrCycleDetected error = &Error{Code: CodeCycleDetected}
 	ErrDepthExceeded error = &Error{Code: CodeDepthExceeded}
 	ErrUnavailable   error = &Error{Code: CodeUnavailable}
 	ErrConflict      error = &Error{Code: CodeConflict}
-	ErrUnreadable    error = &Error{Code: CodeUnreadable}
-	ErrTooLarge      error = &Error{Code: CodeTooLarge}
 	ErrInvalid       error = &Error{Code: CodeInvalid}
 	ErrUnreachable   error = &Error{Code: CodeUnreachable}
+	ErrUnsupported   error = &Error{Code: CodeUnsupported}
+	ErrUnreadable    error = &Error{Code: CodeUnreadable}
+	ErrTooLarge      error = &Error{Code: CodeTooLarge}
 )
 
-// Error is the error of a store where one of its codes applies. Get it with errors.AsType or errors.As.
+// Error is the error of a store if one of the codes applies. Get it with errors.AsType or errors.As.
 type Error struct {
 	Code Code
-	// ResponseID is the turn at which it failed.
+	// ResponseID is the turn at which the operation failed.
 	ResponseID string
-	// PreviousResponseID is the turn that was asked for, where a chain could not be resolved.
+	// PreviousResponseID is the turn that was asked for if its chain cannot be resolved.
 	PreviousResponseID string
-	// Retryable says that the same call may succeed later.
+	// Retryable indicates that the same call may succeed later.
 	Retryable bool
-	// Message says what is wrong and what to do, in one sentence.
+	// Message describes what is wrong and what to do, in one sentence.
 	Message string
 	// Err is the cause, or nil.
 	Err error
@@ -101,4 +101,9 @@ func (e *Error) Is(target error) bool {
 func IsRetryable(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Retryable
+}
+
+// NotFound returns the error of Store.Get for a turn that does not exist.
+func NotFound(responseID string) error {
+	return &Error{Code: CodeNotFound, ResponseID: responseID, Message: fmt.Sprintf("response %q was not found", responseID)}
 }

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package localstore
+package local
 
 import (
 	"context"
@@ -24,24 +24,21 @@ import (
 
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/transcript"
-	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
 )
 
 // Getter returns the turn with a response ID, nil where there is none: first the one asked for, then always the parent of
-// the one before. All turns that it returns are of one state of the store. Only their UID, parent, status, request and
+// the one before. All turns that it returns are of one state of the driver. Only their UID, parent, status, request and
 // response are read, and the bodies only until the next call.
 type Getter func(ctx context.Context, responseID string) (*Turn, error)
 
-// Resolve returns the history of a turn, as Store.Resolve does. A maxDepth of 0 stands for store.DefaultMaxDepth, and one
-// above store.MaxDepthLimit for that.
-func Resolve(ctx context.Context, responseID string, options store.ResolveOptions, maxDepth int, get Getter) (*store.History, error) {
-	if err := options.Validate(); err != nil {
-		return nil, err
-	}
+// Resolve returns the history of a turn, as driver.Store.Resolve does. A maxDepth of 0 means driver.DefaultMaxDepth, and
+// one above driver.MaxDepthLimit means that limit.
+func Resolve(ctx context.Context, responseID string, options driver.ResolveOptions, maxDepth int, get Getter) (*driver.History, error) {
 	if maxDepth == 0 {
-		maxDepth = store.DefaultMaxDepth
+		maxDepth = driver.DefaultMaxDepth
 	}
-	maxDepth = min(maxDepth, store.MaxDepthLimit)
+	maxDepth = min(maxDepth, driver.MaxDepthLimit)
 	if options.MaxDepth != nil {
 		maxDepth = *options.MaxDepth
 	}
@@ -73,8 +70,8 @@ func (w *walk) turn(ctx context.Context, id string) (chain.Turn, bool, error) {
 	return chain.Turn{ID: id, Previous: stored.PreviousResponseID, Status: stored.Status, Unreadable: err != nil}, true, nil
 }
 
-func (w *walk) history(responseID string, turns []chain.Turn, options store.ResolveOptions) (*store.History, error) {
-	h := &store.History{Turns: make([]string, len(turns))}
+func (w *walk) history(responseID string, turns []chain.Turn, options driver.ResolveOptions) (*driver.History, error) {
+	h := &driver.History{Turns: make([]string, len(turns))}
 	whole := transcript.History{UID: w.uid, Turns: make([]transcript.Turn, len(turns))}
 	for i, turn := range turns {
 		h.Turns[i] = turn.ID
@@ -85,27 +82,27 @@ func (w *walk) history(responseID string, turns []chain.Turn, options store.Reso
 		IncludeIncomplete: options.IncludeIncomplete,
 	})
 	if err != nil {
-		return nil, &store.Error{Code: store.CodeInvalid, ResponseID: responseID, Message: "the cursor cannot be used", Err: err}
+		return nil, &driver.Error{Code: driver.CodeInvalid, ResponseID: responseID, Message: "invalid cursor", Err: err}
 	}
 	if len(turns) > 0 {
-		h.Parent = store.Handle{ResponseID: responseID, UID: w.uid}
+		h.Parent = driver.Handle{ResponseID: responseID, UID: w.uid}
 	}
 	h.Next = page.Next()
 	h.Items = make([]json.RawMessage, 0, page.Len())
 	for item := range page.Entries() {
-		h.Items = append(h.Items, slices.Clip(item)) // they stand in one buffer, which an append must not write to
+		h.Items = append(h.Items, slices.Clip(item)) // the items share a buffer, which an append must not write to
 	}
 	return h, nil
 }
 
-// chainError returns the error of a walk as the one of a store.
+// chainError converts the error of a walk.
 func chainError(err error) error {
 	e, ok := errors.AsType[*chain.Error](err)
 	if !ok {
 		return err
 	}
-	return &store.Error{
-		Code: store.Code(e.Code()), ResponseID: e.ResponseID, PreviousResponseID: e.PreviousResponseID, Message: e.Error(),
+	return &driver.Error{
+		Code: driver.Code(e.Code()), ResponseID: e.ResponseID, PreviousResponseID: e.PreviousResponseID, Message: e.Error(),
 		Retryable: e.Rule.Retryable(),
 	}
 }

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package storeurl
+package store_test
 
 import (
 	"errors"
@@ -24,6 +24,8 @@ import (
 	"testing"
 
 	"github.com/catena-dev/catena/store"
+	_ "github.com/catena-dev/catena/store/kube"
+	_ "github.com/catena-dev/catena/store/sqlite"
 )
 
 func TestOpen(t *testing.T) {
@@ -32,19 +34,19 @@ func TestOpen(t *testing.T) {
 	tests := map[string]struct {
 		url, namespace, file string
 	}{
-		"memory":               {url: "memory:", namespace: DefaultNamespace},
+		"memory":               {url: "memory:", namespace: store.DefaultNamespace},
 		"memory, a namespace":  {url: "memory:?namespace=team-a", namespace: "team-a"},
-		"a relative path":      {url: "sqlite:relative.db", namespace: DefaultNamespace, file: "relative.db"},
-		"an absolute path":     {url: "sqlite:" + filepath.Join(dir, "absolute.db"), namespace: DefaultNamespace, file: "absolute.db"},
-		"with slashes":         {url: "sqlite://" + filepath.Join(dir, "slashes.db"), namespace: DefaultNamespace, file: "slashes.db"},
+		"a relative path":      {url: "sqlite:relative.db", namespace: store.DefaultNamespace, file: "relative.db"},
+		"an absolute path":     {url: "sqlite:" + filepath.Join(dir, "absolute.db"), namespace: store.DefaultNamespace, file: "absolute.db"},
+		"with slashes":         {url: "sqlite://" + filepath.Join(dir, "slashes.db"), namespace: store.DefaultNamespace, file: "slashes.db"},
 		"sqlite, a namespace":  {url: "sqlite:n.db?namespace=team%20a", namespace: "team a", file: "n.db"},
-		"a path with escapes":  {url: "sqlite:a%20b%3Fc%25.db", namespace: DefaultNamespace, file: "a b?c%.db"},
-		"a path with a colon":  {url: "sqlite:./a:b.db", namespace: DefaultNamespace, file: "a:b.db"},
-		"a path with a letter": {url: "sqlite:é+.db", namespace: DefaultNamespace, file: "é+.db"},
+		"a path with escapes":  {url: "sqlite:a%20b%3Fc%25.db", namespace: store.DefaultNamespace, file: "a b?c%.db"},
+		"a path with a colon":  {url: "sqlite:./a:b.db", namespace: store.DefaultNamespace, file: "a:b.db"},
+		"a path with a letter": {url: "sqlite:é+.db", namespace: store.DefaultNamespace, file: "é+.db"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s, err := Open(t.Context(), tc.url)
+			s, err := store.Open(t.Context(), tc.url)
 			if err != nil {
 				t.Fatalf("Unexpected error: %v", err)
 			}
@@ -77,14 +79,14 @@ func TestOpenErrors(t *testing.T) {
 	tests := map[string]struct{ url, want string }{
 		"nothing":             {url: "", want: "must begin with one of kube:, memory:, sqlite:"},
 		"no scheme":           {url: secret, want: "must begin with one of kube:, memory:, sqlite:"},
-		"unknown scheme":      {url: "postgres://user:" + secret + "@host/db", want: `"postgres" of its URL is not known: must be one of kube:, memory:, sqlite:`},
-		"upper case":          {url: "SQLite:turns.db", want: "is not known"},
+		"unknown scheme":      {url: "postgres://user:" + secret + "@host/db", want: `unknown scheme "postgres": must be one of kube, memory, sqlite`},
+		"upper case":          {url: "SQLite:turns.db", want: `unknown scheme "SQLite"`},
 		"memory with a path":  {url: "memory:" + secret, want: "must have no path"},
 		"no path":             {url: "sqlite:", want: "must have the path"},
 		"a host":              {url: "sqlite://user:" + secret + "@turns.db", want: "no host"},
-		"unknown parameter":   {url: "memory:?tenant=" + secret, want: `"tenant" is not known`},
-		"no value":            {url: "memory:?namespace=", want: "no single value"},
-		"two namespaces":      {url: "memory:?namespace=a&namespace=" + secret, want: "no single value"},
+		"unknown parameter":   {url: "memory:?tenant=" + secret, want: `"tenant" is unknown`},
+		"no value":            {url: "memory:?namespace=", want: "exactly one value"},
+		"two namespaces":      {url: "memory:?namespace=a&namespace=" + secret, want: "exactly one value"},
 		"a bad query":         {url: "memory:?namespace=%zz" + secret, want: "must be ?namespace=NAME"},
 		"a bad path":          {url: "sqlite:" + secret + "%zz", want: "percent sign"},
 		"an in-memory SQLite": {url: "sqlite::memory:", want: "store/memory"},
@@ -92,7 +94,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s, err := Open(t.Context(), tc.url)
+			s, err := store.Open(t.Context(), tc.url)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Fatalf("Unexpected error: want %q in it, got %v", tc.want, err)
 			}

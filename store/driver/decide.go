@@ -1,0 +1,78 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package driver
+
+import "fmt"
+
+// Decision is what a save does to what is stored.
+type Decision string
+
+// The decisions of Decide.
+const (
+	// Create stores the turn under its response ID, where nothing is stored.
+	Create Decision = "create"
+	// Replace stores the turn in place of the stored one.
+	Replace Decision = "replace"
+	// Keep writes nothing: the same turn is stored already.
+	Keep Decision = "keep"
+)
+
+// Stored is what a save finds stored under the response ID of its session.
+type Stored struct {
+	// PreviousResponseID and Immutable are those of the stored turn.
+	PreviousResponseID string
+	Immutable          bool
+	// SameContent reports whether the stored turn and the session have the same content, as Session.SameContent defines it.
+	SameContent bool
+	// SameVersion reports whether Session.Version is the version of the stored turn.
+	SameVersion bool
+}
+
+// Decide decides what a save does, given what is stored, which is nil if that is nothing. An error is ErrConflict.
+func Decide(stored *Stored, session *Session, options SaveOptions) (Decision, error) {
+	id := session.ResponseID
+	if stored == nil {
+		if options.Overwrite && session.Version != "" {
+			return "", Conflict(id, "response %q no longer exists: it was deleted since it was read", id)
+		}
+		return Create, nil
+	}
+	switch {
+	case stored.SameContent:
+		return Keep, nil
+	case !options.Overwrite:
+		return "", Conflict(id, "response %q is already stored with different content", id)
+	case stored.Immutable:
+		return "", Conflict(id, "response %q is immutable and cannot be overwritten", id)
+	case stored.PreviousResponseID != session.PreviousResponseID:
+		return "", Conflict(id, "the previous response ID of %q is %q and cannot be changed to %q",
+			id, stored.PreviousResponseID, session.PreviousResponseID)
+	case session.Version != "" && !stored.SameVersion:
+		return "", Overwritten(id)
+	}
+	return Replace, nil
+}
+
+// Overwritten returns the conflict of a save with another that overwrote the turn since it was read.
+func Overwritten(responseID string) *Error {
+	return Conflict(responseID, "response %q was overwritten since it was read", responseID)
+}
+
+// Conflict returns an error with CodeConflict.
+func Conflict(responseID, format string, args ...any) *Error {
+	return &Error{Code: CodeConflict, ResponseID: responseID, Message: fmt.Sprintf(format, args...)}
+}

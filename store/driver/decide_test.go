@@ -1,0 +1,111 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package driver_test
+
+import (
+	"errors"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/catena-dev/catena/store/driver"
+)
+
+func TestDecide(t *testing.T) {
+	stored := func(change ...func(*driver.Stored)) *driver.Stored {
+		s := &driver.Stored{PreviousResponseID: "resp_0"}
+		for _, c := range change {
+			c(s)
+		}
+		return s
+	}
+	same := func(s *driver.Stored) { s.SameContent = true }
+	immutable := func(s *driver.Stored) { s.Immutable = true }
+	current := func(s *driver.Stored) { s.SameVersion = true }
+	reparented := func(s *driver.Stored) { s.PreviousResponseID = "resp_9" }
+	const conflict = driver.Decision("")
+	for name, tc := range map[string]struct {
+		stored    *driver.Stored
+		version   string
+		overwrite bool
+		want      driver.Decision
+	}{
+		"new":                              {nil, "", false, driver.Create},
+		"new, overwrite":                   {nil, "", true, driver.Create},
+		"new, with a version":              {nil, "v1", false, driver.Create},
+		"deleted since it was read":        {nil, "v1", true, conflict},
+		"same":                             {stored(same), "", false, driver.Keep},
+		"same, overwrite":                  {stored(same), "", true, driver.Keep},
+		"same, immutable":                  {stored(same, immutable), "", true, driver.Keep},
+		"same, of another version":         {stored(same), "v1", true, driver.Keep},
+		"taken":                            {stored(), "", false, conflict},
+		"taken, with the current version":  {stored(current), "v1", false, conflict},
+		"overwritten":                      {stored(), "", true, driver.Replace},
+		"overwritten, the current version": {stored(current), "v1", true, driver.Replace},
+		"overwritten since it was read":    {stored(), "v1", true, conflict},
+		"immutable":                        {stored(immutable, current), "v1", true, conflict},
+		"another parent":                   {stored(reparented, current), "v1", true, conflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			session := &driver.Session{ResponseID: "resp_1", PreviousResponseID: "resp_0", Version: tc.version}
+			got, err := driver.Decide(tc.stored, session, driver.SaveOptions{Overwrite: tc.overwrite})
+			if got != tc.want || errors.Is(err, driver.ErrConflict) != (tc.want == conflict) {
+				t.Errorf("got %q and %v, want %q", got, err, tc.want)
+			}
+		})
+	}
+}
+
+// TestDecideProperties checks what holds for every save.
+func TestDecideProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		session := &driver.Session{
+			ResponseID:         "resp_1",
+			PreviousResponseID: rapid.SampledFrom([]string{"", "resp_0"}).Draw(t, "parent"),
+			Version:            rapid.SampledFrom([]string{"", "v1"}).Draw(t, "version"),
+		}
+		options := driver.SaveOptions{Overwrite: rapid.Bool().Draw(t, "overwrite")}
+		var stored *driver.Stored
+		if rapid.Bool().Draw(t, "exists") {
+			stored = &driver.Stored{
+				PreviousResponseID: rapid.SampledFrom([]string{"", "resp_0"}).Draw(t, "stored parent"),
+				Immutable:          rapid.Bool().Draw(t, "immutable"),
+				SameContent:        rapid.Bool().Draw(t, "same content"),
+				SameVersion:        rapid.Bool().Draw(t, "same version"),
+			}
+		}
+		decision, err := driver.Decide(stored, session, options)
+		if (err == nil) == (decision == "") {
+			t.Fatalf("got %q and %v: want a decision or an error", decision, err)
+		}
+		if err != nil && (!errors.Is(err, driver.ErrConflict) || driver.IsRetryable(err)) {
+			t.Fatalf("got %v, want a conflict that no retry resolves", err)
+		}
+		switch {
+		case decision == driver.Create && stored != nil:
+			t.Fatal("creates over a stored turn")
+		case decision == driver.Keep && !stored.SameContent:
+			t.Fatal("keeps a turn with different content")
+		case decision != driver.Keep && stored != nil && stored.SameContent:
+			t.Fatal("the same content must be a success without a write")
+		case decision != driver.Replace:
+		case !options.Overwrite, stored.Immutable, stored.PreviousResponseID != session.PreviousResponseID,
+			session.Version != "" && !stored.SameVersion:
+			t.Fatalf("replaces %+v with %+v", stored, session)
+		}
+	})
+}

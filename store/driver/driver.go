@@ -1,0 +1,74 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package driver defines what implements storage below package store: the interface Store, the types that both packages
+// share, and the registry of URL schemes.
+//
+// Gateways use package store, which re-exports the types. Only authors of drivers import this package. The interface may
+// gain methods in any release: it promises no compatibility, and a driver is best kept next to the version of Catena that
+// it is built with. Run package storetest's suite against it.
+//
+// What goes beyond turns is not added to Store but is an interface of its own that a driver may implement. Package store
+// looks for it with Optional, which returns an error with CodeUnsupported if the driver does not implement it.
+package driver
+
+import "context"
+
+// Store stores turns. A namespace is a tenant: nothing stored in one can be read, continued or deleted through another.
+// All methods are safe for concurrent use and honour their context.
+//
+// The caller, store.Store, has validated the session and the options, passes no empty response ID, and makes no call after
+// Close. It adds the operation and the response ID to errors, so that a driver returns only what it knows: an *Error if one
+// of the codes applies, with a Message only if there is more to say than the operation that failed, and otherwise any other
+// error. It repeats a call whose error is marked with Again.
+type Store interface {
+	// Get returns the turn with a response ID, or an error that is ErrNotFound if it does not exist. The driver must not
+	// keep references to the session that it returns.
+	Get(ctx context.Context, namespace, responseID string) (*Session, error)
+
+	// Save stores a turn completely or not at all, as Decide decides, and returns its version. Once it has returned, the
+	// turn resolves on every replica. The driver must neither change the session nor keep references to its bodies. Its
+	// times are in UTC, without parts of a second. SaveOptions.ExpectedPreviousResponseID has been checked.
+	Save(ctx context.Context, namespace string, session *Session, options SaveOptions) (version string, err error)
+
+	// Resolve returns the history of a turn, or a page of it. See store.Store.Resolve for what it promises.
+	Resolve(ctx context.Context, namespace, responseID string, options ResolveOptions) (*History, error)
+
+	// Delete removes a turn, and with DeleteOptions.Cascade its descendants. It is not an error if the turn does not exist.
+	Delete(ctx context.Context, namespace, responseID string, options DeleteOptions) error
+
+	// Close releases what the driver holds. It is called once, possibly while other calls are running.
+	Close() error
+}
+
+// Options are what a driver determines about the store.Store above it.
+type Options struct {
+	// Namespace is the namespace of the store.
+	Namespace string
+	// MaxTurnBytes is the maximum size of request, response and metadata together. A larger turn is refused with
+	// CodeTooLarge. 0 means no limit.
+	MaxTurnBytes int
+}
+
+// Optional returns a driver as one of the optional interfaces. If the driver does not implement it, the error has
+// CodeUnsupported and names the operation, such as "list conversations".
+func Optional[T any](d Store, operation string) (T, error) {
+	t, ok := d.(T)
+	if !ok {
+		return t, &Error{Code: CodeUnsupported, Message: "this store does not support the operation: " + operation}
+	}
+	return t, nil
+}

@@ -1,0 +1,99 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Opener opens the driver that a URL names. The URL begins with the scheme and a colon, and is otherwise as the user wrote
+// it. An error must not repeat the URL, which may contain a password.
+type Opener func(ctx context.Context, url string) (Store, Options, error)
+
+var (
+	openersMu sync.RWMutex
+	openers   = map[string]Opener{} // by scheme
+)
+
+// Register makes store.Open use an opener for URLs with a scheme. A driver calls it in its package's init function, so that
+// importing the package is enough. Register panics if the scheme is registered already.
+func Register(scheme string, open Opener) {
+	openersMu.Lock()
+	defer openersMu.Unlock()
+	if _, found := openers[scheme]; found {
+		panic(fmt.Sprintf("driver: the scheme %q is registered twice", scheme))
+	}
+	openers[scheme] = open
+}
+
+// Open opens the driver that a URL names. See store.Open.
+func Open(ctx context.Context, rawURL string) (Store, Options, error) {
+	openersMu.RLock()
+	schemes := slices.Sorted(maps.Keys(openers))
+	scheme, _, found := strings.Cut(rawURL, ":")
+	open := openers[scheme]
+	openersMu.RUnlock()
+	switch {
+	case len(schemes) == 0:
+		return nil, Options{}, errors.New("unable to open the store: no driver is linked in: import store/kube, store/sqlite or store/memory")
+	case !found:
+		return nil, Options{}, fmt.Errorf("unable to open the store: its URL must begin with one of %s:", strings.Join(schemes, ":, "))
+	case open == nil:
+		return nil, Options{}, fmt.Errorf("unable to open the store: unknown scheme %.32q: must be one of %s; each needs the import of its package, such as store/kube",
+			scheme, strings.Join(schemes, ", "))
+	}
+	d, options, err := open(ctx, rawURL)
+	if err != nil {
+		return nil, Options{}, fmt.Errorf("unable to open the %s store: %w", scheme, err)
+	}
+	return d, options, nil
+}
+
+// ParseURL splits the URL of a driver that needs no host, such as sqlite:turns.db?namespace=team-a, into its path and its
+// namespace, which is DefaultNamespace if the URL has none.
+func ParseURL(rawURL string) (path, namespace string, err error) {
+	_, rest, _ := strings.Cut(rawURL, ":")
+	path, rawQuery, _ := strings.Cut(rest, "?")
+	if authority, found := strings.CutPrefix(path, "//"); found {
+		if !strings.HasPrefix(authority, "/") {
+			return "", "", errors.New("the URL must have no host: a relative path follows the colon")
+		}
+		path = authority
+	}
+	if path, err = url.PathUnescape(path); err != nil {
+		return "", "", errors.New("the path has a percent sign that is not followed by two digits: write %25")
+	}
+	query, err := url.ParseQuery(rawQuery)
+	if err != nil {
+		return "", "", errors.New("the query must be ?namespace=NAME")
+	}
+	namespace = DefaultNamespace
+	for name, values := range query {
+		if name != "namespace" || len(values) != 1 || values[0] == "" {
+			return "", "", fmt.Errorf("the parameter %.32q is unknown or does not have exactly one value: the only parameter is namespace=NAME", name)
+		}
+		namespace = values[0]
+	}
+	return path, namespace, nil
+}

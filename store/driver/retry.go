@@ -1,0 +1,69 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// The waits between attempts: 6 to 9 s in all, in which an API server restarts.
+const (
+	maxRetries = 6
+	firstWait  = 100 * time.Millisecond
+)
+
+// again marks an error. See Again.
+type again struct{ error }
+
+func (e again) Unwrap() error { return e.error }
+
+// Again marks the error of a call, as the outermost wrapper, that may succeed if it is repeated shortly, and that nothing below the driver has
+// repeated already. If an attempt may have succeeded although it returned an error, the next one must recognise that.
+func Again(err error) error {
+	if err == nil {
+		return nil
+	}
+	return again{err}
+}
+
+// Retry repeats a call as long as its error is marked with Again, for a few seconds at most, and returns the last result
+// with the error unmarked.
+//
+// store.Store does this with every call of a driver. A driver whose attempts have something in common calls Retry itself.
+func Retry[T any](ctx context.Context, call func() (T, error)) (T, error) {
+	pause := firstWait
+	for retries := 0; ; retries++ {
+		result, err := call()
+		marked, ok := errors.AsType[again](err)
+		if !ok {
+			return result, err
+		}
+		if err = marked.error; retries == maxRetries {
+			return result, err
+		}
+		select {
+		case <-time.After(pause + rand.N(pause/2)):
+			pause *= 2
+		case <-ctx.Done():
+			return result, fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+	}
+}

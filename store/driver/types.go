@@ -1,0 +1,63 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package driver
+
+import "encoding/json"
+
+// DefaultNamespace is the namespace of a store opened by a URL that names none, outside of a cluster.
+const DefaultNamespace = "default"
+
+// SaveOptions are the options of store.Store.Save. The zero value stores a turn with a new response ID.
+type SaveOptions struct {
+	// Overwrite replaces the stored turn with the same response ID, if there is one, and otherwise creates the turn. The
+	// parent cannot be changed, and neither can a turn that was saved as immutable: that is a conflict. If Session.Version
+	// is set, the turn must still be stored with that version; otherwise it is a conflict, as it is when two overwrites
+	// race.
+	Overwrite bool
+
+	// ExpectedPreviousResponseID, if set, must equal the PreviousResponseID of the session; the empty string means that the
+	// session must have no parent. It guards against saving a turn onto another parent than the one that was resolved.
+	ExpectedPreviousResponseID *string
+}
+
+// DeleteOptions are the options of store.Store.Delete.
+type DeleteOptions struct {
+	// Cascade deletes all descendants too. They may disappear only some time after Delete has returned.
+	Cascade bool
+}
+
+// History is the result of store.Store.Resolve: the items of every turn from the first one of the conversation to the one
+// asked for, ready to be put before the input of the next request.
+type History struct {
+	// Parent identifies the turn asked for as it was when it was resolved. It is the zero Handle for the empty response ID.
+	Parent Handle
+	// Turns are the response IDs of all turns of the chain, oldest first, also on a page.
+	Turns []string
+	// Items are the input items as JSON objects: for each turn its instructions as a system message, the items of its
+	// input, and those of its output.
+	Items []json.RawMessage
+	// Next is the ResolveOptions.After of the next page. It is empty on the last page, and if no limit was given.
+	Next string
+}
+
+// Handle identifies a turn as it was at some time: the last one of a history. The turn may have been deleted since.
+type Handle struct {
+	// ResponseID is the response ID of the turn.
+	ResponseID string
+	// UID differs between a turn and another that was saved under the same response ID after the first was deleted.
+	UID string
+}

@@ -1,0 +1,106 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kube
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/store/driver"
+)
+
+// maxDeleteTime is how long Delete waits for garbage collection, which takes a fraction of a second.
+const maxDeleteTime = 30 * time.Second
+
+// deletePolls returns how long Delete waits before it polls again: from 20 ms to half a second.
+func deletePolls() wait.DelayFunc {
+	return wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.2, Steps: 20, Cap: 500 * time.Millisecond}.DelayFunc()
+}
+
+// Delete removes a turn and, with Cascade, lets garbage collection remove its descendants. Without it, garbage collection
+// first removes the turn's ownerReference from them, and Delete waits until it has.
+//
+// A descendant that is saved within the same few milliseconds may be deleted too: see Save.
+func (c *cluster) Delete(ctx context.Context, namespace, responseID string, options driver.DeleteOptions) error {
+	deleted, err := c.delete(ctx, namespace, responseID, options)
+	if err != nil || deleted == nil {
+		return again(err)
+	}
+	if err := c.waitUntilGone(ctx, namespace, responseID); err != nil {
+		return err
+	}
+	if options.Cascade || deleted.Spec.Snapshot == nil {
+		return nil
+	}
+	// The snapshot is a dependent too, and was orphaned with the others.
+	if err := c.reads.Delete(ctx, place(namespace, responseID), deleted.Spec.Snapshot); err != nil {
+		return toError(ctx, responseID, "delete the bodies of the turn", err)
+	}
+	return nil
+}
+
+// delete returns the turn if it is still being deleted, and nil if it is gone.
+func (c *cluster) delete(ctx context.Context, namespace, responseID string, options driver.DeleteOptions) (*v1alpha1.ResponseSession, error) {
+	policy := metav1.DeletePropagationOrphan
+	if options.Cascade {
+		policy = metav1.DeletePropagationBackground
+	}
+	// The API server returns the turn or, if it is gone, a Status.
+	answer, err := c.client.Delete().Namespace(namespace).Resource(kubeclient.Sessions).Name(v1alpha1.ObjectName(responseID)).
+		Body(&metav1.DeleteOptions{PropagationPolicy: &policy}).Do(ctx).Get()
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, toError(ctx, responseID, "", err)
+	}
+	deleted, _ := answer.(*v1alpha1.ResponseSession)
+	return deleted, nil
+}
+
+// waitUntilGone waits until garbage collection has finished with a turn that is being deleted.
+func (c *cluster) waitUntilGone(ctx context.Context, namespace, responseID string) error {
+	var last error
+	limited, cancel := context.WithTimeout(ctx, maxDeleteTime)
+	defer cancel()
+	err := deletePolls().Until(limited, true, true, func(ctx context.Context) (bool, error) {
+		object := &metav1.PartialObjectMetadata{}
+		last = c.client.Get().Namespace(namespace).Resource(kubeclient.Sessions).Name(v1alpha1.ObjectName(responseID)).
+			SetHeader("Accept", kubeclient.MetadataOnly).Do(ctx).Into(object)
+		switch {
+		case apierrors.IsNotFound(last):
+			return true, nil
+		case last != nil && !isUnreachable(last):
+			return false, last
+		}
+		return last == nil && object.DeletionTimestamp == nil, nil // it was saved again
+	})
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() == nil && wait.Interrupted(err) {
+		return &driver.Error{
+			Code: driver.CodeUnreachable, ResponseID: responseID, Retryable: true, Err: last,
+			Message: fmt.Sprintf("response %q is being deleted, but garbage collection has not finished with it", responseID),
+		}
+	}
+	return toError(ctx, responseID, "find out whether the turn is deleted", err)
+}

@@ -1,0 +1,94 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/catena-dev/catena/store/driver"
+)
+
+func init() { driver.Register("kube", openURL) }
+
+// openURL opens the driver that a URL names. The package comment documents its parameters.
+func openURL(ctx context.Context, rawURL string) (driver.Store, driver.Options, error) {
+	options, err := parseURL(rawURL)
+	if err != nil {
+		return nil, driver.Options{}, err
+	}
+	return openDriver(ctx, options)
+}
+
+func parseURL(rawURL string) (Options, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return Options{}, errors.New("invalid URL")
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return Options{}, errors.New("invalid URL parameters")
+	}
+	for key := range query {
+		switch key {
+		case "namespace", "kubeconfig", "context", "resolve-host", "resolve-ca-file", "snapshot-store", "max-turn-bytes", "inline-bytes":
+		default:
+			return Options{}, fmt.Errorf("unknown parameter %q", key)
+		}
+	}
+	if u.Opaque != "" || u.Host != "" || u.Path != "" || u.Fragment != "" {
+		return Options{}, errors.New("the URL must be kube: followed only by parameters")
+	}
+	options := Options{
+		SnapshotStore: query.Get("snapshot-store"),
+		ResolveHost:   query.Get("resolve-host"), ResolveTLS: rest.TLSClientConfig{CAFile: query.Get("resolve-ca-file")},
+	}
+	for key, option := range map[string]*int{"max-turn-bytes": &options.MaxTurnBytes, "inline-bytes": &options.InlineBytes} {
+		if !query.Has(key) {
+			continue
+		}
+		if *option, err = strconv.Atoi(query.Get(key)); err != nil {
+			return Options{}, fmt.Errorf("invalid %s: must be a number", key)
+		}
+	}
+	options.Config, options.Namespace, err = findCluster(query)
+	return options, err
+}
+
+// findCluster returns how to reach the cluster that the parameters of a URL name, and the namespace.
+func findCluster(query url.Values) (*rest.Config, string, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = query.Get("kubeconfig")
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: query.Get("context")})
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return nil, "", fmt.Errorf("unable to find the cluster: %w", err)
+	}
+	namespace := query.Get("namespace")
+	if namespace == "" {
+		if namespace, _, err = loader.Namespace(); err != nil {
+			return nil, "", fmt.Errorf("unable to find the namespace: %w", err)
+		}
+	}
+	return config, namespace, nil
+}

@@ -1,0 +1,52 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package store
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/catena-dev/catena/store/driver"
+)
+
+func newMetrics() *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "catena_store_operation_seconds",
+		Help: "Duration of store operations, with their retries, by operation (get, save, resolve, delete) and code: " +
+			"OK, the code of the error, canceled, deadline_exceeded, or other.",
+		Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10), // 0.1 ms to 26 s
+	}, []string{"operation", "code"})
+}
+
+// codeOf returns the label of a result. It has few values: a code of another driver's invention is "other".
+func codeOf(err error) string {
+	e, isError := errors.AsType[*Error](err)
+	switch {
+	case err == nil:
+		return "OK"
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "deadline_exceeded"
+	case isError && slices.Contains(driver.Codes(), e.Code):
+		return string(e.Code)
+	}
+	return "other"
+}

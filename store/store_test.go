@@ -1,0 +1,241 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package store_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
+	"github.com/catena-dev/catena/store/memory"
+)
+
+// fake is a driver whose calls all fail with the errors of a list, one after the other, and succeed after its end.
+type fake struct {
+	driver.Store
+	errs   []error
+	calls  int
+	closed int
+	saved  *store.Session
+}
+
+func (f *fake) next() error {
+	f.calls++
+	if len(f.errs) == 0 {
+		return nil
+	}
+	err := f.errs[0]
+	f.errs = f.errs[1:]
+	return err
+}
+
+func (f *fake) Get(context.Context, string, string) (*store.Session, error) {
+	return &store.Session{}, f.next()
+}
+
+func (f *fake) Save(_ context.Context, _ string, session *store.Session, _ store.SaveOptions) (string, error) {
+	f.saved = session
+	return "v1", f.next()
+}
+
+func (f *fake) Resolve(context.Context, string, string, store.ResolveOptions) (*store.History, error) {
+	return &store.History{}, f.next()
+}
+
+func (f *fake) Delete(context.Context, string, string, store.DeleteOptions) error { return f.next() }
+
+func (f *fake) Close() error {
+	f.closed++
+	return nil
+}
+
+// operations calls every method of a store once.
+func operations(ctx context.Context, s *store.Store) map[string]func(id string) error {
+	return map[string]func(id string) error{
+		"get": func(id string) error {
+			_, err := s.Get(ctx, id)
+			return err
+		},
+		"save": func(id string) error {
+			return s.Save(ctx, &store.Session{ResponseID: id, Status: store.StatusCompleted}, store.SaveOptions{})
+		},
+		"resolve": func(id string) error {
+			_, err := s.Resolve(ctx, id, store.ResolveOptions{})
+			return err
+		},
+		"delete": func(id string) error { return s.Delete(ctx, id, store.DeleteOptions{}) },
+	}
+}
+
+// TestErrors: an error names the operation and the turn once, and keeps what the driver reported.
+func TestErrors(t *testing.T) {
+	broken := errors.New("the disk is full")
+	for name, tc := range map[string]struct {
+		err  error
+		want string // with the operation in place of OP
+		code error
+	}{
+		"no code":        {broken, `unable to OP response "resp_1": the disk is full`, nil},
+		"only a code":    {&store.Error{Code: store.CodeUnreachable, Err: broken}, `unable to OP response "resp_1": the disk is full`, store.ErrUnreachable},
+		"with a message": {&store.Error{Code: store.CodeConflict, Message: "taken"}, "taken", store.ErrConflict},
+	} {
+		for operation := range operations(t.Context(), nil) {
+			t.Run(name+", "+operation, func(t *testing.T) {
+				s := store.New(&fake{errs: []error{tc.err}}, driver.Options{})
+				err := operations(t.Context(), s)[operation]("resp_1")
+				if want := strings.Replace(tc.want, "OP", operation, 1); err == nil || err.Error() != want {
+					t.Errorf("got %v, want %s", err, want)
+				}
+				if tc.code != nil && !errors.Is(err, tc.code) || tc.code == nil && !errors.Is(err, broken) {
+					t.Errorf("got %v, want %v", err, tc.err)
+				}
+			})
+		}
+	}
+}
+
+// TestRetries: every operation is repeated if the driver asks for it.
+func TestRetries(t *testing.T) {
+	for operation := range operations(t.Context(), nil) {
+		t.Run(operation, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				unreachable := driver.Again(&store.Error{Code: store.CodeUnreachable, Retryable: true})
+				f := &fake{errs: []error{unreachable, unreachable}}
+				if err := operations(t.Context(), store.New(f, driver.Options{}))[operation]("resp_1"); err != nil || f.calls != 3 {
+					t.Errorf("got %v after %d calls, want success after 3", err, f.calls)
+				}
+			})
+		})
+	}
+}
+
+// TestEmptyID: the driver is never asked for the empty response ID.
+func TestEmptyID(t *testing.T) {
+	for operation, want := range map[string]error{"get": store.ErrNotFound, "save": store.ErrInvalid, "resolve": nil, "delete": nil} {
+		f := &fake{}
+		if err := operations(t.Context(), store.New(f, driver.Options{}))[operation](""); !errors.Is(err, want) || f.calls > 0 {
+			t.Errorf("%s: got %v after %d calls, want %v after none", operation, err, f.calls, want)
+		}
+	}
+	s := store.New(&fake{}, driver.Options{})
+	if _, err := s.Resolve(t.Context(), "", store.ResolveOptions{Limit: 1, After: "x"}); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("got %v for a page of nothing, want it to be invalid", err)
+	}
+}
+
+// TestSaveChecks: the checks run in the documented order, before the driver is called.
+func TestSaveChecks(t *testing.T) {
+	unexpected := "resp_9"
+	expect := store.SaveOptions{ExpectedPreviousResponseID: &unexpected}
+	for name, tc := range map[string]struct {
+		session store.Session
+		options store.SaveOptions
+		want    error
+	}{
+		"invalid":    {store.Session{ResponseID: "resp_1", Request: []byte(`{"too":"large"}`)}, expect, store.ErrInvalid},
+		"too large":  {store.Session{ResponseID: "resp_1", Status: "completed", Request: []byte(`{"too":"large"}`)}, expect, store.ErrTooLarge},
+		"unexpected": {store.Session{ResponseID: "resp_1", Status: "completed"}, expect, store.ErrConflict},
+		"allowed":    {store.Session{ResponseID: "resp_1", Status: "completed", Request: []byte(`{"a":1}`)}, store.SaveOptions{}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{}
+			err := store.New(f, driver.Options{MaxTurnBytes: 10}).Save(t.Context(), &tc.session, tc.options)
+			if !errors.Is(err, tc.want) || (f.calls == 1) != (tc.want == nil) {
+				t.Errorf("got %v after %d calls, want %v", err, f.calls, tc.want)
+			}
+		})
+	}
+}
+
+// TestSaveTimes: the driver gets times in UTC without parts of a second, and the caller's session keeps its own.
+func TestSaveTimes(t *testing.T) {
+	f := &fake{}
+	session := &store.Session{ResponseID: "resp_1", Status: "completed", CreatedAt: time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("", 3600))}
+	before := session.CreatedAt
+	if err := store.New(f, driver.Options{}).Save(t.Context(), session, store.SaveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if want := time.Date(2026, 1, 2, 2, 4, 5, 0, time.UTC); f.saved.CreatedAt != want || !f.saved.CompletedAt.IsZero() {
+		t.Errorf("times %v and %v, want %v and none", f.saved.CreatedAt, f.saved.CompletedAt, want)
+	}
+	if session.CreatedAt != before || session.Version != "v1" {
+		t.Errorf("the caller's session is %+v", session)
+	}
+}
+
+// TestClosed: a closed store refuses, in every namespace, and is closed once.
+func TestClosed(t *testing.T) {
+	f := &fake{}
+	s := store.New(f, driver.Options{})
+	other := s.InNamespace("other")
+	for _, closing := range []*store.Store{other, s, s} {
+		if err := closing.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, s := range []*store.Store{s, other} {
+		for operation, call := range operations(t.Context(), s) {
+			if err := call("resp_1"); err == nil || !strings.Contains(err.Error(), "the store is closed") {
+				t.Errorf("%s: got %v", operation, err)
+			}
+		}
+	}
+	if f.calls != 0 || f.closed != 1 {
+		t.Errorf("the driver was called %d times and closed %d times", f.calls, f.closed)
+	}
+}
+
+// TestMetrics: operations are counted by their result, for all namespaces together, and labels do not grow with use.
+func TestMetrics(t *testing.T) {
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	s := memory.New(memory.Options{})
+	_ = operations(t.Context(), s)["save"]("resp_1")
+	_ = operations(t.Context(), s.InNamespace("other"))["get"]("resp_1")
+	_ = operations(cancelled, s)["get"]("resp_1")
+	own := store.New(&fake{errs: []error{&store.Error{Code: "my.own"}}}, driver.Options{})
+	_ = operations(t.Context(), own)["delete"]("resp_1")
+
+	for want, s := range map[string]*store.Store{
+		`code="OK",operation="save"`:                     s,
+		`code="session.chain.not_found",operation="get"`: s,
+		`code="canceled",operation="get"`:                s,
+		`code="other",operation="delete"`:                own,
+	} {
+		registry := prometheus.NewRegistry()
+		registry.MustRegister(s.Collector())
+		if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
+			t.Errorf("%v, %v", problems, err)
+		}
+		page := httptest.NewRecorder()
+		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+		if !strings.Contains(page.Body.String(), "catena_store_operation_seconds_count{"+want+"} 1\n") {
+			t.Errorf("%s is not counted:\n%s", want, page.Body)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package store
+
+import "github.com/catena-dev/catena/store/driver"
+
+type (
+	// Session is one stored turn: what was asked, what was answered, and which turn came before it. Its methods return what
+	// is commonly read from the bodies.
+	Session = driver.Session
+	// Usage is the number of tokens that a turn used.
+	Usage = driver.Usage
+	// History is the result of Store.Resolve: the items of every turn from the first one of the conversation to the one
+	// asked for, or a page of them.
+	History = driver.History
+	// Handle identifies the last turn of a History as it was when it was resolved.
+	Handle = driver.Handle
+	// SaveOptions are the options of Store.Save. The zero value stores a turn with a new response ID.
+	SaveOptions = driver.SaveOptions
+	// ResolveOptions are the options of Store.Resolve. The zero value asks for the whole history.
+	ResolveOptions = driver.ResolveOptions
+	// DeleteOptions are the options of Store.Delete. The zero value deletes one turn and keeps its descendants.
+	DeleteOptions = driver.DeleteOptions
+	// Error is the error of a store if one of the codes applies. Get it with errors.AsType or errors.As.
+	Error = driver.Error
+	// Code is the machine-readable code of an Error, as it goes over the wire.
+	Code = driver.Code
+)
+
+// The values of Session.Status with a meaning. They mirror the status of OpenAI's Response object; any other string is
+// stored unchanged and treated as not completed.
+const (
+	StatusQueued     = driver.StatusQueued     // "queued"
+	StatusInProgress = driver.StatusInProgress // "in_progress"
+	StatusCompleted  = driver.StatusCompleted  // "completed": only such a turn can be used as context
+	StatusIncomplete = driver.StatusIncomplete // "incomplete"
+	StatusFailed     = driver.StatusFailed     // "failed"
+	StatusCancelled  = driver.StatusCancelled  // "cancelled"
+)
+
+// The values of ResolveOptions.Instructions: which turns' instructions are among the items of a history.
+const (
+	// InstructionsAll ("All") puts every turn's instructions before its input, as a system message. It is the default.
+	InstructionsAll = driver.InstructionsAll
+	// InstructionsLast ("Last") omits all instructions except those of the turn asked for.
+	InstructionsLast = driver.InstructionsLast
+	// InstructionsOmit ("Omit") omits all instructions, as OpenAI's own API does.
+	InstructionsOmit = driver.InstructionsOmit
+)
+
+// The values of ResolveOptions.Order: the order of the items of a history.
+const (
+	OrderAscending  = driver.OrderAscending  // "asc": the oldest item first. It is the default.
+	OrderDescending = driver.OrderDescending // "desc": the newest item first.
+)
+
+// The limits of sessions and options.
+const (
+	// MaxIDLength (512) is the maximum length of a response ID and of a conversation ID, in characters.
+	MaxIDLength = driver.MaxIDLength
+	// MaxStatusLength (64) is the maximum length of a status, in characters.
+	MaxStatusLength = driver.MaxStatusLength
+	// DefaultMaxDepth (64) is the maximum number of turns in a chain if neither the options nor the store set another.
+	DefaultMaxDepth = driver.DefaultMaxDepth
+	// MaxDepthLimit (10,000) is the largest ResolveOptions.MaxDepth. In a cluster, the operator may have a lower limit.
+	MaxDepthLimit = driver.MaxDepthLimit
+	// MaxLimit (1000) is the largest ResolveOptions.Limit.
+	MaxLimit = driver.MaxLimit
+)
+
+// DefaultNamespace ("default") is the namespace of a store opened by a URL that names none, outside of a cluster.
+const DefaultNamespace = driver.DefaultNamespace
+
+// The codes of errors. Those of chains and snapshots are the resolve API's.
+const (
+	// CodeNotFound is "session.chain.not_found": the turn asked for, or one of its ancestors, does not exist.
+	CodeNotFound = driver.CodeNotFound
+	// CodeCycleDetected is "session.chain.cycle_detected": the chain of parents leads back to a turn that is part of it.
+	CodeCycleDetected = driver.CodeCycleDetected
+	// CodeDepthExceeded is "session.chain.depth_exceeded": the chain has more turns than allowed.
+	CodeDepthExceeded = driver.CodeDepthExceeded
+	// CodeUnavailable is "session.chain.unavailable": a turn of the chain is not completed. A retry can help if it is queued
+	// or in progress.
+	CodeUnavailable = driver.CodeUnavailable
+	// CodeConflict is "session.store.conflict": the response ID is taken, the parent is not the expected one, or an
+	// overwrite is not allowed or lost a race.
+	CodeConflict = driver.CodeConflict
+	// CodeInvalid is "session.store.invalid": the session or the options are not allowed. Nothing was stored.
+	CodeInvalid = driver.CodeInvalid
+	// CodeUnreachable is "session.store.unreachable": the store could not be reached or did not answer in time. A retry can
+	// help; whether a turn was stored is unknown until the save is repeated.
+	CodeUnreachable = driver.CodeUnreachable
+	// CodeUnsupported is "session.store.unsupported": this kind of store does not support the operation.
+	CodeUnsupported = driver.CodeUnsupported
+	// CodeUnreadable is "session.snapshot.unreadable": the stored bodies of a turn are missing, damaged, or not the JSON of
+	// the Responses API.
+	CodeUnreadable = driver.CodeUnreadable
+	// CodeTooLarge is "session.snapshot.too_large": the turn is larger than the store accepts, or the history larger than it
+	// returns. Nothing was stored.
+	CodeTooLarge = driver.CodeTooLarge
+)
+
+// Errors to compare with errors.Is: each matches every *Error with its code.
+var (
+	ErrNotFound      = driver.ErrNotFound
+	ErrCycleDetected = driver.ErrCycleDetected
+	ErrDepthExceeded = driver.ErrDepthExceeded
+	ErrUnavailable   = driver.ErrUnavailable
+	ErrConflict      = driver.ErrConflict
+	ErrInvalid       = driver.ErrInvalid
+	ErrUnreachable   = driver.ErrUnreachable
+	ErrUnsupported   = driver.ErrUnsupported
+	ErrUnreadable    = driver.ErrUnreadable
+	ErrTooLarge      = driver.ErrTooLarge
+)
+
+// IsRetryable reports whether the same call may succeed later.
+func IsRetryable(err error) bool { return driver.IsRetryable(err) }
