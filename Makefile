@@ -31,14 +31,14 @@ help: ## Show this help.
 		/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: $(CONTROL_PLANE) build ## Start a Kubernetes API with Catena and sample conversations; Ctrl-C stops it.
-	@go build -o bin/catena-run ./hack/run
-	@exec bin/catena-run
+run: ## Start a Kubernetes API with Catena and sample conversations; Ctrl-C stops it.
+	@hack/build.sh $(CONTROL_PLANE) catena run
+	@exec bin/run
 
 .PHONY: run-gateway
-run-gateway: $(CONTROL_PLANE) build ## The same, with the gateway on 127.0.0.1:8090, in front of UPSTREAM or of a scripted engine.
-	@go build -o bin/catena-run ./hack/run
-	@exec bin/catena-run --gateway --upstream='$(UPSTREAM)'
+run-gateway: ## The same, with the gateway on 127.0.0.1:8090, in front of UPSTREAM or of a scripted engine.
+	@hack/build.sh $(CONTROL_PLANE) catena gateway run
+	@exec bin/run --gateway --upstream='$(UPSTREAM)'
 
 .PHONY: clean-run
 clean-run: ## Remove what `make run` and `make run-gateway` keep between runs (.run/).
@@ -47,9 +47,8 @@ clean-run: ## Remove what `make run` and `make run-gateway` keep between runs (.
 ##@ Develop
 
 .PHONY: build
-build: ## Build the operator into bin/catena.
-	@echo "Building bin/catena"
-	@go build -o bin/catena ./cmd/catena
+build: ## Build the programs of cmd/ into bin.
+	@hack/build.sh catena gateway replay
 
 .PHONY: test
 test: verify lint $(CONTROL_PLANE) ## Prove everything: generated files, lint, and all suites, run with the race detector.
@@ -81,8 +80,8 @@ verify: ## Check that generated files, go.mod, formatting and licence headers ar
 
 .PHONY: lint
 lint: ## Run golangci-lint.
-	$(TOOL) golangci-lint run
+	. hack/flags.sh && $(TOOL) golangci-lint run
 
 .PHONY: control-plane
 control-plane: ## Build etcd, kube-apiserver, kube-controller-manager (and kubectl if none is installed) into bin/k8s.
-	@hack/controlplane/build.sh
+	@hack/build.sh control-plane

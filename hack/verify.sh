@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Fails when something in the tree is not as `make generate`, `go mod tidy` and gofmt leave it, when go vet complains,
-# or when a file lacks the licence header. It works in a dirty tree too.
+# Fails if anything in the tree differs from what `make generate`, `go mod tidy` and gofmt produce, if the two modules
+# that share compiled packages select different versions, if a program is too large, if go vet reports anything, or if a
+# file lacks the licence header. It works in a dirty tree too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+source hack/flags.sh
 
 failed=0
 fail() {
@@ -12,7 +14,7 @@ fail() {
 
 go_files() { git ls-files --cached --others --exclude-standard -- '*.go' | while read -r f; do [[ -f $f ]] && echo "$f"; done; }
 
-# snapshot copies everything that is generated.
+# snapshot copies all generated files.
 snapshot() {
 	mkdir -p "$1"
 	{ find api -path '*applyconfiguration*' -type f; find api -name 'zz_generated.*'; find config/crd/bases -type f; } |
@@ -29,6 +31,26 @@ diff -ru "$work/before" "$work/after" || fail "generated files were stale; they 
 go mod tidy -diff || fail "go.mod is not tidy: run go mod tidy"
 unformatted=$(go_files | xargs gofmt -s -l)
 [[ -z $unformatted ]] || fail "not formatted, run gofmt -s -w: $unformatted"
+
+# versions prints the modules that a go.mod file requires, and the versions that it selects.
+versions() { awk '$2 ~ /^v[0-9]/ {v[$1] = $2} $2 == "=>" {r[$1] = $4} END {for (m in v) print m, m in r ? r[m] : v[m]}' "$1" | sort; }
+while read -r module main controlplane; do
+	[[ $main != "$controlplane" ]] || continue
+	newer=$(printf '%s\n' "$main" "$controlplane" | sort -V | tail -n 1)
+	fail "$module is $main in go.mod and $controlplane in hack/controlplane/go.mod, so what needs it is compiled twice: \
+run go get $module@$newer && go mod tidy where it is older"
+done < <(join <(versions go.mod) <(versions hack/controlplane/go.mod))
+
+# The limits are those of a stripped linux/amd64 program, in MB.
+if [[ $(go env GOOS)/$(go env GOARCH) == linux/amd64 ]]; then
+	hack/build.sh catena gateway >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "hack/build.sh failed"; }
+	for limit in catena:88 gateway:45; do
+		program=bin/${limit%:*} limit=${limit#*:}
+		bytes=$(wc -c <"$program")
+		echo "verify: $program has $((bytes / 1000000)) MB, of at most $limit"
+		((bytes <= limit * 1000000)) || fail "$program is too large: import less, or give the reason for a higher limit"
+	done
+fi
 
 go vet ./... || fail "go vet failed"
 

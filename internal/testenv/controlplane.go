@@ -22,7 +22,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 
@@ -40,13 +39,19 @@ var controllers = []string{
 	"clusterrole-aggregation-controller",
 }
 
-// Root returns the root directory of this repository.
+// Root returns the root directory of this repository: the first directory with hack/build.sh in it, from the working
+// directory upwards. Programs built with -trimpath do not know where their source is.
 func Root() string {
-	_, file, _, ok := runtime.Caller(0)
-	if !ok || !filepath.IsAbs(file) {
-		panic("testenv: built with -trimpath: the repository cannot be found")
+	start, err := os.Getwd()
+	for dir := start; err == nil; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "hack", "build.sh")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
 	}
-	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+	panic(fmt.Sprintf("testenv: the working directory %q is not in the repository of Catena", start))
 }
 
 // Binary returns the path of a control plane binary: from KUBEBUILDER_ASSETS, from bin/k8s or from the PATH.

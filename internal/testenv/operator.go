@@ -57,7 +57,7 @@ type Operator struct {
 // StartOperator builds cmd/catena, applies config/rbac and runs the operator. It returns when the operator is ready.
 // The resolve API is not registered: see RegisterAPIService.
 func (e *Environment) StartOperator(ctx context.Context, options OperatorOptions) (*Operator, error) {
-	binary, err := build(ctx, "catena", "./cmd/catena")
+	binary, err := build(ctx, "catena", "hack/build.sh", "catena")
 	if err != nil {
 		return nil, err
 	}
@@ -133,8 +133,8 @@ func (e *Environment) runOperator(binary string, options OperatorOptions) (*Oper
 	}, nil
 }
 
-// build builds a program of this repository into bin; nothing is written when it is up to date. The lock is for suites
-// that do so at the same time.
+// build runs a command that builds bin/NAME, which stays as it is if it is up to date. The lock is for suites that build
+// the same program at the same time.
 func build(ctx context.Context, name string, args ...string) (string, error) {
 	bin := filepath.Join(Root(), "bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
@@ -148,11 +148,10 @@ func build(ctx context.Context, name string, args ...string) (string, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", err
 	}
-	binary := filepath.Join(bin, name)
-	command := exec.CommandContext(ctx, "go", append([]string{"build", "-o", binary}, args...)...)
+	command := exec.CommandContext(ctx, args[0], args[1:]...)
 	command.Dir = Root()
 	if output, err := command.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("unable to build bin/%s: %w\n%s", name, err, output)
 	}
-	return binary, nil
+	return filepath.Join(bin, name), nil
 }
