@@ -69,7 +69,7 @@ func TestDocuments(t *testing.T) {
 }
 
 // documents are the documents with commands.
-var documents = []string{"README.md", "docs/gateway.md"}
+var documents = []string{"README.md", "docs/library.md", "docs/https.md", "docs/gateway.md"}
 
 // ownIDs are those that the documents give to turns: whole conversations of other tests are left alone.
 var ownIDs = regexp.MustCompile(`resp_7[0-9]{16}`)
