@@ -22,6 +22,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -146,6 +147,30 @@ func (f *fixture) saved(id string) *store.Session {
 		return nil
 	}
 	return session
+}
+
+// savesByCode returns the code of every save in the metrics of the store.
+func (f *fixture) savesByCode() []string {
+	f.t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(f.gateway.options.Store.Collector())
+	families, err := registry.Gather()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var codes []string
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			labels := map[string]string{}
+			for _, label := range metric.GetLabel() {
+				labels[label.GetName()] = label.GetValue()
+			}
+			if labels["operation"] == "save" {
+				codes = append(codes, slices.Repeat([]string{labels["code"]}, int(metric.GetHistogram().GetSampleCount()))...)
+			}
+		}
+	}
+	return codes
 }
 
 // seed saves a turn as another gateway might.

@@ -16,18 +16,11 @@ limitations under the License.
 
 package gateway
 
-import (
-	"errors"
+import "github.com/prometheus/client_golang/prometheus"
 
-	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/catena-dev/catena/store"
-)
-
-// gatewayMetrics are the metrics of a gateway. All labels have a bounded set of values.
+// gatewayMetrics are the metrics of a gateway; its store has its own. All labels have a bounded set of values.
 type gatewayMetrics struct {
 	requests        *prometheus.CounterVec
-	saveFailures    *prometheus.CounterVec
 	reloadFailures  *prometheus.CounterVec
 	streams         prometheus.Gauge
 	streamsEnded    *prometheus.CounterVec
@@ -40,10 +33,6 @@ func newMetrics() *gatewayMetrics {
 			Name: "catena_gateway_requests_total",
 			Help: "Requests answered, by route and status; 499 if the client went away.",
 		}, []string{"route", "code"}),
-		saveFailures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "catena_gateway_save_failures_total",
-			Help: "Turns that could not be saved after all retries, by code of the store's error, or other.",
-		}, []string{"code"}),
 		reloadFailures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "catena_gateway_reload_failures_total",
 			Help: "Failed reloads of a file, after which its last valid content stays in use.",
@@ -65,7 +54,7 @@ func newMetrics() *gatewayMetrics {
 }
 
 func (m *gatewayMetrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.saveFailures, m.reloadFailures, m.streams, m.streamsEnded, m.upstreamSeconds}
+	return []prometheus.Collector{m.requests, m.reloadFailures, m.streams, m.streamsEnded, m.upstreamSeconds}
 }
 
 // Describe is part of prometheus.Collector.
@@ -80,12 +69,4 @@ func (m *gatewayMetrics) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range m.all() {
 		c.Collect(ch)
 	}
-}
-
-func (m *gatewayMetrics) saveFailed(err error) {
-	code := "other"
-	if e, ok := errors.AsType[*store.Error](err); ok {
-		code = string(e.Code)
-	}
-	m.saveFailures.WithLabelValues(code).Inc()
 }

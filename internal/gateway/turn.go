@@ -98,8 +98,5 @@ func (g *Gateway) save(ctx context.Context, c *call, t *turn, response *object) 
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = &store.Error{Code: store.CodeUnreachable, ResponseID: t.id, Retryable: true, Err: err}
 	}
-	if err != nil {
-		g.metrics.saveFailed(err)
-	}
 	return err
 }
