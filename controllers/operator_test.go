@@ -35,7 +35,6 @@ import (
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/sessions"
-	"github.com/catena-dev/catena/internal/testenv"
 )
 
 // operator is the controller as cmd/catena wires it, with the rights of config/rbac and no more.
@@ -54,8 +53,8 @@ type operator struct {
 var startTime = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 
 func startOperator(ctx context.Context) (*operator, error) {
-	cfg, err := env.RESTConfigFor("system:serviceaccount:"+testenv.SystemNamespace+":catena",
-		"system:serviceaccounts", "system:serviceaccounts:"+testenv.SystemNamespace)
+	cfg, err := env.ConfigFor("system:serviceaccount:catena-system:catena",
+		"system:serviceaccounts", "system:serviceaccounts:catena-system")
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +66,7 @@ func startOperator(ctx context.Context) (*operator, error) {
 	}
 	cfg.Wrap(o.writes.wrap)
 	mgr, err := ctrl.NewManager(cfg, manager.Options{
-		Scheme:     testenv.Scheme(),
+		Scheme:     env.Client.Scheme(),
 		Metrics:    metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: new(true)}, // one operator after the other
 	})

@@ -34,6 +34,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/testenv"
 )
 
@@ -73,10 +74,7 @@ func setUp(t *testing.T) string {
 		if testing.Verbose() {
 			ctrl.SetLogger(zap.New(zap.UseDevMode(true)))
 		}
-		if env, errStart = testenv.Start(t.Context(), testenv.Options{GarbageCollector: true, UnsafeNoFsync: true}); errStart != nil {
-			return
-		}
-		if _, errStart = env.Apply(t.Context(), "config/rbac"); errStart != nil {
+		if env, errStart = testenv.Start(t.Context(), catenatest.Options{GarbageCollector: catenatest.Required}); errStart != nil {
 			return
 		}
 		op, errStart = startOperator(t.Context())

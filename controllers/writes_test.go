@@ -29,7 +29,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/testenv"
 )
 
 // TestWritesPerTurn counts what a turn costs etcd.
@@ -108,7 +107,7 @@ func TestWritesPerTurn(t *testing.T) {
 // watchVersions watches a namespace and returns a function that tells how many versions each session has had so far.
 func watchVersions(t *testing.T, namespace string) func(t *testing.T) map[string]int {
 	t.Helper()
-	watcher, err := client.NewWithWatch(env.Config, client.Options{Scheme: testenv.Scheme()})
+	watcher, err := client.NewWithWatch(env.Config, client.Options{Scheme: env.Client.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,12 +14,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command run starts a Kubernetes API with Catena in it on this machine, shows the sample conversations, and serves
-// until it is interrupted. With --gateway it starts the reference gateway too, in front of the engine that --upstream
-// names, or of a scripted one. `make run` and `make run-gateway` build what it needs.
+// Command run starts a Kubernetes API with Catena on this machine, shows the sample conversations, and serves until it is
+// interrupted. With --gateway, it also starts the reference gateway in front of the engine at --upstream, or of a scripted
+// one. `make run` and `make run-gateway` build what it needs.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -41,16 +42,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 const (
 	// sampleTurn is the last turn of the conversation in config/samples.
 	sampleTurn = "resp_67ccd41be2f48190"
-	// judgeTimeout is how long the operator may take to judge the samples and to become available.
-	judgeTimeout = 3 * time.Minute
+	// verdictTimeout is how long the operator may take to write the verdicts of the samples.
+	verdictTimeout = 3 * time.Minute
 )
+
+// errExitedCleanly is how a process ended that exited with status 0 although nothing asked it to stop.
+var errExitedCleanly = errors.New("exit status 0")
 
 type options struct {
 	dir         string
@@ -61,10 +67,10 @@ type options struct {
 
 func main() {
 	o := options{}
-	flag.StringVar(&o.dir, "dir", filepath.Join(testenv.Root(), ".run"), "Where everything is kept.")
-	flag.BoolVar(&o.gateway, "gateway", false, "Start the gateway too.")
-	flag.IntVar(&o.gatewayPort, "gateway-port", 8090, "Where the gateway serves on loopback; 0 is a free port.")
-	flag.StringVar(&o.upstream, "upstream", "", "The URL of the gateway's engine; without it, the gateway gets a scripted one.")
+	flag.StringVar(&o.dir, "dir", filepath.Join(testutil.Root(), ".run"), "Directory for data and logs.")
+	flag.BoolVar(&o.gateway, "gateway", false, "Also start the gateway.")
+	flag.IntVar(&o.gatewayPort, "gateway-port", 8090, "Port of the gateway on loopback; 0 is a free port.")
+	flag.StringVar(&o.upstream, "upstream", "", "URL of the engine behind the gateway. The default is a scripted engine.")
 	flag.Parse()
 	log.SetLogger(logr.Discard()) // envtest's; what matters is in .run/logs
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -85,7 +91,7 @@ func run(ctx context.Context, o options) error {
 	defer unlock()
 
 	step("Starting etcd, kube-apiserver and the garbage collector")
-	env, err := testenv.Start(ctx, testenv.Options{Dir: o.dir, GarbageCollector: true})
+	env, err := testenv.Start(ctx, catenatest.Options{Dir: o.dir, GarbageCollector: catenatest.Required, Fsync: true})
 	if err != nil {
 		return err
 	}
@@ -97,7 +103,7 @@ func run(ctx context.Context, o options) error {
 	}()
 
 	step("Starting the operator")
-	operator, err := env.StartOperator(ctx, testenv.OperatorOptions{})
+	operator, err := env.StartOperator(ctx, catenatest.OperatorOptions{Args: []string{"--max-depth=1000"}})
 	if err != nil {
 		return err
 	}
@@ -105,9 +111,9 @@ func run(ctx context.Context, o options) error {
 	defer cancel(nil)
 	go func() {
 		<-operator.Done()
-		cancel(fmt.Errorf("the operator ended (%w), see %s", operator.Err(), operator.LogFile))
+		cancel(fmt.Errorf("the operator ended: %w, see %s", cmp.Or(operator.Err(), errExitedCleanly), operator.LogFile))
 	}()
-	if err := serve(ctx, env, operator); err != nil && ctx.Err() == nil {
+	if err := showSamples(ctx, env); err != nil && ctx.Err() == nil {
 		return err
 	}
 	if o.gateway && ctx.Err() == nil {
@@ -124,7 +130,7 @@ func run(ctx context.Context, o options) error {
 	return context.Cause(ctx)
 }
 
-// serveGateway starts the gateway and says what to try. It cancels where the gateway ends.
+// serveGateway starts the gateway and prints what to try. It calls cancel when the gateway ends.
 func serveGateway(ctx context.Context, env *testenv.Environment, o options, cancel context.CancelCauseFunc) error {
 	fmt.Println()
 	step("Starting the gateway in front of " + o.upstream)
@@ -134,10 +140,10 @@ func serveGateway(ctx context.Context, env *testenv.Environment, o options, canc
 	}
 	go func() {
 		<-gateway.Done()
-		cancel(fmt.Errorf("the gateway ended (%w), see %s", gateway.Err(), gateway.LogFile))
+		cancel(fmt.Errorf("the gateway ended: %w, see %s", cmp.Or(gateway.Err(), errExitedCleanly), gateway.LogFile))
 	}()
 	fmt.Printf(`
-The gateway serves %[1]s/v1 until Ctrl-C. GET /v1/models has the models of its engine; the scripted one has this:
+The gateway serves %[1]s/v1 until Ctrl-C. GET /v1/models lists the engine's models. With the scripted engine, try:
 
   curl -sS %[1]s/v1/responses -H 'Content-Type: application/json' -d '{"model": "scripted", "input": "My name is Ada."}' | tee .run/first.json
   curl -sS %[1]s/v1/responses -H 'Content-Type: application/json' -d '{"model": "scripted", "input": "Who am I?", "previous_response_id": "'"$(jq -r .id .run/first.json)"'"}'
@@ -145,31 +151,25 @@ The gateway serves %[1]s/v1 until Ctrl-C. GET /v1/models has the models of its e
 	return nil
 }
 
-// serve registers the resolve API, applies the samples, waits for their verdicts and shows them.
-func serve(ctx context.Context, env *testenv.Environment, operator *testenv.Operator) error {
-	waitCtx, cancel := context.WithTimeout(ctx, judgeTimeout)
+// showSamples applies the samples, waits for their verdicts and prints them.
+func showSamples(ctx context.Context, env *testenv.Environment) error {
+	waitCtx, cancel := context.WithTimeout(ctx, verdictTimeout)
 	defer cancel()
-	if err := env.RegisterAPIService(waitCtx, operator.Port); err != nil {
-		return err
-	}
 	step("Applying config/samples")
-	samples, err := env.Apply(waitCtx, "config/samples")
+	samples, err := env.ApplySamples(waitCtx)
 	if err != nil {
 		return err
 	}
 	for _, sample := range samples {
-		if err := waitUntilJudged(waitCtx, env.Client, sample); err != nil {
+		if err := waitForVerdict(waitCtx, env.Client, sample); err != nil {
 			return err
 		}
-	}
-	if err := env.WaitForAPIService(waitCtx); err != nil {
-		return err
 	}
 	return show(ctx, env)
 }
 
-// waitUntilJudged waits until the controller has seen the sample as it is now.
-func waitUntilJudged(ctx context.Context, c client.Client, sample *unstructured.Unstructured) error {
+// waitForVerdict waits until the operator has written a verdict on the sample's current generation.
+func waitForVerdict(ctx context.Context, c client.Client, sample *unstructured.Unstructured) error {
 	session := &v1alpha1.ResponseSession{}
 	var last error
 	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
@@ -180,14 +180,14 @@ func waitUntilJudged(ctx context.Context, c client.Client, sample *unstructured.
 		return condition != nil && condition.ObservedGeneration == session.Generation, nil
 	})
 	if err != nil {
-		return fmt.Errorf("sample %s is not judged: %w", sample.GetName(), errors.Join(err, last))
+		return fmt.Errorf("the operator has written no verdict on sample %s: %w", sample.GetName(), errors.Join(err, last))
 	}
 	return nil
 }
 
-// show prints what there is and what to try next.
+// show prints the samples and what to try next.
 func show(ctx context.Context, env *testenv.Environment) error {
-	kubectl, err := testenv.Binary("kubectl")
+	kubectl, err := testenv.Kubectl()
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func printed(ctx context.Context, env *testenv.Environment, kubectl string, args
 	return nil
 }
 
-// lock makes sure that only one run uses dir. The kernel releases the lock however this process ends.
+// lock ensures that only one run uses dir. The kernel releases the lock when this process ends for any reason.
 func lock(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -237,7 +237,7 @@ func lock(dir string) (unlock func(), err error) {
 	}
 	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = fmt.Errorf("another `make run` is serving from %s: stop it first", dir)
+		err = fmt.Errorf("another `make run` is using %s: stop it first", dir)
 	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())

@@ -35,7 +35,7 @@ import (
 	_ "gocloud.dev/blob/s3blob"   // s3://
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 func TestFileBucket(t *testing.T) {
@@ -57,7 +57,7 @@ func startS3(t *testing.T, bucket string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "versitygw")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/versity/versitygw/cmd/versitygw")
-	build.Dir = filepath.Join(testenv.Root(), "hack", "s3server")
+	build.Dir = filepath.Join(testutil.Root(), "hack", "s3server")
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("unable to build the S3 server: %v\n%s", err, output)
 	}

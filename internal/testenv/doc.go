@@ -14,10 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package testenv starts what Catena needs around it on one machine, without containers: etcd, a kube-apiserver with
-// its aggregation layer, the garbage collector of kube-controller-manager, and, where asked for, the operator as a
-// process of its own. `make run`, the suites and the benchmarks all start their control plane here.
-//
-// Everything listens on loopback, on free ports. The binaries come from KUBEBUILDER_ASSETS or from bin/k8s of this
-// repository (`make control-plane` builds them).
+// Package testenv is catenatest for the suites, the benchmarks and `make run` of this repository: it finds the control
+// plane in bin/k8s (`make control-plane` builds it), builds the operator and the gateway from source, and runs them as
+// processes of their own.
 package testenv

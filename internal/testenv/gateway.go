@@ -24,6 +24,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -33,39 +34,39 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/subprocess"
 )
 
 // gatewayName is the name of the gateways' service account and its RoleBinding.
 const gatewayName = "catena-gateway"
 
-// GatewayOptions say how StartGateway starts a gateway.
+// GatewayOptions are the options of StartGateway.
 type GatewayOptions struct {
-	// Namespace is where the turns are kept, "default" if empty.
+	// Namespace is the namespace of the turns, "default" if empty.
 	Namespace string
 
 	// Upstream is the URL of the engine.
 	Upstream string
 
-	// Port is where the Responses API is served; 0 means a free port.
+	// Port is the port of the Responses API; 0 is a free port.
 	Port int
 
 	// Race builds the gateway with the race detector.
 	Race bool
 
-	// Args are appended to the gateway's command line and override what StartGateway sets.
+	// Args are appended to the gateway's command line, and override what StartGateway sets.
 	Args []string
 }
 
-// Gateway is the reference gateway as a process of its own, with the rights of the ClusterRole edit in its namespace and
-// no more.
+// Gateway is a process of the reference gateway, with the rights of the ClusterRole edit in its namespace and no others.
 type Gateway struct {
-	// URL is where the Responses API is served, without the /v1.
+	// URL is the base URL of the Responses API, without the /v1.
 	URL string
 
-	// LogFile is where the gateway's output goes.
+	// LogFile is the path of the gateway's log.
 	LogFile string
 
-	process *process
+	process *subprocess.Process
 }
 
 // StartGateway builds cmd/gateway and runs it with a store in the cluster. It returns when the gateway is ready.
@@ -85,8 +86,8 @@ func (e *Environment) StartGateway(ctx context.Context, options GatewayOptions) 
 	if err != nil {
 		return nil, fmt.Errorf("unable to start the gateway: %w", err)
 	}
-	if err := gateway.process.waitUntilReady(ctx, health); err != nil {
-		return nil, errors.Join(fmt.Errorf("the gateway did not become ready, see %s: %w", gateway.LogFile, err), gateway.process.stop())
+	if err := gateway.process.WaitUntilReady(ctx, health); err != nil {
+		return nil, errors.Join(fmt.Errorf("the gateway did not become ready, see %s: %w", gateway.LogFile, err), gateway.process.Stop())
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -94,30 +95,30 @@ func (e *Environment) StartGateway(ctx context.Context, options GatewayOptions) 
 	return gateway, nil
 }
 
-// Stop asks the gateway to stop and waits until it has. It is an error where the gateway ends with one, as it does when
-// the race detector has found something.
+// Stop asks the gateway to stop and waits until it has. It returns an error if the gateway ends with one, as it does if the
+// race detector has found a race.
 func (g *Gateway) Stop() error {
-	if err := g.process.stop(); err != nil {
+	if err := g.process.Stop(); err != nil {
 		return err
 	}
-	if g.process.err != nil {
-		return fmt.Errorf("the gateway failed, see %s: %w", g.LogFile, g.process.err)
+	if g.process.Err() != nil {
+		return fmt.Errorf("the gateway failed, see %s: %w", g.LogFile, g.process.Err())
 	}
 	return nil
 }
 
 // Done is closed when the gateway's process has ended, for whatever reason.
-func (g *Gateway) Done() <-chan struct{} { return g.process.done }
+func (g *Gateway) Done() <-chan struct{} { return g.process.Done() }
 
-// Err says how the gateway's process ended. It may be called when Done is closed.
-func (g *Gateway) Err() error { return g.process.exit() }
+// Err returns the error with which the gateway's process ended, or nil. It must not be called before Done is closed.
+func (g *Gateway) Err() error { return g.process.Err() }
 
 func (e *Environment) runGateway(binary, kubeconfig string, options GatewayOptions) (gateway *Gateway, health string, err error) {
-	ports, err := FreePorts(2, options.Port)
+	ports, err := subprocess.FreePorts(2, options.Port)
 	if err != nil {
 		return nil, "", err
 	}
-	address, operations := loopback(ports[0]), loopback(ports[1])
+	address, operations := subprocess.Loopback(ports[0]), subprocess.Loopback(ports[1])
 	args := []string{
 		"--store=" + StoreURL(options.Namespace, kubeconfig),
 		"--upstream=" + options.Upstream,
@@ -125,36 +126,36 @@ func (e *Environment) runGateway(binary, kubeconfig string, options GatewayOptio
 		"--metrics-bind-address=" + operations,
 		"--shutdown-delay-duration=0s",
 	}
-	log, err := os.OpenFile(filepath.Join(e.logDir(), "gateway.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(filepath.Join(e.LogDir, "gateway.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, "", err
 	}
 	defer func() { _ = log.Close() }() // the child keeps its own
-	process, err := startProcess(exec.Command(binary, append(args, options.Args...)...), log)
+	process, err := subprocess.Start(exec.Command(binary, append(args, options.Args...)...), log)
 	if err != nil {
 		return nil, "", err
 	}
 	return &Gateway{URL: "http://" + address, LogFile: log.Name(), process: process}, "http://" + operations, nil
 }
 
-// StoreURL returns the URL of the store in a namespace of the cluster that a kubeconfig leads to.
+// StoreURL returns the URL of the store in a namespace of the cluster that a kubeconfig file names.
 func StoreURL(namespace, kubeconfig string) string {
 	return "kube:?" + url.Values{"namespace": {namespace}, "kubeconfig": {kubeconfig}}.Encode()
 }
 
-// editor returns the kubeconfig of the gateways' service account in a namespace, which may do there what the ClusterRole
-// edit allows. It waits until the kube-apiserver knows of that.
+// editor returns the kubeconfig of the gateways' service account in a namespace, bound to the ClusterRole edit. It waits
+// until the kube-apiserver has seen the binding.
 func (e *Environment) editor(ctx context.Context, namespace string) (kubeconfig string, err error) {
 	user := "system:serviceaccount:" + namespace + ":" + gatewayName
 	binding := rbacv1ac.RoleBinding(gatewayName, namespace).
 		WithRoleRef(rbacv1ac.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName("edit")).
 		WithSubjects(rbacv1ac.Subject().WithKind(rbacv1.ServiceAccountKind).WithNamespace(namespace).WithName(gatewayName))
-	if err := e.Client.Apply(ctx, binding, client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
-		return "", fmt.Errorf("unable to give the gateway its rights: %w", err)
+	if err := e.Client.Apply(ctx, binding, client.FieldOwner("catena-testenv"), client.ForceOwnership); err != nil {
+		return "", fmt.Errorf("unable to bind the gateway's role: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, subprocess.Patience)
 	defer cancel()
-	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: user,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -165,7 +166,7 @@ func (e *Environment) editor(ctx context.Context, namespace string) (kubeconfig 
 		return review.Status.Allowed, err
 	})
 	if err != nil {
-		return "", fmt.Errorf("the ClusterRole edit does not let the gateway write snapshots: %w", err)
+		return "", fmt.Errorf("the ClusterRole edit does not permit the gateway to write snapshots: %w", err)
 	}
 	return e.KubeconfigFor(user, "system:serviceaccounts", "system:serviceaccounts:"+namespace)
 }

@@ -19,254 +19,138 @@ package testenv
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-
-	sessionsv1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/catenatest"
+	"github.com/catena-dev/catena/config"
+	"github.com/catena-dev/catena/internal/manifests"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// patience is how long a process may take to start, to stop or to be found, each. A loaded machine needs most of it.
-const patience = 2 * time.Minute
+// suiteTimeout is how long a suite may take to start, including the build of the programs that it needs.
+const suiteTimeout = 10 * time.Minute
 
-// Options say what Start starts.
-type Options struct {
-	// Dir is where state, certificates, kubeconfigs and logs are kept. What etcd holds is found again by the next
-	// Start with the same Dir. Empty means a temporary directory that Stop removes.
-	Dir string
-
-	// GarbageCollector starts kube-controller-manager with the controllers that delete orphaned children and the
-	// content of deleted namespaces, and that fill aggregated ClusterRoles.
-	GarbageCollector bool
-
-	// UnsafeNoFsync lets etcd answer before its writes are on disk. Suites are faster with it; a benchmark that
-	// reports a write rate must say so if it sets it.
-	UnsafeNoFsync bool
-}
-
-// Environment is a running control plane. Its methods may be called from several goroutines, except that Stop and
-// RestartAPIServer may not overlap with others.
+// Environment is a catenatest.Environment whose operators and gateways are built from source.
 type Environment struct {
-	// Config is that of an administrator, without client-side rate limit.
-	Config *rest.Config
+	*catenatest.Environment
 
-	// Client is an uncached administrator's client; it knows the types of Scheme.
-	Client client.Client
-
-	// Kubeconfig is the path of a kubeconfig file for the same administrator.
-	Kubeconfig string
-
-	// Serving holds the certificate for an aggregated server of this environment.
-	Serving ServingFiles
-
-	dir       string
-	temporary bool
-	envtest   *envtest.Environment
-	guard     *process
-	manager   *process
-	logs      []*os.File
-
-	mu        sync.Mutex
-	operators []*Operator
-	gateways  []*Gateway
-	stopped   bool
+	mu       sync.Mutex
+	gateways []*Gateway
 }
 
-// Start starts a control plane with the CRDs of config/crd/bases and the policy of config/admission in it. It returns when the API server is ready. On
-// error everything that was started is stopped again.
-func Start(ctx context.Context, options Options) (_ *Environment, err error) {
-	if options.GarbageCollector {
-		// Before anything is started: assets made for envtest alone do not have it.
-		if _, err := Binary("kube-controller-manager"); err != nil {
-			return nil, err
-		}
+// Start starts a control plane. It runs no operator: see StartOperator.
+func Start(ctx context.Context, options catenatest.Options) (*Environment, error) {
+	options.NoOperator = true
+	if options.BinaryDir == "" && os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		options.BinaryDir = filepath.Join(testutil.Root(), "bin", "k8s")
 	}
-	env, err := newEnvironment(options)
+	env, err := catenatest.Start(ctx, options)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("this needs a control plane (`make control-plane` builds one into bin/k8s): %w", err)
 	}
-	defer func() {
-		if err != nil {
-			env.temporary = false // keep the logs
-			err = errors.Join(err, env.Stop())
-		}
-	}()
-
-	if err := env.startControlPlane(options); err != nil {
-		return nil, fmt.Errorf("unable to start the control plane, see %s: %w", env.logDir(), err)
-	}
-	if err := env.connect(); err != nil {
-		return nil, err
-	}
-	if _, err := env.Apply(ctx, "config/admission"); err != nil {
-		return nil, err
-	}
-	if options.GarbageCollector {
-		// After the CRDs: the garbage collector learns of new kinds only every 30 s.
-		if err := env.startControllerManager(); err != nil {
-			return nil, fmt.Errorf("unable to start the garbage collector: %w", err)
-		}
-	}
-	return env, ctx.Err()
+	return &Environment{Environment: env}, nil
 }
 
-// Stop stops everything that the environment started, gateways and operators included, and removes a temporary
-// directory. It may be called more than once.
+// Stop stops everything that the environment has started. It returns an error if a gateway has ended with one, as it does
+// if the race detector has found a race in it.
 func (e *Environment) Stop() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.stopped {
-		return nil
-	}
-	e.stopped = true
-
 	var errs []error
 	for _, gateway := range slices.Backward(e.gateways) {
 		errs = append(errs, gateway.Stop())
 	}
-	for _, operator := range slices.Backward(e.operators) {
-		errs = append(errs, operator.Stop())
-	}
-	errs = append(errs, e.manager.stop(), e.envtest.Stop(), e.guard.kill())
-	for _, log := range e.logs {
-		errs = append(errs, log.Close())
-	}
-	if e.temporary {
-		errs = append(errs, os.RemoveAll(e.dir))
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, e.Environment.Stop())...)
 }
 
-// RestartAPIServer stops the kube-apiserver and starts it again on the same port and the same etcd. Clients and their
-// certificates stay valid.
-func (e *Environment) RestartAPIServer(ctx context.Context) error {
-	server := e.envtest.ControlPlane.GetAPIServer()
-	if err := server.Stop(); err != nil {
-		return fmt.Errorf("unable to stop the API server: %w", err)
+// StartOperator builds cmd/catena and starts it as catenatest does.
+func (e *Environment) StartOperator(ctx context.Context, options catenatest.OperatorOptions) (_ *catenatest.Operator, err error) {
+	if options.Binary, err = build(ctx, "catena", "hack/build.sh", "catena"); err != nil {
+		return nil, err
 	}
-	if err := server.Start(); err != nil {
-		return fmt.Errorf("unable to start the API server again: %w", err)
-	}
-	return ctx.Err()
+	return e.Environment.StartOperator(ctx, options)
 }
 
-// RESTConfigFor returns a config that authenticates by client certificate as the given user, without client-side
-// rate limit.
-func (e *Environment) RESTConfigFor(user string, groups ...string) (*rest.Config, error) {
-	authenticated, err := e.addUser(user, groups)
+// ApplySamples applies config/samples to the namespace "default" and returns the objects.
+func (e *Environment) ApplySamples(ctx context.Context) ([]*unstructured.Unstructured, error) {
+	samples, err := manifests.Read(config.FS, "samples")
 	if err != nil {
 		return nil, err
 	}
-	return authenticated.Config(), nil
+	return samples, manifests.Apply(ctx, e.Client, samples...)
 }
 
-// KubeconfigFor writes a kubeconfig for the given user and returns its path.
-func (e *Environment) KubeconfigFor(user string, groups ...string) (string, error) {
-	authenticated, err := e.addUser(user, groups)
-	if err != nil {
-		return "", err
+// NewNamespace creates a namespace with a unique name. Unlike the one of Namespace, it is not deleted before the
+// environment stops, so that the operator has nothing to do after the test.
+func (e *Environment) NewNamespace(t testing.TB) string {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	if err := e.Client.Create(t.Context(), namespace); err != nil {
+		t.Fatalf("create a namespace: %v", err)
 	}
-	content, err := authenticated.KubeConfig()
-	if err != nil {
-		return "", err
-	}
-	file, err := os.CreateTemp(filepath.Join(e.dir, "kubeconfigs"), "*")
-	if err != nil {
-		return "", err
-	}
-	_, err = file.Write(content)
-	return file.Name(), errors.Join(err, file.Close())
+	return namespace.Name
 }
 
-func (e *Environment) addUser(user string, groups []string) (*envtest.AuthenticatedUser, error) {
-	base := &rest.Config{QPS: -1}
-	authenticated, err := e.envtest.AddUser(envtest.User{Name: user, Groups: groups}, base)
-	if err != nil {
-		return nil, fmt.Errorf("unable to add user %q: %w", user, err)
-	}
-	return authenticated, nil
-}
-
-// Scheme returns a new scheme with Kubernetes' own types, CustomResourceDefinition, ResponseSession and SnapshotChunk.
-func Scheme() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
-	utilruntime.Must(apiextensionsv1.AddToScheme(scheme))
-	utilruntime.Must(sessionsv1alpha1.AddToScheme(scheme))
-	return scheme
-}
-
-func newEnvironment(options Options) (*Environment, error) {
-	env := &Environment{dir: options.Dir, envtest: &envtest.Environment{}}
-	if env.dir == "" {
-		dir, err := os.MkdirTemp("", "catena-testenv-")
-		if err != nil {
-			return nil, err
-		}
-		env.dir, env.temporary = dir, true
-	}
-	dir, err := filepath.Abs(env.dir)
-	if err != nil {
-		return nil, err
-	}
-	env.dir = dir
-	// Certificates are made anew at each start; only etcd's data and the logs of the last run stay.
-	for _, name := range []string{"apiserver", "pki", "kubeconfigs", "logs"} {
-		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
-			return nil, err
+// Kubectl returns the path of kubectl: from the directory of the control plane, or from the PATH.
+func Kubectl() (string, error) {
+	for _, dir := range []string{os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join(testutil.Root(), "bin", "k8s")} {
+		path := filepath.Join(dir, "kubectl")
+		if _, err := os.Stat(path); dir != "" && err == nil {
+			return filepath.Abs(path)
 		}
 	}
-	for _, name := range []string{"apiserver", "pki", "kubeconfigs", "logs", "etcd"} {
-		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
-			return nil, err
+	path, err := exec.LookPath("kubectl")
+	if err != nil {
+		return "", fmt.Errorf("kubectl is not in KUBEBUILDER_ASSETS, bin/k8s or the PATH: run `make control-plane`: %w", err)
+	}
+	return path, nil
+}
+
+// RunSuite runs tests that share a control plane with a garbage collector, and returns the code to exit with. TestMain
+// calls it. Before the tests, prepare starts what else they need. With -short, no test of the package runs.
+func RunSuite(run func() int, prepare func(ctx context.Context, env *Environment) error) (code int) {
+	flag.Parse()
+	if testing.Short() {
+		fmt.Println("skipped by -short: the tests of this package need a control plane")
+		return 0
+	}
+	if flag.Lookup("test.list").Value.String() != "" {
+		return run() // which lists the tests
+	}
+	log.SetLogger(logr.Discard())                                          // envtest's
+	ctx, cancel := context.WithTimeout(context.Background(), suiteTimeout) //nolint:forbidigo // TestMain has no context
+	defer cancel()
+	fail := func(err error) {
+		fmt.Fprintln(os.Stderr, "suite:", err)
+		code = max(code, 1)
+	}
+	env, err := Start(ctx, catenatest.Options{GarbageCollector: catenatest.Required})
+	if err != nil {
+		fail(err)
+		return code
+	}
+	defer func() {
+		if err := env.Stop(); err != nil {
+			fail(err)
 		}
+	}()
+	if err := prepare(ctx, env); err != nil {
+		fail(err)
+		return code
 	}
-	return env, nil
-}
-
-// connect fills in what a caller needs to talk to the API server.
-func (e *Environment) connect() error {
-	admin, err := e.addUser("admin", []string{"system:masters"})
-	if err != nil {
-		return err
-	}
-	e.Config = admin.Config()
-	if e.Client, err = client.New(e.Config, client.Options{Scheme: Scheme()}); err != nil {
-		return err
-	}
-	content, err := admin.KubeConfig()
-	if err != nil {
-		return err
-	}
-	e.Kubeconfig = filepath.Join(e.dir, "kubeconfig")
-	if err := os.WriteFile(e.Kubeconfig, content, 0o600); err != nil {
-		return err
-	}
-	e.Serving, err = writeServingFiles(filepath.Join(e.dir, "pki"))
-	return err
-}
-
-func (e *Environment) logDir() string { return filepath.Join(e.dir, "logs") }
-
-// openLog opens the log file of a component; Stop closes it.
-func (e *Environment) openLog(component string) (*os.File, error) {
-	path := filepath.Join(e.logDir(), component+".log")
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	e.logs = append(e.logs, file)
-	return file, nil
+	return run()
 }

@@ -81,7 +81,7 @@ func TestCost(t *testing.T) {
 // TestResolveHost: histories come from the operator itself, with the same credentials.
 func TestResolveHost(t *testing.T) {
 	s := open(t, kube.Options{
-		ResolveHost: fmt.Sprintf("https://localhost:%d", operator.Port), ResolveTLS: rest.TLSClientConfig{CAFile: env.Serving.CAFile},
+		ResolveHost: fmt.Sprintf("https://localhost:%d", operator.Port), ResolveTLS: rest.TLSClientConfig{CAFile: env.ResolveCAFile},
 	})
 	save(t, s, smallTurn("resp_1", ""))
 	history, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{})
@@ -93,7 +93,7 @@ func TestResolveHost(t *testing.T) {
 	}
 	other, err := kube.Open(t.Context(), kube.Options{
 		Config: &rest.Config{Host: env.Config.Host, TLSClientConfig: rest.TLSClientConfig{CAData: env.Config.CAData}}, Namespace: s.Namespace(),
-		ResolveHost: fmt.Sprintf("https://localhost:%d", operator.Port), ResolveTLS: rest.TLSClientConfig{CAFile: env.Serving.CAFile},
+		ResolveHost: fmt.Sprintf("https://localhost:%d", operator.Port), ResolveTLS: rest.TLSClientConfig{CAFile: env.ResolveCAFile},
 	})
 	if err != nil {
 		t.Fatal(err)

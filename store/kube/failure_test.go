@@ -571,7 +571,7 @@ func TestOtherNamespaces(t *testing.T) {
 // TestUntrustedServer: no further attempt makes a certificate trusted.
 func TestUntrustedServer(t *testing.T) {
 	config := rest.CopyConfig(env.Config)
-	config.CAData, config.CAFile = nil, env.Serving.CAFile
+	config.CAData, config.CAFile = nil, env.ResolveCAFile
 	s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: "a"})
 	if err != nil {
 		t.Fatal(err)

@@ -27,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/driver"
@@ -43,7 +44,7 @@ const (
 var (
 	// env is the control plane that all tests share, with an operator that sweeps all the time.
 	env      *testenv.Environment
-	operator *testenv.Operator
+	operator *catenatest.Operator
 	// bucketDir is the bucket that the operator reads from.
 	bucketDir string
 )
@@ -59,7 +60,7 @@ func TestMain(m *testing.M) {
 	bucketDir = dir
 	code := testenv.RunSuite(m.Run, func(ctx context.Context, started *testenv.Environment) (err error) {
 		env = started
-		operator, err = env.StartServingOperator(ctx, testenv.OperatorOptions{Args: []string{
+		operator, err = env.StartOperator(ctx, catenatest.OperatorOptions{Args: []string{
 			"--shutdown-delay-duration=0s", "--snapshot-store=" + bucketURL(), "--snapshot-sweep-interval=200ms",
 			"--snapshot-grace-period=20s", "--unsafe-snapshot-grace-period",
 		}})

@@ -41,7 +41,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
@@ -322,7 +322,7 @@ func TestDamageFoundByAFollower(t *testing.T) {
 	lease := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
 		HolderIdentity: new("nobody"), LeaseDurationSeconds: new(int32(1 << 20)), AcquireTime: new(metav1.NowMicro()), RenewTime: new(metav1.NowMicro()),
 	}}
-	lease.Namespace, lease.Name = testenv.SystemNamespace, "catena.sessions.catena.dev"
+	lease.Namespace, lease.Name = "catena-system", "catena.sessions.catena.dev"
 	if err := env.Client.Create(t.Context(), lease); err != nil {
 		t.Fatal(err)
 	}
@@ -331,7 +331,7 @@ func TestDamageFoundByAFollower(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	follower, err := env.StartOperator(t.Context(), testenv.OperatorOptions{Args: []string{
+	follower, err := env.StartOperator(t.Context(), catenatest.OperatorOptions{Args: []string{
 		"--shutdown-delay-duration=0s", "--snapshot-store=" + bucketURL(), "--leader-elect=true",
 	}})
 	if err != nil {
@@ -343,7 +343,7 @@ func TestDamageFoundByAFollower(t *testing.T) {
 		}
 	}()
 	s := open(t, kube.Options{
-		SnapshotStore: bucketURL(), ResolveHost: fmt.Sprintf("https://localhost:%d", follower.Port), ResolveTLS: rest.TLSClientConfig{CAFile: env.Serving.CAFile},
+		SnapshotStore: bucketURL(), ResolveHost: fmt.Sprintf("https://localhost:%d", follower.Port), ResolveTLS: rest.TLSClientConfig{CAFile: env.ResolveCAFile},
 	})
 	save(t, s, largeTurn("resp_1", ""))
 	repair := damage(t, wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved))
@@ -430,7 +430,7 @@ func TestBucketOfAnotherCluster(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "catena-cluster"), []byte("another"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	second, err := env.StartOperator(t.Context(), testenv.OperatorOptions{Args: []string{"--snapshot-store=file://" + dir + "?no_tmp_dir=true"}})
+	second, err := env.StartOperator(t.Context(), catenatest.OperatorOptions{Args: []string{"--snapshot-store=file://" + dir + "?no_tmp_dir=true"}})
 	if err == nil { // it was ready before it ended
 		select {
 		case <-second.Done():

@@ -32,6 +32,7 @@ import (
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/testenv"
 )
 
@@ -54,7 +55,7 @@ var experiments = []experiment{
 // bench is what an experiment measures with, and where its results go.
 type bench struct {
 	env      *testenv.Environment
-	operator *testenv.Operator
+	operator *catenatest.Operator
 	rounds   int
 	sessions int
 	turns    int
@@ -93,8 +94,11 @@ func main() {
 
 func (b *bench) run(ctx context.Context, e experiment) (err error) {
 	fmt.Fprintf(b.progress, "==> %s: starting a control plane\n", e.name)
-	b.env, err = testenv.Start(ctx, testenv.Options{GarbageCollector: e.name != "scale"})
-	if err != nil {
+	options := catenatest.Options{Fsync: true, GarbageCollector: catenatest.Required}
+	if e.name == "scale" {
+		options.GarbageCollector = catenatest.Off
+	}
+	if b.env, err = testenv.Start(ctx, options); err != nil {
 		return err
 	}
 	defer func() {
@@ -102,10 +106,7 @@ func (b *bench) run(ctx context.Context, e experiment) (err error) {
 			err = stopErr
 		}
 	}()
-	if b.operator, err = b.env.StartOperator(ctx, testenv.OperatorOptions{}); err != nil {
-		return err
-	}
-	if err := b.env.RegisterAPIService(ctx, b.operator.Port); err != nil {
+	if b.operator, err = b.env.StartOperator(ctx, catenatest.OperatorOptions{}); err != nil {
 		return err
 	}
 	return e.run(ctx, b)

@@ -140,7 +140,7 @@ func (b *bench) clients(ctx context.Context) (through, direct rest.Interface, er
 	if err != nil {
 		return nil, nil, err
 	}
-	config, err := b.env.RESTConfigFor("bench")
+	config, err := b.env.ConfigFor("bench")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -149,7 +149,7 @@ func (b *bench) clients(ctx context.Context) (through, direct rest.Interface, er
 	}
 	config = rest.CopyConfig(config)
 	config.Host = fmt.Sprintf("https://127.0.0.1:%d", b.operator.Port)
-	config.CAData, config.CAFile = nil, b.env.Serving.CAFile
+	config.CAData, config.CAFile = nil, b.env.ResolveCAFile
 	direct, err = kubeclient.New(config)
 	return through, direct, err
 }

@@ -28,7 +28,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/catenatest"
 )
 
 const (
@@ -62,10 +62,10 @@ func scaleExperiment(ctx context.Context, b *bench) error {
 		if err := b.operator.Stop(); err != nil {
 			return err
 		}
-		if b.operator, err = b.env.StartOperator(ctx, testenv.OperatorOptions{}); err != nil {
+		if b.operator, err = b.env.StartOperator(ctx, catenatest.OperatorOptions{}); err != nil {
 			return err
 		}
-		ready := time.Now()
+		ready := b.operator.ReadyAt
 		started, err := startTime(ctx, b.operator)
 		if err != nil {
 			return err
@@ -126,7 +126,7 @@ func (b *bench) versions(ctx context.Context) (map[string]string, error) {
 }
 
 // startTime returns when the operator's process was started, to 10 ms.
-func startTime(ctx context.Context, operator *testenv.Operator) (time.Time, error) {
+func startTime(ctx context.Context, operator *catenatest.Operator) (time.Time, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, operator.MetricsURL, nil)
 	if err != nil {
 		return time.Time{}, err

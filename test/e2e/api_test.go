@@ -33,8 +33,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/chain"
-	"github.com/catena-dev/catena/internal/testenv"
 )
 
 // api is a plain HTTPS client of an API server, as a gateway in another language has one.
@@ -64,11 +64,11 @@ func aggregated(t *testing.T) api {
 }
 
 // direct returns a user's client of an operator's own port.
-func direct(t *testing.T, config *rest.Config, to *testenv.Operator) api {
+func direct(t *testing.T, config *rest.Config, to *catenatest.Operator) api {
 	t.Helper()
 	config = rest.CopyConfig(config)
 	config.Host = "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(to.Port))
-	ca, err := os.ReadFile(env.Serving.CAFile)
+	ca, err := os.ReadFile(env.ResolveCAFile)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ import (
 // kubectl runs kubectl as the administrator and returns what it printed.
 func kubectl(ctx context.Context, t *testing.T, args ...string) (output, errors string, err error) {
 	t.Helper()
-	path, err := testenv.Binary("kubectl")
+	path, err := testenv.Kubectl()
 	if err != nil {
 		t.Fatal(err)
 	}

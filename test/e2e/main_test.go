@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/testenv"
 )
 
@@ -37,23 +38,23 @@ var (
 	// env is the control plane that all tests share. None of them runs in parallel to another.
 	env *testenv.Environment
 	// operator is the process that the aggregation layer leads to. Tests that end it start another on its port.
-	operator *testenv.Operator
+	operator *catenatest.Operator
 )
 
 func TestMain(m *testing.M) {
 	os.Exit(testenv.RunSuite(m.Run, func(ctx context.Context, started *testenv.Environment) (err error) {
 		env = started
-		operator, err = env.StartServingOperator(ctx, operatorOptions(0))
+		operator, err = env.StartOperator(ctx, operatorOptions(0))
 		return err
 	}))
 }
 
 // operatorOptions are those of an operator that stops without delay, but for what a test needs otherwise.
-func operatorOptions(port int, args ...string) testenv.OperatorOptions {
-	return testenv.OperatorOptions{Port: port, Args: append([]string{"--shutdown-delay-duration=0s"}, args...)}
+func operatorOptions(port int, args ...string) catenatest.OperatorOptions {
+	return catenatest.OperatorOptions{Port: port, Args: append([]string{"--shutdown-delay-duration=0s"}, args...)}
 }
 
-func startOperator(t *testing.T, port int, args ...string) *testenv.Operator {
+func startOperator(t *testing.T, port int, args ...string) *catenatest.Operator {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context()) // in a cleanup, the test's context is done
 	started, err := env.StartOperator(ctx, operatorOptions(port, args...))
@@ -70,7 +71,7 @@ func restartOperator(t *testing.T) {
 		t.Error(err)
 	}
 	operator = startOperator(t, operator.Port)
-	if err := env.WaitForAPIService(context.WithoutCancel(t.Context())); err != nil {
+	if err := env.WaitForResolveAPI(context.WithoutCancel(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 }

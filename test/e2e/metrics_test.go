@@ -28,11 +28,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/catenatest"
 )
 
 // sum adds up the series of a metric of an operator's that have a label.
-func sum(ctx context.Context, from *testenv.Operator, metric, label string) (float64, error) {
+func sum(ctx context.Context, from *catenatest.Operator, metric, label string) (float64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from.MetricsURL, nil)
 	if err != nil {
 		return 0, err

@@ -151,7 +151,7 @@ func waitUntilBack(t *testing.T, a api, namespace string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), waitTimeout)
 	defer cancel()
-	if err := env.WaitForAPIService(ctx); err != nil {
+	if err := env.WaitForResolveAPI(ctx); err != nil {
 		t.Fatal(err)
 	}
 	for _, way := range []api{a, aggregated(t)} {

@@ -33,7 +33,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/testenv"
 )
 
 // newUser returns a user with a role, a Role or ClusterRole, in one namespace.
@@ -48,7 +47,7 @@ func newUser(t *testing.T, name, namespace, roleKind, role string) *rest.Config 
 	if err := env.Client.Create(t.Context(), binding); err != nil {
 		t.Fatal(err)
 	}
-	config, err := env.RESTConfigFor(name)
+	config, err := env.ConfigFor(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +122,7 @@ func TestNobody(t *testing.T) {
 	anonymous := rest.AnonymousClientConfig(env.Config)
 	badToken := rest.AnonymousClientConfig(env.Config)
 	badToken.BearerToken = "not-a-token"
-	noRights, err := env.RESTConfigFor("nobody")
+	noRights, err := env.ConfigFor("nobody")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +151,7 @@ func TestNobody(t *testing.T) {
 func TestForgedHeaders(t *testing.T) {
 	namespace := newNamespace(t)
 	createChain(t, namespace, "resp", 1)
-	nobody, err := env.RESTConfigFor("nobody")
+	nobody, err := env.ConfigFor("nobody")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +250,7 @@ func TestServiceAccountToken(t *testing.T) {
 
 func userClient(t *testing.T, config *rest.Config) client.Client {
 	t.Helper()
-	c, err := client.New(config, client.Options{Scheme: testenv.Scheme()})
+	c, err := client.New(config, client.Options{Scheme: env.Client.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 // recordedTurns are lines as cmd/replay reads them.
@@ -73,7 +73,7 @@ func replay(t *testing.T, namespace string, zip bool, lines []string, flags ...s
 	var out, errs bytes.Buffer
 	args := append([]string{"run", "./cmd/replay", "--kubeconfig=" + env.Kubeconfig, "--namespace=" + namespace}, flags...)
 	command := exec.CommandContext(t.Context(), "go", append(args, path)...)
-	command.Dir, command.Stdout, command.Stderr = testenv.Root(), &out, &errs
+	command.Dir, command.Stdout, command.Stderr = testutil.Root(), &out, &errs
 	err := command.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

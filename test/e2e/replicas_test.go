@@ -20,7 +20,7 @@ import (
 	"testing"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/catenatest"
 )
 
 // TestTwoReplicas: both serve, one judges, and the other takes over.
@@ -37,7 +37,7 @@ func TestTwoReplicas(t *testing.T) {
 	})
 	operator = first
 	t.Cleanup(func() { restartOperator(t) })
-	if err := env.WaitForAPIService(t.Context()); err != nil {
+	if err := env.WaitForResolveAPI(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 
@@ -58,7 +58,7 @@ func TestTwoReplicas(t *testing.T) {
 
 // TestClientCAFile: a replica that is told by whose certificates callers come is ready without those of the cluster.
 func TestClientCAFile(t *testing.T) {
-	operator, err := env.StartOperator(t.Context(), testenv.OperatorOptions{Args: []string{"--client-ca-file=" + env.Serving.CAFile}})
+	operator, err := env.StartOperator(t.Context(), catenatest.OperatorOptions{Args: []string{"--client-ca-file=" + env.ResolveCAFile}})
 	if err != nil {
 		t.Fatal(err)
 	}

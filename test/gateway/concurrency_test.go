@@ -100,7 +100,7 @@ func TestConcurrency(t *testing.T) {
 	}
 	t.Logf("%d turns, %d answers of 503 with Retry-After, at most %d for one request", done.Load(), retries.answers, retries.most)
 
-	if err := env.WaitForAPIService(t.Context()); err != nil {
+	if err := env.WaitForResolveAPI(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	turns, err := kube.Open(t.Context(), kube.Options{Config: env.Config, Namespace: "default"})

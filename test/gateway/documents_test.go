@@ -32,7 +32,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/subprocess"
 	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 // tools are what the commands in the documents need.
@@ -47,13 +49,13 @@ func TestDocuments(t *testing.T) {
 			t.Fatalf("%v: install it, `apt-get install %s` on Debian", err, strings.Join(tools, " "))
 		}
 	}
-	if _, err := env.Apply(t.Context(), "config/samples"); err != nil {
+	if _, err := env.ApplySamples(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { removeWhatIsDocumented(t) })
 	for _, document := range documents {
 		t.Run(document, func(t *testing.T) {
-			content, err := os.ReadFile(filepath.Join(testenv.Root(), document))
+			content, err := os.ReadFile(filepath.Join(testutil.Root(), document))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,13 +79,13 @@ var ownIDs = regexp.MustCompile(`resp_7[0-9]{16}`)
 // removeWhatIsDocumented removes what the documents make, so that they can be followed again.
 func removeWhatIsDocumented(t *testing.T) {
 	t.Helper()
-	kubectl, err := testenv.Binary("kubectl")
+	kubectl, err := testenv.Kubectl()
 	if err != nil {
 		t.Fatal(err)
 	}
 	remove := [][]string{{"serviceaccount", "gateway"}, {"rolebinding", "gateway"}, {"namespace", "team-a", "team-b"}}
 	for _, document := range documents {
-		content, err := os.ReadFile(filepath.Join(testenv.Root(), document))
+		content, err := os.ReadFile(filepath.Join(testutil.Root(), document))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,13 +158,13 @@ func runBlocks(t *testing.T, blocks []block) []string {
 		}
 		script.WriteString(block.code + "printf '\\036'\n")
 	}
-	kubectl, err := testenv.Binary("kubectl")
+	kubectl, err := testenv.Kubectl()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var stdout, stderr bytes.Buffer
 	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", inTest(t, dir, script.String()))
-	command.Dir = testenv.Root()
+	command.Dir = testutil.Root()
 	command.Env = append(os.Environ(), "PATH="+filepath.Dir(kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"), "KUBECACHEDIR="+dir)
 	command.Stdout, command.Stderr = &stdout, &stderr
 	if err := command.Run(); err != nil {
@@ -191,7 +193,7 @@ func inTest(t *testing.T, dir, script string) string {
 	}
 	replacements := []string{".run/", state + "/", "127.0.0.1:8090", strings.TrimPrefix(alternating, "http://")}
 	others := slices.Compact(slices.Sorted(slices.Values(addresses.FindAllString(script, -1))))
-	ports, err := testenv.FreePorts(len(others), 0)
+	ports, err := subprocess.FreePorts(len(others), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/internal/testenv"
 )
@@ -45,7 +46,7 @@ const (
 var (
 	env *testenv.Environment
 	// operator is the process that the aggregation layer leads to.
-	operator *testenv.Operator
+	operator *catenatest.Operator
 	// engineURL is the URL of the scripted engine.
 	engineURL string
 	// replicas are the gateways, which share nothing but the cluster.
@@ -76,7 +77,7 @@ func run(m *testing.M) int {
 
 func start(ctx context.Context, started *testenv.Environment) (err error) {
 	env = started
-	if operator, err = env.StartServingOperator(ctx, operatorOptions(0)); err != nil {
+	if operator, err = env.StartOperator(ctx, operatorOptions(0)); err != nil {
 		return err
 	}
 	for i := range replicas {
@@ -87,8 +88,8 @@ func start(ctx context.Context, started *testenv.Environment) (err error) {
 	return nil
 }
 
-func operatorOptions(port int) testenv.OperatorOptions {
-	return testenv.OperatorOptions{Port: port, Args: []string{"--shutdown-delay-duration=0s", "--snapshot-store=" + bucket}}
+func operatorOptions(port int) catenatest.OperatorOptions {
+	return catenatest.OperatorOptions{Port: port, Args: []string{"--shutdown-delay-duration=0s", "--snapshot-store=" + bucket}}
 }
 
 // alternate returns a proxy that sends every request to the other replica than the one before it.

@@ -35,6 +35,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/sessions"
@@ -48,7 +49,7 @@ func TestMain(m *testing.M) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) //nolint:forbidigo // there is no test yet
 		defer cancel()
 		var err error
-		if env, err = testenv.Start(ctx, testenv.Options{UnsafeNoFsync: true}); err != nil {
+		if env, err = testenv.Start(ctx, catenatest.Options{}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -354,7 +355,7 @@ func TestResolveErrors(t *testing.T) {
 		t.Errorf("error is %v, want the context's", err)
 	}
 
-	nobody, err := env.RESTConfigFor("nobody")
+	nobody, err := env.ConfigFor("nobody")
 	if err != nil {
 		t.Fatal(err)
 	}

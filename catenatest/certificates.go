@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package testenv
+package catenatest
 
 import (
 	"crypto/ecdsa"
@@ -33,20 +33,13 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// frontProxyName is the common name by which an aggregated server knows the kube-apiserver.
+// frontProxyName is the common name by which an aggregated server recognises the kube-apiserver.
 const frontProxyName = "front-proxy-client"
 
-// certificateLifetime is long enough for a `make run` that nobody stops for months.
+// certificateLifetime is long enough for an environment that runs for months.
 const certificateLifetime = 365 * 24 * time.Hour
 
-// ServingFiles are the paths of an aggregated server's certificate, valid for its Service, localhost and 127.0.0.1.
-type ServingFiles struct {
-	// CertFile and KeyFile are what the server serves with.
-	CertFile, KeyFile string
-	// CAFile is what its clients trust: the APIService's caBundle.
-	CAFile string
-}
-
+// certificateFiles are the paths of a certificate, its key, and the certificate of the CA that signed it.
 type certificateFiles struct{ ca, cert, key string }
 
 func writeFrontProxyFiles(dir string) (certificateFiles, error) {
@@ -56,17 +49,17 @@ func writeFrontProxyFiles(dir string) (certificateFiles, error) {
 	})
 }
 
-func writeServingFiles(dir string) (ServingFiles, error) {
-	files, err := writeCertificate(dir, "serving", &x509.Certificate{
+// writeServingFiles writes a certificate for an aggregated server that is valid for its Service, localhost and 127.0.0.1.
+func writeServingFiles(dir string) (certificateFiles, error) {
+	return writeCertificate(dir, "serving", &x509.Certificate{
 		Subject:     pkix.Name{CommonName: resolveServiceName},
-		DNSNames:    []string{resolveServiceName + "." + SystemNamespace + ".svc", "localhost"},
+		DNSNames:    []string{resolveServiceName + "." + systemNamespace + ".svc", "localhost"},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
-	return ServingFiles{CertFile: files.cert, KeyFile: files.key, CAFile: files.ca}, err
 }
 
-// writeCertificate makes a CA and a certificate from template that it signs, and writes both and the certificate's key.
+// writeCertificate creates a CA, signs a certificate made from template, and writes both and the certificate's key.
 func writeCertificate(dir, name string, template *x509.Certificate) (certificateFiles, error) {
 	files := certificateFiles{
 		ca:   filepath.Join(dir, name+"-ca.crt"),

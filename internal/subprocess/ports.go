@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package testenv
+package subprocess
 
 import (
 	"errors"
@@ -26,10 +26,10 @@ import (
 	"syscall"
 )
 
-// FreePorts returns n different ports of the loopback interface. The first one is that which is given, unless that is 0;
-// on the others nobody listens. They are below the ports that Linux gives to connections and to listeners that take any:
-// nobody gets them by chance before they are used, or while a program that uses them is started again, but another call
-// of this function, once in some thousands.
+// FreePorts returns n different ports of the loopback interface. The first one is first, unless that is 0; nothing
+// listens on the others. They are below the range from which Linux assigns ports, so that no other program gets one of
+// them by chance before it is used, or while the program that uses it restarts. Two calls of FreePorts may return the
+// same port, with a probability of one in some thousands.
 func FreePorts(n, first int) ([]int, error) {
 	var ports []int
 	if first != 0 {
@@ -40,7 +40,7 @@ func FreePorts(n, first int) ([]int, error) {
 		if slices.Contains(ports, port) {
 			continue
 		}
-		listener, err := net.Listen("tcp", loopback(port))
+		listener, err := net.Listen("tcp", Loopback(port))
 		if errors.Is(err, syscall.EADDRINUSE) {
 			continue
 		}
@@ -53,4 +53,5 @@ func FreePorts(n, first int) ([]int, error) {
 	return ports, nil
 }
 
-func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+// Loopback returns the address of a port of the loopback interface.
+func Loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

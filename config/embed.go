@@ -14,11 +14,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package testenv
+// Package config holds the manifests that install Catena.
+package config
 
-import "syscall"
+import "embed"
 
-// childAttributes has the kernel kill a child when we are gone.
-func childAttributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-}
+// FS holds the manifests by directory: crd/bases, admission, rbac and apiservice, and samples with example
+// conversations.
+//
+//go:embed crd/bases/*.yaml admission/*.yaml rbac/*.yaml apiservice/*.yaml samples/*.yaml
+var FS embed.FS

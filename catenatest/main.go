@@ -1,0 +1,87 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package catenatest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// startTimeout is how long Main waits for an environment. It takes some seconds on an idle machine.
+const startTimeout = 10 * time.Minute
+
+// Main starts an environment, stores it in env, runs the tests of m, stops the environment, and returns the code to exit
+// with. Call it from TestMain:
+//
+//	var env *catenatest.Environment
+//
+//	func TestMain(m *testing.M) { os.Exit(catenatest.Main(m, &env, catenatest.Options{})) }
+//
+// Main discards the log of controller-runtime, unless the suite calls controller-runtime's log.SetLogger before. With
+// go test -list, it starts nothing.
+func Main(m *testing.M, env **Environment, options Options) (code int) {
+	flag.Parse()
+	if list := flag.Lookup("test.list"); list != nil && list.Value.String() != "" {
+		return m.Run()
+	}
+	log.SetLogger(logr.Discard())
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout) //nolint:forbidigo // TestMain has no context
+	defer cancel()
+	started, err := Start(ctx, options)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "catenatest:", err)
+		return 1
+	}
+	defer func() {
+		if err := started.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, "catenatest:", err)
+			code = max(code, 1)
+		}
+	}()
+	if !started.GarbageCollector && options.GarbageCollector == IfAvailable {
+		fmt.Fprintln(os.Stderr, "catenatest: found no kube-controller-manager: there is no garbage collection, and deleted namespaces stay")
+	}
+	*env = started
+	return m.Run()
+}
+
+// Namespace creates a namespace with a unique name and returns the name. If there is a garbage collector, the namespace
+// is deleted when the test ends, in the background; otherwise, it stays until the environment stops.
+func (e *Environment) Namespace(t testing.TB) string {
+	t.Helper()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
+	if err := e.Client.Create(t.Context(), namespace); err != nil {
+		t.Fatalf("create a namespace: %v", err)
+	}
+	if e.GarbageCollector {
+		t.Cleanup(func() {
+			if err := e.Client.Delete(context.WithoutCancel(t.Context()), namespace); err != nil {
+				t.Errorf("delete namespace %s: %v", namespace.Name, err)
+			}
+		})
+	}
+	return namespace.Name
+}

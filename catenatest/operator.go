@@ -1,0 +1,162 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package catenatest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/catena-dev/catena/internal/subprocess"
+)
+
+// operatorUser is the user of the service account in config/rbac.
+const operatorUser = "system:serviceaccount:" + systemNamespace + ":catena"
+
+// OperatorOptions are the options of Environment.StartOperator.
+type OperatorOptions struct {
+	// Binary is the path of the operator's binary, to run it as a process of its own.
+	Binary string
+
+	// Port is the port on which the operator serves the resolve API; 0 is a free port.
+	Port int
+
+	// Args are appended to the operator's command line, and override what StartOperator sets. Leader election is off
+	// unless they turn it on.
+	Args []string
+}
+
+// Operator is an operator with the rights of config/rbac.
+type Operator struct {
+	// Port is the port on which the operator serves the resolve API.
+	Port int
+
+	// HealthURL is the base URL of the health probes, and MetricsURL is the URL of the metrics.
+	HealthURL, MetricsURL string
+
+	// LogFile is the path of the operator's log.
+	LogFile string
+
+	// ReadyAt is the time at which the readiness probe first succeeded.
+	ReadyAt time.Time
+
+	process *subprocess.Process
+}
+
+// StartOperator starts an operator and returns when it is ready. If no other operator of this environment runs, the
+// resolve API is then served by this one: to simulate an outage, stop the operator, and start another one later.
+func (e *Environment) StartOperator(ctx context.Context, options OperatorOptions) (*Operator, error) {
+	alone := e.operatorsEnded()
+	operator, err := e.runOperator(options)
+	if err != nil {
+		return nil, fmt.Errorf("unable to start the operator: %w", err)
+	}
+	e.mu.Lock()
+	e.operators = append(e.operators, operator)
+	e.mu.Unlock()
+	if err := operator.process.WaitUntilReady(ctx, operator.HealthURL); err != nil {
+		return nil, errors.Join(fmt.Errorf("the operator did not become ready, see %s: %w", operator.LogFile, err), operator.Stop())
+	}
+	operator.ReadyAt = time.Now()
+	if !alone {
+		return operator, nil
+	}
+	if err := e.registerAPIService(ctx, operator.Port); err != nil {
+		return nil, errors.Join(err, operator.Stop())
+	}
+	if err := e.WaitForResolveAPI(ctx); err != nil {
+		return nil, errors.Join(err, operator.Stop())
+	}
+	return operator, nil
+}
+
+// Kill ends the operator immediately, as a crash does.
+func (o *Operator) Kill() error { return o.process.Kill() }
+
+// Stop asks the operator to stop and waits until it has.
+func (o *Operator) Stop() error { return o.process.Stop() }
+
+// Done is closed when the operator has ended, for whatever reason.
+func (o *Operator) Done() <-chan struct{} { return o.process.Done() }
+
+// Err returns the error with which the operator ended, or nil. It must not be called before Done is closed.
+func (o *Operator) Err() error { return o.process.Err() }
+
+// PID returns the ID of the operator's process.
+func (o *Operator) PID() int { return o.process.PID() }
+
+// operatorsEnded reports whether no operator runs.
+func (e *Environment) operatorsEnded() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, operator := range e.operators {
+		select {
+		case <-operator.Done():
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func (e *Environment) runOperator(options OperatorOptions) (*Operator, error) {
+	ports, err := subprocess.FreePorts(3, options.Port)
+	if err != nil {
+		return nil, err
+	}
+	health, metrics := subprocess.Loopback(ports[1]), subprocess.Loopback(ports[2])
+	operator := &Operator{
+		Port:       ports[0],
+		HealthURL:  "http://" + health,
+		MetricsURL: "http://" + metrics + "/metrics",
+		LogFile:    filepath.Join(e.LogDir, "catena.log"),
+	}
+	args, err := e.operatorArgs(ports[0], health, metrics)
+	if err != nil {
+		return nil, err
+	}
+	log, err := e.openLog("catena")
+	if err != nil {
+		return nil, err
+	}
+	operator.process, err = subprocess.Start(exec.Command(options.Binary, append(args, options.Args...)...), log)
+	return operator, err
+}
+
+func (e *Environment) operatorArgs(port int, health, metrics string) ([]string, error) {
+	kubeconfig, err := e.KubeconfigFor(operatorUser, "system:serviceaccounts", "system:serviceaccounts:"+systemNamespace)
+	if err != nil {
+		return nil, err
+	}
+	return []string{
+		"--kubeconfig=" + kubeconfig,
+		"--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+		"--bind-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(port),
+		"--tls-cert-file=" + e.serving.cert,
+		"--tls-private-key-file=" + e.serving.key,
+		"--health-probe-bind-address=" + health,
+		"--metrics-bind-address=" + metrics,
+		"--leader-elect=false",
+		"--leader-election-namespace=" + systemNamespace,
+	}, nil
+}

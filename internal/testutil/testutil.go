@@ -1,0 +1,81 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package testutil has helpers for the tests of this repository. It depends on the standard library and go-cmp only, so
+// that the tests of pure packages can use it; package testsession has helpers for Kubernetes objects.
+package testutil
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+const (
+	// Patience is how long anything that happens eventually may take on a busy machine.
+	Patience = 3 * time.Minute
+
+	pollInterval = 20 * time.Millisecond
+)
+
+// Root returns the root directory of this repository: the first directory that contains hack/build.sh, from the working
+// directory upwards. Programs built with -trimpath do not know where their source is.
+func Root() string {
+	start, err := os.Getwd()
+	for dir := start; err == nil; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "hack", "build.sh")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	panic(fmt.Sprintf("testutil: the working directory %q is not in the repository of Catena", start))
+}
+
+// Eventually waits until check returns nil. If that takes longer than Patience, or the test's context ends, the test fails
+// with the last error.
+func Eventually(t testing.TB, check func() error) {
+	t.Helper()
+	deadline := time.After(Patience)
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	for {
+		last := check()
+		if last == nil {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-deadline:
+			t.Fatalf("not within %s: %v", Patience, last)
+		case <-t.Context().Done():
+			t.Fatalf("%v: %v", t.Context().Err(), last)
+		}
+	}
+}
+
+// Quote returns text as a JSON string.
+func Quote(text string) string {
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // never: every string can be marshalled
+	}
+	return string(quoted)
+}
