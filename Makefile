@@ -15,12 +15,18 @@ else
 export KUBEBUILDER_ASSETS := $(abspath $(KUBEBUILDER_ASSETS))
 endif
 
-# Suites run programs that they build, of which Go's cache of results knows nothing: hence -count=1.
-# Packages with a control plane mostly wait for it: three at a time keep two cores busy.
 TEST_PARALLEL ?= 3
 TEST_TIMEOUT ?= 20m
+FUZZTIME ?= 10s
 BENCH ?= .
 BENCH_ARGS ?=
+
+# Packages with a control plane mostly wait for it: three at a time keep two cores busy. Suites run programs that they
+# build, which Go's test cache does not track: hence -count=1.
+GO_TEST_ALL = go test -count=1 -p=$(TEST_PARALLEL) -timeout=$(TEST_TIMEOUT) $(if $(RUN),-run='$(RUN)')
+# Tests that need a control plane start it through internal/testenv, which leaves them out with -short.
+WITH_CONTROL_PLANE = $(patsubst %/,%,$(sort $(dir $(shell grep -rl --include='*.go' '"github.com/catena-dev/catena/internal/testenv"' . | xargs ls | grep -v /bench/))))
+E2E = ./test/% ./hack/run
 
 ##@ Use
 
@@ -50,14 +56,40 @@ clean-run: ## Remove what `make run` and `make run-gateway` keep between runs (.
 build: ## Build the programs of cmd/ into bin.
 	@hack/build.sh catena gateway replay
 
+# PKG is a list of packages and RUN a regular expression of test names. With either of them, `make test` runs only tests.
 .PHONY: test
-test: verify lint $(CONTROL_PLANE) ## Prove everything: generated files, lint, and all suites, run with the race detector.
-	go test -race -vet=off -count=1 -p=$(TEST_PARALLEL) -timeout=$(TEST_TIMEOUT) ./... # lint has vetted everything
+test: $(if $(PKG)$(RUN),,verify lint) $(CONTROL_PLANE) ## Check generated files, lint, and run all tests with the race detector (PKG=packages, RUN=regexp).
+	$(GO_TEST_ALL) -race -vet=off $(or $(PKG),./...) # lint runs vet
+
+.PHONY: test-unit
+test-unit: ## Run the tests that need no control plane.
+	go test -short $(if $(RUN),-run='$(RUN)') $(or $(PKG),./...)
+
+.PHONY: test-integration
+test-integration: $(CONTROL_PLANE) ## Run the packages whose tests need a control plane, except the end-to-end suites.
+	$(GO_TEST_ALL) $(or $(PKG),$(filter-out $(E2E),$(WITH_CONTROL_PLANE)))
+
+.PHONY: test-e2e
+test-e2e: $(CONTROL_PLANE) ## Run the end-to-end suites.
+	$(GO_TEST_ALL) $(or $(PKG),$(filter $(E2E),$(WITH_CONTROL_PLANE)))
+
+.PHONY: cover
+cover: $(CONTROL_PLANE) ## Measure the coverage of all tests, by package and in total; bin/cover.out holds the profile.
+	$(GO_TEST_ALL) -coverpkg=./... -coverprofile=bin/cover.out $(or $(PKG),./...)
+	@hack/coverage.sh bin/cover.out
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz test for FUZZTIME.
+	@hack/fuzz.sh $(FUZZTIME) $(or $(PKG),./...)
 
 .PHONY: bench
 bench: $(CONTROL_PLANE) ## Measure against a real control plane, each figure beside its comparison (BENCH=regexp, BENCH_ARGS=flags).
 	go test -run='^$$' -bench='$(BENCH)' -benchmem -timeout=60m ./internal/...
 	go run ./test/bench -run='$(BENCH)' $(BENCH_ARGS)
+
+.PHONY: benchstat
+benchstat: ## Compare two saved results of `go test -bench` (OLD=file, NEW=file).
+	$(TOOL) benchstat $(OLD) $(NEW)
 
 .PHONY: generate
 generate: ## Generate deep copies, apply configurations, the CRD and OpenAPI definitions.

@@ -92,7 +92,7 @@ type Environment struct {
 
 	// Store holds the turns of the namespace "default", with the rights of the same administrator.
 	// Store.InNamespace returns the stores of other namespaces.
-	Store store.Store
+	Store *store.Store
 
 	// Operator is the operator that Start has started, or nil if Options.NoOperator is set.
 	Operator *Operator

@@ -155,9 +155,7 @@ func startContext(t *testing.T) context.Context {
 // start starts an environment without an operator, with the control plane of this repository.
 func start(t *testing.T, ctx context.Context, options catenatest.Options) *testenv.Environment {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("this test needs a control plane")
-	}
+	testenv.SkipIfShort(t)
 	env, err := testenv.Start(ctx, options)
 	if err != nil {
 		t.Fatal(err)

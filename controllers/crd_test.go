@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 func TestCRDCreate(t *testing.T) {
@@ -142,7 +143,7 @@ func TestImmutablePolicy(t *testing.T) {
 				t.Fatal(err)
 			}
 			patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":`+tc.after+`}`))
-			eventually(t, func() error {
+			testutil.Eventually(t, func() error {
 				err := env.Client.Patch(t.Context(), object.DeepCopy(), patch, client.DryRunAll)
 				if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "`immutable` is true") {
 					return fmt.Errorf("want a refusal: %w", err)

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 // TestCascade: `kubectl delete` removes a turn and all its descendants. The saver set no ownerReferences.
@@ -35,7 +36,7 @@ func TestCascade(t *testing.T) {
 	const turns = 100
 	chain := createChain(t, ns, turns)
 	create(t, turn(ns, "fork", "t50"), turn(ns, "other"))
-	eventually(t, func() error {
+	testutil.Eventually(t, func() error {
 		owned := 0
 		for _, s := range list(t, client.InNamespace(ns)) {
 			owned += len(s.OwnerReferences)
@@ -164,7 +165,7 @@ func TestForegroundDeletion(t *testing.T) {
 // wantSessions waits until these, by response ID, are the sessions of a namespace.
 func wantSessions(t *testing.T, namespace string, want ...string) {
 	t.Helper()
-	eventually(t, func() error {
+	testutil.Eventually(t, func() error {
 		if diff := cmp.Diff(want, responseIDs(t, client.InNamespace(namespace))); diff != "" {
 			return fmt.Errorf("sessions (-want +got):\n%s", diff)
 		}

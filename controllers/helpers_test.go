@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 // turn returns a completed session. The first of the IDs before it is its parent; there may be none.
@@ -145,7 +146,7 @@ func deleteWith(t *testing.T, namespace, id string, policy metav1.DeletionPropag
 
 func waitUntilGone(t *testing.T, s *v1alpha1.ResponseSession) {
 	t.Helper()
-	eventually(t, func() error {
+	testutil.Eventually(t, func() error {
 		current := &v1alpha1.ResponseSession{}
 		err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(s), current)
 		if client.IgnoreNotFound(err) != nil {
@@ -213,7 +214,7 @@ func chainValid(s *v1alpha1.ResponseSession) *metav1.Condition {
 // session's current generation.
 func wantVerdicts(t *testing.T, namespace string, want map[string]verdict) {
 	t.Helper()
-	eventually(t, func() error {
+	testutil.Eventually(t, func() error {
 		got := map[string]verdict{}
 		for _, s := range list(t, client.InNamespace(namespace)) {
 			got[s.Spec.ResponseID] = verdictOf(&s)

@@ -244,7 +244,7 @@ func TestAnyOrder(t *testing.T) {
 
 // TestNamespacesAreApart: a chain never leaves its namespace.
 func TestNamespacesAreApart(t *testing.T) {
-	ns, other := setUp(t), newNamespace(t)
+	ns, other := setUp(t), env.NewNamespace(t)
 	create(t, turn(other, "a"), turn(ns, "b", "a"))
 	wantVerdicts(t, other, map[string]verdict{"a": resolved(1, "a")})
 	wantVerdicts(t, ns, map[string]verdict{"b": broken(v1alpha1.ReasonParentNotFound, "a")})

@@ -20,78 +20,45 @@ package controllers_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"strconv"
-	"sync"
 	"testing"
-	"time"
 
-	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
-	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
-const (
-	pollInterval = 20 * time.Millisecond
-	// patience is far more than anything here takes on a machine of its own.
-	patience = 3 * time.Minute
-)
-
-// The suite starts on first use, and TestMain stops it.
+// What all tests share.
 var (
-	startOnce sync.Once
-	errStart  error
-	env       *testenv.Environment
-	op        *operator
+	env *testenv.Environment
+	op  *operator
 )
 
 func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	code := m.Run()
-	if op != nil {
-		op.stop()
+	flag.Parse()
+	if testing.Verbose() {
+		ctrl.SetLogger(zap.New(zap.UseDevMode(true)))
 	}
-	if env != nil {
-		if err := env.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "unable to stop the control plane:", err)
-			code = 1
-		}
+	run := func() int {
+		defer func() { op.stop() }()
+		return m.Run()
 	}
-	os.Exit(code)
+	os.Exit(testenv.RunSuite(run, func(ctx context.Context, started *testenv.Environment) (err error) {
+		env = started
+		op, err = startOperator(ctx)
+		return err
+	}))
 }
 
-// setUp sees to it that the control plane and the operator run, and returns a namespace for the test.
+// setUp returns a namespace for the test.
 func setUp(t *testing.T) string {
 	t.Helper()
-	startOnce.Do(func() {
-		if testing.Verbose() {
-			ctrl.SetLogger(zap.New(zap.UseDevMode(true)))
-		}
-		if env, errStart = testenv.Start(t.Context(), catenatest.Options{GarbageCollector: catenatest.Required}); errStart != nil {
-			return
-		}
-		op, errStart = startOperator(t.Context())
-	})
-	if errStart != nil {
-		t.Fatalf("unable to start the suite: %v", errStart)
-	}
-	return newNamespace(t)
-}
-
-func newNamespace(t *testing.T) string {
-	t.Helper()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
-	if err := env.Client.Create(t.Context(), ns); err != nil {
-		t.Fatal(err)
-	}
-	return ns.Name
+	return env.NewNamespace(t)
 }
 
 // restartOperator stops the operator, calls the function, and starts another.
@@ -122,7 +89,7 @@ func unfinished(t *testing.T) float64 {
 func settle(t *testing.T, namespaces ...string) {
 	t.Helper()
 	var before string
-	eventually(t, func() error {
+	testutil.Eventually(t, func() error {
 		select {
 		case <-op.done:
 			t.Fatalf("the operator has ended: %v", op.err)
@@ -148,17 +115,4 @@ func settle(t *testing.T, namespaces ...string) {
 		}
 		return nil
 	})
-}
-
-// eventually waits until check returns nil, and reports its last error otherwise.
-func eventually(t *testing.T, check func() error) {
-	t.Helper()
-	last := fmt.Errorf("not checked yet")
-	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(context.Context) (bool, error) {
-		last = check()
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%v; last: %v", err, last)
-	}
 }

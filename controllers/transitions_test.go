@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 // event is what an event says, and of whom.
@@ -112,7 +113,7 @@ func transitionCounts(t *testing.T) map[string]float64 {
 // wantEvents waits until the events of a namespace are exactly these.
 func wantEvents(t *testing.T, namespace string, want map[event]int) {
 	t.Helper()
-	eventually(t, func() error {
+	testutil.Eventually(t, func() error {
 		events := &eventsv1.EventList{}
 		if err := env.Client.List(t.Context(), events, client.InNamespace(namespace)); err != nil {
 			return err
@@ -137,7 +138,7 @@ func TestEventNamesTheSession(t *testing.T) {
 	ns := setUp(t)
 	b := turn(ns, "b", "a")
 	create(t, b)
-	eventually(t, func() error {
+	testutil.Eventually(t, func() error {
 		events := &eventsv1.EventList{}
 		if err := env.Client.List(t.Context(), events, client.InNamespace(ns)); err != nil {
 			return err
@@ -173,7 +174,7 @@ func TestSessionsGauge(t *testing.T) {
 		for reason, change := range changes {
 			want[reason] += change
 		}
-		eventually(t, func() error {
+		testutil.Eventually(t, func() error {
 			if diff := cmp.Diff(want, count()); diff != "" {
 				return fmt.Errorf("catena_sessions (-want +got):\n%s", diff)
 			}

@@ -30,6 +30,8 @@ import (
 	"testing"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/testenv"
 )
 
 // argumentsVariable has the arguments with which this test's own program is the command.
@@ -102,6 +104,7 @@ var gatewayURL = regexp.MustCompile(`The gateway serves (http://127\.0\.0\.1:[0-
 
 // TestRun: what `make run-gateway` starts works, ends with nothing left of it, and finds its data again.
 func TestRun(t *testing.T) {
+	testenv.SkipIfShort(t)
 	dir := t.TempDir()
 	first := start(t, dir)
 	printed := first.until(t, "Who am I?")

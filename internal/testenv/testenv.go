@@ -120,12 +120,23 @@ func Kubectl() (string, error) {
 	return path, nil
 }
 
+// skipped is the reason for a skipped test.
+const skipped = "-short leaves out tests that need a control plane"
+
+// SkipIfShort skips a test with -short. A package in which only some tests need a control plane calls it from those.
+func SkipIfShort(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip(skipped)
+	}
+}
+
 // RunSuite runs tests that share a control plane with a garbage collector, and returns the code to exit with. TestMain
 // calls it. Before the tests, prepare starts what else they need. With -short, no test of the package runs.
 func RunSuite(run func() int, prepare func(ctx context.Context, env *Environment) error) (code int) {
 	flag.Parse()
 	if testing.Short() {
-		fmt.Println("skipped by -short: the tests of this package need a control plane")
+		fmt.Println(skipped)
 		return 0
 	}
 	if flag.Lookup("test.list").Value.String() != "" {

@@ -20,25 +20,18 @@ import (
 	"context"
 	"os"
 	"testing"
-	"time"
 
 	_ "gocloud.dev/blob/fileblob" // file://
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/driver"
 	"github.com/catena-dev/catena/store/kube"
 	"github.com/catena-dev/catena/store/storetest"
-)
-
-const (
-	pollInterval = 20 * time.Millisecond
-	// patience is far more than anything here takes on a machine of its own.
-	patience = 3 * time.Minute
 )
 
 var (
@@ -83,28 +76,12 @@ func createNamespace(t *testing.T, name string) {
 // open opens a store of a namespace of its own.
 func open(t *testing.T, options kube.Options) *store.Store {
 	t.Helper()
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "kube-"}}
-	if err := env.Client.Create(t.Context(), namespace); err != nil {
-		t.Fatal(err)
-	}
-	options.Config, options.Namespace = env.Config, namespace.Name
+	options.Config, options.Namespace = env.Config, env.NewNamespace(t)
 	s, err := kube.Open(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
-}
-
-func eventually(t *testing.T, check func() error) {
-	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(context.Context) (bool, error) {
-		last = check()
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%v: %v", err, last)
-	}
 }
 
 func TestStore(t *testing.T) {
@@ -122,7 +99,7 @@ func TestStore(t *testing.T) {
 					t.Fatal(err)
 				}
 				return d
-			}, storetest.CreateNamespace(createNamespace), storetest.Patience(patience))
+			}, storetest.CreateNamespace(createNamespace), storetest.Patience(testutil.Patience))
 		})
 	}
 }

@@ -42,6 +42,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/catenatest"
+	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
@@ -102,7 +103,7 @@ func chunks(t *testing.T, namespace string) []v1alpha1.SnapshotChunk {
 func wantReason(t *testing.T, namespace, id, reason string) *v1alpha1.ResponseSession {
 	t.Helper()
 	var session *v1alpha1.ResponseSession
-	eventually(t, func() error {
+	testutil.Eventually(t, func() error {
 		session = object(t, namespace, id)
 		condition := meta.FindStatusCondition(session.Status.Conditions, v1alpha1.ConditionChainValid)
 		if condition == nil || condition.Reason != reason {
@@ -155,7 +156,7 @@ func TestLargeTurn(t *testing.T) {
 			if err := s.Delete(t.Context(), "resp_large", store.DeleteOptions{Cascade: true}); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, func() error { return nothingStored(t, stored.Namespace) })
+			testutil.Eventually(t, func() error { return nothingStored(t, stored.Namespace) })
 
 			// It also does where the descendants stay, although the snapshot is one of the session's dependents: at once.
 			save(t, s, largeTurn("resp_other", ""))
@@ -166,7 +167,7 @@ func TestLargeTurn(t *testing.T) {
 			if err := firstPart(t, stored.Namespace, "resp_other", key); !errors.Is(err, fs.ErrNotExist) && !apierrors.IsNotFound(err) {
 				t.Errorf("the snapshot is still there: %v", err)
 			}
-			eventually(t, func() error { return nothingStored(t, stored.Namespace) })
+			testutil.Eventually(t, func() error { return nothingStored(t, stored.Namespace) })
 		})
 	}
 }
@@ -251,7 +252,7 @@ func TestLostPart(t *testing.T) {
 	wantUnreadable := func() {
 		t.Helper()
 		for _, id := range []string{"resp_1", "resp_2"} {
-			eventually(t, func() error { // the operator may take a moment to see that it was overwritten
+			testutil.Eventually(t, func() error { // the operator may take a moment to see that it was overwritten
 				_, err := s.Resolve(t.Context(), id, store.ResolveOptions{})
 				if e, ok := errors.AsType[*store.Error](err); !ok || e.Code != store.CodeUnreadable || e.ResponseID != "resp_1" {
 					return fmt.Errorf("%s resolves with the error %w", id, err)
@@ -384,7 +385,7 @@ func TestOverwrite(t *testing.T) {
 	if err := s.Save(t.Context(), second, store.SaveOptions{Overwrite: true}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	testutil.Eventually(t, func() error {
 		for _, chunk := range chunks(t, s.Namespace()) {
 			if strings.HasPrefix(chunk.Name, before) {
 				return fmt.Errorf("%s is still there", chunk.Name)
@@ -416,7 +417,7 @@ func TestStrangeChunks(t *testing.T) {
 	if err := env.Client.Create(t.Context(), others); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() error {
+	testutil.Eventually(t, func() error {
 		if left := chunks(t, namespace); len(left) != 1 || left[0].Name != others.Name {
 			return fmt.Errorf("%d chunks are left", len(left))
 		}
@@ -434,7 +435,7 @@ func TestBucketOfAnotherCluster(t *testing.T) {
 	if err == nil { // it was ready before it ended
 		select {
 		case <-second.Done():
-		case <-time.After(patience):
+		case <-time.After(testutil.Patience):
 			t.Fatal("the operator goes on")
 		}
 	}

@@ -24,10 +24,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -35,7 +33,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/sessions"
@@ -45,17 +42,10 @@ import (
 var env *testenv.Environment
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) //nolint:forbidigo // there is no test yet
-		defer cancel()
-		var err error
-		if env, err = testenv.Start(ctx, catenatest.Options{}); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = env.Stop() }()
-		return m.Run()
-	}())
+	os.Exit(testenv.RunSuite(m.Run, func(_ context.Context, started *testenv.Environment) error {
+		env = started
+		return nil
+	}))
 }
 
 // fixture is a namespace, and a resolver whose view stands still at the moment at which freeze was called. That is the
@@ -69,15 +59,11 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "resolve-"}}
-	if err := env.Client.Create(t.Context(), namespace); err != nil {
-		t.Fatal(err)
-	}
 	sessionClient, err := kubeclient.New(env.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &fixture{T: t, namespace: namespace.Name, client: sessionClient}
+	return &fixture{T: t, namespace: env.NewNamespace(t), client: sessionClient}
 }
 
 // freeze makes the resolver, with a view of what is there now.
