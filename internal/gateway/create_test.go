@@ -37,10 +37,10 @@ func TestFirstTurn(t *testing.T) {
 	sent, header := f.sent.last()
 	want := `{"model":"scripted","input":"hello","n":12345678901234567890,"z":1.0,"a":{"b":[1,2]},"store":false}`
 	if diff := cmp.Diff(want, sent); diff != "" {
-		t.Errorf("sent to the upstream (-want +got):\n%s", diff)
+		t.Errorf("sent to the engine (-want +got):\n%s", diff)
 	}
 	if got := header.Get("Authorization"); got != "Bearer secret-key" {
-		t.Errorf("the upstream got the Authorization %q", got)
+		t.Errorf("the engine got the Authorization %q", got)
 	}
 	if got := r.header.Get("X-Request-Id"); got != "mine" {
 		t.Errorf("x-request-id %q", got)
@@ -50,7 +50,7 @@ func TestFirstTurn(t *testing.T) {
 		t.Errorf("id %q: want one of the gateway's own", id)
 	}
 	if gjson.Get(r.body, "previous_response_id").Raw != "null" || !gjson.Get(r.body, "store").Bool() {
-		t.Errorf("want no previous response, and a stored one: %s", r.body)
+		t.Errorf("previous_response_id or store is wrong: %s", r.body)
 	}
 	got := f.saved(id)
 	wantSession := &store.Session{
@@ -65,7 +65,7 @@ func TestFirstTurn(t *testing.T) {
 	}
 	for _, secret := range []string{"hello", "secret-key", "You said"} {
 		if strings.Contains(f.log.String(), secret) {
-			t.Errorf("the log has %q", secret)
+			t.Errorf("the log contains %q", secret)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func TestFollowUpAndFork(t *testing.T) {
 				t.Errorf("input (-want +got):\n%s", diff)
 			}
 			if gjson.Get(sent, "previous_response_id").Exists() || gjson.Get(sent, "store").Raw != "false" {
-				t.Errorf("the upstream is asked for state: %s", sent)
+				t.Errorf("the engine is asked for state: %s", sent)
 			}
 			if got := r.get("previous_response_id"); got != first.get("id") {
 				t.Errorf("previous_response_id %q", got)
@@ -177,7 +177,7 @@ func TestLargeInput(t *testing.T) {
 	first := f.create(`{"input":[{"role":"user","content":[{"type":"input_text","text":"😀"},{"type":"input_image","image_url":"data:image/png;base64,` + image + `"}]}]}`)
 	second := f.create(fmt.Sprintf(`{"previous_response_id":%q,"input":"again"}`, first.get("id")))
 	if sent, _ := f.sent.last(); gjson.Get(sent, "input.0.content.1.image_url").Str != "data:image/png;base64,"+image {
-		t.Error("the image did not reach the upstream")
+		t.Error("the image did not reach the engine")
 	}
 	if !strings.Contains(second.get("output.0.content.0.text"), "from '😀'") {
 		t.Errorf("got %s", second.get("output"))
@@ -212,7 +212,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// TestDefaultDepth: agents make hundreds of turns.
+// TestDefaultDepth covers conversations of agents, which have hundreds of turns.
 func TestDefaultDepth(t *testing.T) {
 	f := start(t, nil)
 	previous := ""
@@ -227,7 +227,7 @@ func TestDefaultDepth(t *testing.T) {
 	}
 }
 
-// TestCreatesOnly: no turn is ever put in the place of another, nor after another parent than was asked for.
+// TestCreatesOnly checks that a save neither overwrites a turn nor gives it another parent than the request named.
 func TestCreatesOnly(t *testing.T) {
 	f := start(t, nil)
 	f.seed("resp_a", "", "completed")
@@ -240,7 +240,7 @@ func TestCreatesOnly(t *testing.T) {
 	}
 }
 
-// TestInstructions: whose instructions the upstream gets is an option.
+// TestInstructions checks the option that selects the instructions for the engine.
 func TestInstructions(t *testing.T) {
 	for option, want := range map[string]string{
 		store.InstructionsOmit: `["one","two","three"]`,

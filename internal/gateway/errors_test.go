@@ -117,7 +117,7 @@ func TestRefusedRequests(t *testing.T) {
 		})
 	}
 	if f.sent.count() != sent {
-		t.Error("the upstream was asked")
+		t.Error("the engine got a request")
 	}
 }
 
@@ -192,7 +192,7 @@ func TestSaveFailure(t *testing.T) {
 				t.Errorf("got %d %s, want %d %s", r.status, r.body, tc.wantStatus, tc.wantCode)
 			}
 			if attempts != 1 {
-				t.Errorf("%d attempts, want 1: the store is the one that tries again", attempts)
+				t.Errorf("%d attempts, want 1: only the store retries", attempts)
 			}
 			if retry := r.header.Get("Retry-After"); (retry != "") != (r.status == http.StatusServiceUnavailable) {
 				t.Errorf("Retry-After: %q", retry)
@@ -201,18 +201,18 @@ func TestSaveFailure(t *testing.T) {
 				t.Errorf("saves by code (-want +got):\n%s", diff)
 			}
 			if strings.Contains(r.body+f.log.String(), "secret text") {
-				t.Error("the text shows")
+				t.Error("the response or the log contains the text")
 			}
 		})
 	}
 }
 
-// TestSaveTimeout: a store that does not answer is one that cannot be reached.
+// TestSaveTimeout checks that a store that does not answer counts as unreachable.
 func TestSaveTimeout(t *testing.T) {
 	f := start(t, nil, func(o *Options) { o.SaveTimeout = time.Nanosecond })
 	f.store.onSave = func(ctx context.Context, _ *store.Session, _ func() error) error {
 		if _, ok := ctx.Deadline(); !ok {
-			return errors.New("the save may take for ever")
+			return errors.New("the save has no deadline")
 		}
 		<-ctx.Done()
 		return fmt.Errorf("unable to save: %w", ctx.Err())
@@ -235,7 +235,7 @@ func TestUnknownURL(t *testing.T) {
 	}
 }
 
-// TestBytesThatCount: a call has as many bytes in flight as its client has sent, whatever that has announced.
+// TestBytesThatCount checks that only the bytes that a client has sent count as in flight, whatever the Content-Length.
 func TestBytesThatCount(t *testing.T) {
 	for name, length := range map[string]int64{"no length": -1, "the most that is allowed": 32 << 20} {
 		t.Run(name, func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestBytesThatCount(t *testing.T) {
 					_ = body.Close()
 					replies <- w
 				}()
-				_, _ = io.WriteString(client, `{"input":`) // it is read before the next one comes
+				_, _ = io.WriteString(client, `{"input":`) // returns when the gateway has read it
 			}
 			for _, client := range clients {
 				_, _ = io.WriteString(client, `"a"}`)
@@ -266,7 +266,7 @@ func TestBytesThatCount(t *testing.T) {
 	}
 }
 
-// TestTooLargeToHold: what one call alone cannot hold is not worth another try.
+// TestTooLargeToHold checks that a request that exceeds the limit by itself is not told to retry.
 func TestTooLargeToHold(t *testing.T) {
 	f := start(t, nil, func(o *Options) { o.MaxRequestBytes, o.MaxInFlightBytes = 200, 200 })
 	save := func(id, previous, input string) {
@@ -297,7 +297,7 @@ func TestTooLargeToHold(t *testing.T) {
 	}
 }
 
-// TestOverloaded: what all calls hold together is limited, and given back.
+// TestOverloaded checks that the bytes in flight of all requests are limited, and released at the end.
 func TestOverloaded(t *testing.T) {
 	waiting, proceed := make(chan struct{}), make(chan struct{})
 	f := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -318,7 +318,7 @@ func TestOverloaded(t *testing.T) {
 	}
 	proceed <- struct{}{}
 	replies := []reply{<-done}
-	ask() // in the place of the one that is done
+	ask() // uses the bytes of the finished one
 	for range 2 {
 		proceed <- struct{}{}
 		replies = append(replies, <-done)

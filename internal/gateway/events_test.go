@@ -27,7 +27,7 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// sse makes a stream of data; each begins with the type of its event.
+// sse returns a stream with an event for each data, named by its type.
 func sse(data ...string) string {
 	var b strings.Builder
 	for _, d := range data {
@@ -55,7 +55,7 @@ func kinds(stream string) []string {
 	return all
 }
 
-// streamHandler answers with a stream.
+// streamHandler is an engine that always sends the same stream.
 func streamHandler(stream string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
@@ -70,7 +70,7 @@ const (
 	completed = `{"type":"response.completed","sequence_number":9,"response":{"id":"up","store":false,"status":"completed","output":[{"type":"message","id":"msg_1"}]}}`
 )
 
-// stepHandler answers with a stream whose events a test releases one by one.
+// stepHandler is an engine whose stream consists of steps that the test sends. It closes gone if the gateway goes away.
 func stepHandler(steps <-chan string, gone chan<- struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")

@@ -36,7 +36,7 @@ import (
 	"github.com/catena-dev/catena/store/memory"
 )
 
-// fixture is a gateway between a client and an upstream.
+// fixture is a gateway with a client, an engine and a store.
 type fixture struct {
 	t        *testing.T
 	gateway  *Gateway
@@ -44,11 +44,11 @@ type fixture struct {
 	store    *hookedStore
 	url      string
 	log      *lockedBuffer
-	// sent has the bodies and headers that the upstream got.
+	// sent has the bodies and headers of the requests to the engine.
 	sent *recorder
 }
 
-// start starts a gateway in front of an upstream, or of the scripted engine where that is nil.
+// start starts a gateway in front of an engine; nil is the scripted one.
 func start(t *testing.T, upstream http.Handler, changes ...func(*Options)) *fixture {
 	t.Helper()
 	if upstream == nil {
@@ -61,7 +61,7 @@ func start(t *testing.T, upstream http.Handler, changes ...func(*Options)) *fixt
 	return f
 }
 
-// newFixture makes a gateway that nobody serves yet.
+// newFixture returns a gateway without a server.
 func newFixture(t *testing.T, upstream http.Handler, changes ...func(*Options)) *fixture {
 	t.Helper()
 	f := &fixture{t: t, registry: prometheus.NewRegistry(), store: &hookedStore{next: memory.New(memory.Options{})}, log: &lockedBuffer{}, sent: &recorder{next: upstream}}
@@ -88,7 +88,7 @@ func newFixture(t *testing.T, upstream http.Handler, changes ...func(*Options)) 
 	return f
 }
 
-// reply is an answer of the gateway.
+// reply is an HTTP response of the gateway.
 type reply struct {
 	status int
 	header http.Header
@@ -102,7 +102,7 @@ func (r reply) code() string {
 	return strings.TrimSpace(http.StatusText(r.status) + " " + r.get("error.code"))
 }
 
-// do sends a request and reads the answer to its end. Headers are pairs of names and values.
+// do sends a request and reads the whole response. Headers are pairs of names and values.
 func (f *fixture) do(method, path, body string, headers ...string) reply {
 	f.t.Helper()
 	r, err := f.try(method, path, body, headers...)
@@ -129,7 +129,7 @@ func (f *fixture) try(method, path, body string, headers ...string) (reply, erro
 	return reply{status: response.StatusCode, header: response.Header, body: string(content)}, err
 }
 
-// create makes a response and returns it. It must be there.
+// create creates a response and returns it. It fails the test on any other status than 200.
 func (f *fixture) create(body string, headers ...string) reply {
 	f.t.Helper()
 	r := f.do(http.MethodPost, "/v1/responses", body, headers...)
@@ -139,7 +139,7 @@ func (f *fixture) create(body string, headers ...string) reply {
 	return r
 }
 
-// saved returns the turn with a response ID, and nil where there is none.
+// saved returns the session with a response ID, nil if it does not exist.
 func (f *fixture) saved(id string) *store.Session {
 	f.t.Helper()
 	session, err := f.store.next.InNamespace("default").Get(f.t.Context(), id)
@@ -173,7 +173,7 @@ func (f *fixture) savesByCode() []string {
 	return codes
 }
 
-// seed saves a turn as another gateway might.
+// seed saves a turn as another gateway would.
 func (f *fixture) seed(id, previous, status string) {
 	f.t.Helper()
 	session := &store.Session{
@@ -236,7 +236,7 @@ func (s *hookedStore) Delete(ctx context.Context, namespace, id string, options 
 
 func (s *hookedStore) Close() error { return s.next.Close() }
 
-// recorder notes what an upstream gets.
+// recorder records the requests to an engine.
 type recorder struct {
 	next http.Handler
 
@@ -261,14 +261,14 @@ func (r *recorder) count() int {
 	return len(r.bodies)
 }
 
-// last returns the last body and its header.
+// last returns the body and the header of the last request.
 func (r *recorder) last() (string, http.Header) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.bodies[len(r.bodies)-1], r.headers[len(r.headers)-1]
 }
 
-// lockedBuffer is a log.
+// lockedBuffer is a log that can be read while it is written.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -286,7 +286,7 @@ func (b *lockedBuffer) String() string {
 	return b.b.String()
 }
 
-// jsonHandler answers every request with the same.
+// jsonHandler is an engine that always sends the same response.
 func jsonHandler(status int, body string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -31,7 +31,7 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// sdk is OpenAI's own client of a gateway.
+// sdk is OpenAI's own client, connected to a gateway.
 type sdk struct {
 	*fixture
 	client openai.Client

@@ -61,7 +61,7 @@ func TestRetrieveAndDelete(t *testing.T) {
 	}
 }
 
-// TestDeleteUnread: a turn that cannot be read can be deleted, and how large it is does not matter.
+// TestDeleteUnread checks that turns that cannot be read can be deleted, whatever their size.
 func TestDeleteUnread(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err      error
@@ -163,7 +163,7 @@ func TestInputItemsOfBrokenConversations(t *testing.T) {
 	}
 }
 
-// TestInputItemsAsTheyAre: whatever was accepted can be listed.
+// TestInputItemsAsTheyAre checks that all input that the gateway accepts can be listed.
 func TestInputItemsAsTheyAre(t *testing.T) {
 	f := start(t, nil)
 	r := f.create(`{"input":[{"role":"user","role":"user","content":"a"},{"id":null,"role":"user","content":"b"}, { } ]}`)

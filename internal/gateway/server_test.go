@@ -30,7 +30,7 @@ import (
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 )
 
-// serve serves a gateway on loopback until stop is called; its result then comes from done.
+// serveFixture serves a gateway on loopback until stop is called. done then receives the result.
 func serveFixture(t *testing.T, f *fixture) (operations string, stop context.CancelFunc, done <-chan error) {
 	t.Helper()
 	var listeners []net.Listener
@@ -71,7 +71,7 @@ func TestShutdownDrainsStreams(t *testing.T) {
 	}
 }
 
-// TestShutdownDelay: who has not yet seen that the gateway is not ready is served.
+// TestShutdownDelay checks that clients that have not yet noticed that the gateway is not ready are still served.
 func TestShutdownDelay(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	f := newFixture(t, enginetest.Handler(), func(o *Options) { o.ShutdownDelay = 5 * time.Second })
@@ -89,7 +89,7 @@ func TestShutdownDelay(t *testing.T) {
 	}
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusOK || !response.Close {
-		t.Errorf("status %d, want 200; the connection is closed: %t", response.StatusCode, response.Close)
+		t.Errorf("status %d, want 200; connection closed: %t, want true", response.StatusCode, response.Close)
 	}
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -117,7 +117,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 	}
 }
 
-// TestShutdownEndsRequests: a client that has no answer yet is told to come again, which is then to another replica.
+// TestShutdownEndsRequests checks that clients without a response are told to retry, which then reaches another replica.
 func TestShutdownEndsRequests(t *testing.T) {
 	begun := make(chan struct{})
 	f := newFixture(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -164,7 +164,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// expect gets a URL and returns its body. It must have a status.
+// expect gets a URL and returns its body. It reports any other status than the wanted one.
 func (f *fixture) expect(url string, want int) string {
 	f.t.Helper()
 	status, body := f.get(url)
@@ -174,7 +174,7 @@ func (f *fixture) expect(url string, want int) string {
 	return body
 }
 
-// await gets a URL until it has a status.
+// await gets a URL until it returns the wanted status.
 func (f *fixture) await(url string, want int) {
 	f.t.Helper()
 	for {

@@ -49,182 +49,11 @@ func TestStream(t *testing.T) {
 	}
 }
 
-func TestStreamOutcomes(t *testing.T) {
-	largeItem := `{"type":"response.output_item.done","item":{"x":"` + strings.Repeat("x", 2500) + `"}}`
-	for name, tc := range map[string]struct {
-		stream     string
-		wantKinds  []string
-		wantStatus string
-		wantOutput string
-		wantError  string
-	}{
-		"completed": {
-			sse(created, completed), []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
-		},
-		"incomplete": {
-			sse(created, `{"type":"response.incomplete","response":{"status":"incomplete","output":[]}}`),
-			[]string{"response.created", "response.incomplete"}, "incomplete", `[]`, "",
-		},
-		"failed": {
-			sse(`{"type":"response.failed","response":{"status":"failed","error":{"code":"server_error","message":"no"}}}`),
-			[]string{"response.failed"}, "failed", `[]`, "no",
-		},
-		"error event": {
-			sse(created, itemDone, `{"type":"error","code":"bad","message":"broken"}`),
-			[]string{"response.created", "response.output_item.done", "error"}, "failed", `[{"type":"message","id":"msg_1","role":"assistant"}]`, "broken (bad)",
-		},
-		"error event with an error": {
-			sse(created, `{"type":"error","error":{"code":"bad","message":"broken"}}`),
-			[]string{"response.created", "error"}, "failed", `[]`, "broken (bad)",
-		},
-		"an error without a type": {
-			sse(created) + `data: {"error":{"code":400,"message":"broken"}}` + "\n\n",
-			[]string{"response.created", ""}, "failed", `[]`, "broken (400)",
-		},
-		"an error under another name": {
-			sse(created) + "event: message\n" + `data: {"error":{"code":null,"message":"broken"}}` + "\n\n",
-			[]string{"response.created", ""}, "failed", `[]`, "broken",
-		},
-		"a response with an error": {
-			sse(created) + "event: response.failed\n" + `data: {"error":{},"response":{"error":{"message":"no"}}}` + "\n\n",
-			[]string{"response.created", "response.failed"}, "failed", `[]`, "no",
-		},
-		"another event with an error": {
-			sse(created, `{"type":"engine.note","error":{"message":"not the end"}}`, completed),
-			[]string{"response.created", "engine.note", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
-		},
-		"error event and more": {
-			sse(created, `{"type":"error","message":"broken"}`, completed, `{"type":"response.failed","response":{"status":"failed"}}`),
-			[]string{"response.created", "error", "response.failed"}, "failed", `[]`, "broken",
-		},
-		"an error event and two ends": {
-			sse(`{"type":"error","message":"broken"}`, `{"type":"response.failed","response":{}}`, `{"type":"response.failed","response":{}}`),
-			[]string{"error", "response.failed"}, "failed", `[]`, "broken",
-		},
-		"output only in items": {
-			sse(created, itemDone, `{"type":"response.completed","response":{"output":[]}}`),
-			[]string{"response.created", "response.output_item.done", "response.completed"}, "completed", `[{"type":"message","id":"msg_1","role":"assistant"}]`, "",
-		},
-		"no last empty line": {
-			strings.TrimRight(sse(created, completed), "\n"), []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
-		},
-		"one line feed at the end": {
-			strings.TrimSuffix(sse(created, completed), "\n"), []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
-		},
-		"one line feed after an error event": {
-			strings.TrimSuffix(sse(created, `{"type":"error","code":"bad","message":"broken"}`), "\n"),
-			[]string{"response.created", "error"}, "failed", `[]`, "broken (bad)",
-		},
-		"one line feed after another event": {
-			strings.TrimSuffix(sse(created, unknown), "\n"), []string{"response.created", "engine.note", "response.failed"},
-			"failed", `[]`, "The upstream ended its response early. (upstream_broken)",
-		},
-		"one carriage return and line feed at the end": {
-			strings.TrimSuffix(strings.ReplaceAll(sse(created, unknown), "\n", "\r\n"), "\r\n"), []string{"response.created", "engine.note", "response.failed"},
-			"failed", `[]`, "The upstream ended its response early. (upstream_broken)",
-		},
-		"cut off in the name": {
-			sse(created) + "event: resp", []string{"response.created", "response.failed"},
-			"failed", `[]`, "The upstream ended its response early. (upstream_broken)",
-		},
-		"no names": {
-			"data: " + created + "\r\n\r\ndata: " + completed + "\r\n\r\n", []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
-		},
-		"data in lines": {
-			strings.ReplaceAll(sse(created, completed), `"response":{`, "\"response\":\ndata: {\ndata: "),
-			nil, "completed", `[{"type":"message","id":"msg_1"}]`, "",
-		},
-		"no end": {
-			sse(created, itemDone), []string{"response.created", "response.output_item.done", "response.failed"},
-			"failed", `[{"type":"message","id":"msg_1","role":"assistant"}]`, "The upstream ended its response early. (upstream_broken)",
-		},
-		"done before the end": {
-			sse(created, itemDone) + "data: [DONE]\n\n" + sse(completed), []string{"response.created", "response.output_item.done", "response.failed"},
-			"failed", `[{"type":"message","id":"msg_1","role":"assistant"}]`, "The upstream ended its response early. (upstream_broken)",
-		},
-		"nothing": {"", []string{"response.failed"}, "failed", `[]`, "The upstream ended its response early. (upstream_broken)"},
-		"cut off": {sse(created) + `data: {"type":"response.completed","resp`, []string{"response.created", "response.failed"}, "failed", `[]`, "The upstream ended its response early. (upstream_broken)"},
-		"too large": {
-			sse(created, `{"type":"x","x":"`+strings.Repeat("x", 5000)+`"}`, completed), []string{"response.created", "response.failed"},
-			"failed", `[]`, "The upstream ended its response early. (upstream_broken)",
-		},
-		"too many items": {
-			sse(largeItem, largeItem, completed), []string{"response.output_item.done", "response.failed"},
-			"failed", "[" + gjson.Get(largeItem, "item").Raw + "]", "The upstream ended its response early. (upstream_broken)",
-		},
-		"spaces before the data": {
-			strings.ReplaceAll(sse(created, completed), "data: ", "data:  \t"), []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
-		},
-		"an empty line of data": {
-			strings.ReplaceAll(sse(created, completed), "data: ", "data\ndata: "), nil, "completed", `[{"type":"message","id":"msg_1"}]`, "",
-		},
-		"carriage returns": {
-			strings.ReplaceAll(sse(created, completed), "\n", "\r"), []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
-		},
-		"a byte order mark": {
-			"\ufeff" + sse(created, completed), []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
-		},
-		"more after the end": {
-			sse(created, completed, unknown, itemDone, completed, `{"type":"error","message":"late"}`, `{"type":"response.failed","response":{"status":"failed"}}`) + "event: x\ndata: 1\n\n",
-			[]string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
-		},
-		"not done at the end": {
-			sse(created, `{"type":"response.completed","response":{"status":"in_progress","output":[]}}`),
-			[]string{"response.created", "response.completed"}, "completed", `[]`, "",
-		},
-		"items without places": {
-			sse(`{"type":"response.output_item.done","item":{"id":"a"}}`, `{"type":"response.output_item.done","item":{"id":"b"}}`, `{"type":"response.completed","response":{}}`),
-			[]string{"response.output_item.done", "response.output_item.done", "response.completed"}, "completed", `[{"id":"a"},{"id":"b"}]`, "",
-		},
-		"no object at the end": {
-			sse(created) + "event: response.completed\ndata: []\n\n", []string{"response.created", "response.failed"},
-			"failed", `[]`, "The upstream ended its response early. (upstream_broken)",
-		},
-		"no response at the end": {
-			sse(created, `{"type":"response.completed"}`), []string{"response.created", "response.failed"},
-			"failed", `[]`, "The upstream ended its response early. (upstream_broken)",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := start(t, streamHandler(tc.stream), func(o *Options) { o.MaxResponseBytes = 4000 })
-			var saved []*store.Session
-			f.store.onSave = func(_ context.Context, session *store.Session, next func() error) error {
-				saved = append(saved, session)
-				return next()
-			}
-			r := f.create(`{"input":"a","stream":true,"model":"m"}`)
-			if diff := cmp.Diff(tc.wantKinds, kinds(r.body)); diff != "" && tc.wantKinds != nil {
-				t.Errorf("events (-want +got):\n%s", diff)
-			}
-			if whole := strings.Count(r.body, "\n\n"); whole != len(tc.wantKinds) && tc.wantKinds != nil {
-				t.Errorf("%d events, want %d:\n%s", whole, len(tc.wantKinds), r.body)
-			}
-			if len(saved) != 1 {
-				t.Fatalf("%d turns saved, want one", len(saved))
-			}
-			session := saved[0]
-			if session.Status != tc.wantStatus || gjson.GetBytes(session.Response, "status").Str != tc.wantStatus {
-				t.Errorf("status %q, want %q: %s", session.Status, tc.wantStatus, session.Response)
-			}
-			if got := gjson.GetBytes(session.Response, "output").Raw; got != tc.wantOutput {
-				t.Errorf("output %s, want %s", got, tc.wantOutput)
-			}
-			if got := gjson.GetBytes(session.Response, "error.message").Str; got != tc.wantError {
-				t.Errorf("error %q, want %q", got, tc.wantError)
-			}
-			after := f.do(http.MethodPost, "/v1/responses", fmt.Sprintf(`{"previous_response_id":%q,"stream":true}`, session.ResponseID))
-			if usable := after.status == http.StatusOK; usable != (tc.wantStatus == "completed") {
-				t.Errorf("a follow-up got %d %s", after.status, after.body)
-			}
-		})
-	}
-}
-
 func TestSavedBeforeSeen(t *testing.T) {
 	for name, tc := range map[string]struct {
 		upstream http.Handler
-		wantSeen []string // when the turn is saved
-		want     []string // in the end
+		wantSeen []string // before the turn is saved
+		want     []string // at the end
 	}{
 		"JSON":          {jsonHandler(200, `{"type":"whole","status":"completed","output":[]}`), nil, []string{"whole"}},
 		"stream":        {streamHandler(sse(created, itemDone, completed)), []string{"response.created", "response.output_item.done"}, []string{"response.created", "response.output_item.done", "response.completed"}},
@@ -232,7 +61,7 @@ func TestSavedBeforeSeen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, tc.upstream)
-			// The handler writes into the recorder, and saves in the same goroutine.
+			// The handler writes to the recorder and saves in the same goroutine.
 			w := httptest.NewRecorder()
 			seen := func() []string {
 				if name == "JSON" && w.Body.Len() > 0 {
@@ -263,7 +92,7 @@ func TestEventsComeAtOnce(t *testing.T) {
 	f := start(t, stepHandler(steps, make(chan struct{})))
 	stream := f.open(t.Context(), `{"input":"a","stream":true}`)
 	for _, step := range []string{created, unknown, completed} {
-		steps <- sse(step) // the next one exists only when this one was seen
+		steps <- sse(step) // the next step is sent only after the client has read this one
 		if got, want := nextData(stream).get("type"), gjson.Get(step, "type").Str; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -307,7 +136,7 @@ func TestClientGoesAway(t *testing.T) {
 	id := nextData(stream).get("response.id")
 	nextData(stream)
 	leave()
-	<-gone // the upstream is told
+	<-gone // the engine notices
 	if err := <-saved; err != nil {
 		t.Fatalf("the turn was not saved: %v", err)
 	}
@@ -321,7 +150,7 @@ func TestClientGoesAway(t *testing.T) {
 	}
 }
 
-// TestUpstreamDoesNotEnd: the client is not kept waiting by an upstream that has said all.
+// TestUpstreamDoesNotEnd checks that the client need not wait for an engine that does not close a finished stream.
 func TestUpstreamDoesNotEnd(t *testing.T) {
 	steps, gone := make(chan string), make(chan struct{})
 	f := start(t, stepHandler(steps, gone))
@@ -333,11 +162,11 @@ func TestUpstreamDoesNotEnd(t *testing.T) {
 	if rest := nextData(stream); rest.body != "" {
 		t.Errorf("got %s after the end", rest.body)
 	}
-	<-gone // the upstream is told
+	<-gone // the engine notices
 }
 
-// TestBrokenStreamIsClosed: an upstream whose events are not understood need not go on, however long the save takes. The
-// last event of the client is the gateway's own.
+// TestBrokenStreamIsClosed checks that the request to an engine with invalid events ends at once, however long the save
+// takes, and that the gateway ends the client's stream with an event of its own.
 func TestBrokenStreamIsClosed(t *testing.T) {
 	steps, gone := make(chan string), make(chan struct{})
 	f := start(t, stepHandler(steps, gone))
@@ -345,7 +174,7 @@ func TestBrokenStreamIsClosed(t *testing.T) {
 		select {
 		case <-gone:
 		case <-ctx.Done():
-			t.Error("the upstream was not told before the save")
+			t.Error("the request to the engine did not end before the save")
 		}
 		return next()
 	}
@@ -359,7 +188,7 @@ func TestBrokenStreamIsClosed(t *testing.T) {
 	}
 }
 
-// deadlines is a writer that notes the deadlines it is given.
+// deadlines is a writer that records its deadlines.
 type deadlines struct {
 	*httptest.ResponseRecorder
 	reads, writes []time.Time
@@ -383,8 +212,8 @@ func (d *deadlines) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-// TestDeadlines: reading a request is limited, but not the answer as a whole; each event of a stream is, and each piece
-// of a large one.
+// TestDeadlines checks that there is a deadline for reading the request and for writing each piece of an event, but none
+// for the whole response.
 func TestDeadlines(t *testing.T) {
 	large := `{"type":"engine.note","x":"` + strings.Repeat("x", 2*pieceBytes) + `"}`
 	f := newFixture(t, streamHandler(sse(created, large, completed)))
@@ -401,7 +230,7 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// TestNoMoreDeadlines: once the time for a request is over, an event that has begun has no more time than it had.
+// TestNoMoreDeadlines checks that the deadline of an event is not extended after the request has timed out.
 func TestNoMoreDeadlines(t *testing.T) {
 	large := `{"type":"engine.note","x":"` + strings.Repeat("x", 2*pieceBytes) + `"}`
 	steps := make(chan string, 1)

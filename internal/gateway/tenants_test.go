@@ -90,7 +90,7 @@ func TestTenantsAreApart(t *testing.T) {
 	a, b := []string{"Authorization", "Bearer sk-a"}, []string{"Authorization", "bearer sk-b"}
 	id := f.create(`{"input":"My name is Ada."}`, a...).get("id")
 	if _, header := f.sent.last(); header.Get("Authorization") != "" {
-		t.Error("the tenant's key went to the upstream")
+		t.Error("the engine got the tenant's key")
 	}
 	for name, tc := range map[string]struct{ method, path, body string }{
 		"retrieve":    {http.MethodGet, "/v1/responses/ID", ""},
@@ -136,11 +136,11 @@ func TestKeys(t *testing.T) {
 		})
 	}
 	if f.sent.count() != 0 {
-		t.Error("the upstream was asked")
+		t.Error("the engine got a request")
 	}
 }
 
-// TestKeysCountAsAWhole: that hashes begin alike is not enough.
+// TestKeysCountAsAWhole checks that hashes are compared to their last byte.
 func TestKeysCountAsAWhole(t *testing.T) {
 	for place := range sha256.Size {
 		sum := sha256.Sum256([]byte("sk-a"))
@@ -155,7 +155,7 @@ func TestKeysCountAsAWhole(t *testing.T) {
 	}
 }
 
-// TestTenantsAreWatched: a change is seen while the gateway serves.
+// TestTenantsAreWatched checks that the file is reloaded while the gateway serves.
 func TestTenantsAreWatched(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tenants.yaml")
 	write(t, file, "- {namespace: a, key: sk-a}\n")
@@ -164,7 +164,7 @@ func TestTenantsAreWatched(t *testing.T) {
 	write(t, file, "- {namespace: b, key: sk-b}\n")
 	for f.do(http.MethodGet, "/v1/models", "", "Authorization", "Bearer sk-b").status != http.StatusOK {
 		if t.Context().Err() != nil {
-			t.Fatal("it was not seen")
+			t.Fatal("the change was not loaded")
 		}
 	}
 	if r := f.do(http.MethodGet, "/v1/models", "", "Authorization", "Bearer sk-a"); r.status != http.StatusUnauthorized {
@@ -199,7 +199,7 @@ func TestTenantsReload(t *testing.T) {
 		t.Errorf("logged %d times: %s", n, f.log)
 	}
 
-	// A mounted Secret changes by a link that is swapped.
+	// A mounted Secret changes by swapping a symbolic link.
 	other := filepath.Join(t.TempDir(), "new.yaml")
 	write(t, other, "- {namespace: d, key: sk-d}\n")
 	if err := os.Symlink(other, file+".new"); err != nil {
@@ -210,7 +210,7 @@ func TestTenantsReload(t *testing.T) {
 	}
 	f.gateway.reloadFiles()
 	if d := status("sk-d"); d != 200 {
-		t.Errorf("after it is mended: %d", d)
+		t.Errorf("after a valid change: %d", d)
 	}
 }
 
@@ -224,7 +224,7 @@ func TestUpstreamKey(t *testing.T) {
 		f.create(`{"input":"a"}`, "Authorization", "Bearer mine", "Openai-Organization", "o", "Openai-Project", "p")
 		_, header := f.sent.last()
 		if header.Get("Authorization") != "Bearer "+want {
-			t.Errorf("the upstream got %q, want the key %s", header.Get("Authorization"), want)
+			t.Errorf("the engine got %q, want the key %s", header.Get("Authorization"), want)
 		}
 		if got := header.Get("Openai-Organization") + header.Get("Openai-Project"); got != "" {
 			t.Errorf("the client chose the account %q", got)

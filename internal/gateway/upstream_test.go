@@ -68,7 +68,7 @@ func TestUpstreamErrors(t *testing.T) {
 				r := f.do(http.MethodPost, "/v1/responses", `{"input":"a","stream":`+stream+`}`)
 				want := tc.wantBody
 				if stream == "true" && want == "upstream_broken" {
-					want = "upstream_invalid_response" // it is no stream either
+					want = "upstream_invalid_response" // it is not a stream either
 				}
 				if r.status != tc.wantStatus || !strings.Contains(r.body, want) {
 					t.Errorf("got %d %s, want %d %s", r.status, r.body, tc.wantStatus, want)
@@ -78,7 +78,7 @@ func TestUpstreamErrors(t *testing.T) {
 	}
 }
 
-// TestNoLimit: the largest number is a limit like any other.
+// TestNoLimit checks that the largest number is a valid limit.
 func TestNoLimit(t *testing.T) {
 	for _, stream := range []string{"false", "true"} {
 		f := start(t, nil, func(o *Options) {
@@ -104,7 +104,7 @@ func TestRequestHeaders(t *testing.T) {
 	}
 }
 
-// TestResponseHeaders: whatever the upstream answers, the same of its headers go through.
+// TestResponseHeaders checks that the same headers pass through for all kinds of responses.
 func TestResponseHeaders(t *testing.T) {
 	for name, tc := range map[string]struct {
 		upstream     http.Handler
@@ -156,16 +156,16 @@ func TestClientLeavesBeforeTheAnswer(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	f := newFixture(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		leave()
-		<-r.Context().Done() // the upstream is told
+		<-r.Context().Done() // the engine notices
 	}))
 	f.store.onSave = func(context.Context, *store.Session, func() error) error {
-		t.Error("a turn was saved that nobody can know of")
+		t.Error("a turn was saved although its client never got the ID")
 		return nil
 	}
 	w := httptest.NewRecorder()
 	f.gateway.Handler().ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/responses", strings.NewReader(`{"input":"a"}`)))
 	if got := testutil.ToFloat64(f.gateway.metrics.requests.WithLabelValues("POST /v1/responses", "499")); got != 1 || w.Body.Len() > 0 {
-		t.Errorf("%v requests counted, answer %q", got, w.Body)
+		t.Errorf("%v requests counted, body %q", got, w.Body)
 	}
 }
 
@@ -187,8 +187,8 @@ func TestSlowRequest(t *testing.T) {
 	}
 }
 
-// TestStalledBody: a body that does not come keeps nobody waiting, also where nobody wants it. The connection is a bare
-// one, because a client would send what it has promised.
+// TestStalledBody checks that a body that never arrives does not block the response, even if no handler reads it. It uses
+// a bare connection, because a client would send the body.
 func TestStalledBody(t *testing.T) {
 	for _, body := range []string{"Content-Length: 1000\r\n\r\n{", "Transfer-Encoding: chunked\r\n\r\n5\r\n{"} {
 		for request, want := range map[string]string{
@@ -216,7 +216,7 @@ func TestStalledBody(t *testing.T) {
 	}
 }
 
-// TestOrigin: without keys, no web page can use the gateway.
+// TestOrigin checks that web pages cannot use a gateway without API keys.
 func TestOrigin(t *testing.T) {
 	for name, tc := range map[string]struct {
 		host, origin, site string
@@ -255,7 +255,7 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
-// TestQuery: what a client asks of the list of models is asked of the upstream.
+// TestQuery checks that the query of a request for the models reaches the engine.
 func TestQuery(t *testing.T) {
 	query := ""
 	f := start(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { query = r.URL.RawQuery }))

@@ -14,12 +14,12 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package enginetest is an engine for tests and demonstrations: it serves the Responses API without a model and without
-// state, and the same request always has the same answer.
+// Package enginetest is a scripted engine for tests and demonstrations: it serves the Responses API without a model and
+// without state, and always responds to the same request in the same way.
 //
-// It tells how many things the user has said, with the first and the last of them; so an answer shows whether the
-// conversation before it was there. A user who says "call NAME" or "call NAME ARGUMENTS" gets a call of that function,
-// and a function's output is repeated.
+// It states how many things the user has said, with the first and the last of them, so that the response shows whether
+// the request contained the conversation. If the user says "call NAME" or "call NAME ARGUMENTS", it calls that function,
+// and it repeats the output of a function.
 package enginetest
 
 import (
@@ -37,13 +37,13 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// ResponseID is the ID of every response: engines that keep no state need no other.
+// ResponseID is the ID of every response: engines without state need no unique IDs.
 const ResponseID = "resp_scripted"
 
 // Model is the only model.
 const Model = "scripted"
 
-// Handler returns the engine.
+// Handler returns the handler of the engine.
 func Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/responses", create)
@@ -52,7 +52,7 @@ func Handler() http.Handler {
 }
 
 func models(w http.ResponseWriter, _ *http.Request) {
-	answer(w, http.StatusOK, map[string]any{
+	writeJSON(w, http.StatusOK, map[string]any{
 		"object": "list",
 		"data":   []any{map[string]any{"id": Model, "object": "model", "created": 0, "owned_by": "catena"}},
 	})
@@ -65,30 +65,30 @@ func create(w http.ResponseWriter, r *http.Request) {
 	case err != nil || jsonvalue.Validate(body) != nil:
 		refuse(w, "The body is not JSON.", "")
 	case request.Get("previous_response_id").Type != gjson.Null:
-		refuse(w, "No state is kept here.", "previous_response_id")
+		refuse(w, "This engine keeps no state.", "previous_response_id")
 	case request.Get("store").Type != gjson.False:
-		refuse(w, "Nothing is stored here.", "store")
+		refuse(w, "This engine stores nothing: set store to false.", "store")
 	case request.Get("stream").Bool():
 		stream(w, respond(request))
 	default:
-		answer(w, http.StatusOK, respond(request))
+		writeJSON(w, http.StatusOK, respond(request))
 	}
 }
 
 func refuse(w http.ResponseWriter, message, param string) {
-	answer(w, http.StatusBadRequest, map[string]any{
+	writeJSON(w, http.StatusBadRequest, map[string]any{
 		"error": map[string]any{"message": message, "type": "invalid_request_error", "param": param, "code": nil},
 	})
 }
 
-func answer(w http.ResponseWriter, status int, body any) {
+func writeJSON(w http.ResponseWriter, status int, body any) {
 	encoded, err := json.Marshal(body)
 	if err != nil {
-		panic(err) // everything here can be encoded
+		panic(err) // never: all values can be encoded
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(encoded) // a client that has gone away needs no answer
+	_, _ = w.Write(encoded) // fails only if the client has gone away
 }
 
 type response struct {
@@ -111,7 +111,7 @@ type usage struct {
 	TotalTokens  int `json:"total_tokens"`
 }
 
-// item is a message, or a call of a function.
+// item is a message or a function call.
 type item struct {
 	Type      string  `json:"type"`
 	ID        string  `json:"id"`
@@ -129,7 +129,7 @@ type part struct {
 	Annotations []any  `json:"annotations"`
 }
 
-// respond returns the response to a request. It says that it was made in 2026: only its script may tell answers apart.
+// respond returns the response to a request. Its time is fixed, so that responses differ only by the script.
 func respond(request gjson.Result) *response {
 	output := script(request)
 	inputTokens, outputTokens := len(strings.Fields(request.Get("input").Raw)), len(strings.Fields(text(output)))
@@ -144,7 +144,7 @@ func respond(request gjson.Result) *response {
 	}
 }
 
-// script returns the answer to the last item of the input.
+// script returns the output for the last item of the input.
 func script(request gjson.Result) item {
 	input := request.Get("input")
 	sum := sha256.Sum256([]byte(input.Raw))
@@ -202,7 +202,7 @@ func message(id, text string) item {
 	}
 }
 
-// text returns the text of a message, and nothing for a call.
+// text returns the text of a message, empty for a function call.
 func text(i item) string {
 	if i.Content == nil {
 		return ""

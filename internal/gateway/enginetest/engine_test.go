@@ -49,7 +49,7 @@ func TestScript(t *testing.T) {
 				t.Errorf("got %d %s, want %q", first.Code, first.Body, tc.want)
 			}
 			if diff := cmp.Diff(first.Body.String(), second.Body.String()); diff != "" {
-				t.Errorf("the second answer differs:\n%s", diff)
+				t.Errorf("the second response differs:\n%s", diff)
 			}
 		})
 	}

@@ -76,13 +76,13 @@ func (s *events) sendText(index int, done item) {
 	s.send("response.content_part.done", place(map[string]any{"part": whole}))
 }
 
-// send sends an event. A client that has gone away ends the request, and with it the stream.
+// send sends an event. If the client has gone away, the request ends and with it the stream.
 func (s *events) send(kind string, data map[string]any) {
 	data["type"], data["sequence_number"] = kind, s.sequence
 	s.sequence++
 	encoded, err := json.Marshal(data)
 	if err != nil {
-		panic(err) // everything above can be encoded
+		panic(err) // never: all values can be encoded
 	}
 	fmt.Fprintf(s.writer, "event: %s\ndata: %s\n\n", kind, encoded)
 	_ = s.control.Flush()
