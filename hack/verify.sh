@@ -32,13 +32,14 @@ go mod tidy -diff || fail "go.mod is not tidy: run go mod tidy"
 unformatted=$(go_files | xargs gofmt -s -l)
 [[ -z $unformatted ]] || fail "not formatted, run gofmt -s -w: $unformatted"
 
-# versions prints the modules that a go.mod file requires, and the versions that it selects.
-versions() { awk '$2 ~ /^v[0-9]/ {v[$1] = $2} $2 == "=>" {r[$1] = $4} END {for (m in v) print m, m in r ? r[m] : v[m]}' "$1" | sort; }
+# versions prints the modules that a go.mod file requires or replaces, and the versions. Both versions are part of what is
+# compiled: with -trimpath, the required one is in the paths of source files.
+versions() { awk '$2 ~ /^v[0-9]/ {print $1, $2} $2 == "=>" {print $1, $4}' "$1" | sort -u; }
 while read -r module main controlplane; do
 	[[ $main != "$controlplane" ]] || continue
 	newer=$(printf '%s\n' "$main" "$controlplane" | sort -V | tail -n 1)
 	fail "$module is $main in go.mod and $controlplane in hack/controlplane/go.mod, so what needs it is compiled twice: \
-run go get $module@$newer && go mod tidy where it is older"
+run go get $module@$newer && go mod tidy where it is older, and change its replacement if it has one"
 done < <(join <(versions go.mod) <(versions hack/controlplane/go.mod))
 
 # The limits are those of a stripped linux/amd64 program, in MB.
