@@ -167,7 +167,7 @@ func (s *Store) prepare(session *Session, options SaveOptions) (*Session, error)
 func (s *Store) Resolve(ctx context.Context, responseID string, options ResolveOptions) (*History, error) {
 	return call(s, "resolve", responseID, func() (*History, error) {
 		if err := options.Validate(); err != nil {
-			return nil, err
+			return nil, &Error{Code: CodeInvalid, Message: "invalid options", Err: err}
 		}
 		if responseID == "" {
 			if options.After != "" {

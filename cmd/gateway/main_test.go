@@ -72,7 +72,7 @@ func TestRunFails(t *testing.T) {
 		"store":             {"--store=nowhere:", "unable to open the store"},
 		"tenants file":      {"--tenants-file=" + filepath.Join(t.TempDir(), "none"), "unable to read the tenants file"},
 		"key file":          {"--upstream-api-key-file=/dev/null", "unable to use the upstream-api-key file /dev/null: must not be empty"},
-		"instructions":      {"--instructions=Some", "the instructions are"},
+		"instructions":      {"--instructions=Some", `"instructions" is "Some"`},
 		"depth":             {"--max-depth=0", "--max-depth is 0: must be at least 1"},
 		"no time":           {"--request-timeout=0s", "--request-timeout is 0s: must be positive"},
 		"negative delay":    {"--shutdown-delay-duration=-1s", "--shutdown-delay-duration is -1s: must not be negative"},

@@ -28,7 +28,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/catena-dev/catena/internal/chain"
-	"github.com/catena-dev/catena/internal/transcript"
+	"github.com/catena-dev/catena/internal/history"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -155,7 +155,7 @@ func (o *pageOptions) pageOf(items []inputItem) (string, error) {
 			return "", invalidRequest("after", "invalid_value", "Invalid 'after': item with id '%s' not found.", o.after)
 		}
 	}
-	window := transcript.NewWindow(len(items), o.limit, after, o.descending)
+	window := history.NewWindow(len(items), o.limit, after, o.descending)
 	items = items[window.From:window.To]
 	if o.descending {
 		slices.Reverse(items)

@@ -16,7 +16,13 @@ limitations under the License.
 
 package driver
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/catena-dev/catena/internal/chain"
+)
 
 // The values of ResolveOptions.Instructions.
 const (
@@ -34,7 +40,7 @@ const (
 // The limits of ResolveOptions.
 const (
 	// DefaultMaxDepth is the maximum number of turns in a chain if neither the options nor the store set another.
-	DefaultMaxDepth = 64
+	DefaultMaxDepth = chain.DefaultMaxDepth
 	// MaxDepthLimit is the largest ResolveOptions.MaxDepth. In a cluster, the operator may have a lower limit.
 	MaxDepthLimit = 10_000
 	// MaxLimit is the largest ResolveOptions.Limit.
@@ -42,41 +48,76 @@ const (
 )
 
 // ResolveOptions are the options of store.Store.Resolve. The zero value asks for the whole history.
+//
+// The JSON names are those of the resolve API's query parameters: see Query. To add an option, add it here, to
+// optionValues, and with its documentation to InputItemsOptions of the resolve API.
 type ResolveOptions struct {
 	// MaxDepth is the maximum number of turns in the chain; 0 always fails. If nil, the store's default applies.
-	MaxDepth *int
+	MaxDepth *int `json:"maxDepth,omitempty"`
 	// IncludeIncomplete accepts turns that are not completed, with the items that they have.
-	IncludeIncomplete bool
+	IncludeIncomplete bool `json:"includeIncomplete,omitempty"`
 	// Instructions is "All", "Last" or "Omit"; empty means "All".
-	Instructions string
+	Instructions string `json:"instructions,omitempty"`
 	// Limit is the maximum number of items to return, from 1 to MaxLimit; 0 asks for all.
-	Limit int
+	Limit int `json:"limit,omitempty"`
 	// After is History.Next of the previous page, and requires a Limit. The turn asked for, IncludeIncomplete,
 	// Instructions and Order must be the same as for that page.
-	After string
+	After string `json:"after,omitempty"`
 	// Order is "asc" or "desc"; empty means "asc".
-	Order string
+	Order string `json:"order,omitempty"`
 	// Version asks for a result at least as new as this Session.Version. Without it, a recent overwrite or deletion may be
 	// missed for a moment; a new turn never is.
-	Version string
+	Version string `json:"resourceVersion,omitempty"`
 }
 
-// Validate returns an error that is ErrInvalid if a value is not allowed.
-func (o ResolveOptions) Validate() error {
-	var err error
-	switch {
-	case o.MaxDepth != nil && (*o.MaxDepth < 0 || *o.MaxDepth > MaxDepthLimit):
-		err = fmt.Errorf("the maximum depth is %d: must be from 0 to %d", *o.MaxDepth, MaxDepthLimit)
-	case o.Limit < 0 || o.Limit > MaxLimit:
-		err = fmt.Errorf("the limit is %d: must be from 1 to %d, or 0 for none", o.Limit, MaxLimit)
-	case o.After != "" && o.Limit == 0:
-		err = fmt.Errorf("a cursor needs a limit")
-	case o.Instructions != "" && o.Instructions != InstructionsAll && o.Instructions != InstructionsLast && o.Instructions != InstructionsOmit:
-		err = fmt.Errorf("the instructions are %q: must be %s, %s or %s", o.Instructions, InstructionsAll, InstructionsLast, InstructionsOmit)
-	case o.Order != "" && o.Order != OrderAscending && o.Order != OrderDescending:
-		err = fmt.Errorf("the order is %q: must be %s or %s", o.Order, OrderAscending, OrderDescending)
-	default:
-		return nil
+// option is an option as text.
+type option struct {
+	name string
+	// allowed reports whether a value is allowed, and is nil if every value is. description completes "must be".
+	allowed     func(value string) bool
+	description string
+}
+
+// optionValues defines the allowed values of each option.
+var optionValues = []option{
+	{"maxDepth", between(0, MaxDepthLimit), fmt.Sprintf("a whole number from 0 to %d", MaxDepthLimit)},
+	{"includeIncomplete", oneOf("true", "false"), "true or false"},
+	{"instructions", oneOf(InstructionsAll, InstructionsLast, InstructionsOmit), "one of All, Last, Omit"},
+	{"limit", between(1, MaxLimit), fmt.Sprintf("a whole number from 1 to %d", MaxLimit)},
+	{"after", nil, ""},
+	{"order", oneOf(OrderAscending, OrderDescending), "one of asc, desc"},
+	{"resourceVersion", nil, ""},
+}
+
+func oneOf(values ...string) func(string) bool {
+	return func(value string) bool { return slices.Contains(values, value) }
+}
+
+func between(least, most int) func(string) bool {
+	return func(value string) bool {
+		n, err := strconv.Atoi(value)
+		return err == nil && n >= least && n <= most
 	}
-	return &Error{Code: CodeInvalid, Message: "unable to resolve", Err: err}
+}
+
+// OptionError is the error of an option of a resolve with a value that is not allowed.
+type OptionError struct {
+	// Name is the JSON name of the option.
+	Name string
+	// Problem completes a sentence that begins with the name: it contains the value and what is allowed.
+	Problem string
+}
+
+// Error returns one sentence, such as: "limit" is "-5": must be a whole number from 1 to 1000.
+func (e *OptionError) Error() string { return strconv.Quote(e.Name) + " " + e.Problem }
+
+// NewOptionError returns the error of an option with a value that is not allowed, given a description of what is.
+func NewOptionError(name, value, allowed string) *OptionError {
+	return &OptionError{Name: name, Problem: fmt.Sprintf("is %.100q: must be %s", value, allowed)}
+}
+
+// Validate returns an *OptionError for an option whose value is not allowed.
+func (o ResolveOptions) Validate() error {
+	_, err := ParseQuery(o.Query())
+	return err
 }

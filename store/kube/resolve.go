@@ -59,8 +59,9 @@ func (c *cluster) history(ctx context.Context, namespace, responseID string, opt
 	}
 	request := c.resolve.Get().AbsPath("/apis", resolvev1alpha1.GroupVersion.Group, resolvev1alpha1.GroupVersion.Version,
 		"namespaces", namespace, resolvev1alpha1.Resource, name)
-	for key, value := range parameters(options) {
-		request.Param(key, value)
+	options.Version = resourceVersion(options.Version)
+	for name, values := range options.Query() {
+		request.Param(name, values[0])
 	}
 	result := request.Do(ctx)
 	if err := result.Error(); err != nil {
@@ -90,27 +91,4 @@ func (c *cluster) history(ctx context.Context, namespace, responseID string, opt
 		Items:  items.Input,
 		Next:   items.Next,
 	}, nil
-}
-
-func parameters(o driver.ResolveOptions) map[string]string {
-	p := map[string]string{}
-	set := func(key, value string) {
-		if value != "" {
-			p[key] = value
-		}
-	}
-	set("instructions", o.Instructions)
-	set("after", o.After)
-	set("order", o.Order)
-	set("resourceVersion", resourceVersion(o.Version))
-	if o.MaxDepth != nil {
-		p["maxDepth"] = strconv.Itoa(*o.MaxDepth)
-	}
-	if o.Limit > 0 {
-		p["limit"] = strconv.Itoa(o.Limit)
-	}
-	if o.IncludeIncomplete {
-		p["includeIncomplete"] = "true"
-	}
-	return p
 }

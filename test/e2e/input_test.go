@@ -49,8 +49,8 @@ func TestBadParameters(t *testing.T) {
 		"unknown order":                {query: "order=random", want: "one of asc, desc"},
 		"includeIncomplete":            {query: "includeIncomplete=yes", want: "true or false"},
 		"resourceVersion":              {query: "resourceVersion=abc", want: `"resourceVersion"`},
-		"unknown parameter":            {query: "max_depth=5", want: `unknown query parameter "max_depth"`},
-		"parameter of a list":          {query: "labelSelector=a", want: `unknown query parameter "labelSelector"`},
+		"unknown parameter":            {query: "max_depth=5", want: `query parameter "max_depth" is unknown`},
+		"parameter of a list":          {query: "labelSelector=a", want: `query parameter "labelSelector" is unknown`},
 		"parameter twice":              {query: "limit=1&limit=2", want: `"limit" is given 2 times`},
 		"parameter twice, the same":    {query: "order=asc&order=asc", want: `"order" is given 2 times`},
 	}

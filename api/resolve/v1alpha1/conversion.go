@@ -17,23 +17,20 @@ limitations under the License.
 package v1alpha1
 
 import (
-	"errors"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/url"
-	"slices"
 	"strconv"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/catena-dev/catena/store/driver"
 )
 
-// ownParameters are the query parameters of a request for InputItems.
-var ownParameters = []string{"maxDepth", "includeIncomplete", "instructions", "limit", "after", "order", "resourceVersion"}
-
-// commonParameters are those that Kubernetes clients add to any request. They are read elsewhere or, as pretty is,
-// without effect.
+// commonParameters are the query parameters that Kubernetes clients add to any request. They are read elsewhere or, like
+// pretty, have no effect.
 var commonParameters = []string{"pretty", "timeout", "includeObject"}
 
 func addConversions(scheme *runtime.Scheme) error {
@@ -42,70 +39,47 @@ func addConversions(scheme *runtime.Scheme) error {
 	})
 }
 
-// FromQuery sets the options to those of a query. It returns an error for an unknown parameter, one that is given more
-// than once, and a value that is not allowed, and says which and what is. The operator's limit of maxDepth, and
-// whether the cursor is one of this history, are checked later.
+// FromQuery sets the options from a query. It returns an error that names the parameter, its value and what is allowed for
+// an unknown parameter, one that is given more than once, and a value that is not allowed. The operator's limit of maxDepth
+// and the cursor are checked later.
 func (o *InputItemsOptions) FromQuery(query url.Values) error {
-	*o = InputItemsOptions{TypeMeta: o.TypeMeta}
-	for _, name := range slices.Sorted(maps.Keys(query)) {
-		switch {
-		case slices.Contains(commonParameters, name):
-			continue
-		case !slices.Contains(ownParameters, name):
-			return fmt.Errorf("unknown query parameter %q: must be one of %s", name, strings.Join(ownParameters, ", "))
-		case len(query[name]) != 1:
-			return fmt.Errorf("query parameter %q is given %d times: must be given once", name, len(query[name]))
-		}
-		if allowed := o.set(name, query[name][0]); allowed != "" {
-			return fmt.Errorf("query parameter %q is %.100q: must be %s", name, query[name][0], allowed)
-		}
+	query = maps.Clone(query)
+	for _, name := range commonParameters {
+		delete(query, name)
 	}
-	if o.After != "" && o.Limit == 0 {
-		return errors.New(`query parameter "after" needs "limit": without it, the answer is the whole history`)
+	options, err := driver.ParseQuery(query)
+	if err == nil {
+		err = checkResourceVersion(options.Version)
+	}
+	if err != nil {
+		return fmt.Errorf("query parameter %w", err)
+	}
+	*o = InputItemsOptions{TypeMeta: o.TypeMeta}
+	return convert(options, o)
+}
+
+func checkResourceVersion(version string) error {
+	if _, err := strconv.ParseUint(version, 10, 64); err != nil && version != "" {
+		return driver.NewOptionError("resourceVersion", version, "a resource version, which is a whole number")
 	}
 	return nil
 }
 
-// set sets an option and returns, where the value is not allowed, what is.
-func (o *InputItemsOptions) set(name, value string) (allowed string) {
-	switch name {
-	case "maxDepth":
-		depth, err := strconv.ParseInt(value, 10, 32)
-		if err != nil || depth < 0 {
-			return "a whole number from 0 to the operator's limit"
-		}
-		o.MaxDepth = new(int32(depth))
-	case "includeIncomplete":
-		if value != "true" && value != "false" {
-			return "true or false"
-		}
-		o.IncludeIncomplete = value == "true"
-	case "instructions":
-		o.Instructions = value
-		return oneOf(value, InstructionsAll, InstructionsLast, InstructionsOmit)
-	case "limit":
-		limit, err := strconv.ParseInt(value, 10, 32)
-		if err != nil || limit < 1 || limit > MaxLimit {
-			return fmt.Sprintf("a whole number from 1 to %d", MaxLimit)
-		}
-		o.Limit = int32(limit)
-	case "after":
-		o.After = value
-	case "order":
-		o.Order = value
-		return oneOf(value, OrderAscending, OrderDescending)
-	case "resourceVersion":
-		if _, err := strconv.ParseUint(value, 10, 64); err != nil && value != "" {
-			return "a resource version, which is a whole number"
-		}
-		o.ResourceVersion = value
-	}
-	return ""
+// ResolveOptions returns the options as the type of package store. Its Version is only the resource version.
+func (o *InputItemsOptions) ResolveOptions() (driver.ResolveOptions, error) {
+	var options driver.ResolveOptions
+	err := convert(o, &options)
+	return options, err
 }
 
-func oneOf(value string, allowed ...string) string {
-	if slices.Contains(allowed, value) {
-		return ""
+// convert sets a type of options from another. The JSON names of their fields are the same.
+func convert(from, to any) error {
+	raw, err := json.Marshal(from)
+	if err != nil {
+		return fmt.Errorf("unable to convert options: %w", err)
 	}
-	return "one of " + strings.Join(allowed, ", ")
+	if err := json.Unmarshal(raw, to); err != nil {
+		return fmt.Errorf("unable to convert options: %w", err)
+	}
+	return nil
 }

@@ -41,8 +41,8 @@ func TestFromQuery(t *testing.T) {
 		"what Kubernetes clients send": {query: "pretty=true&timeout=5s&includeObject=Metadata&resourceVersion="},
 		"no cursor yet":                {query: "limit=1000&after=", want: InputItemsOptions{Limit: 1000}},
 
-		"unknown parameter":        {query: "max_depth=1", wantErr: `unknown query parameter "max_depth": must be one of maxDepth, `},
-		"unknown case":             {query: "MaxDepth=1", wantErr: `unknown query parameter "MaxDepth"`},
+		"unknown parameter":        {query: "max_depth=1", wantErr: `query parameter "max_depth" is unknown: must be one of maxDepth, `},
+		"unknown case":             {query: "MaxDepth=1", wantErr: `query parameter "MaxDepth" is unknown`},
 		"given twice":              {query: "limit=1&limit=2", wantErr: `"limit" is given 2 times`},
 		"negative depth":           {query: "maxDepth=-1", wantErr: `"maxDepth" is "-1": must be a whole number from 0`},
 		"huge depth":               {query: "maxDepth=99999999999999999999", wantErr: `must be a whole number from 0`},

@@ -26,7 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/catena-dev/catena/internal/chain"
-	"github.com/catena-dev/catena/internal/transcript"
+	"github.com/catena-dev/catena/internal/history"
 )
 
 // Query says which history is asked for.
@@ -47,7 +47,7 @@ type History struct {
 	// ResponseID is the response ID asked for.
 	ResponseID string
 	// Turns are the turns of the chain, oldest first.
-	Turns []transcript.Turn
+	Turns []history.TurnItems
 
 	memory memory
 }

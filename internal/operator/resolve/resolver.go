@@ -26,8 +26,8 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/history"
 	"github.com/catena-dev/catena/internal/operator/sessions"
-	"github.com/catena-dev/catena/internal/transcript"
 )
 
 // Resolver answers queries. It is safe for concurrent use.
@@ -234,7 +234,7 @@ func (l *lookup) confirm(ctx context.Context, ids []string) error {
 // read returns the history that a path of sessions makes, or errOutdated.
 func (l *lookup) read(ctx context.Context, path []*sessions.Session) (*History, error) {
 	asked := path[len(path)-1]
-	history := &History{Name: asked.Name, UID: asked.UID, ResponseID: asked.Turn.ID, Turns: make([]transcript.Turn, len(path))}
+	history := &History{Name: asked.Name, UID: asked.UID, ResponseID: asked.Turn.ID, Turns: make([]history.TurnItems, len(path))}
 	history.memory.inFlight, history.memory.limit = l.inFlight, l.historyBytes
 	if err := l.readItems(ctx, path, history); err != nil {
 		history.Release()

@@ -32,15 +32,16 @@ import (
 	"sigs.k8s.io/yaml"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	"github.com/catena-dev/catena/internal/history"
 	"github.com/catena-dev/catena/internal/operator/resolve"
-	"github.com/catena-dev/catena/internal/transcript"
+	"github.com/catena-dev/catena/store/driver"
 )
 
-// answer is InputItems of which only the metadata is set. Turns and items are written straight into the response,
+// answer is an InputItems of which only the metadata is set. Turns and items are written straight into the response,
 // because the encoders of Kubernetes read, check and copy raw JSON several times.
 type answer struct {
 	resolvev1alpha1.InputItems
-	*transcript.Transcript
+	*history.Page
 	history *resolve.History
 }
 
@@ -49,17 +50,12 @@ var (
 	_ rest.ResourceStreamer = &answer{}
 )
 
-// newAnswer returns what the options ask for of a history. It returns a badRequest where they have a cursor that is not
-// one of this history with these options.
-func newAnswer(namespace string, history *resolve.History, o *resolvev1alpha1.InputItemsOptions) (*answer, error) {
-	page, err := transcript.New(
-		transcript.History{UID: string(history.UID), Turns: history.Turns},
-		transcript.Options{
-			Instructions: o.Instructions, Limit: int(o.Limit), After: o.After, Order: o.Order,
-			IncludeIncomplete: o.IncludeIncomplete,
-		})
+// newAnswer returns the page of a history that the options ask for. It returns a badRequest if their cursor does not belong
+// to this history and these options.
+func newAnswer(namespace string, h *resolve.History, options driver.ResolveOptions) (*answer, error) {
+	page, err := history.New(string(h.UID), h.Turns, options)
 	if err != nil {
-		return nil, badRequest(`query parameter "after" cannot be used: ` + err.Error())
+		return nil, badRequest(`query parameter "after" is invalid: ` + err.Error())
 	}
 	return &answer{
 		InputItems: resolvev1alpha1.InputItems{
@@ -67,19 +63,19 @@ func newAnswer(namespace string, history *resolve.History, o *resolvev1alpha1.In
 				APIVersion: resolvev1alpha1.GroupVersion.String(),
 				Kind:       "InputItems",
 			},
-			ObjectMeta: metav1.ObjectMeta{Name: history.Name, Namespace: namespace, UID: history.UID},
+			ObjectMeta: metav1.ObjectMeta{Name: h.Name, Namespace: namespace, UID: h.UID},
 		},
-		Transcript: page,
-		history:    history,
+		Page:    page,
+		history: h,
 	}, nil
 }
 
-// DeepCopyObject returns a copy that shares the history, which nobody changes.
+// DeepCopyObject returns a copy that shares the history, which is never changed.
 func (a *answer) DeepCopyObject() runtime.Object {
-	return &answer{InputItems: *a.InputItems.DeepCopy(), Transcript: a.Transcript, history: a.history}
+	return &answer{InputItems: *a.InputItems.DeepCopy(), Page: a.Page, history: a.history}
 }
 
-// What is written as a table or as YAML is bounded, because it takes many times the memory of the JSON. A page always fits.
+// The limits of tables and YAML, which take many times the memory of the JSON. A page is always within them.
 const (
 	maxTableRows  = 10_000
 	maxYAMLBytes  = 16 << 20
@@ -87,10 +83,10 @@ const (
 	maxYAMLAtOnce = 2
 )
 
-// yamlSlots bounds how many answers are turned into YAML at the same time.
+// yamlSlots limits how many answers are converted to YAML at the same time.
 var yamlSlots = semaphore.NewWeighted(maxYAMLAtOnce)
 
-// InputStream returns the InputItems as JSON or, where the caller prefers that, as YAML.
+// InputStream returns the InputItems as JSON or, if the client prefers it, as YAML.
 func (a *answer) InputStream(ctx context.Context, _, accept string) (io.ReadCloser, bool, string, error) {
 	negotiated, ok := negotiation.NegotiateMediaTypeOptions(accept, codecs.SupportedMediaTypes(), negotiation.DefaultEndpointRestrictions)
 	if !ok {
@@ -126,7 +122,7 @@ func tooLarge(message string) error {
 	return apierrors.NewRequestEntityTooLargeError(message + ": ask for JSON, or for pages with `limit`")
 }
 
-// json returns the InputItems as JSON, in one buffer of just that size.
+// json returns the InputItems as JSON, in one buffer of exactly that size.
 func (a *answer) json() []byte {
 	w := writer{}
 	a.write(&w)
@@ -153,13 +149,13 @@ func (a *answer) write(w *writer) {
 		separator = ","
 	}
 	w.raw("]")
-	if next := a.Transcript.Next(); next != "" {
+	if next := a.Page.Next(); next != "" {
 		w.raw(`,"next":`).string(next)
 	}
 	w.raw("}\n")
 }
 
-// writer appends to its buffer or, as long as it has none, adds up the size that it must have.
+// writer appends to its buffer or, if it has none yet, adds up the size that the buffer needs.
 type writer struct {
 	buffer []byte
 	size   int
@@ -195,7 +191,7 @@ func (w *writer) string(s string) *writer {
 	return w
 }
 
-// isPlain reports whether s stands in JSON as it is.
+// isPlain reports whether s needs no escapes in JSON.
 func isPlain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {

@@ -32,11 +32,12 @@ import (
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/store/driver"
 )
 
-func makeAnswer(t testing.TB, h *resolve.History, o resolvev1alpha1.InputItemsOptions) *answer {
+func makeAnswer(t testing.TB, h *resolve.History, o driver.ResolveOptions) *answer {
 	t.Helper()
-	a, err := newAnswer("team-a", h, &o)
+	a, err := newAnswer("team-a", h, o)
 	if err != nil {
 		t.Fatalf("Unexpected error: %v", err)
 	}
@@ -48,12 +49,12 @@ func TestAnswerJSON(t *testing.T) {
 	odd.ResponseID, odd.Turns[0].ResponseID, odd.Name = `é"\<>`+"\u2028\x01", `é"\<>`+"\u2028\x01", "sha256.abc"
 	tests := map[string]struct {
 		history *resolve.History
-		options resolvev1alpha1.InputItemsOptions
+		options driver.ResolveOptions
 	}{
 		"no items":      {history: makeHistory(makeTurn(t, ""))},
 		"one turn":      {history: makeHistory(makeTurn(t, "be brief", `{"type":"message"}`))},
 		"several turns": {history: makeHistory(makeTurn(t, "be brief", `{"a":1}`, `{"b":1}`), makeTurn(t, ""), makeTurn(t, "", `{"c":1}`))},
-		"a page":        {history: makeHistory(makeTurn(t, "be brief", `{"a":1}`, `{"b":1}`)), options: resolvev1alpha1.InputItemsOptions{Limit: 1}},
+		"a page":        {history: makeHistory(makeTurn(t, "be brief", `{"a":1}`, `{"b":1}`)), options: driver.ResolveOptions{Limit: 1}},
 		"odd names":     {history: odd},
 	}
 	for name, tc := range tests {
@@ -64,7 +65,7 @@ func TestAnswerJSON(t *testing.T) {
 				t.Errorf("The buffer has %d bytes, %d of them are used", cap(body), len(body))
 			}
 			want := a.InputItems
-			want.ResponseID, want.Next = tc.history.ResponseID, a.Transcript.Next()
+			want.ResponseID, want.Next = tc.history.ResponseID, a.Page.Next()
 			want.Turns, want.Input = []string{}, []runtime.RawExtension{}
 			for _, turn := range tc.history.Turns {
 				want.Turns = append(want.Turns, turn.ResponseID)
@@ -93,9 +94,9 @@ func TestAnswerJSON(t *testing.T) {
 }
 
 func TestAnswerBadCursor(t *testing.T) {
-	o := resolvev1alpha1.InputItemsOptions{Limit: 1, After: "AAAA"}
-	_, err := newAnswer("team-a", makeHistory(makeTurn(t, "", `{"a":1}`)), &o)
-	var want error = badRequest(`query parameter "after" cannot be used: it is not a cursor of this API`)
+	o := driver.ResolveOptions{Limit: 1, After: "AAAA"}
+	_, err := newAnswer("team-a", makeHistory(makeTurn(t, "", `{"a":1}`)), o)
+	var want error = badRequest(`query parameter "after" is invalid: it is not a cursor of this API`)
 	if !errors.Is(err, want) {
 		t.Errorf("Unexpected error: want %q, got %q", want, err)
 	}
@@ -111,14 +112,14 @@ func decode(t *testing.T, b []byte) (value any) {
 
 func TestAnswerItemsAreByteForByte(t *testing.T) {
 	items := `{ "z" : 1.0, "a":12345678901234567890,"html":"<b>&é\u00e9" }`
-	a := makeAnswer(t, makeHistory(makeTurn(t, "", items)), resolvev1alpha1.InputItemsOptions{})
+	a := makeAnswer(t, makeHistory(makeTurn(t, "", items)), driver.ResolveOptions{})
 	if body := string(a.json()); !strings.Contains(body, `"input":[`+items+`]`) {
 		t.Errorf("The item %s is not in %s as it is", items, body)
 	}
 }
 
 func TestInputStream(t *testing.T) {
-	a := makeAnswer(t, makeHistory(makeTurn(t, "", `{"a":1}`)), resolvev1alpha1.InputItemsOptions{})
+	a := makeAnswer(t, makeHistory(makeTurn(t, "", `{"a":1}`)), driver.ResolveOptions{})
 	var want resolvev1alpha1.InputItems
 	if err := json.Unmarshal(a.json(), &want); err != nil {
 		t.Fatalf("Unexpected error: %v", err)
@@ -173,7 +174,7 @@ func TestInputStream(t *testing.T) {
 // TestTooLarge: what takes many times the memory of the JSON is refused, and JSON is not.
 func TestTooLarge(t *testing.T) {
 	items := strings.Repeat(`{"a":1},`, maxYAMLValues) + `{}`
-	a := makeAnswer(t, makeHistory(makeTurn(t, "", items)), resolvev1alpha1.InputItemsOptions{})
+	a := makeAnswer(t, makeHistory(makeTurn(t, "", items)), driver.ResolveOptions{})
 	if _, _, _, err := a.InputStream(t.Context(), "", "application/json"); err != nil {
 		t.Errorf("JSON: unexpected error: %v", err)
 	}
@@ -183,7 +184,7 @@ func TestTooLarge(t *testing.T) {
 	if _, err := (tableConvertor{}).ConvertToTable(t.Context(), a, nil); !apierrors.IsRequestEntityTooLargeError(err) {
 		t.Errorf("table: want RequestEntityTooLarge, got %v", err)
 	}
-	page := makeAnswer(t, makeHistory(makeTurn(t, "", items)), resolvev1alpha1.InputItemsOptions{Limit: resolvev1alpha1.MaxLimit})
+	page := makeAnswer(t, makeHistory(makeTurn(t, "", items)), driver.ResolveOptions{Limit: resolvev1alpha1.MaxLimit})
 	if _, _, _, err := page.InputStream(t.Context(), "", "application/yaml"); err != nil {
 		t.Errorf("a page as YAML: unexpected error: %v", err)
 	}
@@ -199,7 +200,7 @@ func TestAnswerAllocations(t *testing.T) {
 		for range turns {
 			flat = append(flat, makeTurn(t, "be brief", `{"a":1}`))
 		}
-		h, o := makeHistory(flat...), resolvev1alpha1.InputItemsOptions{}
+		h, o := makeHistory(flat...), driver.ResolveOptions{}
 		return testing.AllocsPerRun(100, func() { makeAnswer(t, h, o).json() })
 	}
 	if few, many := allocations(1), allocations(500); many > few {
@@ -218,7 +219,7 @@ func longHistory(t testing.TB) *resolve.History {
 }
 
 func BenchmarkRender(b *testing.B) {
-	h, o := longHistory(b), resolvev1alpha1.InputItemsOptions{}
+	h, o := longHistory(b), driver.ResolveOptions{}
 	b.ReportAllocs()
 	b.SetBytes(int64(len(makeAnswer(b, h, o).json())))
 	for b.Loop() {

@@ -22,8 +22,8 @@ import (
 	"testing"
 
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/history"
 	"github.com/catena-dev/catena/internal/operator/resolve"
-	"github.com/catena-dev/catena/internal/transcript"
 )
 
 const testUID = "0c3f2b1e-6f0a-4a35-9a53-7d0f6f6f0001"
@@ -32,7 +32,7 @@ const testUID = "0c3f2b1e-6f0a-4a35-9a53-7d0f6f6f0001"
 func makeHistory(turns ...*chain.Items) *resolve.History {
 	h := &resolve.History{UID: testUID}
 	for i, items := range turns {
-		h.Turns = append(h.Turns, transcript.Turn{ResponseID: fmt.Sprintf("resp_%d", i+1), Items: items})
+		h.Turns = append(h.Turns, history.TurnItems{ResponseID: fmt.Sprintf("resp_%d", i+1), Items: items})
 		h.ResponseID = h.Turns[i].ResponseID
 		h.Name = strings.ReplaceAll(h.ResponseID, "_", ".")
 	}

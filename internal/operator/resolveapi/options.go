@@ -26,6 +26,7 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/store/driver"
 )
 
 // Options are those of the resolve API server, as its flags set them.
@@ -60,7 +61,7 @@ func NewOptions() *Options {
 		Authentication:  genericoptions.NewDelegatingAuthenticationOptions(),
 		Authorization:   genericoptions.NewDelegatingAuthorizationOptions(),
 		DefaultMaxDepth: chain.DefaultMaxDepth,
-		MaxDepthLimit:   10_000,
+		MaxDepthLimit:   driver.MaxDepthLimit,
 		RequestTimeout:  time.Minute,
 		ShutdownDelay:   5 * time.Second,
 	}
@@ -87,6 +88,9 @@ func (o *Options) Validate() error {
 	errs = append(errs, o.Authorization.Validate()...)
 	if o.DefaultMaxDepth < 0 || o.DefaultMaxDepth > o.MaxDepthLimit {
 		errs = append(errs, fmt.Errorf("--max-depth is %d: must be from 0 to --max-depth-limit, which is %d", o.DefaultMaxDepth, o.MaxDepthLimit))
+	}
+	if o.MaxDepthLimit > driver.MaxDepthLimit {
+		errs = append(errs, fmt.Errorf("--max-depth-limit is %d: must be at most %d", o.MaxDepthLimit, driver.MaxDepthLimit))
 	}
 	if o.RequestTimeout <= 0 {
 		errs = append(errs, fmt.Errorf("--request-timeout is %s: must be positive", o.RequestTimeout))

@@ -30,15 +30,16 @@ import (
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/store/driver"
 )
 
-// ResolveFunc finds the history of a turn, named by its response ID or by the name of its object. It returns a
-// *chain.Error where the chain cannot be resolved, and else errors of live reads or of the context. What it returns is
-// only read.
+// ResolveFunc returns the history of a turn, named by its response ID or by the name of its object. It returns a
+// *chain.Error if the chain cannot be resolved, and otherwise errors of live reads or of the context. The history must not
+// be changed.
 type ResolveFunc func(ctx context.Context, namespace, name string, q resolve.Query) (*resolve.History, error)
 
-// storage is the REST resource inputitems. It can be read by name and nothing else, so that neither garbage collection
-// nor the deletion of a namespace ever lists it.
+// storage is the REST resource inputitems. It can only be read by name, so that neither garbage collection nor the deletion
+// of a namespace ever lists it.
 type storage struct {
 	tableConvertor
 	resolve         ResolveFunc
@@ -63,7 +64,7 @@ func (*storage) Destroy() {}
 // NamespaceScoped returns true.
 func (*storage) NamespaceScoped() bool { return true }
 
-// GetSingularName returns the name of the resource: there is no shorter one.
+// GetSingularName returns the name of the resource.
 func (*storage) GetSingularName() string { return resolvev1alpha1.Resource }
 
 // NewGetOptions returns empty options.
@@ -71,7 +72,7 @@ func (*storage) NewGetOptions() (runtime.Object, bool, string) {
 	return &resolvev1alpha1.InputItemsOptions{}, false, ""
 }
 
-// Get returns the history of the turn with a response ID or object name, and otherwise a Status that says why not.
+// Get returns the history of the turn with a response ID or object name, or a Status with the reason why it cannot.
 func (s *storage) Get(ctx context.Context, name string, options runtime.Object) (runtime.Object, error) {
 	o, ok := options.(*resolvev1alpha1.InputItemsOptions)
 	if !ok {
@@ -94,7 +95,11 @@ func (s *storage) Get(ctx context.Context, name string, options runtime.Object) 
 }
 
 func (s *storage) get(ctx context.Context, name string, o *resolvev1alpha1.InputItemsOptions) (*answer, error) {
-	q, err := s.query(o)
+	options, err := o.ResolveOptions()
+	if err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	q, err := s.query(options)
 	if err != nil {
 		return nil, err
 	}
@@ -106,23 +111,23 @@ func (s *storage) get(ctx context.Context, name string, o *resolvev1alpha1.Input
 		return nil, err
 	}
 	context.AfterFunc(ctx, history.Release) // when the answer has been sent
-	return newAnswer(namespace, history, o)
+	return newAnswer(namespace, history, options)
 }
 
-// query returns what to resolve. It returns a badRequest where the operator does not allow it.
-func (s *storage) query(o *resolvev1alpha1.InputItemsOptions) (resolve.Query, error) {
-	q := resolve.Query{MaxDepth: int(s.defaultMaxDepth), IncludeIncomplete: o.IncludeIncomplete}
-	if o.MaxDepth != nil {
-		if *o.MaxDepth > s.maxDepthLimit {
-			return q, badRequest(fmt.Sprintf(
-				`query parameter "maxDepth" is "%d": must be a whole number from 0 to %d, the operator's limit`, *o.MaxDepth, s.maxDepthLimit))
+// query returns the query of a history. It returns a badRequest if the operator does not allow it.
+func (s *storage) query(options driver.ResolveOptions) (resolve.Query, error) {
+	q := resolve.Query{MaxDepth: int(s.defaultMaxDepth), IncludeIncomplete: options.IncludeIncomplete}
+	if options.MaxDepth != nil {
+		q.MaxDepth = *options.MaxDepth
+		if q.MaxDepth > int(s.maxDepthLimit) {
+			return q, badRequest("query parameter " + driver.NewOptionError("maxDepth", strconv.Itoa(q.MaxDepth),
+				fmt.Sprintf("a whole number from 0 to %d, the operator's limit", s.maxDepthLimit)).Error())
 		}
-		q.MaxDepth = int(*o.MaxDepth)
 	}
-	if o.ResourceVersion != "" {
+	if options.Version != "" {
 		var err error
-		if q.MinResourceVersion, err = strconv.ParseUint(o.ResourceVersion, 10, 64); err != nil {
-			return q, badRequest(fmt.Sprintf(`query parameter "resourceVersion" must be a whole number: %v`, err))
+		if q.MinResourceVersion, err = strconv.ParseUint(options.Version, 10, 64); err != nil {
+			return q, badRequest("query parameter " + driver.NewOptionError("resourceVersion", options.Version, "a whole number").Error())
 		}
 	}
 	return q, nil

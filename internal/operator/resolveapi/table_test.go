@@ -23,7 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	"github.com/catena-dev/catena/store/driver"
 )
 
 func TestItemCells(t *testing.T) {
@@ -118,15 +118,15 @@ func TestConvertToTable(t *testing.T) {
 	hi := []any{int64(1), "resp_1", "message", "user", "hi"}
 	again := []any{int64(2), "resp_2", "message", "user", "again"}
 	tests := map[string]struct {
-		options   resolvev1alpha1.InputItemsOptions
+		options   driver.ResolveOptions
 		noHeaders bool
 		want      [][]any
 	}{
 		"everything":            {want: [][]any{brief, hi, again}},
-		"newest first":          {options: resolvev1alpha1.InputItemsOptions{Order: "desc"}, want: [][]any{again, hi, brief}},
-		"a page, newest first":  {options: resolvev1alpha1.InputItemsOptions{Order: "desc", Limit: 2}, want: [][]any{again, hi}},
-		"a page, no headers":    {options: resolvev1alpha1.InputItemsOptions{Limit: 1}, noHeaders: true, want: [][]any{brief}},
-		"without instructions ": {options: resolvev1alpha1.InputItemsOptions{Instructions: "Omit"}, want: [][]any{{int64(0), "resp_1", "message", "user", "hi"}, {int64(1), "resp_2", "message", "user", "again"}}},
+		"newest first":          {options: driver.ResolveOptions{Order: "desc"}, want: [][]any{again, hi, brief}},
+		"a page, newest first":  {options: driver.ResolveOptions{Order: "desc", Limit: 2}, want: [][]any{again, hi}},
+		"a page, no headers":    {options: driver.ResolveOptions{Limit: 1}, noHeaders: true, want: [][]any{brief}},
+		"without instructions ": {options: driver.ResolveOptions{Instructions: "Omit"}, want: [][]any{{int64(0), "resp_1", "message", "user", "hi"}, {int64(1), "resp_2", "message", "user", "again"}}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 	"slices"
 
 	"github.com/catena-dev/catena/internal/chain"
-	"github.com/catena-dev/catena/internal/transcript"
+	"github.com/catena-dev/catena/internal/history"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -72,15 +72,12 @@ func (w *walk) turn(ctx context.Context, id string) (chain.Turn, bool, error) {
 
 func (w *walk) history(responseID string, turns []chain.Turn, options driver.ResolveOptions) (*driver.History, error) {
 	h := &driver.History{Turns: make([]string, len(turns))}
-	whole := transcript.History{UID: w.uid, Turns: make([]transcript.Turn, len(turns))}
+	items := make([]history.TurnItems, len(turns))
 	for i, turn := range turns {
 		h.Turns[i] = turn.ID
-		whole.Turns[i] = transcript.Turn{ResponseID: turn.ID, Items: w.items[turn.ID]}
+		items[i] = history.TurnItems{ResponseID: turn.ID, Items: w.items[turn.ID]}
 	}
-	page, err := transcript.New(whole, transcript.Options{
-		Instructions: options.Instructions, Limit: options.Limit, After: options.After, Order: options.Order,
-		IncludeIncomplete: options.IncludeIncomplete,
-	})
+	page, err := history.New(w.uid, items, options)
 	if err != nil {
 		return nil, &driver.Error{Code: driver.CodeInvalid, ResponseID: responseID, Message: "invalid cursor", Err: err}
 	}

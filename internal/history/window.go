@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package transcript
+package history
 
 // Window is the part of a list of entries, oldest first, that a page has: the entries From up to, but not including, To.
 type Window struct {
@@ -24,7 +24,7 @@ type Window struct {
 }
 
 // NewWindow returns the window of a page with at most limit of count entries. The page follows the entry numbered after,
-// in the order of the pages; -1 stands for the first page.
+// in the order of the pages; -1 means the first page.
 func NewWindow(count, limit, after int, descending bool) Window {
 	from, to := after+1, count
 	if descending {

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package transcript
+package history
 
 import (
 	"errors"
@@ -27,20 +27,21 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/store/driver"
 )
 
 const testUID = "0c3f2b1e-6f0a-4a35-9a53-7d0f6f6f0001"
 
 // makeHistory returns a history of turns resp_1, resp_2 and so on.
-func makeHistory(turns ...*chain.Items) History {
-	h := History{UID: testUID}
-	for i, items := range turns {
-		h.Turns = append(h.Turns, Turn{ResponseID: fmt.Sprintf("resp_%d", i+1), Items: items})
+func makeHistory(items ...*chain.Items) []TurnItems {
+	turns := make([]TurnItems, len(items))
+	for i := range items {
+		turns[i] = TurnItems{ResponseID: fmt.Sprintf("resp_%d", i+1), Items: items[i]}
 	}
-	return h
+	return turns
 }
 
-// makeTurn flattens a turn with instructions, none where they are empty, and items in its output.
+// makeTurn flattens a turn with instructions, none if they are empty, and items in its output.
 func makeTurn(t testing.TB, instructions string, items ...string) *chain.Items {
 	t.Helper()
 	flat, err := chain.Flatten(fmt.Appendf(nil, `{"instructions":%q}`, instructions), []byte(`{"output":[`+strings.Join(items, ",")+`]}`))
@@ -50,14 +51,14 @@ func makeTurn(t testing.TB, instructions string, items ...string) *chain.Items {
 	return flat
 }
 
-// system returns the item that makeTurn's instructions become.
+// system returns the item of makeTurn's instructions.
 func system(instructions string) string {
 	return fmt.Sprintf(`{"type":"message","role":"system","content":[{"type":"input_text","text":%q}]}`, instructions)
 }
 
-func joined(t *Transcript) string {
+func joined(p *Page) string {
 	return strings.Join(slices.Collect(func(yield func(string) bool) {
-		for raw := range t.Raw() {
+		for raw := range p.Raw() {
 			if !yield(string(raw)) {
 				return
 			}
@@ -65,8 +66,8 @@ func joined(t *Transcript) string {
 	}), ",")
 }
 
-func TestTranscript(t *testing.T) {
-	history := makeHistory(
+func TestPage(t *testing.T) {
+	turns := makeHistory(
 		makeTurn(t, "be brief", `{"a":1}`, `{"b":1.0}`),
 		makeTurn(t, ""),
 		makeTurn(t, "be kind", `{"c": 12345678901234567890}`),
@@ -75,7 +76,7 @@ func TestTranscript(t *testing.T) {
 	)
 	brief, kind, only := system("be brief"), system("be kind"), system("only this")
 	tests := map[string]struct {
-		options  Options
+		options  driver.ResolveOptions
 		want     []string
 		wantMore bool
 	}{
@@ -83,35 +84,35 @@ func TestTranscript(t *testing.T) {
 			want: []string{brief, `{"a":1}`, `{"b":1.0}`, kind, `{"c": 12345678901234567890}`, only, `{"d":"é"}`},
 		},
 		"newest first": {
-			options: Options{Order: OrderDescending},
+			options: driver.ResolveOptions{Order: driver.OrderDescending},
 			want:    []string{`{"d":"é"}`, only, `{"c": 12345678901234567890}`, kind, `{"b":1.0}`, `{"a":1}`, brief},
 		},
 		"no instructions": {
-			options: Options{Instructions: InstructionsOmit},
+			options: driver.ResolveOptions{Instructions: driver.InstructionsOmit},
 			want:    []string{`{"a":1}`, `{"b":1.0}`, `{"c": 12345678901234567890}`, `{"d":"é"}`},
 		},
 		"the last instructions, which are none": {
-			options: Options{Instructions: InstructionsLast},
+			options: driver.ResolveOptions{Instructions: driver.InstructionsLast},
 			want:    []string{`{"a":1}`, `{"b":1.0}`, `{"c": 12345678901234567890}`, `{"d":"é"}`},
 		},
 		"a page": {
-			options:  Options{Limit: 2},
+			options:  driver.ResolveOptions{Limit: 2},
 			want:     []string{brief, `{"a":1}`},
 			wantMore: true,
 		},
 		"a page from the end": {
-			options:  Options{Limit: 3, Order: OrderDescending},
+			options:  driver.ResolveOptions{Limit: 3, Order: driver.OrderDescending},
 			want:     []string{`{"d":"é"}`, only, `{"c": 12345678901234567890}`},
 			wantMore: true,
 		},
 		"a page of just everything": {
-			options: Options{Limit: 7},
+			options: driver.ResolveOptions{Limit: 7},
 			want:    []string{brief, `{"a":1}`, `{"b":1.0}`, kind, `{"c": 12345678901234567890}`, only, `{"d":"é"}`},
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := New(history, tc.options)
+			got, err := New(testUID, turns, tc.options)
 			if err != nil {
 				t.Fatalf("Unexpected error: %v", err)
 			}
@@ -128,9 +129,9 @@ func TestTranscript(t *testing.T) {
 	}
 }
 
-func TestTranscriptLastInstructions(t *testing.T) {
-	history := makeHistory(makeTurn(t, "old", `{"a":1}`), makeTurn(t, "new", `{"b":1}`))
-	got, err := New(history, Options{Instructions: InstructionsLast})
+func TestPageLastInstructions(t *testing.T) {
+	turns := makeHistory(makeTurn(t, "old", `{"a":1}`), makeTurn(t, "new", `{"b":1}`))
+	got, err := New(testUID, turns, driver.ResolveOptions{Instructions: driver.InstructionsLast})
 	if err != nil {
 		t.Fatalf("Unexpected error: %v", err)
 	}
@@ -139,23 +140,23 @@ func TestTranscriptLastInstructions(t *testing.T) {
 	}
 }
 
-// TestPagesMakeTheWhole turns pages of random sizes over random histories until the last one.
+// TestPagesMakeTheWhole reads random histories in pages of random sizes.
 func TestPagesMakeTheWhole(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		history := History{UID: testUID}
+		var turns []TurnItems
 		for turn := range rapid.IntRange(1, 8).Draw(r, "turns") {
 			var items []string
 			for i := range rapid.IntRange(0, 5).Draw(r, "items") {
 				items = append(items, fmt.Sprintf(`{"turn":%d,"item":%d}`, turn, i))
 			}
 			instructions := rapid.SampledFrom([]string{"", fmt.Sprintf("instructions %d", turn)}).Draw(r, "instructions")
-			history.Turns = append(history.Turns, Turn{ResponseID: fmt.Sprintf("resp_%d", turn), Items: makeTurn(t, instructions, items...)})
+			turns = append(turns, TurnItems{ResponseID: fmt.Sprintf("resp_%d", turn), Items: makeTurn(t, instructions, items...)})
 		}
-		options := Options{
-			Order:        rapid.SampledFrom([]string{"", "asc", OrderDescending}).Draw(r, "order"),
-			Instructions: rapid.SampledFrom([]string{"", "All", InstructionsLast, InstructionsOmit}).Draw(r, "mode"),
+		options := driver.ResolveOptions{
+			Order:        rapid.SampledFrom([]string{"", "asc", driver.OrderDescending}).Draw(r, "order"),
+			Instructions: rapid.SampledFrom([]string{"", "All", driver.InstructionsLast, driver.InstructionsOmit}).Draw(r, "mode"),
 		}
-		whole, err := New(history, options)
+		whole, err := New(testUID, turns, options)
 		if err != nil {
 			r.Fatalf("Unexpected error: %v", err)
 		}
@@ -163,7 +164,7 @@ func TestPagesMakeTheWhole(t *testing.T) {
 		var pages []string
 		for {
 			options.Limit = rapid.IntRange(1, 7).Draw(r, "limit")
-			page, err := New(history, options)
+			page, err := New(testUID, turns, options)
 			if err != nil {
 				r.Fatalf("Unexpected error of page %d: %v", len(pages), err)
 			}
@@ -184,34 +185,32 @@ func TestPagesMakeTheWhole(t *testing.T) {
 }
 
 func TestBadCursors(t *testing.T) {
-	history := makeHistory(makeTurn(t, "be brief", `{"a":1}`, `{"b":1}`), makeTurn(t, "", `{"c":1}`))
-	first := func(h History, o Options) string {
+	turns := makeHistory(makeTurn(t, "be brief", `{"a":1}`, `{"b":1}`), makeTurn(t, "", `{"c":1}`))
+	first := func(uid string, o driver.ResolveOptions) string {
 		o.Limit = 1
-		page, err := New(h, o)
+		page, err := New(uid, turns, o)
 		if err != nil {
 			t.Fatalf("Unexpected error: %v", err)
 		}
 		return page.Next()
 	}
-	other := makeHistory(makeTurn(t, "be brief", `{"a":1}`, `{"b":1}`), makeTurn(t, "", `{"c":1}`))
-	other.UID = "another"
-	good := first(history, Options{})
+	good := first(testUID, driver.ResolveOptions{})
 
 	tests := map[string]struct {
-		options Options
+		options driver.ResolveOptions
 		after   string
 		want    string
 	}{
 		"good":                  {after: good},
-		"defaults spelled out":  {after: good, options: Options{Order: "asc", Instructions: "All"}},
+		"defaults spelled out":  {after: good, options: driver.ResolveOptions{Order: "asc", Instructions: "All"}},
 		"not base64":            {after: "=?=", want: "not a cursor"},
 		"garbage":               {after: "AAAA", want: "not a cursor"},
 		"too short":             {after: "AQ", want: "not a cursor"},
 		"cut off":               {after: good[:8], want: "not a cursor"},
-		"of another session":    {after: first(other, Options{}), want: "another session"},
-		"of the other order":    {after: first(history, Options{Order: "desc"}), want: "other values of order"},
-		"of another mode":       {after: first(history, Options{Instructions: "Omit"}), want: "other values of order"},
-		"of incomplete turns":   {after: first(history, Options{IncludeIncomplete: true}), want: "other values of order"},
+		"of another session":    {after: first("another", driver.ResolveOptions{}), want: "another session"},
+		"of the other order":    {after: first(testUID, driver.ResolveOptions{Order: "desc"}), want: "other values of order"},
+		"of another mode":       {after: first(testUID, driver.ResolveOptions{Instructions: "Omit"}), want: "other values of order"},
+		"of incomplete turns":   {after: first(testUID, driver.ResolveOptions{IncludeIncomplete: true}), want: "other values of order"},
 		"of a turn that left":   {after: cursor{uid: testUID, responseID: "resp_9"}.encode(), want: "no longer in the chain"},
 		"of an item that left":  {after: cursor{uid: testUID, responseID: "resp_2", entry: 1}.encode(), want: "no longer in the chain"},
 		"of an absurd position": {after: cursor{uid: testUID, responseID: "resp_2", entry: 1 << 40}.encode(), want: "not a cursor"},
@@ -219,7 +218,7 @@ func TestBadCursors(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			tc.options.Limit, tc.options.After = 1, tc.after
-			_, err := New(history, tc.options)
+			_, err := New(testUID, turns, tc.options)
 			var bad CursorError
 			switch {
 			case tc.want == "" && err != nil:
@@ -233,17 +232,17 @@ func TestBadCursors(t *testing.T) {
 	}
 }
 
-// TestCursorOutlivesChange continues where the last page ended though an earlier turn was overwritten meanwhile.
+// TestCursorOutlivesChange checks that the next page continues after the last one although an earlier turn was overwritten.
 func TestCursorOutlivesChange(t *testing.T) {
-	options := Options{Limit: 2}
+	options := driver.ResolveOptions{Limit: 2}
 	before := makeHistory(makeTurn(t, "", `{"a":1}`), makeTurn(t, "", `{"b":1}`, `{"c":1}`))
-	page, err := New(before, options)
+	page, err := New(testUID, before, options)
 	if err != nil {
 		t.Fatalf("Unexpected error: %v", err)
 	}
 	options.After = page.Next()
 	after := makeHistory(makeTurn(t, "", `{"a":1}`, `{"a":2}`), makeTurn(t, "", `{"b":1}`, `{"c":1}`))
-	if page, err = New(after, options); err != nil {
+	if page, err = New(testUID, after, options); err != nil {
 		t.Fatalf("Unexpected error: %v", err)
 	}
 	if diff := cmp.Diff(`{"c":1}`, joined(page)); diff != "" {

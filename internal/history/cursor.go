@@ -14,12 +14,14 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package transcript
+package history
 
 import (
 	"encoding/base64"
 	"encoding/binary"
 	"slices"
+
+	"github.com/catena-dev/catena/store/driver"
 )
 
 // cursorVersion is the first byte of a cursor, before it is encoded.
@@ -27,8 +29,8 @@ const cursorVersion = 1
 
 var cursorEncoding = base64.RawURLEncoding.Strict()
 
-// cursor says which entry was the last one of a page, and of which pages. It names the turn, not the number of the
-// entry in the history, so that it can be checked, and a turn that was overwritten moves no other one's entries.
+// cursor identifies the last entry of a page, and the view that it is a page of. It contains the turn instead of the number
+// of the entry in the history, so that it can be checked, and so that overwriting a turn does not move the entries of others.
 type cursor struct {
 	view       byte
 	uid        string
@@ -36,16 +38,16 @@ type cursor struct {
 	entry      int
 }
 
-// CursorError is the error of a cursor that cannot be used: the reason, for the caller.
+// CursorError is the error of a cursor that cannot be used: the reason, as a clause about "it".
 type CursorError string
 
 // Error returns the reason.
 func (e CursorError) Error() string { return string(e) }
 
-// view has what the pages of a history must agree on, as one byte.
-func view(o *Options) byte {
-	b := byte(slices.Index([]string{InstructionsLast, InstructionsOmit}, o.Instructions) + 1)
-	if o.Order == OrderDescending {
+// view returns the options on which the pages of a history must agree, as one byte.
+func view(o *driver.ResolveOptions) byte {
+	b := byte(slices.Index([]string{driver.InstructionsLast, driver.InstructionsOmit}, o.Instructions) + 1)
+	if o.Order == driver.OrderDescending {
 		b |= 1 << 2
 	}
 	if o.IncludeIncomplete {
@@ -84,38 +86,38 @@ func decodeCursor(s string) (cursor, bool) {
 	return c, true
 }
 
-// cursor returns the cursor of the page behind the range, which is not empty.
-func (t *Transcript) cursor() string {
-	last := t.to - 1
-	if t.Descending() {
-		last = t.from
+// cursor returns the cursor of the page after this one, which is not empty.
+func (p *Page) cursor() string {
+	last := p.to - 1
+	if p.Descending() {
+		last = p.from
 	}
 	turn := 0
-	for last >= t.entries(turn) {
-		last -= t.entries(turn)
+	for last >= p.entries(turn) {
+		last -= p.entries(turn)
 		turn++
 	}
-	return cursor{view(&t.options), t.history.UID, t.history.Turns[turn].ResponseID, last}.encode()
+	return cursor{view(&p.options), p.uid, p.turns[turn].ResponseID, last}.encode()
 }
 
-// find returns the number of the entry that a cursor names.
-func (t *Transcript) find(after string) (int, error) {
+// find returns the number of the entry that a cursor identifies.
+func (p *Page) find(after string) (int, error) {
 	c, ok := decodeCursor(after)
 	switch {
 	case !ok:
 		return 0, CursorError("it is not a cursor of this API")
-	case c.uid != t.history.UID:
+	case c.uid != p.uid:
 		return 0, CursorError("it is a cursor of another session, or of one that was deleted and created again")
-	case c.view != view(&t.options):
+	case c.view != view(&p.options):
 		return 0, CursorError("it is a cursor of pages with other values of order, instructions or includeIncomplete")
 	}
-	turn := slices.IndexFunc(t.history.Turns, func(turn Turn) bool { return turn.ResponseID == c.responseID })
-	if turn < 0 || c.entry >= t.entries(turn) {
-		return 0, CursorError("what it points to is no longer in the chain")
+	turn := slices.IndexFunc(p.turns, func(turn TurnItems) bool { return turn.ResponseID == c.responseID })
+	if turn < 0 || c.entry >= p.entries(turn) {
+		return 0, CursorError("it points to a turn or an item that is no longer in the chain")
 	}
 	number := c.entry
 	for i := range turn {
-		number += t.entries(i)
+		number += p.entries(i)
 	}
 	return number, nil
 }

@@ -1,0 +1,54 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolveapi
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/store/driver"
+)
+
+func TestQuery(t *testing.T) {
+	s := &storage{defaultMaxDepth: 64, maxDepthLimit: 100}
+	for name, tc := range map[string]struct {
+		options driver.ResolveOptions
+		want    resolve.Query
+		wantErr string
+	}{
+		"default":              {want: resolve.Query{MaxDepth: 64}},
+		"the operator's limit": {options: driver.ResolveOptions{MaxDepth: new(100)}, want: resolve.Query{MaxDepth: 100}},
+		"everything":           {options: driver.ResolveOptions{MaxDepth: new(0), IncludeIncomplete: true, Version: "7"}, want: resolve.Query{IncludeIncomplete: true, MinResourceVersion: 7}},
+		"too deep":             {options: driver.ResolveOptions{MaxDepth: new(101)}, wantErr: `query parameter "maxDepth" is "101": must be a whole number from 0 to 100, the operator's limit`},
+		"no resource version":  {options: driver.ResolveOptions{Version: "x"}, wantErr: `query parameter "resourceVersion" is "x": must be a whole number`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := s.query(tc.options)
+			if want := badRequest(tc.wantErr); tc.wantErr != "" {
+				if err != want { //nolint:errorlint // it is not wrapped
+					t.Errorf("got %v, want %v", err, want)
+				}
+				return
+			}
+			if diff := cmp.Diff(tc.want, got); err != nil || diff != "" {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}

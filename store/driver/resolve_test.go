@@ -1,0 +1,110 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package driver_test
+
+import (
+	"errors"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/catena-dev/catena/store/driver"
+)
+
+// TestParseQuery: api/resolve/v1alpha1 has the cases of each parameter.
+func TestParseQuery(t *testing.T) {
+	all := driver.ResolveOptions{
+		MaxDepth: new(0), IncludeIncomplete: true, Instructions: "Last", Limit: 20, After: "a b&c", Order: "desc", Version: "12",
+	}
+	for name, tc := range map[string]struct {
+		query   string
+		want    driver.ResolveOptions
+		wantErr string
+	}{
+		"nothing":    {},
+		"everything": {query: "maxDepth=0&includeIncomplete=true&instructions=Last&limit=20&after=a+b%26c&order=desc&resourceVersion=12", want: all},
+		"unknown":    {query: "depth=1", wantErr: `"depth" is unknown: must be one of maxDepth, includeIncomplete, instructions, limit, after, order, resourceVersion`},
+		"twice":      {query: "limit=1&limit=2", wantErr: `"limit" is given 2 times: must be given once`},
+		"forbidden":  {query: "limit=0", wantErr: `"limit" is "0": must be a whole number from 1 to 1000`},
+		"no limit":   {query: "after=x", wantErr: `"after" needs "limit": without it, the result is the whole history`},
+		"too long":   {query: "order=" + strings.Repeat("x", 5000), wantErr: `"order" is "` + strings.Repeat("x", 100) + `": must be one of asc, desc`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			query, err := url.ParseQuery(tc.query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := driver.ParseQuery(query)
+			if tc.wantErr != "" {
+				if _, ok := errors.AsType[*driver.OptionError](err); !ok || err.Error() != tc.wantErr {
+					t.Errorf("got %v, want %s", err, tc.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestOptionsAreParameters: every option is a query parameter, with the name in the error of an unknown one.
+func TestOptionsAreParameters(t *testing.T) {
+	_, err := driver.ParseQuery(url.Values{"unknown": {""}})
+	_, list, _ := strings.Cut(err.Error(), "must be one of ")
+	var fields []string
+	for field := range reflect.TypeFor[driver.ResolveOptions]().Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		fields = append(fields, name)
+	}
+	if diff := cmp.Diff(fields, strings.Split(list, ", ")); diff != "" {
+		t.Errorf("(-fields +parameters):\n%s", diff)
+	}
+}
+
+// TestQueryRoundTrip: valid options are the same after they were a query, and others are refused as options and as a query.
+func TestQueryRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		options := driver.ResolveOptions{
+			MaxDepth:          rapid.Ptr(rapid.IntRange(-1, driver.MaxDepthLimit+1), true).Draw(t, "maxDepth"),
+			IncludeIncomplete: rapid.Bool().Draw(t, "includeIncomplete"),
+			Instructions:      rapid.SampledFrom([]string{"", "All", "Last", "Omit", "all"}).Draw(t, "instructions"),
+			Limit:             rapid.IntRange(-1, driver.MaxLimit+1).Draw(t, "limit"),
+			After:             rapid.String().Draw(t, "after"),
+			Order:             rapid.SampledFrom([]string{"", "asc", "desc", "newest"}).Draw(t, "order"),
+			Version:           rapid.String().Draw(t, "version"),
+		}
+		query, err := url.ParseQuery(options.Query().Encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := driver.ParseQuery(query)
+		if (err == nil) != (options.Validate() == nil) {
+			t.Fatalf("%+v is %v, and %v as a query", options, options.Validate(), err)
+		}
+		if diff := cmp.Diff(options, got); err == nil && diff != "" {
+			t.Fatalf("(-want +got):\n%s", diff)
+		}
+	})
+}
