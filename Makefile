@@ -96,6 +96,8 @@ generate: ## Generate deep copies, apply configurations, the CRD and OpenAPI def
 	rm -rf bin/crd api/v1alpha1/applyconfiguration
 	$(TOOL) controller-gen paths=./api/... \
 		object:headerFile=$(HEADER) applyconfiguration:headerFile=$(HEADER) crd output:crd:dir=bin/crd
+	go run ./hack/swaggerdoc $(HEADER) api/resolve/v1alpha1/inputitems_types.go InputItemsOptions \
+		api/resolve/v1alpha1/zz_generated.swagger_doc.go
 	$(TOOL) kustomize build --load-restrictor=LoadRestrictionsNone hack/crd \
 		-o config/crd/bases/sessions.catena.dev_responsesessions.yaml
 	cp bin/crd/sessions.catena.dev_snapshotchunks.yaml config/crd/bases/

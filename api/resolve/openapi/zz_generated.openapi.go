@@ -95,7 +95,7 @@ func schema_catena_api_resolve_v1alpha1_InputItems(ref common.ReferenceCallback)
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "InputItems is the history of a turn: the input items of every turn from the first one of the conversation to the one asked for, ready to be the input of the next request. It is read only, and read by name: the response ID of the turn, or the name of the ResponseSession that holds it. An ID that has a \"/\" can only be asked for by that name.\n\nIt is the whole history or an error. An error is a Status whose details.causes[0] has the code as its reason and the response ID where it happened as its field: session.chain.not_found (404 for the turn asked for, 422 for one of its ancestors), session.chain.cycle_detected, session.chain.depth_exceeded and session.snapshot.unreadable (422), and session.chain.unavailable (409) where a turn is not completed.",
+				Description: "InputItems is the history of a turn: the input items of every turn from the first one of the conversation to the one asked for, ready to be the input of the next request. It is read-only and read by name: the response ID of the turn, or the name of its ResponseSession. An ID that contains a \"/\" can only be read by the name of its ResponseSession.\n\nIt is the whole history or an error. An error is a Status whose details.causes[0] has the code as its reason and the response ID at which it occurred as its field: session.chain.not_found (404 for the turn asked for, 422 for one of its ancestors), session.chain.cycle_detected, session.chain.depth_exceeded and session.snapshot.unreadable (422), and session.chain.unavailable (409) if a turn is not completed.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -114,7 +114,7 @@ func schema_catena_api_resolve_v1alpha1_InputItems(ref common.ReferenceCallback)
 					},
 					"metadata": {
 						SchemaProps: spec.SchemaProps{
-							Description: "metadata has the name, the namespace and the UID of the ResponseSession asked for. Whoever saves the next turn needs the UID for its ownerReference.",
+							Description: "metadata has the name, the namespace and the UID of the ResponseSession asked for. The UID is needed for the ownerReference of the next turn.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
 						},
@@ -134,7 +134,7 @@ func schema_catena_api_resolve_v1alpha1_InputItems(ref common.ReferenceCallback)
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "turns are the response IDs of all turns of the chain, oldest first. The last one is responseID. A page has all of them too.",
+							Description: "turns are the response IDs of all turns of the chain, oldest first, also on a page. The last one is responseID.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -153,7 +153,7 @@ func schema_catena_api_resolve_v1alpha1_InputItems(ref common.ReferenceCallback)
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "input are the input items as raw JSON objects, each byte for byte as it is stored: for each turn its instructions as a system message, the items of its input and those of its output. They are in the order of the conversation, or the reverse where that was asked for. The field is not named items because Kubernetes clients take every object with a list of that name for a list of objects.",
+							Description: "input are the input items as raw JSON objects, each byte for byte as it is stored: for each turn its instructions as a system message, the items of its input, and those of its output. They are in the order of the conversation, or in reverse if the query asks for it. The field is not named items because Kubernetes clients treat every object with a list of that name as a list of objects.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -166,7 +166,7 @@ func schema_catena_api_resolve_v1alpha1_InputItems(ref common.ReferenceCallback)
 					},
 					"next": {
 						SchemaProps: spec.SchemaProps{
-							Description: "next is the cursor of the next page, the `after` of the request for it. It is absent on the last page, and where no limit was given.",
+							Description: "next is the cursor of the next page, the `after` of the request for it. It is absent on the last page, and if no limit was given.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -203,49 +203,49 @@ func schema_catena_api_resolve_v1alpha1_InputItemsOptions(ref common.ReferenceCa
 					},
 					"maxDepth": {
 						SchemaProps: spec.SchemaProps{
-							Description: "maxDepth is how many turns the chain may have; a longer one is answered with session.chain.depth_exceeded, and so is every chain where it is 0. The operator sets the default, 64 unless told otherwise, and the largest value that may be asked for.",
+							Description: "maxDepth is the maximum number of turns in the chain; a longer one is the error session.chain.depth_exceeded, and with 0 every chain is. The operator sets the default and the largest value, which is at most 10000.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
 					},
 					"includeIncomplete": {
 						SchemaProps: spec.SchemaProps{
-							Description: "includeIncomplete lets turns pass that are not completed, with the items that they have.",
+							Description: "includeIncomplete accepts turns that are not completed, with the items that they have.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},
 					"instructions": {
 						SchemaProps: spec.SchemaProps{
-							Description: "instructions says which turns' instructions are among the items: All, the default, has every turn's; Last only those of the turn asked for; Omit none.",
+							Description: "instructions selects whose instructions are among the items: All (the default) of every turn, Last only of the turn asked for, Omit none.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"limit": {
 						SchemaProps: spec.SchemaProps{
-							Description: "limit is the largest number of items in the answer, from 1 to 1000. Without it, the answer has all of them.",
+							Description: "limit is the maximum number of items in the answer, from 1 to 1000. Without it, the answer has all of them.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
 					},
 					"after": {
 						SchemaProps: spec.SchemaProps{
-							Description: "after is the `next` of the page before, and needs a limit. The turn asked for, order, instructions and includeIncomplete must be the same as for that page.",
+							Description: "after is the `next` of the previous page, and requires a limit. The turn asked for, order, instructions and includeIncomplete must be the same as for that page.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"order": {
 						SchemaProps: spec.SchemaProps{
-							Description: "order is asc, the default, for the oldest item first, or desc for the newest.",
+							Description: "order is asc (the default) for the oldest item first, or desc for the newest.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
 					},
 					"resourceVersion": {
 						SchemaProps: spec.SchemaProps{
-							Description: "resourceVersion asks for an answer that is at least as new as this resource version of a ResponseSession. Without it, an overwrite of a turn may be missed for as long as the watch takes to deliver it; a new turn never is.",
+							Description: "resourceVersion asks for an answer at least as new as this resource version of a ResponseSession. Without it, an overwrite may be missed until the operator's watch delivers it; a new turn never is.",
 							Type:        []string{"string"},
 							Format:      "",
 						},

@@ -19,23 +19,25 @@ package v1alpha1
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/catena-dev/catena/store/driver"
 )
 
 // InputItems is the history of a turn: the input items of every turn from the first one of the conversation to the one
-// asked for, ready to be the input of the next request. It is read only, and read by name: the response ID of the turn,
-// or the name of the ResponseSession that holds it. An ID that has a "/" can only be asked for by that name.
+// asked for, ready to be the input of the next request. It is read-only and read by name: the response ID of the turn, or
+// the name of its ResponseSession. An ID that contains a "/" can only be read by the name of its ResponseSession.
 //
 // It is the whole history or an error. An error is a Status whose details.causes[0] has the code as its reason and the
-// response ID where it happened as its field: session.chain.not_found (404 for the turn asked for, 422 for one of its
+// response ID at which it occurred as its field: session.chain.not_found (404 for the turn asked for, 422 for one of its
 // ancestors), session.chain.cycle_detected, session.chain.depth_exceeded and session.snapshot.unreadable (422), and
-// session.chain.unavailable (409) where a turn is not completed.
+// session.chain.unavailable (409) if a turn is not completed.
 //
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type InputItems struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// metadata has the name, the namespace and the UID of the ResponseSession asked for. Whoever saves the next turn
-	// needs the UID for its ownerReference.
+	// metadata has the name, the namespace and the UID of the ResponseSession asked for. The UID is needed for the
+	// ownerReference of the next turn.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
@@ -43,46 +45,43 @@ type InputItems struct {
 	// +required
 	ResponseID string `json:"responseID"`
 
-	// turns are the response IDs of all turns of the chain, oldest first. The last one is responseID. A page has all
-	// of them too.
+	// turns are the response IDs of all turns of the chain, oldest first, also on a page. The last one is responseID.
 	// +listType=atomic
 	// +required
 	Turns []string `json:"turns"`
 
 	// input are the input items as raw JSON objects, each byte for byte as it is stored: for each turn its instructions
-	// as a system message, the items of its input and those of its output. They are in the order of the conversation,
-	// or the reverse where that was asked for. The field is not named items because Kubernetes clients take every
-	// object with a list of that name for a list of objects.
+	// as a system message, the items of its input, and those of its output. They are in the order of the conversation,
+	// or in reverse if the query asks for it. The field is not named items because Kubernetes clients treat every object
+	// with a list of that name as a list of objects.
 	// +listType=atomic
 	// +required
 	Input []runtime.RawExtension `json:"input"`
 
-	// next is the cursor of the next page, the `after` of the request for it. It is absent on the last page, and where
-	// no limit was given.
+	// next is the cursor of the next page, the `after` of the request for it. It is absent on the last page, and if no
+	// limit was given.
 	// +optional
 	Next string `json:"next,omitempty"`
 }
 
-// What InputItemsOptions.Instructions can be.
+// The values of InputItemsOptions.Instructions.
 const (
-	// InstructionsAll puts every turn's instructions before its input.
-	InstructionsAll = "All"
-	// InstructionsLast leaves out all instructions but those of the turn asked for.
-	InstructionsLast = "Last"
-	// InstructionsOmit leaves out all instructions.
-	InstructionsOmit = "Omit"
+	// InstructionsAll ("All") puts every turn's instructions before its input.
+	InstructionsAll = driver.InstructionsAll
+	// InstructionsLast ("Last") omits all instructions except those of the turn asked for.
+	InstructionsLast = driver.InstructionsLast
+	// InstructionsOmit ("Omit") omits all instructions.
+	InstructionsOmit = driver.InstructionsOmit
 )
 
-// What InputItemsOptions.Order can be.
+// The values of InputItemsOptions.Order.
 const (
-	// OrderAscending has the oldest item first.
-	OrderAscending = "asc"
-	// OrderDescending has the newest item first.
-	OrderDescending = "desc"
+	OrderAscending  = driver.OrderAscending  // "asc": the oldest item first
+	OrderDescending = driver.OrderDescending // "desc": the newest item first
 )
 
-// MaxLimit is the largest InputItemsOptions.Limit.
-const MaxLimit = 1000
+// MaxLimit (1000) is the largest InputItemsOptions.Limit.
+const MaxLimit = driver.MaxLimit
 
 // InputItemsOptions are the query parameters of a request for InputItems. The zero value asks for the whole history.
 //
@@ -90,49 +89,35 @@ const MaxLimit = 1000
 type InputItemsOptions struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// maxDepth is how many turns the chain may have; a longer one is answered with session.chain.depth_exceeded, and
-	// so is every chain where it is 0. The operator sets the default, 64 unless told otherwise, and the largest value
-	// that may be asked for.
+	// maxDepth is the maximum number of turns in the chain; a longer one is the error session.chain.depth_exceeded, and
+	// with 0 every chain is. The operator sets the default and the largest value, which is at most 10000.
 	// +optional
 	MaxDepth *int32 `json:"maxDepth,omitempty"`
 
-	// includeIncomplete lets turns pass that are not completed, with the items that they have.
+	// includeIncomplete accepts turns that are not completed, with the items that they have.
 	// +optional
 	IncludeIncomplete bool `json:"includeIncomplete,omitempty"`
 
-	// instructions says which turns' instructions are among the items: All, the default, has every turn's; Last only
-	// those of the turn asked for; Omit none.
+	// instructions selects whose instructions are among the items: All (the default) of every turn, Last only of the
+	// turn asked for, Omit none.
 	// +optional
 	Instructions string `json:"instructions,omitempty"`
 
-	// limit is the largest number of items in the answer, from 1 to 1000. Without it, the answer has all of them.
+	// limit is the maximum number of items in the answer, from 1 to 1000. Without it, the answer has all of them.
 	// +optional
 	Limit int32 `json:"limit,omitempty"`
 
-	// after is the `next` of the page before, and needs a limit. The turn asked for, order, instructions and
+	// after is the `next` of the previous page, and requires a limit. The turn asked for, order, instructions and
 	// includeIncomplete must be the same as for that page.
 	// +optional
 	After string `json:"after,omitempty"`
 
-	// order is asc, the default, for the oldest item first, or desc for the newest.
+	// order is asc (the default) for the oldest item first, or desc for the newest.
 	// +optional
 	Order string `json:"order,omitempty"`
 
-	// resourceVersion asks for an answer that is at least as new as this resource version of a ResponseSession. Without
-	// it, an overwrite of a turn may be missed for as long as the watch takes to deliver it; a new turn never is.
+	// resourceVersion asks for an answer at least as new as this resource version of a ResponseSession. Without it, an
+	// overwrite may be missed until the operator's watch delivers it; a new turn never is.
 	// +optional
 	ResourceVersion string `json:"resourceVersion,omitempty"`
-}
-
-// SwaggerDoc describes the query parameters in the OpenAPI document.
-func (InputItemsOptions) SwaggerDoc() map[string]string {
-	return map[string]string{
-		"maxDepth":          "How many turns the chain may have; a longer one is an error. The operator sets the default and the largest value.",
-		"includeIncomplete": "Let turns pass that are not completed, with the items that they have.",
-		"instructions":      "Which turns' instructions are among the items: All (the default), Last for those of the turn asked for, or Omit.",
-		"limit":             "The largest number of items in the answer, from 1 to 1000. Without it, the answer has all of them.",
-		"after":             "The `next` of the page before. It needs a limit, and the options of that page.",
-		"order":             "asc (the default) for the oldest item first, or desc for the newest.",
-		"resourceVersion":   "Answer at least as new as this resource version of a ResponseSession.",
-	}
 }
