@@ -51,7 +51,7 @@ func TestRefusedRequests(t *testing.T) {
 		wantError string
 	}{
 		"not JSON":  {`{"input":`, 400, `{"message":"We could not parse the JSON body of your request: it must be JSON.","type":"invalid_request_error","param":null,"code":"invalid_json"}`},
-		"nothing":   {``, 400, `{"message":"We could not parse the JSON body of your request: it must be JSON.","type":"invalid_request_error","param":null,"code":"invalid_json"}`},
+		"nothing":   {``, 400, `{"message":"We could not parse the JSON body of your request: it must be an object.","type":"invalid_request_error","param":null,"code":"invalid_json"}`},
 		"no object": {`[]`, 400, `{"message":"We could not parse the JSON body of your request: it must be an object.","type":"invalid_request_error","param":null,"code":"invalid_json"}`},
 		"a key twice": {
 			`{"input":"a","\u0069nput":"b"}`, 400,

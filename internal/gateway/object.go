@@ -41,13 +41,21 @@ type member struct {
 
 // parseObject parses a JSON object. Errors contain nothing of the object, because they are logged.
 func parseObject(raw []byte) (*object, error) {
+	_, o, err := parseBody(raw)
+	return o, err
+}
+
+// parseBody is parseObject, and also returns the body in the form that other packages take.
+func parseBody(raw []byte) (jsonvalue.Object, *object, error) {
 	if !utf8.Valid(raw) {
-		return nil, errors.New("must be UTF-8")
+		return jsonvalue.Object{}, nil, errors.New("must be UTF-8")
 	}
-	if err := jsonvalue.Validate(raw); err != nil {
-		return nil, err
+	body, err := jsonvalue.ParseObject(raw)
+	if err != nil {
+		return jsonvalue.Object{}, nil, err
 	}
-	return objectOf(gjson.ParseBytes(raw))
+	o, err := objectOf(body.Value())
+	return body, o, err
 }
 
 // objectOf returns valid JSON as an object. A repeated name is an error: readers differ in which value they use, and the

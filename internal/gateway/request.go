@@ -29,6 +29,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -89,7 +90,7 @@ func readError(err error) *apiError {
 // parseRequest checks a request in a fixed order: the JSON, the members that need state which the gateway does not keep,
 // and the members that it uses.
 func parseRequest(body []byte) (*createRequest, error) {
-	o, err := parseObject(body)
+	parsed, o, err := parseBody(body)
 	if err != nil {
 		return nil, invalidRequest("", "invalid_json", "We could not parse the JSON body of your request: it %v.", err)
 	}
@@ -103,7 +104,7 @@ func parseRequest(body []byte) (*createRequest, error) {
 	if q.previous, err = readPrevious(o); err != nil {
 		return nil, err
 	}
-	if q.input, err = chain.Flatten(body, nil); err != nil {
+	if q.input, err = chain.FlattenObjects(parsed, jsonvalue.Object{}); err != nil {
 		param := "input"
 		if instructions := o.get("instructions").Type; instructions != gjson.Null && instructions != gjson.String {
 			param = "instructions"

@@ -22,8 +22,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
@@ -65,15 +63,17 @@ func (s *Session) Validate() error {
 	if s.PreviousResponseID == s.ResponseID {
 		return s.invalid("the turn must not be its own parent")
 	}
-	for _, body := range []struct {
+	var objects [3]jsonvalue.Object
+	for i, body := range []struct {
 		name string
 		raw  []byte
 	}{{"request", s.Request}, {"response", s.Response}, {"metadata", s.Metadata}} {
-		if err := checkObject(body.raw); err != nil {
+		var err error
+		if objects[i], err = parseBody(body.raw); err != nil {
 			return s.invalid("the %s %w", body.name, err)
 		}
 	}
-	if _, err := chain.Flatten(s.Request, s.Response); err != nil {
+	if _, err := chain.FlattenObjects(objects[0], objects[1]); err != nil {
 		return s.invalid("the bodies cannot be converted into input items: %w", err)
 	}
 	return nil
@@ -83,16 +83,11 @@ func (s *Session) invalid(format string, args ...any) error {
 	return &Error{Code: CodeInvalid, ResponseID: s.ResponseID, Message: "unable to save the turn", Err: fmt.Errorf(format, args...)}
 }
 
-// checkObject returns an error if a body is neither empty nor a JSON object.
-func checkObject(raw []byte) error {
-	if len(raw) == 0 {
-		return nil
+// parseBody parses a body that is either empty or a JSON object.
+func parseBody(raw []byte) (jsonvalue.Object, error) {
+	object, err := jsonvalue.ParseObject(raw)
+	if err == nil && len(raw) > 0 && (!object.Exists() || !utf8.Valid(raw)) {
+		err = errors.New("must be a JSON object in UTF-8")
 	}
-	if err := jsonvalue.Validate(raw); err != nil {
-		return err
-	}
-	if !utf8.Valid(raw) || !gjson.ParseBytes(raw).IsObject() {
-		return errors.New("must be a JSON object in UTF-8")
-	}
-	return nil
+	return object, err
 }
