@@ -92,7 +92,7 @@ func (s *SnapshotSweeper) claim(ctx context.Context, store snapshot.Store) error
 
 // place is where a snapshot is stored.
 type place struct {
-	session snapshot.Session
+	session types.NamespacedName
 	key     string
 }
 
@@ -116,7 +116,7 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) error
 		if session.Snapshot.Store != store.Name() {
 			continue
 		}
-		at := place{snapshot.Session{Namespace: session.Namespace, Name: session.Name}, session.Snapshot.Key}
+		at := place{types.NamespacedName{Namespace: session.Namespace, Name: session.Name}, session.Snapshot.Key}
 		complete := found[at].Parts == int(session.Snapshot.Parts)
 		if complete == session.Turn.Unreadable {
 			s.View.Recheck(session)
@@ -139,15 +139,15 @@ func (s *SnapshotSweeper) collect(ctx context.Context, store snapshot.Store, sto
 		return store.Delete(ctx, stored) // no session can refer to it
 	}
 	session := &v1alpha1.ResponseSession{}
-	err := s.Live.Get(ctx, types.NamespacedName{Namespace: stored.Session.Namespace, Name: stored.Session.Name}, session)
+	err := s.Live.Get(ctx, stored.Session, session)
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("unable to read session %s/%s: %w", stored.Session.Namespace, stored.Session.Name, err)
+		return fmt.Errorf("unable to read session %s: %w", stored.Session, err)
 	}
 	if err == nil && session.Spec.Snapshot != nil && session.Spec.Snapshot.Key == stored.Key {
 		return nil
 	}
 	if err := store.Delete(ctx, stored); err != nil {
-		return fmt.Errorf("unable to delete a leftover of session %s/%s: %w", stored.Session.Namespace, stored.Session.Name, err)
+		return fmt.Errorf("unable to delete a leftover of session %s: %w", stored.Session, err)
 	}
 	log.FromContext(ctx).Info("Deleted a snapshot that no session refers to",
 		"namespace", stored.Session.Namespace, "name", stored.Session.Name, "key", stored.Key)

@@ -14,21 +14,23 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package kubeclient makes clients of ResponseSessions and SnapshotChunks.
+// Package kubeclient makes clients of ResponseSessions and SnapshotChunks, and the requests that several packages send.
 package kubeclient
 
 import (
+	"context"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
 
-// The plural names of the kinds in URLs.
+// The names of the resources in URLs.
 const (
 	Sessions = "responsesessions"
 	Chunks   = "snapshotchunks"
@@ -37,8 +39,8 @@ const (
 // MetadataOnly is the Accept header of requests for the metadata of one object.
 const MetadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
-// New returns a client of the ResponseSessions' group and version. Its requests are not limited here: the API server's
-// priority and fairness is the judge of what is too much.
+// New returns a client of the ResponseSessions' group and version. Requests are not limited here: that is left to the API
+// server's priority and fairness.
 func New(config *rest.Config) (rest.Interface, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -55,7 +57,38 @@ func New(config *rest.Config) (rest.Interface, error) {
 	config.AcceptContentTypes, config.ContentType = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	client, err := rest.RESTClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("unable to make a client of %s: %w", v1alpha1.GroupVersion, err)
+		return nil, fmt.Errorf("unable to create a client for %s: %w", v1alpha1.GroupVersion, err)
 	}
 	return client, nil
+}
+
+// Get reads an object.
+func Get(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, into runtime.Object) error {
+	return client.Get().Namespace(name.Namespace).Resource(resource).Name(name.Name).Do(ctx).Into(into)
+}
+
+// GetMetadata reads the metadata of an object.
+func GetMetadata(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName) (*metav1.PartialObjectMetadata, error) {
+	object := &metav1.PartialObjectMetadata{}
+	err := client.Get().Namespace(name.Namespace).Resource(resource).Name(name.Name).
+		SetHeader("Accept", MetadataOnly).Do(ctx).Into(object)
+	return object, err
+}
+
+// Create creates an object in a namespace and reads the result.
+func Create(ctx context.Context, client rest.Interface, resource, namespace string, object, into runtime.Object) error {
+	return client.Post().Namespace(namespace).Resource(resource).Body(object).Do(ctx).Into(into)
+}
+
+// Update replaces an object and reads the result.
+func Update(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, object, into runtime.Object) error {
+	return client.Put().Namespace(name.Namespace).Resource(resource).Name(name.Name).Body(object).Do(ctx).Into(into)
+}
+
+// Delete deletes an object. It returns the object if that is still being deleted, and otherwise a Status.
+func Delete(
+	ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, policy metav1.DeletionPropagation,
+) (runtime.Object, error) {
+	return client.Delete().Namespace(name.Namespace).Resource(resource).Name(name.Name).
+		Body(&metav1.DeleteOptions{PropagationPolicy: &policy}).Do(ctx).Get()
 }

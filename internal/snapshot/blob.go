@@ -27,43 +27,44 @@ import (
 
 	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
+	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
 
-// blobStore keeps each snapshot as one object of a bucket, named NAMESPACE/SESSION/KEY. The namespace and the name are
-// never taken from what a session says: no tenant reaches another's snapshots by naming their keys.
+// blobStore keeps each snapshot as one object of a bucket, named NAMESPACE/SESSION/KEY. The namespace and the name are never
+// taken from a session's spec: no tenant reaches another's snapshots by using their keys.
 type blobStore struct{ bucket *blob.Bucket }
 
 var _ Store = &blobStore{}
 
-// NewBlobStore returns a store in a bucket of any kind that gocloud.dev/blob knows. The caller closes the bucket.
+// NewBlobStore returns a store in a bucket of any kind that gocloud.dev/blob supports. The caller closes the bucket.
 func NewBlobStore(bucket *blob.Bucket) Store { return &blobStore{bucket} }
 
-// openBucket opens the bucket that a URL names. A prefix has to end with a slash: without one, what is stored under it is
-// somebody else's namespace to those who use the bucket without a prefix.
+// openBucket opens the bucket that a URL names. A prefix must end with a slash: without one, objects below it look like
+// another namespace to a cluster that uses the bucket without a prefix.
 func openBucket(ctx context.Context, bucketURL string) (*blob.Bucket, error) {
 	u, err := url.Parse(bucketURL)
 	if err != nil {
-		return nil, errors.New("its URL cannot be read")
+		return nil, errors.New("invalid URL")
 	}
 	if prefix := u.Query().Get("prefix"); prefix != "" && !strings.HasSuffix(prefix, "/") {
-		return nil, fmt.Errorf("its prefix is %q: must end with a slash", prefix)
+		return nil, fmt.Errorf("invalid prefix %q: must end with a slash", prefix)
 	}
 	return blob.OpenBucket(ctx, bucketURL)
 }
 
 func (s *blobStore) Name() string { return v1alpha1.SnapshotStoreBlob }
 
-func blobName(session Session, key string) string {
-	return session.Namespace + "/" + session.Name + "/" + key
+func blobName(session types.NamespacedName, key string) string {
+	return session.String() + "/" + key
 }
 
-func (s *blobStore) Write(ctx context.Context, session Session, key string, data []byte) (int, error) {
+func (s *blobStore) Write(ctx context.Context, session types.NamespacedName, key string, data []byte) (int, error) {
 	return 1, s.bucket.WriteAll(ctx, blobName(session, key), data, &blob.WriterOptions{ContentType: "application/zstd"})
 }
 
-func (s *blobStore) Read(ctx context.Context, session Session, key string, _ int) ([]byte, error) {
+func (s *blobStore) Read(ctx context.Context, session types.NamespacedName, key string, _ int) ([]byte, error) {
 	data, err := s.bucket.ReadAll(ctx, blobName(session, key))
 	if gcerrors.Code(err) == gcerrors.NotFound {
 		return nil, fmt.Errorf("%w: the bucket has no %s", ErrUnreadable, blobName(session, key))
@@ -71,7 +72,7 @@ func (s *blobStore) Read(ctx context.Context, session Session, key string, _ int
 	return data, err
 }
 
-// claimName is the object that says which cluster a bucket belongs to.
+// claimName is the object that identifies the cluster to which a bucket belongs.
 const claimName = "catena-cluster"
 
 func (s *blobStore) Claim(ctx context.Context, cluster string) error {
@@ -87,7 +88,7 @@ func (s *blobStore) Claim(ctx context.Context, cluster string) error {
 		return fmt.Errorf("unable to claim the bucket: %w", err)
 	}
 	if string(claimed) != cluster {
-		return fmt.Errorf("%w: it belongs to %s, and this is %s: give each a bucket or a prefix of its own, or delete the object %s where that cluster is no more",
+		return fmt.Errorf("%w: it belongs to %s, and this is %s: give each cluster its own bucket or prefix, or delete the object %s if that cluster no longer exists",
 			ErrForeign, claimed, cluster, claimName)
 	}
 	return nil
@@ -109,7 +110,7 @@ func (s *blobStore) List(ctx context.Context) iter.Seq2[Stored, error] {
 			if len(path) != 3 || !keyPattern.MatchString(path[2]) {
 				continue
 			}
-			if !yield(Stored{Session: Session{path[0], path[1]}, Key: path[2], Parts: 1, Since: object.ModTime}, nil) {
+			if !yield(Stored{Session: types.NamespacedName{Namespace: path[0], Name: path[1]}, Key: path[2], Parts: 1, Since: object.ModTime}, nil) {
 				return
 			}
 		}

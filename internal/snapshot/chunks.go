@@ -26,21 +26,22 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
-// chunksAtOnce is how many parts of one snapshot are written or read at the same time.
+// chunksAtOnce is how many parts of one snapshot are written or read concurrently.
 const chunksAtOnce = 4
 
-// chunksPerPage is how many chunks' metadata are listed at once.
+// chunksPerPage is the number of chunks whose metadata is listed at once.
 const chunksPerPage = 500
 
 // chunkStore keeps a snapshot as SnapshotChunks, named KEY-0, KEY-1 and so on, in the session's namespace. The first one
-// owns the others, and the controller makes the session the owner of the first: so all of them vanish with the session,
-// and only the first is ever written a second time.
+// owns the others, and the controller makes the session the owner of the first: so all of them are deleted with the
+// session, and only the first is ever written a second time.
 type chunkStore struct{ client rest.Interface }
 
 var _ Store = &chunkStore{}
@@ -50,7 +51,7 @@ func NewChunkStore(client rest.Interface) Store { return &chunkStore{client} }
 
 func (s *chunkStore) Name() string { return v1alpha1.SnapshotStoreChunks }
 
-func (s *chunkStore) Write(ctx context.Context, session Session, key string, data []byte) (int, error) {
+func (s *chunkStore) Write(ctx context.Context, session types.NamespacedName, key string, data []byte) (int, error) {
 	var owner *metav1.OwnerReference
 	create := func(ctx context.Context, part int, data []byte) (*v1alpha1.SnapshotChunk, error) {
 		chunk := &v1alpha1.SnapshotChunk{Spec: v1alpha1.SnapshotChunkSpec{Data: data}}
@@ -60,10 +61,10 @@ func (s *chunkStore) Write(ctx context.Context, session Session, key string, dat
 			chunk.OwnerReferences = []metav1.OwnerReference{*owner}
 		}
 		created := &v1alpha1.SnapshotChunk{}
-		err := s.client.Post().Namespace(session.Namespace).Resource(kubeclient.Chunks).Body(chunk).Do(ctx).Into(created)
+		err := kubeclient.Create(ctx, s.client, kubeclient.Chunks, session.Namespace, chunk, created)
 		if apierrors.IsAlreadyExists(err) {
-			// The key is of this write alone. What is there was written by it, and its answer lost: client-go has tried again.
-			err = s.client.Get().Namespace(session.Namespace).Resource(kubeclient.Chunks).Name(chunk.Name).Do(ctx).Into(created)
+			// The key belongs to this write alone: it has created the chunk, its response was lost, and client-go retried.
+			err = kubeclient.Get(ctx, s.client, kubeclient.Chunks, types.NamespacedName{Namespace: session.Namespace, Name: chunk.Name}, created)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("unable to create part %d: %w", part, err)
@@ -89,7 +90,7 @@ func (s *chunkStore) Write(ctx context.Context, session Session, key string, dat
 	return len(pieces), group.Wait()
 }
 
-func (s *chunkStore) Read(ctx context.Context, session Session, key string, parts int) ([]byte, error) {
+func (s *chunkStore) Read(ctx context.Context, session types.NamespacedName, key string, parts int) ([]byte, error) {
 	pieces := make([][]byte, parts)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(chunksAtOnce)
@@ -97,14 +98,14 @@ func (s *chunkStore) Read(ctx context.Context, session Session, key string, part
 		group.Go(func() error {
 			name := v1alpha1.SnapshotChunkName(key, i)
 			chunk := &v1alpha1.SnapshotChunk{}
-			err := s.client.Get().Namespace(session.Namespace).Resource(kubeclient.Chunks).Name(name).Do(ctx).Into(chunk)
+			err := kubeclient.Get(ctx, s.client, kubeclient.Chunks, types.NamespacedName{Namespace: session.Namespace, Name: name}, chunk)
 			switch {
 			case apierrors.IsNotFound(err):
 				return fmt.Errorf("%w: part %d of %d, SnapshotChunk %s, is missing", ErrUnreadable, i, parts, name)
 			case err != nil:
 				return fmt.Errorf("unable to read part %d: %w", i, err)
 			case chunk.Annotations[v1alpha1.SessionAnnotation] != session.Name:
-				return fmt.Errorf("%w: SnapshotChunk %s is another session's", ErrUnreadable, name)
+				return fmt.Errorf("%w: SnapshotChunk %s belongs to another session", ErrUnreadable, name)
 			}
 			pieces[i] = chunk.Spec.Data
 			return nil
@@ -116,10 +117,10 @@ func (s *chunkStore) Read(ctx context.Context, session Session, key string, part
 	return bytes.Join(pieces, nil), nil
 }
 
-// Claim has nothing to do: chunks are in their cluster.
+// Claim does nothing: chunks are in their cluster.
 func (s *chunkStore) Claim(context.Context, string) error { return nil }
 
-// List reads the chunks' metadata only. A snapshot may come several times, with some of its parts each.
+// List reads only the chunks' metadata. It may yield a snapshot several times, each time with some of its parts.
 func (s *chunkStore) List(ctx context.Context) iter.Seq2[Stored, error] {
 	return func(yield func(Stored, error) bool) {
 		options := metav1.ListOptions{Limit: chunksPerPage}
@@ -140,7 +141,7 @@ func (s *chunkStore) List(ctx context.Context) iter.Seq2[Stored, error] {
 					continue
 				}
 				stored := Stored{
-					Session: Session{chunk.Namespace, chunk.Annotations[v1alpha1.SessionAnnotation]},
+					Session: types.NamespacedName{Namespace: chunk.Namespace, Name: chunk.Annotations[v1alpha1.SessionAnnotation]},
 					Key:     key, Parts: 1, Since: chunk.CreationTimestamp.Time,
 				}
 				if !yield(stored, nil) {
@@ -156,10 +157,8 @@ func (s *chunkStore) List(ctx context.Context) iter.Seq2[Stored, error] {
 
 // Delete deletes the first chunk. The others are its dependents.
 func (s *chunkStore) Delete(ctx context.Context, stored Stored) error {
-	err := s.client.Delete().Namespace(stored.Session.Namespace).Resource(kubeclient.Chunks).
-		Name(v1alpha1.SnapshotChunkName(stored.Key, 0)).
-		Body(&metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationBackground)}).
-		Do(ctx).Error()
+	name := types.NamespacedName{Namespace: stored.Session.Namespace, Name: v1alpha1.SnapshotChunkName(stored.Key, 0)}
+	_, err := kubeclient.Delete(ctx, s.client, kubeclient.Chunks, name, metav1.DeletePropagationBackground)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

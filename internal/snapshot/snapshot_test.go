@@ -31,12 +31,13 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/klauspost/compress/zstd"
 	"gocloud.dev/blob/memblob"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
 
-var session = Session{Namespace: "team-a", Name: "resp.1"}
+var session = types.NamespacedName{Namespace: "team-a", Name: "resp.1"}
 
 func memoryStore(t testing.TB) Store {
 	bucket := memblob.OpenBucket(nil)
@@ -193,8 +194,8 @@ func TestUnreadable(t *testing.T) {
 			return repeated(1000), func(ref *v1alpha1.SnapshotReference) { ref.SizeBytes = 8 << 20 }
 		}, "it has more than"},
 		"no first line":             {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain("hello") }, "first line"},
-		"a first line beyond it":    {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain(`{"request":9}` + "\n{}") }, "does not fit"},
-		"a negative length":         {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain(`{"request":-1}` + "\n{}") }, "does not fit"},
+		"a first line beyond it":    {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain(`{"request":9}` + "\n{}") }, "does not match"},
+		"a negative length":         {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain(`{"request":-1}` + "\n{}") }, "does not match"},
 		"something behind the last": {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain(`{"request":1}` + "\n{}") }, "follows"},
 	}
 	for name, tc := range cases {
@@ -246,7 +247,7 @@ func TestMemory(t *testing.T) {
 func TestReferenceElsewhere(t *testing.T) {
 	store := memoryStore(t)
 	ref := mustWrite(t, store, Bodies{Request: []byte(`{}`)})
-	for name, other := range map[string]Session{
+	for name, other := range map[string]types.NamespacedName{
 		"another session":   {Namespace: "team-a", Name: "resp.2"},
 		"another namespace": {Namespace: "team-b", Name: "resp.1"},
 	} {

@@ -54,7 +54,7 @@ func (c *cluster) Delete(ctx context.Context, namespace, responseID string, opti
 		return nil
 	}
 	// The snapshot is a dependent too, and was orphaned with the others.
-	if err := c.reads.Delete(ctx, place(namespace, responseID), deleted.Spec.Snapshot); err != nil {
+	if err := c.reads.Delete(ctx, objectName(namespace, responseID), deleted.Spec.Snapshot); err != nil {
 		return toError(ctx, responseID, "delete the bodies of the turn", err)
 	}
 	return nil
@@ -66,9 +66,7 @@ func (c *cluster) delete(ctx context.Context, namespace, responseID string, opti
 	if options.Cascade {
 		policy = metav1.DeletePropagationBackground
 	}
-	// The API server returns the turn or, if it is gone, a Status.
-	answer, err := c.client.Delete().Namespace(namespace).Resource(kubeclient.Sessions).Name(v1alpha1.ObjectName(responseID)).
-		Body(&metav1.DeleteOptions{PropagationPolicy: &policy}).Do(ctx).Get()
+	answer, err := kubeclient.Delete(ctx, c.client, kubeclient.Sessions, objectName(namespace, responseID), policy)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, toError(ctx, responseID, "", err)
 	}
@@ -82,9 +80,8 @@ func (c *cluster) waitUntilGone(ctx context.Context, namespace, responseID strin
 	limited, cancel := context.WithTimeout(ctx, maxDeleteTime)
 	defer cancel()
 	err := deletePolls().Until(limited, true, true, func(ctx context.Context) (bool, error) {
-		object := &metav1.PartialObjectMetadata{}
-		last = c.client.Get().Namespace(namespace).Resource(kubeclient.Sessions).Name(v1alpha1.ObjectName(responseID)).
-			SetHeader("Accept", kubeclient.MetadataOnly).Do(ctx).Into(object)
+		var object *metav1.PartialObjectMetadata
+		object, last = kubeclient.GetMetadata(ctx, c.client, kubeclient.Sessions, objectName(namespace, responseID))
 		switch {
 		case apierrors.IsNotFound(last):
 			return true, nil

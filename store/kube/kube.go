@@ -186,7 +186,7 @@ func (c *cluster) Get(ctx context.Context, namespace, responseID string) (*drive
 // getObject returns the object of a turn, or an error that is driver.ErrNotFound if it does not exist or is being deleted.
 func (c *cluster) getObject(ctx context.Context, namespace, responseID string) (*v1alpha1.ResponseSession, error) {
 	object := &v1alpha1.ResponseSession{}
-	err := c.client.Get().Namespace(namespace).Resource(kubeclient.Sessions).Name(v1alpha1.ObjectName(responseID)).Do(ctx).Into(object)
+	err := kubeclient.Get(ctx, c.client, kubeclient.Sessions, objectName(namespace, responseID), object)
 	// If the name is the hash of another ID, which the controller reports, the object is not this turn.
 	if apierrors.IsNotFound(err) || err == nil && (object.Spec.ResponseID != responseID || object.DeletionTimestamp != nil) {
 		return nil, driver.NotFound(responseID)

@@ -103,7 +103,7 @@ func (s *save) discard(ctx context.Context, object *v1alpha1.ResponseSession, er
 	if object != nil && object.Spec.Snapshot != nil && object.Spec.Snapshot.Key == ref.Key {
 		return
 	}
-	_ = s.reads.Delete(ctx, place(s.namespace, s.session.ResponseID), ref) // see discardTimeout
+	_ = s.reads.Delete(ctx, objectName(s.namespace, s.session.ResponseID), ref) // see discardTimeout
 }
 
 // create stores a turn that does not exist yet.
@@ -126,7 +126,7 @@ func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 		return nil, err
 	}
 	created := &v1alpha1.ResponseSession{}
-	err = s.client.Post().Namespace(s.namespace).Resource(kubeclient.Sessions).Body(object).Do(ctx).Into(created)
+	err = kubeclient.Create(ctx, s.client, kubeclient.Sessions, s.namespace, object, created)
 	if apierrors.IsAlreadyExists(err) {
 		stored, err := s.alreadyStored(ctx)
 		if stored == nil && err == nil {
@@ -148,9 +148,7 @@ func (s *save) ownerReferences(ctx context.Context, parentID string) ([]metav1.O
 	if parentID == "" {
 		return nil, nil
 	}
-	parent := &metav1.PartialObjectMetadata{}
-	err := s.client.Get().Namespace(s.namespace).Resource(kubeclient.Sessions).Name(v1alpha1.ObjectName(parentID)).
-		SetHeader("Accept", kubeclient.MetadataOnly).Do(ctx).Into(parent)
+	parent, err := kubeclient.GetMetadata(ctx, s.client, kubeclient.Sessions, objectName(s.namespace, parentID))
 	if apierrors.IsNotFound(err) || err == nil && parent.DeletionTimestamp != nil {
 		return nil, nil
 	}
@@ -252,7 +250,7 @@ func (s *save) replace(
 		next := object.DeepCopy()
 		next.Spec = *spec
 		written := &v1alpha1.ResponseSession{}
-		err := s.client.Put().Namespace(s.namespace).Resource(kubeclient.Sessions).Name(object.Name).Body(next).Do(ctx).Into(written)
+		err := kubeclient.Update(ctx, s.client, kubeclient.Sessions, objectName(s.namespace, s.session.ResponseID), next, written)
 		if err == nil {
 			return written, nil
 		}

@@ -28,6 +28,7 @@ import (
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/jsonvalue"
@@ -60,7 +61,7 @@ func (c *cluster) stored(ctx context.Context, object *v1alpha1.ResponseSession) 
 			Message: fmt.Sprintf("response %q has %d bytes: this store reads at most %d", spec.ResponseID, spec.Snapshot.SizeBytes, c.maxTurnBytes),
 		}
 	}
-	bodies, err := c.reads.Read(ctx, snapshot.Session{Namespace: object.Namespace, Name: object.Name}, spec.Snapshot)
+	bodies, err := c.reads.Read(ctx, types.NamespacedName{Namespace: object.Namespace, Name: object.Name}, spec.Snapshot)
 	if errors.Is(err, snapshot.ErrUnreadable) {
 		return nil, &driver.Error{Code: driver.CodeUnreadable, ResponseID: spec.ResponseID, Message: fmt.Sprintf("response %q cannot be read", spec.ResponseID), Err: err}
 	}
@@ -92,7 +93,7 @@ func (c *cluster) spec(ctx context.Context, namespace string, session *driver.Se
 		spec.Request, spec.Response, spec.Metadata = toExtension(bodies.Request), toExtension(bodies.Response), toExtension(bodies.Metadata)
 		return spec, nil
 	}
-	ref, err := snapshot.Write(ctx, c.writes, place(namespace, session.ResponseID), bodies)
+	ref, err := snapshot.Write(ctx, c.writes, objectName(namespace, session.ResponseID), bodies)
 	if err != nil {
 		return nil, toError(ctx, session.ResponseID, "store the bodies of the turn", err)
 	}
@@ -135,8 +136,9 @@ func escapedSize(body []byte) int {
 	return size
 }
 
-func place(namespace, responseID string) snapshot.Session {
-	return snapshot.Session{Namespace: namespace, Name: v1alpha1.ObjectName(responseID)}
+// objectName returns the name of the object of a turn.
+func objectName(namespace, responseID string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: v1alpha1.ObjectName(responseID)}
 }
 
 // version identifies the spec of an object by its UID and generation, and includes the resource version for Resolve.

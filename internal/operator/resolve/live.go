@@ -25,7 +25,6 @@ import (
 	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -155,7 +154,7 @@ func (l *live) getOnce(ctx context.Context, namespace, name string) (*sessions.S
 	}
 	defer l.slots.Release(1)
 	object := &v1alpha1.ResponseSession{}
-	err := l.client.Get().Namespace(namespace).Resource(kubeclient.Sessions).Name(name).Do(ctx).Into(object)
+	err := kubeclient.Get(ctx, l.client, kubeclient.Sessions, types.NamespacedName{Namespace: namespace, Name: name}, object)
 	if apierrors.IsNotFound(err) {
 		return nil, nil, nil
 	}
@@ -191,7 +190,7 @@ func (l *live) readSnapshot(ctx context.Context, s *sessions.Session) (snapshot.
 		return snapshot.Bodies{}, err
 	}
 	defer l.bytes.Release(size)
-	return l.snapshots.Read(ctx, snapshot.Session{Namespace: s.Namespace, Name: s.Name}, s.Snapshot)
+	return l.snapshots.Read(ctx, types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, s.Snapshot)
 }
 
 // lost returns a session as unreadable, unless it was overwritten or deleted while its snapshot was read: then the old
@@ -218,10 +217,7 @@ func (l *live) isCurrent(ctx context.Context, s *sessions.Session) (bool, error)
 }
 
 func (l *live) metadataIsCurrent(ctx context.Context, s *sessions.Session) (bool, error) {
-	object := &metav1.PartialObjectMetadata{}
-	err := l.client.Get().Namespace(s.Namespace).Resource(kubeclient.Sessions).Name(s.Name).
-		SetHeader("Accept", kubeclient.MetadataOnly).
-		Do(ctx).Into(object)
+	object, err := kubeclient.GetMetadata(ctx, l.client, kubeclient.Sessions, types.NamespacedName{Namespace: s.Namespace, Name: s.Name})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
