@@ -132,6 +132,10 @@ func TestStoreErrors(t *testing.T) {
 			&store.Error{Code: store.CodeCycleDetected, ResponseID: "resp_a"}, 400,
 			`{"message":"The conversation is broken: it leads back to response with id 'resp_a'.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.cycle_detected"}`, nil,
 		},
+		"a new rule of chains": {
+			&store.Error{Code: "session.chain.forked", ResponseID: "resp_a"}, 400,
+			`{"message":"The conversation is broken at response with id 'resp_a'.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.forked"}`, nil,
+		},
 		"unreadable": {
 			&store.Error{Code: store.CodeUnreadable, ResponseID: "resp_a"}, 500,
 			`{"message":"The stored response with id 'resp_a' cannot be read.","type":"server_error","param":null,"code":"session.snapshot.unreadable"}`,

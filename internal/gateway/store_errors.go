@@ -17,6 +17,7 @@ limitations under the License.
 package gateway
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -41,51 +42,47 @@ func getError(id string, err error) *apiError {
 	return storeError(err)
 }
 
+// conversationMessages are the messages for conversations that cannot be continued. %s stands for the ID of the turn at
+// which that is found.
+var conversationMessages = map[store.Code]string{
+	store.CodeNotFound:      "The conversation is broken: response with id '%s', an earlier turn of it, does not exist.",
+	store.CodeCycleDetected: "The conversation is broken: it leads back to response with id '%s'.",
+	store.CodeDepthExceeded: "The conversation has too many turns: the limit is exceeded at response with id '%s'.",
+	store.CodeUnavailable:   "Response with id '%s' is not completed and cannot be used as context.",
+	store.CodeTooLarge:      "The conversation is too large to be continued.",
+	store.CodeInvalid:       "The previous response cannot be used.",
+}
+
 // storeError returns the client's error for an error of the store, unless the requested turn itself does not exist.
-//
-// If the client can only help itself by sending another request, the status is 400, as OpenAI's own API answers for an
-// unknown parent. A parent that may still complete is 409, which OpenAI's SDKs retry; one that cannot is 400, because a
-// retry is useless.
 func storeError(err error) *apiError {
 	e, ok := errors.AsType[*store.Error](err)
 	if !ok {
 		return serverError(http.StatusInternalServerError, "internal_error", "The store failed.", err)
 	}
-	result := serverError(http.StatusInternalServerError, string(e.Code), "", nil)
+	message, ok := conversationMessages[e.Code]
+	if ok || strings.HasPrefix(string(e.Code), "session.chain.") {
+		return conversationError(e, cmp.Or(message, "The conversation is broken at response with id '%s'."), err)
+	}
+	result := serverError(http.StatusInternalServerError, string(e.Code), "The store failed.", err)
 	switch e.Code {
-	case store.CodeNotFound:
-		result = chainError(e, "The conversation is broken: response with id '%s', an earlier turn of it, does not exist.")
-	case store.CodeCycleDetected:
-		result = chainError(e, "The conversation is broken: it leads back to response with id '%s'.")
-	case store.CodeDepthExceeded:
-		result = chainError(e, "The conversation has too many turns: the limit is exceeded at response with id '%s'.")
-	case store.CodeTooLarge:
-		result = chainError(e, "The conversation is too large to be continued.")
-	case store.CodeInvalid:
-		result = chainError(e, "The previous response cannot be used.")
-	case store.CodeUnavailable:
-		result = chainError(e, "Response with id '%s' is not completed and cannot be used as context.")
-		if e.Retryable {
-			result.status = http.StatusConflict
-		}
 	case store.CodeUnreadable:
 		result.message, result.retry = fmt.Sprintf("The stored response with id '%s' cannot be read.", e.ResponseID), retryNever
 	case store.CodeUnreachable:
 		result.status, result.message, result.retry = http.StatusServiceUnavailable, "The store cannot be reached.", retryLater
-	default:
-		result.message = "The store failed."
 	}
-	result.err = err
 	return result
 }
 
-// chainError returns the error for a conversation that cannot be continued. %s in the message stands for the ID of the
-// turn at which it fails.
-func chainError(e *store.Error, message string) *apiError {
-	return &apiError{
-		status: http.StatusBadRequest, kind: typeInvalidRequest, param: "previous_response_id", code: string(e.Code),
-		message: strings.ReplaceAll(message, "%s", e.ResponseID),
+// conversationError returns the error for a conversation that cannot be continued. The status is 400 if only another
+// request can succeed, as in OpenAI's own API if the parent does not exist. If a turn may still complete, it is 409, which
+// OpenAI's SDKs retry.
+func conversationError(e *store.Error, message string, err error) *apiError {
+	result := invalidRequest("previous_response_id", string(e.Code), "%s", strings.ReplaceAll(message, "%s", e.ResponseID))
+	if e.Retryable {
+		result.status = http.StatusConflict
 	}
+	result.err = err
+	return result
 }
 
 // saveError returns the error for a turn that could not be saved. It is always a server error: the client did nothing
