@@ -23,16 +23,20 @@ import (
 	"github.com/catena-dev/catena/internal/chain"
 )
 
-// The values of spec.responseStatus that mean something to Catena. They mirror the status of OpenAI's Response
-// object; any other string is stored as it is and treated as not completed.
+// The values of spec.responseStatus with a meaning. They mirror the status of OpenAI's Response object; any other string
+// is stored unchanged and treated as not completed.
 const (
-	ResponseStatusQueued     = "queued"
-	ResponseStatusInProgress = "in_progress"
-	ResponseStatusCompleted  = "completed"
-	ResponseStatusIncomplete = "incomplete"
-	ResponseStatusFailed     = "failed"
-	ResponseStatusCancelled  = "cancelled"
+	ResponseStatusQueued     = chain.StatusQueued     // "queued"
+	ResponseStatusInProgress = chain.StatusInProgress // "in_progress"
+	ResponseStatusCompleted  = chain.StatusCompleted  // "completed"
+	ResponseStatusIncomplete = chain.StatusIncomplete // "incomplete"
+	ResponseStatusFailed     = chain.StatusFailed     // "failed"
+	ResponseStatusCancelled  = chain.StatusCancelled  // "cancelled"
 )
+
+// MaxListItems is the maximum number of items of a request's input and of a response's output in an object: the CRD's
+// maxItems. A turn with more is stored in a snapshot.
+const MaxListItems = 16384
 
 // ResponseSessionKind is the kind of ResponseSessions.
 const ResponseSessionKind = "ResponseSession"

@@ -25,11 +25,15 @@ package chain
 // DefaultMaxDepth is the number of turns that a chain may have unless a limit is given: 64, as in GodeX.
 const DefaultMaxDepth = 64
 
-// The response statuses that the rules tell apart.
+// The statuses of a response, as in OpenAI's Response object. The rules distinguish the first three. Packages v1alpha1 and
+// store re-export them.
 const (
-	statusQueued     = "queued"
-	statusInProgress = "in_progress"
-	statusCompleted  = "completed"
+	StatusQueued     = "queued"
+	StatusInProgress = "in_progress"
+	StatusCompleted  = "completed"
+	StatusIncomplete = "incomplete"
+	StatusFailed     = "failed"
+	StatusCancelled  = "cancelled"
 )
 
 // Turn is a node of a chain: what the rules need to know about a stored turn.
@@ -44,7 +48,7 @@ type Turn struct {
 	Unreadable bool
 }
 
-func (t Turn) pending() bool { return t.Status == statusQueued || t.Status == statusInProgress }
+func (t Turn) pending() bool { return t.Status == StatusQueued || t.Status == StatusInProgress }
 
 // broken returns the first rule that the turn breaks by itself, wherever it is in a chain, and Resolved if it breaks none.
 func (t Turn) broken() Rule {

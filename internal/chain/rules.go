@@ -142,7 +142,7 @@ var rules = [numRules]rule{
 		},
 	},
 	TurnNotCompleted: {
-		broken: func(s *step) bool { return s.found && !s.includeIncomplete && s.turn.Status != statusCompleted },
+		broken: func(s *step) bool { return s.found && !s.includeIncomplete && s.turn.Status != StatusCompleted },
 		reason: ReasonTurnNotCompleted, status: conditionFalse, code: CodeUnavailable, httpStatus: httpConflict,
 		sentence: func(e *Error) string {
 			return fmt.Sprintf("response %q is %q, not completed, and cannot be used as context", e.ResponseID, e.Status)

@@ -19,23 +19,25 @@ package driver
 import (
 	"errors"
 	"fmt"
+
+	"github.com/catena-dev/catena/internal/chain"
 )
 
 // Code is the machine-readable code of an Error, as it goes over the wire.
 type Code string
 
-// The codes of errors. Those of chains and snapshots are the resolve API's.
+// The codes of errors. Those of broken chains are the resolve API's. Package store documents them.
 const (
-	CodeNotFound      Code = "session.chain.not_found"
-	CodeCycleDetected Code = "session.chain.cycle_detected"
-	CodeDepthExceeded Code = "session.chain.depth_exceeded"
-	CodeUnavailable   Code = "session.chain.unavailable"
-	CodeConflict      Code = "session.store.conflict"
-	CodeInvalid       Code = "session.store.invalid"
-	CodeUnreachable   Code = "session.store.unreachable"
-	CodeUnsupported   Code = "session.store.unsupported"
-	CodeUnreadable    Code = "session.snapshot.unreadable"
-	CodeTooLarge      Code = "session.snapshot.too_large"
+	CodeNotFound      = Code(chain.CodeNotFound)
+	CodeCycleDetected = Code(chain.CodeCycleDetected)
+	CodeDepthExceeded = Code(chain.CodeDepthExceeded)
+	CodeUnavailable   = Code(chain.CodeUnavailable)
+	CodeUnreadable    = Code(chain.CodeUnreadable)
+	CodeTooLarge      = Code("session.snapshot.too_large")
+	CodeConflict      = Code("session.store.conflict")
+	CodeInvalid       = Code("session.store.invalid")
+	CodeUnreachable   = Code("session.store.unreachable")
+	CodeUnsupported   = Code("session.store.unsupported")
 )
 
 // Codes returns all codes.

@@ -23,18 +23,19 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
 // The values of Session.Status with a meaning. They mirror the status of OpenAI's Response object; any other string is
 // stored unchanged and treated as not completed.
 const (
-	StatusQueued     = "queued"
-	StatusInProgress = "in_progress"
-	StatusCompleted  = "completed"
-	StatusIncomplete = "incomplete"
-	StatusFailed     = "failed"
-	StatusCancelled  = "cancelled"
+	StatusQueued     = chain.StatusQueued
+	StatusInProgress = chain.StatusInProgress
+	StatusCompleted  = chain.StatusCompleted
+	StatusIncomplete = chain.StatusIncomplete
+	StatusFailed     = chain.StatusFailed
+	StatusCancelled  = chain.StatusCancelled
 )
 
 // Session is one stored turn: what was asked, what was answered, and which turn came before it.

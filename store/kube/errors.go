@@ -24,6 +24,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http2"
@@ -84,8 +85,7 @@ func fromChain(e *driver.Error, err error) bool {
 	}
 	details := status.Status().Details
 	for _, cause := range details.Causes {
-		switch code := driver.Code(cause.Type); code {
-		case driver.CodeNotFound, driver.CodeCycleDetected, driver.CodeDepthExceeded, driver.CodeUnavailable, driver.CodeUnreadable:
+		if code := driver.Code(cause.Type); slices.Contains(driver.Codes(), code) {
 			e.Code, e.PreviousResponseID, e.ResponseID = code, e.ResponseID, cause.Field
 			e.Message, e.Err = cause.Message, nil
 			e.Retryable = details.RetryAfterSeconds > 0

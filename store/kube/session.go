@@ -109,12 +109,9 @@ func (c *cluster) spec(ctx context.Context, namespace string, session *driver.Se
 	return spec, nil
 }
 
-// maxListItems is the maximum length of a list in an object that the CRD allows.
-const maxListItems = 16384
-
 // fitsObject reports whether an object can hold the bodies and keeps their values.
 func (c *cluster) fitsObject(session *driver.Session, bodies snapshot.Bodies) bool {
-	if bodies.Size() > c.inlineBytes || len(session.Output()) > maxListItems || gjson.GetBytes(session.Input(), "#").Int() > maxListItems {
+	if bodies.Size() > c.inlineBytes || len(session.Output()) > v1alpha1.MaxListItems || gjson.GetBytes(session.Input(), "#").Int() > v1alpha1.MaxListItems {
 		return false
 	}
 	size := 0
