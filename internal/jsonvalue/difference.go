@@ -26,7 +26,7 @@ import (
 	"slices"
 )
 
-// Decode returns a JSON value with its numbers as they are written.
+// Decode returns a JSON value with its numbers unchanged, as json.Number.
 func Decode(raw []byte) (any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(raw))
 	decoder.UseNumber()
@@ -35,13 +35,13 @@ func Decode(raw []byte) (any, error) {
 		return nil, err
 	}
 	if _, err := decoder.Token(); err != io.EOF {
-		return nil, errors.New("something follows the value")
+		return nil, errors.New("unexpected data after the value")
 	}
 	return value, nil
 }
 
-// Equal reports whether two bodies, each JSON or nothing, have the same bytes or the same value. Where one of them would not
-// survive in a custom resource, it is the bytes that count.
+// Equal reports whether two bodies, each JSON or empty, have the same bytes or the same value. If one of them would not
+// survive in a custom resource, only the bytes count.
 func Equal(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -54,8 +54,8 @@ func Equal(a, b []byte) bool {
 	return errX == nil && errY == nil && Difference("", x, y) == ""
 }
 
-// Difference returns where two JSON values differ, or nothing. Numbers are the same where their values are, to the last
-// digit: 1.0 is 1.
+// Difference describes the first difference of two JSON values, or returns the empty string. Numbers are compared by their
+// value, to the last digit: 1.0 equals 1.
 func Difference(path string, want, got any) string {
 	switch want := want.(type) {
 	case map[string]any:

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package jsonvalue says what JSON means beyond its bytes: what is valid, which values a custom resource keeps, and where
-// two differ.
+// Package jsonvalue handles JSON by its value: it validates bodies, determines which values a custom resource keeps, and compares
+// two values.
 package jsonvalue
 
 import (
@@ -27,11 +27,11 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// MaxDepth is how deeply lists and objects may be nested. What is deeper is not valid: gjson follows it without limit,
-// until the stack is used up and the process ends.
+// MaxDepth (1000) is the maximum nesting of lists and objects. Deeper values are invalid: gjson recurses without limit, until
+// the stack overflows and the process ends.
 const MaxDepth = 1000
 
-// Validate returns an error where raw is not JSON, or nested more deeply than MaxDepth.
+// Validate returns an error if raw is not JSON or is nested more deeply than MaxDepth.
 func Validate(raw []byte) error {
 	depth := 0
 	for i := 0; i < len(raw); i++ {
@@ -56,7 +56,7 @@ func Validate(raw []byte) error {
 	return nil
 }
 
-// endOfString returns where the closing quote of a string is, and -1 where there is none.
+// endOfString returns the index of the closing quote of a string, or -1 if there is none.
 func endOfString(raw []byte) int {
 	for from := 0; ; {
 		quote := bytes.IndexByte(raw[from:], '"')
@@ -75,8 +75,8 @@ func endOfString(raw []byte) int {
 	}
 }
 
-// Members returns the values of an object's members, null for those that are absent. As everywhere in Go, the last one
-// counts where a key is given twice. Of what is not valid it may return anything.
+// Members returns the values of an object's members, null for those that are absent. If a key is given twice, the last one
+// counts, as everywhere in Go. The result is undefined if the object is not valid JSON.
 func Members(object gjson.Result, keys ...string) []gjson.Result {
 	values := make([]gjson.Result, len(keys))
 	object.ForEach(func(key, value gjson.Result) bool {

@@ -18,12 +18,13 @@ package jsonvalue
 
 import (
 	"errors"
+	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
 )
 
-// Object is a valid JSON object, or no value. ParseObject is the only way to get one with a value, so that code that is
-// given an Object need not validate it again.
+// Object is a valid JSON object, or no value. Parse each body once at the boundary where it arrives, with ParseObject, and
+// pass on the Object: code that is given one need not validate it again.
 type Object struct{ value gjson.Result }
 
 // ParseObject parses a JSON object. Nothing and null are no value. It returns an error if raw is anything else, or is
@@ -45,6 +46,10 @@ func ParseObject(raw []byte) (Object, error) {
 	return Object{value}, nil
 }
 
+// ValidObject returns the object of a body that was validated before and has become bytes again, such as the bodies that
+// store.Store passes to a driver. With any other bytes, what is done with the object may never end.
+func ValidObject(raw []byte) Object { return Object{gjson.ParseBytes(raw)} }
+
 // Exists reports whether there is a value.
 func (o Object) Exists() bool { return o.value.Exists() }
 
@@ -54,3 +59,6 @@ func (o Object) Value() gjson.Result { return o.value }
 // Members returns the values of members, null for those that are absent. If a key is given twice, the last one counts, as
 // everywhere in Go.
 func (o Object) Members(keys ...string) []gjson.Result { return Members(o.value, keys...) }
+
+// Survives reports whether a custom resource keeps the value. See the function Survives. No value at all is kept too.
+func (o Object) Survives() bool { return utf8.ValidString(o.value.Raw) && survives(o.value, 0) }

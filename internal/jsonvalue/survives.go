@@ -26,13 +26,13 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// survivableDepth is how deeply lists and objects may be nested to survive. Kubernetes takes more, but not everywhere.
+// survivableDepth is the maximum nesting of lists and objects that survives. Kubernetes accepts more, but not everywhere.
 const survivableDepth = 100
 
-// Survives reports whether a custom resource keeps a JSON value. Kubernetes reads a body into strings, int64, float64,
-// maps and lists and writes it anew, which sorts keys and makes 1.0 a 1, and that is the same value. It is another where
+// Survives reports whether a custom resource keeps a JSON value. Kubernetes decodes a body into strings, int64, float64, maps
+// and lists and encodes it again, which sorts keys and turns 1.0 into 1: that is the same value. It becomes another value if
 // a number has more digits than an int64 or a float64 holds, a key is given twice, or a string has half a surrogate pair.
-// What is no JSON does not survive.
+// Invalid JSON does not survive.
 func Survives(raw []byte) bool {
 	return utf8.Valid(raw) && Validate(raw) == nil && survives(gjson.ParseBytes(raw), 0)
 }
@@ -59,13 +59,13 @@ func survives(value gjson.Result, depth int) bool {
 	return true
 }
 
-// keySet is the keys of one object. Most have few.
+// keySet is the set of keys of one object. Most objects have few.
 type keySet struct {
 	few  []string
 	many map[string]bool
 }
 
-// add reports whether a key was not there yet.
+// add adds a key and reports whether it is new.
 func (s *keySet) add(key string) bool {
 	const most = 16
 	if slices.Contains(s.few, key) {
@@ -115,8 +115,7 @@ func codeUnit(digits string) uint64 {
 	return unit
 }
 
-// safeDigits is the length up to which every whole number is an int64, and every number is what its float64 is written
-// as.
+// safeDigits is the length up to which every whole number is an int64, and every number has the digits of its float64.
 const safeDigits = 15
 
 func numberSurvives(raw string) bool {
@@ -132,7 +131,7 @@ func numberSurvives(raw string) bool {
 	return err == nil && parseDecimal(raw) == parseDecimal(strconv.FormatFloat(f, 'e', -1, 64))
 }
 
-// decimal is a number as its digits, without zeros at either end, and the exponent of the last of them.
+// decimal is a number as its digits, without zeros at either end, and the exponent of the last digit.
 type decimal struct {
 	negative bool
 	digits   string

@@ -116,7 +116,7 @@ func (c *cluster) fitsObject(session *driver.Session, bodies snapshot.Bodies) bo
 	}
 	size := 0
 	for _, body := range [][]byte{bodies.Request, bodies.Response, bodies.Metadata} {
-		if len(body) > 0 && !jsonvalue.Survives(body) {
+		if !jsonvalue.ValidObject(body).Survives() {
 			return false
 		}
 		size += escapedSize(body)
