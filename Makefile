@@ -34,7 +34,7 @@ E2E = ./test/% ./hack/run
 help: ## Show this help.
 	@awk 'BEGIN {FS = ":.*## "; printf "make TARGET\n"} \
 		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
-		/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+		/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: ## Start a Kubernetes API with Catena and sample conversations; Ctrl-C stops it.
@@ -63,19 +63,19 @@ test: $(if $(PKG)$(RUN),,verify lint) $(CONTROL_PLANE) ## Check generated files,
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane.
-	go test -short $(if $(RUN),-run='$(RUN)') $(or $(PKG),./...)
+	. hack/flags.sh && go test -short $(if $(RUN),-run='$(RUN)') $(or $(PKG),./...)
 
 .PHONY: test-integration
 test-integration: $(CONTROL_PLANE) ## Run the packages whose tests need a control plane, except the end-to-end suites.
-	$(GO_TEST_ALL) $(or $(PKG),$(filter-out $(E2E),$(WITH_CONTROL_PLANE)))
+	. hack/flags.sh && $(GO_TEST_ALL) $(or $(PKG),$(filter-out $(E2E),$(WITH_CONTROL_PLANE)))
 
 .PHONY: test-e2e
 test-e2e: $(CONTROL_PLANE) ## Run the end-to-end suites.
-	$(GO_TEST_ALL) $(or $(PKG),$(filter $(E2E),$(WITH_CONTROL_PLANE)))
+	. hack/flags.sh && $(GO_TEST_ALL) $(or $(PKG),$(filter $(E2E),$(WITH_CONTROL_PLANE)))
 
 .PHONY: cover
 cover: $(CONTROL_PLANE) ## Measure the coverage of all tests, by package and in total; bin/cover.out holds the profile.
-	$(GO_TEST_ALL) -coverpkg=./... -coverprofile=bin/cover.out $(or $(PKG),./...)
+	. hack/flags.sh && $(GO_TEST_ALL) -coverpkg=./... -coverprofile=bin/cover.out $(or $(PKG),./...)
 	@hack/coverage.sh bin/cover.out
 
 .PHONY: fuzz

@@ -27,13 +27,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -44,12 +44,12 @@ func TestGarbageCollection(t *testing.T) {
 	if !env.GarbageCollector {
 		t.Error("GarbageCollector is false")
 	}
-	root := createSession(t, ctx, env, "resp_root", nil)
+	root := testsession.Make("default", "resp_root").Create(t, env.Client)
 	if err := env.RestartAPIServer(ctx); err != nil {
 		t.Fatal(err)
 	}
-	child := createSession(t, ctx, env, "resp_child", root)
-	orphan := createSession(t, ctx, env, "resp_orphan", nil)
+	child := testsession.Make("default", "resp_child").After("resp_root").OwnedBy(root).Create(t, env.Client)
+	other := testsession.Make("default", "resp_other").Create(t, env.Client)
 	if err := env.Client.Delete(ctx, root); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestGarbageCollection(t *testing.T) {
 	if env.GarbageCollector {
 		t.Error("GarbageCollector is true")
 	}
-	if err := env.Client.Get(ctx, client.ObjectKeyFromObject(orphan), orphan); err != nil {
+	if err := env.Client.Get(ctx, client.ObjectKeyFromObject(other), other); err != nil {
 		t.Errorf("get a session of the first run in the second: %v", err)
 	}
 	stop(t, env)
@@ -171,30 +171,9 @@ func stop(t *testing.T, env *testenv.Environment) {
 	}
 }
 
-func createSession(t *testing.T, ctx context.Context, env *testenv.Environment, id string, parent *v1alpha1.ResponseSession) *v1alpha1.ResponseSession {
-	t.Helper()
-	session := &v1alpha1.ResponseSession{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: v1alpha1.ObjectName(id)},
-		Spec:       v1alpha1.ResponseSessionSpec{ResponseID: id, ResponseStatus: v1alpha1.ResponseStatusCompleted},
-	}
-	if parent != nil {
-		session.Spec.PreviousResponseID = parent.Spec.ResponseID
-		session.OwnerReferences = []metav1.OwnerReference{{
-			APIVersion: v1alpha1.GroupVersion.String(),
-			Kind:       "ResponseSession",
-			Name:       parent.Name,
-			UID:        parent.UID,
-		}}
-	}
-	if err := env.Client.Create(ctx, session); err != nil {
-		t.Fatalf("create %s: %v", id, err)
-	}
-	return session
-}
-
 func waitUntilGone(t *testing.T, ctx context.Context, env *testenv.Environment, object client.Object) {
 	t.Helper()
-	testutil.Eventually(t, func() error {
+	testutil.Eventually(t, func(context.Context) error {
 		err := env.Client.Get(ctx, client.ObjectKeyFromObject(object), object)
 		if err == nil {
 			return errors.New(object.GetName() + " still exists")

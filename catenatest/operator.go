@@ -72,7 +72,7 @@ func (e *Environment) StartOperator(ctx context.Context, options OperatorOptions
 	e.mu.Lock()
 	e.operators = append(e.operators, operator)
 	e.mu.Unlock()
-	if err := operator.process.WaitUntilReady(ctx, operator.HealthURL); err != nil {
+	if err := subprocess.WaitUntilReady(ctx, operator.HealthURL, operator.Done(), operator.Err); err != nil {
 		return nil, errors.Join(fmt.Errorf("the operator did not become ready, see %s: %w", operator.LogFile, err), operator.Stop())
 	}
 	operator.ReadyAt = time.Now()

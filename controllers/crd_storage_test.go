@@ -32,6 +32,7 @@ import (
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 // TestCRDKeeps: whatever JSON a turn has comes back as equal JSON, declared or not, null included.
@@ -188,11 +189,14 @@ func TestCRDDiscovery(t *testing.T) {
 // TestCRDTable: what `kubectl get` prints, and in the columns of priority 1 what `-o wide` adds.
 func TestCRDTable(t *testing.T) {
 	ns := setUp(t)
-	a, b := turn(ns, "resp_1"), turn(ns, "resp_2", "resp_1")
-	a.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"model":"gpt-5.2","input":"hello"}`)}
-	a.Spec.ConversationID = "conv_1"
-	b.Spec.ResponseStatus = v1alpha1.ResponseStatusFailed
-	create(t, a, b, turn(ns, "resp_3", "resp_0"))
+	makeTurn := func(id, previous, request string) testsession.Builder {
+		return testsession.Make(ns, id).After(previous).Request(request).Response(`{"output":[]}`)
+	}
+	first := makeTurn("resp_1", "", `{"model":"gpt-5.2","input":"hello"}`).Obj()
+	first.Spec.ConversationID = "conv_1"
+	create(t, first,
+		makeTurn("resp_2", "resp_1", `{"input":"hello"}`).Status(v1alpha1.ResponseStatusFailed).Obj(),
+		makeTurn("resp_3", "resp_0", `{"input":"hello"}`).Obj())
 	settle(t, ns)
 
 	c, err := kubeclient.New(env.Config)

@@ -17,6 +17,7 @@ limitations under the License.
 package controllers_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -143,7 +144,7 @@ func TestImmutablePolicy(t *testing.T) {
 				t.Fatal(err)
 			}
 			patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":`+tc.after+`}`))
-			testutil.Eventually(t, func() error {
+			testutil.Eventually(t, func(context.Context) error {
 				err := env.Client.Patch(t.Context(), object.DeepCopy(), patch, client.DryRunAll)
 				if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "`immutable` is true") {
 					return fmt.Errorf("want a refusal: %w", err)

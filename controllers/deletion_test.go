@@ -17,6 +17,7 @@ limitations under the License.
 package controllers_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,6 +29,7 @@ import (
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 // TestCascade: `kubectl delete` removes a turn and all its descendants. The saver set no ownerReferences.
@@ -36,7 +38,7 @@ func TestCascade(t *testing.T) {
 	const turns = 100
 	chain := createChain(t, ns, turns)
 	create(t, turn(ns, "fork", "t50"), turn(ns, "other"))
-	testutil.Eventually(t, func() error {
+	testutil.Eventually(t, func(context.Context) error {
 		owned := 0
 		for _, s := range list(t, client.InNamespace(ns)) {
 			owned += len(s.OwnerReferences)
@@ -68,7 +70,7 @@ func TestRemoveOne(t *testing.T) {
 			save := func(id string, previous ...string) {
 				s := turn(ns, id, previous...)
 				if tc.savedWithOwner && len(previous) > 0 {
-					withOwner(s, get(t, ns, previous[0]))
+					s.OwnerReferences = []metav1.OwnerReference{testsession.OwnerReference(get(t, ns, previous[0]))}
 				}
 				create(t, s)
 			}
@@ -165,7 +167,7 @@ func TestForegroundDeletion(t *testing.T) {
 // wantSessions waits until these, by response ID, are the sessions of a namespace.
 func wantSessions(t *testing.T, namespace string, want ...string) {
 	t.Helper()
-	testutil.Eventually(t, func() error {
+	testutil.Eventually(t, func(context.Context) error {
 		if diff := cmp.Diff(want, responseIDs(t, client.InNamespace(namespace))); diff != "" {
 			return fmt.Errorf("sessions (-want +got):\n%s", diff)
 		}

@@ -17,53 +17,29 @@ limitations under the License.
 package controllers_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// turn returns a completed session. The first of the IDs before it is its parent; there may be none.
+// turn returns a completed session. If previous is given, it is the response ID of the parent.
 func turn(namespace, id string, previous ...string) *v1alpha1.ResponseSession {
-	s := &v1alpha1.ResponseSession{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.ObjectName(id)},
-		Spec: v1alpha1.ResponseSessionSpec{
-			ResponseID:     id,
-			ResponseStatus: v1alpha1.ResponseStatusCompleted,
-			Request:        &runtime.RawExtension{Raw: []byte(`{"input":"hello"}`)},
-			Response:       &runtime.RawExtension{Raw: []byte(`{"output":[]}`)},
-		},
-	}
-	if len(previous) > 0 {
-		s.Spec.PreviousResponseID = previous[0]
-	}
-	return s
-}
-
-// withOwner sets the ownerReference that a saver sets.
-func withOwner(s, parent *v1alpha1.ResponseSession) *v1alpha1.ResponseSession {
-	s.OwnerReferences = []metav1.OwnerReference{ownerReference(parent)}
-	return s
-}
-
-func ownerReference(parent *v1alpha1.ResponseSession) metav1.OwnerReference {
-	no := false
-	return metav1.OwnerReference{
-		APIVersion: "sessions.catena.dev/v1alpha1", Kind: "ResponseSession", Name: parent.Name, UID: parent.UID,
-		Controller: &no, BlockOwnerDeletion: &no,
-	}
+	return testsession.Make(namespace, id).After(strings.Join(previous, "")).Obj()
 }
 
 func create(t *testing.T, turns ...*v1alpha1.ResponseSession) {
@@ -146,7 +122,7 @@ func deleteWith(t *testing.T, namespace, id string, policy metav1.DeletionPropag
 
 func waitUntilGone(t *testing.T, s *v1alpha1.ResponseSession) {
 	t.Helper()
-	testutil.Eventually(t, func() error {
+	testutil.Eventually(t, func(context.Context) error {
 		current := &v1alpha1.ResponseSession{}
 		err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(s), current)
 		if client.IgnoreNotFound(err) != nil {
@@ -214,7 +190,7 @@ func chainValid(s *v1alpha1.ResponseSession) *metav1.Condition {
 // session's current generation.
 func wantVerdicts(t *testing.T, namespace string, want map[string]verdict) {
 	t.Helper()
-	testutil.Eventually(t, func() error {
+	testutil.Eventually(t, func(context.Context) error {
 		got := map[string]verdict{}
 		for _, s := range list(t, client.InNamespace(namespace)) {
 			got[s.Spec.ResponseID] = verdictOf(&s)

@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 func TestOwnerReferenceIsAdded(t *testing.T) {
@@ -36,7 +37,7 @@ func TestOwnerReferenceIsAdded(t *testing.T) {
 		"parent": resolved(1, "parent"), "early": resolved(2, "parent"), "late": resolved(2, "parent"),
 	})
 	settle(t, ns)
-	want := []metav1.OwnerReference{ownerReference(get(t, ns, "parent"))}
+	want := []metav1.OwnerReference{testsession.OwnerReference(get(t, ns, "parent"))}
 	for _, id := range []string{"early", "late"} {
 		if diff := cmp.Diff(want, get(t, ns, id).OwnerReferences); diff != "" {
 			t.Errorf("ownerReferences of %s (-want +got):\n%s", id, diff)
@@ -97,7 +98,7 @@ func TestOwnerReferenceOffCycle(t *testing.T) {
 	ns := setUp(t)
 	create(t, turn(ns, "off", "a"), turn(ns, "a", "b"), turn(ns, "b", "a"))
 	settle(t, ns)
-	want := []metav1.OwnerReference{ownerReference(get(t, ns, "a"))}
+	want := []metav1.OwnerReference{testsession.OwnerReference(get(t, ns, "a"))}
 	if diff := cmp.Diff(want, get(t, ns, "off").OwnerReferences); diff != "" {
 		t.Errorf("ownerReferences (-want +got):\n%s", diff)
 	}
@@ -115,7 +116,7 @@ func TestOwnerReferenceWhenAnnotationGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	settle(t, ns)
-	want := []metav1.OwnerReference{ownerReference(get(t, ns, "a"))}
+	want := []metav1.OwnerReference{testsession.OwnerReference(get(t, ns, "a"))}
 	if diff := cmp.Diff(want, get(t, ns, "b").OwnerReferences); diff != "" {
 		t.Errorf("ownerReferences (-want +got):\n%s", diff)
 	}
@@ -133,7 +134,7 @@ func TestOtherOwnersStay(t *testing.T) {
 	child.OwnerReferences = []metav1.OwnerReference{other}
 	create(t, turn(ns, "a"), child)
 	settle(t, ns)
-	want := []metav1.OwnerReference{other, ownerReference(get(t, ns, "a"))}
+	want := []metav1.OwnerReference{other, testsession.OwnerReference(get(t, ns, "a"))}
 	if diff := cmp.Diff(want, get(t, ns, "b").OwnerReferences); diff != "" {
 		t.Errorf("ownerReferences (-want +got):\n%s", diff)
 	}
@@ -147,7 +148,7 @@ func TestOwnerReferenceWithWrongUID(t *testing.T) {
 	ns := setUp(t)
 	parent, child := turn(ns, "a"), turn(ns, "b", "a")
 	create(t, parent)
-	child = withOwner(child, parent)
+	child.OwnerReferences = []metav1.OwnerReference{testsession.OwnerReference(parent)}
 	child.OwnerReferences[0].UID = "00000000-0000-0000-0000-000000000000"
 	create(t, child)
 	waitUntilGone(t, child)

@@ -24,9 +24,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/testutil/golden"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 func broken(reason, at string) verdict {
@@ -105,6 +108,37 @@ func TestReasons(t *testing.T) {
 			wantVerdicts(t, ns, intact)
 			wantMessages(t, ns, map[string]string{"c": "Every turn up to the root is stored and completed."})
 		})
+	}
+}
+
+// TestStatuses pins the whole status of each verdict.
+func TestStatuses(t *testing.T) {
+	ns := setUp(t)
+	misnamed := turn(ns, "Misnamed")
+	misnamed.Name = v1alpha1.ObjectName("MISNAMED")
+	create(t, turn(ns, "resolved"), misnamed, turn(ns, "orphan", "missing"), turn(ns, "cycle-a", "cycle-b"), turn(ns, "cycle-b", "cycle-a"),
+		testsession.Make(ns, "pending").Status(v1alpha1.ResponseStatusQueued).Obj(),
+		testsession.Make(ns, "failed").Status(v1alpha1.ResponseStatusFailed).Obj(),
+		testsession.Make(ns, "unreadable").Request(`{"input":5}`).Obj())
+	createChain(t, ns, chain.DefaultMaxDepth+1)
+	settle(t, ns)
+	for _, id := range []string{"resolved", "Misnamed", "orphan", "cycle-a", "pending", "failed", "unreadable", "t65"} {
+		s := &v1alpha1.ResponseSession{}
+		name := v1alpha1.ObjectName(id)
+		if id == "Misnamed" {
+			name = misnamed.Name
+		}
+		if err := env.Client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: name}, s); err != nil {
+			t.Fatal(err)
+		}
+		for i := range s.Status.Conditions {
+			s.Status.Conditions[i].LastTransitionTime = metav1.NewTime(startTime)
+		}
+		status, err := yaml.Marshal(s.Status)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden.Check(t, "status "+chainValid(s).Reason, string(status))
 	}
 }
 

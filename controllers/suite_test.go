@@ -89,7 +89,7 @@ func unfinished(t *testing.T) float64 {
 func settle(t *testing.T, namespaces ...string) {
 	t.Helper()
 	var before string
-	testutil.Eventually(t, func() error {
+	testutil.Eventually(t, func(context.Context) error {
 		select {
 		case <-op.done:
 			t.Fatalf("the operator has ended: %v", op.err)

@@ -17,6 +17,7 @@ limitations under the License.
 package controllers_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -113,7 +114,7 @@ func transitionCounts(t *testing.T) map[string]float64 {
 // wantEvents waits until the events of a namespace are exactly these.
 func wantEvents(t *testing.T, namespace string, want map[event]int) {
 	t.Helper()
-	testutil.Eventually(t, func() error {
+	testutil.Eventually(t, func(context.Context) error {
 		events := &eventsv1.EventList{}
 		if err := env.Client.List(t.Context(), events, client.InNamespace(namespace)); err != nil {
 			return err
@@ -138,7 +139,7 @@ func TestEventNamesTheSession(t *testing.T) {
 	ns := setUp(t)
 	b := turn(ns, "b", "a")
 	create(t, b)
-	testutil.Eventually(t, func() error {
+	testutil.Eventually(t, func(context.Context) error {
 		events := &eventsv1.EventList{}
 		if err := env.Client.List(t.Context(), events, client.InNamespace(ns)); err != nil {
 			return err
@@ -174,7 +175,7 @@ func TestSessionsGauge(t *testing.T) {
 		for reason, change := range changes {
 			want[reason] += change
 		}
-		testutil.Eventually(t, func() error {
+		testutil.Eventually(t, func(context.Context) error {
 			if diff := cmp.Diff(want, count()); diff != "" {
 				return fmt.Errorf("catena_sessions (-want +got):\n%s", diff)
 			}

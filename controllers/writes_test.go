@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 // TestWritesPerTurn counts what a turn costs etcd.
@@ -41,7 +42,7 @@ func TestWritesPerTurn(t *testing.T) {
 		want := []string{"t1/status"}
 		for i := 2; i <= 20; i++ {
 			id := fmt.Sprintf("t%d", i)
-			child := withOwner(turn(ns, id, parent.Spec.ResponseID), parent)
+			child := testsession.Make(ns, id).After(parent.Spec.ResponseID).OwnedBy(parent).Obj()
 			create(t, child)
 			parent = child
 			want = append(want, id+"/status")

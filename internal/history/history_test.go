@@ -27,6 +27,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -41,21 +42,6 @@ func makeHistory(items ...*chain.Items) []TurnItems {
 	return turns
 }
 
-// makeTurn flattens a turn with instructions, none if they are empty, and items in its output.
-func makeTurn(t testing.TB, instructions string, items ...string) *chain.Items {
-	t.Helper()
-	flat, err := chain.Flatten(fmt.Appendf(nil, `{"instructions":%q}`, instructions), []byte(`{"output":[`+strings.Join(items, ",")+`]}`))
-	if err != nil {
-		t.Fatalf("Unable to flatten a turn: %v", err)
-	}
-	return flat
-}
-
-// system returns the item of makeTurn's instructions.
-func system(instructions string) string {
-	return fmt.Sprintf(`{"type":"message","role":"system","content":[{"type":"input_text","text":%q}]}`, instructions)
-}
-
 func joined(p *Page) string {
 	return strings.Join(slices.Collect(func(yield func(string) bool) {
 		for raw := range p.Raw() {
@@ -68,13 +54,13 @@ func joined(p *Page) string {
 
 func TestPage(t *testing.T) {
 	turns := makeHistory(
-		makeTurn(t, "be brief", `{"a":1}`, `{"b":1.0}`),
-		makeTurn(t, ""),
-		makeTurn(t, "be kind", `{"c": 12345678901234567890}`),
-		makeTurn(t, "only this"),
-		makeTurn(t, "", `{"d":"é"}`),
+		testutil.FlattenTurn(t, "be brief", `{"a":1}`, `{"b":1.0}`),
+		testutil.FlattenTurn(t, ""),
+		testutil.FlattenTurn(t, "be kind", `{"c": 12345678901234567890}`),
+		testutil.FlattenTurn(t, "only this"),
+		testutil.FlattenTurn(t, "", `{"d":"é"}`),
 	)
-	brief, kind, only := system("be brief"), system("be kind"), system("only this")
+	brief, kind, only := testutil.SystemMessage("be brief"), testutil.SystemMessage("be kind"), testutil.SystemMessage("only this")
 	tests := map[string]struct {
 		options  driver.ResolveOptions
 		want     []string
@@ -130,12 +116,12 @@ func TestPage(t *testing.T) {
 }
 
 func TestPageLastInstructions(t *testing.T) {
-	turns := makeHistory(makeTurn(t, "old", `{"a":1}`), makeTurn(t, "new", `{"b":1}`))
+	turns := makeHistory(testutil.FlattenTurn(t, "old", `{"a":1}`), testutil.FlattenTurn(t, "new", `{"b":1}`))
 	got, err := New(testUID, turns, driver.ResolveOptions{Instructions: driver.InstructionsLast})
 	if err != nil {
 		t.Fatalf("Unexpected error: %v", err)
 	}
-	if diff := cmp.Diff(`{"a":1},`+system("new")+`,{"b":1}`, joined(got)); diff != "" {
+	if diff := cmp.Diff(`{"a":1},`+testutil.SystemMessage("new")+`,{"b":1}`, joined(got)); diff != "" {
 		t.Errorf("Unexpected items (-want,+got):\n%s", diff)
 	}
 }
@@ -150,7 +136,7 @@ func TestPagesMakeTheWhole(t *testing.T) {
 				items = append(items, fmt.Sprintf(`{"turn":%d,"item":%d}`, turn, i))
 			}
 			instructions := rapid.SampledFrom([]string{"", fmt.Sprintf("instructions %d", turn)}).Draw(r, "instructions")
-			turns = append(turns, TurnItems{ResponseID: fmt.Sprintf("resp_%d", turn), Items: makeTurn(t, instructions, items...)})
+			turns = append(turns, TurnItems{ResponseID: fmt.Sprintf("resp_%d", turn), Items: testutil.FlattenTurn(t, instructions, items...)})
 		}
 		options := driver.ResolveOptions{
 			Order:        rapid.SampledFrom([]string{"", "asc", driver.OrderDescending}).Draw(r, "order"),
@@ -185,7 +171,7 @@ func TestPagesMakeTheWhole(t *testing.T) {
 }
 
 func TestBadCursors(t *testing.T) {
-	turns := makeHistory(makeTurn(t, "be brief", `{"a":1}`, `{"b":1}`), makeTurn(t, "", `{"c":1}`))
+	turns := makeHistory(testutil.FlattenTurn(t, "be brief", `{"a":1}`, `{"b":1}`), testutil.FlattenTurn(t, "", `{"c":1}`))
 	first := func(uid string, o driver.ResolveOptions) string {
 		o.Limit = 1
 		page, err := New(uid, turns, o)
@@ -235,13 +221,13 @@ func TestBadCursors(t *testing.T) {
 // TestCursorOutlivesChange checks that the next page continues after the last one although an earlier turn was overwritten.
 func TestCursorOutlivesChange(t *testing.T) {
 	options := driver.ResolveOptions{Limit: 2}
-	before := makeHistory(makeTurn(t, "", `{"a":1}`), makeTurn(t, "", `{"b":1}`, `{"c":1}`))
+	before := makeHistory(testutil.FlattenTurn(t, "", `{"a":1}`), testutil.FlattenTurn(t, "", `{"b":1}`, `{"c":1}`))
 	page, err := New(testUID, before, options)
 	if err != nil {
 		t.Fatalf("Unexpected error: %v", err)
 	}
 	options.After = page.Next()
-	after := makeHistory(makeTurn(t, "", `{"a":1}`, `{"a":2}`), makeTurn(t, "", `{"b":1}`, `{"c":1}`))
+	after := makeHistory(testutil.FlattenTurn(t, "", `{"a":1}`, `{"a":2}`), testutil.FlattenTurn(t, "", `{"b":1}`, `{"c":1}`))
 	if page, err = New(testUID, after, options); err != nil {
 		t.Fatalf("Unexpected error: %v", err)
 	}

@@ -18,6 +18,7 @@ limitations under the License.
 package subprocess
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,20 +121,25 @@ func (p *Process) ended() bool {
 	}
 }
 
-// WaitUntilReady waits until url's /readyz answers 200. It returns an error if the process ends before that.
-func (p *Process) WaitUntilReady(ctx context.Context, url string) error {
+// WaitUntilReady waits until url's /readyz answers 200. It returns an error if done is closed before that, which wraps the
+// result of cause.
+func WaitUntilReady(ctx context.Context, url string, done <-chan struct{}, cause func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	return wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		if p.ended() {
-			return false, fmt.Errorf("%s ended: %w", p.name(), exitError(p.err))
+		select {
+		case <-done:
+			return false, fmt.Errorf("it ended: %w", cmp.Or(cause(), errExitedCleanly))
+		default:
+			return ready(ctx, url)
 		}
-		return Ready(ctx, url)
 	})
 }
 
-// Ready reports whether url's /readyz answers 200.
-func Ready(ctx context.Context, url string) (bool, error) {
+// errExitedCleanly is how a process ended that exited with status 0.
+var errExitedCleanly = errors.New("exit status 0")
+
+func ready(ctx context.Context, url string) (bool, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz", nil)
 	if err != nil {
 		return false, err
@@ -143,12 +149,4 @@ func Ready(ctx context.Context, url string) (bool, error) {
 		return false, nil // not listening yet
 	}
 	return response.StatusCode == http.StatusOK, response.Body.Close()
-}
-
-// exitError returns err, or an error that names exit status 0 if err is nil.
-func exitError(err error) error {
-	if err == nil {
-		return errors.New("exit status 0")
-	}
-	return err
 }

@@ -86,7 +86,7 @@ func (e *Environment) StartGateway(ctx context.Context, options GatewayOptions) 
 	if err != nil {
 		return nil, fmt.Errorf("unable to start the gateway: %w", err)
 	}
-	if err := gateway.process.WaitUntilReady(ctx, health); err != nil {
+	if err := subprocess.WaitUntilReady(ctx, health, gateway.Done(), gateway.Err); err != nil {
 		return nil, errors.Join(fmt.Errorf("the gateway did not become ready, see %s: %w", gateway.LogFile, err), gateway.process.Stop())
 	}
 	e.mu.Lock()

@@ -19,7 +19,7 @@ limitations under the License.
 package testutil
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -49,33 +49,23 @@ func Root() string {
 	panic(fmt.Sprintf("testutil: the working directory %q is not in the repository of Catena", start))
 }
 
-// Eventually waits until check returns nil. If that takes longer than Patience, or the test's context ends, the test fails
-// with the last error.
-func Eventually(t testing.TB, check func() error) {
+// Eventually waits until check returns nil. If that takes longer than Patience, the test fails with the last error; the
+// context that check gets ends at the same time.
+func Eventually(t testing.TB, check func(ctx context.Context) error) {
 	t.Helper()
-	deadline := time.After(Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	defer cancel()
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
 	for {
-		last := check()
-		if last == nil {
+		err := check(ctx)
+		if err == nil {
 			return
 		}
 		select {
 		case <-ticker.C:
-		case <-deadline:
-			t.Fatalf("not within %s: %v", Patience, last)
-		case <-t.Context().Done():
-			t.Fatalf("%v: %v", t.Context().Err(), last)
+		case <-ctx.Done():
+			t.Fatalf("gave up waiting: %v; last: %v", ctx.Err(), err)
 		}
 	}
-}
-
-// Quote returns text as a JSON string.
-func Quote(text string) string {
-	quoted, err := json.Marshal(text)
-	if err != nil {
-		panic(err) // never: every string can be marshalled
-	}
-	return string(quoted)
 }

@@ -158,7 +158,7 @@ func TestKilledSaver(t *testing.T) {
 		}
 	}
 	for name, survivor := range leftovers {
-		testutil.Eventually(t, func() error { return nothingStored(t, survivor.Namespace()) })
+		testutil.Eventually(t, func(context.Context) error { return nothingStored(t, survivor.Namespace()) })
 		saveAgain(t, name, survivor)
 	}
 }
@@ -191,7 +191,7 @@ func TestKilledOverwriter(t *testing.T) {
 		}
 	}
 	for name, survivor := range survivors {
-		testutil.Eventually(t, func() error { return wantChunks(t, name, survivor, int(parts)) })
+		testutil.Eventually(t, func(context.Context) error { return wantChunks(t, name, survivor, int(parts)) })
 	}
 }
 
@@ -479,7 +479,7 @@ func TestDeletedMeanwhile(t *testing.T) {
 			}
 			parts := int(object(t, others.Namespace(), "resp_1").Spec.Snapshot.Parts)
 			// Garbage collection may still be at the other one.
-			testutil.Eventually(t, func() error { return wantChunks(t, name, others, parts) })
+			testutil.Eventually(t, func(context.Context) error { return wantChunks(t, name, others, parts) })
 			if _, err := others.Get(t.Context(), "resp_1"); err != nil {
 				t.Error(err)
 			}

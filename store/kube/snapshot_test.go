@@ -103,7 +103,7 @@ func chunks(t *testing.T, namespace string) []v1alpha1.SnapshotChunk {
 func wantReason(t *testing.T, namespace, id, reason string) *v1alpha1.ResponseSession {
 	t.Helper()
 	var session *v1alpha1.ResponseSession
-	testutil.Eventually(t, func() error {
+	testutil.Eventually(t, func(context.Context) error {
 		session = object(t, namespace, id)
 		condition := meta.FindStatusCondition(session.Status.Conditions, v1alpha1.ConditionChainValid)
 		if condition == nil || condition.Reason != reason {
@@ -156,7 +156,7 @@ func TestLargeTurn(t *testing.T) {
 			if err := s.Delete(t.Context(), "resp_large", store.DeleteOptions{Cascade: true}); err != nil {
 				t.Fatal(err)
 			}
-			testutil.Eventually(t, func() error { return nothingStored(t, stored.Namespace) })
+			testutil.Eventually(t, func(context.Context) error { return nothingStored(t, stored.Namespace) })
 
 			// It also does where the descendants stay, although the snapshot is one of the session's dependents: at once.
 			save(t, s, largeTurn("resp_other", ""))
@@ -167,7 +167,7 @@ func TestLargeTurn(t *testing.T) {
 			if err := firstPart(t, stored.Namespace, "resp_other", key); !errors.Is(err, fs.ErrNotExist) && !apierrors.IsNotFound(err) {
 				t.Errorf("the snapshot is still there: %v", err)
 			}
-			testutil.Eventually(t, func() error { return nothingStored(t, stored.Namespace) })
+			testutil.Eventually(t, func(context.Context) error { return nothingStored(t, stored.Namespace) })
 		})
 	}
 }
@@ -252,7 +252,7 @@ func TestLostPart(t *testing.T) {
 	wantUnreadable := func() {
 		t.Helper()
 		for _, id := range []string{"resp_1", "resp_2"} {
-			testutil.Eventually(t, func() error { // the operator may take a moment to see that it was overwritten
+			testutil.Eventually(t, func(context.Context) error { // the operator may take a moment to see that it was overwritten
 				_, err := s.Resolve(t.Context(), id, store.ResolveOptions{})
 				if e, ok := errors.AsType[*store.Error](err); !ok || e.Code != store.CodeUnreadable || e.ResponseID != "resp_1" {
 					return fmt.Errorf("%s resolves with the error %w", id, err)
@@ -385,7 +385,7 @@ func TestOverwrite(t *testing.T) {
 	if err := s.Save(t.Context(), second, store.SaveOptions{Overwrite: true}); err != nil {
 		t.Fatal(err)
 	}
-	testutil.Eventually(t, func() error {
+	testutil.Eventually(t, func(context.Context) error {
 		for _, chunk := range chunks(t, s.Namespace()) {
 			if strings.HasPrefix(chunk.Name, before) {
 				return fmt.Errorf("%s is still there", chunk.Name)
@@ -417,7 +417,7 @@ func TestStrangeChunks(t *testing.T) {
 	if err := env.Client.Create(t.Context(), others); err != nil {
 		t.Fatal(err)
 	}
-	testutil.Eventually(t, func() error {
+	testutil.Eventually(t, func(context.Context) error {
 		if left := chunks(t, namespace); len(left) != 1 || left[0].Name != others.Name {
 			return fmt.Errorf("%d chunks are left", len(left))
 		}

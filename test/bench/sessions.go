@@ -27,31 +27,22 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 // turn returns a completed turn whose request and response have a size in bytes, half of it each.
 func turn(namespace, id, previous string, size int) *v1alpha1.ResponseSession {
 	text := strings.Repeat("lorem ipsum ", size/24+1)[:size/2-120]
-	return &v1alpha1.ResponseSession{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.ObjectName(id)},
-		Spec: v1alpha1.ResponseSessionSpec{
-			ResponseID: id, PreviousResponseID: previous, ResponseStatus: v1alpha1.ResponseStatusCompleted,
-			Request:  raw(`{"model":"bench","input":[{"role":"user","content":%q}]}`, text),
-			Response: raw(`{"id":%q,"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":%q}]}]}`, id, text),
-		},
-	}
+	return testsession.Make(namespace, id).After(previous).
+		Request(fmt.Sprintf(`{"model":"bench","input":[{"role":"user","content":%q}]}`, text)).
+		Response(fmt.Sprintf(`{"id":%q,"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":%q}]}]}`, id, text)).
+		Obj()
 }
 
-func raw(format string, args ...any) *runtime.RawExtension {
-	return &runtime.RawExtension{Raw: fmt.Appendf(nil, format, args...)}
-}
-
-// own sets the ownerReference, as a saver does that knows its parent's UID.
 func own(session *v1alpha1.ResponseSession, parent types.UID) {
 	if parent == "" {
 		return

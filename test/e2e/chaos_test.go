@@ -33,6 +33,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 const (
@@ -44,14 +46,14 @@ const (
 // TestChaos: writers save conversations while the operator is killed and the API server restarted. After that, every
 // session is there and judged right, and a further restart finds nothing to write.
 func TestChaos(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	plan := planSessions(rand.New(rand.NewPCG(seed, 0)), namespace)
 
 	var written atomic.Int64
 	group, ctx := errgroup.WithContext(t.Context())
-	queue := make(chan turn, len(plan))
+	queue := make(chan testsession.Builder, len(plan))
 	for _, next := range plan {
 		queue <- next
 	}
@@ -69,7 +71,7 @@ func TestChaos(t *testing.T) {
 		})
 	}
 	reached := func(n int64) {
-		eventually(t, func(context.Context) string {
+		testutil.Eventually(t, func(context.Context) error {
 			return unless(written.Load() >= n || ctx.Err() != nil, fmt.Sprintf("%d of %d written", written.Load(), n))
 		})
 	}
@@ -91,7 +93,10 @@ func TestChaos(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	eventually(t, func(ctx context.Context) string { return misjudged(ctx, t, namespace, plan) })
+	testutil.Eventually(t, func(ctx context.Context) error {
+		diff := misjudged(ctx, t, namespace, plan)
+		return unless(diff == "", diff)
+	})
 	waitUntilIdle(t, 0)
 	checkOwners(t, listSessions(t.Context(), t, namespace))
 
@@ -124,31 +129,31 @@ func killAPIServer(t *testing.T) {
 
 // planSessions returns sessions in the order in which they are to be saved: forks, long chains, missing parents, cycles
 // and turns that end otherwise than completed, children before and after their parents.
-func planSessions(random *rand.Rand, namespace string) []turn {
+func planSessions(random *rand.Rand, namespace string) []testsession.Builder {
 	id := func(i int) string { return fmt.Sprintf("resp_%d", i) }
-	var plan []turn
+	var plan []testsession.Builder
 	for i := range chaosSessions {
-		next := makeTurn(namespace, id(i))
+		next := testsession.Make(namespace, id(i))
 		switch n := random.IntN(100); {
 		case i == 0 || n < 4: // a root
 		case n < 84:
-			next.after(id(i - 1))
+			next.After(id(i - 1))
 		case n < 94:
-			next.after(id(random.IntN(i)))
+			next.After(id(random.IntN(i)))
 		case n < 97:
-			next.after(fmt.Sprintf("resp_missing_%d", i))
+			next.After(fmt.Sprintf("resp_missing_%d", i))
 		default: // maybe a cycle
 			if later := i + 1 + random.IntN(10); later < chaosSessions {
-				next.after(id(later))
+				next.After(id(later))
 			}
 		}
 		switch n := random.IntN(200); n {
 		case 0, 1:
-			next.status(v1alpha1.ResponseStatusInProgress)
+			next.Status(v1alpha1.ResponseStatusInProgress)
 		case 2, 3:
-			next.status(v1alpha1.ResponseStatusFailed)
+			next.Status(v1alpha1.ResponseStatusFailed)
 		case 4:
-			next.request(`{"instructions":["a","list"]}`)
+			next.Request(`{"instructions":["a","list"]}`)
 		}
 		plan = append(plan, next)
 	}
@@ -158,10 +163,10 @@ func planSessions(random *rand.Rand, namespace string) []turn {
 
 // save creates a session, again and again where that fails. Where it is there on a second try, the first one has
 // created it.
-func save(ctx context.Context, next turn) error {
+func save(ctx context.Context, next testsession.Builder) error {
 	limiter := rate.NewLimiter(20, 1)
 	for try := 0; ; try++ {
-		err := env.Client.Create(ctx, next.session.DeepCopy())
+		err := env.Client.Create(ctx, next.Obj().DeepCopy())
 		switch {
 		case err == nil, try > 0 && apierrors.IsAlreadyExists(err):
 			return nil

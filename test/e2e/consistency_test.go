@@ -30,6 +30,8 @@ import (
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 // resolved returns how the history of the last of some turns differs from all of them, or nothing.
@@ -43,7 +45,7 @@ func resolved(ctx context.Context, a api, namespace, query string, turns ...stri
 	if err != nil {
 		return fmt.Errorf("%s: %w", id, err)
 	}
-	if diff := h.check(turns, defaultItems(turns...)); diff != "" {
+	if diff := h.check(turns, testsession.Items(turns...)); diff != "" {
 		return fmt.Errorf("%s: %s", id, diff)
 	}
 	return nil
@@ -59,11 +61,11 @@ func saveAndResolve(t *testing.T, namespace string, writers, chains, length int,
 				var turns []string
 				for i := range length {
 					id := fmt.Sprintf("resp_w%d_c%d_%d", writer, c, i)
-					next := makeTurn(namespace, id)
+					next := testsession.Make(namespace, id)
 					if i > 0 {
-						next.after(turns[i-1])
+						next.After(turns[i-1])
 					}
-					if err := env.Client.Create(ctx, next.session); err != nil {
+					if err := env.Client.Create(ctx, next.Obj()); err != nil {
 						return err
 					}
 					turns = append(turns, id)
@@ -83,17 +85,17 @@ func saveAndResolve(t *testing.T, namespace string, writers, chains, length int,
 }
 
 func TestReadYourWrites(t *testing.T) {
-	saveAndResolve(t, newNamespace(t), 8, 5, 25, aggregated(t))
+	saveAndResolve(t, env.NewNamespace(t), 8, 5, 25, aggregated(t))
 }
 
 func TestLateParentHealsAtOnce(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	for i := range 30 {
 		parent, child, grandchild := fmt.Sprintf("resp_%d_a", i), fmt.Sprintf("resp_%d_b", i), fmt.Sprintf("resp_%d_c", i)
-		makeTurn(namespace, grandchild).after(child).create(t)
-		makeTurn(namespace, child).after(parent).create(t)
+		testsession.Make(namespace, grandchild).After(child).Create(t, env.Client)
+		testsession.Make(namespace, child).After(parent).Create(t, env.Client)
 		aggregated(t).resolve(t, namespace, grandchild, "").wantChainError(t, grandchild, invalid(chain.CodeNotFound, parent))
-		makeTurn(namespace, parent).create(t)
+		testsession.Make(namespace, parent).Create(t, env.Client)
 		if err := resolved(t.Context(), aggregated(t), namespace, "", parent, child, grandchild); err != nil {
 			t.Fatal(err)
 		}
@@ -111,11 +113,11 @@ func patchSpec(t *testing.T, namespace, id, spec string) *v1alpha1.ResponseSessi
 }
 
 func TestCompletedTurnResolvesAtOnce(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	for i := range 30 {
 		parent, child := fmt.Sprintf("resp_%d_a", i), fmt.Sprintf("resp_%d_b", i)
-		makeTurn(namespace, parent).status(v1alpha1.ResponseStatusInProgress).create(t)
-		makeTurn(namespace, child).after(parent).create(t)
+		testsession.Make(namespace, parent).Status(v1alpha1.ResponseStatusInProgress).Create(t, env.Client)
+		testsession.Make(namespace, child).After(parent).Create(t, env.Client)
 		aggregated(t).resolve(t, namespace, child, "").wantChainError(t, child, unavailable(parent))
 		patchSpec(t, namespace, parent, `{"responseStatus":"completed"}`)
 		if err := resolved(t.Context(), aggregated(t), namespace, "", parent, child); err != nil {
@@ -126,16 +128,16 @@ func TestCompletedTurnResolvesAtOnce(t *testing.T) {
 
 // TestOverwriteIsSeenWithItsResourceVersion: without it, an overwrite may be missed for as long as the watch takes.
 func TestOverwriteIsSeenWithItsResourceVersion(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	ids := createChain(t, namespace, "resp", 4)
 	if err := resolved(t.Context(), aggregated(t), namespace, "", ids...); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 50 {
 		version := fmt.Sprintf("version %d", i)
-		written := patchSpec(t, namespace, ids[1], `{"response":{"output":[`+assistant(version)+`]}}`)
-		want := defaultItems(ids...)
-		want[3] = assistant(version)
+		written := patchSpec(t, namespace, ids[1], `{"response":{"output":[`+testutil.AssistantMessage(version)+`]}}`)
+		want := testsession.Items(ids...)
+		want[3] = testutil.AssistantMessage(version)
 		h := aggregated(t).resolve(t, namespace, ids[3], "resourceVersion="+written.ResourceVersion).history(t)
 		if diff := h.check(ids, want); diff != "" {
 			t.Fatal(diff)
@@ -146,19 +148,19 @@ func TestOverwriteIsSeenWithItsResourceVersion(t *testing.T) {
 }
 
 func TestRecreatedTurnIsSeenWithItsResourceVersion(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	for i := range 20 {
 		id := fmt.Sprintf("resp_%d", i)
-		old := makeTurn(namespace, id).create(t)
+		old := testsession.Make(namespace, id).Create(t, env.Client)
 		if err := resolved(t.Context(), aggregated(t), namespace, "", id); err != nil {
 			t.Fatal(err)
 		}
 		if err := env.Client.Delete(t.Context(), old); err != nil {
 			t.Fatal(err)
 		}
-		created := makeTurn(namespace, id).response(`{"output":[` + assistant("another") + `]}`).create(t)
+		created := testsession.Make(namespace, id).Response(`{"output":[`+testutil.AssistantMessage("another")+`]}`).Create(t, env.Client)
 		h := aggregated(t).resolve(t, namespace, id, "resourceVersion="+created.ResourceVersion).history(t)
-		if diff := h.check([]string{id}, []string{userText("question of " + id), assistant("another")}); diff != "" || h.Metadata.UID != created.UID {
+		if diff := h.check([]string{id}, []string{testutil.UserMessage("question of " + id), testutil.AssistantMessage("another")}); diff != "" || h.Metadata.UID != created.UID {
 			t.Fatalf("UID %s, want %s: %s", h.Metadata.UID, created.UID, diff)
 		}
 	}
@@ -166,7 +168,7 @@ func TestRecreatedTurnIsSeenWithItsResourceVersion(t *testing.T) {
 
 // TestDeletedWhileResolved: all of the history or a typed error, never a part that looks whole.
 func TestDeletedWhileResolved(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	a := aggregated(t)
 	cases := map[string]struct {
 		victim int
@@ -190,7 +192,7 @@ func TestDeletedWhileResolved(t *testing.T) {
 				if tc.orphan {
 					policy = metav1.DeletePropagationOrphan
 				}
-				victim := makeTurn(namespace, ids[tc.victim]).session
+				victim := testsession.Make(namespace, ids[tc.victim]).Obj()
 				if err := env.Client.Delete(t.Context(), victim, client.PropagationPolicy(policy)); err != nil {
 					t.Fatal(err)
 				}
@@ -201,7 +203,7 @@ func TestDeletedWhileResolved(t *testing.T) {
 				if tc.orphan {
 					want = invalid(chain.CodeNotFound, ids[tc.victim])
 				}
-				eventually(t, func(ctx context.Context) string {
+				testutil.Eventually(t, func(ctx context.Context) error {
 					answer, err := a.do(ctx, itemsPath(namespace, ids[7], ""), "")
 					return unless(err == nil && answer.code == want.http, fmt.Sprint(answer.code, err))
 				})
@@ -216,8 +218,8 @@ func TestDeletedWhileResolved(t *testing.T) {
 func waitForOwners(t *testing.T, namespace string, ids []string) {
 	t.Helper()
 	for _, id := range ids {
-		session := makeTurn(namespace, id).session
-		eventually(t, func(ctx context.Context) string {
+		session := testsession.Make(namespace, id).Obj()
+		testutil.Eventually(t, func(ctx context.Context) error {
 			err := env.Client.Get(ctx, client.ObjectKeyFromObject(session), session)
 			return unless(err == nil && len(session.OwnerReferences) == 1, fmt.Sprint(id, " has no owner ", err))
 		})
@@ -226,7 +228,7 @@ func waitForOwners(t *testing.T, namespace string, ids []string) {
 
 // resolveUntilGone resolves until that fails as it must.
 func resolveUntilGone(ctx context.Context, a api, namespace string, ids []string) error {
-	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
+	ctx, cancel := context.WithTimeout(ctx, testutil.Patience)
 	defer cancel()
 	last := ids[len(ids)-1]
 	for {
@@ -239,7 +241,7 @@ func resolveUntilGone(ctx context.Context, a api, namespace string, ids []string
 			if err != nil {
 				return err
 			}
-			if diff := h.check(ids, defaultItems(ids...)); diff != "" {
+			if diff := h.check(ids, testsession.Items(ids...)); diff != "" {
 				return fmt.Errorf("a part of the history: %s", diff)
 			}
 			continue

@@ -21,12 +21,13 @@ import (
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 func TestChainErrors(t *testing.T) {
-	namespace, other := newNamespace(t), newNamespace(t)
+	namespace, other := env.NewNamespace(t), env.NewNamespace(t)
 	create := func(id, previous, status string) {
-		makeTurn(namespace, id).after(previous).status(status).create(t)
+		testsession.Make(namespace, id).After(previous).Status(status).Create(t, env.Client)
 	}
 	const completed = v1alpha1.ResponseStatusCompleted
 	create("resp_orphan", "resp_gone", completed)
@@ -35,16 +36,16 @@ func TestChainErrors(t *testing.T) {
 	create("resp_cycle_b", "resp_cycle_a", completed)
 	create("resp_into_cycle", "resp_cycle_a", completed)
 	create("resp_foreign", "resp_elsewhere", completed)
-	makeTurn(other, "resp_elsewhere").create(t)
+	testsession.Make(other, "resp_elsewhere").Create(t, env.Client)
 	for _, status := range []string{"queued", "in_progress", "incomplete", "failed", "cancelled", "paused_by_moon"} {
 		create("resp_"+status, "", status)
 		create("resp_after_"+status, "resp_"+status, completed)
 	}
 	create("resp_in_cycle_failed", "resp_cycle_failed", completed)
 	create("resp_cycle_failed", "resp_in_cycle_failed", "failed")
-	makeTurn(namespace, "resp_unreadable").request(`{"instructions":["a","list"]}`).create(t)
+	testsession.Make(namespace, "resp_unreadable").Request(`{"instructions":["a","list"]}`).Create(t, env.Client)
 	create("resp_after_unreadable", "resp_unreadable", completed)
-	makeTurn(namespace, "resp_unreadable_queued").request(`{"input":5}`).status("queued").create(t)
+	testsession.Make(namespace, "resp_unreadable_queued").Request(`{"input":5}`).Status("queued").Create(t, env.Client)
 
 	cases := map[string]struct {
 		id, query string
@@ -88,7 +89,7 @@ func TestChainErrors(t *testing.T) {
 			aggregated(t).resolve(t, namespace, id, "includeIncomplete=false").wantChainError(t, id, unavailable("resp_"+id[len("resp_after_"):]))
 			turns := []string{"resp_" + id[len("resp_after_"):], id}
 			h := aggregated(t).resolve(t, namespace, id, "includeIncomplete=true").history(t)
-			if diff := h.check(turns, defaultItems(turns...)); diff != "" {
+			if diff := h.check(turns, testsession.Items(turns...)); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -30,15 +30,16 @@ import (
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 func TestGetByEitherName(t *testing.T) {
-	namespace := newNamespace(t)
-	upper := makeTurn(namespace, "resp_Upper").create(t) // has a hashed name
-	root := makeTurn(namespace, "resp_root").create(t)
-	makeTurn(namespace, "resp_child").after("resp_root").create(t)
+	namespace := env.NewNamespace(t)
+	upper := testsession.Make(namespace, "resp_Upper").Create(t, env.Client) // has a hashed name
+	root := testsession.Make(namespace, "resp_root").Create(t, env.Client)
+	testsession.Make(namespace, "resp_child").After("resp_root").Create(t, env.Client)
 	// An ID that looks like the object name of another session.
-	makeTurn(namespace, "resp.root").create(t)
+	testsession.Make(namespace, "resp.root").Create(t, env.Client)
 
 	cases := map[string]struct {
 		name      string
@@ -54,7 +55,7 @@ func TestGetByEitherName(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			h := aggregated(t).resolve(t, namespace, tc.name, "").history(t)
-			if diff := h.check(tc.wantTurns, defaultItems(tc.wantTurns...)); diff != "" {
+			if diff := h.check(tc.wantTurns, testsession.Items(tc.wantTurns...)); diff != "" {
 				t.Error(diff)
 			}
 			id := tc.wantTurns[len(tc.wantTurns)-1]
@@ -70,7 +71,7 @@ func TestGetByEitherName(t *testing.T) {
 
 // TestItemsAreThoseOfTheObjects compares with what the API server answers for the objects, byte for byte.
 func TestItemsAreThoseOfTheObjects(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	requests := []string{
 		`{"instructions":"Be <b>brief</b> & \"kind\" é 日本 \ud83d\ude00\n","input":"<script>&amp;\u2028\u0000"}`,
 		`{"input":[{"role":"user","content":"no type"},{"type":"function_call_output","call_id":"c","output":"{\"a\": 1.50}"},
@@ -81,11 +82,11 @@ func TestItemsAreThoseOfTheObjects(t *testing.T) {
 	}
 	previous, ids, want := "", []string{}, []string{}
 	for i, request := range requests {
-		next := makeTurn(namespace, fmt.Sprintf("resp_%d", i)).request(request)
+		next := testsession.Make(namespace, fmt.Sprintf("resp_%d", i)).Request(request)
 		if previous != "" {
-			next.after(previous)
+			next.After(previous)
 		}
-		previous = next.create(t).Spec.ResponseID
+		previous = next.Create(t, env.Client).Spec.ResponseID
 		ids = append(ids, previous)
 	}
 	for _, id := range ids {
@@ -111,7 +112,7 @@ func TestItemsAreThoseOfTheObjects(t *testing.T) {
 }
 
 func TestDepth(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	ids := createChain(t, namespace, "resp", 65)
 	last := ids[64]
 	cases := map[string]struct {
@@ -134,7 +135,7 @@ func TestDepth(t *testing.T) {
 				answer.wantChainError(t, tc.id, *tc.wantErr)
 				return
 			}
-			if diff := answer.history(t).check(ids[:tc.wantTurns], defaultItems(ids[:tc.wantTurns]...)); diff != "" {
+			if diff := answer.history(t).check(ids[:tc.wantTurns], testsession.Items(ids[:tc.wantTurns]...)); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -144,7 +145,7 @@ func TestDepth(t *testing.T) {
 }
 
 func TestFormats(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	ids := createChain(t, namespace, "resp", 2)
 	path := itemsPath(namespace, ids[1], "")
 

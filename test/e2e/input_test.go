@@ -25,10 +25,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 func TestBadParameters(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	createChain(t, namespace, "resp", 2)
 	cases := map[string]struct {
 		query string
@@ -68,7 +69,7 @@ func TestBadParameters(t *testing.T) {
 }
 
 func TestUnusualIDs(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	cases := map[string]string{
 		"unicode":        "antwort-é-日本-😀",
 		"spaces":         "resp a  b",
@@ -83,15 +84,15 @@ func TestUnusualIDs(t *testing.T) {
 	}
 	for name, id := range cases {
 		t.Run(name, func(t *testing.T) {
-			makeTurn(namespace, id).create(t)
-			makeTurn(namespace, id[:4]+"_child_"+name).after(id).create(t)
+			testsession.Make(namespace, id).Create(t, env.Client)
+			testsession.Make(namespace, id[:4]+"_child_"+name).After(id).Create(t, env.Client)
 			for _, asked := range []string{id, v1alpha1.ObjectName(id)} {
-				if diff := aggregated(t).resolve(t, namespace, asked, "").history(t).check([]string{id}, defaultItems(id)); diff != "" {
+				if diff := aggregated(t).resolve(t, namespace, asked, "").history(t).check([]string{id}, testsession.Items(id)); diff != "" {
 					t.Errorf("asked for %q: %s", asked, diff)
 				}
 			}
 			child := id[:4] + "_child_" + name
-			if diff := aggregated(t).resolve(t, namespace, child, "").history(t).check([]string{id, child}, defaultItems(id, child)); diff != "" {
+			if diff := aggregated(t).resolve(t, namespace, child, "").history(t).check([]string{id, child}, testsession.Items(id, child)); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -101,10 +102,10 @@ func TestUnusualIDs(t *testing.T) {
 // TestSlashInID: Kubernetes takes what is behind a slash, escaped or not, for a subresource, so that the session is
 // reached by its object name only.
 func TestSlashInID(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	const id = "team/resp_1"
-	makeTurn(namespace, id).create(t)
-	if diff := aggregated(t).resolve(t, namespace, v1alpha1.ObjectName(id), "").history(t).check([]string{id}, defaultItems(id)); diff != "" {
+	testsession.Make(namespace, id).Create(t, env.Client)
+	if diff := aggregated(t).resolve(t, namespace, v1alpha1.ObjectName(id), "").history(t).check([]string{id}, testsession.Items(id)); diff != "" {
 		t.Error(diff)
 	}
 	answer := aggregated(t).resolve(t, namespace, id, "")
@@ -114,7 +115,7 @@ func TestSlashInID(t *testing.T) {
 }
 
 func TestLongIDIsNotFound(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	for name, id := range map[string]string{
 		"600 characters":      strings.Repeat("a", 600),
 		"600 letters, others": strings.Repeat("日", 600),
@@ -128,7 +129,7 @@ func TestLongIDIsNotFound(t *testing.T) {
 
 // TestOtherRequests: the resource is read by name and in no other way.
 func TestOtherRequests(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	createChain(t, namespace, "resp", 1)
 	base := "/apis/resolve.catena.dev/v1alpha1/namespaces/" + namespace + "/inputitems"
 	cases := map[string]struct {

@@ -19,6 +19,7 @@ package e2e_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -28,6 +29,9 @@ import (
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/golden"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 // kubectl runs kubectl as the administrator and returns what it printed.
@@ -55,26 +59,16 @@ func lines(output string) []string {
 }
 
 func TestKubectlGetInputItems(t *testing.T) {
-	namespace := newNamespace(t)
-	makeTurn(namespace, "resp_67cc").request(`{"instructions":"Be\nbrief.","input":[
+	namespace := env.NewNamespace(t)
+	testsession.Make(namespace, "resp_67cc").Request(`{"instructions":"Be\nbrief.","input":[
 		{"role":"user","content":"Weather?"},
 		{"type":"function_call","call_id":"c1","name":"get_weather","arguments":"{\"city\":\"Lisbon\"}"},
-		{"type":"function_call_output","call_id":"c1","output":"sunny"}]}`).create(t)
+		{"type":"function_call_output","call_id":"c1","output":"sunny"}]}`).Create(t, env.Client)
 	output, stderr, err := kubectl(t.Context(), t, "get", "inputitems", "resp_67cc", "-n", namespace)
 	if err != nil {
 		t.Fatal(err, stderr)
 	}
-	want := []string{
-		"INDEX TURN TYPE ROLE TEXT",
-		"0 resp_67cc message system Be brief.",
-		"1 resp_67cc message user Weather?",
-		`2 resp_67cc function_call get_weather({"city":"Lisbon"})`,
-		"3 resp_67cc function_call_output sunny",
-		"4 resp_67cc message assistant answer of resp_67cc",
-	}
-	if diff := cmp.Diff(want, lines(output)); diff != "" {
-		t.Error(diff)
-	}
+	golden.Check(t, "inputitems", output)
 
 	for _, format := range []string{"json", "yaml"} {
 		output, stderr, err := kubectl(t.Context(), t, "get", "inputitems", "resp_67cc", "-n", namespace, "-o", format)
@@ -89,9 +83,9 @@ func TestKubectlGetInputItems(t *testing.T) {
 }
 
 func TestKubectlGetSessions(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	createChain(t, namespace, "resp", 2)
-	makeTurn(namespace, "resp_orphan").after("resp_none").create(t)
+	testsession.Make(namespace, "resp_orphan").After("resp_none").Create(t, env.Client)
 	waitForReason(t, namespace, "resp_1", v1alpha1.ReasonResolved)
 	waitForReason(t, namespace, "resp_orphan", v1alpha1.ReasonParentNotFound)
 	output, stderr, err := kubectl(t.Context(), t, "get", "rsess", "-n", namespace)
@@ -138,18 +132,18 @@ func TestDiscovery(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			eventually(t, func(ctx context.Context) string {
+			testutil.Eventually(t, func(ctx context.Context) error {
 				output, stderr, err := kubectl(ctx, t, tc.args...)
 				if err != nil {
-					return err.Error() + ": " + stderr
+					return fmt.Errorf("%w: %s", err, stderr)
 				}
 				output = strings.Join(lines(output), "\n")
 				for _, want := range tc.want {
 					if !strings.Contains(output, want) {
-						return "no " + want + " in " + output[:min(len(output), 2000)]
+						return fmt.Errorf("no %s in %s", want, output[:min(len(output), 2000)])
 					}
 				}
-				return ""
+				return nil
 			})
 		})
 	}

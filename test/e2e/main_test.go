@@ -22,16 +22,9 @@ import (
 	"context"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/testenv"
-)
-
-const (
-	// waitTimeout is how long anything that happens sooner or later may take on a busy machine.
-	waitTimeout  = 2 * time.Minute
-	pollInterval = 20 * time.Millisecond
 )
 
 var (

@@ -29,6 +29,7 @@ import (
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/catenatest"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 // sum adds up the series of a metric of an operator's that have a label.
@@ -61,14 +62,14 @@ func sum(ctx context.Context, from *catenatest.Operator, metric, label string) (
 func waitUntilIdle(t *testing.T, judged int) {
 	t.Helper()
 	const controller = `controller="responsesession"`
-	eventually(t, func(ctx context.Context) string {
+	testutil.Eventually(t, func(ctx context.Context) error {
 		total, err := sum(ctx, operator, "controller_runtime_reconcile_total", controller)
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		queued, err := sum(ctx, operator, "workqueue_adds_total", controller)
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		return unless(int(total) >= judged && queued == total, fmt.Sprintf("%.0f judged of %.0f", total, queued))
 	})

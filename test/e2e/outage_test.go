@@ -29,6 +29,8 @@ import (
 	"time"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 // apiServerPID returns the process of the environment's kube-apiserver.
@@ -60,9 +62,9 @@ func apiServerPID(t *testing.T) int {
 
 // TestAPIServerDoesNotAnswer: what cannot be known is a typed error in time, and never taken for a missing turn.
 func TestAPIServerDoesNotAnswer(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	ids := createChain(t, namespace, "resp", 3)
-	makeTurn(namespace, "resp_orphan").after("resp_gone").create(t)
+	testsession.Make(namespace, "resp_orphan").After("resp_gone").Create(t, env.Client)
 	waitForReason(t, namespace, ids[2], v1alpha1.ReasonResolved) // what follows is about sessions that the operator knows
 	waitForReason(t, namespace, "resp_orphan", v1alpha1.ReasonParentNotFound)
 	a := direct(t, env.Config, operator)
@@ -95,7 +97,7 @@ func TestAPIServerDoesNotAnswer(t *testing.T) {
 		}
 		for name, tc := range cases {
 			t.Run(name, func(t *testing.T) {
-				eventually(t, func(ctx context.Context) string {
+				testutil.Eventually(t, func(ctx context.Context) error {
 					start := time.Now()
 					answer, err := tc.from.do(ctx, itemsPath(namespace, tc.id, tc.query), "")
 					if took := time.Since(start); took > 30*time.Second {
@@ -106,12 +108,12 @@ func TestAPIServerDoesNotAnswer(t *testing.T) {
 					}
 					if err != nil {
 						// Where a process stands still for long, the server's own limit comes first, and cuts off what follows.
-						return err.Error()
+						return err
 					}
 					if !slices.Contains(wantCodes, answer.code) {
 						t.Errorf("got %d, want one of %v: %s", answer.code, wantCodes, answer.body)
 					}
-					return ""
+					return nil
 				})
 			})
 		}
@@ -149,7 +151,7 @@ func TestAPIServerDoesNotAnswer(t *testing.T) {
 // waitUntilBack waits until the operator has caught up and the aggregation layer leads to it.
 func waitUntilBack(t *testing.T, a api, namespace string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), waitTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), testutil.Patience)
 	defer cancel()
 	if err := env.WaitForResolveAPI(ctx); err != nil {
 		t.Fatal(err)
@@ -169,7 +171,7 @@ func waitUntilBack(t *testing.T, a api, namespace string) {
 
 // TestOperatorGone: the aggregation layer answers for an operator that is not there.
 func TestOperatorGone(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	ids := createChain(t, namespace, "resp", 2)
 	if err := operator.Kill(); err != nil {
 		t.Fatal(err)

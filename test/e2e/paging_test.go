@@ -25,19 +25,22 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 func TestInstructions(t *testing.T) {
-	namespace := newNamespace(t)
-	makeTurn(namespace, "resp_a").request(`{"instructions":"one","input":"A"}`).create(t)
-	makeTurn(namespace, "resp_b").after("resp_a").request(`{"instructions":"two","input":"B"}`).create(t)
-	makeTurn(namespace, "resp_c").after("resp_b").request(`{"instructions":"two","input":"C"}`).create(t)
-	makeTurn(namespace, "resp_d").after("resp_c").request(`{"input":"D"}`).create(t)
-	answer := func(id string) string { return assistant("answer of " + id) }
+	namespace := env.NewNamespace(t)
+	testsession.Make(namespace, "resp_a").Request(`{"instructions":"one","input":"A"}`).Create(t, env.Client)
+	testsession.Make(namespace, "resp_b").After("resp_a").Request(`{"instructions":"two","input":"B"}`).Create(t, env.Client)
+	testsession.Make(namespace, "resp_c").After("resp_b").Request(`{"instructions":"two","input":"C"}`).Create(t, env.Client)
+	testsession.Make(namespace, "resp_d").After("resp_c").Request(`{"input":"D"}`).Create(t, env.Client)
+	answer := func(id string) string { return testutil.AssistantMessage("answer of " + id) }
 	all := []string{
-		system("one"), userText("A"), answer("resp_a"),
-		system("two"), userText("B"), answer("resp_b"),
-		system("two"), userText("C"), answer("resp_c"),
+		testutil.SystemMessage("one"), testutil.UserMessage("A"), answer("resp_a"),
+		testutil.SystemMessage("two"), testutil.UserMessage("B"), answer("resp_b"),
+		testutil.SystemMessage("two"), testutil.UserMessage("C"), answer("resp_c"),
 	}
 	none := slices.DeleteFunc(slices.Clone(all), func(item string) bool { return strings.Contains(item, `"system"`) })
 	reversed := slices.Clone(all)
@@ -48,12 +51,12 @@ func TestInstructions(t *testing.T) {
 	}{
 		"default":                     {id: "resp_c", want: all},
 		"all":                         {id: "resp_c", query: "instructions=All", want: all},
-		"last":                        {id: "resp_c", query: "instructions=Last", want: slices.Insert(slices.Clone(none), 4, system("two"))},
-		"last, where there are none":  {id: "resp_d", query: "instructions=Last", want: slices.Concat(none, []string{userText("D"), answer("resp_d")})},
+		"last":                        {id: "resp_c", query: "instructions=Last", want: slices.Insert(slices.Clone(none), 4, testutil.SystemMessage("two"))},
+		"last, where there are none":  {id: "resp_d", query: "instructions=Last", want: slices.Concat(none, []string{testutil.UserMessage("D"), answer("resp_d")})},
 		"omit":                        {id: "resp_c", query: "instructions=Omit", want: none},
 		"ascending":                   {id: "resp_c", query: "order=asc", want: all},
 		"descending":                  {id: "resp_c", query: "order=desc", want: reversed},
-		"descending, instructions":    {id: "resp_a", query: "order=desc&instructions=Last", want: []string{answer("resp_a"), userText("A"), system("one")}},
+		"descending, instructions":    {id: "resp_a", query: "order=desc&instructions=Last", want: []string{answer("resp_a"), testutil.UserMessage("A"), testutil.SystemMessage("one")}},
 		"first page":                  {id: "resp_c", query: "limit=2", want: all[:2]},
 		"first page, descending":      {id: "resp_c", query: "limit=2&order=desc", want: reversed[:2]},
 		"a limit of just all of them": {id: "resp_c", query: "limit=9", want: all},
@@ -80,18 +83,18 @@ func bigChain(t *testing.T, namespace string) string {
 		var input, output []string
 		for j := range 13 {
 			input = append(input, fmt.Sprintf(`{"role":"user","content":"in %d.%d"}`, i, j))
-			output = append(output, assistant(fmt.Sprintf("out %d.%d", i, j)))
+			output = append(output, testutil.AssistantMessage(fmt.Sprintf("out %d.%d", i, j)))
 		}
-		makeTurn(namespace, id).after(previous).
-			request(`{"instructions":"` + id + `","input":[` + strings.Join(input, ",") + `]}`).
-			response(`{"output":[` + strings.Join(output, ",") + `]}`).create(t)
+		testsession.Make(namespace, id).After(previous).
+			Request(`{"instructions":"`+id+`","input":[`+strings.Join(input, ",")+`]}`).
+			Response(`{"output":[`+strings.Join(output, ",")+`]}`).Create(t, env.Client)
 		previous = id
 	}
 	return previous
 }
 
 func TestPages(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	id := bigChain(t, namespace)
 	cases := map[string]struct {
 		query     string
@@ -136,7 +139,7 @@ func TestPages(t *testing.T) {
 }
 
 func TestCursors(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	ids := createChain(t, namespace, "resp", 3)
 	cursor := func(id, query string) string {
 		next := aggregated(t).resolve(t, namespace, id, "limit=2"+query).history(t).Next

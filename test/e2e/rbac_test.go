@@ -19,9 +19,9 @@ package e2e_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -33,6 +33,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 // newUser returns a user with a role, a Role or ClusterRole, in one namespace.
@@ -74,18 +76,18 @@ func routes(t *testing.T, config *rest.Config) map[string]api {
 }
 
 func TestReaderOfOneNamespace(t *testing.T) {
-	mine, theirs, absent := newNamespace(t), newNamespace(t), "e2e-no-such-namespace"
+	mine, theirs, absent := env.NewNamespace(t), env.NewNamespace(t), "e2e-no-such-namespace"
 	createChain(t, mine, "resp", 2)
 	createChain(t, theirs, "resp", 2)
-	makeTurn(theirs, "resp_broken").after("resp_none").create(t)
+	testsession.Make(theirs, "resp_broken").After("resp_none").Create(t, env.Client)
 	config := newReader(t, mine)
-	eventually(t, func(ctx context.Context) string { // the API server learns of roles by a watch
+	testutil.Eventually(t, func(ctx context.Context) error { // the API server learns of roles by a watch
 		answer, err := newAPI(t, config).do(ctx, itemsPath(mine, "resp_1", ""), "")
 		return unless(err == nil && answer.code == http.StatusOK, fmt.Sprint(answer.code, err))
 	})
 	for route, a := range routes(t, config) {
 		t.Run(route, func(t *testing.T) {
-			if diff := a.resolve(t, mine, "resp_1", "").history(t).check([]string{"resp_0", "resp_1"}, defaultItems("resp_0", "resp_1")); diff != "" {
+			if diff := a.resolve(t, mine, "resp_1", "").history(t).check([]string{"resp_0", "resp_1"}, testsession.Items("resp_0", "resp_1")); diff != "" {
 				t.Error(diff)
 			}
 			a.resolve(t, mine, "resp_none", "").wantChainError(t, "resp_none", notFound("resp_none"))
@@ -117,7 +119,7 @@ func TestReaderOfOneNamespace(t *testing.T) {
 }
 
 func TestNobody(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	createChain(t, namespace, "resp", 1)
 	anonymous := rest.AnonymousClientConfig(env.Config)
 	badToken := rest.AnonymousClientConfig(env.Config)
@@ -149,7 +151,7 @@ func TestNobody(t *testing.T) {
 
 // TestForgedHeaders: who the aggregation layer says a caller is counts only in requests of the aggregation layer.
 func TestForgedHeaders(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	createChain(t, namespace, "resp", 1)
 	nobody, err := env.ConfigFor("nobody")
 	if err != nil {
@@ -178,14 +180,14 @@ func TestForgedHeaders(t *testing.T) {
 }
 
 func TestAggregatedRoles(t *testing.T) {
-	namespace, other := newNamespace(t), newNamespace(t)
+	namespace, other := env.NewNamespace(t), env.NewNamespace(t)
 	createChain(t, namespace, "resp", 2)
 	createChain(t, other, "resp", 2)
 	cases := map[string]struct{ mayCreate bool }{"view": {}, "edit": {mayCreate: true}, "admin": {mayCreate: true}}
 	for role, tc := range cases {
 		t.Run(role, func(t *testing.T) {
 			config := newUser(t, role, namespace, "ClusterRole", role)
-			eventually(t, func(ctx context.Context) string {
+			testutil.Eventually(t, func(ctx context.Context) error {
 				answer, err := newAPI(t, config).do(ctx, itemsPath(namespace, "resp_1", ""), "")
 				return unless(err == nil && answer.code == http.StatusOK, fmt.Sprint(answer.code, err))
 			})
@@ -194,11 +196,11 @@ func TestAggregatedRoles(t *testing.T) {
 			if err := sessions.List(t.Context(), list, client.InNamespace(namespace)); err != nil || len(list.Items) < 2 {
 				t.Errorf("list of sessions: %d, %v", len(list.Items), err)
 			}
-			err := sessions.Create(t.Context(), makeTurn(namespace, "resp_by_"+role).session)
+			err := sessions.Create(t.Context(), testsession.Make(namespace, "resp_by_"+role).Obj())
 			if tc.mayCreate && err != nil || !tc.mayCreate && !apierrors.IsForbidden(err) {
 				t.Errorf("create: %v", err)
 			}
-			status := makeTurn(namespace, "resp_0").session
+			status := testsession.Make(namespace, "resp_0").Obj()
 			patch := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"depth":7}}`))
 			if err := sessions.Status().Patch(t.Context(), status, patch); !apierrors.IsForbidden(err) {
 				t.Errorf("patch of a status: %v, want Forbidden", err)
@@ -215,7 +217,7 @@ func TestAggregatedRoles(t *testing.T) {
 
 // TestServiceAccountToken: a token is good on both routes, though an operator must ask whose it is.
 func TestServiceAccountToken(t *testing.T) {
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	ids := createChain(t, namespace, "resp", 2)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "gateway"}}
 	token := &authenticationv1.TokenRequest{}
@@ -241,7 +243,7 @@ func TestServiceAccountToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	for route, a := range routes(t, config) {
-		eventually(t, func(ctx context.Context) string { // refusals are remembered for 10 s
+		testutil.Eventually(t, func(ctx context.Context) error { // refusals are remembered for 10 s
 			err := resolved(ctx, a, namespace, "", ids...)
 			return unless(err == nil, fmt.Sprint(route, ": ", err))
 		})
@@ -257,10 +259,10 @@ func userClient(t *testing.T, config *rest.Config) client.Client {
 	return c
 }
 
-// unless returns what is missing unless a condition holds.
-func unless(ok bool, missing string) string {
+// unless returns an error that describes what is missing, unless ok.
+func unless(ok bool, missing string) error {
 	if ok {
-		return ""
+		return nil
 	}
-	return strings.TrimSpace("not yet: " + missing)
+	return errors.New("not yet: " + missing)
 }

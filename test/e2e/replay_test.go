@@ -46,7 +46,7 @@ func recordedTurns() []string {
 		id := fmt.Sprintf("resp_%d", i%3) // one of them comes twice
 		lines = append(lines, fmt.Sprintf(
 			`{"source":"test","request":%s,"response":{"id":%q,"status":%q,"created_at":1778276251.5,"output":[%s,{"type":"reasoning","summary":[],"n":1e2}]}}`,
-			request, id, status, assistant("answer")))
+			request, id, status, testutil.AssistantMessage("answer")))
 	}
 	return lines
 }
@@ -122,7 +122,7 @@ func TestReplay(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			namespace := newNamespace(t) + "-replay" // which cmd/replay creates
+			namespace := env.NewNamespace(t) + "-replay" // which cmd/replay creates
 			for run := range 2 {
 				output, stderr, code := replay(t, namespace, tc.zip, tc.lines, tc.flags...)
 				if code != tc.wantCode {
@@ -147,7 +147,7 @@ func TestReplay(t *testing.T) {
 func longRecording(turns int) []string {
 	var lines []string
 	for i := range turns {
-		lines = append(lines, fmt.Sprintf(`{"request":{"input":"question %d"},"response":{"id":"resp_long_%d","output":[%s]}}`, i, i, assistant("answer")))
+		lines = append(lines, fmt.Sprintf(`{"request":{"input":"question %d"},"response":{"id":"resp_long_%d","output":[%s]}}`, i, i, testutil.AssistantMessage("answer")))
 	}
 	return lines
 }

@@ -41,7 +41,7 @@ func TestTwoReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	saveAndResolve(t, namespace, 6, 2, 12, direct(t, env.Config, first), direct(t, env.Config, second), aggregated(t))
 	waitForReason(t, namespace, "resp_w0_c0_11", v1alpha1.ReasonResolved)
 

@@ -31,13 +31,16 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 // TestGracefulShutdown: an operator that is told to stop is not ready at once, answers what it has accepted, and sends
 // away what comes later.
 func TestGracefulShutdown(t *testing.T) {
 	const delay = 5 * time.Second
-	namespace := newNamespace(t)
+	namespace := env.NewNamespace(t)
 	ids := createChain(t, namespace, "resp", 30)
 	last := createLarge(t, namespace, 8)
 	stopping := startOperator(t, 0, "--shutdown-delay-duration="+delay.String())
@@ -70,7 +73,7 @@ func TestGracefulShutdown(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if diff := h.check(ids, defaultItems(ids...)); diff != "" {
+				if diff := h.check(ids, testsession.Items(ids...)); diff != "" {
 					return errors.New(diff)
 				}
 				if answered.Add(1); late {
@@ -79,12 +82,12 @@ func TestGracefulShutdown(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, func(context.Context) string { return unless(answered.Load() > 50, "requests are under way") })
+	testutil.Eventually(t, func(context.Context) error { return unless(answered.Load() > 50, "requests are under way") })
 	start := time.Now()
 	if err := syscall.Kill(stopping.PID(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func(ctx context.Context) string { return unless(!ready(ctx, stopping.HealthURL), "not ready") })
+	testutil.Eventually(t, func(ctx context.Context) error { return unless(!ready(ctx, stopping.HealthURL), "not ready") })
 	notReady.Store(true)
 	if err := group.Wait(); err != nil {
 		t.Error(err)
@@ -117,7 +120,7 @@ func createLarge(t *testing.T, namespace string, turns int) string {
 	previous := ""
 	for i := range turns {
 		id := fmt.Sprintf("resp_large_%d", i)
-		makeTurn(namespace, id).after(previous).response(`{"output":[` + assistant(text) + `]}`).create(t)
+		testsession.Make(namespace, id).After(previous).Response(`{"output":[`+testutil.AssistantMessage(text)+`]}`).Create(t, env.Client)
 		previous = id
 	}
 	return previous

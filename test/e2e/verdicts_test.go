@@ -27,6 +27,7 @@ import (
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 // judgement is what a status says.
@@ -37,7 +38,7 @@ type judgement struct {
 }
 
 // misjudged compares the sessions with the plan and their statuses with a plain walk over all of them.
-func misjudged(ctx context.Context, t *testing.T, namespace string, plan []turn) string {
+func misjudged(ctx context.Context, t *testing.T, namespace string, plan []testsession.Builder) string {
 	t.Helper()
 	stored := listSessions(ctx, t, namespace)
 	turns := map[string]chain.Turn{}
@@ -53,7 +54,7 @@ func misjudged(ctx context.Context, t *testing.T, namespace string, plan []turn)
 		}
 	}
 	for _, next := range plan {
-		spec := next.session.Spec
+		spec := next.Obj().Spec
 		saved, found := specs[spec.ResponseID]
 		if !found || saved.PreviousResponseID != spec.PreviousResponseID || saved.ResponseStatus != spec.ResponseStatus {
 			t.Fatalf("%s was lost: %+v", spec.ResponseID, saved)

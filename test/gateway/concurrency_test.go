@@ -35,6 +35,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
@@ -74,11 +75,11 @@ func TestConcurrency(t *testing.T) {
 		})
 	}
 	reached := func(n int64) {
-		eventually(t, func(context.Context) string {
+		testutil.Eventually(t, func(context.Context) error {
 			if done.Load() >= n || ctx.Err() != nil {
-				return ""
+				return nil
 			}
-			return fmt.Sprintf("%d of %d turns", done.Load(), n)
+			return fmt.Errorf("%d of %d turns", done.Load(), n)
 		})
 	}
 	for i, end := range []func() error{operator.Stop, func() error { return operator.Kill() }} {
@@ -181,10 +182,10 @@ func checkVerdicts(t *testing.T, conversations []*conversation) {
 			depths[id] = int32(i + 1)
 		}
 	}
-	eventually(t, func(ctx context.Context) string {
+	testutil.Eventually(t, func(ctx context.Context) error {
 		list := &v1alpha1.ResponseSessionList{}
 		if err := env.Client.List(ctx, list); err != nil {
-			return err.Error()
+			return err
 		}
 		right := 0
 		for i := range list.Items {
@@ -195,9 +196,9 @@ func checkVerdicts(t *testing.T, conversations []*conversation) {
 			}
 		}
 		if right < len(depths) {
-			return fmt.Sprintf("%d of %d turns are judged right", right, len(depths))
+			return fmt.Errorf("%d of %d turns are judged right", right, len(depths))
 		}
-		return ""
+		return nil
 	})
 }
 

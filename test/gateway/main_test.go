@@ -27,19 +27,10 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
-	"time"
-
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/internal/testenv"
-)
-
-const (
-	// waitTimeout is how long anything that happens sooner or later may take on a busy machine.
-	waitTimeout  = 2 * time.Minute
-	pollInterval = 20 * time.Millisecond
 )
 
 // What all tests share. None of them runs in parallel to another.
@@ -114,17 +105,4 @@ func alternate() http.Handler {
 		}
 		proxy.ServeHTTP(w, r)
 	})
-}
-
-// eventually waits until a condition holds; it returns what is missing, or nothing.
-func eventually(t *testing.T, condition func(ctx context.Context) (missing string)) {
-	t.Helper()
-	missing := ""
-	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, waitTimeout, true, func(ctx context.Context) (bool, error) {
-		missing = condition(ctx)
-		return missing == "", nil
-	})
-	if err != nil {
-		t.Fatalf("%v: %s", err, missing)
-	}
 }

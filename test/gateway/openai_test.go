@@ -38,6 +38,7 @@ import (
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 // imageBytes is the size of the image that a user sends. Nothing in it can be compressed.
@@ -92,12 +93,12 @@ func (s *sdk) wantText(response *responses.Response, format string, args ...any)
 // wantError waits until a call fails as it must. Whoever reads a turn may miss for a moment that it was deleted.
 func (s *sdk) wantError(status int, code string, call func(context.Context) error) {
 	s.t.Helper()
-	eventually(s.t, func(ctx context.Context) string {
+	testutil.Eventually(s.t, func(ctx context.Context) error {
 		err := call(ctx)
 		if e, ok := errors.AsType[*openai.Error](err); ok && e.StatusCode == status && e.Code == code {
-			return ""
+			return nil
 		}
-		return fmt.Sprintf("got %v, want %d %s", err, status, code)
+		return fmt.Errorf("got %w, want %d %s", err, status, code)
 	})
 }
 

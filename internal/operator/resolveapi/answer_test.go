@@ -32,6 +32,7 @@ import (
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -45,16 +46,16 @@ func makeAnswer(t testing.TB, h *resolve.History, o driver.ResolveOptions) *answ
 }
 
 func TestAnswerJSON(t *testing.T) {
-	odd := makeHistory(makeTurn(t, "", `{"a":1}`))
+	odd := makeHistory(testutil.FlattenTurn(t, "", `{"a":1}`))
 	odd.ResponseID, odd.Turns[0].ResponseID, odd.Name = `é"\<>`+"\u2028\x01", `é"\<>`+"\u2028\x01", "sha256.abc"
 	tests := map[string]struct {
 		history *resolve.History
 		options driver.ResolveOptions
 	}{
-		"no items":      {history: makeHistory(makeTurn(t, ""))},
-		"one turn":      {history: makeHistory(makeTurn(t, "be brief", `{"type":"message"}`))},
-		"several turns": {history: makeHistory(makeTurn(t, "be brief", `{"a":1}`, `{"b":1}`), makeTurn(t, ""), makeTurn(t, "", `{"c":1}`))},
-		"a page":        {history: makeHistory(makeTurn(t, "be brief", `{"a":1}`, `{"b":1}`)), options: driver.ResolveOptions{Limit: 1}},
+		"no items":      {history: makeHistory(testutil.FlattenTurn(t, ""))},
+		"one turn":      {history: makeHistory(testutil.FlattenTurn(t, "be brief", `{"type":"message"}`))},
+		"several turns": {history: makeHistory(testutil.FlattenTurn(t, "be brief", `{"a":1}`, `{"b":1}`), testutil.FlattenTurn(t, ""), testutil.FlattenTurn(t, "", `{"c":1}`))},
+		"a page":        {history: makeHistory(testutil.FlattenTurn(t, "be brief", `{"a":1}`, `{"b":1}`)), options: driver.ResolveOptions{Limit: 1}},
 		"odd names":     {history: odd},
 	}
 	for name, tc := range tests {
@@ -95,7 +96,7 @@ func TestAnswerJSON(t *testing.T) {
 
 func TestAnswerBadCursor(t *testing.T) {
 	o := driver.ResolveOptions{Limit: 1, After: "AAAA"}
-	_, err := newAnswer("team-a", makeHistory(makeTurn(t, "", `{"a":1}`)), o)
+	_, err := newAnswer("team-a", makeHistory(testutil.FlattenTurn(t, "", `{"a":1}`)), o)
 	var want error = badRequest(`query parameter "after" is invalid: it is not a cursor of this API`)
 	if !errors.Is(err, want) {
 		t.Errorf("Unexpected error: want %q, got %q", want, err)
@@ -112,14 +113,14 @@ func decode(t *testing.T, b []byte) (value any) {
 
 func TestAnswerItemsAreByteForByte(t *testing.T) {
 	items := `{ "z" : 1.0, "a":12345678901234567890,"html":"<b>&é\u00e9" }`
-	a := makeAnswer(t, makeHistory(makeTurn(t, "", items)), driver.ResolveOptions{})
+	a := makeAnswer(t, makeHistory(testutil.FlattenTurn(t, "", items)), driver.ResolveOptions{})
 	if body := string(a.json()); !strings.Contains(body, `"input":[`+items+`]`) {
 		t.Errorf("The item %s is not in %s as it is", items, body)
 	}
 }
 
 func TestInputStream(t *testing.T) {
-	a := makeAnswer(t, makeHistory(makeTurn(t, "", `{"a":1}`)), driver.ResolveOptions{})
+	a := makeAnswer(t, makeHistory(testutil.FlattenTurn(t, "", `{"a":1}`)), driver.ResolveOptions{})
 	var want resolvev1alpha1.InputItems
 	if err := json.Unmarshal(a.json(), &want); err != nil {
 		t.Fatalf("Unexpected error: %v", err)
@@ -174,7 +175,7 @@ func TestInputStream(t *testing.T) {
 // TestTooLarge: what takes many times the memory of the JSON is refused, and JSON is not.
 func TestTooLarge(t *testing.T) {
 	items := strings.Repeat(`{"a":1},`, maxYAMLValues) + `{}`
-	a := makeAnswer(t, makeHistory(makeTurn(t, "", items)), driver.ResolveOptions{})
+	a := makeAnswer(t, makeHistory(testutil.FlattenTurn(t, "", items)), driver.ResolveOptions{})
 	if _, _, _, err := a.InputStream(t.Context(), "", "application/json"); err != nil {
 		t.Errorf("JSON: unexpected error: %v", err)
 	}
@@ -184,7 +185,7 @@ func TestTooLarge(t *testing.T) {
 	if _, err := (tableConvertor{}).ConvertToTable(t.Context(), a, nil); !apierrors.IsRequestEntityTooLargeError(err) {
 		t.Errorf("table: want RequestEntityTooLarge, got %v", err)
 	}
-	page := makeAnswer(t, makeHistory(makeTurn(t, "", items)), driver.ResolveOptions{Limit: resolvev1alpha1.MaxLimit})
+	page := makeAnswer(t, makeHistory(testutil.FlattenTurn(t, "", items)), driver.ResolveOptions{Limit: resolvev1alpha1.MaxLimit})
 	if _, _, _, err := page.InputStream(t.Context(), "", "application/yaml"); err != nil {
 		t.Errorf("a page as YAML: unexpected error: %v", err)
 	}
@@ -198,7 +199,7 @@ func TestAnswerAllocations(t *testing.T) {
 	allocations := func(turns int) float64 {
 		var flat []*chain.Items
 		for range turns {
-			flat = append(flat, makeTurn(t, "be brief", `{"a":1}`))
+			flat = append(flat, testutil.FlattenTurn(t, "be brief", `{"a":1}`))
 		}
 		h, o := makeHistory(flat...), driver.ResolveOptions{}
 		return testing.AllocsPerRun(100, func() { makeAnswer(t, h, o).json() })
@@ -213,7 +214,7 @@ func longHistory(t testing.TB) *resolve.History {
 	item := `{"type":"message","role":"user","content":[{"type":"input_text","text":"` + strings.Repeat("x", 4<<10) + `"}]}`
 	var turns []*chain.Items
 	for range 64 {
-		turns = append(turns, makeTurn(t, "", item))
+		turns = append(turns, testutil.FlattenTurn(t, "", item))
 	}
 	return makeHistory(turns...)
 }

@@ -18,6 +18,7 @@ package resolveapi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -31,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/testutil/golden"
 )
 
 func TestToStatus(t *testing.T) {
@@ -142,6 +144,11 @@ func TestToStatus(t *testing.T) {
 					t.Errorf("Unexpected details (-want,+got):\n%s", diff)
 				}
 				got.Field = status.Details.Causes[0].Field
+				body, err := json.MarshalIndent(status, "", "  ")
+				if err != nil {
+					t.Fatal(err)
+				}
+				golden.Check(t, "status "+name, string(body)+"\n")
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("Unexpected status (-want,+got):\n%s", diff)

@@ -19,7 +19,6 @@ package resolveapi
 import (
 	"fmt"
 	"strings"
-	"testing"
 
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/history"
@@ -37,14 +36,4 @@ func makeHistory(turns ...*chain.Items) *resolve.History {
 		h.Name = strings.ReplaceAll(h.ResponseID, "_", ".")
 	}
 	return h
-}
-
-// makeTurn flattens a turn with instructions, none where they are empty, and items in its output.
-func makeTurn(t testing.TB, instructions string, items ...string) *chain.Items {
-	t.Helper()
-	flat, err := chain.Flatten(fmt.Appendf(nil, `{"instructions":%q}`, instructions), []byte(`{"output":[`+strings.Join(items, ",")+`]}`))
-	if err != nil {
-		t.Fatalf("Unable to flatten a turn: %v", err)
-	}
-	return flat
 }

@@ -29,11 +29,13 @@ import (
 
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/golden"
 )
 
 // resolveStub knows resp_2 of team-a, which follows resp_1.
 func resolveStub(t testing.TB) ResolveFunc {
-	history := makeHistory(makeTurn(t, "be brief", `{"role":"user","content":"hi"}`), makeTurn(t, "", `{ "n" : 1.0 }`))
+	history := makeHistory(testutil.FlattenTurn(t, "be brief", `{"role":"user","content":"hi"}`), testutil.FlattenTurn(t, "", `{ "n" : 1.0 }`))
 	return func(_ context.Context, namespace, name string, q resolve.Query) (*resolve.History, error) {
 		switch {
 		case namespace != "team-a":
@@ -137,6 +139,26 @@ func TestServer(t *testing.T) {
 	}
 }
 
+// TestServerAnswers pins whole answers.
+func TestServerAnswers(t *testing.T) {
+	ts := startServer(t, resolveStub(t))
+	const table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+	for name, tc := range map[string]struct{ name, accept string }{
+		"json":       {name: "resp_2"},
+		"yaml":       {name: "resp_2", accept: "application/yaml"},
+		"table":      {name: "resp_2", accept: table},
+		"page":       {name: "resp_2?limit=1&order=desc"},
+		"not found":  {name: "resp_9"},
+		"too deep":   {name: "resp_2?maxDepth=1"},
+		"bad cursor": {name: "resp_2?limit=1&after=x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _, body := ts.get(t, inputItems+tc.name, "alice", tc.accept)
+			golden.Check(t, "answer "+name, body)
+		})
+	}
+}
+
 // TestServerDenial: whoever may not read gets the same answer whether a session exists or not, and none is looked up.
 func TestServerDenial(t *testing.T) {
 	ts := startServer(t, func(context.Context, string, string, resolve.Query) (*resolve.History, error) {
@@ -190,11 +212,11 @@ func TestServerStops(t *testing.T) {
 	<-asked
 
 	ts.stop()
-	ts.eventually(t, func() bool { return ts.Ready(nil) != nil })
+	eventually(t, func() bool { return ts.Ready(nil) != nil })
 	if got, _, _ := ts.get(t, "/readyz", "", ""); got != 500 {
 		t.Errorf("Unexpected readiness while stopping: want 500, got %d", got)
 	}
-	ts.eventually(t, func() bool {
+	eventually(t, func() bool {
 		got, header, _ := ts.get(t, "/version", "alice", "")
 		return got == http.StatusTooManyRequests && header.Get("Retry-After") != ""
 	})

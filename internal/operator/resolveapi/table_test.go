@@ -23,6 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -111,8 +112,8 @@ func TestOneLine(t *testing.T) {
 
 func TestConvertToTable(t *testing.T) {
 	history := makeHistory(
-		makeTurn(t, "be brief", `{"role":"user","content":"hi"}`),
-		makeTurn(t, "", `{"role":"user","content":"again"}`),
+		testutil.FlattenTurn(t, "be brief", `{"role":"user","content":"hi"}`),
+		testutil.FlattenTurn(t, "", `{"role":"user","content":"again"}`),
 	)
 	brief := []any{int64(0), "resp_1", "message", "system", "be brief"}
 	hi := []any{int64(1), "resp_1", "message", "user", "hi"}

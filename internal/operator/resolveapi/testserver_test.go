@@ -34,7 +34,8 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 // reviewer is all of a kube-apiserver that the server asks: alice, whose token is "alice", may read team-a.
@@ -120,21 +121,23 @@ func startServer(t testing.TB, resolve ResolveFunc) *testServer {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	ts.client = &http.Client{Transport: transport}
-	ts.eventually(t, func() bool { return ts.Ready(nil) == nil })
-	ts.eventually(t, func() bool { // k8s.io/apiserver's own hooks may take a moment longer
+	eventually(t, func() bool { return ts.Ready(nil) == nil })
+	eventually(t, func() bool { // k8s.io/apiserver's own hooks may take a moment longer
 		code, _, _ := ts.get(t, "/readyz", "", "")
 		return code == http.StatusOK
 	})
 	return ts
 }
 
-func (ts *testServer) eventually(t testing.TB, condition func() bool) {
+// eventually waits until condition holds.
+func eventually(t testing.TB, condition func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 2*time.Minute, true,
-		func(context.Context) (bool, error) { return condition(), nil })
-	if err != nil {
-		t.Fatalf("It did not happen: %v", err)
-	}
+	testutil.Eventually(t, func(context.Context) error {
+		if !condition() {
+			return errors.New("the condition does not hold")
+		}
+		return nil
+	})
 }
 
 const inputItems = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/inputitems/"

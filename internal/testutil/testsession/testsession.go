@@ -1,0 +1,101 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package testsession builds ResponseSessions for tests.
+package testsession
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil"
+)
+
+// Builder builds a ResponseSession.
+type Builder struct{ session *v1alpha1.ResponseSession }
+
+// Make returns a completed session whose question and answer contain its response ID. Items returns their items.
+func Make(namespace, id string) Builder {
+	return Builder{&v1alpha1.ResponseSession{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.ObjectName(id)},
+		Spec:       v1alpha1.ResponseSessionSpec{ResponseID: id, ResponseStatus: v1alpha1.ResponseStatusCompleted},
+	}}.
+		Request(`{"model":"m","input":` + testutil.Quote("question of "+id) + `}`).
+		Response(`{"output":[` + testutil.AssistantMessage("answer of "+id) + `]}`)
+}
+
+// Items returns the items of sessions that were built without Request and Response.
+func Items(ids ...string) []string {
+	var items []string
+	for _, id := range ids {
+		items = append(items, testutil.UserMessage("question of "+id), testutil.AssistantMessage("answer of "+id))
+	}
+	return items
+}
+
+// After sets the response ID of the parent.
+func (b Builder) After(id string) Builder {
+	b.session.Spec.PreviousResponseID = id
+	return b
+}
+
+// Status sets the status of the response.
+func (b Builder) Status(status string) Builder {
+	b.session.Spec.ResponseStatus = status
+	return b
+}
+
+// Request sets the request, a JSON object.
+func (b Builder) Request(raw string) Builder {
+	b.session.Spec.Request = &runtime.RawExtension{Raw: []byte(raw)}
+	return b
+}
+
+// Response sets the response, a JSON object.
+func (b Builder) Response(raw string) Builder {
+	b.session.Spec.Response = &runtime.RawExtension{Raw: []byte(raw)}
+	return b
+}
+
+// OwnedBy sets the ownerReference that a saver sets.
+func (b Builder) OwnedBy(parent *v1alpha1.ResponseSession) Builder {
+	b.session.OwnerReferences = []metav1.OwnerReference{OwnerReference(parent)}
+	return b
+}
+
+// Obj returns the session.
+func (b Builder) Obj() *v1alpha1.ResponseSession { return b.session }
+
+// Create creates the session in a cluster and returns it as it is stored.
+func (b Builder) Create(t testing.TB, c client.Client) *v1alpha1.ResponseSession {
+	t.Helper()
+	if err := c.Create(t.Context(), b.session); err != nil {
+		t.Fatalf("create %s: %v", b.session.Spec.ResponseID, err)
+	}
+	return b.session
+}
+
+// OwnerReference returns the ownerReference of a child of parent.
+func OwnerReference(parent *v1alpha1.ResponseSession) metav1.OwnerReference {
+	return metav1.OwnerReference{
+		APIVersion: "sessions.catena.dev/v1alpha1", Kind: "ResponseSession", Name: parent.Name, UID: parent.UID,
+		Controller: new(false), BlockOwnerDeletion: new(false),
+	}
+}
