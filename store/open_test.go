@@ -63,7 +63,7 @@ func TestOpen(t *testing.T) {
 				t.Errorf("The turn is in another namespace: %v", err)
 			}
 			if _, err := s.InNamespace("another").Get(t.Context(), "resp_1"); !errors.Is(err, store.ErrNotFound) {
-				t.Errorf("The turn is in any namespace: %v", err)
+				t.Errorf("The turn is in every namespace: %v", err)
 			}
 			if tc.file != "" {
 				if _, err := os.Stat(filepath.Join(dir, tc.file)); err != nil {
@@ -90,7 +90,7 @@ func TestOpenErrors(t *testing.T) {
 		"a bad query":         {url: "memory:?namespace=%zz" + secret, want: "must be ?namespace=NAME"},
 		"a bad path":          {url: "sqlite:" + secret + "%zz", want: "percent sign"},
 		"an in-memory SQLite": {url: "sqlite::memory:", want: "store/memory"},
-		"no directory":        {url: "sqlite:no/such/turns.db", want: "there is no directory"},
+		"no directory":        {url: "sqlite:no/such/turns.db", want: "does not exist"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestOpenErrors(t *testing.T) {
 				t.Errorf("There is a store besides the error: %v", s)
 			}
 			if strings.Contains(err.Error(), secret) {
-				t.Errorf("The error tells the secret: %v", err)
+				t.Errorf("The error contains the secret: %v", err)
 			}
 		})
 	}

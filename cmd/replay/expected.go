@@ -18,8 +18,8 @@ package main
 
 import "github.com/catena-dev/catena/internal/jsonvalue"
 
-// expectedItems returns the input items that a turn adds to a history, as the documentation has it: instructions as a
-// system message, an input string as a user message and an input list as it is, and the output.
+// expectedItems returns the input items that a turn adds to a history, as documented: instructions as a system message, an
+// input string as a user message or an input list unchanged, and the output.
 func expectedItems(t *turn) ([]any, error) {
 	request, err := jsonvalue.Decode(t.Request)
 	if err != nil {

@@ -17,10 +17,10 @@ limitations under the License.
 // Command replay stores recorded turns of the Responses API in a cluster, resolves them through the resolve API, and
 // compares what comes back with what went in.
 //
-// The file has one turn a line, plain or gzipped: a JSON object with the `request` and the `response` as the Responses
-// API has them. The turns are stored as chains in the order of the file, as a gateway would: each names the one before
-// as its previous_response_id. A turn keeps the ID of its response, unless another turn of the namespace has that already:
-// then an ID of this run is appended.
+// The file has one turn per line, plain or gzipped: a JSON object with the `request` and the `response` of the Responses API.
+// The turns are stored as chains in the order of the file, as a gateway would: each has the previous one as its
+// previous_response_id. A turn keeps the ID of its response unless another turn of the namespace has it already: then an ID
+// of this run is appended.
 package main
 
 import (
@@ -49,11 +49,11 @@ type options struct {
 func main() {
 	o := options{namespace: "catena-replay", chainLength: 16, workers: 4, maxTurnBytes: kube.DefaultMaxTurnBytes}
 	flags := pflag.NewFlagSet("replay", pflag.ExitOnError)
-	flags.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "The kubeconfig file; by default that of kubectl.")
-	flags.StringVarP(&o.namespace, "namespace", "n", o.namespace, "The namespace to store the turns in. It is created where it is missing.")
-	flags.IntVar(&o.chainLength, "chain-length", o.chainLength, "How many turns make a chain.")
-	flags.IntVar(&o.workers, "workers", o.workers, "How many chains are stored and resolved at once.")
-	flags.IntVar(&o.maxTurnBytes, "max-turn-bytes", o.maxTurnBytes, "The size of request and response together up to which a turn is stored.")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "Kubeconfig file (default: the same as for kubectl).")
+	flags.StringVarP(&o.namespace, "namespace", "n", o.namespace, "Namespace in which to store the turns. It is created if it does not exist.")
+	flags.IntVar(&o.chainLength, "chain-length", o.chainLength, "Number of turns in a chain.")
+	flags.IntVar(&o.workers, "workers", o.workers, "Number of chains stored and resolved concurrently.")
+	flags.IntVar(&o.maxTurnBytes, "max-turn-bytes", o.maxTurnBytes, "Maximum size of request and response together. Larger turns are skipped.")
 	showVersion := flags.Bool("version", false, "Print the version and exit.")
 	flags.Usage = func() {
 		fmt.Fprintf(os.Stderr, "Store recorded turns, resolve them, and compare.\n\nUsage: replay [flags] FILE\n\n%s", flags.FlagUsages())
@@ -75,7 +75,7 @@ func main() {
 	}
 }
 
-// run replays a file and prints the summary. It returns an error unless everything came back as it went in.
+// run replays a file and prints the summary. It returns an error unless everything was read back as it was stored.
 func run(ctx context.Context, o *options, path string) error {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig, Precedence: clientcmd.NewDefaultClientConfigLoadingRules().Precedence},

@@ -47,13 +47,13 @@ func newReplay(o *options, target *store.Store) *replay {
 	return &replay{options: o, target: target, ids: newIdentities(), start: time.Now()}
 }
 
-// conversation is a chain to be.
+// conversation is a chain that is not stored yet.
 type conversation struct {
 	turns []*turn
 	ids   []string
 }
 
-// replay reads all turns, and stores and checks them as they come.
+// replay reads all turns, and stores and checks them while it reads.
 func (r *replay) replay(ctx context.Context, turns *turnReader) error {
 	group, ctx := errgroup.WithContext(ctx)
 	conversations := make(chan *conversation)
@@ -74,7 +74,7 @@ func (r *replay) replay(ctx context.Context, turns *turnReader) error {
 	return group.Wait()
 }
 
-// read makes conversations of the turns that are not too large.
+// read groups the turns that are not too large into conversations.
 func (r *replay) read(ctx context.Context, turns *turnReader, conversations chan<- *conversation) error {
 	next := &conversation{}
 	send := func() error {
@@ -153,7 +153,7 @@ func (r *replay) play(ctx context.Context, c *conversation) error {
 	return r.compareHistory(h, ids, want)
 }
 
-// store saves a turn under its ID or, where that is taken, under another, and returns which.
+// store saves a turn under its ID or, if that is taken, under another one, and returns the ID.
 func (r *replay) store(ctx context.Context, t *turn, id, previous string) (string, error) {
 	for _, id := range []string{id, r.ids.other(id)} {
 		session, err := t.session(id, previous)
@@ -167,8 +167,8 @@ func (r *replay) store(ctx context.Context, t *turn, id, previous string) (strin
 	return "", fmt.Errorf("response IDs %q and %q are taken", id, r.ids.other(id))
 }
 
-// compareStored compares the bodies that are stored with those that were recorded: as JSON values or, where they are
-// stored outside the object, byte for byte.
+// compareStored compares the stored bodies with the recorded ones: as JSON values or, if they are stored outside the
+// object, byte by byte.
 func (r *replay) compareStored(ctx context.Context, t *turn, id string) error {
 	stored, err := r.target.Get(ctx, id)
 	if err != nil {
@@ -181,7 +181,7 @@ func (r *replay) compareStored(ctx context.Context, t *turn, id string) error {
 	}
 	size := len(t.Request) + len(t.Response)
 	if size > kube.DefaultInlineBytes || !jsonvalue.Survives(t.Request) || !jsonvalue.Survives(t.Response) {
-		r.differ(fmt.Sprintf("line %d, as stored in %s: not every byte is the same", t.Line, id))
+		r.differ(fmt.Sprintf("line %d, as stored in %s: the bytes differ", t.Line, id))
 	}
 	for name, pair := range map[string][2][]byte{
 		"request":  {t.Request, stored.Request},

@@ -24,12 +24,12 @@ import (
 	"time"
 )
 
-// report is what a run has found so far.
+// report is the result of a run so far.
 type report struct {
-	recorded    int // without those that were refused
+	recorded    int // without the refused ones
 	refused     int
 	stored      int
-	exact       int // with every byte as it was sent
+	exact       int // byte by byte as sent
 	chains      int
 	items       int
 	bytes       int
@@ -44,19 +44,19 @@ func (r *replay) add(update func()) {
 	update()
 }
 
-// refuse tells of a turn that is not sent.
+// refuse reports a turn that is not sent.
 func (r *replay) refuse(t *turn, id string, size int) {
 	r.add(func() { r.refused++ })
-	fmt.Fprintf(os.Stderr, "line %d: turn %q is refused: it has %d bytes, and --max-turn-bytes is %d.\n", t.Line, id, size, r.maxTurnBytes)
+	fmt.Fprintf(os.Stderr, "line %d: turn %q is refused: it has %d bytes, more than --max-turn-bytes, which is %d.\n", t.Line, id, size, r.maxTurnBytes)
 }
 
-// differ tells of something that did not come back as it went in.
+// differ reports something that was not read back as it was stored.
 func (r *replay) differ(what string) {
 	r.add(func() { r.differences++ })
 	fmt.Fprintln(os.Stderr, "difference:", what)
 }
 
-// showProgress prints a line each second until the function that it returns is called.
+// showProgress prints a line per second until stop is called.
 func (r *replay) showProgress(w io.Writer) (stop func()) {
 	ticker := time.NewTicker(time.Second)
 	done, stopped := make(chan struct{}), make(chan struct{})
@@ -81,7 +81,7 @@ func (r *replay) showProgress(w io.Writer) (stop func()) {
 	}
 }
 
-// summarize prints what the run has found.
+// summarize prints the result of the run.
 func (r *replay) summarize(w io.Writer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

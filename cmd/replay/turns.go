@@ -59,7 +59,7 @@ func openTurns(path string) (*turnReader, error) {
 	return &turnReader{file: file, lines: lines}, nil
 }
 
-// plain returns what is in r, which may be gzipped.
+// plain returns the content of r, which may be gzipped.
 func plain(r io.Reader) (*bufio.Reader, error) {
 	const size = 1 << 20
 	buffered := bufio.NewReaderSize(r, size)
@@ -92,11 +92,11 @@ func (r *turnReader) next() (*turn, error) {
 		}
 		t := &turn{Line: r.line}
 		if err := json.Unmarshal(raw, t); err != nil {
-			return nil, fmt.Errorf("line %d is no turn: %w", r.line, err)
+			return nil, fmt.Errorf("line %d is not a turn: %w", r.line, err)
 		}
 		for name, snapshot := range map[string]json.RawMessage{"request": t.Request, "response": t.Response} {
 			if !bytes.HasPrefix(snapshot, []byte("{")) {
-				return nil, fmt.Errorf("line %d is no turn: %q must be an object", r.line, name)
+				return nil, fmt.Errorf("line %d is not a turn: %q must be an object", r.line, name)
 			}
 		}
 		return t, nil
@@ -113,7 +113,7 @@ func newIdentities() *identities {
 	return &identities{run: strings.ToLower(rand.Text()[:8]), used: map[string]bool{}}
 }
 
-// choose returns the ID that was recorded or, where there is none or the run has used it, another one.
+// choose returns the recorded ID or, if there is none or the run has used it, another one.
 func (i *identities) choose(recorded string, line int) string {
 	id := recorded
 	if id == "" || i.used[id] {
@@ -126,7 +126,7 @@ func (i *identities) choose(recorded string, line int) string {
 // other returns an ID for a turn whose ID is taken in the namespace.
 func (i *identities) other(id string) string { return id + "_" + i.run }
 
-// session returns what is saved of a turn.
+// session returns the session of a turn.
 func (t *turn) session(id, previous string) (*store.Session, error) {
 	response := struct {
 		Status      string   `json:"status"`
@@ -134,7 +134,7 @@ func (t *turn) session(id, previous string) (*store.Session, error) {
 		CompletedAt *float64 `json:"completed_at"`
 	}{}
 	if err := json.Unmarshal(t.Response, &response); err != nil {
-		return nil, fmt.Errorf("line %d has a response that is not one of the Responses API: %w", t.Line, err)
+		return nil, fmt.Errorf("line %d has an invalid response: %w", t.Line, err)
 	}
 	return &store.Session{
 		ResponseID:         id,
@@ -154,11 +154,11 @@ func unixTime(seconds *float64) time.Time {
 	return time.Unix(int64(*seconds), 0)
 }
 
-// recordedID returns the ID of the response, empty where it has none.
+// recordedID returns the ID of the response, or the empty string if it has none.
 func (t *turn) recordedID() string {
 	response := struct {
 		ID string `json:"id"`
 	}{}
-	_ = json.Unmarshal(t.Response, &response) // an ID that is no string is none
+	_ = json.Unmarshal(t.Response, &response) // an ID that is not a string counts as none
 	return response.ID
 }

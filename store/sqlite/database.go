@@ -37,16 +37,16 @@ import (
 
 // How long to wait for other processes.
 const (
-	// busyTimeout is the whole of it.
+	// busyTimeout is the limit for all attempts together.
 	busyTimeout = 10 * time.Second
-	// attemptTimeout is what SQLite waits by itself, without a look at the context.
+	// attemptTimeout is how long SQLite waits by itself, without observing the context.
 	attemptTimeout = 100 * time.Millisecond
-	// retryInterval is the time between attempts, some of which SQLite gives up at once.
+	// retryInterval is the time between attempts: SQLite gives up some of them immediately.
 	retryInterval = 5 * time.Millisecond
 )
 
-// database is one file. Writes go over a connection of their own, one after the other: SQLite has them wait for each
-// other anyway, but not in their order.
+// database is one file. Writes use one connection of their own, one after the other: SQLite makes them wait for each other
+// anyway, but not in order.
 type database struct {
 	writer, reader *sql.DB
 	chain          *sql.Stmt // selectChain, on the reader
@@ -74,22 +74,22 @@ func openDatabase(ctx context.Context, path string) (*database, error) {
 	return db, nil
 }
 
-// createFile creates the file of a database where there is none, and returns its absolute path.
+// createFile creates the file of a database if it does not exist, and returns its absolute path.
 func createFile(path string) (string, error) {
 	if path == "" || path == ":memory:" || strings.HasPrefix(path, "file:") {
-		return "", errors.New("must be the path of a file: for a store in memory there is package store/memory")
+		return "", errors.New("must be the path of a file: for a store in memory use package store/memory")
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return "", err
 	}
 	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
-		return "", fmt.Errorf("there is no directory %q", filepath.Dir(path))
+		return "", fmt.Errorf("the directory %q does not exist", filepath.Dir(path))
 	}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return "", errors.New("it is not a regular file")
 	}
-	// A file that is there is not opened: closing it would give up the locks of this process's other stores.
+	// An existing file is not opened: closing it would release the locks of this process's other stores.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return path, nil
@@ -100,13 +100,13 @@ func createFile(path string) (string, error) {
 	return path, file.Close()
 }
 
-// dataSource is the file and what every connection to it is told. A transaction takes the lock for writing at its
-// beginning, unless it is one that only reads: one that finds out later that it must wait could not be continued.
+// dataSource is the file with the options of every connection. A transaction takes the write lock when it begins, unless it
+// only reads: one that discovers later that it must wait cannot continue.
 func dataSource(path string) string {
 	query := url.Values{
 		"mode":          {"rw"},
 		"_busy_timeout": {strconv.FormatInt(attemptTimeout.Milliseconds(), 10)},
-		"_foreign_keys": {"off"}, // a turn may be stored before its parent, and stay after it
+		"_foreign_keys": {"off"}, // a turn may be stored before its parent and outlive it
 		"_synchronous":  {"FULL"},
 		"_txlock":       {"immediate"},
 		"_error_rc":     {"true"},
@@ -114,13 +114,13 @@ func dataSource(path string) string {
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: query.Encode()}).String()
 }
 
-// applicationID is what `PRAGMA application_id` says of our databases: CTNA.
+// applicationID is the `PRAGMA application_id` of our databases: CTNA.
 const applicationID = 0x43544E41
 
 //go:embed schema/*.sql
 var schema embed.FS
 
-// prepare makes the database one of the current schema.
+// prepare brings the database to the current schema.
 func (db *database) prepare(ctx context.Context) error {
 	steps, err := fs.Glob(schema, "schema/*.sql")
 	if err != nil {
@@ -148,7 +148,7 @@ func (db *database) prepare(ctx context.Context) error {
 	})
 }
 
-// schemaVersion returns the number of steps that a database was migrated by, and an error where it is not ours.
+// schemaVersion returns the number of migration steps that a database has taken, or an error if it is not ours.
 func schemaVersion(ctx context.Context, q queryer, newest int) (int, error) {
 	var application, version, objects int
 	err := q.QueryRowContext(ctx, `SELECT
@@ -165,12 +165,12 @@ func schemaVersion(ctx context.Context, q queryer, newest int) (int, error) {
 	case application != applicationID:
 		return 0, errors.New("it is a database of another program")
 	case version > newest:
-		return 0, fmt.Errorf("its schema has version %d, and this program knows those up to %d: use a newer one", version, newest)
+		return 0, fmt.Errorf("its schema has version %d, and this program supports versions up to %d: use a newer program", version, newest)
 	}
 	return version, nil
 }
 
-// useWAL switches to write-ahead logging, which the file remembers.
+// useWAL switches to write-ahead logging, which is a property of the file.
 func (db *database) useWAL(ctx context.Context) error {
 	var mode string
 	err := retry(ctx, func() error { return db.writer.QueryRowContext(ctx, `PRAGMA journal_mode = WAL`).Scan(&mode) })
@@ -180,9 +180,9 @@ func (db *database) useWAL(ctx context.Context) error {
 	return err
 }
 
-// migrate takes those of the steps that a database lacks.
+// migrate takes the steps that a database has not taken yet.
 func migrate(ctx context.Context, tx *sql.Tx, steps []string) error {
-	version, err := schemaVersion(ctx, tx, len(steps)) // another process may have been faster
+	version, err := schemaVersion(ctx, tx, len(steps)) // another process may have migrated it
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func migrate(ctx context.Context, tx *sql.Tx, steps []string) error {
 	return err
 }
 
-// write does something in a transaction that holds the lock for writing.
+// write calls a function in a transaction that holds the write lock.
 func (db *database) write(ctx context.Context, do func(tx *sql.Tx) error) error {
 	return retry(ctx, func() error {
 		tx, err := db.writer.BeginTx(ctx, nil)
@@ -213,7 +213,7 @@ func (db *database) write(ctx context.Context, do func(tx *sql.Tx) error) error 
 	})
 }
 
-// retry does something until the database is not busy any more.
+// retry calls a function until the database is no longer busy.
 func retry(ctx context.Context, do func() error) error {
 	deadline := time.Now().Add(busyTimeout)
 	for {
@@ -229,7 +229,7 @@ func retry(ctx context.Context, do func() error) error {
 	}
 }
 
-// hasCode reports whether an error is SQLite's with a code, of which it has variants.
+// hasCode reports whether an error is SQLite's with a code or one of its extended codes.
 func hasCode(err error, code int) bool {
 	e, ok := errors.AsType[*sqlite.Error](err)
 	return ok && e.Code()&0xff == code

@@ -125,12 +125,12 @@ func TestOpenErrors(t *testing.T) {
 		setup func(t *testing.T, path string)
 		want  string
 	}{
-		"no directory":     {path: "no/such/turns.db", want: "there is no directory"},
+		"no directory":     {path: "no/such/turns.db", want: "does not exist"},
 		"a directory":      {path: ".", want: "not a regular file"},
 		"not a database":   {path: "text", setup: writeText, want: "not an SQLite database"},
 		"another program":  {path: "other.db", setup: execute(`CREATE TABLE t (a)`), want: "another program"},
 		"application ID":   {path: "other.db", setup: execute(`PRAGMA application_id = 7`), want: "another program"},
-		"of a newer time":  {path: "new.db", setup: newer, want: "its schema has version 1000000, and this program knows those up to 1"},
+		"of a newer time":  {path: "new.db", setup: newer, want: "its schema has version 1000000, and this program supports versions up to 1"},
 		"an empty file":    {path: "empty", setup: func(t *testing.T, path string) { write(t, path, "") }},
 		"an empty, opened": {path: "empty.db", setup: execute(`VACUUM`)},
 	}

@@ -118,7 +118,7 @@ func TestReplay(t *testing.T) {
 			lines:      []string{`{"request":{"instructions":["a"]},"response":{"id":"resp_u"}}`},
 			wantErrors: []string{"cannot be turned into input items"}, wantCode: 1,
 		},
-		"no turn": {lines: []string{"hello"}, wantErrors: []string{"line 1 is no turn"}, wantCode: 1},
+		"no turn": {lines: []string{"hello"}, wantErrors: []string{"line 1 is not a turn"}, wantCode: 1},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

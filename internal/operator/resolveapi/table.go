@@ -29,21 +29,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// What is cut off in a table.
+// The limits of texts in a table.
 const (
 	maxTextRunes = 80
 	maxWordRunes = 64
 )
 
 var tableColumns = []metav1.TableColumnDefinition{
-	{Name: "Index", Type: "integer", Description: "The place of the item in the history, from 0 for the oldest."},
-	{Name: "Turn", Type: "string", Description: "The response ID of the turn that the item is of."},
+	{Name: "Index", Type: "integer", Description: "The position of the item in the history, from 0 for the oldest."},
+	{Name: "Turn", Type: "string", Description: "The response ID of the turn that the item belongs to."},
 	{Name: "Type", Type: "string", Description: "The type of the item."},
 	{Name: "Role", Type: "string", Description: "The role of a message."},
-	{Name: "Text", Type: "string", Description: "The beginning of what the item says."},
+	{Name: "Text", Type: "string", Description: "The beginning of the item's text."},
 }
 
-// tableConvertor prints a history as kubectl shows it: a line for each item.
+// tableConvertor converts a history into the table that kubectl prints: a row for each item.
 type tableConvertor struct{}
 
 // ConvertToTable returns a table with a row for each item, in the order of the answer. It refuses more than maxTableRows.
@@ -53,13 +53,13 @@ func (tableConvertor) ConvertToTable(_ context.Context, object, options runtime.
 		return nil, fmt.Errorf("unable to convert %T to a table", object)
 	}
 	if a.Len() > maxTableRows {
-		return nil, tooLarge(fmt.Sprintf("the answer has %d items, more than the %d that a table has", a.Len(), maxTableRows))
+		return nil, tooLarge(fmt.Sprintf("the answer has %d items, more than the %d of a table", a.Len(), maxTableRows))
 	}
 	table := &metav1.Table{Rows: make([]metav1.TableRow, 0, a.Len())}
 	if o, ok := options.(*metav1.TableOptions); !ok || !o.NoHeaders {
 		table.ColumnDefinitions = tableColumns
 	}
-	// Every row is one of the same object, as the API has it: its items would make the table many times as large.
+	// Every row refers to the same object, without its items: they would make the table many times as large.
 	object = &a.InputItems
 	for p := range a.Parts() {
 		turn := oneLine(a.history.Turns[p.Turn].ResponseID, maxWordRunes)
@@ -88,10 +88,10 @@ func itemCells(raw []byte) []any {
 	return []any{oneLine(itemType, maxWordRunes), oneLine(item.text("role"), maxWordRunes), oneLine(item.summary(), maxTextRunes)}
 }
 
-// fields are those of an item of any type.
+// fields are the fields of an item of any type.
 type fields map[string]json.RawMessage
 
-// summary returns what the item says: the call of a function, or the text of a message, an output or a reasoning.
+// summary returns the text of an item: the call of a function, or the text of a message, an output or a reasoning.
 func (f fields) summary() string {
 	if name := f.text("name"); name != "" {
 		return name + "(" + cmp.Or(f.text("arguments"), f.text("input")) + ")"
@@ -99,7 +99,7 @@ func (f fields) summary() string {
 	return cmp.Or(f.text("content"), f.text("output"), f.text("summary"))
 }
 
-// text returns a field that is a string or a list of parts with a text; empty where it is something else.
+// text returns a field that is a string or a list of parts with a text, and the empty string for any other.
 func (f fields) text(name string) string {
 	var s string
 	if json.Unmarshal(f[name], &s) == nil {
@@ -118,7 +118,7 @@ func (f fields) text(name string) string {
 	return strings.Join(texts, " ")
 }
 
-// oneLine returns the beginning of s as one line, with single spaces and nothing that a terminal would act on.
+// oneLine returns the beginning of s as one line, with single spaces and without control characters.
 func oneLine(s string, maxRunes int) string {
 	var line []rune
 	pending := false // a space, if anything follows

@@ -87,9 +87,9 @@ func TestSave(t *testing.T) {
 	}
 }
 
-// TestResolveDepth: which of the limits counts.
+// TestResolveDepth: which of the limits applies.
 func TestResolveDepth(t *testing.T) {
-	// A chain without end: every number follows from the one before.
+	// An endless chain: the parent of each number is the next one.
 	endless := func(_ context.Context, id string) (*Turn, error) {
 		n := 0
 		if _, err := fmt.Sscanf(id, "resp_%d", &n); err != nil {
@@ -101,7 +101,7 @@ func TestResolveDepth(t *testing.T) {
 	for name, tc := range map[string]struct {
 		maxDepth int
 		options  driver.ResolveOptions
-		want     string // the turn at which the limit is passed
+		want     string // the turn at which the limit is exceeded
 	}{
 		"the default":         {0, driver.ResolveOptions{}, "resp_64"},
 		"the store's":         {5, driver.ResolveOptions{}, "resp_5"},
@@ -121,7 +121,7 @@ func TestResolveDepth(t *testing.T) {
 	}
 }
 
-// TestResolveFailure: what the store could not do is not taken for a chain that is broken.
+// TestResolveFailure: a failure of the store is not mistaken for a broken chain.
 func TestResolveFailure(t *testing.T) {
 	broken := errors.New("the disk is gone")
 	_, err := Resolve(t.Context(), "resp_0", driver.ResolveOptions{}, 0, func(context.Context, string) (*Turn, error) { return nil, broken })
