@@ -52,7 +52,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// FuzzValidate: what is not too deep is valid where encoding/json says so.
+// FuzzValidate: a value that is not nested too deeply is valid if encoding/json accepts it.
 func FuzzValidate(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,"\\\"[",null]}`, `"\`, `[[`, `{"a":1}}`, "\"\x80\""} {
 		f.Add([]byte(seed))

@@ -98,7 +98,7 @@ func startS3(t *testing.T, bucket string) string {
 	return address
 }
 
-// TestPrefix: a prefix is a folder, so that nothing under it looks like another namespace to those who use none.
+// TestPrefix: a prefix must be a folder, so that nothing below it looks like another namespace without the prefix.
 func TestPrefix(t *testing.T) {
 	for prefix, want := range map[string]bool{"a/": true, "a/b/": true, "a": false, "a/b": false} {
 		_, closeAll, err := Open(t.Context(), nil, "file://"+t.TempDir()+"?no_tmp_dir=true&prefix="+prefix)
@@ -126,7 +126,7 @@ func testBucket(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	if !cmp.Equal(want, got) {
-		t.Error("not every byte has come back")
+		t.Error("the bytes differ")
 	}
 
 	for range 2 {
@@ -135,10 +135,10 @@ func testBucket(t *testing.T, url string) {
 		}
 	}
 	if err := store.Claim(t.Context(), "another"); !errors.Is(err, ErrForeign) {
-		t.Errorf("claimed twice: got %v, want it to be another's", err)
+		t.Errorf("claimed twice: got %v, want ErrForeign", err)
 	}
 
-	// Somebody else's objects are left alone.
+	// Objects of others are left alone.
 	for _, name := range []string{"readme", "team-a/resp.1/readme", "a/b/c/" + newKey()} {
 		if err := bucket.WriteAll(t.Context(), name, []byte("hello"), nil); err != nil {
 			t.Fatal(err)
@@ -152,7 +152,7 @@ func testBucket(t *testing.T, url string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := (Stores{store}).Read(ctx, session, ref); errors.Is(err, ErrUnreadable) {
-		t.Errorf("cancelled: got %v, and nothing is lost", err)
+		t.Errorf("cancelled: got %v, want an error other than unreadable", err)
 	}
 
 	flip(t, bucket, blobName(session, ref.Key))

@@ -77,7 +77,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// TestSizes: there is no size that cannot be read, also around those at which the compressor changes its ways.
+// TestSizes: snapshots of any size can be read, also around the sizes at which the compressor changes its method.
 func TestSizes(t *testing.T) {
 	store := memoryStore(t)
 	const near = 64 // bytes, more than the first line has
@@ -121,21 +121,21 @@ func TestStreamed(t *testing.T) {
 	}
 }
 
-// TestImage: what is random is stored in no more than its bytes, although it is written in base64.
+// TestImage: random data in base64 is stored in at most its decoded size.
 func TestImage(t *testing.T) {
 	image := make([]byte, 1<<20)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(image) // which never fails
+	_, _ = rand.NewChaCha8([32]byte{}).Read(image) // never fails
 	ref := mustWrite(t, memoryStore(t), Bodies{Request: []byte(base64.StdEncoding.EncodeToString(image))})
 	if most := int64(len(image) + len(image)/20); ref.StoredBytes > most {
 		t.Errorf("%d bytes take %d, want at most %d", len(image), ref.StoredBytes, most)
 	}
 }
 
-// TestWithin: the largest turn that is stored is one that can be read again.
+// TestWithin: the largest turn that can be stored can be read.
 func TestWithin(t *testing.T) {
 	const most = 1 << 20
 	noise := make([]byte, most)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // which never fails
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // never fails
 	for name, bodies := range map[string]Bodies{"one body": {Request: noise}, "three": {noise[:9], noise[9:99], noise[99:]}} {
 		ref := mustWrite(t, memoryStore(t), bodies)
 		if !Within(ref, most) {
@@ -146,11 +146,11 @@ func TestWithin(t *testing.T) {
 		}
 	}
 	if Within(&v1alpha1.SnapshotReference{SizeBytes: 100, StoredBytes: 1 << 30}, most) {
-		t.Error("what is larger compressed is not refused")
+		t.Error("a snapshot that compression made larger is not refused")
 	}
 }
 
-// TestEveryFlippedByte: damage is noticed, unless it changes nothing, as in some bits of the compressed frame's header.
+// TestEveryFlippedByte: damage is detected, unless it changes nothing, as some bits of the compressed frame's header do.
 func TestEveryFlippedByte(t *testing.T) {
 	store := memoryStore(t)
 	want := Bodies{Request: []byte(`{"input":"` + strings.Repeat("ab", 200) + `"}`), Response: []byte(`{}`)}
@@ -187,10 +187,10 @@ func TestUnreadable(t *testing.T) {
 	}{
 		"not compressed": {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return []byte("hello"), keep }, "magic"},
 		"empty":          {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return []byte{}, keep }, "0 bytes"},
-		"more than it says": {func() ([]byte, func(*v1alpha1.SnapshotReference)) {
+		"more than its size": {func() ([]byte, func(*v1alpha1.SnapshotReference)) {
 			return bomb, func(ref *v1alpha1.SnapshotReference) { ref.SizeBytes = 8 << 20 }
 		}, "it has more than"},
-		"many times more than it says, of which it does not tell": {func() ([]byte, func(*v1alpha1.SnapshotReference)) {
+		"many times its size, which is not in the frame": {func() ([]byte, func(*v1alpha1.SnapshotReference)) {
 			return repeated(1000), func(ref *v1alpha1.SnapshotReference) { ref.SizeBytes = 8 << 20 }
 		}, "it has more than"},
 		"no first line":             {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain("hello") }, "first line"},
@@ -216,8 +216,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// repeated returns a frame that does not tell its size and has a window of 512 MiB, of a byte that comes so many times 128 Ki
-// times.
+// repeated returns a frame without its size and with a window of 512 MiB: blocks of 128 Ki equal bytes.
 func repeated(times int) []byte {
 	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x98}
 	for range times - 1 {
@@ -226,7 +225,7 @@ func repeated(times int) []byte {
 	return append(frame, 0x03, 0x00, 0x10, 'a') // the last one
 }
 
-// TestMemory: reading takes memory for what there is, however large the windows are that a frame asks for.
+// TestMemory: the memory for reading depends on the data, not on the window that a frame asks for.
 func TestMemory(t *testing.T) {
 	for name, compressed := range map[string][]byte{"small": repeated(1), "large": repeated(64)} {
 		const size = 128 << 10
@@ -243,7 +242,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestReferenceElsewhere: a reference leads to nothing of another session, nor to a store that is not configured.
+// TestReferenceElsewhere: a reference does not lead to the snapshot of another session, or to a store that is not configured.
 func TestReferenceElsewhere(t *testing.T) {
 	store := memoryStore(t)
 	ref := mustWrite(t, store, Bodies{Request: []byte(`{}`)})
@@ -264,7 +263,7 @@ func TestReferenceElsewhere(t *testing.T) {
 	}
 }
 
-// FuzzSplit: whatever is stored, reading it neither panics nor makes up bytes.
+// FuzzSplit: reading any data neither panics nor adds bytes.
 func FuzzSplit(f *testing.F) {
 	for _, seed := range []string{"", "{}\n", `{"request":2,"response":2}` + "\n{}{}", `{"request":-9223372036854775808}` + "\n"} {
 		f.Add([]byte(seed))

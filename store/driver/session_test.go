@@ -25,7 +25,7 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// TestTypedAccess: what is read of the bodies is what a history is made of.
+// TestTypedAccess: the methods read the same members of the bodies as a history.
 func TestTypedAccess(t *testing.T) {
 	type values struct {
 		Model, Instructions, Input, Tools, OutputText string
@@ -60,7 +60,7 @@ func TestTypedAccess(t *testing.T) {
 	}
 }
 
-// TestTypedAccessToNoJSON: a body that cannot be saved does no harm.
+// TestTypedAccessToNoJSON: a body that cannot be saved is harmless.
 func TestTypedAccessToNoJSON(t *testing.T) {
 	for _, body := range []string{strings.Repeat("[", 16<<20), strings.Repeat(`{"output":`, 1<<20), strings.Repeat(`{"output":[`, 1<<20), `{"output`} {
 		s := &driver.Session{Request: []byte(body), Response: []byte(body)}

@@ -31,7 +31,7 @@ import (
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// counter is a transport that writes down what is sent.
+// counter is a transport that records the requests.
 type counter struct {
 	http.RoundTripper
 	mu   sync.Mutex
@@ -50,7 +50,7 @@ func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// TestCost: a turn takes one read of its parent's metadata and one create, and where it is large, a create for each part.
+// TestCost: a save reads the parent's metadata once and creates one object, and for a large turn one more for each part.
 func TestCost(t *testing.T) {
 	var sent *counter
 	config := rest.CopyConfig(env.Config)
@@ -78,7 +78,7 @@ func TestCost(t *testing.T) {
 	check(large, "POST snapshotchunks", "GET responsesessions metadata", "POST responsesessions")
 }
 
-// TestResolveHost: histories come from the operator itself, with the same credentials.
+// TestResolveHost: histories are read from the operator directly, with the same credentials.
 func TestResolveHost(t *testing.T) {
 	s := open(t, kube.Options{
 		ResolveHost: fmt.Sprintf("https://localhost:%d", operator.Port), ResolveTLS: rest.TLSClientConfig{CAFile: env.ResolveCAFile},
@@ -99,6 +99,6 @@ func TestResolveHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := other.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); err == nil || store.IsRetryable(err) {
-		t.Errorf("nobody in particular resolves it, or may try again: %v", err)
+		t.Errorf("resolved without credentials, or the error is retryable: %v", err)
 	}
 }

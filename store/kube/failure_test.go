@@ -47,12 +47,12 @@ import (
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// transport is what a request goes through.
+// transport handles the requests of a client.
 type transport func(r *http.Request) (*http.Response, error)
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
-// openThrough opens a store of a namespace whose requests go through a function.
+// openThrough opens the store of a namespace whose requests a function handles.
 func openThrough(
 	t *testing.T, namespace string, through func(next http.RoundTripper, r *http.Request) (*http.Response, error),
 ) *store.Store {
@@ -68,8 +68,8 @@ func openThrough(
 	return s
 }
 
-// saverOrder says what the process of a saver does: it saves a turn, and is killed at its Step-th write, before that is
-// sent or after it was answered.
+// saverOrder is the task of a saver process: it saves a turn and is killed at its Step-th write, before the request is sent
+// or after it was answered.
 type saverOrder struct {
 	Kubeconfig, Namespace string
 	Overwrite             bool
@@ -77,10 +77,10 @@ type saverOrder struct {
 	Arrives               bool
 }
 
-// saverVariable is the environment's variable with the saverOrder. Where it is set, this program is that saver.
+// saverVariable is the environment variable with the saverOrder. If it is set, this program is that saver.
 const saverVariable = "CATENA_TEST_SAVER"
 
-// runSaver returns 0 where it was not killed but has saved.
+// runSaver returns 0 if it has saved without being killed.
 func runSaver(text string) int {
 	var order saverOrder
 	if err := json.Unmarshal([]byte(text), &order); err != nil {
@@ -104,7 +104,7 @@ func runSaver(text string) int {
 			return response, err
 		})
 	})
-	ctx := context.Background() //nolint:forbidigo // no test's
+	ctx := context.Background() //nolint:forbidigo // not in a test
 	s, err := kube.Open(ctx, kube.Options{Config: config, Namespace: order.Namespace})
 	if err != nil {
 		return 2
@@ -126,8 +126,7 @@ func kill() {
 	select {}
 }
 
-// TestKilledSaver: a process that is killed at any write leaves the whole turn or none, and what it leaves behind is
-// removed.
+// TestKilledSaver: a process that is killed at any write leaves the whole turn or none, and its leftovers are removed.
 func TestKilledSaver(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	turn := largeTurn("resp_1", "")
@@ -163,7 +162,7 @@ func TestKilledSaver(t *testing.T) {
 	}
 }
 
-// TestKilledOverwriter: the same of a process that overwrites a turn leaves the old one or the new one.
+// TestKilledOverwriter: a process that is killed at any write of an overwrite leaves the old turn or the new one.
 func TestKilledOverwriter(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	before, after := smallTurn("resp_1", ""), largeTurn("resp_1", "")
@@ -217,7 +216,7 @@ func runAndKillSaver(t *testing.T, order saverOrder) {
 	}
 }
 
-// saveAgain is what a client does that got no answer.
+// saveAgain repeats a save as a client does that got no response.
 func saveAgain(t *testing.T, name string, s *store.Store) {
 	t.Helper()
 	save(t, s, largeTurn("resp_1", ""))
@@ -226,13 +225,13 @@ func saveAgain(t *testing.T, name string, s *store.Store) {
 	}
 }
 
-// TestSaveAgain: a save that fails is tried again where that can help, also where it had arrived.
+// TestSaveAgain: a save that fails is repeated if that can help, also if the first attempt had succeeded.
 func TestSaveAgain(t *testing.T) {
 	refused := func(http.RoundTripper, *http.Request) (*http.Response, error) { return nil, syscall.ECONNREFUSED }
 	for name, tc := range map[string]struct {
 		fail     func(next http.RoundTripper, r *http.Request) (*http.Response, error)
 		failures int32
-		// wantWrites is how often a write is tried.
+		// wantWrites is the number of write requests.
 		wantWrites int32
 		wantErr    bool
 	}{
@@ -267,7 +266,7 @@ func TestSaveAgain(t *testing.T) {
 				t.Errorf("%d writes, want %d", writes.Load(), tc.wantWrites)
 			}
 			if _, err := s.Get(t.Context(), "resp_1"); (err != nil) != tc.wantErr {
-				t.Errorf("it is got: %v", err)
+				t.Errorf("Get: %v", err)
 			}
 		})
 	}
@@ -277,7 +276,7 @@ func answer(r *http.Request, code int) *http.Response {
 	return &http.Response{StatusCode: code, Body: http.NoBody, Header: http.Header{}, Request: r}
 }
 
-// TestSaveGivesUp: a save does not go on for ever.
+// TestSaveGivesUp: a save gives up after some attempts.
 func TestSaveGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		attempts := 0
@@ -301,7 +300,7 @@ func TestSaveGivesUp(t *testing.T) {
 	})
 }
 
-// TestDeleteGivesUp: nor does a delete, where garbage collection does not work.
+// TestDeleteGivesUp: a delete gives up if garbage collection does not work.
 func TestDeleteGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		deletes := 0
@@ -334,7 +333,7 @@ func TestDeleteGivesUp(t *testing.T) {
 	})
 }
 
-// TestDeadlineBetweenAttempts: the error says that the time was over, and what went wrong before.
+// TestDeadlineBetweenAttempts: the error contains the context's and that of the last attempt.
 func TestDeadlineBetweenAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := kube.Open(t.Context(), kube.Options{Namespace: "a", Config: &rest.Config{
@@ -353,8 +352,8 @@ func TestDeadlineBetweenAttempts(t *testing.T) {
 	})
 }
 
-// TestToldWhenToComeAgain: a server that says so is not asked more often than client-go does.
-func TestToldWhenToComeAgain(t *testing.T) {
+// TestRetryAfter: a server that sends Retry-After gets only the retries of client-go.
+func TestRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		attempts := 0
 		s, err := kube.Open(t.Context(), kube.Options{Namespace: "a", Config: &rest.Config{
@@ -378,7 +377,7 @@ func TestToldWhenToComeAgain(t *testing.T) {
 	})
 }
 
-// TestOverwriteAgain: an overwrite whose answer was lost does not undo another that came after it.
+// TestOverwriteAgain: an overwrite whose response was lost does not undo a later overwrite.
 func TestOverwriteAgain(t *testing.T) {
 	others := open(t, kube.Options{})
 	save(t, others, smallTurn("resp_1", ""))
@@ -406,8 +405,8 @@ func TestOverwriteAgain(t *testing.T) {
 	}
 }
 
-// TestOverwriteArrived: an overwrite that arrived is a success, also where a proxy that did not see so has client-go send
-// it again.
+// TestOverwriteArrived: an overwrite that was stored is a success, also if a proxy that lost the response makes client-go
+// send it again.
 func TestOverwriteArrived(t *testing.T) {
 	others := open(t, kube.Options{})
 	save(t, others, smallTurn("resp_1", ""))
@@ -427,20 +426,20 @@ func TestOverwriteArrived(t *testing.T) {
 	if got, err := others.Get(t.Context(), "resp_1"); err != nil || got.ConversationID != "mine" {
 		t.Errorf("got %+v and %v, want mine", got, err)
 	}
-	mine.ConversationID = "again" // with the version that it has now
+	mine.ConversationID = "again" // with its current version
 	if err := s.Save(t.Context(), mine, store.SaveOptions{Overwrite: true}); err != nil {
 		t.Error(err)
 	}
 }
 
-// comeAgain is an answer after which client-go sends a request again by itself.
+// comeAgain is a response after which client-go repeats a request by itself.
 func comeAgain(r *http.Request) *http.Response {
 	response := answer(r, http.StatusServiceUnavailable)
 	response.Header.Set("Retry-After", "0")
 	return response
 }
 
-// TestChunkArrived: so is a chunk, the first and another.
+// TestChunkArrived: the same for a chunk, the first and another one.
 func TestChunkArrived(t *testing.T) {
 	for _, part := range []int32{1, 3} {
 		namespace := open(t, kube.Options{}).Namespace()
@@ -459,8 +458,8 @@ func TestChunkArrived(t *testing.T) {
 	}
 }
 
-// TestDeletedMeanwhile: a create whose answer was lost is tried again with a snapshot of its own, where somebody has deleted
-// the turn, and its snapshot with it.
+// TestDeletedMeanwhile: a create whose response was lost is repeated with a new snapshot if the turn has been deleted in the
+// meantime, with its snapshot.
 func TestDeletedMeanwhile(t *testing.T) {
 	for name, attempt := range map[string]store.SaveOptions{"create": {}, "overwrite of nothing": {Overwrite: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -478,7 +477,7 @@ func TestDeletedMeanwhile(t *testing.T) {
 				t.Fatal(err)
 			}
 			parts := int(object(t, others.Namespace(), "resp_1").Spec.Snapshot.Parts)
-			// Garbage collection may still be at the other one.
+			// Garbage collection may not have finished with the first one.
 			testutil.Eventually(t, func(context.Context) error { return wantChunks(t, name, others, parts) })
 			if _, err := others.Get(t.Context(), "resp_1"); err != nil {
 				t.Error(err)
@@ -487,7 +486,7 @@ func TestDeletedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestSnapshotInUse: a save that is refused leaves the snapshot where it had arrived and was changed since by hand.
+// TestSnapshotInUse: a refused save keeps its snapshot if its first attempt had succeeded and the turn was edited since.
 func TestSnapshotInUse(t *testing.T) {
 	others := open(t, kube.Options{})
 	s := openThrough(t, others.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
@@ -502,11 +501,11 @@ func TestSnapshotInUse(t *testing.T) {
 		t.Errorf("got %v, want a conflict", err)
 	}
 	if got, err := others.Get(t.Context(), "resp_1"); err != nil || got.ConversationID != "edited" {
-		t.Errorf("it cannot be read any more: %v", err)
+		t.Errorf("the turn cannot be read: %v", err)
 	}
 }
 
-// TestOtherCalls: reading, resolving and deleting are tried again too.
+// TestOtherCalls: reading, resolving and deleting are repeated too.
 func TestOtherCalls(t *testing.T) {
 	var failures atomic.Int32
 	s := openThrough(t, open(t, kube.Options{}).Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
@@ -530,7 +529,7 @@ func TestOtherCalls(t *testing.T) {
 	}
 }
 
-// TestAnswerCutOff: an answer that ends early, as that of a server that is killed, is asked for again.
+// TestAnswerCutOff: a request whose response ends early, as when a server is killed, is repeated.
 func TestAnswerCutOff(t *testing.T) {
 	for name, cut := range map[string]error{
 		"HTTP/1": io.ErrUnexpectedEOF,
@@ -560,7 +559,7 @@ func TestAnswerCutOff(t *testing.T) {
 	}
 }
 
-// TestOtherNamespaces: a namespace that is no name leads nowhere.
+// TestOtherNamespaces: an invalid namespace does not lead to another one.
 func TestOtherNamespaces(t *testing.T) {
 	s := open(t, kube.Options{})
 	save(t, s, smallTurn("resp_1", ""))
@@ -569,7 +568,7 @@ func TestOtherNamespaces(t *testing.T) {
 	}
 }
 
-// TestUntrustedServer: no further attempt makes a certificate trusted.
+// TestUntrustedServer: an untrusted certificate is not retryable.
 func TestUntrustedServer(t *testing.T) {
 	config := rest.CopyConfig(env.Config)
 	config.CAData, config.CAFile = nil, env.ResolveCAFile
@@ -578,11 +577,11 @@ func TestUntrustedServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Save(t.Context(), smallTurn("resp_1", ""), store.SaveOptions{}); err == nil || store.IsRetryable(err) {
-		t.Errorf("got %v, want an error for good", err)
+		t.Errorf("got %v, want an error that is not retryable", err)
 	}
 }
 
-// TestBucketFails: a bucket that is too busy is asked three times, and one that refuses is not asked again.
+// TestBucketFails: an overloaded bucket gets three requests, and one that refuses gets one.
 func TestBucketFails(t *testing.T) {
 	for status, tc := range map[int]struct {
 		wantRequests  int32
@@ -604,7 +603,7 @@ func TestBucketFails(t *testing.T) {
 			})
 			err := s.Save(t.Context(), smallTurn("resp_1", ""), store.SaveOptions{})
 			if err == nil || errors.Is(err, store.ErrUnreachable) != tc.wantRetryable || store.IsRetryable(err) != tc.wantRetryable {
-				t.Errorf("got %v, want that a retry helps: %t", err, tc.wantRetryable)
+				t.Errorf("got %v, want retryable: %t", err, tc.wantRetryable)
 			}
 			if got := requests.Load(); got != tc.wantRequests {
 				t.Errorf("%d requests, want %d", got, tc.wantRequests)
@@ -613,7 +612,7 @@ func TestBucketFails(t *testing.T) {
 	}
 }
 
-// TestEscaped: a turn whose characters are escaped in an object is not too large for one.
+// TestEscaped: the size of a turn in its object includes the escapes.
 func TestEscaped(t *testing.T) {
 	for name, tc := range map[string]struct {
 		options    kube.Options
@@ -639,7 +638,7 @@ func TestEscaped(t *testing.T) {
 	}
 }
 
-// TestTooLargeForEtcd: that is for good.
+// TestTooLargeForEtcd: an object that etcd refuses is too large and not retryable.
 func TestTooLargeForEtcd(t *testing.T) {
 	s := open(t, kube.Options{InlineBytes: 512 << 10})
 	turn := smallTurn("resp_1", "")
@@ -649,7 +648,7 @@ func TestTooLargeForEtcd(t *testing.T) {
 	}
 }
 
-// TestOpenURL: the URL's parameters reach the store.
+// TestOpenURL: the parameters of the URL reach the store.
 func TestOpenURL(t *testing.T) {
 	namespace := open(t, kube.Options{}).Namespace()
 	base := testenv.StoreURL(namespace, env.Kubeconfig)

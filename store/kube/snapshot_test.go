@@ -50,7 +50,7 @@ import (
 // largeTurn is a turn of about 3 MB that does not compress well, with a number that no custom resource keeps.
 func largeTurn(id, previous string) *store.Session {
 	image := make([]byte, 1_400_000)
-	_, _ = rand.NewChaCha8([32]byte{byte(len(id))}).Read(image) // which never fails
+	_, _ = rand.NewChaCha8([32]byte{byte(len(id))}).Read(image) // never fails
 	return &store.Session{
 		ResponseID: id, PreviousResponseID: previous, Status: store.StatusCompleted,
 		Request:  fmt.Appendf(nil, `{ "model":"m", "input":[{"role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,%x"}],"n":12345678901234567890}] }`, image),
@@ -132,7 +132,7 @@ func TestLargeTurn(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !cmp.Equal(want, got, ignoreVersion) {
-				t.Error("not every byte has come back")
+				t.Error("the bytes differ")
 			}
 			history, err := s.Resolve(t.Context(), "resp_last", store.ResolveOptions{})
 			if err != nil {
@@ -140,7 +140,7 @@ func TestLargeTurn(t *testing.T) {
 			}
 			item := bytes.TrimSuffix(bytes.TrimSuffix(want.Request, []byte(" }")), []byte("]"))
 			if !bytes.HasSuffix(item, history.Items[1]) || len(history.Items) != 4 {
-				t.Errorf("%d items, and the large one is not in the history as it was sent", len(history.Items))
+				t.Errorf("%d items, and the large one differs in the history", len(history.Items))
 			}
 
 			stored := wantReason(t, s.Namespace(), "resp_large", v1alpha1.ReasonResolved)
@@ -152,13 +152,13 @@ func TestLargeTurn(t *testing.T) {
 				t.Errorf("got status %+v", small.Status)
 			}
 
-			// What is stored outside vanishes with the session.
+			// The snapshot is deleted with the session.
 			if err := s.Delete(t.Context(), "resp_large", store.DeleteOptions{Cascade: true}); err != nil {
 				t.Fatal(err)
 			}
 			testutil.Eventually(t, func(context.Context) error { return nothingStored(t, stored.Namespace) })
 
-			// It also does where the descendants stay, although the snapshot is one of the session's dependents: at once.
+			// Also if the descendants stay, although the snapshot is one of the session's dependents, and then immediately.
 			save(t, s, largeTurn("resp_other", ""))
 			key := object(t, stored.Namespace, "resp_other").Spec.Snapshot.Key
 			if err := s.Delete(t.Context(), "resp_other", store.DeleteOptions{}); err != nil {
@@ -172,7 +172,7 @@ func TestLargeTurn(t *testing.T) {
 	}
 }
 
-// firstPart returns the error of looking at the first chunk of a snapshot, or where there is none, at the bucket's object.
+// firstPart returns the error of reading the first chunk of a snapshot or, for a bucket, its object.
 func firstPart(t *testing.T, namespace, id, key string) error {
 	t.Helper()
 	chunk := client.ObjectKey{Namespace: namespace, Name: v1alpha1.SnapshotChunkName(key, 0)}
@@ -183,7 +183,7 @@ func firstPart(t *testing.T, namespace, id, key string) error {
 	return err
 }
 
-// nothingStored returns an error where there are chunks of a namespace, or objects in the bucket.
+// nothingStored returns an error if there are chunks in a namespace, or objects of it in the bucket.
 func nothingStored(t *testing.T, namespace string) error {
 	t.Helper()
 	if left := chunks(t, namespace); len(left) > 0 {
@@ -197,7 +197,7 @@ func nothingStored(t *testing.T, namespace string) error {
 	})
 }
 
-// TestChunksAreOwned: the session owns the first chunk, which owns the others, and nothing is written twice but the first.
+// TestChunksAreOwned: the session owns the first chunk, which owns the others, and only the first is written twice.
 func TestChunksAreOwned(t *testing.T) {
 	s := open(t, kube.Options{})
 	save(t, s, largeTurn("resp_1", ""))
@@ -221,7 +221,7 @@ func TestChunksAreOwned(t *testing.T) {
 	}
 }
 
-// TestLostPart: a part that is missing or damaged makes the session unreadable, and with it all that follow from it.
+// TestLostPart: a missing or damaged part makes the session unreadable, and breaks the chains of its descendants.
 func TestLostPart(t *testing.T) {
 	s := open(t, kube.Options{})
 	namespace := s.Namespace()
@@ -252,7 +252,7 @@ func TestLostPart(t *testing.T) {
 	wantUnreadable := func() {
 		t.Helper()
 		for _, id := range []string{"resp_1", "resp_2"} {
-			testutil.Eventually(t, func(context.Context) error { // the operator may take a moment to see that it was overwritten
+			testutil.Eventually(t, func(context.Context) error { // the operator may notice the overwrite a moment later
 				_, err := s.Resolve(t.Context(), id, store.ResolveOptions{})
 				if e, ok := errors.AsType[*store.Error](err); !ok || e.Code != store.CodeUnreadable || e.ResponseID != "resp_1" {
 					return fmt.Errorf("%s resolves with the error %w", id, err)
@@ -264,10 +264,10 @@ func TestLostPart(t *testing.T) {
 			}
 		}
 		if _, err := s.Get(t.Context(), "resp_1"); !errors.Is(err, store.ErrUnreadable) {
-			t.Errorf("it is got: %v", err)
+			t.Errorf("Get: %v", err)
 		}
 	}
-	// A history that was read before may stay in the operator's memory: this one is of another session.
+	// The operator may have cached a history that was read before: this session was not read.
 	edits := 0
 	evict := func() {
 		t.Helper()
@@ -297,7 +297,7 @@ func TestLostPart(t *testing.T) {
 	wantUnreadable()
 }
 
-// damage flips a bit of a snapshot in the bucket, and returns what repairs it.
+// damage flips a bit of a snapshot in the bucket, and returns a function that repairs it.
 func damage(t *testing.T, session *v1alpha1.ResponseSession) (repair func()) {
 	t.Helper()
 	path := filepath.Join(bucketDir, session.Namespace, session.Name, session.Spec.Snapshot.Key)
@@ -317,9 +317,9 @@ func damage(t *testing.T, session *v1alpha1.ResponseSession) (repair func()) {
 	return func() { write(data) }
 }
 
-// TestDamageFoundByAFollower: a replica that does not judge finds damage too, and it is marked.
+// TestDamageFoundByAFollower: damage that a replica without the lease finds is marked too.
 func TestDamageFoundByAFollower(t *testing.T) {
-	// Nobody has the lease for ever, so that the second replica never judges. The first one does not ask for it.
+	// The lease is never free, so that the second replica never becomes the leader. The first one does not use the lease.
 	lease := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
 		HolderIdentity: new("nobody"), LeaseDurationSeconds: new(int32(1 << 20)), AcquireTime: new(metav1.NowMicro()), RenewTime: new(metav1.NowMicro()),
 	}}
@@ -356,13 +356,13 @@ func TestDamageFoundByAFollower(t *testing.T) {
 	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
 }
 
-// TestDamageFoundByAReader: nobody watches a bucket. Whoever reads what is damaged there finds it, and it is marked.
+// TestDamageFoundByAReader: a bucket is not watched. Damage is found by the first reader, and marked.
 func TestDamageFoundByAReader(t *testing.T) {
 	s := open(t, kube.Options{SnapshotStore: bucketURL()})
 	save(t, s, largeTurn("resp_1", ""))
 	session := wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
 	repair := damage(t, session)
-	if err := edit(t, s.Namespace(), "resp_1", "x"); err != nil { // what was read before is in the operator's memory
+	if err := edit(t, s.Namespace(), "resp_1", "x"); err != nil { // the operator has cached the first version
 		t.Fatal(err)
 	}
 	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonSnapshotUnreadable)
@@ -399,7 +399,7 @@ func TestOverwrite(t *testing.T) {
 	}
 }
 
-// TestStrangeChunks: chunks that no saver has written keep nobody's leftovers from being removed.
+// TestStrangeChunks: chunks that no saver has written do not prevent the removal of leftovers.
 func TestStrangeChunks(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	namespace := open(t, kube.Options{}).Namespace()
@@ -425,30 +425,30 @@ func TestStrangeChunks(t *testing.T) {
 	})
 }
 
-// TestBucketOfAnotherCluster: the operator ends rather than let two clusters take each other's snapshots for leftovers.
+// TestBucketOfAnotherCluster: the operator exits before two clusters mistake each other's snapshots for leftovers.
 func TestBucketOfAnotherCluster(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "catena-cluster"), []byte("another"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	second, err := env.StartOperator(t.Context(), catenatest.OperatorOptions{Args: []string{"--snapshot-store=file://" + dir + "?no_tmp_dir=true"}})
-	if err == nil { // it was ready before it ended
+	if err == nil { // it was ready before it exited
 		select {
 		case <-second.Done():
 		case <-time.After(testutil.Patience):
-			t.Fatal("the operator goes on")
+			t.Fatal("the operator is still running")
 		}
 	}
-	log, err := os.ReadFile(operator.LogFile) // that of all operators
+	log, err := os.ReadFile(operator.LogFile) // of all operators
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(log), "it belongs to another, and this is") {
-		t.Errorf("the log does not say why it has ended:\n%s", log)
+		t.Errorf("the log does not contain the reason:\n%s", log)
 	}
 }
 
-// TestTooLarge: what is beyond the limit is refused before anything is written.
+// TestTooLarge: a turn beyond the limit is refused before anything is written.
 func TestTooLarge(t *testing.T) {
 	s := open(t, kube.Options{MaxTurnBytes: 1 << 20})
 	err := s.Save(t.Context(), largeTurn("resp_1", ""), store.SaveOptions{})
@@ -460,20 +460,20 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestLargestTurn: what just fits is read again.
+// TestLargestTurn: a turn of exactly the limit can be read.
 func TestLargestTurn(t *testing.T) {
 	turn := smallTurn("resp_1", "")
 	noise := make([]byte, 1<<20)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // which never fails
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // never fails
 	turn.Request = fmt.Appendf(nil, `{"input":"%s"}`, base64.StdEncoding.EncodeToString(noise))
 	s := open(t, kube.Options{MaxTurnBytes: len(turn.Request)})
 	save(t, s, turn)
 	if got, err := s.Get(t.Context(), "resp_1"); err != nil || !cmp.Equal(turn, got, ignoreVersion) {
-		t.Errorf("it is not the same: %v", err)
+		t.Errorf("the turn differs: %v", err)
 	}
 }
 
-// TestModelName: only what is a name is repeated in an object whose bodies are elsewhere.
+// TestModelName: the model is repeated in an object without bodies if it has the length of a name.
 func TestModelName(t *testing.T) {
 	s := open(t, kube.Options{InlineBytes: -1})
 	for model, want := range map[string]string{
@@ -494,7 +494,7 @@ func TestModelName(t *testing.T) {
 	}
 }
 
-// TestRefusedSave: a large turn that is refused, or stored already, leaves nothing behind.
+// TestRefusedSave: a large turn that is refused or stored already leaves no snapshot behind.
 func TestRefusedSave(t *testing.T) {
 	s := open(t, kube.Options{})
 	save(t, s, largeTurn("resp_1", ""))

@@ -79,7 +79,7 @@ func save(t testing.TB, s *store.Store, session *store.Session) {
 	}
 }
 
-// G35: and byte for byte.
+// TestReopen: G35, and byte for byte.
 func TestReopen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a b?mode=memory#é%20.db")
 	want := makeTurn("resp_1", "resp_0")
@@ -106,7 +106,7 @@ func TestFileModes(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	s := open(t, "turns.db")
-	t.Chdir(t.TempDir()) // a relative path is that of the time of Open
+	t.Chdir(t.TempDir()) // a relative path is resolved by Open
 	save(t, s, makeTurn("resp_1", ""))
 	for _, name := range []string{"turns.db", "turns.db-wal", "turns.db-shm"} {
 		info, err := os.Stat(filepath.Join(dir, name))
@@ -212,7 +212,7 @@ func execute(statement string) func(*testing.T, string) {
 	}
 }
 
-// G35: and the walk and a cascade use them.
+// TestSchema: G35, and the walk and a cascade use the indices.
 func TestSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "turns.db")
 	open(t, path)
@@ -255,7 +255,7 @@ func TestCascadeOfCycle(t *testing.T) {
 	}
 }
 
-// TestBusy: while another process writes, a save waits, as long as its context does.
+// TestBusy: while another process writes, a save waits until its context is done.
 func TestBusy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "turns.db")
 	s := open(t, path)
@@ -313,7 +313,7 @@ func TestDamagedFile(t *testing.T) {
 	}
 }
 
-// TestOpenAtOnce: several stores find no schema, and one makes it.
+// TestOpenAtOnce: several stores find no schema, and one creates it.
 func TestOpenAtOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "turns.db")
 	var wait sync.WaitGroup
@@ -339,17 +339,17 @@ func TestOpenAtOnce(t *testing.T) {
 }
 
 const (
-	// saverEnv has the path of the database to which TestSaver, in a process of its own, saves turns.
+	// saverEnv has the path of the database for TestSaver.
 	saverEnv   = "CATENA_TEST_SAVER"
 	saverTurns = 200
 )
 
-// TestSaver is no test but what startSaver starts. It saves a row of turns named after its process, and as many that all
-// savers name the same but fill differently. It prints which it saved.
+// TestSaver is not a test but the process that startSaver starts. It saves a chain of turns named after its process, and as
+// many turns with the same names and other contents in every saver. It prints the IDs of the saved turns.
 func TestSaver(t *testing.T) {
 	path := os.Getenv(saverEnv)
 	if path == "" {
-		t.Skip("only of use to other tests")
+		t.Skip("started by other tests")
 	}
 	s := open(t, path)
 	previous := ""
@@ -386,7 +386,7 @@ func startSaver(t *testing.T, path string) (*exec.Cmd, *bufio.Scanner) {
 	return cmd, bufio.NewScanner(stdout)
 }
 
-// TestProcesses: two other processes save at once, to a file that does not exist yet.
+// TestProcesses: two other processes save concurrently, to a file that does not exist yet.
 func TestProcesses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "turns.db")
 	var mu sync.Mutex
@@ -437,7 +437,7 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestKill: what was saved is there, and can be added to, after the process was killed in the middle.
+// TestKill: saved turns are kept, and more can be saved, after a saver was killed.
 func TestKill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "turns.db")
 	for range 3 {

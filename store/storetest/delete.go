@@ -67,7 +67,7 @@ func testDeleteInChain(t *testing.T, s *suite) {
 	wantHistory(t, resolve(t, st, "a", store.ResolveOptions{}), "a", "a")
 }
 
-// wantGone checks that a chain ends at a turn that was deleted. A store may notice some time later.
+// wantGone checks that a chain ends at a deleted turn, which a store may notice some time later.
 func (s *suite) wantGone(t *testing.T, st *store.Store, id, gone string) {
 	t.Helper()
 	var err error
@@ -83,7 +83,7 @@ func (s *suite) wantGone(t *testing.T, st *store.Store, id, gone string) {
 func testDeleteCascade(t *testing.T, s *suite) {
 	tests := map[string]struct {
 		turns []string
-		want  []string // what is left
+		want  []string // the remaining turns
 	}{
 		"alone":       {turns: []string{"x", "other"}, want: []string{"other"}},
 		"a row":       {turns: []string{"a", "x<a", "b<x", "c<b", "d<c"}, want: []string{"a"}},
@@ -141,9 +141,9 @@ func testSaveAfterDelete(t *testing.T, s *suite) {
 		case err != nil:
 			return err.Error()
 		case history.Turns[0] != "elsewhere":
-			return "the chain is still that of the turn that was deleted"
+			return "the chain is still that of the deleted turn"
 		case history.Parent.UID == before.UID:
-			return "the turn has the UID of the one that was deleted"
+			return "the turn has the UID of the deleted one"
 		}
 		return ""
 	})
@@ -155,7 +155,7 @@ func testSaveAfterDelete(t *testing.T, s *suite) {
 		case err != nil:
 			return err.Error()
 		case history.Turns[0] != "elsewhere":
-			return "the chain is still that of the turn that was deleted"
+			return "the chain is still that of the deleted turn"
 		}
 		return ""
 	})
@@ -181,7 +181,7 @@ func testNamespaces(t *testing.T, s *suite) {
 	remove(t, there, "b", store.DeleteOptions{Cascade: true})
 	wantHistory(t, resolve(t, here, "b", store.ResolveOptions{}), "b", "a", "b")
 
-	// A store of a namespace leads to others and ends with the one that was opened.
+	// InNamespace works from any namespace, and the stores that it returns end with the one that was opened.
 	name := s.newNamespace(t)
 	save(t, here.InNamespace(name), makeTurn("d", ""), store.SaveOptions{})
 	if err := here.InNamespace(name).Close(); err != nil {
@@ -224,5 +224,5 @@ func testClose(t *testing.T, s *suite) {
 			t.Errorf("Unable to close the store: %v", err)
 		}
 	}
-	save(t, s.newStore(t), makeTurn("resp_1", ""), store.SaveOptions{}) // the other one is still open
+	save(t, s.newStore(t), makeTurn("resp_1", ""), store.SaveOptions{}) // the other store is still open
 }

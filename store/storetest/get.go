@@ -42,7 +42,7 @@ func testGet(t *testing.T, s *suite) {
 	}
 }
 
-// testRoundTrip: G34, and that every value of JSON is kept.
+// testRoundTrip: G34, and every JSON value is kept.
 func testRoundTrip(t *testing.T, s *suite) {
 	full := makeTurn("everything", "the parent")
 	full.ConversationID = "conv/1 é"
@@ -101,7 +101,7 @@ func testRoundTrip(t *testing.T, s *suite) {
 	}
 }
 
-// testResponseIDs: an ID is any string, and every one is another turn.
+// testResponseIDs: an ID is any string, and different IDs are different turns.
 func testResponseIDs(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	ids := []string{
@@ -118,7 +118,7 @@ func testResponseIDs(t *testing.T, s *suite) {
 		_, err = st.Resolve(t.Context(), id, store.ResolveOptions{MaxDepth: new(0)})
 		wantResolveError(t, err, want)
 	}
-	// No ID leads to a turn whose object in a cluster has that name.
+	// The name of a turn's object in a cluster is not an ID of the turn.
 	save(t, st, parseTurn("resp_1:failed"), store.SaveOptions{})
 	_, err := st.Resolve(t.Context(), "resp.1", store.ResolveOptions{})
 	wantResolveError(t, err, &store.Error{Code: store.CodeNotFound, ResponseID: "resp.1", PreviousResponseID: "resp.1"})

@@ -119,11 +119,11 @@ func testImmutable(t *testing.T, s *suite) {
 	})
 }
 
-// testVersion: an overwrite of a turn that has changed since it was read is a conflict.
+// testVersion: overwriting a turn that has changed since it was read is a conflict.
 func testVersion(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	session := makeTurn("resp_1", "")
-	session.Version = "of no meaning where nothing is overwritten"
+	session.Version = "ignored if nothing is overwritten"
 	save(t, st, session, store.SaveOptions{})
 
 	stale := get(t, st, "resp_1")
@@ -131,7 +131,7 @@ func testVersion(t *testing.T, s *suite) {
 		current.Status = status
 		return st.Save(t.Context(), current, store.SaveOptions{Overwrite: true})
 	}
-	s.eventually(t, func() string { // the store may write a version of its own in between
+	s.eventually(t, func() string { // the store may write its own version in between
 		if err := overwrite(get(t, st, "resp_1"), store.StatusFailed); err != nil {
 			return err.Error()
 		}
@@ -177,7 +177,7 @@ func testNoLostUpdate(t *testing.T, s *suite) {
 				return err
 			}
 			session.Metadata = fmt.Appendf(nil, `{"n":%d}`, metadata.N+1)
-			// A save of what another writer has just stored is a success too, so that each says who it is.
+			// Saving what another writer has just stored is a success too, so each writer adds its own ID.
 			session.ConversationID = rand.Text()
 			err = st.Save(t.Context(), session, store.SaveOptions{Overwrite: true})
 			if !isConflict(err) {
@@ -202,7 +202,7 @@ func testNoLostUpdate(t *testing.T, s *suite) {
 	}
 }
 
-// testEqualOverwrites: overwrites with the same content do not get into each other's way.
+// testEqualOverwrites: concurrent overwrites with the same content all succeed.
 func testEqualOverwrites(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	save(t, st, makeTurn("resp_1", ""), store.SaveOptions{})

@@ -47,7 +47,7 @@ func saveTurns(t *testing.T, s *store.Store, turns []string) {
 	}
 }
 
-// wantHistory checks the history of turns that makeTurn made, the last of which was asked for.
+// wantHistory checks the history of turns of makeTurn, of which id was asked for.
 func wantHistory(t *testing.T, h *store.History, id string, turns ...string) {
 	t.Helper()
 	if h.Parent.ResponseID != id || (h.Parent.UID == "") != (id == "") {
@@ -64,7 +64,7 @@ func wantHistory(t *testing.T, h *store.History, id string, turns ...string) {
 	}
 }
 
-// testWalk: the names of the cases begin with the statement that they hold the walk to.
+// testWalk: the names of the cases begin with the statement that they check.
 func testWalk(t *testing.T, s *suite) {
 	failure := func(code store.Code, id, asked string) *store.Error {
 		return &store.Error{Code: code, ResponseID: id, PreviousResponseID: asked}
@@ -77,7 +77,7 @@ func testWalk(t *testing.T, s *suite) {
 	tests := map[string]struct {
 		turns             []string
 		id                string
-		maxDepth          int // DefaultMaxDepth where it is -1
+		maxDepth          int // -1 means DefaultMaxDepth
 		includeIncomplete bool
 		want              []string
 		wantErr           *store.Error
@@ -138,7 +138,7 @@ func testWalk(t *testing.T, s *suite) {
 	}
 }
 
-// testDefaultDepth: G3 and G6 with the default, and that a request may ask for more.
+// testDefaultDepth: G3 and G6 with the default depth, and with a larger one.
 func testDefaultDepth(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	var ids []string
@@ -155,7 +155,7 @@ func testDefaultDepth(t *testing.T, s *suite) {
 	wantHistory(t, resolve(t, st, "resp_66", store.ResolveOptions{MaxDepth: &more}), "resp_66", append(ids[1:], "resp_66")...)
 }
 
-// testLateParent: G28, what is saved in the wrong order heals, and does so at once.
+// testLateParent: G28, chains saved in the wrong order resolve as soon as they are complete.
 func testLateParent(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	save(t, st, makeTurn("c", "b"), store.SaveOptions{})
@@ -166,7 +166,7 @@ func testLateParent(t *testing.T, s *suite) {
 	}
 	wantHistory(t, resolve(t, st, "c", store.ResolveOptions{}), "c", "a", "b", "c")
 
-	// A turn that was queued, and is done.
+	// A turn that was queued and has completed.
 	saveTurns(t, st, []string{"d<c:queued"})
 	_, err := st.Resolve(t.Context(), "d", store.ResolveOptions{})
 	wantResolveError(t, err, &store.Error{Code: store.CodeUnavailable, ResponseID: "d", PreviousResponseID: "d", Retryable: true})
@@ -190,7 +190,7 @@ func testParent(t *testing.T, s *suite) {
 	}
 }
 
-// testFlatten: G13 to G16, every item as it is and in its place.
+// testFlatten: G13 to G16, every item unchanged and in its place.
 func testFlatten(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	user := `{"type":"message","role":"user","content":[{"type":"input_text","text":%s}]}`
@@ -245,7 +245,7 @@ func wantItems(t *testing.T, h *store.History, want []string) {
 	}
 }
 
-// testInstructions: G14, once for every turn, or as the options say; and the order of the items.
+// testInstructions: G14, the instructions of every turn or as the options ask, and the order of the items.
 func testInstructions(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	previous := ""
@@ -295,7 +295,7 @@ func reversed(list []string) []string {
 	return reversed
 }
 
-// testPages: the pages of a long history are the whole of it.
+// testPages: the pages of a long history make up the whole.
 func testPages(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	ids := []string{"a", "b", "c", "d"}
@@ -351,7 +351,7 @@ func testPages(t *testing.T, s *suite) {
 	}
 }
 
-// testCursors: a cursor is good for the history and the options that it was made with, and for nothing else.
+// testCursors: a cursor is valid only for its history and its options.
 func testCursors(t *testing.T, s *suite) {
 	st, elsewhere := s.newStore(t), s.newStore(t)
 	saveRow(t, st, "a", "b")
@@ -427,7 +427,7 @@ func testResolveOptions(t *testing.T, s *suite) {
 	}
 }
 
-// testResolveVersion: an answer is as new as asked for.
+// testResolveVersion: a result is as new as asked for.
 func testResolveVersion(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	saveRow(t, st, "a", "b")

@@ -27,7 +27,7 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// testInvalid: nothing is stored of a session that is not allowed.
+// testInvalid: an invalid session is not stored.
 func testInvalid(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	raw := func(s string) json.RawMessage { return json.RawMessage(s) }
@@ -41,9 +41,9 @@ func testInvalid(t *testing.T, s *suite) {
 		"own parent":               func(s *store.Session) { s.PreviousResponseID = s.ResponseID },
 		"no status":                func(s *store.Session) { s.Status = "" },
 		"long status":              func(s *store.Session) { s.Status = strings.Repeat("x", store.MaxStatusLength+1) },
-		"request that is no JSON":  func(s *store.Session) { s.Request = raw(`{"input":`) },
-		"response that is no JSON": func(s *store.Session) { s.Response = raw(`{} {}`) },
-		"metadata that is no JSON": func(s *store.Session) { s.Metadata = raw(`{a:1}`) },
+		"request, not JSON":        func(s *store.Session) { s.Request = raw(`{"input":`) },
+		"response, not JSON":       func(s *store.Session) { s.Response = raw(`{} {}`) },
+		"metadata, not JSON":       func(s *store.Session) { s.Metadata = raw(`{a:1}`) },
 		"request that is a list":   func(s *store.Session) { s.Request = raw(`[]`) },
 		"response that is a text":  func(s *store.Session) { s.Response = raw(`"done"`) },
 		"metadata that is a list":  func(s *store.Session) { s.Metadata = raw(`[1]`) },
@@ -77,7 +77,7 @@ func testInvalid(t *testing.T, s *suite) {
 	}
 }
 
-// testSaveAgain: a save whose answer was lost can be tried again.
+// testSaveAgain: a save whose response was lost can be repeated.
 func testSaveAgain(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	want := makeTurn("resp_1", "resp_0")
@@ -118,7 +118,7 @@ func testSaveConflict(t *testing.T, s *suite) {
 	}
 }
 
-// changes are such that make makeTurn's turns others.
+// changes returns changes that each make a different turn of one of makeTurn.
 func changes() map[string]func(*store.Session) {
 	return map[string]func(*store.Session){
 		"parent":       func(s *store.Session) { s.PreviousResponseID = "resp_0" },
@@ -161,16 +161,16 @@ func testExpectedParent(t *testing.T, s *suite) {
 		options            store.SaveOptions
 		want               store.Code
 	}{
-		"the parent":                        {previous: "resp_0", expected: "resp_0"},
-		"none":                              {},
-		"another":                           {previous: "resp_0", expected: "resp_9", want: store.CodeConflict},
-		"one where there is none":           {expected: "resp_0", want: store.CodeConflict},
-		"none where there is one":           {previous: "resp_0", want: store.CodeConflict},
-		"the parent, equal content":         {previous: "resp_0", expected: "resp_0", exists: true},
-		"another, equal content":            {previous: "resp_0", expected: "resp_9", exists: true, want: store.CodeConflict},
-		"the parent, overwrite":             {previous: "resp_0", expected: "resp_0", exists: true, options: store.SaveOptions{Overwrite: true}},
-		"another, overwrite":                {previous: "resp_0", expected: "resp_9", exists: true, options: store.SaveOptions{Overwrite: true}, want: store.CodeConflict},
-		"none where there is one, the same": {previous: "resp_0", exists: true, options: store.SaveOptions{Overwrite: true}, want: store.CodeConflict},
+		"the parent":                   {previous: "resp_0", expected: "resp_0"},
+		"none":                         {},
+		"another":                      {previous: "resp_0", expected: "resp_9", want: store.CodeConflict},
+		"expected, but none":           {expected: "resp_0", want: store.CodeConflict},
+		"none expected, but one":       {previous: "resp_0", want: store.CodeConflict},
+		"the parent, equal content":    {previous: "resp_0", expected: "resp_0", exists: true},
+		"another, equal content":       {previous: "resp_0", expected: "resp_9", exists: true, want: store.CodeConflict},
+		"the parent, overwrite":        {previous: "resp_0", expected: "resp_0", exists: true, options: store.SaveOptions{Overwrite: true}},
+		"another, overwrite":           {previous: "resp_0", expected: "resp_9", exists: true, options: store.SaveOptions{Overwrite: true}, want: store.CodeConflict},
+		"none expected, the same turn": {previous: "resp_0", exists: true, options: store.SaveOptions{Overwrite: true}, want: store.CodeConflict},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -196,7 +196,7 @@ func testExpectedParent(t *testing.T, s *suite) {
 	}
 }
 
-// testOneSaverWins: of several saves of one new ID, with different content, exactly one is stored.
+// testOneSaverWins: of several saves of one new ID with different content, exactly one succeeds.
 func testOneSaverWins(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	const savers, rounds = 8, 5

@@ -48,22 +48,22 @@ func TestSave(t *testing.T) {
 		overwrite bool
 		want      string
 	}{
-		"new":                               {nil, session(), false, none},
-		"new, to overwrite":                 {nil, session(), true, none},
-		"gone, to overwrite":                {nil, session(version("v1")), true, conflict},
-		"gone, with a version nobody needs": {nil, session(version("v1")), false, none},
-		"same":                              {stored, session(), false, same},
-		"same, of another version":          {stored, session(version("v0")), true, same},
-		"same, immutable":                   {final, session(func(s *driver.Session) { s.Immutable = true }), true, same},
-		"taken":                             {stored, session(failed), false, conflict},
-		"overwritten":                       {stored, session(failed), true, replaced},
-		"overwritten, as read":              {stored, session(failed, version("v1")), true, replaced},
-		"overwritten since":                 {stored, session(failed, version("v0")), true, conflict},
-		"immutable":                         {final, session(failed), true, conflict},
-		"immutable, made mutable":           {final, session(), true, conflict},
-		"another parent":                    {stored, session(func(s *driver.Session) { s.PreviousResponseID = "resp_9" }), true, conflict},
-		"no parent any more":                {stored, session(func(s *driver.Session) { s.PreviousResponseID = "" }), true, conflict},
-		"made immutable":                    {stored, session(func(s *driver.Session) { s.Immutable = true }), true, replaced},
+		"new":                          {nil, session(), false, none},
+		"new, to overwrite":            {nil, session(), true, none},
+		"gone, to overwrite":           {nil, session(version("v1")), true, conflict},
+		"gone, with an unused version": {nil, session(version("v1")), false, none},
+		"same":                         {stored, session(), false, same},
+		"same, of another version":     {stored, session(version("v0")), true, same},
+		"same, immutable":              {final, session(func(s *driver.Session) { s.Immutable = true }), true, same},
+		"taken":                        {stored, session(failed), false, conflict},
+		"overwritten":                  {stored, session(failed), true, replaced},
+		"overwritten, as read":         {stored, session(failed, version("v1")), true, replaced},
+		"overwritten since":            {stored, session(failed, version("v0")), true, conflict},
+		"immutable":                    {final, session(failed), true, conflict},
+		"immutable, made mutable":      {final, session(), true, conflict},
+		"another parent":               {stored, session(func(s *driver.Session) { s.PreviousResponseID = "resp_9" }), true, conflict},
+		"no parent any more":           {stored, session(func(s *driver.Session) { s.PreviousResponseID = "" }), true, conflict},
+		"made immutable":               {stored, session(func(s *driver.Session) { s.Immutable = true }), true, replaced},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Save(tc.current, tc.next, driver.SaveOptions{Overwrite: tc.overwrite})

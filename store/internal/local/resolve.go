@@ -27,9 +27,9 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// Getter returns the turn with a response ID, nil where there is none: first the one asked for, then always the parent of
-// the one before. All turns that it returns are of one state of the driver. Only their UID, parent, status, request and
-// response are read, and the bodies only until the next call.
+// Getter returns the turn with a response ID, or nil if it does not exist: first the one asked for, then always the parent
+// of the previous one. All turns that it returns belong to one state of the store. Only their UID, parent, status, request
+// and response are read, and the bodies only until the next call.
 type Getter func(ctx context.Context, responseID string) (*Turn, error)
 
 // Resolve returns the history of a turn, as driver.Store.Resolve does. A maxDepth of 0 means driver.DefaultMaxDepth, and
