@@ -17,16 +17,12 @@ limitations under the License.
 package kube_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -38,11 +34,9 @@ import (
 	_ "gocloud.dev/blob/s3blob" // s3://
 	"golang.org/x/net/http2"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testenv"
-	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
@@ -66,163 +60,6 @@ func openThrough(
 		t.Fatal(err)
 	}
 	return s
-}
-
-// saverOrder is the task of a saver process: it saves a turn and is killed at its Step-th write, before the request is sent
-// or after it was answered.
-type saverOrder struct {
-	Kubeconfig, Namespace string
-	Overwrite             bool
-	Step                  int32
-	Arrives               bool
-}
-
-// saverVariable is the environment variable with the saverOrder. If it is set, this program is that saver.
-const saverVariable = "CATENA_TEST_SAVER"
-
-// runSaver returns 0 if it has saved without being killed.
-func runSaver(text string) int {
-	var order saverOrder
-	if err := json.Unmarshal([]byte(text), &order); err != nil {
-		return 2
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", order.Kubeconfig)
-	if err != nil {
-		return 2
-	}
-	var writes atomic.Int32
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return transport(func(r *http.Request) (*http.Response, error) {
-			last := r.Method != http.MethodGet && writes.Add(1) == order.Step
-			if last && !order.Arrives {
-				kill()
-			}
-			response, err := next.RoundTrip(r)
-			if last {
-				kill()
-			}
-			return response, err
-		})
-	})
-	ctx := context.Background() //nolint:forbidigo // not in a test
-	s, err := kube.Open(ctx, kube.Options{Config: config, Namespace: order.Namespace})
-	if err != nil {
-		return 2
-	}
-	if err := s.Save(ctx, largeTurn("resp_1", ""), store.SaveOptions{Overwrite: order.Overwrite}); err != nil {
-		return 1
-	}
-	return 0
-}
-
-func kill() {
-	process, err := os.FindProcess(os.Getpid())
-	if err == nil {
-		err = process.Kill()
-	}
-	if err != nil {
-		panic(err)
-	}
-	select {}
-}
-
-// TestKilledSaver: a process that is killed at any write leaves the whole turn or none, and its leftovers are removed.
-func TestKilledSaver(t *testing.T) {
-	t.Parallel() // most of it is waiting
-	turn := largeTurn("resp_1", "")
-	s := open(t, kube.Options{})
-	save(t, s, turn)
-	writes := object(t, s.Namespace(), "resp_1").Spec.Snapshot.Parts + 1
-	leftovers := map[string]*store.Store{}
-	for step := int32(1); step <= writes; step++ {
-		for _, arrives := range []bool{false, true} {
-			name := fmt.Sprintf("write %d of %d, arrives %t", step, writes, arrives)
-			survivor := open(t, kube.Options{})
-			runAndKillSaver(t, saverOrder{env.Kubeconfig, survivor.Namespace(), false, step, arrives})
-			got, err := survivor.Get(t.Context(), "resp_1")
-			if step == writes && arrives {
-				if err != nil || !bytes.Equal(got.Request, turn.Request) {
-					t.Fatalf("%s: the turn is not whole: %v", name, err)
-				}
-				saveAgain(t, name, survivor)
-				continue
-			}
-			if !errors.Is(err, store.ErrNotFound) {
-				t.Fatalf("%s: got %v, want no turn", name, err)
-			}
-			if left := len(chunks(t, survivor.Namespace())); left == 0 && (step > 1 || arrives) {
-				t.Errorf("%s: nothing was left behind: it was not killed there", name)
-			}
-			leftovers[name] = survivor
-		}
-	}
-	for name, survivor := range leftovers {
-		testutil.Eventually(t, func(context.Context) error { return nothingStored(t, survivor.Namespace()) })
-		saveAgain(t, name, survivor)
-	}
-}
-
-// TestKilledOverwriter: a process that is killed at any write of an overwrite leaves the old turn or the new one.
-func TestKilledOverwriter(t *testing.T) {
-	t.Parallel() // most of it is waiting
-	before, after := smallTurn("resp_1", ""), largeTurn("resp_1", "")
-	measure := open(t, kube.Options{})
-	save(t, measure, after.Clone())
-	parts := object(t, measure.Namespace(), "resp_1").Spec.Snapshot.Parts
-	survivors := map[string]*store.Store{}
-	for step := int32(1); step <= parts+1; step++ {
-		for _, arrives := range []bool{false, true} {
-			name := fmt.Sprintf("write %d of %d, arrives %t", step, parts+1, arrives)
-			survivor := open(t, kube.Options{})
-			save(t, survivor, before.Clone())
-			runAndKillSaver(t, saverOrder{env.Kubeconfig, survivor.Namespace(), true, step, arrives})
-			want := before
-			if step == parts+1 && arrives {
-				want = after
-			}
-			if got, err := survivor.Get(t.Context(), "resp_1"); err != nil || !want.SameContent(got) {
-				t.Fatalf("%s: the turn is neither the old nor the new one: %v", name, err)
-			}
-			if err := survivor.Save(t.Context(), after.Clone(), store.SaveOptions{Overwrite: true}); err != nil {
-				t.Fatalf("%s: %v", name, err)
-			}
-			survivors[name] = survivor
-		}
-	}
-	for name, survivor := range survivors {
-		testutil.Eventually(t, func(context.Context) error { return wantChunks(t, name, survivor, int(parts)) })
-	}
-}
-
-func wantChunks(t *testing.T, name string, s *store.Store, want int) error {
-	t.Helper()
-	if got := len(chunks(t, s.Namespace())); got != want {
-		return fmt.Errorf("%s: there are %d chunks, not %d", name, got, want)
-	}
-	return nil
-}
-
-func runAndKillSaver(t *testing.T, order saverOrder) {
-	t.Helper()
-	text, err := json.Marshal(order)
-	if err != nil {
-		t.Fatal(err)
-	}
-	command := exec.CommandContext(t.Context(), os.Args[0])
-	command.Env = append(os.Environ(), saverVariable+"="+string(text))
-	output, err := command.CombinedOutput()
-	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.Exited() {
-		t.Fatalf("the saver was not killed: %v\n%s", err, output)
-	}
-}
-
-// saveAgain repeats a save as a client does that got no response.
-func saveAgain(t *testing.T, name string, s *store.Store) {
-	t.Helper()
-	save(t, s, largeTurn("resp_1", ""))
-	if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); err != nil {
-		t.Errorf("%s: %v", name, err)
-	}
 }
 
 // TestSaveAgain: a save that fails is repeated if that can help, also if the first attempt had succeeded.
@@ -375,134 +212,6 @@ func TestRetryAfter(t *testing.T) {
 			t.Errorf("%d attempts, want 11", attempts)
 		}
 	})
-}
-
-// TestOverwriteAgain: an overwrite whose response was lost does not undo a later overwrite.
-func TestOverwriteAgain(t *testing.T) {
-	others := open(t, kube.Options{})
-	save(t, others, smallTurn("resp_1", ""))
-	var lost atomic.Bool
-	s := openThrough(t, others.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
-		response, err := next.RoundTrip(r)
-		if err != nil || r.Method != http.MethodPut || lost.Swap(true) {
-			return response, err
-		}
-		_ = response.Body.Close()
-		newest, err := others.Get(t.Context(), "resp_1")
-		if err != nil {
-			return nil, err
-		}
-		newest.ConversationID = "newest"
-		return nil, errors.Join(io.ErrUnexpectedEOF, others.Save(t.Context(), newest, store.SaveOptions{Overwrite: true}))
-	})
-	mine := smallTurn("resp_1", "")
-	mine.ConversationID = "mine"
-	if err := s.Save(t.Context(), mine, store.SaveOptions{Overwrite: true}); !errors.Is(err, store.ErrConflict) {
-		t.Errorf("got %v, want a conflict", err)
-	}
-	if got, err := others.Get(t.Context(), "resp_1"); err != nil || got.ConversationID != "newest" {
-		t.Errorf("got %+v and %v, want the newest", got, err)
-	}
-}
-
-// TestOverwriteArrived: an overwrite that was stored is a success, also if a proxy that lost the response makes client-go
-// send it again.
-func TestOverwriteArrived(t *testing.T) {
-	others := open(t, kube.Options{})
-	save(t, others, smallTurn("resp_1", ""))
-	var lost atomic.Bool
-	s := openThrough(t, others.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
-		response, err := next.RoundTrip(r)
-		if err != nil || r.Method != http.MethodPut || lost.Swap(true) {
-			return response, err
-		}
-		return comeAgain(r), response.Body.Close()
-	})
-	mine := smallTurn("resp_1", "")
-	mine.ConversationID = "mine"
-	if err := s.Save(t.Context(), mine, store.SaveOptions{Overwrite: true}); err != nil {
-		t.Error(err)
-	}
-	if got, err := others.Get(t.Context(), "resp_1"); err != nil || got.ConversationID != "mine" {
-		t.Errorf("got %+v and %v, want mine", got, err)
-	}
-	mine.ConversationID = "again" // with its current version
-	if err := s.Save(t.Context(), mine, store.SaveOptions{Overwrite: true}); err != nil {
-		t.Error(err)
-	}
-}
-
-// comeAgain is a response after which client-go repeats a request by itself.
-func comeAgain(r *http.Request) *http.Response {
-	response := answer(r, http.StatusServiceUnavailable)
-	response.Header.Set("Retry-After", "0")
-	return response
-}
-
-// TestChunkArrived: the same for a chunk, the first and another one.
-func TestChunkArrived(t *testing.T) {
-	for _, part := range []int32{1, 3} {
-		namespace := open(t, kube.Options{}).Namespace()
-		var posted atomic.Int32
-		s := openThrough(t, namespace, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
-			response, err := next.RoundTrip(r)
-			if err != nil || r.Method != http.MethodPost || posted.Add(1) != part {
-				return response, err
-			}
-			return comeAgain(r), response.Body.Close()
-		})
-		save(t, s, largeTurn("resp_1", ""))
-		if _, err := s.Get(t.Context(), "resp_1"); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// TestDeletedMeanwhile: a create whose response was lost is repeated with a new snapshot if the turn has been deleted in the
-// meantime, with its snapshot.
-func TestDeletedMeanwhile(t *testing.T) {
-	for name, attempt := range map[string]store.SaveOptions{"create": {}, "overwrite of nothing": {Overwrite: true}} {
-		t.Run(name, func(t *testing.T) {
-			others := open(t, kube.Options{})
-			var lost atomic.Bool
-			s := openThrough(t, others.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
-				response, err := next.RoundTrip(r)
-				if err != nil || r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/responsesessions") || lost.Swap(true) {
-					return response, err
-				}
-				_ = response.Body.Close()
-				return nil, errors.Join(io.ErrUnexpectedEOF, others.Delete(t.Context(), "resp_1", store.DeleteOptions{}))
-			})
-			if err := s.Save(t.Context(), largeTurn("resp_1", ""), attempt); err != nil {
-				t.Fatal(err)
-			}
-			parts := int(object(t, others.Namespace(), "resp_1").Spec.Snapshot.Parts)
-			// Garbage collection may not have finished with the first one.
-			testutil.Eventually(t, func(context.Context) error { return wantChunks(t, name, others, parts) })
-			if _, err := others.Get(t.Context(), "resp_1"); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-// TestSnapshotInUse: a refused save keeps its snapshot if its first attempt had succeeded and the turn was edited since.
-func TestSnapshotInUse(t *testing.T) {
-	others := open(t, kube.Options{})
-	s := openThrough(t, others.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
-		response, err := next.RoundTrip(r)
-		if err != nil || r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/responsesessions") || response.StatusCode != http.StatusCreated {
-			return response, err
-		}
-		_ = response.Body.Close()
-		return nil, errors.Join(io.ErrUnexpectedEOF, edit(t, others.Namespace(), "resp_1", "edited"))
-	})
-	if err := s.Save(t.Context(), largeTurn("resp_1", ""), store.SaveOptions{}); !errors.Is(err, store.ErrConflict) {
-		t.Errorf("got %v, want a conflict", err)
-	}
-	if got, err := others.Get(t.Context(), "resp_1"); err != nil || got.ConversationID != "edited" {
-		t.Errorf("the turn cannot be read: %v", err)
-	}
 }
 
 // TestOtherCalls: reading, resolving and deleting are repeated too.
