@@ -18,12 +18,12 @@ package driver
 
 import "fmt"
 
-// Decision is what a save does to what is stored.
+// Decision is what a save does.
 type Decision string
 
 // The decisions of Decide.
 const (
-	// Create stores the turn under its response ID, where nothing is stored.
+	// Create stores a turn with a new response ID.
 	Create Decision = "create"
 	// Replace stores the turn in place of the stored one.
 	Replace Decision = "replace"
@@ -42,7 +42,7 @@ type Stored struct {
 	SameVersion bool
 }
 
-// Decide decides what a save does, given what is stored, which is nil if that is nothing. An error is ErrConflict.
+// Decide returns what a save does. The stored turn is nil if there is none under the response ID. An error is ErrConflict.
 func Decide(stored *Stored, session *Session, options SaveOptions) (Decision, error) {
 	id := session.ResponseID
 	if stored == nil {

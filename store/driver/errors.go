@@ -28,11 +28,11 @@ type Code string
 
 // The codes of errors. Those of broken chains are the resolve API's. Package store documents them.
 const (
-	CodeNotFound      = Code(chain.CodeNotFound)
-	CodeCycleDetected = Code(chain.CodeCycleDetected)
-	CodeDepthExceeded = Code(chain.CodeDepthExceeded)
-	CodeUnavailable   = Code(chain.CodeUnavailable)
-	CodeUnreadable    = Code(chain.CodeUnreadable)
+	CodeNotFound      = Code(chain.CodeNotFound)      // "session.chain.not_found"
+	CodeCycleDetected = Code(chain.CodeCycleDetected) // "session.chain.cycle_detected"
+	CodeDepthExceeded = Code(chain.CodeDepthExceeded) // "session.chain.depth_exceeded"
+	CodeUnavailable   = Code(chain.CodeUnavailable)   // "session.chain.unavailable"
+	CodeUnreadable    = Code(chain.CodeUnreadable)    // "session.snapshot.unreadable"
 	CodeTooLarge      = Code("session.snapshot.too_large")
 	CodeConflict      = Code("session.store.conflict")
 	CodeInvalid       = Code("session.store.invalid")

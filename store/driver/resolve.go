@@ -24,7 +24,7 @@ import (
 	"github.com/catena-dev/catena/internal/chain"
 )
 
-// The values of ResolveOptions.Instructions.
+// The values of ResolveOptions.Instructions. Package store documents them.
 const (
 	InstructionsAll  = "All"
 	InstructionsLast = "Last"
@@ -39,7 +39,7 @@ const (
 
 // The limits of ResolveOptions.
 const (
-	// DefaultMaxDepth is the maximum number of turns in a chain if neither the options nor the store set another.
+	// DefaultMaxDepth (64) is the maximum number of turns in a chain if neither the options nor the store set another.
 	DefaultMaxDepth = chain.DefaultMaxDepth
 	// MaxDepthLimit is the largest ResolveOptions.MaxDepth. In a cluster, the operator may have a lower limit.
 	MaxDepthLimit = 10_000

@@ -35,8 +35,9 @@ type again struct{ error }
 
 func (e again) Unwrap() error { return e.error }
 
-// Again marks the error of a call, as the outermost wrapper, that may succeed if it is repeated shortly, and that nothing below the driver has
-// repeated already. If an attempt may have succeeded although it returned an error, the next one must recognise that.
+// Again marks the error of a call that may succeed if it is repeated after a moment, and that nothing below the driver has
+// repeated already. The mark must be the outermost wrapper of the error. If an attempt may have succeeded although it
+// returned an error, the next one must recognise that.
 func Again(err error) error {
 	if err == nil {
 		return nil

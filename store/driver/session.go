@@ -30,12 +30,12 @@ import (
 // The values of Session.Status with a meaning. They mirror the status of OpenAI's Response object; any other string is
 // stored unchanged and treated as not completed.
 const (
-	StatusQueued     = chain.StatusQueued
-	StatusInProgress = chain.StatusInProgress
-	StatusCompleted  = chain.StatusCompleted
-	StatusIncomplete = chain.StatusIncomplete
-	StatusFailed     = chain.StatusFailed
-	StatusCancelled  = chain.StatusCancelled
+	StatusQueued     = chain.StatusQueued     // "queued"
+	StatusInProgress = chain.StatusInProgress // "in_progress"
+	StatusCompleted  = chain.StatusCompleted  // "completed"
+	StatusIncomplete = chain.StatusIncomplete // "incomplete"
+	StatusFailed     = chain.StatusFailed     // "failed"
+	StatusCancelled  = chain.StatusCancelled  // "cancelled"
 )
 
 // Session is one stored turn: what was asked, what was answered, and which turn came before it.
