@@ -17,6 +17,7 @@ limitations under the License.
 package testenv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -55,14 +56,19 @@ type Environment struct {
 // Start starts a control plane. It runs no operator: see StartOperator.
 func Start(ctx context.Context, options catenatest.Options) (*Environment, error) {
 	options.NoOperator = true
-	if options.BinaryDir == "" && os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		options.BinaryDir = filepath.Join(testutil.Root(), "bin", "k8s")
+	if options.BinaryDir == "" {
+		options.BinaryDir = BinaryDir()
 	}
 	env, err := catenatest.Start(ctx, options)
 	if err != nil {
 		return nil, fmt.Errorf("this needs a control plane (`make control-plane` builds one into bin/k8s): %w", err)
 	}
 	return &Environment{Environment: env}, nil
+}
+
+// BinaryDir returns the directory of the control plane's binaries: KUBEBUILDER_ASSETS if it is set, otherwise bin/k8s.
+func BinaryDir() string {
+	return cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join(testutil.Root(), "bin", "k8s"))
 }
 
 // Stop stops everything that the environment has started. It returns an error if a gateway has ended with one, as it does
@@ -107,15 +113,13 @@ func (e *Environment) NewNamespace(t testing.TB) string {
 
 // Kubectl returns the path of kubectl: from the directory of the control plane, or from the PATH.
 func Kubectl() (string, error) {
-	for _, dir := range []string{os.Getenv("KUBEBUILDER_ASSETS"), filepath.Join(testutil.Root(), "bin", "k8s")} {
-		path := filepath.Join(dir, "kubectl")
-		if _, err := os.Stat(path); dir != "" && err == nil {
-			return filepath.Abs(path)
-		}
+	path := filepath.Join(BinaryDir(), "kubectl")
+	if _, err := os.Stat(path); err == nil {
+		return filepath.Abs(path)
 	}
 	path, err := exec.LookPath("kubectl")
 	if err != nil {
-		return "", fmt.Errorf("kubectl is not in KUBEBUILDER_ASSETS, bin/k8s or the PATH: run `make control-plane`: %w", err)
+		return "", fmt.Errorf("kubectl is not in %s or the PATH: run `make control-plane`: %w", BinaryDir(), err)
 	}
 	return path, nil
 }
