@@ -174,7 +174,7 @@ func (e *Environment) editor(ctx context.Context, namespace string) (kubeconfig 
 // buildGateway builds bin/gateway, or bin/gateway-race.
 func buildGateway(ctx context.Context, race bool) (string, error) {
 	if race {
-		return build(ctx, "gateway-race", "go", "build", "-race", "-o", "bin/gateway-race", "./cmd/gateway")
+		return build(ctx, "gateway-race", "env", "CGO_ENABLED=1", "go", "build", "-race", "-o", "bin/gateway-race", "./cmd/gateway")
 	}
 	return build(ctx, "gateway", "hack/build.sh", "gateway")
 }
