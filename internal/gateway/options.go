@@ -162,7 +162,10 @@ func (o *Options) Validate() error {
 			errs = append(errs, fmt.Errorf("--namespace: %w", err))
 		}
 	}
-	return errors.Join(append(errs, o.resolveOptions().Validate())...)
+	if err := o.resolveOptions().Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("--max-depth or --instructions: %w", err))
+	}
+	return errors.Join(errs...)
 }
 
 // loopbackOnly reports whether only programs on this machine may use the gateway.
