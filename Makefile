@@ -92,10 +92,12 @@ benchstat: ## Compare two saved results of `go test -bench` (OLD=file, NEW=file)
 	$(TOOL) benchstat $(OLD) $(NEW)
 
 .PHONY: generate
-generate: ## Generate deep copies, apply configurations, the CRD and OpenAPI definitions.
+generate: ## Generate deep copies, apply configurations, CRDs, RBAC and OpenAPI definitions.
 	rm -rf bin/crd api/v1alpha1/applyconfiguration
 	$(TOOL) controller-gen paths=./api/... \
 		object:headerFile=$(HEADER) applyconfiguration:headerFile=$(HEADER) crd output:crd:dir=bin/crd
+	$(TOOL) controller-gen --load-build-tags=rbac paths=./controllers/... paths=./internal/operator/... \
+		rbac:roleName=catena output:rbac:dir=config/rbac # the tag includes generated files, which the operator imports
 	go run ./hack/swaggerdoc $(HEADER) api/resolve/v1alpha1/inputitems_types.go InputItemsOptions \
 		api/resolve/v1alpha1/zz_generated.swagger_doc.go
 	$(TOOL) kustomize build --load-restrictor=LoadRestrictionsNone hack/crd \

@@ -28,8 +28,8 @@ import (
 	"github.com/catena-dev/catena/api/v1alpha1"
 )
 
-const nameRule = "`metadata.name` must be derived from `spec.responseID`: the ID with \"_\" replaced by \".\" where that is a " +
-	"DNS subdomain name and the ID has no \".\" and does not start with \"sha256_\", else \"sha256.\" and the lower-case " +
+const nameRule = "`metadata.name` must be derived from `spec.responseID`: the ID with \"_\" replaced by \".\" if that is a " +
+	"DNS subdomain name and the ID has no \".\" and does not start with \"sha256_\", otherwise \"sha256.\" and the lower-case " +
 	"base32 SHA-256 of the ID without padding"
 
 func TestCRDNames(t *testing.T) {

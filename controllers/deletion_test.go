@@ -25,6 +25,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
@@ -52,6 +53,43 @@ func TestCascade(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantSessions(t, ns, "other")
+}
+
+// TestBeingDeleted: a turn whose object is being deleted is missing, for as long as a finalizer holds the object too.
+func TestBeingDeleted(t *testing.T) {
+	ns := setUp(t)
+	held := turn(ns, "a")
+	held.Finalizers = []string{"example.com/hold"}
+	create(t, held, turn(ns, "b", "a"))
+	wantVerdicts(t, ns, map[string]verdict{"a": resolved(1, "a"), "b": resolved(2, "a")})
+	settle(t, ns)
+
+	if err := env.Client.Delete(t.Context(), held); err != nil {
+		t.Fatal(err)
+	}
+	create(t, turn(ns, "c", "a"))
+	for _, id := range []string{"b", "c"} {
+		testutil.Eventually(t, func(context.Context) error {
+			if diff := cmp.Diff(broken(v1alpha1.ReasonParentNotFound, "a"), verdictOf(get(t, ns, id))); diff != "" {
+				return fmt.Errorf("verdict of %s (-want +got):\n%s", id, diff)
+			}
+			return nil
+		})
+	}
+	settle(t, ns)
+	if diff := cmp.Diff(resolved(1, "a"), verdictOf(get(t, ns, "a"))); diff != "" {
+		t.Errorf("the verdict on the object that is being deleted has changed (-want +got):\n%s", diff)
+	}
+	if owners := get(t, ns, "c").OwnerReferences; len(owners) > 0 {
+		t.Errorf("a turn saved meanwhile has the owners %v", owners)
+	}
+
+	// Background deletion takes b, which a owns, along. c goes on without a parent.
+	release := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+	if err := env.Client.Patch(t.Context(), held, release); err != nil {
+		t.Fatal(err)
+	}
+	wantSessions(t, ns, "c")
 }
 
 // TestRemoveOne removes a turn in the middle and keeps its descendants, which the controller marks, and saves it again.
@@ -155,7 +193,7 @@ func TestRecreatedBehindTheBack(t *testing.T) {
 	wantOwned(t, ns, map[string]string{"b": "a", "c": "b"})
 }
 
-// TestForegroundDeletion: the descendants go too where the deletion of a turn waits for its children.
+// TestForegroundDeletion: the descendants are deleted too if the deletion of a turn waits for its children.
 func TestForegroundDeletion(t *testing.T) {
 	ns := setUp(t)
 	createChain(t, ns, 5)

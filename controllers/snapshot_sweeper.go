@@ -34,9 +34,16 @@ import (
 	"github.com/catena-dev/catena/internal/snapshot"
 )
 
-// SnapshotSweeper compares, from time to time, the snapshots that are stored with the sessions that refer to them. It
-// removes those that no session refers to and that are older than any save takes, and has a session's snapshot read again
-// where parts of it went missing or came back. It runs on the leader.
+// +kubebuilder:rbac:groups=sessions.catena.dev,resources=snapshotchunks,verbs=get;list;delete
+// +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=get
+// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
+
+// SnapshotSweeper periodically compares the stored snapshots with the sessions that refer to them. It removes snapshots
+// that no session refers to and that are older than any save takes, and has the snapshot of a session read again if parts
+// of it have disappeared or are back. It runs on the leader.
+//
+// The UID of the namespace kube-system identifies the cluster, so that two clusters that share a bucket do not delete
+// each other's snapshots.
 type SnapshotSweeper struct {
 	View *sessions.View
 	// Live reads past every cache.
@@ -52,8 +59,8 @@ type SnapshotSweeper struct {
 // NeedLeaderElection returns true.
 func (s *SnapshotSweeper) NeedLeaderElection() bool { return true }
 
-// Start sweeps until ctx is done. A sweep that fails is logged, and the next one does its work. It returns an error where a
-// store is another cluster's: whatever this one stores there, the other takes for a leftover.
+// Start sweeps until ctx is done. A sweep that fails is logged, and the next one repeats it. Start returns an error if a
+// store belongs to another cluster, which would take whatever this one stores there for leftovers.
 func (s *SnapshotSweeper) Start(ctx context.Context) error {
 	if err := s.View.WaitForSync(ctx); err != nil {
 		return nil //nolint:nilerr // the context is done
@@ -79,32 +86,30 @@ func (s *SnapshotSweeper) Start(ctx context.Context) error {
 	}
 }
 
-// clusterNamespace is the namespace whose UID stands for the cluster: every cluster has it for ever.
-const clusterNamespace = metav1.NamespaceSystem
-
+// claim records in a store that it belongs to this cluster.
 func (s *SnapshotSweeper) claim(ctx context.Context, store snapshot.Store) error {
 	cluster := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
-	if err := s.Live.Get(ctx, client.ObjectKey{Name: clusterNamespace}, cluster); err != nil {
+	if err := s.Live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, cluster); err != nil {
 		return fmt.Errorf("unable to identify the cluster: %w", err)
 	}
 	return store.Claim(ctx, string(cluster.UID))
 }
 
-// place is where a snapshot is stored.
-type place struct {
+// storedKey identifies a stored snapshot.
+type storedKey struct {
 	session types.NamespacedName
 	key     string
 }
 
 func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) error {
-	// The sessions first: whoever of them has a snapshot had it before the list.
+	// The sessions first: any snapshot that they refer to was stored before the list.
 	referring := s.View.External()
-	found := map[place]snapshot.Stored{}
+	found := map[storedKey]snapshot.Stored{}
 	for stored, err := range store.List(ctx) {
 		if err != nil {
 			return err
 		}
-		at := place{stored.Session, stored.Key}
+		at := storedKey{stored.Session, stored.Key}
 		known := found[at]
 		stored.Parts += known.Parts
 		if stored.Since.Before(known.Since) {
@@ -116,7 +121,7 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) error
 		if session.Snapshot.Store != store.Name() {
 			continue
 		}
-		at := place{types.NamespacedName{Namespace: session.Namespace, Name: session.Name}, session.Snapshot.Key}
+		at := storedKey{session.NamespacedName(), session.Snapshot.Key}
 		complete := found[at].Parts == int(session.Snapshot.Parts)
 		if complete == session.Turn.Unreadable {
 			s.View.Recheck(session)
@@ -130,7 +135,7 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) error
 	return errors.Join(errs...)
 }
 
-// collect deletes a snapshot that is old and that its session, read live, does not refer to.
+// collect deletes a snapshot that is older than the grace period and that its session, read live, does not refer to.
 func (s *SnapshotSweeper) collect(ctx context.Context, store snapshot.Store, stored snapshot.Stored) error {
 	if s.Clock.Since(stored.Since) < s.Grace {
 		return nil
@@ -154,5 +159,6 @@ func (s *SnapshotSweeper) collect(ctx context.Context, store snapshot.Store, sto
 	return nil
 }
 
-// isName reports whether there can be an object of a name. Whoever creates a chunk can write anything into its annotation.
+// isName reports whether an object can have a name. The annotation of a chunk, which has the name of its session, can have
+// any value.
 func isName(name string) bool { return len(validation.NameIsDNSSubdomain(name, false)) == 0 }

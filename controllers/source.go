@@ -29,8 +29,8 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// bulk is the number of sessions from which a change of all of them waits behind smaller ones. A broken root may have
-// tens of thousands of descendants; a turn saved meanwhile, in this namespace or another, is judged first.
+// bulk is the number of sessions above which a change has low priority. A broken root may have tens of thousands of
+// descendants; a turn saved meanwhile, in this namespace or another, gets its verdict first.
 const bulk = 100
 
 // viewSource feeds a controller's queue from the view.
@@ -58,7 +58,7 @@ func (s *viewSource) Start(_ context.Context, queue workqueue.TypedRateLimitingI
 	return nil
 }
 
-// WaitForSync implements source.SyncingSource. Verdicts on half a view would be wrong, and written.
+// WaitForSync implements source.SyncingSource. Verdicts on an incomplete view would be wrong, and would be written.
 func (s *viewSource) WaitForSync(ctx context.Context) error { return s.view.WaitForSync(ctx) }
 
 func request(namespace, name string) reconcile.Request {

@@ -17,42 +17,51 @@ limitations under the License.
 package controllers
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// status returns the status that a judgement asks for. It has one condition, ChainValid.
-func (r *ResponseSessionReconciler) status(j sessions.Judgement) *v1alpha1.ResponseSessionStatus {
-	s := j.Session
+// newStatus returns everything that the leader writes into the status of a session. What identifies a status, what is
+// applied and what must be cleared all follow from it, so that a new field is added here and nowhere else.
+func newStatus(v sessions.Verdict, now time.Time) *v1alpha1.ResponseSessionStatus {
+	r := v.Record
 	condition := metav1.Condition{
 		Type:               v1alpha1.ConditionChainValid,
-		Status:             metav1.ConditionStatus(j.Verdict.Rule.ConditionStatus()),
-		Reason:             j.Verdict.Rule.Reason(),
-		Message:            message(j.Explanation),
-		ObservedGeneration: s.Generation,
-		LastTransitionTime: metav1.NewTime(s.Since),
+		Status:             metav1.ConditionStatus(v.Rule.ConditionStatus()),
+		Reason:             v.Rule.Reason(),
+		Message:            message(v.Explanation),
+		ObservedGeneration: r.Generation,
+		LastTransitionTime: metav1.NewTime(r.Since),
 	}
-	if condition.Status != s.ChainValid {
-		condition.LastTransitionTime = metav1.NewTime(r.Clock.Now())
+	if condition.Status != r.ChainValid {
+		condition.LastTransitionTime = metav1.NewTime(now)
 	}
 	status := &v1alpha1.ResponseSessionStatus{
 		Conditions:         []metav1.Condition{condition},
-		ObservedGeneration: s.Generation,
-		Depth:              int32(j.Verdict.Depth),
-		RootResponseID:     j.Verdict.Root,
-		BrokenAt:           j.Verdict.BrokenAt,
+		ObservedGeneration: r.Generation,
+		Depth:              int32(v.Depth),
+		RootResponseID:     v.Root,
+		BrokenAt:           v.BrokenAt,
 		SnapshotStore:      v1alpha1.SnapshotStoreInline,
-		SnapshotBytes:      s.SnapshotBytes,
+		SnapshotBytes:      r.SnapshotBytes,
 	}
-	if s.Snapshot != nil {
-		status.SnapshotStore = s.Snapshot.Store
-		if !s.Verified {
+	if r.Snapshot != nil {
+		status.SnapshotStore = r.Snapshot.Store
+		if !r.Verified {
 			status.SnapshotBytes = 0
 		}
 	}
@@ -64,4 +73,76 @@ func message(explanation *chain.Error) string {
 	sentence := explanation.Error()
 	first, size := utf8.DecodeRuneInString(sentence)
 	return string(unicode.ToUpper(first)) + sentence[size:] + "."
+}
+
+// reconcileStatus writes the status that follows from a verdict, if the object has another one.
+func (r *ResponseSessionReconciler) reconcileStatus(ctx context.Context, v sessions.Verdict) error {
+	status := newStatus(v, r.Clock.Now())
+	if sessions.NewFingerprint(status) == v.Record.Written {
+		return nil
+	}
+	patch, err := applyPatch(statusConfiguration(v.Record, status))
+	if err != nil {
+		return err
+	}
+	written := partialMetadata(v1alpha1.ResponseSessionKind, v.Record.Namespace, v.Record.Name)
+	if err := r.Client.Status().Patch(ctx, written, patch, FieldOwner, client.ForceOwnership); err != nil {
+		return fmt.Errorf("unable to write the status: %w", err)
+	}
+	if v.Record.SameVersion(written) {
+		// The apply has changed nothing, yet the status differs: another writer has set fields that it must not have.
+		if err := r.clearStatus(ctx, written, status); err != nil {
+			return fmt.Errorf("unable to clear foreign fields of the status: %w", err)
+		}
+	}
+	r.View.Observe(v.Record.Namespace, v.Record.Name, func(known *sessions.Record) *sessions.Record {
+		return known.WithMetadata(written).WithStatus(status)
+	})
+	r.recordTransition(ctx, v, status)
+	return nil
+}
+
+// statusConfiguration returns the apply configuration of a status. The UID keeps the apply from creating an object.
+func statusConfiguration(r *sessions.Record, status any) map[string]any {
+	return map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(),
+		"kind":       v1alpha1.ResponseSessionKind,
+		"metadata":   map[string]any{"namespace": r.Namespace, "name": r.Name, "uid": r.UID},
+		"status":     status,
+	}
+}
+
+// clearStatus removes the fields that a status does not have. An apply removes only fields that it has set itself.
+func (r *ResponseSessionReconciler) clearStatus(
+	ctx context.Context, object *metav1.PartialObjectMetadata, status *v1alpha1.ResponseSessionStatus,
+) error {
+	absent, err := absentFields(status)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": object.UID}, "status": absent})
+	if err != nil {
+		return err
+	}
+	return r.Client.Status().Patch(ctx, object, client.RawPatch(types.MergePatchType, data), FieldOwner)
+}
+
+// absentFields returns the JSON names of the fields that a status does not have, each with the value nil.
+func absentFields(status *v1alpha1.ResponseSessionStatus) (map[string]any, error) {
+	data, err := json.Marshal(status)
+	if err != nil {
+		return nil, err
+	}
+	var present map[string]json.RawMessage
+	if err := json.Unmarshal(data, &present); err != nil {
+		return nil, err
+	}
+	absent := map[string]any{}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[v1alpha1.ResponseSessionStatus]()) {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if _, found := present[name]; !found {
+			absent[name] = nil
+		}
+	}
+	return absent, nil
 }

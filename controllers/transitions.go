@@ -37,14 +37,14 @@ import (
 const (
 	EventChainBroken = "ChainBroken"
 	EventChainHealed = "ChainHealed"
-	// EventChainPending is that of a broken chain that now waits for a turn to be completed.
+	// EventChainPending: a broken chain now only waits for a turn to be completed.
 	EventChainPending = "ChainPending"
 )
 
-// transitions counts, per direction, how often a session's chain broke or healed.
+// transitions counts how often the chain of a session became broken, intact or pending.
 var transitions = prometheus.NewCounterVec(prometheus.CounterOpts{
 	Name: "catena_chain_transitions_total",
-	Help: "Number of times that a session's chain became broken, and that a broken one became intact or pending.",
+	Help: "Number of times that a session's chain became broken, or that a broken one became intact or pending.",
 }, []string{"to"})
 
 func init() {
@@ -54,53 +54,57 @@ func init() {
 	}
 }
 
-// recordTransition counts and tells where a session's chain becomes broken, or no longer is. A chain that is judged for the
-// first time is taken to have been intact, and one that only waits for a turn to be completed is not broken. Every
-// transition is counted and logged, but events are objects that etcd holds: beyond the limiter's rate, as where the root
-// of a large tree goes, they are left out.
-func (r *ResponseSessionReconciler) recordTransition(ctx context.Context, j sessions.Judgement, status *v1alpha1.ResponseSessionStatus) {
+// recordTransition counts and records that a session's chain becomes broken, or no longer is. A chain with its first
+// verdict is assumed to have been intact, and one that only waits for a turn to be completed is not broken. Every
+// transition is counted and logged, but events are objects that etcd holds: beyond the limiter's rate, for example when
+// the root of a large tree is deleted, they are dropped.
+func (r *ResponseSessionReconciler) recordTransition(ctx context.Context, v sessions.Verdict, status *v1alpha1.ResponseSessionStatus) {
 	condition := status.Conditions[0]
-	wasBroken := j.Session.ChainValid == metav1.ConditionFalse
+	wasBroken := v.Record.ChainValid == metav1.ConditionFalse
 	isBroken := condition.Status == metav1.ConditionFalse
 	logger := log.FromContext(ctx).WithValues("reason", condition.Reason, "brokenAt", status.BrokenAt)
 	switch {
 	case isBroken && !wasBroken:
 		transitions.WithLabelValues("broken").Inc()
 		logger.Info("Chain is broken")
-		r.event(j.Session, at(j), corev1.EventTypeWarning, EventChainBroken, condition)
+		r.event(v.Record, brokenAt(v), corev1.EventTypeWarning, EventChainBroken, condition)
 	case wasBroken && condition.Status == metav1.ConditionUnknown:
 		transitions.WithLabelValues("pending").Inc()
 		logger.Info("Chain is no longer broken and waits for a turn")
-		r.event(j.Session, at(j), corev1.EventTypeNormal, EventChainPending, condition)
+		r.event(v.Record, brokenAt(v), corev1.EventTypeNormal, EventChainPending, condition)
 	case wasBroken && !isBroken:
 		transitions.WithLabelValues("intact").Inc()
 		logger.Info("Chain is intact again")
-		r.event(j.Session, nil, corev1.EventTypeNormal, EventChainHealed, condition)
+		r.event(v.Record, nil, corev1.EventTypeNormal, EventChainHealed, condition)
 	default:
-		logger.V(1).Info("Judged")
+		logger.V(1).Info("Wrote the verdict")
 	}
 }
 
-// at is the session at which the chain breaks; it need not exist. Events that differ in this are not taken for repetitions
-// of one another, of which only the first would keep its note.
-func at(j sessions.Judgement) runtime.Object {
+// brokenAt refers to the session at which the chain breaks, which need not exist. It keeps events about different breaks
+// from being counted as repetitions of one event, which would keep only the first note.
+func brokenAt(v sessions.Verdict) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.ResponseSessionKind,
-		Namespace: j.Session.Namespace, Name: v1alpha1.ObjectName(j.Verdict.BrokenAt),
+		Namespace: v.Record.Namespace, Name: v1alpha1.ObjectName(v.BrokenAt),
 	}
 }
 
-func (r *ResponseSessionReconciler) event(s *sessions.Session, related runtime.Object, eventType, reason string, condition metav1.Condition) {
+func (r *ResponseSessionReconciler) event(regarding *sessions.Record, related runtime.Object, eventType, reason string, condition metav1.Condition) {
 	if r.EventLimiter.Allow() {
 		note := truncate(condition.Reason+": "+condition.Message, maxNoteBytes)
-		r.Recorder.Eventf(reference(s), related, eventType, reason, "Judge", "%s", note)
+		reference := &corev1.ObjectReference{
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.ResponseSessionKind,
+			Namespace: regarding.Namespace, Name: regarding.Name, UID: regarding.UID,
+		}
+		r.Recorder.Eventf(reference, related, eventType, reason, "ValidateChain", "%s", note)
 	}
 }
 
-// maxNoteBytes is how long the note of an event may be; the API server refuses a longer one.
+// maxNoteBytes is the largest note of an event that the API server accepts.
 const maxNoteBytes = 1024
 
-// truncate cuts a text to a number of bytes, between characters.
+// truncate shortens a text to a number of bytes, between characters.
 func truncate(text string, limit int) string {
 	if len(text) <= limit {
 		return text
@@ -113,7 +117,7 @@ func truncate(text string, limit int) string {
 	return text[:cut] + ellipsis
 }
 
-// NewEventLimiter returns a limiter of events per second; bursts may have ten seconds' worth. Zero lets none pass.
+// NewEventLimiter returns a limiter of events per second that allows bursts of ten seconds' worth. Zero allows none.
 func NewEventLimiter(perSecond float64) *rate.Limiter {
 	return rate.NewLimiter(rate.Limit(perSecond), int(math.Ceil(10*perSecond)))
 }

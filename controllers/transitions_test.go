@@ -164,7 +164,7 @@ func TestSessionsGauge(t *testing.T) {
 	}
 	count := func() map[string]float64 {
 		counts := map[string]float64{}
-		for reason := range op.view.Reasons() {
+		for reason := range op.view.Counts() {
 			counts[reason] = sum(t, registry, "catena_sessions", func(labels map[string]string) bool { return labels["reason"] == reason })
 		}
 		return counts

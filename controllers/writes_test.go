@@ -235,6 +235,33 @@ func TestForeignStatusIsCorrected(t *testing.T) {
 	wantNoWritesAfterRestart(t)
 }
 
+// TestRewordedMessage: an upgrade that words the message of a condition differently does not rewrite the status of every
+// session. The message changes with the next write.
+func TestRewordedMessage(t *testing.T) {
+	ns := setUp(t)
+	create(t, turn(ns, "a"), turn(ns, "b", "missing"))
+	settle(t, ns)
+	const old = "As an earlier version worded it."
+	restartOperator(t, func() {
+		for _, id := range []string{"a", "b"} {
+			s := get(t, ns, id)
+			s.Status.Conditions[0].Message = old
+			if err := env.Client.Status().Update(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	settle(t, metav1.NamespaceAll)
+	if writes := op.writes.sessions(metav1.NamespaceAll); len(writes) > 0 {
+		t.Errorf("the operator wrote: %v", writes)
+	}
+	wantMessages(t, ns, map[string]string{"a": old, "b": old})
+
+	overwrite(t, ns, "a", `{"metadata":{"tier":"gold"}}`)
+	settle(t, ns)
+	wantMessages(t, ns, map[string]string{"a": "Every turn up to the root is stored and completed.", "b": old})
+}
+
 // TestOtherConditionsStay: conditions that others write are theirs.
 func TestOtherConditionsStay(t *testing.T) {
 	ns := setUp(t)

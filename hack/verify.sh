@@ -17,7 +17,7 @@ go_files() { git ls-files --cached --others --exclude-standard -- '*.go' | while
 # snapshot copies all generated files.
 snapshot() {
 	mkdir -p "$1"
-	{ find api -path '*applyconfiguration*' -type f; find api -name 'zz_generated.*'; find config/crd/bases -type f; } |
+	{ find api -path '*applyconfiguration*' -type f; find api -name 'zz_generated.*'; find config/crd/bases config/rbac/role.yaml -type f; } |
 		tar -cf - -T - | tar -xf - -C "$1"
 }
 

@@ -29,9 +29,9 @@ const hashedNamePrefix = "sha256."
 var lowerBase32 = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 // ObjectName returns the metadata.name of the ResponseSession that holds responseID. It is total and injective, so the
-// API server itself keeps a response ID from being stored twice in a namespace.
+// API server itself prevents a response ID from being stored twice in a namespace.
 //
-// The name is the ID with "_" replaced by "." ("resp_67cc" is "resp.67cc", a UUID stays itself) where that is a
+// The name is the ID with "_" replaced by "." ("resp_67cc" becomes "resp.67cc", a UUID stays the same) if that is a
 // DNS-1123 subdomain of at most 253 characters and the ID has no "." and does not start with "sha256_"; otherwise it
 // is "sha256." and the lower-case base32 of the ID's SHA-256, without padding. The CRD refuses every other form.
 func ObjectName(responseID string) string {

@@ -23,8 +23,8 @@ import (
 	"github.com/catena-dev/catena/internal/chain"
 )
 
-// The values of spec.responseStatus with a meaning. They mirror the status of OpenAI's Response object; any other string
-// is stored unchanged and treated as not completed.
+// The values of spec.responseStatus that Catena knows. They mirror the status of OpenAI's Response object; any other
+// string is stored unchanged and treated as not completed.
 const (
 	ResponseStatusQueued     = chain.StatusQueued     // "queued"
 	ResponseStatusInProgress = chain.StatusInProgress // "in_progress"
@@ -41,7 +41,7 @@ const MaxListItems = 16384
 // ResponseSessionKind is the kind of ResponseSessions.
 const ResponseSessionKind = "ResponseSession"
 
-// OmitOwnerReferenceAnnotation, set to "true" on a ResponseSession, keeps the controller from adding the
+// OmitOwnerReferenceAnnotation, set to "true" on a ResponseSession, prevents the controller from adding the
 // ownerReference to its parent. Set it on sessions that are restored from a backup: their parents have new UIDs,
 // and garbage collection deletes an object whose owner's UID does not exist.
 const OmitOwnerReferenceAnnotation = "sessions.catena.dev/omit-owner-reference"
@@ -90,11 +90,11 @@ const ConditionSnapshotReadable = "SnapshotReadable"
 // +kubebuilder:validation:XValidation:rule="has(self.previousResponseID) == has(oldSelf.previousResponseID) && (!has(self.previousResponseID) || self.previousResponseID == oldSelf.previousResponseID)",message="`previousResponseID` must not change: the parent of a turn is fixed when it is created"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.immutable) || !oldSelf.immutable || self == oldSelf && oldSelf == self",message="`spec` must not change: `immutable` is true"
 // +kubebuilder:validation:XValidation:rule="!has(self.previousResponseID) || self.previousResponseID != self.responseID",message="`previousResponseID` must not be the session's own `responseID`"
-// +kubebuilder:validation:XValidation:rule="!has(self.snapshot) || !has(self.response) && !has(self.metadata)",message="`response` and `metadata` must be absent where `snapshot` is set: they are part of it"
+// +kubebuilder:validation:XValidation:rule="!has(self.snapshot) || !has(self.response) && !has(self.metadata)",message="`response` and `metadata` must be absent if `snapshot` is set: they are part of it"
 type ResponseSessionSpec struct {
 	// responseID is the ID of the response, as the gateway returned it to its client: what a later request names in
-	// previous_response_id. It cannot change, and it decides metadata.name: the ID with "_" replaced by "." where that
-	// is a DNS subdomain name and the ID has no "." and does not start with "sha256_", else "sha256." and the
+	// previous_response_id. It cannot change, and it determines metadata.name: the ID with "_" replaced by "." if that
+	// is a DNS subdomain name and the ID has no "." and does not start with "sha256_", otherwise "sha256." and the
 	// lower-case base32 SHA-256 of the ID.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
@@ -108,8 +108,8 @@ type ResponseSessionSpec struct {
 	// +optional
 	PreviousResponseID string `json:"previousResponseID,omitempty"`
 
-	// conversationID is the ID of the conversation that the gateway counts this turn to. Catena stores it and lets
-	// clients select by it, and reads nothing into it.
+	// conversationID is the ID of the conversation that this turn belongs to. Catena stores it and lets clients select by
+	// it, but does not interpret it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
@@ -130,30 +130,30 @@ type ResponseSessionSpec struct {
 	// +required
 	ResponseStatus string `json:"responseStatus,omitempty"`
 
-	// request is the request of this turn as the Responses API has it, verbatim: input, instructions, model, tools and
-	// whatever else was sent. Where snapshot is set, it has only the model, for display.
+	// request is the request of this turn as the Responses API defines it, verbatim: input, instructions, model, tools and
+	// any other field that was sent. If snapshot is set, it has only the model, for display.
 	// +structType=atomic
 	// +optional
 	Request *runtime.RawExtension `json:"request,omitempty"`
 
-	// response is the response of this turn as the Responses API has it, verbatim: id, output, usage, error and
-	// whatever else was answered.
+	// response is the response of this turn as the Responses API defines it, verbatim: id, output, usage, error and any
+	// other field that was returned.
 	// +structType=atomic
 	// +optional
 	Response *runtime.RawExtension `json:"response,omitempty"`
 
-	// metadata is any JSON object that the gateway wants to keep with the turn. Catena reads nothing into it.
+	// metadata is any JSON object that the gateway wants to keep with the turn. Catena does not interpret it.
 	// +structType=atomic
 	// +optional
 	Metadata *runtime.RawExtension `json:"metadata,omitempty"`
 
-	// snapshot says where request, response and metadata are stored where they are not in the object: because they are
-	// too large, or because their JSON would not survive in it.
+	// snapshot refers to request, response and metadata if they are stored outside the object, because they are too large
+	// for it or because the object would change their JSON.
 	// +optional
 	Snapshot *SnapshotReference `json:"snapshot,omitempty"`
 
-	// immutable, once true, keeps the whole spec from ever changing again, itself included. Undeclared fields, which the
-	// CRD's own rule does not see as a whole, are the matter of the policy in config/admission.
+	// immutable, once true, prevents any further change of the spec, including this field. Changes of undeclared fields,
+	// which the CRD's own rule cannot compare as a whole, are refused by the policy in config/admission.
 	// +optional
 	Immutable *bool `json:"immutable,omitempty"`
 }
@@ -168,9 +168,9 @@ const (
 	SnapshotStoreBlob = "Blob"
 )
 
-// SnapshotReference leads to a snapshot that is stored outside its ResponseSession. The snapshot is a line of JSON, which
-// says how many bytes the request, the response and the metadata have, and then these three exactly as they were
-// received, all of it compressed with zstd.
+// SnapshotReference refers to a snapshot that is stored outside its ResponseSession. The snapshot is a line of JSON with
+// the sizes of the request, the response and the metadata, followed by these three exactly as they were received, all of
+// it compressed with zstd.
 type SnapshotReference struct {
 	// store is where the snapshot is: Chunks for SnapshotChunks of the same namespace, Blob for the bucket that the
 	// operator and the gateways are configured with.
@@ -178,8 +178,8 @@ type SnapshotReference struct {
 	// +required
 	Store string `json:"store,omitempty"`
 
-	// key names the snapshot. Its parts are the SnapshotChunks KEY-0, KEY-1 and so on, or the object
-	// NAMESPACE/SESSION/KEY of the bucket. Every save has a key of its own.
+	// key identifies the snapshot. Its parts are the SnapshotChunks KEY-0, KEY-1 and so on, or the object
+	// NAMESPACE/SESSION/KEY of the bucket. Every save has its own key.
 	// +kubebuilder:validation:Pattern=`^[a-z2-7]{26}$`
 	// +kubebuilder:validation:MaxLength=26
 	// +required
@@ -211,15 +211,15 @@ type SnapshotReference struct {
 
 // ResponseSessionStatus is the controller's verdict on the chain from the session to its root.
 type ResponseSessionStatus struct {
-	// conditions of the session. ChainValid says whether its chain can be resolved with the default options, and in
-	// its reason why not.
+	// conditions of the session. ChainValid indicates whether its chain resolves with the default options; its reason is
+	// the cause if it does not. SnapshotReadable is False while a replica reports that it could not read the snapshot.
 	// +kubebuilder:validation:MaxItems=8
 	// +listType=map
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// observedGeneration is the metadata.generation that the controller judged last.
+	// observedGeneration is the metadata.generation that the verdict is about.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -236,8 +236,8 @@ type ResponseSessionStatus struct {
 	// +optional
 	RootResponseID string `json:"rootResponseID,omitempty"`
 
-	// brokenAt is the response ID at which the chain cannot be followed: the missing, unfinished, unreadable or
-	// repeated turn, or the first one beyond the depth limit. It is absent where the chain resolves.
+	// brokenAt is the response ID at which the chain breaks: the missing, unfinished, unreadable or repeated turn, or the
+	// first one beyond the depth limit. It is absent if the chain resolves.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
@@ -278,7 +278,7 @@ type ResponseSessionStatus struct {
 // +kubebuilder:selectablefield:JSONPath=`.spec.conversationID`
 // +kubebuilder:selectablefield:JSONPath=`.spec.responseStatus`
 // +kubebuilder:selectablefield:JSONPath=`.status.rootResponseID`
-// +kubebuilder:validation:XValidation:rule="self.spec.responseID.size() <= 253 && !self.spec.responseID.startsWith('sha256_') && self.spec.responseID.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?(_[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$') ? self.metadata.name == self.spec.responseID.replace('_', '.') : self.metadata.name.matches('^sha256[.][a-z2-7]{52}$')",message="`metadata.name` must be derived from `spec.responseID`: the ID with \"_\" replaced by \".\" where that is a DNS subdomain name and the ID has no \".\" and does not start with \"sha256_\", else \"sha256.\" and the lower-case base32 SHA-256 of the ID without padding"
+// +kubebuilder:validation:XValidation:rule="self.spec.responseID.size() <= 253 && !self.spec.responseID.startsWith('sha256_') && self.spec.responseID.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?(_[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$') ? self.metadata.name == self.spec.responseID.replace('_', '.') : self.metadata.name.matches('^sha256[.][a-z2-7]{52}$')",message="`metadata.name` must be derived from `spec.responseID`: the ID with \"_\" replaced by \".\" if that is a DNS subdomain name and the ID has no \".\" and does not start with \"sha256_\", otherwise \"sha256.\" and the lower-case base32 SHA-256 of the ID without padding"
 type ResponseSession struct {
 	metav1.TypeMeta `json:",inline"`
 
@@ -290,7 +290,7 @@ type ResponseSession struct {
 	// +required
 	Spec ResponseSessionSpec `json:"spec,omitzero"`
 
-	// status is what the controller found of the chain.
+	// status is the verdict of the controller.
 	// +optional
 	Status ResponseSessionStatus `json:"status,omitzero"`
 }

@@ -27,17 +27,18 @@ import (
 // SnapshotChunkKind is the kind of SnapshotChunks.
 const SnapshotChunkKind = "SnapshotChunk"
 
-// SessionAnnotation, on a SnapshotChunk, has the name of the ResponseSession that it is a part of.
+// SessionAnnotation, on a SnapshotChunk, has the name of the ResponseSession that the chunk belongs to.
 const SessionAnnotation = "sessions.catena.dev/session"
 
-// MaxSnapshotChunkBytes is how many bytes one SnapshotChunk holds, which is about a third of what etcd takes.
+// MaxSnapshotChunkBytes is the size of the data in one SnapshotChunk: 384 KiB, in base64 a third of what
+// etcd accepts.
 const MaxSnapshotChunkBytes = 384 << 10
 
 // SnapshotChunkName returns the name of a part, counted from 0, of the snapshot with a key.
 func SnapshotChunkName(key string, part int) string { return fmt.Sprintf("%s-%d", key, part) }
 
-// SnapshotKey returns the key of the snapshot that a SnapshotChunk of a name is a part of, and false where the name is
-// not that of a part.
+// SnapshotKey returns the key of the snapshot that the named SnapshotChunk belongs to, and false if no chunk can have that
+// name.
 func SnapshotKey(name string) (key string, ok bool) {
 	key, part, found := strings.Cut(name, "-")
 	number, err := strconv.Atoi(part)
@@ -46,16 +47,16 @@ func SnapshotKey(name string) (key string, ok bool) {
 
 // SnapshotChunkSpec has the bytes of a SnapshotChunk.
 type SnapshotChunkSpec struct {
-	// data are bytes of a snapshot that is compressed with zstd, at most 393216 of them, in base64.
+	// data is a part of the compressed snapshot, at most 393216 bytes, in base64.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=524288
 	// +required
 	Data []byte `json:"data,omitempty"`
 }
 
-// SnapshotChunk is a part of the request and response of a ResponseSession that is too large for one object, or that
-// would not survive in one. It is written before the session, and deleted with it. Whoever changes it makes the session
-// unreadable: the SHA-256 of the whole is in the session. The annotation sessions.catena.dev/session names the session.
+// SnapshotChunk is a part of the bodies of a ResponseSession that are too large for one object, or whose JSON an object
+// would change. It is written before the session and deleted with it. A change of it makes the session unreadable: the
+// session has the SHA-256 of the whole. The annotation sessions.catena.dev/session names the session.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,categories=catena

@@ -14,196 +14,107 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command catena is Catena's operator: the controller of ResponseSessions, on the elected leader, and the resolve API,
-// on every replica.
+// Command catena is Catena's operator.
 package main
 
 import (
-	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"runtime/debug"
-	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"go.uber.org/zap/zapcore"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
-	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/controllers"
-	"github.com/catena-dev/catena/internal/kubeclient"
-	"github.com/catena-dev/catena/internal/operator/resolve"
-	"github.com/catena-dev/catena/internal/operator/resolveapi"
-	"github.com/catena-dev/catena/internal/operator/sessions"
-	"github.com/catena-dev/catena/internal/snapshot"
-	_ "github.com/catena-dev/catena/internal/snapshot/buckets" // those that --snapshot-store takes
+	"github.com/catena-dev/catena/internal/operator"
+	_ "github.com/catena-dev/catena/internal/snapshot/buckets" // for --snapshot-store
+	"github.com/catena-dev/catena/internal/version"
 )
 
-// The leader ends where it cannot renew its lease for the renew deadline, and with it that replica's resolve API. So the
-// deadline is longer than a restart of the kube-apiserver takes. A leader that is told to end releases its lease at once;
-// after one that crashes, verdicts wait for the lease to run out.
-const (
-	leaseDuration = 60 * time.Second
-	renewDeadline = 45 * time.Second
-	retryPeriod   = 5 * time.Second
-)
-
-// gcPercent is how much garbage there may be for what is alive, where the environment's GOGC says nothing. Most of what is
-// alive is the view, which takes the collector little time; Go's own 100 would double the memory that it takes.
+// gcPercent is how far the heap grows between two garbage collections, unless the environment sets GOGC. Most of the heap
+// is the view, which is cheap to scan; Go's default of 100 would double the memory that it takes.
 const gcPercent = 50
 
 func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	o, err := parse(os.Args[1:])
-	if errors.Is(err, pflag.ErrHelp) {
-		return
-	}
-	if err == nil {
-		ctrl.SetLogger(o.logger())
-		klog.SetLogger(ctrl.Log)
-		err = run(ctrl.SetupSignalHandler(), o)
-	}
-	if err != nil {
+	if err := run(os.Args[1:]); err != nil && !errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprintf(os.Stderr, "catena: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-// run runs the operator until ctx is done.
-func run(ctx context.Context, o *options) error {
+// run runs the operator until it is told to end.
+func run(args []string) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	if o.version {
+		fmt.Println("catena", version.String())
+		return nil
+	}
+	if err := o.operator.Validate(); err != nil {
+		return err
+	}
+	ctrl.SetLogger(o.logger())
+	klog.SetLogger(ctrl.Log)
 	config, err := o.restConfig()
 	if err != nil {
 		return err
 	}
-	mgr, err := newManager(config, o)
-	if err != nil {
-		return err
-	}
-	view := sessions.NewView(int(o.resolveAPI.DefaultMaxDepth))
-	if err := metrics.Registry.Register(view); err != nil {
-		return fmt.Errorf("unable to register metrics: %w", err)
-	}
-	sessionClient, err := kubeclient.New(config)
-	if err != nil {
-		return err
-	}
-	snapshots, closeSnapshots, err := snapshot.Open(ctx, sessionClient, o.snapshotStore)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = closeSnapshots() }()
-	reconciler := &controllers.ResponseSessionReconciler{
-		Client:       mgr.GetClient(),
-		Live:         mgr.GetAPIReader(),
-		View:         view,
-		Recorder:     mgr.GetEventRecorder("catena"),
-		Concurrency:  o.concurrentReconciles,
-		EventLimiter: controllers.NewEventLimiter(o.eventsPerSecond),
-		Clock:        clock.RealClock{},
-	}
-	reporter := controllers.NewUnreadableReporter(reconciler)
-	o.resolve.Snapshots, o.resolve.Unreadable = snapshots, reporter.Report
-	resolver, err := resolve.New(view, sessionClient, o.resolve)
-	if err != nil {
-		return err
-	}
-	reconciler.ReadSnapshot = resolver.ReadSnapshot
-	server, err := resolveapi.New(o.resolveAPI, resolveapi.Config{Resolve: resolver.Resolve, HasSynced: view.HasSynced})
-	if err != nil {
-		return err
-	}
-	watch := func(ctx context.Context) { view.Run(ctx, sessionClient) }
-	if err := mgr.Add(&replica{watch: watch, server: server}); err != nil {
-		return fmt.Errorf("unable to add the resolve API: %w", err)
-	}
-	if err := reconciler.SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("unable to set up the controller: %w", err)
-	}
-	sweeper := &controllers.SnapshotSweeper{
-		View: view, Live: mgr.GetAPIReader(), Stores: snapshots,
-		Interval: o.snapshotSweepInterval, Grace: o.snapshotGracePeriod, Clock: clock.RealClock{},
-	}
-	for _, runnable := range []manager.Runnable{reporter, sweeper} {
-		if err := mgr.Add(runnable); err != nil {
-			return fmt.Errorf("unable to add what looks after snapshots: %w", err)
-		}
-	}
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return err
-	}
-	if err := mgr.AddReadyzCheck("resolve-api", server.Ready); err != nil {
-		return err
-	}
-	return mgr.Start(ctx)
+	ctrl.Log.Info("Starting", "version", version.String())
+	return operator.Run(ctrl.SetupSignalHandler(), config, o.operator)
 }
 
-func newManager(config *rest.Config, o *options) (manager.Manager, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, err
-		}
-	}
-	// In-flight requests may take as long as any after the shutdown delay.
-	shutdown := o.resolveAPI.ShutdownDelay + o.resolveAPI.RequestTimeout + 5*time.Second
-	mgr, err := ctrl.NewManager(config, manager.Options{
-		Scheme:                        scheme,
-		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddress},
-		HealthProbeBindAddress:        o.healthAddress,
-		LeaderElection:                o.leaderElect,
-		LeaderElectionNamespace:       o.leaderElectionNamespace,
-		LeaderElectionID:              "catena.sessions.catena.dev",
-		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 new(leaseDuration),
-		RenewDeadline:                 new(renewDeadline),
-		RetryPeriod:                   new(retryPeriod),
-		GracefulShutdownTimeout:       &shutdown,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("unable to set up the manager: %w", err)
-	}
-	return mgr, nil
-}
-
-// replica is what every replica runs: the resolve API, and the watch that it answers from. The watch goes on until the
-// server has finished its last request.
-type replica struct {
-	watch  func(context.Context)
-	server *resolveapi.Server
-}
-
-// NeedLeaderElection returns false.
-func (r *replica) NeedLeaderElection() bool { return false }
-
-// Start runs until ctx is done and the server has finished.
-func (r *replica) Start(ctx context.Context) error {
-	watchCtx, stopWatch := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopWatch()
-	go r.watch(watchCtx)
-	return r.server.Start(ctx)
+// options are the command line: those of the operator, and those of the program around it.
+type options struct {
+	operator   *operator.Options
+	kubeconfig string
+	zap        zap.Options
+	version    bool
 }
 
 // parse reads the command line.
 func parse(args []string) (*options, error) {
-	o := newOptions()
+	o := &options{operator: operator.NewOptions()}
 	flags := pflag.NewFlagSet("catena", pflag.ContinueOnError)
-	o.addFlags(flags)
+	o.operator.AddFlags(flags)
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file; not needed in a cluster.")
+	flags.BoolVar(&o.version, "version", false, "Print the version and exit.")
+	zapFlags := flag.NewFlagSet("", flag.ContinueOnError)
+	o.zap.BindFlags(zapFlags)
+	flags.AddGoFlagSet(zapFlags)
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
 	if flags.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
-	return o, o.validate()
+	return o, nil
+}
+
+// logger returns the logger that the flags ask for. Errors name what failed; the stack of a reconcile adds nothing.
+func (o *options) logger() logr.Logger {
+	if o.zap.StacktraceLevel == nil {
+		o.zap.StacktraceLevel = zapcore.DPanicLevel
+	}
+	return zap.New(zap.UseFlagOptions(&o.zap))
+}
+
+func (o *options) restConfig() (*rest.Config, error) {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig}, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("unable to load the configuration of the Kubernetes client: %w", err)
+	}
+	return config, nil
 }

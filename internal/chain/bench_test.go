@@ -49,7 +49,7 @@ func grow(ids []string, parent func(i int) int) *Index[*byte] {
 // maxBytesPerTurn is what a turn may take in the index beyond its ID strings.
 const maxBytesPerTurn = 400
 
-// BenchmarkIndexMemory reports the bytes a turn takes beyond its ID strings, in conversations of 50 turns, and fails where
+// BenchmarkIndexMemory reports the bytes a turn takes beyond its ID strings, in conversations of 50 turns, and fails if
 // they are too many.
 func BenchmarkIndexMemory(b *testing.B) {
 	ids := benchIDs()

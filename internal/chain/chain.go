@@ -25,8 +25,8 @@ package chain
 // DefaultMaxDepth is the number of turns that a chain may have unless a limit is given: 64, as in GodeX.
 const DefaultMaxDepth = 64
 
-// The statuses of a response, as in OpenAI's Response object. The rules distinguish the first three. Packages v1alpha1 and
-// store re-export them.
+// The response statuses that Catena knows. They mirror the status of OpenAI's Response object; the public packages
+// re-export them. A turn with any other status counts as not completed.
 const (
 	StatusQueued     = "queued"
 	StatusInProgress = "in_progress"
@@ -35,6 +35,11 @@ const (
 	StatusFailed     = "failed"
 	StatusCancelled  = "cancelled"
 )
+
+// Statuses returns the response statuses that Catena knows.
+func Statuses() []string {
+	return []string{StatusQueued, StatusInProgress, StatusCompleted, StatusIncomplete, StatusFailed, StatusCancelled}
+}
 
 // Turn is a node of a chain: what the rules need to know about a stored turn.
 type Turn struct {

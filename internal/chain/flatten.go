@@ -25,12 +25,12 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// Items are the input items that one turn adds to the history, as raw JSON.
+// Items are the input items that one turn contributes to a history, as raw JSON.
 type Items struct {
-	// Instructions is the system message made of the request's instructions, nil where there are none.
+	// Instructions is the system message made from the request's instructions, nil if there are none.
 	Instructions []byte
-	// List has the items of the request's input and then those of the response's output, each byte for byte as the
-	// snapshot has it, separated by commas.
+	// List has the items of the request's input, then those of the response's output, each byte for byte as in the body,
+	// separated by commas.
 	List []byte
 	// Ends has the offset in List at which each item ends.
 	Ends []int
@@ -39,7 +39,7 @@ type Items struct {
 // Len returns the number of items in List.
 func (t *Items) Len() int { return len(t.Ends) }
 
-// Slice returns the items from to up to, but without, to, separated by commas.
+// Slice returns the items in the half-open range [from, to), separated by commas.
 func (t *Items) Slice(from, to int) []byte {
 	if from >= to {
 		return nil
@@ -51,15 +51,15 @@ func (t *Items) Slice(from, to int) []byte {
 	return t.List[start:t.Ends[to-1]]
 }
 
-// Size returns how many bytes the items take in memory, a few for bookkeeping left aside.
+// Size returns the memory that the items take in bytes, except for a few bytes of bookkeeping.
 func (t *Items) Size() int { return len(t.Instructions) + cap(t.List) + 8*cap(t.Ends) }
 
-// Flatten turns a turn's snapshots, JSON objects as the Responses API has them or nothing, into input items:
-// non-empty instructions into a system message; an input string into one user message and an input list into its
-// items; and the output into its items. Items of any type go through unread and unchanged.
+// Flatten turns the bodies of a turn, each a JSON object of the Responses API or empty, into input items: non-empty
+// instructions become a system message, an input string becomes one user message, an input list and the output become
+// their items. Items of any type are passed through unread and unchanged.
 //
-// It returns an error where a snapshot is not a JSON object, instructions are not a string, the input is neither a
-// string nor a list of objects, or the output is not a list of objects. Null and absent are the same.
+// It returns an error if a body is not a JSON object, the instructions are not a string, the input is neither a string nor
+// a list of objects, or the output is not a list of objects. Null is the same as absent.
 func Flatten(request, response []byte) (*Items, error) {
 	in, err := jsonvalue.ParseObject(request)
 	if err != nil {
@@ -101,7 +101,7 @@ func FlattenObjects(request, response jsonvalue.Object) (*Items, error) {
 
 const messageFrame = `{"type":"message","role":%q,"content":[{"type":"input_text","text":%s}]}`
 
-// message returns a message item with a text, nothing where that is empty. The text keeps its escapes.
+// message returns a message item with a text, which keeps its escapes, and the empty string if the text is empty.
 func message(role string, text gjson.Result) string {
 	if text.Raw == `""` {
 		return ""

@@ -25,7 +25,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-const completed = "completed"
+const completed = StatusCompleted
 
 // row returns a chain of turns t1 (the root) to tn.
 func row(n int) graph {

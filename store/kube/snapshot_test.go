@@ -317,9 +317,9 @@ func damage(t *testing.T, session *v1alpha1.ResponseSession) (repair func()) {
 	return func() { write(data) }
 }
 
-// TestDamageFoundByAFollower: damage that a replica without the lease finds is marked too.
+// TestDamageFoundByAFollower: a replica that is not the leader finds damage and reports it, and the leader marks the chain.
 func TestDamageFoundByAFollower(t *testing.T) {
-	// The lease is never free, so that the second replica never becomes the leader. The first one does not use the lease.
+	// The lease belongs to nobody for ever, so that the second replica never leads. The first one does not ask for it.
 	lease := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
 		HolderIdentity: new("nobody"), LeaseDurationSeconds: new(int32(1 << 20)), AcquireTime: new(metav1.NowMicro()), RenewTime: new(metav1.NowMicro()),
 	}}
@@ -351,12 +351,27 @@ func TestDamageFoundByAFollower(t *testing.T) {
 	if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); !errors.Is(err, store.ErrUnreadable) {
 		t.Errorf("it resolves to %v", err)
 	}
+	wantReport := func(want metav1.ConditionStatus) {
+		t.Helper()
+		testutil.Eventually(t, func(context.Context) error {
+			status := metav1.ConditionUnknown
+			if report := meta.FindStatusCondition(object(t, s.Namespace(), "resp_1").Status.Conditions, v1alpha1.ConditionSnapshotReadable); report != nil {
+				status = report.Status
+			}
+			if status != want {
+				return fmt.Errorf("SnapshotReadable is %s, want %s", status, want)
+			}
+			return nil
+		})
+	}
 	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonSnapshotUnreadable)
+	wantReport(metav1.ConditionFalse)
 	repair()
 	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
+	wantReport(metav1.ConditionUnknown) // the leader has removed the condition
 }
 
-// TestDamageFoundByAReader: a bucket is not watched. Damage is found by the first reader, and marked.
+// TestDamageFoundByAReader: nothing watches a bucket. A reader that finds damage there reports it, and the chain is marked.
 func TestDamageFoundByAReader(t *testing.T) {
 	s := open(t, kube.Options{SnapshotStore: bucketURL()})
 	save(t, s, largeTurn("resp_1", ""))

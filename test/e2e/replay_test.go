@@ -116,7 +116,7 @@ func TestReplay(t *testing.T) {
 		},
 		"a turn that cannot be resolved": {
 			lines:      []string{`{"request":{"instructions":["a"]},"response":{"id":"resp_u"}}`},
-			wantErrors: []string{"cannot be turned into input items"}, wantCode: 1,
+			wantErrors: []string{"cannot be converted into input items"}, wantCode: 1,
 		},
 		"no turn": {lines: []string{"hello"}, wantErrors: []string{"line 1 is not a turn"}, wantCode: 1},
 	}

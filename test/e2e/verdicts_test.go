@@ -46,7 +46,7 @@ func misjudged(ctx context.Context, t *testing.T, namespace string, plan []tests
 	got, want := map[string]judgement{}, map[string]judgement{}
 	for i := range stored {
 		session := &stored[i]
-		turns[session.Spec.ResponseID] = sessions.NewSession(session).Turn
+		turns[session.Spec.ResponseID] = sessions.NewRecord(session, nil).Turn
 		specs[session.Spec.ResponseID] = session.Spec
 		got[session.Spec.ResponseID] = judgement{
 			chainValid(session).Reason, session.Status.BrokenAt, session.Status.RootResponseID, session.Status.Depth,

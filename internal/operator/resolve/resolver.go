@@ -32,24 +32,33 @@ import (
 
 // Resolver answers queries. It is safe for concurrent use.
 //
-// A chain that the view finds intact is answered from the view and the cache of items, and what that lacks is read live. Whatever else the view says may be old, so that it is confirmed: each turn that the walk passed is read
-// live, and the walk goes again over what was read, until it succeeds or no turn is unconfirmed.
+// A chain that is intact in the view is answered from the view and the cache of items; items that are not cached are read
+// live. Any other verdict of the view may be outdated, so it is confirmed: each turn that the walk has visited is read
+// live, and the walk is repeated over the turns read, until it succeeds or every turn is confirmed.
 type Resolver struct {
 	view         *sessions.View
-	live         *live
+	reader       *Reader
+	report       func(*sessions.Record)
 	historyBytes int64
 	inFlight     *semaphore.Weighted // bytes of items, of all queries
-	unreadable   func(*sessions.Session)
 }
 
-// Resolve returns the history of a turn, which is named by its response ID or, where there is no turn of that ID, by the
-// object name of its ResponseSession.
+// New returns a resolver. It calls report, which must not block, with a session whose snapshot turns out to be unreadable.
+func New(view *sessions.View, reader *Reader, report func(*sessions.Record), options Options) *Resolver {
+	return &Resolver{
+		view: view, reader: reader, report: report,
+		historyBytes: options.HistoryBytes, inFlight: semaphore.NewWeighted(options.InFlightBytes),
+	}
+}
+
+// Resolve returns the history of a turn, which is named by its response ID or, if no turn has that ID, by the object name
+// of its ResponseSession.
 //
-// It returns a *chain.Error where the chain does not resolve, ErrTooLarge or ErrBusy where the history would take more
-// memory than there is for it, the API server's error where a live read fails, and the context's error once ctx is done.
-// Release the history when it is no longer needed.
-func (r *Resolver) Resolve(ctx context.Context, namespace, name string, query Query) (*History, error) {
-	l := &lookup{Resolver: r, namespace: namespace, confirmed: map[string]*sessions.Session{}}
+// It returns a *chain.Error if the chain does not resolve, ErrTooLarge or ErrBusy if the history would exceed a limit of
+// Options, the API server's error if a live read fails, and the context's error once ctx is done. Release the result when
+// it is no longer needed.
+func (r *Resolver) Resolve(ctx context.Context, namespace, name string, query Query) (*Result, error) {
+	l := &lookup{Resolver: r, namespace: namespace, confirmed: map[string]*sessions.Record{}}
 	id, err := l.responseID(ctx, name)
 	if err != nil {
 		return nil, err
@@ -75,7 +84,7 @@ func (r *Resolver) Resolve(ctx context.Context, namespace, name string, query Qu
 			}
 		}
 		if walkErr != nil {
-			l.report(walkErr)
+			l.reportUnreadable(walkErr)
 			return nil, walkErr
 		}
 		history, err := l.read(ctx, path)
@@ -85,31 +94,17 @@ func (r *Resolver) Resolve(ctx context.Context, namespace, name string, query Qu
 	}
 }
 
-// report tells of a snapshot outside its object that turned out to be unreadable, unless the view knows so.
-func (l *lookup) report(walkErr error) {
+// reportUnreadable reports a snapshot outside its object that turned out to be unreadable, unless the view knows that.
+func (l *lookup) reportUnreadable(walkErr error) {
 	chainError, _ := errors.AsType[*chain.Error](walkErr)
 	s := l.confirmed[chainError.ResponseID]
-	if l.unreadable == nil || chainError.Rule != chain.SnapshotUnreadable || s == nil || s.Snapshot == nil {
+	if chainError.Rule != chain.SnapshotUnreadable || s == nil || s.Snapshot == nil {
 		return
 	}
-	if known, found := l.view.Get(s.Namespace, s.Name); !found || !known.SameSpec(s) || !known.Turn.Unreadable {
-		l.unreadable(s)
+	known, found := l.view.Get(s.Namespace, s.Name)
+	if !found || !known.SameSpec(s) || !known.Turn.Unreadable && known.Reported != s.Generation {
+		l.report(s)
 	}
-}
-
-// ReadSnapshot reads the snapshot of a session that has one outside its object, and reports whether it can be turned into
-// input items. It returns an error where the session is not what the API server has.
-func (r *Resolver) ReadSnapshot(ctx context.Context, s *sessions.Session) (bool, error) {
-	current, _, err := r.live.get(ctx, s.Namespace, s.Name)
-	switch {
-	case errors.Is(err, ErrTooLarge):
-		return false, nil
-	case err != nil:
-		return false, err
-	case current == nil || !current.SameSpec(s):
-		return false, fmt.Errorf("session %s/%s: %w", s.Namespace, s.Name, errOutdated)
-	}
-	return !current.Turn.Unreadable, nil
 }
 
 func isChainError(err error) bool {
@@ -117,7 +112,7 @@ func isChainError(err error) bool {
 	return ok
 }
 
-// errOutdated says that a session has changed since it was walked over, and that the lookup knows so now.
+// errOutdated indicates that a session has changed since it was walked over, and that the lookup has its new state.
 var errOutdated = errors.New("session has changed meanwhile")
 
 // lookup is the state of one call of Resolve.
@@ -126,17 +121,17 @@ type lookup struct {
 	namespace string
 
 	mu        sync.Mutex
-	confirmed map[string]*sessions.Session // by response ID; nil for turns that are not there
+	confirmed map[string]*sessions.Record // by response ID; nil for turns that do not exist
 	visited   []string
 }
 
-// responseID returns the response ID that a name stands for. A response ID wins over an object name, so that a name the
-// view knows as an object's only is first looked for live as an ID.
+// responseID returns the response ID that a name stands for. A response ID wins over an object name, so a name that the
+// view knows only as an object name is first looked up live as a response ID.
 func (l *lookup) responseID(ctx context.Context, name string) (string, error) {
 	if _, found := l.view.Lookup(l.namespace, name); found || !mayBeObjectName(name) {
 		return name, nil
 	}
-	s, _, err := l.live.getID(ctx, l.namespace, name)
+	s, _, err := l.reader.getID(ctx, l.namespace, name)
 	if err != nil {
 		return "", err
 	}
@@ -146,18 +141,18 @@ func (l *lookup) responseID(ctx context.Context, name string) (string, error) {
 	}
 	s, found := l.view.Get(l.namespace, name)
 	if !found {
-		if s, _, err = l.live.get(ctx, l.namespace, name); err != nil {
+		if s, _, err = l.reader.get(ctx, l.namespace, name); err != nil {
 			return "", err
 		}
 	}
-	if s == nil || s.Misnamed {
+	if s == nil || !s.InChain() {
 		return name, nil
 	}
 	return s.Turn.ID, nil
 }
 
-// get returns what a live read said of a turn, else what the view says.
-func (l *lookup) get(id string) *sessions.Session {
+// get returns the record that a live read has returned, otherwise that of the view.
+func (l *lookup) get(id string) *sessions.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s, found := l.confirmed[id]; found {
@@ -167,15 +162,15 @@ func (l *lookup) get(id string) *sessions.Session {
 	return s
 }
 
-func (l *lookup) set(id string, s *sessions.Session) {
+func (l *lookup) set(id string, s *sessions.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.confirmed[id] = s
 }
 
-func (l *lookup) walk(ctx context.Context, id string, query Query) ([]*sessions.Session, error) {
+func (l *lookup) walk(ctx context.Context, id string, query Query) ([]*sessions.Record, error) {
 	l.visited = l.visited[:0]
-	found := map[string]*sessions.Session{}
+	found := map[string]*sessions.Record{}
 	turns, err := chain.Walk(ctx, id, func(_ context.Context, id string) (chain.Turn, bool, error) {
 		l.visited = append(l.visited, id)
 		s := l.get(id)
@@ -185,7 +180,7 @@ func (l *lookup) walk(ctx context.Context, id string, query Query) ([]*sessions.
 		found[id] = s
 		return s.Turn, true, nil
 	}, chain.WalkOptions{MaxDepth: query.MaxDepth, IncludeIncomplete: query.IncludeIncomplete})
-	path := make([]*sessions.Session, len(turns))
+	path := make([]*sessions.Record, len(turns))
 	for i, turn := range turns {
 		path[i] = found[turn.ID]
 	}
@@ -209,9 +204,9 @@ func (l *lookup) confirm(ctx context.Context, ids []string) error {
 	for _, id := range ids {
 		group.Go(func() error {
 			s := l.get(id)
-			// Whether a snapshot outside the object can be read, its metadata do not say.
+			// The metadata do not show whether a snapshot outside the object can be read.
 			if s != nil && (s.Snapshot == nil || !s.Turn.Unreadable) {
-				current, err := l.live.isCurrent(ctx, s)
+				current, err := l.reader.isCurrent(ctx, s)
 				if err != nil {
 					return err
 				}
@@ -220,7 +215,7 @@ func (l *lookup) confirm(ctx context.Context, ids []string) error {
 					return nil
 				}
 			}
-			s, _, err := l.live.getID(ctx, l.namespace, id)
+			s, _, err := l.reader.getID(ctx, l.namespace, id)
 			if err != nil {
 				return err
 			}
@@ -232,9 +227,9 @@ func (l *lookup) confirm(ctx context.Context, ids []string) error {
 }
 
 // read returns the history that a path of sessions makes, or errOutdated.
-func (l *lookup) read(ctx context.Context, path []*sessions.Session) (*History, error) {
+func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, error) {
 	asked := path[len(path)-1]
-	history := &History{Name: asked.Name, UID: asked.UID, ResponseID: asked.Turn.ID, Turns: make([]history.TurnItems, len(path))}
+	history := &Result{Name: asked.Name, UID: asked.UID, ResponseID: asked.Turn.ID, Turns: make([]history.TurnItems, len(path))}
 	history.memory.inFlight, history.memory.limit = l.inFlight, l.historyBytes
 	if err := l.readItems(ctx, path, history); err != nil {
 		history.Release()
@@ -243,11 +238,11 @@ func (l *lookup) read(ctx context.Context, path []*sessions.Session) (*History, 
 	return history, nil
 }
 
-func (l *lookup) readItems(ctx context.Context, path []*sessions.Session, history *History) error {
+func (l *lookup) readItems(ctx context.Context, path []*sessions.Record, history *Result) error {
 	var missing []int
 	for i, s := range path {
 		history.Turns[i].ResponseID = s.Turn.ID
-		items, found := l.live.cached(s)
+		items, found := l.reader.cached(s)
 		if !found {
 			missing = append(missing, i)
 			continue
@@ -264,7 +259,7 @@ func (l *lookup) readItems(ctx context.Context, path []*sessions.Session, histor
 	group.SetLimit(readsPerQuery)
 	for _, i := range missing {
 		group.Go(func() error {
-			s, items, err := l.live.getID(ctx, l.namespace, path[i].Turn.ID)
+			s, items, err := l.reader.getID(ctx, l.namespace, path[i].Turn.ID)
 			if err != nil {
 				return err
 			}

@@ -29,6 +29,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -81,10 +82,11 @@ func (f *fixture) freeze() {
 	}
 	stop()
 	<-done
-	var err error
-	if f.resolver, err = New(view, f.client, DefaultOptions()); err != nil {
+	reader, err := NewReader(f.client, nil, DefaultOptions())
+	if err != nil {
 		f.Fatal(err)
 	}
+	f.resolver = New(view, reader, func(*sessions.Record) {}, DefaultOptions())
 }
 
 // save creates a completed turn whose output has one item that says so.
@@ -103,6 +105,19 @@ func (f *fixture) save(id, previous string, changes ...func(*v1alpha1.ResponseSe
 	if err := env.Client.Create(f.Context(), session); err != nil {
 		f.Fatal(err)
 	}
+	return session
+}
+
+// saveHeld saves a turn with a finalizer: deleting it takes until the end of the test.
+func (f *fixture) saveHeld(id, previous string) *v1alpha1.ResponseSession {
+	f.Helper()
+	session := f.save(id, previous, func(s *v1alpha1.ResponseSession) { s.Finalizers = []string{"example.com/hold"} })
+	f.Cleanup(func() {
+		release := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+		if err := env.Client.Patch(context.WithoutCancel(f.Context()), session, release); client.IgnoreNotFound(err) != nil {
+			f.Error(err)
+		}
+	})
 	return session
 }
 
@@ -202,7 +217,7 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 			},
 			ask: "b", want: "says a, says b",
 		},
-		"unreadable turn was mended": {
+		"unreadable turn was repaired": {
 			before: func(f *fixture) func() Query {
 				a := f.save("a", "", func(s *v1alpha1.ResponseSession) {
 					s.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"instructions":[]}`)}
@@ -238,6 +253,26 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 				return func() Query { f.delete(a); return plain }
 			},
 			ask: "b", want: "session.chain.not_found at a",
+		},
+		"body not read yet, turn being deleted": {
+			before: func(f *fixture) func() Query {
+				a := f.saveHeld("a", "")
+				f.save("b", "a")
+				return func() Query { f.delete(a); return plain }
+			},
+			ask: "b", want: "session.chain.not_found at a",
+		},
+		"new turn, being deleted": {
+			before: func(f *fixture) func() Query {
+				return func() Query { f.delete(f.saveHeld("a", "")); return plain }
+			},
+			ask: "a", want: "session.chain.not_found at a",
+		},
+		"new turn, being deleted, by its object name": {
+			before: func(f *fixture) func() Query {
+				return func() Query { f.delete(f.saveHeld("a_1", "")); return plain }
+			},
+			ask: "a.1", want: "session.chain.not_found at a.1",
 		},
 		"body not read yet, turn overwritten": {
 			before: func(f *fixture) func() Query {
@@ -345,7 +380,7 @@ func TestResolveErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.resolver.live.client, err = kubeclient.New(nobody); err != nil {
+	if f.resolver.reader.client, err = kubeclient.New(nobody); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.resolver.Resolve(t.Context(), f.namespace, "a", Query{MaxDepth: 64}); !apierrors.IsForbidden(err) {
@@ -367,10 +402,11 @@ func TestCacheIsBounded(t *testing.T) {
 	f.freeze()
 	options := DefaultOptions()
 	options.CacheBytes = limit
-	resolver, err := New(f.resolver.view, f.client, options)
+	reader, err := NewReader(f.client, nil, options)
 	if err != nil {
 		t.Fatal(err)
 	}
+	resolver := New(f.resolver.view, reader, func(*sessions.Record) {}, options)
 	for range 3 {
 		history, err := resolver.Resolve(t.Context(), f.namespace, previous, Query{MaxDepth: 64})
 		if err != nil {
@@ -381,8 +417,8 @@ func TestCacheIsBounded(t *testing.T) {
 				t.Fatalf("turn %s has another one's items", turn.ResponseID)
 			}
 		}
-		resolver.live.cache.CleanUp()
-		if size := resolver.live.cache.WeightedSize(); size > limit {
+		resolver.reader.cache.CleanUp()
+		if size := resolver.reader.cache.WeightedSize(); size > limit {
 			t.Errorf("%d bytes are cached, more than %d", size, limit)
 		}
 	}
@@ -402,11 +438,12 @@ func TestMemoryIsBounded(t *testing.T) {
 	f.freeze()
 	options := DefaultOptions()
 	options.HistoryBytes, options.InFlightBytes = 6000, 8000
-	resolver, err := New(f.resolver.view, f.client, options)
+	reader, err := NewReader(f.client, nil, options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	resolve := func(id string) (*History, error) {
+	resolver := New(f.resolver.view, reader, func(*sessions.Record) {}, options)
+	resolve := func(id string) (*Result, error) {
 		return resolver.Resolve(t.Context(), f.namespace, id, Query{MaxDepth: 64})
 	}
 	for range 3 { // what has failed must leave nothing behind

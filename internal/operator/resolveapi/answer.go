@@ -42,7 +42,7 @@ import (
 type answer struct {
 	resolvev1alpha1.InputItems
 	*history.Page
-	history *resolve.History
+	history *resolve.Result
 }
 
 var (
@@ -52,7 +52,7 @@ var (
 
 // newAnswer returns the page of a history that the options ask for. It returns a badRequest if their cursor does not belong
 // to this history and these options.
-func newAnswer(namespace string, h *resolve.History, options driver.ResolveOptions) (*answer, error) {
+func newAnswer(namespace string, h *resolve.Result, options driver.ResolveOptions) (*answer, error) {
 	page, err := history.New(string(h.UID), h.Turns, options)
 	if err != nil {
 		return nil, badRequest(`query parameter "after" is invalid: ` + err.Error())

@@ -36,7 +36,7 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-func makeAnswer(t testing.TB, h *resolve.History, o driver.ResolveOptions) *answer {
+func makeAnswer(t testing.TB, h *resolve.Result, o driver.ResolveOptions) *answer {
 	t.Helper()
 	a, err := newAnswer("team-a", h, o)
 	if err != nil {
@@ -49,7 +49,7 @@ func TestAnswerJSON(t *testing.T) {
 	odd := makeHistory(testutil.FlattenTurn(t, "", `{"a":1}`))
 	odd.ResponseID, odd.Turns[0].ResponseID, odd.Name = `é"\<>`+"\u2028\x01", `é"\<>`+"\u2028\x01", "sha256.abc"
 	tests := map[string]struct {
-		history *resolve.History
+		history *resolve.Result
 		options driver.ResolveOptions
 	}{
 		"no items":      {history: makeHistory(testutil.FlattenTurn(t, ""))},
@@ -210,7 +210,7 @@ func TestAnswerAllocations(t *testing.T) {
 }
 
 // longHistory has 64 turns of 4 KiB.
-func longHistory(t testing.TB) *resolve.History {
+func longHistory(t testing.TB) *resolve.Result {
 	item := `{"type":"message","role":"user","content":[{"type":"input_text","text":"` + strings.Repeat("x", 4<<10) + `"}]}`
 	var turns []*chain.Items
 	for range 64 {
@@ -231,7 +231,7 @@ func BenchmarkRender(b *testing.B) {
 // BenchmarkServe is a request from a client on the same machine, over TLS, with everything but the resolving.
 func BenchmarkServe(b *testing.B) {
 	h := longHistory(b)
-	ts := startServer(b, func(context.Context, string, string, resolve.Query) (*resolve.History, error) { return h, nil })
+	ts := startServer(b, func(context.Context, string, string, resolve.Query) (*resolve.Result, error) { return h, nil })
 	b.ReportAllocs()
 	for b.Loop() {
 		if code, _, body := ts.get(b, inputItems+"resp_64", "alice", ""); code != 200 {

@@ -35,17 +35,16 @@ import (
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 )
 
-// clientCAs are the CAs by which callers and the kube-apiserver's proxy are recognised. The kube-apiserver publishes them
-// in a ConfigMap, and k8s.io/apiserver begins to serve before it has read that: until then a caller with a certificate is
-// taken for an anonymous one. So the server is not ready before it has loaded what is published. Requests that come all
-// the same, as they do where a process is restarted in its Pod, are answered with 503: a 403 would tell a caller not to
-// try again.
+// clientCAs are the CAs that authenticate callers and the kube-apiserver's proxy. The kube-apiserver publishes them in a
+// ConfigMap, and k8s.io/apiserver starts to serve before it has read that: until then a caller with a certificate is
+// treated as anonymous. So the server is not ready until it has loaded what is published. Requests that arrive earlier,
+// for example because a container has restarted in its Pod, are answered with 503: after a 403 a caller would not retry.
 type clientCAs struct {
 	configMaps typedcorev1.ConfigMapInterface
-	// keys are those of the ConfigMap that no flag replaces.
+	// keys are the keys of the ConfigMap that no flag replaces.
 	keys    []string
 	serving *genericapiserver.SecureServingInfo
-	// proxy says by which headers the kube-apiserver's proxy names a caller. It is loaded apart from the CAs.
+	// proxy has the headers in which the kube-apiserver's proxy names a caller. It is loaded separately from the CAs.
 	proxy  *authenticatorfactory.RequestHeaderConfig
 	loaded atomic.Bool
 }
@@ -67,13 +66,13 @@ func newClientCAs(o *Options, config *genericapiserver.Config) (*clientCAs, erro
 	}
 	client, err := kubernetes.NewForConfig(clientConfig)
 	if err != nil {
-		return nil, fmt.Errorf("unable to make a client for authentication: %w", err)
+		return nil, fmt.Errorf("unable to create a client for authentication: %w", err)
 	}
 	c.configMaps = client.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	return c, nil
 }
 
-// check returns an error until the CAs are loaded. From then on they may be replaced.
+// check returns an error until the CAs are loaded. After that they may be replaced.
 func (c *clientCAs) check(request *http.Request) error {
 	if c.loaded.Load() || len(c.keys) == 0 {
 		return nil

@@ -34,18 +34,18 @@ import (
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 )
 
-// Where the kube-apiserver cannot be asked who a caller is or what it may do, k8s.io/apiserver answers 401 or a 500 that
-// is no Status, and a caller would take its token for a bad one. Here the failure is noted with the request, and the
-// answer replaced by a Status that says what happened and when to try again.
+// If the kube-apiserver cannot be asked to authenticate or authorize a caller, k8s.io/apiserver answers 401, or a 500 that
+// is not a Status, and the caller would conclude that its token is invalid. So the failure is noted with the request, and
+// the answer is replaced by a Status that names the cause and when to retry.
 
-// failure is what went wrong in asking the kube-apiserver, if anything did.
+// failure is the error of a request to the kube-apiserver, if there was one.
 type failure struct {
 	atomic.Pointer[apierrors.StatusError]
 }
 
 type failureKey struct{}
 
-// noteFailures makes failed delegation known to withFailures.
+// noteFailures notes failed delegation for withFailures.
 func noteFailures(config *genericapiserver.Config) {
 	authenticate, authorize := config.Authentication.Authenticator, config.Authorization.Authorizer
 	config.Authentication.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
@@ -64,8 +64,8 @@ func noteFailures(config *genericapiserver.Config) {
 	})
 }
 
-// noteFailure keeps what several authenticators or authorizers said, if one of them could not ask the kube-apiserver.
-// Other errors are those of bad credentials.
+// noteFailure notes the errors of several authenticators or authorizers if one of them could not ask the kube-apiserver.
+// Other errors mean bad credentials.
 func noteFailure(ctx context.Context, err error) {
 	f, ok := ctx.Value(failureKey{}).(*failure)
 	if err == nil || !ok {
@@ -78,7 +78,7 @@ func noteFailure(ctx context.Context, err error) {
 	}
 }
 
-// withFailures answers requests of which a failure was noted.
+// withFailures answers requests for which a failure was noted.
 func withFailures(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		f := &failure{}
@@ -98,7 +98,7 @@ type failureWriter struct {
 // Unwrap returns the writer of the answer.
 func (w *failureWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader writes the header or, where the answer is replaced, all of it.
+// WriteHeader writes the header or, if the answer is replaced, all of it.
 func (w *failureWriter) WriteHeader(code int) {
 	status := w.failure.Load()
 	if status == nil || (code != http.StatusUnauthorized && code != http.StatusInternalServerError) {
@@ -110,7 +110,7 @@ func (w *failureWriter) WriteHeader(code int) {
 	responsewriters.ErrorNegotiated(status, codecs, resolvev1alpha1.GroupVersion, w.ResponseWriter, w.req)
 }
 
-// Write drops the body of an answer that was replaced.
+// Write drops the body of an answer that has been replaced.
 func (w *failureWriter) Write(b []byte) (int, error) {
 	if w.replaced {
 		return len(b), nil

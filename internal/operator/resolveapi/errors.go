@@ -33,18 +33,18 @@ import (
 	"github.com/catena-dev/catena/internal/operator/resolve"
 )
 
-// retryAfterSeconds is when to try again what the kube-apiserver could not answer.
+// retryAfterSeconds is when to retry a request that failed for a passing reason.
 const retryAfterSeconds = 1
 
-// codeCanceled is the code in metrics of requests that their caller gave up.
+// codeCanceled is the code in metrics of requests that their caller canceled.
 const codeCanceled = "canceled"
 
-// maxAnswerTime bounds how long before a request's deadline the wait for the kube-apiserver ends.
+// maxAnswerTime is how long before a request's deadline the wait for the kube-apiserver ends, at most.
 const maxAnswerTime = 500 * time.Millisecond
 
-// beforeDeadline returns a context that is done a little before ctx is, so that there is time to answer why. At the
-// deadline itself k8s.io/apiserver cuts the request off, with an object that is not quite a Status or, where an answer
-// has just begun, in the middle of it.
+// beforeDeadline returns a context that is done shortly before ctx, so that there is time for an answer. At the deadline
+// itself k8s.io/apiserver ends the request with an object that is not quite a Status or, if the answer has begun, in the
+// middle of it.
 func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -53,14 +53,15 @@ func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/4, maxAnswerTime)))
 }
 
-// badRequest is the error of a request that cannot be answered as it is. It says what the caller should change.
+// badRequest is the error of a request that is invalid. Its message names what the caller must change.
 type badRequest string
 
 // Error returns the message, for the caller.
 func (e badRequest) Error() string { return string(e) }
 
-// toStatus turns an error of a request for the history of name into the Status that answers it, and a code for metrics:
-// that of the chain, or the reason of the Status. Errors of the caller's say all, others only what the caller can act on.
+// toStatus returns the Status that answers a failed request for the history of name, and a code for metrics: the code of
+// the chain's error, or the reason of the Status. Errors of the caller are passed on in full, others only as far as the
+// caller can act on them.
 func toStatus(ctx context.Context, name string, err error) (*apierrors.StatusError, string) {
 	var chainError *chain.Error
 	var badRequest badRequest
@@ -75,7 +76,7 @@ func toStatus(ctx context.Context, name string, err error) (*apierrors.StatusErr
 	case errors.Is(err, resolve.ErrBusy):
 		status = apierrors.NewTooManyRequests(err.Error(), retryAfterSeconds)
 	case errors.Is(ctx.Err(), context.Canceled):
-		return newTimeout("the caller gave the request up"), codeCanceled
+		return newTimeout("the request was canceled"), codeCanceled
 	default:
 		status = readStatus(err)
 	}
@@ -108,8 +109,8 @@ func chainStatus(name string, e *chain.Error) *apierrors.StatusError {
 	return &apierrors.StatusError{ErrStatus: status}
 }
 
-// readStatus is the answer where the sessions could not be read. It is never the kube-apiserver's own answer, which is
-// one to the operator and may have anything in it.
+// readStatus is the answer if the sessions could not be read. It is never the kube-apiserver's own answer, which is meant
+// for the operator and may contain anything.
 func readStatus(err error) *apierrors.StatusError {
 	reason := apierrors.ReasonForError(err)
 	switch {
@@ -118,9 +119,9 @@ func readStatus(err error) *apierrors.StatusError {
 	case isUnreachable(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err):
 		return newUnavailable("the kube-apiserver is not available")
 	case reason != metav1.StatusReasonUnknown:
-		return apierrors.NewInternalError(fmt.Errorf("the kube-apiserver refused to be read by the operator: %s", reason))
+		return apierrors.NewInternalError(fmt.Errorf("the kube-apiserver refused a read of the operator: %s", reason))
 	}
-	return apierrors.NewInternalError(errors.New("unable to read the sessions: see the operator's log"))
+	return apierrors.NewInternalError(errors.New("unable to read the sessions; see the log of the operator"))
 }
 
 // isTimeout reports whether a connection timed out.
@@ -129,7 +130,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &netError) && netError.Timeout()
 }
 
-// isUnreachable reports whether there was no connection, or it broke. A read that another request gave up counts too.
+// isUnreachable reports whether there was no connection, or it broke. A shared read that another request canceled counts
+// too.
 func isUnreachable(err error) bool {
 	var netError net.Error
 	return errors.As(err, &netError) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || errors.Is(err, context.Canceled)

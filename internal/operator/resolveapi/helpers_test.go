@@ -28,8 +28,8 @@ import (
 const testUID = "0c3f2b1e-6f0a-4a35-9a53-7d0f6f6f0001"
 
 // makeHistory returns a history of turns resp_1, resp_2 and so on.
-func makeHistory(turns ...*chain.Items) *resolve.History {
-	h := &resolve.History{UID: testUID}
+func makeHistory(turns ...*chain.Items) *resolve.Result {
+	h := &resolve.Result{UID: testUID}
 	for i, items := range turns {
 		h.Turns = append(h.Turns, history.TurnItems{ResponseID: fmt.Sprintf("resp_%d", i+1), Items: items})
 		h.ResponseID = h.Turns[i].ResponseID

@@ -21,24 +21,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// codeOK is the code in metrics of requests that were answered.
+// codeOK is the code in metrics of requests that succeeded.
 const codeOK = "ok"
 
 var (
 	requestsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "catena_resolve_requests_total",
-		Help: "Requests for the history of a turn, by result: ok, the code of the chain's error, the reason of another one, or canceled.",
+		Help: "Requests for the history of a turn, by result: ok, the code of the chain's error, the reason of any other error, or canceled.",
 	}, []string{"code"})
 
 	durationSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "catena_resolve_duration_seconds",
-		Help:    "Time to find the history of a turn, its transfer left aside.",
+		Help:    "Time to find the history of a turn, without its transfer.",
 		Buckets: prometheus.ExponentialBuckets(0.00025, 2, 17), // 0.25 ms to 16 s
 	})
 
 	itemsTotal = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "catena_resolve_items_total",
-		Help: "Input items answered, instructions included.",
+		Help: "Input items in answers, instructions included.",
 	})
 
 	bytesTotal = prometheus.NewCounter(prometheus.CounterOpts{

@@ -29,23 +29,23 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// Options are those of the resolve API server, as its flags set them.
+// Options are the options of the resolve API server, which its flags set.
 type Options struct {
-	// SecureServing says where to listen and with which certificate. Without one, a self-signed certificate that
-	// nobody trusts is made at each start. A port of 0 is no port: set the Listener to listen on a free one.
+	// SecureServing has the address and the certificate. Without a certificate, a self-signed one that nobody trusts is
+	// generated at each start. Port 0 disables serving: set the Listener to serve on a free port.
 	SecureServing *genericoptions.SecureServingOptionsWithLoopback
-	// Authentication and Authorization ask the kube-apiserver who a caller is and what it may do.
+	// Authentication and Authorization delegate to the kube-apiserver.
 	Authentication *genericoptions.DelegatingAuthenticationOptions
 	Authorization  *genericoptions.DelegatingAuthorizationOptions
 
-	// DefaultMaxDepth is how many turns a chain may have where the request does not say. Verdicts use the same.
+	// DefaultMaxDepth is the number of turns that a chain may have unless the request sets maxDepth. Verdicts use the same.
 	DefaultMaxDepth int32
-	// MaxDepthLimit is the largest maxDepth that a request may ask for.
+	// MaxDepthLimit is the largest maxDepth that a request may set.
 	MaxDepthLimit int32
 	// RequestTimeout is how long a request may take.
 	RequestTimeout time.Duration
-	// ShutdownDelay is how long the server goes on as before, but not ready, once it is told to stop, so that no new
-	// requests are sent to it when it does.
+	// ShutdownDelay is how long the server continues to serve, but is not ready, after it is told to stop, so that no new
+	// requests are sent to it when it stops.
 	ShutdownDelay time.Duration
 }
 
@@ -73,14 +73,14 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Authentication.AddFlags(fs)
 	o.Authorization.AddFlags(fs)
 	fs.Int32Var(&o.DefaultMaxDepth, "max-depth", o.DefaultMaxDepth,
-		"How many turns a chain may have, for verdicts and for requests that do not say.")
-	fs.Int32Var(&o.MaxDepthLimit, "max-depth-limit", o.MaxDepthLimit, "The largest maxDepth that a request may ask for.")
-	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "How long a request may take.")
+		"Maximum number of turns in a chain, for verdicts and for requests that do not set maxDepth.")
+	fs.Int32Var(&o.MaxDepthLimit, "max-depth-limit", o.MaxDepthLimit, "Largest maxDepth that a request may set.")
+	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request.")
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
-		"How long to go on serving, but not ready, once told to stop, so that no new requests arrive at the end of it.")
+		"Time to continue serving, but not ready, after being told to stop, so that no new requests arrive at its end.")
 }
 
-// Validate returns all that is wrong with the options.
+// Validate returns all errors in the options, joined.
 func (o *Options) Validate() error {
 	var errs []error
 	errs = append(errs, o.SecureServing.Validate()...)
@@ -101,11 +101,11 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// applyTo puts the options into the configuration of a server. It reads certificates, opens the port and asks the
-// kube-apiserver by which CA it is recognised.
+// applyTo applies the options to the configuration of a server. It reads certificates, opens the port and asks the
+// kube-apiserver for the CAs of its clients and its proxy.
 func (o *Options) applyTo(config *genericapiserver.Config) error {
 	if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts("localhost", nil, nil); err != nil {
-		return fmt.Errorf("unable to make a self-signed certificate: %w", err)
+		return fmt.Errorf("unable to generate a self-signed certificate: %w", err)
 	}
 	if err := o.SecureServing.ApplyToConfig(config); err != nil {
 		return fmt.Errorf("unable to set up serving: %w", err)

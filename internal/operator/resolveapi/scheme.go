@@ -55,8 +55,8 @@ func (c textCodecs) SupportedMediaTypes() []runtime.SerializerInfo {
 	return infos
 }
 
-// definitions returns the generated OpenAPI definitions, but for the description of a JSON object, which is one for those
-// who program Kubernetes, and long.
+// definitions returns the generated OpenAPI definitions, with a short description of a JSON object: the generated one is
+// long, and meant for developers of Kubernetes.
 func definitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	all := openapi.GetOpenAPIDefinitions(ref)
 	name := runtime.RawExtension{}.OpenAPIModelName()

@@ -34,20 +34,12 @@ import (
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 )
 
-// Config is what the server needs of the rest of the operator.
-type Config struct {
-	// Resolve finds the history of a turn.
-	Resolve ResolveFunc
-	// HasSynced reports whether the caches that Resolve reads are filled. Until then the server is not ready.
-	HasSynced func() bool
-}
-
 // Server serves the resolve API. Every replica does, so it needs no leader election.
 type Server struct {
 	generic   *genericapiserver.GenericAPIServer
 	hasSynced func() bool
 	started   atomic.Bool // accepts connections
-	stopping  atomic.Bool // has been told to stop
+	stopping  atomic.Bool // is shutting down
 	clientCAs *clientCAs
 }
 
@@ -56,11 +48,9 @@ var (
 	_ manager.LeaderElectionRunnable = &Server{}
 )
 
-// New returns a server that listens, but does not answer before Start.
-func New(o *Options, c Config) (*Server, error) {
-	if err := o.Validate(); err != nil {
-		return nil, fmt.Errorf("unable to use the options of the resolve API: %w", err)
-	}
+// New returns a server with valid options that answers with what resolve returns. It listens, but does not answer before
+// Start, and it is not ready until hasSynced reports that the caches of resolve are filled.
+func New(o *Options, resolve ResolveFunc, hasSynced func() bool) (*Server, error) {
 	config := newGenericConfig()
 	if err := o.applyTo(config); err != nil {
 		return nil, err
@@ -70,19 +60,20 @@ func New(o *Options, c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	chain := config.BuildHandlerChainFunc
-	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler { return clientCAs.guard(chain(api, c)) }
-	s := &Server{hasSynced: c.HasSynced, clientCAs: clientCAs}
+	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
+		return clientCAs.guard(withFailures(genericapiserver.DefaultBuildHandlerChain(api, c)))
+	}
+	s := &Server{hasSynced: hasSynced, clientCAs: clientCAs}
 	config.AddReadyzChecks(healthz.NamedCheck("sessions-synced", s.synced), healthz.NamedCheck("client-cas", clientCAs.check))
 
 	s.generic, err = config.Complete(nil).New("catena-resolve", genericapiserver.NewEmptyDelegate())
 	if err != nil {
-		return nil, fmt.Errorf("unable to make the resolve API server: %w", err)
+		return nil, fmt.Errorf("unable to create the resolve API server: %w", err)
 	}
 	group := genericapiserver.NewDefaultAPIGroupInfo(resolvev1alpha1.GroupVersion.Group, scheme, parameterCodec, codecFactory)
 	group.NegotiatedSerializer = codecs
 	group.VersionedResourcesStorageMap[resolvev1alpha1.GroupVersion.Version] = map[string]rest.Storage{
-		resolvev1alpha1.Resource: &storage{resolve: c.Resolve, defaultMaxDepth: o.DefaultMaxDepth, maxDepthLimit: o.MaxDepthLimit},
+		resolvev1alpha1.Resource: &storage{resolve: resolve, defaultMaxDepth: o.DefaultMaxDepth, maxDepthLimit: o.MaxDepthLimit},
 	}
 	if err := s.generic.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("unable to install the API group %s: %w", resolvev1alpha1.GroupVersion.Group, err)
@@ -92,12 +83,12 @@ func New(o *Options, c Config) (*Server, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("unable to watch the start of the resolve API server: %w", err)
+		return nil, fmt.Errorf("unable to add the hook for the start of the resolve API server: %w", err)
 	}
 	return s, nil
 }
 
-// newGenericConfig returns what does not depend on options. Metrics are served by the manager.
+// newGenericConfig returns the part of the configuration that does not depend on options. The manager serves the metrics.
 func newGenericConfig() *genericapiserver.Config {
 	config := genericapiserver.NewConfig(codecFactory)
 	namer := openapinamer.NewDefinitionNamer(scheme)
@@ -107,13 +98,10 @@ func newGenericConfig() *genericapiserver.Config {
 	config.OpenAPIV3Config.Info.Title = config.OpenAPIConfig.Info.Title
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.FeatureGate = utilfeature.DefaultFeatureGate
-	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return withFailures(genericapiserver.DefaultBuildHandlerChain(api, c))
-	}
 	config.EnableIndex = false
 	config.EnableProfiling = false
 	config.EnableMetrics = false
-	// Requests that arrive after the delay are told to go elsewhere while those before them are finished.
+	// Requests that arrive after the delay are sent elsewhere while earlier ones are finished.
 	config.ShutdownSendRetryAfter = true
 	return config
 }
@@ -121,8 +109,8 @@ func newGenericConfig() *genericapiserver.Config {
 // NeedLeaderElection returns false: every replica serves.
 func (*Server) NeedLeaderElection() bool { return false }
 
-// Start serves until ctx is done. Then it is not ready any more, waits for the shutdown delay, finishes the requests
-// that it has and returns nil. It returns an error where it cannot serve.
+// Start serves until ctx is done. Then it is no longer ready, waits for the shutdown delay, finishes the requests in
+// flight and returns nil. It returns an error if it cannot serve.
 func (s *Server) Start(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { s.stopping.Store(true) })()
 	if err := s.generic.PrepareRun().RunWithContext(ctx); err != nil {
@@ -132,13 +120,13 @@ func (s *Server) Start(ctx context.Context) error {
 }
 
 // Ready returns an error unless the server serves and its caches are filled. It is a healthz.Checker of
-// controller-runtime's.
+// controller-runtime.
 func (s *Server) Ready(req *http.Request) error {
 	if !s.started.Load() {
 		return errors.New("the resolve API is not serving yet")
 	}
 	if s.stopping.Load() {
-		return errors.New("the resolve API is about to stop")
+		return errors.New("the resolve API is shutting down")
 	}
 	return errors.Join(s.synced(req), s.clientCAs.check(req))
 }

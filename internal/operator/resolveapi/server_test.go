@@ -36,7 +36,7 @@ import (
 // resolveStub knows resp_2 of team-a, which follows resp_1.
 func resolveStub(t testing.TB) ResolveFunc {
 	history := makeHistory(testutil.FlattenTurn(t, "be brief", `{"role":"user","content":"hi"}`), testutil.FlattenTurn(t, "", `{ "n" : 1.0 }`))
-	return func(_ context.Context, namespace, name string, q resolve.Query) (*resolve.History, error) {
+	return func(_ context.Context, namespace, name string, q resolve.Query) (*resolve.Result, error) {
 		switch {
 		case namespace != "team-a":
 			return nil, fmt.Errorf("namespace %q was resolved", namespace)
@@ -161,7 +161,7 @@ func TestServerAnswers(t *testing.T) {
 
 // TestServerDenial: whoever may not read gets the same answer whether a session exists or not, and none is looked up.
 func TestServerDenial(t *testing.T) {
-	ts := startServer(t, func(context.Context, string, string, resolve.Query) (*resolve.History, error) {
+	ts := startServer(t, func(context.Context, string, string, resolve.Query) (*resolve.Result, error) {
 		t.Error("A session was looked up")
 		return nil, nil
 	})
@@ -195,7 +195,7 @@ func TestServerWithoutKubeAPIServer(t *testing.T) {
 func TestServerStops(t *testing.T) {
 	asked, proceed := make(chan struct{}), make(chan struct{})
 	stub := resolveStub(t)
-	ts := startServer(t, func(ctx context.Context, namespace, name string, q resolve.Query) (*resolve.History, error) {
+	ts := startServer(t, func(ctx context.Context, namespace, name string, q resolve.Query) (*resolve.Result, error) {
 		close(asked)
 		select {
 		case <-proceed:
@@ -242,7 +242,7 @@ func TestServerIsNotReadyBeforeSync(t *testing.T) {
 
 // TestServerDeadline: a caller's timeout ends what it waits for.
 func TestServerDeadline(t *testing.T) {
-	ts := startServer(t, func(ctx context.Context, _, _ string, _ resolve.Query) (*resolve.History, error) {
+	ts := startServer(t, func(ctx context.Context, _, _ string, _ resolve.Query) (*resolve.Result, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})

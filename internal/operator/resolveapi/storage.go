@@ -36,7 +36,7 @@ import (
 // ResolveFunc returns the history of a turn, named by its response ID or by the name of its object. It returns a
 // *chain.Error if the chain cannot be resolved, and otherwise errors of live reads or of the context. The history must not
 // be changed.
-type ResolveFunc func(ctx context.Context, namespace, name string, q resolve.Query) (*resolve.History, error)
+type ResolveFunc func(ctx context.Context, namespace, name string, q resolve.Query) (*resolve.Result, error)
 
 // storage is the REST resource inputitems. It can only be read by name, so that neither garbage collection nor the deletion
 // of a namespace ever lists it.

@@ -106,7 +106,7 @@ func startServer(t testing.TB, resolve ResolveFunc) *testServer {
 	o.Authorization.RemoteKubeConfigFile = kubeconfig
 	o.Authorization.WebhookRetryBackoff.Steps = 1
 	o.ShutdownDelay = 300 * time.Millisecond
-	if ts.Server, err = New(o, Config{Resolve: resolve, HasSynced: ts.synced.Load}); err != nil {
+	if ts.Server, err = New(o, resolve, ts.synced.Load); err != nil {
 		t.Fatalf("Unable to make the server: %v", err)
 	}
 	if ts.Ready(nil) == nil {

@@ -29,7 +29,7 @@ func (v *View) Describe(descs chan<- *prometheus.Desc) { descs <- sessionsDesc }
 
 // Collect implements prometheus.Collector.
 func (v *View) Collect(metrics chan<- prometheus.Metric) {
-	for reason, count := range v.Reasons() {
+	for reason, count := range v.Counts() {
 		metrics <- prometheus.MustNewConstMetric(sessionsDesc, prometheus.GaugeValue, float64(count), reason)
 	}
 }

@@ -46,23 +46,23 @@ func object(id, previous string, resourceVersion int) *v1alpha1.ResponseSession 
 	}
 }
 
-// TestSessionKeeps lists what the view keeps of an object. Whoever adds a field adds memory to every turn.
-func TestSessionKeeps(t *testing.T) {
+// TestRecordKeeps lists what the view keeps of an object: another field takes memory for every turn.
+func TestRecordKeeps(t *testing.T) {
 	var got []string
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[Session]()) {
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[Record]()) {
 		got = append(got, field.Name+" "+field.Type.String())
 	}
 	want := []string{
 		"Namespace string", "Name string", "UID types.UID", "Generation int64", "ResourceVersion uint64",
-		"Turn chain.Turn", "Misnamed bool", "OwnerUID types.UID", "OmitOwner bool",
-		"Snapshot *v1alpha1.SnapshotReference", "SnapshotBytes int64", "Verified bool",
-		"ChainValid v1.ConditionStatus", "Since time.Time", "Written sessions.StatusSum",
+		"Turn chain.Turn", "Misnamed bool", "Deleting bool", "OwnerUID types.UID", "OmitOwner bool",
+		"Snapshot *v1alpha1.SnapshotReference", "SnapshotBytes int64", "Verified bool", "Reported int64",
+		"ChainValid v1.ConditionStatus", "Since time.Time", "Written sessions.Fingerprint",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("fields (-want +got):\n%s", diff)
 	}
 
-	const body = "a body that nobody keeps"
+	const body = "a body that is not kept"
 	raw := &runtime.RawExtension{Raw: []byte(`{"input":"` + body + `"}`)}
 	o := object("resp_2", "resp_1", 7)
 	o.Spec.Request, o.Spec.Response, o.Spec.Metadata = raw, raw, raw
@@ -77,42 +77,47 @@ func TestSessionKeeps(t *testing.T) {
 	o.Status.Conditions = []metav1.Condition{{
 		Type: v1alpha1.ConditionChainValid, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(since),
 	}}
-	session := NewSession(o)
-	wantSession := &Session{
+	record := NewRecord(o, nil)
+	wantRecord := &Record{
 		Namespace: "ns", Name: "resp.2", UID: "uid-of-resp.2", Generation: 1, ResourceVersion: 7,
 		Turn:     chain.Turn{ID: "resp_2", Previous: "resp_1", Status: "completed"},
 		OwnerUID: "parent", OmitOwner: true, SnapshotBytes: int64(3 * len(raw.Raw)),
-		ChainValid: metav1.ConditionTrue, Since: since, Written: Sum(&o.Status),
+		ChainValid: metav1.ConditionTrue, Since: since, Written: NewFingerprint(&o.Status),
 	}
-	if diff := cmp.Diff(wantSession, session); diff != "" {
-		t.Errorf("session (-want +got):\n%s", diff)
+	if diff := cmp.Diff(wantRecord, record); diff != "" {
+		t.Errorf("record (-want +got):\n%s", diff)
 	}
-	if strings.Contains(fmt.Sprintf("%#v", session), body) {
-		t.Error("the session keeps the body")
+	if strings.Contains(fmt.Sprintf("%#v", record), body) {
+		t.Error("the record keeps the body")
 	}
 }
 
-func TestNewSession(t *testing.T) {
+func TestNewRecord(t *testing.T) {
 	tests := map[string]struct {
 		change func(*v1alpha1.ResponseSession)
-		want   func(*Session)
+		want   func(*Record)
 	}{
-		"plain":         {func(*v1alpha1.ResponseSession) {}, func(*Session) {}},
-		"misnamed":      {func(o *v1alpha1.ResponseSession) { o.Name = "other" }, func(s *Session) { s.Name, s.Misnamed = "other", true }},
-		"other status":  {func(o *v1alpha1.ResponseSession) { o.Spec.ResponseStatus = "odd" }, func(s *Session) { s.Turn.Status = "odd" }},
-		"numeric input": {func(o *v1alpha1.ResponseSession) { o.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"input":5}`)} }, func(s *Session) { s.Turn.Unreadable, s.SnapshotBytes = true, 11 }},
-		"no version":    {func(o *v1alpha1.ResponseSession) { o.ResourceVersion = "" }, func(s *Session) { s.ResourceVersion = 0 }},
+		"plain":         {func(*v1alpha1.ResponseSession) {}, func(*Record) {}},
+		"misnamed":      {func(o *v1alpha1.ResponseSession) { o.Name = "other" }, func(s *Record) { s.Name, s.Misnamed = "other", true }},
+		"other status":  {func(o *v1alpha1.ResponseSession) { o.Spec.ResponseStatus = "odd" }, func(s *Record) { s.Turn.Status = "odd" }},
+		"numeric input": {func(o *v1alpha1.ResponseSession) { o.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"input":5}`)} }, func(s *Record) { s.Turn.Unreadable, s.SnapshotBytes = true, 11 }},
+		"no version":    {func(o *v1alpha1.ResponseSession) { o.ResourceVersion = "" }, func(s *Record) { s.ResourceVersion = 0 }},
 	}
 	ref := &v1alpha1.SnapshotReference{Store: v1alpha1.SnapshotStoreChunks, SizeBytes: 9}
-	external := func(reason, brokenAt string, observed, bytes int64) func(*v1alpha1.ResponseSession) {
+	external := func(reason, brokenAt string, observed, bytes, reported int64) func(*v1alpha1.ResponseSession) {
 		return func(o *v1alpha1.ResponseSession) {
 			o.Spec.Snapshot = ref
 			o.Status = v1alpha1.ResponseSessionStatus{ObservedGeneration: observed, BrokenAt: brokenAt, SnapshotBytes: bytes}
 			o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionChainValid, Reason: reason}}
+			if reported > 0 {
+				o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{
+					Type: v1alpha1.ConditionSnapshotReadable, Status: metav1.ConditionFalse, ObservedGeneration: reported,
+				})
+			}
 		}
 	}
-	wantExternal := func(verified, unreadable bool) func(*Session) {
-		return func(s *Session) {
+	wantExternal := func(verified, unreadable bool) func(*Record) {
+		return func(s *Record) {
 			s.Snapshot, s.SnapshotBytes, s.Verified, s.Turn.Unreadable = ref, 9, verified, unreadable
 		}
 	}
@@ -120,6 +125,7 @@ func TestNewSession(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason, brokenAt     string
 		observed, bytes      int64
+		reported             int64
 		verified, unreadable bool
 	}{
 		"external, read":              {reason: resolved, observed: 1, bytes: 9, verified: true},
@@ -128,28 +134,85 @@ func TestNewSession(t *testing.T) {
 		"external, unreadable":        {reason: unreadable, brokenAt: "resp_1", observed: 1, unreadable: true},
 		"external, unreadable before": {reason: unreadable, brokenAt: "resp_1", observed: 0},
 		"external, of an unreadable":  {reason: unreadable, brokenAt: "resp_0", observed: 1, bytes: 9, verified: true},
+		"external, reported":          {reason: resolved, observed: 1, bytes: 9, reported: 1},
+		"external, reported before":   {reason: resolved, observed: 1, bytes: 9, reported: 7, verified: true},
 	} {
 		tests[name] = struct {
 			change func(*v1alpha1.ResponseSession)
-			want   func(*Session)
-		}{external(tc.reason, tc.brokenAt, tc.observed, tc.bytes), wantExternal(tc.verified, tc.unreadable)}
+			want   func(*Record)
+		}{external(tc.reason, tc.brokenAt, tc.observed, tc.bytes, tc.reported), wantExternal(tc.verified, tc.unreadable)}
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			o := object("resp_1", "", 3)
 			tc.change(o)
-			want := &Session{Namespace: "ns", Name: "resp.1", UID: "uid-of-resp.1", Generation: 1, ResourceVersion: 3, Turn: chain.Turn{ID: "resp_1", Status: "completed"}}
+			want := &Record{Namespace: "ns", Name: "resp.1", UID: "uid-of-resp.1", Generation: 1, ResourceVersion: 3, Turn: chain.Turn{ID: "resp_1", Status: "completed"}}
 			want.setStatus(&o.Status)
 			tc.want(want)
-			if diff := cmp.Diff(want, NewSession(o)); diff != "" {
-				t.Errorf("session (-want +got):\n%s", diff)
+			if diff := cmp.Diff(want, NewRecord(o, nil)); diff != "" {
+				t.Errorf("record (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// TestSum sees to it that every part of a status that the controller writes counts, and what others write does not.
-func TestSum(t *testing.T) {
+// TestNewRecordOfKnownSpec checks that the bodies of a spec are parsed once: an event that changes only the status or the
+// metadata takes what is known about them.
+func TestNewRecordOfKnownSpec(t *testing.T) {
+	o := object("resp_1", "", 3)
+	o.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"input":5}`)}
+	known := NewRecord(o, nil)
+	if !known.Turn.Unreadable || known.SnapshotBytes != 11 {
+		t.Fatalf("got %+v, want an unreadable turn of 11 bytes", known)
+	}
+	o.ResourceVersion, o.Spec.Request = "4", nil // cannot happen, but shows what is read
+	if got := NewRecord(o, known); !got.Turn.Unreadable || got.SnapshotBytes != 11 || got.ResourceVersion != 4 {
+		t.Errorf("same generation: got %+v", got)
+	}
+	o.Generation = 2
+	if got := NewRecord(o, known); got.Turn.Unreadable || got.SnapshotBytes != 0 {
+		t.Errorf("next generation: got %+v", got)
+	}
+}
+
+// TestReport checks that a report by another replica has the snapshot read again, once.
+func TestReport(t *testing.T) {
+	v := NewView(chain.DefaultMaxDepth)
+	s := (*store)(v)
+	external := func(resourceVersion int, reported bool) *v1alpha1.ResponseSession {
+		o := object("a", "", resourceVersion)
+		o.Spec.Snapshot = &v1alpha1.SnapshotReference{Store: v1alpha1.SnapshotStoreChunks, SizeBytes: 9}
+		o.Status = v1alpha1.ResponseSessionStatus{ObservedGeneration: 1, SnapshotBytes: 9, Conditions: []metav1.Condition{
+			{Type: v1alpha1.ConditionChainValid, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonResolved},
+		}}
+		if reported {
+			o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{
+				Type: v1alpha1.ConditionSnapshotReadable, Status: metav1.ConditionFalse, ObservedGeneration: 1,
+			})
+		}
+		return o
+	}
+	check := func(step string, verified bool) {
+		t.Helper()
+		if got, _ := v.Get("ns", "a"); got.Verified != verified {
+			t.Errorf("%s: verified is %t", step, got.Verified)
+		}
+	}
+	add(s, external(1, false))
+	check("before the report", true)
+	add(s, external(2, true))
+	check("after the report", false)
+	reported, _ := v.Get("ns", "a")
+	v.SetReadable(reported, true)
+	check("after it was read", true)
+	add(s, external(3, true))
+	check("before the report is withdrawn", true)
+	add(s, external(4, false))
+	check("after the report is withdrawn", true)
+}
+
+// TestFingerprint checks that it covers every part of a status that the leader writes, and nothing that others write.
+func TestFingerprint(t *testing.T) {
 	status := func() *v1alpha1.ResponseSessionStatus {
 		return &v1alpha1.ResponseSessionStatus{
 			Conditions: []metav1.Condition{{
@@ -170,7 +233,7 @@ func TestSum(t *testing.T) {
 		"no condition":         {func(s *v1alpha1.ResponseSessionStatus) { s.Conditions = nil }, false},
 		"status":               {func(s *v1alpha1.ResponseSessionStatus) { s.Conditions[0].Status = metav1.ConditionFalse }, false},
 		"reason":               {func(s *v1alpha1.ResponseSessionStatus) { s.Conditions[0].Reason = "x" }, false},
-		"message":              {func(s *v1alpha1.ResponseSessionStatus) { s.Conditions[0].Message = "x" }, false},
+		"message":              {func(s *v1alpha1.ResponseSessionStatus) { s.Conditions[0].Message = "x" }, true},
 		"condition generation": {func(s *v1alpha1.ResponseSessionStatus) { s.Conditions[0].ObservedGeneration = 2 }, false},
 		"generation":           {func(s *v1alpha1.ResponseSessionStatus) { s.ObservedGeneration = 2 }, false},
 		"depth":                {func(s *v1alpha1.ResponseSessionStatus) { s.Depth = 3 }, false},
@@ -183,8 +246,8 @@ func TestSum(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			changed := status()
 			tc.change(changed)
-			if same := Sum(status()) == Sum(changed); same != tc.same {
-				t.Errorf("same sum is %t, want %t", same, tc.same)
+			if same := NewFingerprint(status()) == NewFingerprint(changed); same != tc.same {
+				t.Errorf("same fingerprint is %t, want %t", same, tc.same)
 			}
 		})
 	}
@@ -234,6 +297,35 @@ func TestViewFollowsTheWatch(t *testing.T) {
 			},
 			want: map[string]string{"sha256.aaaa": "NameMismatch", "b": "ParentNotFound"},
 		},
+		"being deleted is missing": {
+			feed: func(s *store) {
+				add(s, object("a", "", 1))
+				add(s, object("b", "a", 2))
+				add(s, deleting(object("a", "", 3)))
+			},
+			want: map[string]string{"b": "ParentNotFound"},
+		},
+		"being deleted and gone": {
+			feed: func(s *store) {
+				add(s, deleting(object("a", "", 1)))
+				add(s, object("b", "a", 2))
+				remove(s, deleting(object("a", "", 3)))
+				add(s, object("a", "", 4))
+			},
+			want: map[string]string{"a": "Resolved", "b": "Resolved"},
+		},
+		"misnamed and being deleted": {
+			feed: func(s *store) {
+				odd := object("A", "", 1)
+				odd.Name = "sha256.aaaa"
+				add(s, odd)
+				again := deleting(object("A", "", 2))
+				again.Name = odd.Name
+				add(s, again)
+				remove(s, again)
+			},
+			want: map[string]string{},
+		},
 		"misnamed is deleted": {
 			feed: func(s *store) {
 				odd := object("A", "", 1)
@@ -262,8 +354,9 @@ func TestViewFollowsTheWatch(t *testing.T) {
 			got := map[string]string{}
 			if ns := v.namespaces["ns"]; ns != nil {
 				for name := range ns.byName {
-					judgement, _ := v.Judge("ns", name)
-					got[name] = judgement.Verdict.Rule.Reason()
+					if verdict, found := v.Verdict("ns", name); found {
+						got[name] = verdict.Rule.Reason()
+					}
 				}
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -273,13 +366,18 @@ func TestViewFollowsTheWatch(t *testing.T) {
 			for _, reason := range tc.want {
 				wantCounts[reason]++
 			}
-			for reason, count := range v.Reasons() {
+			for reason, count := range v.Counts() {
 				if count != wantCounts[reason] {
 					t.Errorf("%d sessions have reason %s, want %d", count, reason, wantCounts[reason])
 				}
 			}
 		})
 	}
+}
+
+func deleting(o *v1alpha1.ResponseSession) *v1alpha1.ResponseSession {
+	o.DeletionTimestamp = new(metav1.Unix(1_800_000_000, 0))
+	return o
 }
 
 func add(s *store, o *v1alpha1.ResponseSession)    { must(s.Add(o)) }
@@ -291,7 +389,7 @@ func replace(s *store, resourceVersion int, objects ...*v1alpha1.ResponseSession
 		if i%2 == 0 {
 			list = append(list, o) // as a list brings it
 		} else {
-			list = append(list, NewSession(o)) // as a streamed list brings it
+			list = append(list, NewRecord(o, nil)) // as a streamed list brings it
 		}
 	}
 	must(s.Replace(list, fmt.Sprint(resourceVersion)))
@@ -327,7 +425,7 @@ func TestSubscribe(t *testing.T) {
 	}
 }
 
-// TestObserve: what a write answers counts ahead of the watch, but never brings back what is gone.
+// TestObserve checks that the answer to a write takes effect ahead of the watch, but never brings back a deleted session.
 func TestObserve(t *testing.T) {
 	v := NewView(chain.DefaultMaxDepth)
 	s := (*store)(v)
@@ -340,8 +438,8 @@ func TestObserve(t *testing.T) {
 	partial := func(o *v1alpha1.ResponseSession) *metav1.PartialObjectMetadata {
 		return &metav1.PartialObjectMetadata{ObjectMeta: o.ObjectMeta}
 	}
-	v.Observe("ns", "a", func(known *Session) *Session { return known.WithMetadata(partial(written)).WithStatus(status) })
-	if got, _ := v.Get("ns", "a"); got.Written != Sum(status) || got.ResourceVersion != 5 {
+	v.Observe("ns", "a", func(known *Record) *Record { return known.WithMetadata(partial(written)).WithStatus(status) })
+	if got, _ := v.Get("ns", "a"); got.Written != NewFingerprint(status) || got.ResourceVersion != 5 {
 		t.Errorf("the write is not observed: %+v", got)
 	}
 
@@ -350,23 +448,23 @@ func TestObserve(t *testing.T) {
 	foreign.Status = *status
 	foreign.Status.BrokenAt = "elsewhere"
 	add(s, foreign)
-	if got, _ := v.Get("ns", "a"); got.Written != Sum(&foreign.Status) {
+	if got, _ := v.Get("ns", "a"); got.Written != NewFingerprint(&foreign.Status) {
 		t.Errorf("the watch's word of the same version does not count: %+v", got)
 	}
-	v.Observe("ns", "a", func(known *Session) *Session { return known.WithMetadata(partial(written)).WithStatus(status) })
-	if got, _ := v.Get("ns", "a"); got.Written != Sum(&foreign.Status) {
+	v.Observe("ns", "a", func(known *Record) *Record { return known.WithMetadata(partial(written)).WithStatus(status) })
+	if got, _ := v.Get("ns", "a"); got.Written != NewFingerprint(&foreign.Status) {
 		t.Errorf("the write's answer counts more than the watch's word of the same version: %+v", got)
 	}
 
 	overwritten := object("a", "", 7)
 	overwritten.Generation = 2
-	v.Observe("ns", "a", func(known *Session) *Session { return known.WithMetadata(partial(overwritten)) })
+	v.Observe("ns", "a", func(known *Record) *Record { return known.WithMetadata(partial(overwritten)) })
 	if got, _ := v.Get("ns", "a"); got.ResourceVersion != 5 {
 		t.Error("the write's answer hides a spec that the view has not seen")
 	}
 
 	remove(s, object("a", "", 9))
-	v.Observe("ns", "a", func(known *Session) *Session { return known })
+	v.Observe("ns", "a", func(known *Record) *Record { return known })
 	if _, found := v.Get("ns", "a"); found {
 		t.Error("the write's answer brings a deleted session back")
 	}

@@ -29,8 +29,10 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
+// +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=list;watch
+
 // Run watches all ResponseSessions through a client of their group and version, and keeps the view current until ctx is
-// done. It never gives up: where the API server is gone, it tries again.
+// done. It never gives up: while the API server is unreachable, it tries again.
 //
 // client-go's reflector feeds the view itself and not an informer's store, so that neither the objects nor their keys
 // are held a second time: at 100,000 sessions that is more memory than all of the view takes.
@@ -62,7 +64,7 @@ func (v *View) WaitForSync(ctx context.Context) error {
 	}
 }
 
-// Reflects reports whether the view is at least as new as a resource version, and its subscribers were told of it.
+// Reflects reports whether the view is at least as new as a resource version, and its subscribers have been notified.
 func (v *View) Reflects(resourceVersion uint64) bool {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -84,17 +86,18 @@ var (
 	_ cache.ResourceVersionUpdater = &store{}
 )
 
-// Transformer strips objects as they are decoded, so that the first list holds no bodies either.
+// Transformer makes records of objects as they are decoded, so that the first list holds no bodies either.
 func (s *store) Transformer() cache.TransformFunc {
-	return func(object any) (any, error) { return session(object) }
+	return func(object any) (any, error) { return s.record(object) }
 }
 
-func session(object any) (*Session, error) {
+func (s *store) record(object any) (*Record, error) {
 	switch object := object.(type) {
-	case *Session:
+	case *Record:
 		return object, nil
 	case *v1alpha1.ResponseSession:
-		return NewSession(object), nil
+		known, _ := (*View)(s).Get(object.Namespace, object.Name)
+		return NewRecord(object, known), nil
 	}
 	return nil, fmt.Errorf("unexpected object of type %T", object)
 }
@@ -102,48 +105,49 @@ func session(object any) (*Session, error) {
 func (s *store) Add(object any) error { return s.Update(object) }
 
 func (s *store) Update(object any) error {
-	session, err := session(object)
+	r, err := s.record(object)
 	if err != nil {
 		return err
 	}
 	v := (*View)(s)
 	v.mu.Lock()
-	change := v.put(session, true)
+	change := v.put(r, true)
 	v.mu.Unlock()
 	v.notify(change)
-	v.advance(session.ResourceVersion)
+	v.advance(r.ResourceVersion)
 	return nil
 }
 
 func (s *store) Delete(object any) error {
-	session, err := session(object)
+	r, err := s.record(object)
 	if err != nil {
 		return err
 	}
 	v := (*View)(s)
 	v.mu.Lock()
-	change := v.delete(session.Namespace, session.Name)
+	change := v.delete(r.Namespace, r.Name)
 	v.mu.Unlock()
 	v.notify(change)
-	v.advance(session.ResourceVersion)
+	v.advance(r.ResourceVersion)
 	return nil
 }
 
 // Replace makes a new list the view's content.
 func (s *store) Replace(objects []any, resourceVersion string) error {
-	v := (*View)(s)
-	version := parseResourceVersion(resourceVersion)
+	records := make([]*Record, len(objects))
 	listed := make(map[cache.ObjectName]bool, len(objects))
-	var changes []*Change
-	v.mu.Lock()
-	for _, object := range objects {
-		session, err := session(object)
+	for i, object := range objects {
+		r, err := s.record(object)
 		if err != nil {
-			v.mu.Unlock()
 			return err
 		}
-		listed[cache.NewObjectName(session.Namespace, session.Name)] = true
-		changes = append(changes, v.put(session, true))
+		records[i], listed[cache.NewObjectName(r.Namespace, r.Name)] = r, true
+	}
+	v := (*View)(s)
+	var changes []*Change
+	v.mu.Lock()
+	for _, r := range records {
+		changes = append(changes, v.put(r, true))
 	}
 	for _, gone := range v.except(listed) {
 		changes = append(changes, v.delete(gone.Namespace, gone.Name))
@@ -153,16 +157,17 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 	for _, change := range changes {
 		v.notify(change)
 	}
-	v.advance(version)
+	v.advance(parseResourceVersion(resourceVersion))
 	return nil
 }
 
-func (v *View) except(listed map[cache.ObjectName]bool) []*Session {
-	var others []*Session
+// except returns the records that are not listed.
+func (v *View) except(listed map[cache.ObjectName]bool) []*Record {
+	var others []*Record
 	for _, ns := range v.namespaces {
-		for _, session := range ns.byName {
-			if !listed[cache.NewObjectName(session.Namespace, session.Name)] {
-				others = append(others, session)
+		for _, r := range ns.byName {
+			if !listed[cache.NewObjectName(r.Namespace, r.Name)] {
+				others = append(others, r)
 			}
 		}
 	}

@@ -38,7 +38,7 @@ type ResponseSessionApplyConfiguration struct {
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec is the turn as it was saved.
 	Spec *ResponseSessionSpecApplyConfiguration `json:"spec,omitempty"`
-	// status is what the controller found of the chain.
+	// status is the verdict of the controller.
 	Status *ResponseSessionStatusApplyConfiguration `json:"status,omitempty"`
 }
 

@@ -29,15 +29,15 @@ import (
 // ResponseSessionSpec is one turn: what was asked, what was answered, and which turn came before it.
 type ResponseSessionSpecApplyConfiguration struct {
 	// responseID is the ID of the response, as the gateway returned it to its client: what a later request names in
-	// previous_response_id. It cannot change, and it decides metadata.name: the ID with "_" replaced by "." where that
-	// is a DNS subdomain name and the ID has no "." and does not start with "sha256_", else "sha256." and the
+	// previous_response_id. It cannot change, and it determines metadata.name: the ID with "_" replaced by "." if that
+	// is a DNS subdomain name and the ID has no "." and does not start with "sha256_", otherwise "sha256." and the
 	// lower-case base32 SHA-256 of the ID.
 	ResponseID *string `json:"responseID,omitempty"`
 	// previousResponseID is the responseID of the parent: the turn, in the same namespace, that this one continues.
 	// Without it the turn starts a conversation. The parent need not exist yet. It cannot change.
 	PreviousResponseID *string `json:"previousResponseID,omitempty"`
-	// conversationID is the ID of the conversation that the gateway counts this turn to. Catena stores it and lets
-	// clients select by it, and reads nothing into it.
+	// conversationID is the ID of the conversation that this turn belongs to. Catena stores it and lets clients select by
+	// it, but does not interpret it.
 	ConversationID *string `json:"conversationID,omitempty"`
 	// createdAt is when the response was created, in RFC 3339.
 	CreatedAt *v1.Time `json:"createdAt,omitempty"`
@@ -46,19 +46,19 @@ type ResponseSessionSpecApplyConfiguration struct {
 	// responseStatus is the status of the response, verbatim: queued, in_progress, completed, incomplete, failed or
 	// cancelled. Only a completed turn can be used as context; any other string is stored and treated as not completed.
 	ResponseStatus *string `json:"responseStatus,omitempty"`
-	// request is the request of this turn as the Responses API has it, verbatim: input, instructions, model, tools and
-	// whatever else was sent. Where snapshot is set, it has only the model, for display.
+	// request is the request of this turn as the Responses API defines it, verbatim: input, instructions, model, tools and
+	// any other field that was sent. If snapshot is set, it has only the model, for display.
 	Request *runtime.RawExtension `json:"request,omitempty"`
-	// response is the response of this turn as the Responses API has it, verbatim: id, output, usage, error and
-	// whatever else was answered.
+	// response is the response of this turn as the Responses API defines it, verbatim: id, output, usage, error and any
+	// other field that was returned.
 	Response *runtime.RawExtension `json:"response,omitempty"`
-	// metadata is any JSON object that the gateway wants to keep with the turn. Catena reads nothing into it.
+	// metadata is any JSON object that the gateway wants to keep with the turn. Catena does not interpret it.
 	Metadata *runtime.RawExtension `json:"metadata,omitempty"`
-	// snapshot says where request, response and metadata are stored where they are not in the object: because they are
-	// too large, or because their JSON would not survive in it.
+	// snapshot refers to request, response and metadata if they are stored outside the object, because they are too large
+	// for it or because the object would change their JSON.
 	Snapshot *SnapshotReferenceApplyConfiguration `json:"snapshot,omitempty"`
-	// immutable, once true, keeps the whole spec from ever changing again, itself included. Undeclared fields, which the
-	// CRD's own rule does not see as a whole, are the matter of the policy in config/admission.
+	// immutable, once true, prevents any further change of the spec, including this field. Changes of undeclared fields,
+	// which the CRD's own rule cannot compare as a whole, are refused by the policy in config/admission.
 	Immutable *bool `json:"immutable,omitempty"`
 }
 

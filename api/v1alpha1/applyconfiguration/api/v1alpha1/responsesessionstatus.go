@@ -27,18 +27,18 @@ import (
 //
 // ResponseSessionStatus is the controller's verdict on the chain from the session to its root.
 type ResponseSessionStatusApplyConfiguration struct {
-	// conditions of the session. ChainValid says whether its chain can be resolved with the default options, and in
-	// its reason why not.
+	// conditions of the session. ChainValid indicates whether its chain resolves with the default options; its reason is
+	// the cause if it does not. SnapshotReadable is False while a replica reports that it could not read the snapshot.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
-	// observedGeneration is the metadata.generation that the controller judged last.
+	// observedGeneration is the metadata.generation that the verdict is about.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// depth is the number of turns from the root to this one, both counted: a root has depth 1. It is absent while no
 	// root is reached.
 	Depth *int32 `json:"depth,omitempty"`
 	// rootResponseID is the responseID of the turn that started the conversation. It is absent while no root is reached.
 	RootResponseID *string `json:"rootResponseID,omitempty"`
-	// brokenAt is the response ID at which the chain cannot be followed: the missing, unfinished, unreadable or
-	// repeated turn, or the first one beyond the depth limit. It is absent where the chain resolves.
+	// brokenAt is the response ID at which the chain breaks: the missing, unfinished, unreadable or repeated turn, or the
+	// first one beyond the depth limit. It is absent if the chain resolves.
 	BrokenAt *string `json:"brokenAt,omitempty"`
 	// snapshotStore is where the request and the response are: Inline, Chunks or Blob.
 	SnapshotStore *string `json:"snapshotStore,omitempty"`

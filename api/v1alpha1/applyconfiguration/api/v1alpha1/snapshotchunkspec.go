@@ -23,7 +23,7 @@ package v1alpha1
 //
 // SnapshotChunkSpec has the bytes of a SnapshotChunk.
 type SnapshotChunkSpecApplyConfiguration struct {
-	// data are bytes of a snapshot that is compressed with zstd, at most 393216 of them, in base64.
+	// data is a part of the compressed snapshot, at most 393216 bytes, in base64.
 	Data []byte `json:"data,omitempty"`
 }
 

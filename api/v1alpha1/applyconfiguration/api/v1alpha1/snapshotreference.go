@@ -21,15 +21,15 @@ package v1alpha1
 // SnapshotReferenceApplyConfiguration represents a declarative configuration of the SnapshotReference type for use
 // with apply.
 //
-// SnapshotReference leads to a snapshot that is stored outside its ResponseSession. The snapshot is a line of JSON, which
-// says how many bytes the request, the response and the metadata have, and then these three exactly as they were
-// received, all of it compressed with zstd.
+// SnapshotReference refers to a snapshot that is stored outside its ResponseSession. The snapshot is a line of JSON with
+// the sizes of the request, the response and the metadata, followed by these three exactly as they were received, all of
+// it compressed with zstd.
 type SnapshotReferenceApplyConfiguration struct {
 	// store is where the snapshot is: Chunks for SnapshotChunks of the same namespace, Blob for the bucket that the
 	// operator and the gateways are configured with.
 	Store *string `json:"store,omitempty"`
-	// key names the snapshot. Its parts are the SnapshotChunks KEY-0, KEY-1 and so on, or the object
-	// NAMESPACE/SESSION/KEY of the bucket. Every save has a key of its own.
+	// key identifies the snapshot. Its parts are the SnapshotChunks KEY-0, KEY-1 and so on, or the object
+	// NAMESPACE/SESSION/KEY of the bucket. Every save has its own key.
 	Key *string `json:"key,omitempty"`
 	// parts is the number of parts.
 	Parts *int32 `json:"parts,omitempty"`

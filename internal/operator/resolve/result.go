@@ -29,18 +29,18 @@ import (
 	"github.com/catena-dev/catena/internal/history"
 )
 
-// Query says which history is asked for.
+// Query selects a history.
 type Query struct {
-	// MaxDepth is how many turns the chain may have. Zero and less fail every query.
+	// MaxDepth is the number of turns that the chain may have. Zero and less fail every query.
 	MaxDepth int
-	// IncludeIncomplete lets turns pass that are not completed.
+	// IncludeIncomplete accepts turns that are not completed.
 	IncludeIncomplete bool
-	// MinResourceVersion is the resource version that the answer must at least reflect, zero for any.
+	// MinResourceVersion is the oldest resource version that the answer may reflect, zero for any.
 	MinResourceVersion uint64
 }
 
-// History is the answer to a Query. It is shared with a cache: read it, do not change it.
-type History struct {
+// Result is the answer to a Query: the turns of a history. It is shared with a cache and must not be changed.
+type Result struct {
 	// Name and UID are those of the ResponseSession asked for.
 	Name string
 	UID  types.UID
@@ -52,19 +52,19 @@ type History struct {
 	memory memory
 }
 
-// Release gives back the memory that the history is counted with. It may be called more than once.
-func (h *History) Release() { h.memory.release() }
+// Release returns the memory that the result counts for. It may be called more than once.
+func (r *Result) Release() { r.memory.release() }
 
-// memory is what one history holds of the bytes that all queries may hold together.
+// memory counts what one result holds of the bytes that all queries may hold together.
 type memory struct {
-	inFlight *semaphore.Weighted // nil for a history that is not counted
+	inFlight *semaphore.Weighted // nil for a result that is not counted
 	limit    int64
 
 	mu    sync.Mutex
 	taken int64
 }
 
-// take counts a turn's items.
+// take counts the items of a turn.
 func (m *memory) take(items *chain.Items) error {
 	size := int64(items.Size())
 	m.mu.Lock()

@@ -1,0 +1,101 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	acv1alpha1 "github.com/catena-dev/catena/api/v1alpha1/applyconfiguration/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/operator/sessions"
+)
+
+// +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=get;patch;delete
+// +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions/finalizers,verbs=update
+
+// reconcileOwner adds the ownerReference to the parent if the session may have one and has none. An existing reference is
+// left alone, whatever its UID: whether it is valid is up to garbage collection.
+//
+// The parent's UID is read just before, because garbage collection deletes a session whose owner's UID does not exist.
+//
+// The admission plugin OwnerReferencesPermissionEnforcement, if enabled, requires the right to delete the session.
+func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessions.Verdict) error {
+	if !v.CanBeOwned(v.Parent != nil) || v.Record.OwnerUID != "" || v.Record.OmitOwner {
+		return nil
+	}
+	parent := partialMetadata(v1alpha1.ResponseSessionKind, v.Record.Namespace, v.Parent.Name)
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(parent), parent); err != nil {
+		return fmt.Errorf("unable to read the parent's UID: %w", err)
+	}
+	if parent.DeletionTimestamp != nil {
+		return nil
+	}
+	written, err := r.applyOwner(ctx, v.Record, ownerReference(v1alpha1.ResponseSessionKind, parent))
+	if err != nil {
+		return fmt.Errorf("unable to set the ownerReference: %w", err)
+	}
+	// If the parent has been deleted without its children since its UID was read, garbage collection did not know about
+	// this child, and would now delete it.
+	if gone, err := r.gone(ctx, parent); err != nil || gone {
+		if written, err = r.applyOwner(ctx, v.Record); err != nil {
+			return fmt.Errorf("unable to remove the ownerReference again: %w", err)
+		}
+	}
+	r.View.Observe(v.Record.Namespace, v.Record.Name, func(known *sessions.Record) *sessions.Record {
+		return known.WithMetadata(written)
+	})
+	log.FromContext(ctx).V(1).Info("Set the ownerReference", "parent", parent.Name)
+	return nil
+}
+
+// applyOwner applies the ownerReferences of a session and returns the metadata that the object has then.
+func (r *ResponseSessionReconciler) applyOwner(
+	ctx context.Context, record *sessions.Record, owners ...*metav1ac.OwnerReferenceApplyConfiguration,
+) (*metav1.PartialObjectMetadata, error) {
+	patch, err := applyPatch(acv1alpha1.ResponseSession(record.Name, record.Namespace).WithUID(record.UID).WithOwnerReferences(owners...))
+	if err != nil {
+		return nil, err
+	}
+	written := partialMetadata(v1alpha1.ResponseSessionKind, record.Namespace, record.Name)
+	return written, r.Client.Patch(ctx, written, patch, FieldOwner, client.ForceOwnership)
+}
+
+// ownerReference returns a reference to an owner that neither manages its dependents nor blocks on their deletion.
+func ownerReference(kind string, owner metav1.Object) *metav1ac.OwnerReferenceApplyConfiguration {
+	return metav1ac.OwnerReference().
+		WithAPIVersion(v1alpha1.GroupVersion.String()).
+		WithKind(kind).
+		WithName(owner.GetName()).
+		WithUID(owner.GetUID()).
+		WithController(false).
+		WithBlockOwnerDeletion(false)
+}
+
+// gone reports whether a parent that was read before no longer exists, or is being deleted.
+func (r *ResponseSessionReconciler) gone(ctx context.Context, parent *metav1.PartialObjectMetadata) (bool, error) {
+	now := partialMetadata(v1alpha1.ResponseSessionKind, parent.Namespace, parent.Name)
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(now), now); err != nil {
+		return true, client.IgnoreNotFound(err)
+	}
+	return now.UID != parent.UID || now.DeletionTimestamp != nil, nil
+}

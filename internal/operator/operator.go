@@ -1,0 +1,175 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package operator is Catena's operator: the controllers of ResponseSessions, on the elected leader, and the resolve API,
+// on every replica. All of it shares one watch of the sessions.
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/controllers"
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/internal/operator/resolveapi"
+	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/profiling"
+	"github.com/catena-dev/catena/internal/snapshot"
+)
+
+// A leader that cannot renew its lease for the renew deadline ends, and its replica's resolve API with it. So the deadline
+// is longer than a restart of the kube-apiserver takes. A leader that is told to end releases its lease at once; after one
+// that crashes, verdicts wait until the lease expires.
+const (
+	leaseDuration = 60 * time.Second
+	renewDeadline = 45 * time.Second
+	retryPeriod   = 5 * time.Second
+)
+
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=catena-system,resources=leases,verbs=create;get;update;patch
+// +kubebuilder:rbac:groups="",namespace=catena-system,resources=events,verbs=create;patch
+
+// Run runs the operator with the options, which must be valid, until ctx is done. Its clients have no rate limit of their
+// own: the API server's priority and fairness decides what is too much. One process can run one operator at a time,
+// because the metrics of controller-runtime are global.
+func Run(ctx context.Context, config *rest.Config, o *Options) error {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	sessionClient, err := kubeclient.New(config)
+	if err != nil {
+		return err
+	}
+	snapshots, closeSnapshots, err := snapshot.Open(ctx, sessionClient, o.SnapshotStore)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = closeSnapshots() }()
+	reader, err := resolve.NewReader(sessionClient, snapshots, o.Resolve)
+	if err != nil {
+		return err
+	}
+	view := sessions.NewView(int(o.ResolveAPI.DefaultMaxDepth))
+	if err := metrics.Registry.Register(view); err != nil {
+		return fmt.Errorf("unable to register metrics: %w", err)
+	}
+	defer metrics.Registry.Unregister(view)
+	mgr, err := newManager(config, o)
+	if err != nil {
+		return err
+	}
+	reporter := controllers.NewSnapshotReporter(mgr.GetClient(), clock.RealClock{})
+	resolver := resolve.New(view, reader, reporter.Report, o.Resolve)
+	server, err := resolveapi.New(o.ResolveAPI, resolver.Resolve, view.HasSynced)
+	if err != nil {
+		return err
+	}
+	reconciler := &controllers.ResponseSessionReconciler{
+		Client:       mgr.GetClient(),
+		Live:         mgr.GetAPIReader(),
+		View:         view,
+		Recorder:     mgr.GetEventRecorder("catena"),
+		Readable:     reader.Readable,
+		Concurrency:  o.ConcurrentReconciles,
+		EventLimiter: controllers.NewEventLimiter(o.EventsPerSecond),
+		Clock:        clock.RealClock{},
+	}
+	sweeper := &controllers.SnapshotSweeper{
+		View: view, Live: mgr.GetAPIReader(), Stores: snapshots,
+		Interval: o.SnapshotSweepInterval, Grace: o.SnapshotGracePeriod, Clock: clock.RealClock{},
+	}
+	err = errors.Join(
+		reconciler.SetupWithManager(mgr),
+		mgr.Add(&replica{watch: func(ctx context.Context) { view.Run(ctx, sessionClient) }, server: server}),
+		mgr.Add(reporter),
+		mgr.Add(sweeper),
+		mgr.Add(everywhere(func(ctx context.Context) error { return profiling.Serve(ctx, o.ProfilingAddress) })),
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("resolve-api", server.Ready),
+	)
+	if err != nil {
+		return fmt.Errorf("unable to set up the operator: %w", err)
+	}
+	return mgr.Start(ctx)
+}
+
+func newManager(config *rest.Config, o *Options) (manager.Manager, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	// Requests in flight may take as long as any after the shutdown delay.
+	shutdown := o.ResolveAPI.ShutdownDelay + o.ResolveAPI.RequestTimeout + 5*time.Second
+	mgr, err := ctrl.NewManager(config, manager.Options{
+		Scheme:                        scheme,
+		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
+		HealthProbeBindAddress:        o.HealthAddress,
+		LeaderElection:                o.LeaderElect,
+		LeaderElectionNamespace:       o.LeaderElectionNamespace,
+		LeaderElectionID:              "catena.sessions.catena.dev",
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 new(leaseDuration),
+		RenewDeadline:                 new(renewDeadline),
+		RetryPeriod:                   new(retryPeriod),
+		GracefulShutdownTimeout:       &shutdown,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("unable to set up the manager: %w", err)
+	}
+	return mgr, nil
+}
+
+// everywhere is a Runnable that every replica runs, whether it is the leader or not.
+type everywhere func(ctx context.Context) error
+
+// NeedLeaderElection returns false.
+func (everywhere) NeedLeaderElection() bool { return false }
+
+// Start runs the function until ctx is done.
+func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
+
+// replica is what every replica runs: the resolve API, and the watch that it answers from. The watch continues until the
+// server has finished its last request.
+type replica struct {
+	watch  func(context.Context)
+	server *resolveapi.Server
+}
+
+// NeedLeaderElection returns false.
+func (r *replica) NeedLeaderElection() bool { return false }
+
+// Start runs until ctx is done and the server has finished.
+func (r *replica) Start(ctx context.Context) error {
+	watchCtx, stopWatch := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWatch()
+	go r.watch(watchCtx)
+	return r.server.Start(ctx)
+}

@@ -1,0 +1,118 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package operator
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/internal/operator/resolveapi"
+	"github.com/catena-dev/catena/internal/profiling"
+	"github.com/catena-dev/catena/internal/snapshot"
+)
+
+// minGracePeriod is twice the time that a save takes at most, to allow for clocks that differ.
+const minGracePeriod = 2 * snapshot.MaxWriteTime
+
+// Options are the options of Run. Use NewOptions.
+type Options struct {
+	// MetricsAddress and HealthAddress are where metrics, and /healthz and /readyz, are served; "0" is nowhere.
+	MetricsAddress string
+	HealthAddress  string
+	// ProfilingAddress is where /debug/pprof/ is served; empty is nowhere.
+	ProfilingAddress string
+	// LeaderElect lets only one of several replicas run the controllers. Its lease is in LeaderElectionNamespace, by default
+	// the namespace of the Pod.
+	LeaderElect             bool
+	LeaderElectionNamespace string
+	// ConcurrentReconciles is the number of sessions that are reconciled at once.
+	ConcurrentReconciles int
+	// EventsPerSecond is the rate of events about chains, with bursts of ten seconds' worth. Others are dropped.
+	EventsPerSecond float64
+	// SnapshotStore is the URL of the bucket that snapshots are read from, besides SnapshotChunks; empty for none.
+	SnapshotStore string
+	// SnapshotSweepInterval is the time between two sweeps, and SnapshotGracePeriod the age at which a snapshot that no
+	// session refers to is deleted. It is at least 30 minutes unless UnsafeGracePeriod is set.
+	SnapshotSweepInterval time.Duration
+	SnapshotGracePeriod   time.Duration
+	UnsafeGracePeriod     bool
+	// Resolve and ResolveAPI are the options of the resolve API.
+	Resolve    resolve.Options
+	ResolveAPI *resolveapi.Options
+}
+
+// NewOptions returns the defaults.
+func NewOptions() *Options {
+	return &Options{
+		MetricsAddress:        ":8080",
+		HealthAddress:         ":8081",
+		LeaderElect:           true,
+		ConcurrentReconciles:  16,
+		EventsPerSecond:       10,
+		SnapshotSweepInterval: 10 * time.Minute,
+		SnapshotGracePeriod:   time.Hour,
+		Resolve:               resolve.DefaultOptions(),
+		ResolveAPI:            resolveapi.NewOptions(),
+	}
+}
+
+// AddFlags adds the options to flags.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress, "Address to serve metrics on; 0 for none.")
+	flags.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress, "Address to serve /healthz and /readyz on; 0 for none.")
+	profiling.AddFlag(flags, &o.ProfilingAddress)
+	flags.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "Let only one of several replicas run the controllers.")
+	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", o.LeaderElectionNamespace,
+		"Namespace of the leader's lease; in a cluster, the operator's own by default.")
+	flags.IntVar(&o.ConcurrentReconciles, "concurrent-reconciles", o.ConcurrentReconciles, "Number of sessions that are reconciled at once.")
+	flags.Float64Var(&o.EventsPerSecond, "events-per-second", o.EventsPerSecond,
+		"Maximum rate of events about broken and healed chains, with bursts of ten seconds' worth. Further events are dropped.")
+	flags.StringVar(&o.SnapshotStore, "snapshot-store", o.SnapshotStore,
+		"URL of the bucket that snapshots are read from, besides SnapshotChunks, and in which unreferenced snapshots are deleted: "+
+			"s3://, azblob:// or file://, as gocloud.dev/blob defines them; gs:// is served by its S3-compatible API. "+
+			"Each cluster needs its own bucket, or its own ?prefix=NAME/.")
+	flags.DurationVar(&o.SnapshotSweepInterval, "snapshot-sweep-interval", o.SnapshotSweepInterval,
+		"Time between two sweeps, which compare the stored snapshots with the sessions that refer to them.")
+	flags.DurationVar(&o.SnapshotGracePeriod, "snapshot-grace-period", o.SnapshotGracePeriod,
+		"Age at which a snapshot that no session refers to is deleted. At least 30m, which is longer than any save takes.")
+	flags.BoolVar(&o.UnsafeGracePeriod, "unsafe-snapshot-grace-period", o.UnsafeGracePeriod,
+		"Allow a shorter grace period, for tests. A save that takes longer loses its turn.")
+	o.Resolve.AddFlags(flags)
+	o.ResolveAPI.AddFlags(flags)
+}
+
+// Validate returns all errors in the options, joined.
+func (o *Options) Validate() error {
+	errs := []error{o.Resolve.Validate(), o.ResolveAPI.Validate()}
+	if o.ConcurrentReconciles < 1 {
+		errs = append(errs, fmt.Errorf("--concurrent-reconciles is %d: must be at least 1", o.ConcurrentReconciles))
+	}
+	if o.EventsPerSecond < 0 {
+		errs = append(errs, fmt.Errorf("--events-per-second is %g: must not be negative", o.EventsPerSecond))
+	}
+	if o.SnapshotSweepInterval <= 0 {
+		errs = append(errs, fmt.Errorf("--snapshot-sweep-interval is %s: must be positive", o.SnapshotSweepInterval))
+	}
+	if o.SnapshotGracePeriod < minGracePeriod && !o.UnsafeGracePeriod {
+		errs = append(errs, fmt.Errorf("--snapshot-grace-period is %s: must be at least %s", o.SnapshotGracePeriod, minGracePeriod))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,82 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolve
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+)
+
+// The defaults of Options.
+const (
+	DefaultCacheBytes    = 256 << 20
+	DefaultHistoryBytes  = 128 << 20
+	DefaultInFlightBytes = 256 << 20
+	DefaultLiveReads     = 32
+)
+
+// minBytes keeps the cache and the other limits large enough for a turn of the largest size that one object can have.
+const minBytes = 2 << 20
+
+// Options limit what a Reader and a Resolver use.
+type Options struct {
+	// CacheBytes is the size of the cache of items.
+	CacheBytes uint64
+	// HistoryBytes is the largest size of the items of one history. A larger one is answered with ErrTooLarge.
+	HistoryBytes int64
+	// InFlightBytes is the size of the items that all queries together may hold at once. A query beyond that is answered
+	// with ErrBusy. The answers made from the items take as much again.
+	InFlightBytes int64
+	// LiveReads is the number of reads from the API server that may be in progress at once, over all queries.
+	LiveReads int64
+}
+
+// DefaultOptions returns the defaults.
+func DefaultOptions() Options {
+	return Options{
+		CacheBytes: DefaultCacheBytes, HistoryBytes: DefaultHistoryBytes,
+		InFlightBytes: DefaultInFlightBytes, LiveReads: DefaultLiveReads,
+	}
+}
+
+// AddFlags adds the options to flags.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	flags.Uint64Var(&o.CacheBytes, "body-cache-bytes", o.CacheBytes, "Memory in bytes for the resolve API's cache of input items.")
+	flags.Int64Var(&o.HistoryBytes, "max-history-bytes", o.HistoryBytes,
+		"Maximum size in bytes of the input items of one history. A larger history is answered with 413.")
+	flags.Int64Var(&o.InFlightBytes, "max-inflight-bytes", o.InFlightBytes,
+		"Maximum size in bytes of the input items that all requests together hold at once; their answers take as much again. A request beyond that is answered with 429.")
+	flags.Int64Var(&o.LiveReads, "max-live-reads", o.LiveReads, "Maximum number of sessions that the resolve API reads from the kube-apiserver at once.")
+}
+
+// Validate returns all errors in the options, joined.
+func (o *Options) Validate() error {
+	var errs []error
+	if o.CacheBytes < minBytes {
+		errs = append(errs, fmt.Errorf("--body-cache-bytes is %d: must be at least %d", o.CacheBytes, minBytes))
+	}
+	if o.HistoryBytes < minBytes || o.HistoryBytes > o.InFlightBytes {
+		errs = append(errs, fmt.Errorf("--max-history-bytes is %d: must be from %d to --max-inflight-bytes, which is %d",
+			o.HistoryBytes, minBytes, o.InFlightBytes))
+	}
+	if o.LiveReads < 1 {
+		errs = append(errs, fmt.Errorf("--max-live-reads is %d: must be at least 1", o.LiveReads))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,212 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/maypok86/otter/v2"
+	"golang.org/x/sync/semaphore"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/snapshot"
+)
+
+// readsPerQuery is how many of the live reads one query may have in progress, so that a long chain does not block others.
+const readsPerQuery = 8
+
+var (
+	// ErrTooLarge is returned for a history of more than Options.HistoryBytes bytes.
+	ErrTooLarge = errors.New("history is too large")
+	// ErrBusy is returned for a query that would exceed Options.InFlightBytes. A retry can succeed.
+	ErrBusy = errors.New("too many bytes are being resolved")
+)
+
+// cacheKey changes with every overwrite of the spec, but not with a write of the status.
+type cacheKey struct {
+	uid        types.UID
+	generation int64
+}
+
+// cacheOverhead is the approximate size of an entry besides its items: the key, the UID's string and the cache's node.
+const cacheOverhead = 256
+
+// +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions;snapshotchunks,verbs=get
+
+// Reader reads sessions and their snapshots from the API server and the stores of snapshots, past every cache of objects,
+// and keeps the items that it has read in a cache of its own. It is safe for concurrent use.
+type Reader struct {
+	client rest.Interface
+	cache  *otter.Cache[cacheKey, *chain.Items]
+	slots  *semaphore.Weighted
+
+	snapshots snapshot.Stores
+	// maxBytes is the largest size of a snapshot, and bytes limits those that are being read at once.
+	maxBytes int64
+	bytes    *semaphore.Weighted
+}
+
+// NewReader returns a reader that uses a client of the sessions' group and version, and reads the bodies that are not in
+// their sessions from snapshots.
+func NewReader(client rest.Interface, snapshots snapshot.Stores, options Options) (*Reader, error) {
+	cache, err := otter.New(&otter.Options[cacheKey, *chain.Items]{
+		MaximumWeight: options.CacheBytes,
+		Weigher:       func(_ cacheKey, items *chain.Items) uint32 { return uint32(items.Size() + cacheOverhead) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("unable to create a cache of %d bytes: %w", options.CacheBytes, err)
+	}
+	return &Reader{
+		client: client, cache: cache, slots: semaphore.NewWeighted(options.LiveReads),
+		snapshots: snapshots, maxBytes: options.HistoryBytes, bytes: semaphore.NewWeighted(options.InFlightBytes),
+	}, nil
+}
+
+// Readable reads the snapshot of a session that has one outside its object, and reports whether it can be turned into
+// input items. It returns an error if the session has been changed since the record was made.
+func (r *Reader) Readable(ctx context.Context, record *sessions.Record) (bool, error) {
+	current, _, err := r.get(ctx, record.Namespace, record.Name)
+	switch {
+	case errors.Is(err, ErrTooLarge):
+		return false, nil
+	case err != nil:
+		return false, err
+	case current == nil || !current.SameSpec(record):
+		return false, fmt.Errorf("session %s: %w", record.NamespacedName(), errOutdated)
+	}
+	return !current.Turn.Unreadable, nil
+}
+
+func (r *Reader) cached(record *sessions.Record) (*chain.Items, bool) {
+	return r.cache.GetIfPresent(cacheKey{record.UID, record.Generation})
+}
+
+// getID returns the session with a response ID and its items, and nil if there is none or it is being deleted. The items
+// are nil if the session is unreadable.
+func (r *Reader) getID(ctx context.Context, namespace, id string) (*sessions.Record, *chain.Items, error) {
+	record, items, err := r.get(ctx, namespace, v1alpha1.ObjectName(id))
+	if err != nil || record == nil || !record.InChain() {
+		return nil, nil, err
+	}
+	return record, items, nil
+}
+
+// get returns the session with an object name and its items, and nil if there is none. It may be in no chain.
+func (r *Reader) get(ctx context.Context, namespace, name string) (*sessions.Record, *chain.Items, error) {
+	for {
+		record, items, err := r.getOnce(ctx, namespace, name)
+		if !errors.Is(err, errChanged) {
+			return record, items, err
+		}
+	}
+}
+
+// errChanged indicates that a session was overwritten or deleted while it was read.
+var errChanged = errors.New("session was changed while it was read")
+
+func (r *Reader) getOnce(ctx context.Context, namespace, name string) (*sessions.Record, *chain.Items, error) {
+	if err := r.slots.Acquire(ctx, 1); err != nil {
+		return nil, nil, err
+	}
+	defer r.slots.Release(1)
+	object := &v1alpha1.ResponseSession{}
+	err := kubeclient.Get(ctx, r.client, kubeclient.Sessions, types.NamespacedName{Namespace: namespace, Name: name}, object)
+	if apierrors.IsNotFound(err) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("unable to read session %s/%s: %w", namespace, name, err)
+	}
+	record, items := sessions.Flatten(object)
+	if record.Snapshot != nil {
+		bodies, err := r.readSnapshot(ctx, record)
+		if errors.Is(err, snapshot.ErrUnreadable) {
+			return r.lost(ctx, record)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		items, err = chain.Flatten(bodies.Request, bodies.Response)
+		record.Turn.Unreadable, record.Verified = err != nil, err == nil
+	}
+	if !record.Turn.Unreadable {
+		r.cache.Set(cacheKey{record.UID, record.Generation}, items)
+	}
+	return record, items, nil
+}
+
+// readSnapshot reads bodies that are outside their object. Meanwhile both their stored and their decompressed form are in
+// memory.
+func (r *Reader) readSnapshot(ctx context.Context, record *sessions.Record) (snapshot.Bodies, error) {
+	if max(record.Snapshot.SizeBytes, record.Snapshot.StoredBytes) > r.maxBytes {
+		return snapshot.Bodies{}, fmt.Errorf("%w: response %q alone has %d bytes", ErrTooLarge, record.Turn.ID, record.Snapshot.SizeBytes)
+	}
+	size := min(record.Snapshot.SizeBytes+record.Snapshot.StoredBytes, r.maxBytes)
+	if err := r.bytes.Acquire(ctx, size); err != nil {
+		return snapshot.Bodies{}, err
+	}
+	defer r.bytes.Release(size)
+	return r.snapshots.Read(ctx, record.NamespacedName(), record.Snapshot)
+}
+
+// lost returns a session as unreadable, unless it was overwritten or deleted while its snapshot was read, so that the old
+// snapshot is rightly gone.
+func (r *Reader) lost(ctx context.Context, record *sessions.Record) (*sessions.Record, *chain.Items, error) {
+	current, err := r.metadataIsCurrent(ctx, record)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !current {
+		return nil, nil, fmt.Errorf("response %q: %w", record.Turn.ID, errChanged)
+	}
+	record.Turn.Unreadable, record.Verified = true, false
+	return record, nil, nil
+}
+
+// isCurrent reports whether a session still has the spec of its record, and is not being deleted.
+func (r *Reader) isCurrent(ctx context.Context, record *sessions.Record) (bool, error) {
+	if err := r.slots.Acquire(ctx, 1); err != nil {
+		return false, err
+	}
+	defer r.slots.Release(1)
+	return r.metadataIsCurrent(ctx, record)
+}
+
+func (r *Reader) metadataIsCurrent(ctx context.Context, record *sessions.Record) (bool, error) {
+	object, err := kubeclient.GetMetadata(ctx, r.client, kubeclient.Sessions, record.NamespacedName())
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("unable to read session %s/%s: %w", record.Namespace, record.Name, err)
+	}
+	return object.UID == record.UID && object.Generation == record.Generation && object.DeletionTimestamp == nil, nil
+}
+
+// mayBeObjectName reports whether a name can be an object name as well as a response ID.
+func mayBeObjectName(name string) bool {
+	return len(validation.NameIsDNSSubdomain(name, false)) == 0
+}

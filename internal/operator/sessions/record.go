@@ -1,0 +1,256 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sessions
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/snapshot"
+)
+
+// Record is what the view keeps of a ResponseSession: everything that its chain and its controller need, and no body. A
+// record is never changed, only replaced.
+type Record struct {
+	Namespace  string
+	Name       string
+	UID        types.UID
+	Generation int64
+	// ResourceVersion is that of the object, as a number.
+	ResourceVersion uint64
+
+	// Turn is the session's node in its chain.
+	Turn chain.Turn
+	// Misnamed is set if the object's name does not follow from its response ID, and Deleting if the object is being
+	// deleted. Either keeps the session out of every chain.
+	Misnamed, Deleting bool
+
+	// OwnerUID is the UID in the object's ownerReference to its parent, empty if there is no such reference.
+	OwnerUID types.UID
+	// OmitOwner is set if the object carries the annotation that opts out of the ownerReference.
+	OmitOwner bool
+
+	// Snapshot refers to the bodies, nil if they are in the object, and SnapshotBytes is their size.
+	Snapshot      *v1alpha1.SnapshotReference
+	SnapshotBytes int64
+	// Verified is set if the bodies are outside the object and have been read.
+	Verified bool
+	// Reported is the generation for which the object's SnapshotReadable condition is False, 0 if there is no such
+	// condition.
+	Reported int64
+
+	// ChainValid is the status of the object's ChainValid condition, empty if it has none yet, and Since is when it last
+	// changed.
+	ChainValid metav1.ConditionStatus
+	Since      time.Time
+	// Written identifies the status that the object has.
+	Written Fingerprint
+}
+
+// NewRecord returns the record of an object. Its strings do not keep the object alive. If known, which may be nil, is a
+// record of the same spec, the bodies are not parsed again.
+func NewRecord(object *v1alpha1.ResponseSession, known *Record) *Record {
+	r := newRecord(object)
+	switch {
+	case r.Snapshot != nil:
+	case known != nil && known.SameSpec(r):
+		r.SnapshotBytes, r.Turn.Unreadable = known.SnapshotBytes, known.Turn.Unreadable
+	default:
+		r.flatten(object)
+	}
+	return r
+}
+
+// Flatten returns the record of an object and the items of its turn, nil if its bodies are outside the object or cannot be
+// turned into items.
+func Flatten(object *v1alpha1.ResponseSession) (*Record, *chain.Items) {
+	r := newRecord(object)
+	if r.Snapshot != nil {
+		return r, nil
+	}
+	return r, r.flatten(object)
+}
+
+// newRecord returns the record of an object, without what only the bodies in the object show.
+func newRecord(object *v1alpha1.ResponseSession) *Record {
+	spec := &object.Spec
+	r := &Record{
+		Namespace:       object.Namespace,
+		Name:            object.Name,
+		UID:             object.UID,
+		Generation:      object.Generation,
+		ResourceVersion: parseResourceVersion(object.ResourceVersion),
+		Turn: chain.Turn{
+			ID:       spec.ResponseID,
+			Previous: spec.PreviousResponseID,
+			Status:   intern(spec.ResponseStatus, responseStatuses),
+		},
+		Misnamed:  object.Name != v1alpha1.ObjectName(spec.ResponseID),
+		Deleting:  object.DeletionTimestamp != nil,
+		OwnerUID:  ownerUID(object, v1alpha1.ObjectName(spec.PreviousResponseID)),
+		OmitOwner: omitsOwner(object),
+	}
+	r.setStatus(&object.Status)
+	if spec.Snapshot != nil {
+		r.Snapshot, r.SnapshotBytes = spec.Snapshot, spec.Snapshot.SizeBytes
+		r.Verified, r.Turn.Unreadable = verification(object, r.Reported)
+	}
+	return r
+}
+
+func (r *Record) flatten(object *v1alpha1.ResponseSession) *chain.Items {
+	bodies := Bodies(&object.Spec)
+	items, err := chain.Flatten(bodies.Request, bodies.Response)
+	r.SnapshotBytes, r.Turn.Unreadable = int64(bodies.Size()), err != nil
+	return items
+}
+
+// verification returns what the status records about a snapshot outside the object: that it was read, or that it cannot
+// be read. So a restart neither reads all snapshots again nor takes a broken one for intact. If the snapshot has been
+// reported as unreadable since it was read, it counts as not read.
+func verification(object *v1alpha1.ResponseSession, reported int64) (verified, unreadable bool) {
+	status := &object.Status
+	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionChainValid)
+	if condition == nil || status.ObservedGeneration != object.Generation {
+		return false, false
+	}
+	unreadable = condition.Reason == v1alpha1.ReasonSnapshotUnreadable && status.BrokenAt == object.Spec.ResponseID
+	return status.SnapshotBytes > 0 && !unreadable && reported != object.Generation, unreadable
+}
+
+// InChain reports whether the session is part of a chain.
+func (r *Record) InChain() bool { return !r.Misnamed && !r.Deleting }
+
+// WithMetadata returns the record with an object's newer metadata. If the metadata shows that the spec has changed too, it
+// returns the record unchanged: the watch delivers the rest.
+func (r *Record) WithMetadata(object *metav1.PartialObjectMetadata) *Record {
+	if object.UID != r.UID || object.Generation != r.Generation {
+		return r
+	}
+	next := *r
+	next.ResourceVersion = parseResourceVersion(object.ResourceVersion)
+	next.OwnerUID = ownerUID(object, v1alpha1.ObjectName(r.Turn.Previous))
+	next.OmitOwner = omitsOwner(object)
+	next.Deleting = object.DeletionTimestamp != nil
+	return &next
+}
+
+// WithStatus returns the record with the verdict that was written to its object.
+func (r *Record) WithStatus(status *v1alpha1.ResponseSessionStatus) *Record {
+	next := *r
+	next.setVerdict(status)
+	return &next
+}
+
+// WithoutReport returns the record of an object whose SnapshotReadable condition was removed.
+func (r *Record) WithoutReport() *Record {
+	next := *r
+	next.Reported = 0
+	return &next
+}
+
+func (r *Record) setStatus(status *v1alpha1.ResponseSessionStatus) {
+	r.setVerdict(status)
+	report := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionSnapshotReadable)
+	if report != nil && report.Status == metav1.ConditionFalse {
+		r.Reported = report.ObservedGeneration
+	}
+}
+
+func (r *Record) setVerdict(status *v1alpha1.ResponseSessionStatus) {
+	r.Written = NewFingerprint(status)
+	if condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionChainValid); condition != nil {
+		r.ChainValid, r.Since = intern(condition.Status, conditionStatuses), condition.LastTransitionTime.Time
+	}
+}
+
+// SameSpec reports whether both are records of the same object with the same spec.
+func (r *Record) SameSpec(other *Record) bool {
+	return r.UID == other.UID && r.Generation == other.Generation
+}
+
+// SameVersion reports whether the record was made from this version of the object.
+func (r *Record) SameVersion(object metav1.Object) bool {
+	return r.ResourceVersion == parseResourceVersion(object.GetResourceVersion())
+}
+
+// NamespacedName returns the namespace and name of the object.
+func (r *Record) NamespacedName() types.NamespacedName {
+	return types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
+}
+
+// GetObjectMeta gives client-go's reflector the key of a record, which is all that it asks for.
+func (r *Record) GetObjectMeta() metav1.Object {
+	return &metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name}
+}
+
+// parseResourceVersion returns zero, which is older than everything, for a version that is not a number. Kubernetes has
+// no such version.
+func parseResourceVersion(version string) uint64 {
+	n, err := strconv.ParseUint(version, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Bodies returns the bodies that are in an object.
+func Bodies(spec *v1alpha1.ResponseSessionSpec) snapshot.Bodies {
+	return snapshot.Bodies{Request: raw(spec.Request), Response: raw(spec.Response), Metadata: raw(spec.Metadata)}
+}
+
+func raw(extension *runtime.RawExtension) []byte {
+	if extension == nil {
+		return nil
+	}
+	return extension.Raw
+}
+
+// ownerUID returns the UID in the ownerReference to the named session, empty if there is none.
+func ownerUID(object metav1.Object, parentName string) types.UID {
+	for _, owner := range object.GetOwnerReferences() {
+		if owner.Kind == v1alpha1.ResponseSessionKind && owner.Name == parentName {
+			return owner.UID
+		}
+	}
+	return ""
+}
+
+func omitsOwner(object metav1.Object) bool {
+	return object.GetAnnotations()[v1alpha1.OmitOwnerReferenceAnnotation] == "true"
+}
+
+var (
+	responseStatuses  = chain.Statuses()
+	conditionStatuses = []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown}
+)
+
+// intern returns the known string that equals s, so that the record does not keep a copy, and s itself if there is none.
+func intern[S ~string](s S, known []S) S {
+	if i := slices.Index(known, s); i >= 0 {
+		return known[i]
+	}
+	return s
+}

@@ -1,0 +1,204 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sessions
+
+import (
+	"slices"
+
+	"github.com/catena-dev/catena/internal/chain"
+)
+
+// Observe takes in the answer to a write, ahead of the watch, so that nothing is decided on a state that this process has
+// already changed. update returns the known record as the write left it (see Record.WithMetadata). It is not called for a
+// session that the view does not know, and its result is dropped if the view knows a newer version: the answer may arrive
+// after the watch has reported the deletion of the object.
+func (v *View) Observe(namespace, name string, update func(known *Record) *Record) {
+	v.mu.Lock()
+	var change *Change
+	if ns := v.namespaces[namespace]; ns != nil {
+		if known := ns.byName[name]; known != nil {
+			change = v.put(update(known), false)
+		}
+	}
+	v.mu.Unlock()
+	v.notify(change)
+}
+
+// put stores a record unless it is older than the one that is there, and returns what that changes. Of two records of the
+// same version the watched one wins: the other has the status that was asked for, which differs from the stored one if
+// another writer has set some of its fields.
+func (v *View) put(r *Record, watched bool) *Change {
+	ns := v.namespace(r.Namespace)
+	old := ns.byName[r.Name]
+	if old != nil && r.ResourceVersion != 0 && old.ResourceVersion >= r.ResourceVersion {
+		same := old.ResourceVersion == r.ResourceVersion
+		if !same || !watched || old.Written == r.Written {
+			return nil
+		}
+	}
+	if old != nil {
+		r = r.carryOver(old)
+	}
+	r.Namespace = ns.name
+	if parent, found := ns.index.Get(r.Turn.Previous); found {
+		r.Turn.Previous = parent.Turn.ID // share one string
+	}
+	change := &Change{Namespace: r.Namespace, Name: r.Name}
+	// An object that was deleted and created again while the watch was interrupted may have another ID under its name.
+	if old != nil && (old.Turn.ID != r.Turn.ID || old.InChain() != r.InChain()) {
+		change.Others = ns.remove(old)
+		old = nil
+	}
+	if old != nil {
+		r.Turn.ID = old.Turn.ID // share one string
+	}
+	ns.byName[r.Name] = r
+	if old == nil && r.Misnamed {
+		ns.misnamed++
+	}
+	if !r.InChain() {
+		return change
+	}
+	change.Others = append(change.Others, ns.names(ns.index.Set(r.Turn, r), r.Name)...)
+	if old == nil {
+		change.Others = append(change.Others, ns.unowned(r)...)
+		slices.Sort(change.Others)
+		change.Others = slices.Compact(change.Others)
+	}
+	return change
+}
+
+// namespace returns the namespace with a name, which it adds if it is new.
+func (v *View) namespace(name string) *namespace {
+	ns := v.namespaces[name]
+	if ns == nil {
+		ns = &namespace{name: name, byName: map[string]*Record{}, index: chain.NewIndex[*Record](v.maxDepth)}
+		v.namespaces[name] = ns
+	}
+	return ns
+}
+
+// carryOver returns the record with what is known about its snapshot, if that is newer than what its status records. A
+// new report that the snapshot is unreadable is newer still.
+func (r *Record) carryOver(old *Record) *Record {
+	reported := r.Reported == r.Generation && old.Reported != r.Reported
+	if r.Snapshot == nil || !r.SameSpec(old) || r.Verified || r.Turn.Unreadable || reported {
+		return r
+	}
+	next := *r
+	next.Verified, next.Turn.Unreadable = old.Verified, old.Turn.Unreadable
+	return &next
+}
+
+// SetReadable records whether the snapshot of a session could be read, and notifies the subscribers if a verdict changes.
+// It does nothing if the view knows another spec of the session, or does not know the session.
+func (v *View) SetReadable(r *Record, readable bool) {
+	v.update(r, func(next *Record) (changed bool) {
+		changed = next.Verified != readable || next.Turn.Unreadable == readable
+		next.Verified, next.Turn.Unreadable = readable, !readable
+		return changed
+	})
+}
+
+// Recheck notifies the subscribers of a session whose snapshot must be read again because it may have changed.
+func (v *View) Recheck(r *Record) {
+	v.update(r, func(next *Record) bool {
+		next.Verified = false
+		return true
+	})
+}
+
+// update changes what is known about a session's snapshot, and notifies the subscribers if change returns true.
+func (v *View) update(r *Record, change func(next *Record) bool) {
+	v.mu.Lock()
+	ns := v.namespaces[r.Namespace]
+	if ns == nil || ns.byName[r.Name] == nil || !ns.byName[r.Name].SameSpec(r) {
+		v.mu.Unlock()
+		return
+	}
+	next := *ns.byName[r.Name]
+	if !change(&next) {
+		v.mu.Unlock()
+		return
+	}
+	ns.byName[r.Name] = &next
+	changed := &Change{Namespace: r.Namespace, Name: r.Name}
+	if next.InChain() {
+		changed.Others = ns.names(ns.index.Set(next.Turn, &next), r.Name)
+	}
+	v.mu.Unlock()
+	v.notify(changed)
+}
+
+func (v *View) delete(namespace, name string) *Change {
+	ns := v.namespaces[namespace]
+	if ns == nil || ns.byName[name] == nil {
+		return nil
+	}
+	change := &Change{Namespace: namespace, Name: name, Others: ns.remove(ns.byName[name])}
+	if len(ns.byName) == 0 {
+		delete(v.namespaces, namespace)
+	}
+	return change
+}
+
+// remove forgets a record and returns the names of the other sessions whose verdict has changed.
+func (ns *namespace) remove(r *Record) []string {
+	delete(ns.byName, r.Name)
+	if r.Misnamed {
+		ns.misnamed--
+	}
+	if !r.InChain() {
+		return nil
+	}
+	return ns.names(ns.index.Delete(r.Turn.ID), r.Name)
+}
+
+// unowned returns the names of a new session's children that have no ownerReference to it. Their verdict need not have
+// changed: they may be incomplete themselves.
+func (ns *namespace) unowned(parent *Record) []string {
+	var names []string
+	for child := range ns.index.Children(parent.Turn.ID) {
+		if child.OwnerUID == "" && child != parent {
+			names = append(names, child.Name)
+		}
+	}
+	return names
+}
+
+// names returns the object names of turns, except one.
+func (ns *namespace) names(ids []string, except string) []string {
+	names := make([]string, 0, len(ids))
+	for _, id := range ids {
+		if r, found := ns.index.Get(id); found && r.Name != except {
+			names = append(names, r.Name)
+		}
+	}
+	return slices.Clip(names)
+}
+
+func (v *View) notify(change *Change) {
+	if change == nil {
+		return
+	}
+	v.mu.RLock()
+	subscribers := v.subscribers
+	v.mu.RUnlock()
+	for _, subscriber := range subscribers {
+		subscriber(*change)
+	}
+}
