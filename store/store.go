@@ -19,7 +19,10 @@ limitations under the License.
 //
 // There are three kinds of stores with the same behaviour: store/kube keeps turns as ResponseSessions in a Kubernetes
 // cluster, store/sqlite in a file, and store/memory in the process. Open opens the one that a URL names. A program links
-// only the kinds that it imports. Package store/driver is for those who write another one.
+// only the kinds that it imports.
+//
+// Package store/driver is for the authors of other kinds. It also documents the fields and methods of the types that are
+// aliases here.
 package store
 
 import (
