@@ -77,8 +77,8 @@ func TestOpen(t *testing.T) {
 func TestOpenErrors(t *testing.T) {
 	const secret = "swordfish"
 	tests := map[string]struct{ url, want string }{
-		"nothing":             {url: "", want: "must begin with one of kube:, memory:, sqlite:"},
-		"no scheme":           {url: secret, want: "must begin with one of kube:, memory:, sqlite:"},
+		"nothing":             {url: "", want: "must begin with a scheme: one of kube, memory, sqlite"},
+		"no scheme":           {url: secret, want: "must begin with a scheme: one of kube, memory, sqlite"},
 		"unknown scheme":      {url: "postgres://user:" + secret + "@host/db", want: `unknown scheme "postgres": must be one of kube, memory, sqlite`},
 		"upper case":          {url: "SQLite:turns.db", want: `unknown scheme "SQLite"`},
 		"memory with a path":  {url: "memory:" + secret, want: "must have no path"},

@@ -58,7 +58,7 @@ func Open(ctx context.Context, rawURL string) (Store, Options, error) {
 	case len(schemes) == 0:
 		return nil, Options{}, errors.New("unable to open the store: no driver is linked in: import store/kube, store/sqlite or store/memory")
 	case !found:
-		return nil, Options{}, fmt.Errorf("unable to open the store: its URL must begin with one of %s:", strings.Join(schemes, ":, "))
+		return nil, Options{}, fmt.Errorf("unable to open the store: its URL must begin with a scheme: one of %s", strings.Join(schemes, ", "))
 	case open == nil:
 		return nil, Options{}, fmt.Errorf("unable to open the store: unknown scheme %.32q: must be one of %s; each needs the import of its package, such as store/kube",
 			scheme, strings.Join(schemes, ", "))

@@ -138,7 +138,7 @@ func (o *Options) complete() error {
 	}
 	switch {
 	case o.Config == nil || o.Namespace == "":
-		return errors.New("Config and Namespace are required") //nolint:staticcheck,revive // the names of fields
+		return errors.New("the options Config and Namespace are required")
 	case o.InlineBytes > maxInlineBytes:
 		return fmt.Errorf("invalid InlineBytes %d: must be at most %d", o.InlineBytes, maxInlineBytes)
 	case o.MaxTurnBytes < 0:
