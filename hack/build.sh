@@ -3,8 +3,8 @@
 #
 #	hack/build.sh [control-plane] [catena] [gateway] [replay] [run]
 #
-# Whatever needs a program of this repository builds it with this script. hack/flags.sh and hack/controlplane/go.mod, which
-# selects the versions that go.mod selects, let them share what is compiled.
+# Use this script wherever a program of this repository is needed. Everything is built with the flags in hack/flags.sh, and
+# hack/controlplane/go.mod selects the same versions as go.mod, so a package that several programs share is compiled once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source hack/flags.sh
@@ -71,9 +71,9 @@ programs=() packages=()
 for name in "$@"; do
 	case $name in
 	control-plane)
-		kubernetes_step etcd 45 go.etcd.io/etcd/server/v3
-		kubernetes_step kube-apiserver 190 k8s.io/kubernetes/cmd/kube-apiserver
-		kubernetes_step kube-controller-manager 60 k8s.io/kubernetes/cmd/kube-controller-manager
+		kubernetes_step etcd 60 go.etcd.io/etcd/server/v3
+		kubernetes_step kube-apiserver 250 k8s.io/kubernetes/cmd/kube-apiserver
+		kubernetes_step kube-controller-manager 80 k8s.io/kubernetes/cmd/kube-controller-manager
 		command -v kubectl >/dev/null || kubernetes_step kubectl 20 k8s.io/kubernetes/cmd/kubectl
 		;;
 	run) programs+=(run) packages+=(./hack/run) ;;
@@ -81,7 +81,7 @@ for name in "$@"; do
 	esac
 done
 if [[ ${#programs[@]} -gt 0 ]]; then
-	step "$(IFS=+ && echo "${programs[*]}")" 60 catena "${packages[@]}"
+	step "$(IFS=+ && echo "${programs[*]}")" 45 catena "${packages[@]}"
 fi
 if [[ ${#names[@]} -gt 0 ]]; then
 	echo "Building into bin"
