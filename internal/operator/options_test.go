@@ -1,0 +1,63 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package operator
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+func TestOptions(t *testing.T) {
+	tests := map[string]struct {
+		args    []string
+		wantErr string // part of the error; empty if the options are valid
+	}{
+		"defaults":                  {},
+		"depth as installed":        {args: []string{"--max-depth=1000"}},
+		"depth beyond the limit":    {args: []string{"--max-depth=10001"}, wantErr: "--max-depth is 10001: must be from 0 to --max-depth-limit, which is 10000"},
+		"no workers":                {args: []string{"--concurrent-reconciles=0"}, wantErr: "--concurrent-reconciles is 0: must be at least 1"},
+		"negative rate of events":   {args: []string{"--events-per-second=-1"}, wantErr: "--events-per-second is -1: must not be negative"},
+		"no events":                 {args: []string{"--events-per-second=0"}},
+		"cache below one turn":      {args: []string{"--body-cache-bytes=1"}, wantErr: "--body-cache-bytes is 1: must be at least 2097152"},
+		"history beyond in-flight":  {args: []string{"--max-history-bytes=4194304", "--max-inflight-bytes=2097152"}, wantErr: "must be from 2097152 to --max-inflight-bytes, which is 2097152"},
+		"no live reads":             {args: []string{"--max-live-reads=0"}, wantErr: "--max-live-reads is 0: must be at least 1"},
+		"no sweep interval":         {args: []string{"--snapshot-sweep-interval=0s"}, wantErr: "--snapshot-sweep-interval is 0s: must be positive"},
+		"grace period below a save": {args: []string{"--snapshot-grace-period=29m"}, wantErr: "--snapshot-grace-period is 29m0s: must be at least 30m0s"},
+		"unsafe grace period":       {args: []string{"--snapshot-grace-period=1s", "--unsafe-snapshot-grace-period"}},
+		"no time for requests":      {args: []string{"--request-timeout=0s"}, wantErr: "--request-timeout is 0s: must be positive"},
+		"negative shutdown delay":   {args: []string{"--shutdown-delay-duration=-1s"}, wantErr: "--shutdown-delay-duration is -1s: must not be negative"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := NewOptions()
+			flags := pflag.NewFlagSet("catena", pflag.ContinueOnError)
+			o.AddFlags(flags)
+			if err := flags.Parse(tc.args); err != nil {
+				t.Fatal(err)
+			}
+			err := o.Validate()
+			if tc.wantErr == "" && err != nil {
+				t.Errorf("Validate: %v", err)
+			}
+			if tc.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tc.wantErr)) {
+				t.Errorf("Validate: got %v, want %q in it", err, tc.wantErr)
+			}
+		})
+	}
+}
