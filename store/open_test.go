@@ -82,7 +82,7 @@ func TestOpenErrors(t *testing.T) {
 		"unknown scheme":      {url: "postgres://user:" + secret + "@host/db", want: `unknown scheme "postgres": must be one of kube, memory, sqlite`},
 		"upper case":          {url: "SQLite:turns.db", want: `unknown scheme "SQLite"`},
 		"memory with a path":  {url: "memory:" + secret, want: "must have no path"},
-		"no path":             {url: "sqlite:", want: "must have the path"},
+		"no path":             {url: "sqlite:", want: "unable to open the sqlite store: the URL must have the path of a file"},
 		"a host":              {url: "sqlite://user:" + secret + "@turns.db", want: "no host"},
 		"unknown parameter":   {url: "memory:?tenant=" + secret, want: `"tenant" is unknown`},
 		"no value":            {url: "memory:?namespace=", want: "exactly one value"},
@@ -90,6 +90,9 @@ func TestOpenErrors(t *testing.T) {
 		"a bad query":         {url: "memory:?namespace=%zz" + secret, want: "must be ?namespace=NAME"},
 		"a bad path":          {url: "sqlite:" + secret + "%zz", want: "percent sign"},
 		"an in-memory SQLite": {url: "sqlite::memory:", want: "store/memory"},
+		"kube, no parameter":  {url: "kube:?tenant=" + secret, want: `unable to open the kube store: unknown parameter "tenant"`},
+		"kube, a host":        {url: "kube://user:" + secret + "@host", want: "unable to open the kube store: the URL must be kube: followed only by parameters"},
+		"kube, no number":     {url: "kube:?inline-bytes=" + secret, want: "unable to open the kube store: invalid inline-bytes: must be a number"},
 		"no directory":        {url: "sqlite:no/such/turns.db", want: "does not exist"},
 	}
 	for name, tc := range tests {
