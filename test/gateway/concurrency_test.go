@@ -43,15 +43,15 @@ import (
 const (
 	clients        = 64
 	turnsPerClient = 50
-	// maxRetries is far more than the operator needs to start again.
+	// maxRetries is far more than it takes the operator to restart.
 	maxRetries = 120
 )
 
-// TestConcurrency: many clients talk at once, each in turn to one replica and the other, while the operator is stopped
-// and killed. Every conversation is then exactly what its client saw.
+// TestConcurrency runs many clients at once, each alternating between the replicas, while the operator is stopped and
+// killed. The stored conversations must then equal what the clients saw.
 //
-// While there is no operator, histories cannot be resolved: a client gets 503 with Retry-After, which OpenAI's clients
-// wait for and try again. It gets no other error.
+// Without an operator, histories cannot be resolved: a client gets 503 with Retry-After, and OpenAI's clients wait and
+// retry. It gets no other error.
 func TestConcurrency(t *testing.T) {
 	var done atomic.Int64
 	retries := &retryCounter{}
@@ -66,7 +66,7 @@ func TestConcurrency(t *testing.T) {
 		conversations[i] = c
 		group.Go(func() error {
 			for range turnsPerClient {
-				if err := c.say(ctx); err != nil {
+				if err := c.sendTurn(ctx); err != nil {
 					return fmt.Errorf("%s, turn %d: %w", c.name, len(c.ids), err)
 				}
 				done.Add(1)
@@ -74,7 +74,7 @@ func TestConcurrency(t *testing.T) {
 			return nil
 		})
 	}
-	reached := func(n int64) {
+	waitForTurns := func(n int64) {
 		testutil.Eventually(t, func(context.Context) error {
 			if done.Load() >= n || ctx.Err() != nil {
 				return nil
@@ -82,9 +82,9 @@ func TestConcurrency(t *testing.T) {
 			return fmt.Errorf("%d of %d turns", done.Load(), n)
 		})
 	}
-	for i, end := range []func() error{operator.Stop, func() error { return operator.Kill() }} {
-		reached(int64(clients * turnsPerClient * (i + 1) / 3))
-		if err := end(); err != nil {
+	for i, terminate := range []func() error{operator.Stop, func() error { return operator.Kill() }} {
+		waitForTurns(int64(clients * turnsPerClient * (i + 1) / 3))
+		if err := terminate(); err != nil {
 			t.Error(err)
 		}
 		var err error
@@ -95,38 +95,38 @@ func TestConcurrency(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if len(retries.others) > 0 {
+	if len(retries.unexpected) > 0 {
 		log, _ := exec.CommandContext(t.Context(), "grep", "request failed", replicas[0].LogFile).Output()
-		t.Errorf("clients met %q\n%s", retries.others, log)
+		t.Errorf("unexpected errors %q\n%s", retries.unexpected, log)
 	}
-	t.Logf("%d turns, %d answers of 503 with Retry-After, at most %d for one request", done.Load(), retries.answers, retries.most)
+	t.Logf("%d turns, %d responses 503 with Retry-After, at most %d for one request", done.Load(), retries.total, retries.most)
 
 	if err := env.WaitForResolveAPI(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	turns, err := kube.Open(t.Context(), kube.Options{Config: env.Config, Namespace: "default"})
+	s, err := kube.Open(t.Context(), kube.Options{Config: env.Config, Namespace: "default"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range conversations {
-		c.check(t, turns)
+		c.check(t, s)
 	}
-	checkVerdicts(t, conversations)
+	waitForVerdicts(t, conversations)
 }
 
-// conversation is what one client has seen.
+// conversation is the conversation as one client has seen it.
 type conversation struct {
 	name     string
 	gateways []openai.Client
 	ids      []string
-	// items are those of all turns, as JSON values.
+	// items are the items of all turns, as JSON values.
 	items []any
 }
 
-// say makes the next turn. Every third one is streamed.
-func (c *conversation) say(ctx context.Context) error {
+// sendTurn makes the next turn. Every third one is streamed.
+func (c *conversation) sendTurn(ctx context.Context) error {
 	n := len(c.ids)
-	said, previous := fmt.Sprintf("%s, turn %d", c.name, n), ""
+	text, previous := fmt.Sprintf("%s, turn %d", c.name, n), ""
 	if n > 0 {
 		previous = c.ids[n-1]
 	}
@@ -134,29 +134,29 @@ func (c *conversation) say(ctx context.Context) error {
 	var response *responses.Response
 	var err error
 	if n%3 == 2 {
-		_, response, err = stream(ctx, gateway, params(previous, user(said)))
+		_, response, err = stream(ctx, gateway, params(previous, user(text)))
 	} else {
-		response, err = gateway.Responses.New(ctx, params(previous, user(said)))
+		response, err = gateway.Responses.New(ctx, params(previous, user(text)))
 	}
 	if err != nil {
 		return err
 	}
-	want := fmt.Sprintf("You said %d things, from '%s, turn 0' to '%s'.", n+1, c.name, said)
+	want := fmt.Sprintf("You said %d things, from '%s, turn 0' to '%s'.", n+1, c.name, text)
 	if got := response.OutputText(); got != want {
 		return fmt.Errorf("got %q, want %q", got, want)
 	}
 	c.ids = append(c.ids, response.ID)
-	c.items = append(c.items, map[string]any{"role": "user", "content": said})
+	c.items = append(c.items, map[string]any{"role": "user", "content": text})
 	for _, item := range response.Output {
 		c.items = append(c.items, decode(item.RawJSON()))
 	}
 	return nil
 }
 
-// check compares what is stored with what the client has seen, item by item.
-func (c *conversation) check(t *testing.T, turns *store.Store) {
+// check compares the stored conversation with what the client has seen, item by item.
+func (c *conversation) check(t *testing.T, s *store.Store) {
 	t.Helper()
-	history, err := turns.Resolve(t.Context(), c.ids[len(c.ids)-1], store.ResolveOptions{})
+	history, err := s.Resolve(t.Context(), c.ids[len(c.ids)-1], store.ResolveOptions{})
 	if err != nil {
 		t.Error(err)
 		return
@@ -173,8 +173,8 @@ func (c *conversation) check(t *testing.T, turns *store.Store) {
 	}
 }
 
-// checkVerdicts waits until the operator has judged every turn to be what it is.
-func checkVerdicts(t *testing.T, conversations []*conversation) {
+// waitForVerdicts waits until every turn has the verdict Resolved and its depth.
+func waitForVerdicts(t *testing.T, conversations []*conversation) {
 	t.Helper()
 	depths := map[string]int32{}
 	for _, c := range conversations {
@@ -187,28 +187,28 @@ func checkVerdicts(t *testing.T, conversations []*conversation) {
 		if err := env.Client.List(ctx, list); err != nil {
 			return err
 		}
-		right := 0
+		correct := 0
 		for i := range list.Items {
 			session := &list.Items[i]
 			condition := meta.FindStatusCondition(session.Status.Conditions, v1alpha1.ConditionChainValid)
 			if depth, ok := depths[session.Spec.ResponseID]; ok && condition != nil && condition.Reason == v1alpha1.ReasonResolved && session.Status.Depth == depth {
-				right++
+				correct++
 			}
 		}
-		if right < len(depths) {
-			return fmt.Errorf("%d of %d turns are judged right", right, len(depths))
+		if correct < len(depths) {
+			return fmt.Errorf("%d of %d turns have the correct verdict", correct, len(depths))
 		}
 		return nil
 	})
 }
 
-// retryCounter counts what clients try again.
+// retryCounter counts the responses after which clients retry, and records all other errors.
 type retryCounter struct {
 	mu sync.Mutex
-	// answers are those that tell the client when to try again, and most is how many of them one request got.
-	answers, most int
-	// others are what no client should meet.
-	others []string
+	// total counts the responses 503 with Retry-After, and most is the largest number of them for one request.
+	total, most int
+	// unexpected has the errors that no client should get.
+	unexpected []string
 }
 
 // count is a middleware of OpenAI's client.
@@ -218,13 +218,13 @@ func (r *retryCounter) count(request *http.Request, next option.MiddlewareNext) 
 	defer r.mu.Unlock()
 	switch {
 	case err != nil:
-		r.others = append(r.others, err.Error())
+		r.unexpected = append(r.unexpected, err.Error())
 	case response.StatusCode == http.StatusServiceUnavailable && response.Header.Get("Retry-After") != "":
-		try, _ := strconv.Atoi(request.Header.Get("X-Stainless-Retry-Count")) // the client's own
-		r.answers++
-		r.most = max(r.most, try+1)
+		retry, _ := strconv.Atoi(request.Header.Get("X-Stainless-Retry-Count")) // set by the client
+		r.total++
+		r.most = max(r.most, retry+1)
 	case response.StatusCode != http.StatusOK:
-		r.others = append(r.others, response.Status)
+		r.unexpected = append(r.unexpected, response.Status)
 	}
 	return response, err
 }

@@ -37,12 +37,12 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// tools are what the commands in the documents need.
+// tools are the programs that the commands in the documents need.
 var tools = []string{"bash", "curl", "jq", "openssl", "zstd"}
 
-// TestDocuments runs what is in the documents, in the root of the repository and on top of what `make run-gateway` starts:
-// all fenced blocks of a document are one script. A sh block is part of it as it is, a go block is a program that is run,
-// and a text block is what the block before it prints.
+// TestDocuments runs the documents in the root of the repository, in an environment like that of `make run-gateway`. All
+// fenced blocks of a document form one script: a sh block is copied into it, a go block is a program to run, and a text
+// block is the expected output of the block before it.
 func TestDocuments(t *testing.T) {
 	for _, tool := range tools {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -52,7 +52,7 @@ func TestDocuments(t *testing.T) {
 	if _, err := env.ApplySamples(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { removeWhatIsDocumented(t) })
+	t.Cleanup(func() { removeDocumented(t) })
 	for _, document := range documents {
 		t.Run(document, func(t *testing.T) {
 			content, err := os.ReadFile(filepath.Join(testutil.Root(), document))
@@ -63,7 +63,7 @@ func TestDocuments(t *testing.T) {
 			outputs := runBlocks(t, blocks)
 			for i, block := range blocks {
 				if diff := cmp.Diff(normalize(block.output), normalize(outputs[i])); diff != "" {
-					t.Errorf("line %d (-document +run):\n%s\nIt prints:\n%s", block.line, diff, outputs[i])
+					t.Errorf("line %d (-document +run):\n%s\nOutput:\n%s", block.line, diff, outputs[i])
 				}
 			}
 		})
@@ -73,11 +73,11 @@ func TestDocuments(t *testing.T) {
 // documents are the documents with commands.
 var documents = []string{"README.md", "docs/library.md", "docs/https.md", "docs/gateway.md"}
 
-// ownIDs are those that the documents give to turns: whole conversations of other tests are left alone.
-var ownIDs = regexp.MustCompile(`resp_7[0-9]{16}`)
+// documentedIDs matches the response IDs that the documents use. Turns of other tests are not removed.
+var documentedIDs = regexp.MustCompile(`resp_7[0-9]{16}`)
 
-// removeWhatIsDocumented removes what the documents make, so that they can be followed again.
-func removeWhatIsDocumented(t *testing.T) {
+// removeDocumented removes the objects that the documents create, so that they can be run again.
+func removeDocumented(t *testing.T) {
 	t.Helper()
 	kubectl, err := testenv.Kubectl()
 	if err != nil {
@@ -89,25 +89,25 @@ func removeWhatIsDocumented(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, id := range slices.Compact(slices.Sorted(slices.Values(ownIDs.FindAllString(string(content), -1)))) {
+		for _, id := range slices.Compact(slices.Sorted(slices.Values(documentedIDs.FindAllString(string(content), -1)))) {
 			remove = append(remove, []string{"responsesession", v1alpha1.ObjectName(id)})
 		}
 	}
-	for _, what := range remove {
-		command := exec.CommandContext(context.WithoutCancel(t.Context()), kubectl, append([]string{"--kubeconfig", env.Kubeconfig, "delete", "--ignore-not-found"}, what...)...)
+	for _, object := range remove {
+		command := exec.CommandContext(context.WithoutCancel(t.Context()), kubectl, append([]string{"--kubeconfig", env.Kubeconfig, "delete", "--ignore-not-found"}, object...)...)
 		if output, err := command.CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, output)
 		}
 	}
 }
 
-// block is a fenced block of a document that can be run, and what it is to print.
+// block is a fenced block of a document that can be run, and its expected output.
 type block struct {
 	line                   int
 	language, code, output string
 }
 
-// fencedBlocks returns the blocks of a document in Markdown.
+// fencedBlocks returns the blocks of a Markdown document.
 func fencedBlocks(t *testing.T, document string) []block {
 	t.Helper()
 	var blocks []block
@@ -129,16 +129,16 @@ func fencedBlocks(t *testing.T, document string) []block {
 			blocks[len(blocks)-1].output = text.String()
 			start = 0
 		default:
-			t.Fatalf("line %d: a block in %q, not sh, go or text", start, language)
+			t.Fatalf("line %d: block has language %q, want sh, go or text", start, language)
 		}
 	}
 	if start > 0 || len(blocks) == 0 {
-		t.Fatal("no blocks, or one without an end")
+		t.Fatal("no blocks, or an unclosed one")
 	}
 	return blocks
 }
 
-// runBlocks runs the blocks one after the other, and returns what each of them prints.
+// runBlocks runs the blocks in order and returns the output of each.
 func runBlocks(t *testing.T, blocks []block) []string {
 	t.Helper()
 	dir := t.TempDir()
@@ -148,7 +148,7 @@ func runBlocks(t *testing.T, blocks []block) []string {
 		if block.language == "go" {
 			formatted, err := format.Source([]byte(block.code))
 			if err != nil || string(formatted) != block.code {
-				t.Errorf("line %d: not as gofmt has it: %v", block.line, err)
+				t.Errorf("line %d: not formatted with gofmt: %v", block.line, err)
 			}
 			path := filepath.Join(dir, fmt.Sprintf("block%d.go", i))
 			if err := os.WriteFile(path, []byte(block.code), 0o600); err != nil {
@@ -163,12 +163,12 @@ func runBlocks(t *testing.T, blocks []block) []string {
 		t.Fatal(err)
 	}
 	var stdout, stderr bytes.Buffer
-	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", inTest(t, dir, script.String()))
+	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", adapt(t, dir, script.String()))
 	command.Dir = testutil.Root()
 	command.Env = append(os.Environ(), "PATH="+filepath.Dir(kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"), "KUBECACHEDIR="+dir)
 	command.Stdout, command.Stderr = &stdout, &stderr
 	if err := command.Run(); err != nil {
-		log, _ := os.ReadFile(filepath.Join(dir, "run", "gateway.log")) // where it came that far
+		log, _ := os.ReadFile(filepath.Join(dir, "run", "gateway.log")) // if it was started
 		t.Fatalf("%v\n%s\n%s\n%s", err, stdout.String(), stderr.String(), log)
 	}
 	return strings.Split(stdout.String(), "\036")
@@ -176,9 +176,9 @@ func runBlocks(t *testing.T, blocks []block) []string {
 
 var addresses = regexp.MustCompile(`127\.0\.0\.1:80\d\d`)
 
-// inTest puts what is there in a test in the place of what `make run-gateway` has: its files, the gateway's address, and
-// free ports for all others.
-func inTest(t *testing.T, dir, script string) string {
+// adapt replaces the files and the gateway's address of `make run-gateway` with those of the test, and all other ports with
+// free ones.
+func adapt(t *testing.T, dir, script string) string {
 	t.Helper()
 	state := filepath.Join(dir, "run")
 	if err := os.Mkdir(state, 0o700); err != nil {
@@ -205,7 +205,7 @@ func inTest(t *testing.T, dir, script string) string {
 
 var randomIDs = regexp.MustCompile(`resp_[0-9a-f]{32}`)
 
-// normalize numbers the IDs that a gateway makes, which differ from run to run.
+// normalize numbers the IDs that a gateway generates, which differ from run to run.
 func normalize(text string) string {
 	seen := map[string]string{}
 	return randomIDs.ReplaceAllStringFunc(text, func(id string) string {

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package gateway_test proves the reference gateway as its users meet it: two replicas as processes of their own, with
-// the race detector in them, on a real API server with the operator, and OpenAI's own clients in front.
+// Package gateway_test tests the gateway as its users run it: two replicas as separate processes, built with the race
+// detector, on a real API server with the operator, called with OpenAI's own clients.
 package gateway_test
 
 import (
@@ -33,18 +33,18 @@ import (
 	"github.com/catena-dev/catena/internal/testenv"
 )
 
-// What all tests share. None of them runs in parallel to another.
+// Shared by all tests, which do not run in parallel.
 var (
 	env *testenv.Environment
-	// operator is the process that the aggregation layer leads to.
+	// operator is the process that the aggregation layer forwards to.
 	operator *catenatest.Operator
 	// engineURL is the URL of the scripted engine.
 	engineURL string
 	// replicas are the gateways, which share nothing but the cluster.
 	replicas [2]*testenv.Gateway
-	// bucket is the URL of the bucket that the operator reads besides SnapshotChunks. The replicas have none.
+	// bucket is the URL of the bucket that the operator reads besides SnapshotChunks. The replicas do not use it.
 	bucket string
-	// alternating is the URL at which each request goes to the other replica than the one before it.
+	// alternating is the URL of a proxy that sends each request to the other replica.
 	alternating string
 )
 
@@ -83,25 +83,25 @@ func operatorOptions(port int) catenatest.OperatorOptions {
 	return catenatest.OperatorOptions{Port: port, Args: []string{"--shutdown-delay-duration=0s", "--snapshot-store=" + bucket}}
 }
 
-// alternate returns a proxy that sends every request to the other replica than the one before it.
+// alternate returns a proxy that alternates between the replicas.
 func alternate() http.Handler {
 	var requests atomic.Int64
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			replica, err := url.Parse(replicas[requests.Add(1)%2].URL)
 			if err != nil {
-				panic(err) // never: testenv made it
+				panic(err) // never: testenv generates it
 			}
 			r.SetURL(replica)
 		},
-		// A connection that its replica closes just when a request is sent on it would be an error of the proxy's.
+		// If a replica closes an idle connection just as a request is sent on it, the proxy reports an error.
 		Transport: &http.Transport{DisableKeepAlives: true},
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Otherwise the server closes a request's body as soon as its answer begins. Where the proxy has passed on the last
-		// byte of the body, but not yet seen that it was the last one, it then breaks the answer off.
+		// Otherwise the server closes a request's body as soon as the response begins. If the proxy has forwarded the last
+		// byte of the body, but not yet read EOF, it then aborts the response.
 		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
-			panic(err) // never: an HTTP/1 server can
+			panic(err) // never: HTTP/1 servers support it
 		}
 		proxy.ServeHTTP(w, r)
 	})

@@ -22,8 +22,8 @@ import (
 	"testing"
 )
 
-// TestNode runs sdk-js/acceptance.mjs: the same as the tests here, with OpenAI's client for JavaScript. On Linux, npm brings
-// the Node.js that this client needs.
+// TestNode runs sdk-js/acceptance.mjs, which repeats these tests with OpenAI's client for JavaScript. On Linux, npm installs
+// the Node.js version that this client needs.
 func TestNode(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS("sdk-js")); err != nil {

@@ -41,10 +41,10 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// imageBytes is the size of the image that a user sends. Nothing in it can be compressed.
+// imageBytes is the size of the image that a user sends. It cannot be compressed.
 const imageBytes = 3 << 20
 
-// sdk is OpenAI's client for Go, which does not try again by itself here: the first answer counts.
+// sdk is OpenAI's client for Go, without retries.
 type sdk struct {
 	t *testing.T
 	openai.Client
@@ -69,7 +69,7 @@ func user(content string) responses.ResponseInputItemUnionParam {
 	return responses.ResponseInputItemParamOfMessage(content, responses.EasyInputMessageRoleUser)
 }
 
-// create makes a response, which must be completed.
+// create creates a response and checks that it is completed.
 func (s *sdk) create(previous string, items ...responses.ResponseInputItemUnionParam) *responses.Response {
 	s.t.Helper()
 	response, err := s.Responses.New(s.t.Context(), params(previous, items...))
@@ -82,7 +82,7 @@ func (s *sdk) create(previous string, items ...responses.ResponseInputItemUnionP
 	return response
 }
 
-// wantText fails where a response is not the one with a text.
+// wantText fails the test if the text of a response differs.
 func (s *sdk) wantText(response *responses.Response, format string, args ...any) {
 	s.t.Helper()
 	if got, want := response.OutputText(), fmt.Sprintf(format, args...); got != want {
@@ -90,7 +90,7 @@ func (s *sdk) wantText(response *responses.Response, format string, args ...any)
 	}
 }
 
-// wantError waits until a call fails as it must. Whoever reads a turn may miss for a moment that it was deleted.
+// wantError waits until a call fails as expected: a deleted turn may still be read for a moment.
 func (s *sdk) wantError(status int, code string, call func(context.Context) error) {
 	s.t.Helper()
 	testutil.Eventually(s.t, func(ctx context.Context) error {
@@ -153,20 +153,20 @@ func TestConversation(t *testing.T) {
 func TestStream(t *testing.T) {
 	s := newSDK(t)
 	previous := ""
-	for i, said := range []string{"one", "two", "three"} {
-		text, response, err := stream(t.Context(), &s.Client, params(previous, user(said)))
+	for i, input := range []string{"one", "two", "three"} {
+		text, response, err := stream(t.Context(), &s.Client, params(previous, user(input)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.wantText(response, "You said %d things, from 'one' to '%s'.", i+1, said)
+		s.wantText(response, "You said %d things, from 'one' to '%s'.", i+1, input)
 		if text != response.OutputText() {
-			t.Errorf("the stream told %q, its response has %q", text, response.OutputText())
+			t.Errorf("the deltas add up to %q, the response has %q", text, response.OutputText())
 		}
 		previous = response.ID
 	}
 }
 
-// stream makes a response, and returns the text that the stream told and the response that it ended with.
+// stream creates a response, and returns the text of its deltas and the completed response.
 func stream(ctx context.Context, c *openai.Client, p responses.ResponseNewParams, options ...option.RequestOption) (string, *responses.Response, error) {
 	events := c.Responses.NewStreaming(ctx, p, options...)
 	text := ""
@@ -178,7 +178,7 @@ func stream(ctx context.Context, c *openai.Client, p responses.ResponseNewParams
 			return text, &event.Response, events.Close()
 		}
 	}
-	return "", nil, errors.Join(errors.New("the stream has no end"), events.Err())
+	return "", nil, errors.Join(errors.New("the stream has ended without response.completed"), events.Err())
 }
 
 func TestInputItems(t *testing.T) {
@@ -209,7 +209,7 @@ func TestToolCall(t *testing.T) {
 	asked := s.create("", user(`call weather {"city":"Bonn"}`))
 	call := asked.Output[0].AsFunctionCall()
 	if call.Name != "weather" || call.Arguments != `{"city":"Bonn"}` {
-		t.Fatalf("no call: %s", call.RawJSON())
+		t.Fatalf("unexpected call: %s", call.RawJSON())
 	}
 	output := responses.ResponseInputItemParamOfFunctionCallOutput("rain")
 	output.OfFunctionCallOutput.CallID = param.NewOpt(call.CallID)
@@ -223,8 +223,8 @@ func TestToolCall(t *testing.T) {
 	}
 }
 
-// look makes a response with an image in its request, and returns the image's URL too.
-func (s *sdk) look() (*responses.Response, string) {
+// createWithImage creates a response to a request with an image, and returns it with the image's URL.
+func (s *sdk) createWithImage() (*responses.Response, string) {
 	s.t.Helper()
 	image := make([]byte, imageBytes)
 	_, _ = rand.Read(image) // never fails
@@ -235,18 +235,18 @@ func (s *sdk) look() (*responses.Response, string) {
 	}, "user")), data
 }
 
-// checkImage continues a response with an image on the replicas, and returns where it is stored.
-func checkImage(t *testing.T, looked *responses.Response, data, snapshotStore string) *v1alpha1.SnapshotReference {
+// checkImage continues a response with an image through the replicas, and returns where it is stored.
+func checkImage(t *testing.T, created *responses.Response, data, snapshotStore string) *v1alpha1.SnapshotReference {
 	t.Helper()
 	s := newSDK(t)
-	next := s.create(looked.ID, user("Are you sure?"))
+	next := s.create(created.ID, user("Are you sure?"))
 	s.wantText(next, "You said 2 things, from 'What is this?' to 'Are you sure?'.")
 	items := s.inputItems(next.ID, "asc")
 	if len(items) != 3 || gjson.Get(items[0].RawJSON(), "content.1.image_url").Str != data {
-		t.Errorf("%d items, want 3, or the image is not the one that was sent", len(items))
+		t.Errorf("%d items, want 3, or the image differs from the one that was sent", len(items))
 	}
 	session := &v1alpha1.ResponseSession{}
-	key := client.ObjectKey{Namespace: "default", Name: v1alpha1.ObjectName(looked.ID)}
+	key := client.ObjectKey{Namespace: "default", Name: v1alpha1.ObjectName(created.ID)}
 	if err := env.Client.Get(t.Context(), key, session); err != nil {
 		t.Fatal(err)
 	}
@@ -259,18 +259,18 @@ func checkImage(t *testing.T, looked *responses.Response, data, snapshotStore st
 
 func TestImage(t *testing.T) {
 	s := newSDK(t)
-	looked, data := s.look()
-	stored := checkImage(t, looked, data, v1alpha1.SnapshotStoreChunks)
-	if err := s.Responses.Delete(t.Context(), looked.ID); err != nil {
+	created, data := s.createWithImage()
+	stored := checkImage(t, created, data, v1alpha1.SnapshotStoreChunks)
+	if err := s.Responses.Delete(t.Context(), created.ID); err != nil {
 		t.Fatal(err)
 	}
 	chunk := client.ObjectKey{Namespace: "default", Name: v1alpha1.SnapshotChunkName(stored.Key, 0)}
 	if err := env.Client.Get(t.Context(), chunk, &v1alpha1.SnapshotChunk{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the image is still there: %v", err)
+		t.Errorf("get the deleted turn's chunk: %v, want NotFound", err)
 	}
 }
 
-// TestImageInBucket: what a gateway writes to the bucket is continued by gateways that know of none.
+// TestImageInBucket checks that gateways without a bucket continue a turn that another one has stored in a bucket.
 func TestImageInBucket(t *testing.T) {
 	store := testenv.StoreURL("default", env.Kubeconfig) + "&snapshot-store=" + url.QueryEscape(bucket)
 	writer, err := env.StartGateway(t.Context(), testenv.GatewayOptions{Upstream: engineURL, Race: true, Args: []string{"--store=" + store}})
@@ -279,13 +279,13 @@ func TestImageInBucket(t *testing.T) {
 	}
 	s := newSDK(t)
 	s.Client = openai.NewClient(option.WithBaseURL(writer.URL+"/v1"), option.WithAPIKey("none"), option.WithMaxRetries(0))
-	looked, data := s.look()
-	retrieved, err := s.Responses.Get(t.Context(), looked.ID, responses.ResponseGetParams{})
+	created, data := s.createWithImage()
+	retrieved, err := s.Responses.Get(t.Context(), created.ID, responses.ResponseGetParams{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	equalJSON(t, looked.RawJSON(), retrieved.RawJSON())
-	checkImage(t, looked, data, v1alpha1.SnapshotStoreBlob)
+	equalJSON(t, created.RawJSON(), retrieved.RawJSON())
+	checkImage(t, created, data, v1alpha1.SnapshotStoreBlob)
 	if err := writer.Stop(); err != nil {
 		t.Error(err)
 	}

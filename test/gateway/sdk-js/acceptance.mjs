@@ -1,16 +1,15 @@
-// What the Go tests beside this folder do, with OpenAI's client for JavaScript. TestNode runs it.
+// The Go tests of the parent folder with OpenAI's client for JavaScript. TestNode runs this file.
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import OpenAI from 'openai';
 
-// The first answer counts: the client does not try again by itself.
 const client = new OpenAI({ baseURL: `${process.env.GATEWAY_URL}/v1`, apiKey: 'none', maxRetries: 0 });
 
 const create = (input, previous) =>
   client.responses.create({ model: 'scripted', input, previous_response_id: previous });
 
-// Whoever reads a turn may miss for a moment that it was deleted.
+// wantError repeats a call until it fails as expected: a deleted turn may still be read for a moment.
 async function wantError(status, code, call) {
   for (let tries = 0; tries < 1000; tries++) {
     try {
@@ -89,10 +88,10 @@ test('tool call and its output over three turns', async () => {
 test('image of 3 MiB', async () => {
   const image_url = `data:image/png;base64,${randomBytes(3 << 20).toString('base64')}`;
   const content = [{ type: 'input_text', text: 'What is this?' }, { type: 'input_image', image_url, detail: 'auto' }];
-  const looked = await create([{ role: 'user', content }]);
-  const next = await create('Are you sure?', looked.id);
+  const created = await create([{ role: 'user', content }]);
+  const next = await create('Are you sure?', created.id);
   assert.equal(next.output_text, "You said 2 things, from 'What is this?' to 'Are you sure?'.");
   const items = await inputItems(next.id, 'asc');
   assert.equal(items.length, 3);
-  assert.ok(items[0].content[1].image_url === image_url, 'the image is not the one that was sent');
+  assert.ok(items[0].content[1].image_url === image_url, 'the image differs from the one that was sent');
 });
