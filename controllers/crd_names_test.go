@@ -64,7 +64,7 @@ func TestCRDNames(t *testing.T) {
 		"hash has other letters":      {"resp/67cc", "sha256." + a(51) + "1", nameRule},
 		"hash has something before":   {"resp/67cc", "x" + hash("resp/67cc"), nameRule},
 		"something follows the hash":  {"resp/67cc", hash("resp/67cc") + ".b", nameRule},
-		"what looks like a hash":      {hash("A"), hash("A"), ""}, // the controller tells that this is not the hash of hash("A")
+		"what looks like a hash":      {hash("A"), hash("A"), ""}, // the controller reports that this is not the hash of hash("A")
 		"a name that is not a name":   {"resp_67cd", "resp_67cd", "a lowercase RFC 1123 subdomain must consist of"},
 		"a direct name of 254":        {a(254), a(254), "must be no more than 253"},
 		"no underscore needs no hash": {"resp67cc", "resp67cc", ""},
@@ -78,7 +78,7 @@ func TestCRDNames(t *testing.T) {
 	}
 }
 
-// TestCRDNamesOnce: the API server itself keeps an ID from being saved twice.
+// TestCRDNamesOnce: the API server itself prevents an ID from being saved twice.
 func TestCRDNamesOnce(t *testing.T) {
 	ns := setUp(t)
 	for _, id := range []string{"resp_67cc", "resp/67cc"} {
@@ -89,7 +89,7 @@ func TestCRDNamesOnce(t *testing.T) {
 	}
 }
 
-// TestCRDNamesAgree: the rule in the CRD accepts what ObjectName returns, and nothing else that it can tell apart.
+// TestCRDNamesAgree: the rule in the CRD accepts the name that ObjectName returns, and no other that it can distinguish.
 func TestCRDNamesAgree(t *testing.T) {
 	ns := setUp(t)
 	ids := rapid.OneOf(
@@ -108,13 +108,13 @@ func TestCRDNamesAgree(t *testing.T) {
 		return err == nil
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		// Two a check: 200 IDs.
+		// Two IDs per check: 200 in all.
 		for _, id := range rapid.SliceOfN(ids, 2, 2).Draw(t, "ids") {
 			name := v1alpha1.ObjectName(id)
 			if !accepts(t, id, name) {
 				t.Errorf("%q is refused under its name %q", id, name)
 			}
-			// The other form: CEL can tell it from the right one, but not one hash from another.
+			// The other form: CEL can distinguish it from the right one, but not one hash from another.
 			other := "sha256." + strings.Repeat("a", 52)
 			if strings.HasPrefix(name, "sha256.") {
 				other = strings.Trim(strings.ToLower(strings.ReplaceAll(id, "_", ".")), ".-") + "x"

@@ -35,7 +35,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// TestCRDKeeps: whatever JSON a turn has comes back as equal JSON, declared or not, null included.
+// TestCRDKeeps: the JSON of a turn is read back as equal JSON, including undeclared fields and nulls.
 func TestCRDKeeps(t *testing.T) {
 	const (
 		request = `{"input":[{"content":[{"text":"hi","x":null}],"role":"user","x_item":{"a":[1,2.5,null]}}],` +
@@ -56,12 +56,12 @@ func TestCRDKeeps(t *testing.T) {
 		t.Errorf("stored JSON (-want +got):\n%s", diff)
 	}
 	if stored := get(t, ns, "b").Spec; stored.Request != nil || stored.Metadata != nil {
-		t.Errorf("what was left out came back: %+v", stored)
+		t.Errorf("fields that were not set came back: %+v", stored)
 	}
 }
 
-// TestCRDTooLarge: a turn that does not fit into one object is refused, and nothing of it stays. The words are those of
-// whoever notices first: etcd, the API server's client of etcd, or the API server.
+// TestCRDTooLarge: a turn that does not fit into one object is refused, and no part of it is stored. The message
+// comes from the first to notice: etcd, the API server's client of etcd, or the API server.
 func TestCRDTooLarge(t *testing.T) {
 	ns := setUp(t)
 	tests := map[string]struct {
@@ -92,10 +92,10 @@ func TestCRDTooLarge(t *testing.T) {
 	fits.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"input":"` + strings.Repeat("a", 1<<20) + `"}`)}
 	create(t, fits)
 	wantVerdicts(t, ns, map[string]verdict{"fits": resolved(1, "fits")})
-	remove(t, ns, "fits") // the tests after this one list it otherwise
+	remove(t, ns, "fits") // otherwise later tests list it
 }
 
-// TestCRDManagedFields: the bodies are atomic for server-side apply, so that the record of who set what stays small.
+// TestCRDManagedFields: the bodies are atomic for server-side apply, so that managedFields stay small.
 func TestCRDManagedFields(t *testing.T) {
 	ns := setUp(t)
 	var items []any
@@ -183,10 +183,10 @@ func TestCRDDiscovery(t *testing.T) {
 		}
 		return
 	}
-	t.Errorf("responsesessions are not there: %+v", resources.APIResources)
+	t.Errorf("responsesessions are not served: %+v", resources.APIResources)
 }
 
-// TestCRDTable: what `kubectl get` prints, and in the columns of priority 1 what `-o wide` adds.
+// TestCRDTable pins the columns of `kubectl get`, and those of priority 1, which `-o wide` adds.
 func TestCRDTable(t *testing.T) {
 	ns := setUp(t)
 	makeTurn := func(id, previous, request string) testsession.Builder {

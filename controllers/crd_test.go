@@ -36,8 +36,8 @@ func TestCRDCreate(t *testing.T) {
 	a := func(n int) string { return strings.Repeat("a", n) }
 	const objectsOnly = "must be of type object"
 	tests := map[string]struct {
-		spec    string // JSON, laid over a valid spec; null removes
-		wantErr string // part of the message; empty where it is accepted
+		spec    string // JSON, merged into a valid spec; null removes
+		wantErr string // part of the message; empty if the spec is accepted
 	}{
 		"minimal": {`{}`, ""},
 
@@ -64,7 +64,7 @@ func TestCRDCreate(t *testing.T) {
 		"responseStatus is unknown":    {`{"responseStatus":"paused_by_moon"}`, ""},
 		"responseStatus of 65":         {`{"responseStatus":"` + a(65) + `"}`, "spec.responseStatus: Too long: may not be more than 64"},
 		"createdAt is a time":          {`{"createdAt":"2026-11-20T10:00:00Z"}`, ""},
-		"createdAt is no time":         {`{"createdAt":"yesterday"}`, `spec.createdAt in body must be of type date-time: "yesterday"`},
+		"createdAt is not a time":      {`{"createdAt":"yesterday"}`, `spec.createdAt in body must be of type date-time: "yesterday"`},
 		"completedAt is a number":      {`{"completedAt":1795168801}`, "spec.completedAt in body must be of type date-time"},
 		"immutable is a string":        {`{"immutable":"true"}`, `spec.immutable in body must be of type boolean: "string"`},
 
@@ -81,7 +81,7 @@ func TestCRDCreate(t *testing.T) {
 		"input has a string":         {`{"request":{"input":[{"role":"user"},"hello"]}}`, `spec.request.input[1] in body ` + objectsOnly + `: "string"`},
 		"input has a list":           {`{"request":{"input":[[]]}}`, `spec.request.input[0] in body ` + objectsOnly + `: "array"`},
 		"input has null":             {`{"request":{"input":[null]}}`, `spec.request.input[0] in body ` + objectsOnly + `: "null"`},
-		// What the API server cannot tell, the controller reports as SnapshotUnreadable.
+		// The API server cannot check this; the controller reports it as SnapshotUnreadable.
 		"input is a number":        {`{"request":{"input":5}}`, ""},
 		"instructions are a list":  {`{"request":{"instructions":[{"role":"system"}]}}`, ""},
 		"nulls all over a request": {`{"request":{"instructions":null,"model":null,"tools":null,"tool_choice":null,"reasoning":null}}`, ""},
@@ -119,8 +119,8 @@ func TestCRDCreate(t *testing.T) {
 	}
 }
 
-// TestImmutablePolicy changes what the CRD's own rule does not see. The changes are only tried: the API server may take a
-// moment until it enforces a policy.
+// TestImmutablePolicy makes changes that the CRD's own rule does not see. They are dry runs, repeated until they are refused:
+// the API server may take a moment to enforce a policy.
 func TestImmutablePolicy(t *testing.T) {
 	tests := map[string]struct{ before, after string }{
 		"one key of request for another":   {`{"request":{"x":1}}`, `{"request":{"x":null,"y":2}}`},
@@ -210,7 +210,7 @@ func TestCRDUpdate(t *testing.T) {
 	}
 }
 
-// TestCRDImmutableLeavesTheRest: labels, owners and the status of an immutable turn are free.
+// TestCRDImmutableLeavesTheRest: labels, owners and the status of an immutable turn can change.
 func TestCRDImmutableLeavesTheRest(t *testing.T) {
 	ns := setUp(t)
 	yes := true
@@ -226,7 +226,7 @@ func TestCRDImmutableLeavesTheRest(t *testing.T) {
 	}
 }
 
-// specWith lays a part of a spec over a valid one. A field that is null there is left out.
+// specWith merges a part of a spec into a valid one. A field that is null is removed.
 func specWith(t *testing.T, id, part string) map[string]any {
 	t.Helper()
 	spec := map[string]any{"responseID": id, "responseStatus": "completed"}
@@ -247,7 +247,7 @@ func unstructuredTurn(namespace, name string, spec map[string]any) *unstructured
 	return object
 }
 
-// wantResult checks that a write was accepted, or refused as invalid with these words.
+// wantResult checks that a write was accepted, or refused as invalid with the message given.
 func wantResult(t *testing.T, err error, wantErr string) {
 	t.Helper()
 	switch {

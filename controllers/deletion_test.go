@@ -55,7 +55,7 @@ func TestCascade(t *testing.T) {
 	wantSessions(t, ns, "other")
 }
 
-// TestBeingDeleted: a turn whose object is being deleted is missing, for as long as a finalizer holds the object too.
+// TestBeingDeleted: a turn whose object is being deleted is missing, also while a finalizer holds the object.
 func TestBeingDeleted(t *testing.T) {
 	ns := setUp(t)
 	held := turn(ns, "a")
@@ -84,7 +84,7 @@ func TestBeingDeleted(t *testing.T) {
 		t.Errorf("a turn saved meanwhile has the owners %v", owners)
 	}
 
-	// Background deletion takes b, which a owns, along. c goes on without a parent.
+	// Background deletion takes b, which a owns, along. c stays, without a parent.
 	release := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 	if err := env.Client.Patch(t.Context(), held, release); err != nil {
 		t.Fatal(err)
@@ -153,11 +153,11 @@ func wantUnchanged(t *testing.T, before, after map[string]string, ids ...string)
 	before = maps.Clone(before)
 	maps.DeleteFunc(before, others)
 	if diff := cmp.Diff(before, after); diff != "" {
-		t.Errorf("resource versions of what the change does not concern (-before +after):\n%s", diff)
+		t.Errorf("resource versions of the other sessions (-before +after):\n%s", diff)
 	}
 }
 
-// wantOwned checks who is owned by whom, with the owner's present UID, by response ID.
+// wantOwned checks the owner of each session, by response ID. Its reference must have the owner's current UID.
 func wantOwned(t *testing.T, namespace string, want map[string]string) {
 	t.Helper()
 	got := map[string]string{}
@@ -202,7 +202,7 @@ func TestForegroundDeletion(t *testing.T) {
 	wantSessions(t, ns, "t1")
 }
 
-// wantSessions waits until these, by response ID, are the sessions of a namespace.
+// wantSessions waits until a namespace has exactly the sessions with these response IDs.
 func wantSessions(t *testing.T, namespace string, want ...string) {
 	t.Helper()
 	testutil.Eventually(t, func(context.Context) error {

@@ -95,7 +95,7 @@ func responseIDs(t *testing.T, opts ...client.ListOption) []string {
 	return ids
 }
 
-// overwrite lays a part of a spec, in JSON, over a session's.
+// overwrite merges a part of a spec, in JSON, into that of a session.
 func overwrite(t *testing.T, namespace, id, spec string) {
 	t.Helper()
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":`+spec+`}`))
@@ -104,7 +104,7 @@ func overwrite(t *testing.T, namespace, id, spec string) {
 	}
 }
 
-// remove deletes one turn as the library does: its descendants stay.
+// remove deletes one turn and keeps its descendants, as the library does.
 func remove(t *testing.T, namespace, id string) {
 	t.Helper()
 	deleteWith(t, namespace, id, metav1.DeletePropagationOrphan)
@@ -135,8 +135,8 @@ func waitUntilGone(t *testing.T, s *v1alpha1.ResponseSession) {
 	})
 }
 
-// resourceVersions returns the versions of the sessions in a namespace by object name, and by namespace too where that is
-// all of them.
+// resourceVersions returns the versions of the sessions in a namespace by object name, or those of all namespaces by
+// namespace and name.
 func resourceVersions(t *testing.T, namespace string) map[string]string {
 	t.Helper()
 	versions := map[string]string{}
@@ -196,7 +196,7 @@ func wantVerdicts(t *testing.T, namespace string, want map[string]verdict) {
 			got[s.Spec.ResponseID] = verdictOf(&s)
 			condition := chainValid(&s)
 			if condition == nil || condition.ObservedGeneration != s.Generation || s.Status.ObservedGeneration != s.Generation {
-				return fmt.Errorf("%s is not judged at generation %d: %+v", s.Spec.ResponseID, s.Generation, s.Status)
+				return fmt.Errorf("%s has no verdict at generation %d: %+v", s.Spec.ResponseID, s.Generation, s.Status)
 			}
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -206,7 +206,7 @@ func wantVerdicts(t *testing.T, namespace string, want map[string]verdict) {
 	})
 }
 
-// with returns a copy of verdicts with others laid over them.
+// with returns a copy of verdicts with others merged into it.
 func with(verdicts, others map[string]verdict) map[string]verdict {
 	all := maps.Clone(verdicts)
 	maps.Copy(all, others)
@@ -221,7 +221,7 @@ func metricSum(t *testing.T, name string) float64 {
 	})
 }
 
-// sum returns the sum of the samples of a metric that have the right labels.
+// sum returns the sum of the samples of a metric that have the given labels.
 func sum(t *testing.T, gatherer prometheus.Gatherer, name string, match func(labels map[string]string) bool) float64 {
 	t.Helper()
 	families, err := gatherer.Gather()

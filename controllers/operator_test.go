@@ -37,7 +37,7 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// operator is the controller as cmd/catena wires it, with the rights of config/rbac and no more.
+// operator is the controller as internal/operator sets it up, with exactly the rights of config/rbac.
 type operator struct {
 	view   *sessions.View
 	clock  *clocktesting.FakePassiveClock
@@ -45,11 +45,11 @@ type operator struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    error // how it ended; to be read after done
-	// dropped is how many sessions the operators before it had in their queues when they ended.
+	// dropped is the number of sessions that earlier operators had in their queues when they ended.
 	dropped float64
 }
 
-// startTime is when the operator's clock stands still, until a test sets it.
+// startTime is the time of the operator's clock until a test sets another.
 var startTime = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 
 func startOperator(ctx context.Context) (*operator, error) {
@@ -68,7 +68,7 @@ func startOperator(ctx context.Context) (*operator, error) {
 	mgr, err := ctrl.NewManager(cfg, manager.Options{
 		Scheme:     env.Client.Scheme(),
 		Metrics:    metricsserver.Options{BindAddress: "0"},
-		Controller: config.Controller{SkipNameValidation: new(true)}, // one operator after the other
+		Controller: config.Controller{SkipNameValidation: new(true)}, // several operators run one after another
 	})
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (o *operator) stop() {
 	<-o.done
 }
 
-// recorder records what the operator asks the API server to write.
+// recorder records the writes that the operator sends to the API server.
 type recorder struct {
 	mu    sync.Mutex
 	paths []string
@@ -128,8 +128,8 @@ func (r *recorder) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// sessions returns the writes to ResponseSessions of a namespace, as NAME or NAME/status, sorted; of all namespaces
-// where none is named.
+// sessions returns the writes to ResponseSessions of a namespace, as NAME or NAME/status, sorted. If no
+// namespace is given, it returns those of all namespaces.
 func (r *recorder) sessions(namespace string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

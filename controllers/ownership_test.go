@@ -82,8 +82,8 @@ func TestOwnerReferenceIsNotAdded(t *testing.T) {
 	}
 }
 
-// TestOwnerReferencesFormNoCycle: what was no cycle when its reference was set keeps it, but the turn that closes the
-// cycle, and whatever has no reference then, gets none.
+// TestOwnerReferencesFormNoCycle: turns whose reference was set before the cycle was closed keep it. The turn that closes the
+// cycle gets none, nor does any turn that has none by then.
 func TestOwnerReferencesFormNoCycle(t *testing.T) {
 	ns := setUp(t)
 	create(t, turn(ns, "c", "b"), turn(ns, "b", "a"))
@@ -93,7 +93,7 @@ func TestOwnerReferencesFormNoCycle(t *testing.T) {
 	wantOwned(t, ns, map[string]string{"c": "b"})
 }
 
-// TestOwnerReferenceOffCycle: the descendants of a cycle that are not on it have their owners.
+// TestOwnerReferenceOffCycle: descendants of a cycle that are not on it have owners.
 func TestOwnerReferenceOffCycle(t *testing.T) {
 	ns := setUp(t)
 	create(t, turn(ns, "off", "a"), turn(ns, "a", "b"), turn(ns, "b", "a"))
@@ -104,7 +104,7 @@ func TestOwnerReferenceOffCycle(t *testing.T) {
 	}
 }
 
-// TestOwnerReferenceWhenAnnotationGoes: the annotation is all that keeps the reference off.
+// TestOwnerReferenceWhenAnnotationGoes: only the annotation prevents the reference.
 func TestOwnerReferenceWhenAnnotationGoes(t *testing.T) {
 	ns := setUp(t)
 	restored := turn(ns, "b", "a")
@@ -122,7 +122,7 @@ func TestOwnerReferenceWhenAnnotationGoes(t *testing.T) {
 	}
 }
 
-// TestOtherOwnersStay: the controller adds its reference to those that others set.
+// TestOtherOwnersStay: the controller adds its reference to the references set by others.
 func TestOtherOwnersStay(t *testing.T) {
 	ns := setUp(t)
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "conversation"}}
@@ -140,9 +140,9 @@ func TestOtherOwnersStay(t *testing.T) {
 	}
 }
 
-// TestOwnerReferenceWithWrongUID holds what Kubernetes does, so that nobody is taken by surprise: garbage collection
-// deletes an object whose owner's UID does not exist, even where an owner of that name does. So a saver that sets the
-// reference must have read the parent's UID just before, and nobody must write one by hand. The controller does not
+// TestOwnerReferenceWithWrongUID pins the behaviour of Kubernetes that the design depends on: garbage collection deletes an
+// object whose owner's UID does not exist, even if an owner with that name does. So a saver that sets the reference must
+// have read the parent's UID just before, and references must not be written by hand. The controller does not
 // repair such a reference, as it cannot be faster than the garbage collector.
 func TestOwnerReferenceWithWrongUID(t *testing.T) {
 	ns := setUp(t)
@@ -156,8 +156,8 @@ func TestOwnerReferenceWithWrongUID(t *testing.T) {
 	wantSessions(t, ns, "a")
 }
 
-// TestLateParentOfABrokenTurn: the turn's own fault is its verdict, with its parent and without; the reference to the
-// parent is set all the same.
+// TestLateParentOfABrokenTurn: a turn that breaks a rule by itself has that verdict with and without its parent. The
+// reference to the parent is set nevertheless.
 func TestLateParentOfABrokenTurn(t *testing.T) {
 	ns := setUp(t)
 	b := turn(ns, "b", "a")

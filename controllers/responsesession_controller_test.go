@@ -151,7 +151,7 @@ func wantMessages(t *testing.T, namespace string, want map[string]string) {
 	}
 }
 
-// TestNearestFaultWins: of two faults the one nearer to the session is its verdict.
+// TestNearestFaultWins: of two broken rules, the verdict is the one nearer to the session.
 func TestNearestFaultWins(t *testing.T) {
 	ns := setUp(t)
 	b, c := turn(ns, "b", "a"), turn(ns, "c", "b")
@@ -166,7 +166,7 @@ func TestNearestFaultWins(t *testing.T) {
 
 func TestNameMismatch(t *testing.T) {
 	ns := setUp(t)
-	// The API server can tell that "Parent" needs a hashed name, but not which.
+	// The API server can check that "Parent" needs a hashed name, but not which one.
 	misnamed := turn(ns, "Parent")
 	misnamed.Name = v1alpha1.ObjectName("PARENT")
 	create(t, misnamed, turn(ns, "child", "Parent"))
@@ -189,7 +189,7 @@ func TestNameMismatch(t *testing.T) {
 	wantVerdicts(t, ns, map[string]verdict{"Parent": resolved(1, "Parent"), "child": resolved(2, "Parent")})
 }
 
-// TestDepthExceeded: the walk counts 64 turns at most, and depth wins over what is beyond.
+// TestDepthExceeded: a chain may have 64 turns, and the depth takes precedence over anything beyond.
 func TestDepthExceeded(t *testing.T) {
 	ns := setUp(t)
 	const limit = chain.DefaultMaxDepth
@@ -204,7 +204,7 @@ func TestDepthExceeded(t *testing.T) {
 	wantVerdicts(t, ns, want)
 	wantMessages(t, ns, map[string]string{"t66": `The chain of response "t66" has more than 64 turns: "t2" is beyond the limit; ask for more with a larger maxDepth.`})
 
-	// The first turn goes. t65 would have missed it, had it come so far.
+	// The first turn is deleted. It is beyond the limit of t65, whose verdict stays.
 	remove(t, ns, "t1")
 	delete(want, "t1")
 	for i := 2; i <= limit; i++ {
@@ -246,7 +246,7 @@ func TestCycleDetected(t *testing.T) {
 	wantVerdicts(t, ns, map[string]verdict{"a": resolved(2, "b"), "b": resolved(1, "b"), "c": resolved(3, "b")})
 }
 
-// TestAnyOrder: what is saved in any order is judged as if it had been saved in the right one.
+// TestAnyOrder: a tree that is saved in any order gets the verdicts that it would get in the right one.
 func TestAnyOrder(t *testing.T) {
 	want := map[string]verdict{
 		"a": resolved(1, "a"), "b": resolved(2, "a"), "c": resolved(3, "a"),
@@ -276,8 +276,8 @@ func TestAnyOrder(t *testing.T) {
 	}
 }
 
-// TestNamespacesAreApart: a chain never leaves its namespace.
-func TestNamespacesAreApart(t *testing.T) {
+// TestNamespacesAreSeparate: a chain never leaves its namespace.
+func TestNamespacesAreSeparate(t *testing.T) {
 	ns, other := setUp(t), env.NewNamespace(t)
 	create(t, turn(other, "a"), turn(ns, "b", "a"))
 	wantVerdicts(t, other, map[string]verdict{"a": resolved(1, "a")})
@@ -288,7 +288,7 @@ func TestNamespacesAreApart(t *testing.T) {
 	}
 }
 
-// TestTransitionTime: lastTransitionTime tells since when the condition has its status, not when it was last written.
+// TestTransitionTime: lastTransitionTime is when the status of the condition last changed, not when it was last written.
 func TestTransitionTime(t *testing.T) {
 	ns := setUp(t)
 	op.clock.SetTime(startTime)

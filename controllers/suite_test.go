@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package controllers_test holds the CRD and the controller of ResponseSessions against a real etcd, kube-apiserver and
-// garbage collector. Tests run one after the other, each in namespaces of its own, and share one operator.
+// Package controllers_test tests the CRDs and the controllers with a real etcd, kube-apiserver and garbage collector. Tests
+// run one after another, each in its own namespaces, and share one operator.
 package controllers_test
 
 import (
@@ -33,7 +33,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// What all tests share.
+// Shared by all tests.
 var (
 	env *testenv.Environment
 	op  *operator
@@ -78,14 +78,14 @@ func restartOperator(t *testing.T, between func()) {
 	op = next
 }
 
-// unfinished returns how many sessions have been queued and not been reconciled since, by all operators so far.
+// unfinished returns the number of sessions that have been queued and not yet reconciled, over all operators so far.
 func unfinished(t *testing.T) float64 {
 	t.Helper()
-	finished := metricSum(t, "controller_runtime_reconcile_total") // first: what is queued meanwhile counts
+	finished := metricSum(t, "controller_runtime_reconcile_total") // read first, so that sessions queued meanwhile count
 	return metricSum(t, "workqueue_adds_total") - finished
 }
 
-// settle waits until the operator has seen everything that is in the namespaces, and has nothing left to do.
+// settle waits until the operator has seen every session of the namespaces, and has nothing left to do.
 func settle(t *testing.T, namespaces ...string) {
 	t.Helper()
 	var before string
@@ -105,7 +105,7 @@ func settle(t *testing.T, namespaces ...string) {
 				newest = max(newest, version)
 			}
 		}
-		current := op.view.HasSynced() && op.view.Reflects(newest) // first: what it has told of is counted by the next look
+		current := op.view.HasSynced() && op.view.Reflects(newest) // read first, so that its notifications are counted below
 		unfinished := unfinished(t) - op.dropped
 		now := fmt.Sprintf("newest version %d, view up to date: %t, %g reconciles", newest, current, metricSum(t, "controller_runtime_reconcile_total"))
 		same := now == before

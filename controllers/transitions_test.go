@@ -32,12 +32,12 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// event is what an event says, and of whom.
+// event is the content of an event and the name of its session.
 type event struct {
 	Regarding, Type, Reason, Note string
 }
 
-// TestTransitions: each time that a chain breaks or heals there is one event and one count, and none otherwise.
+// TestTransitions: each time a chain breaks or heals, there is one event and one count, and none otherwise.
 func TestTransitions(t *testing.T) {
 	ns := setUp(t)
 	settle(t)
@@ -68,7 +68,7 @@ func TestTransitions(t *testing.T) {
 	create(t, turn(ns, "c_1", "b"))
 	check(1, 0, brokenEvent("c.1", `ParentNotFound: Response "b", an ancestor of "c_1", was not found.`))
 
-	// Another reason is no transition, and neither is pending after intact.
+	// A change of the reason is not a transition, and neither is pending after intact.
 	b := turn(ns, "b", "a")
 	b.Spec.ResponseStatus = v1alpha1.ResponseStatusFailed
 	create(t, b)
@@ -86,7 +86,7 @@ func TestTransitions(t *testing.T) {
 	check(2, 0, brokenEvent("b", `ParentNotFound: Response "a", an ancestor of "b", was not found.`),
 		brokenEvent("c.1", `ParentNotFound: Response "a", an ancestor of "c_1", was not found.`))
 
-	// A restart tells nothing twice.
+	// A restart repeats no event.
 	restartOperator(t, func() {})
 	check(0, 0)
 	create(t, turn(ns, "a"))
@@ -111,7 +111,7 @@ func transitionCounts(t *testing.T) map[string]float64 {
 	return counts
 }
 
-// wantEvents waits until the events of a namespace are exactly these.
+// wantEvents waits until a namespace has exactly these events.
 func wantEvents(t *testing.T, namespace string, want map[event]int) {
 	t.Helper()
 	testutil.Eventually(t, func(context.Context) error {
@@ -155,7 +155,7 @@ func TestEventNamesTheSession(t *testing.T) {
 	})
 }
 
-// TestSessionsGauge: catena_sessions follows what is there.
+// TestSessionsGauge: catena_sessions follows the sessions.
 func TestSessionsGauge(t *testing.T) {
 	ns := setUp(t)
 	registry := prometheus.NewRegistry()

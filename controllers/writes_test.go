@@ -32,7 +32,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// TestWritesPerTurn counts what a turn costs etcd.
+// TestWritesPerTurn counts the writes of each turn to etcd.
 func TestWritesPerTurn(t *testing.T) {
 	t.Run("the saver sets the owner: one write", func(t *testing.T) {
 		ns := setUp(t)
@@ -105,7 +105,7 @@ func TestWritesPerTurn(t *testing.T) {
 	})
 }
 
-// watchVersions watches a namespace and returns a function that tells how many versions each session has had so far.
+// watchVersions watches a namespace and returns a function that counts the versions of each session so far.
 func watchVersions(t *testing.T, namespace string) func(t *testing.T) map[string]int {
 	t.Helper()
 	watcher, err := client.NewWithWatch(env.Config, client.Options{Scheme: env.Client.Scheme()})
@@ -142,8 +142,8 @@ func watchVersions(t *testing.T, namespace string) func(t *testing.T) map[string
 	}
 }
 
-// TestRestartWritesNothing starts the operator over sessions of every kind that are judged already, those that other
-// tests left included.
+// TestRestartWritesNothing starts the operator over sessions of every kind that have a verdict already, including those
+// that other tests have left.
 func TestRestartWritesNothing(t *testing.T) {
 	ns := setUp(t)
 	failed, pending := turn(ns, "failed"), turn(ns, "pending")
@@ -157,7 +157,7 @@ func TestRestartWritesNothing(t *testing.T) {
 	createChain(t, ns, 70)
 	wantNoWritesAfterRestart(t)
 
-	// It is at work, nevertheless.
+	// It works nevertheless.
 	create(t, turn(ns, "new", "t3"))
 	settle(t, ns)
 	if diff := cmp.Diff(resolved(4, "t1"), verdictOf(get(t, ns, "new"))); diff != "" {
@@ -179,7 +179,7 @@ func wantNoWritesAfterRestart(t *testing.T) {
 	}
 }
 
-// TestForeignStatusIsCorrected: the status is the controller's. What anybody else writes there does not stay.
+// TestForeignStatusIsCorrected: the status belongs to the controller. Changes by others are undone.
 func TestForeignStatusIsCorrected(t *testing.T) {
 	const condition = `"type":"ChainValid","message":"by hand","lastTransitionTime":"2026-01-01T00:00:00Z"`
 	tests := map[string]string{
@@ -262,7 +262,7 @@ func TestRewordedMessage(t *testing.T) {
 	wantMessages(t, ns, map[string]string{"a": "Every turn up to the root is stored and completed.", "b": old})
 }
 
-// TestOtherConditionsStay: conditions that others write are theirs.
+// TestOtherConditionsStay: conditions of other writers stay.
 func TestOtherConditionsStay(t *testing.T) {
 	ns := setUp(t)
 	create(t, turn(ns, "a"))

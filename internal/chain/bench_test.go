@@ -33,7 +33,7 @@ func benchIDs() []string {
 	return ids
 }
 
-// grow fills an index with trees of the shape that the name of a benchmark says.
+// grow fills an index with trees whose shape parent defines.
 func grow(ids []string, parent func(i int) int) *Index[*byte] {
 	x := NewIndex[*byte](DefaultMaxDepth)
 	for i, id := range ids {
@@ -46,7 +46,7 @@ func grow(ids []string, parent func(i int) int) *Index[*byte] {
 	return x
 }
 
-// maxBytesPerTurn is what a turn may take in the index beyond its ID strings.
+// maxBytesPerTurn is the memory that a turn may take in the index besides its ID strings.
 const maxBytesPerTurn = 400
 
 // BenchmarkIndexMemory reports the bytes a turn takes beyond its ID strings, in conversations of 50 turns, and fails if
@@ -74,7 +74,7 @@ func BenchmarkIndexMemory(b *testing.B) {
 	}
 }
 
-// BenchmarkIndexAppend adds one turn to a chain that already has the depth in the name, and takes it away again.
+// BenchmarkIndexAppend adds one turn to a chain that already has the depth in the name, and removes it again.
 func BenchmarkIndexAppend(b *testing.B) {
 	for _, depth := range []int{10, 60, 1_000, 100_000} {
 		b.Run(fmt.Sprintf("depth=%d", depth), func(b *testing.B) {
@@ -90,7 +90,7 @@ func BenchmarkIndexAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkIndexBreak takes the root of a tree away and brings it back, and reports the time for each descendant.
+// BenchmarkIndexBreak removes the root of a tree and adds it again, and reports the time for each descendant.
 func BenchmarkIndexBreak(b *testing.B) {
 	shapes := map[string]func(i int) int{
 		"chain":  func(i int) int { return i - 1 },

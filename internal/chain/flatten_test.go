@@ -26,8 +26,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// The names of the cases begin with the statement of the peers' behaviour that they hold Flatten to: G13 to G16 are
-// GodeX's flattening.
+// The names of the cases begin with the statement about GodeX's flattening that they test: G13 to G16.
 func TestFlatten(t *testing.T) {
 	const hello = `{"type":"message","role":"user","content":[{"type":"input_text","text":"hello"}]}`
 	tests := map[string]struct {
@@ -121,7 +120,7 @@ func TestItemsSlice(t *testing.T) {
 	}
 }
 
-// FuzzFlatten holds Flatten to what a plain decoding of the snapshots says.
+// FuzzFlatten compares Flatten with a plain decoding of the bodies.
 func FuzzFlatten(f *testing.F) {
 	f.Add(`{"instructions":"be brief","input":"hello"}`, `{"output":[{"type":"message"}]}`)
 	f.Add(`{"input":[{"role":"user"},{"a":[{}]}]}`, `{"output":[]}`)
@@ -159,7 +158,7 @@ func FuzzFlatten(f *testing.F) {
 	})
 }
 
-// plainItems returns what a snapshot holds under a key, by decoding all of it into plain values.
+// plainItems returns the items of a body under a key, by decoding all of the body into plain values.
 func plainItems(t *testing.T, snapshot, key string) []any {
 	if snapshot == "" {
 		return nil

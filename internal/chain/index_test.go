@@ -27,7 +27,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// graph is the plain reference: the turns, and nothing derived from them.
+// graph is the plain reference: only the turns, nothing derived from them.
 type graph map[string]Turn
 
 func (g graph) get(_ context.Context, id string) (Turn, bool, error) {
@@ -71,8 +71,8 @@ func (g graph) verdicts(t interface{ Fatalf(string, ...any) }, maxDepth int) map
 }
 
 // TestIndexEqualsWalk drives random graphs through the index: forks, cycles, self-parents, parents that are missing,
-// come, go and return with another parent, and changes of status. After each change every verdict must be the walk's,
-// and the turns reported as changed exactly those whose verdict differs from before.
+// come, go and return with another parent, and changes of status. After each change every verdict must be that of
+// the walk, and the turns reported as changed must be exactly those whose verdict differs from before.
 func TestIndexEqualsWalk(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		maxDepth := rapid.IntRange(0, 8).Draw(t, "maxDepth")

@@ -14,7 +14,6 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package chain is the core of Catena. It walks a turn's parents to the root, reports whether the chain resolves and
 package chain
 
 import (

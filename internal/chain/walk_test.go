@@ -42,8 +42,7 @@ func (g graph) add(id, previous, status string) graph {
 	return g
 }
 
-// The names of the cases begin with the statement of the peers' behaviour that they hold Walk to: G1 to G12 are
-// GodeX's chain walk.
+// The names of the cases begin with the statement about GodeX's chain walk that they test: G1 to G12.
 func TestWalk(t *testing.T) {
 	cycle := graph{}.add("a", "b", completed).add("b", "a", completed)
 	self := graph{}.add("a", "a", completed)
@@ -114,7 +113,7 @@ func ids(n int) []string {
 	return ids
 }
 
-// G2: the guards' order at one step, seen from what is fetched: nothing is fetched beyond the depth or around a cycle.
+// TestWalkFetches checks the order of the rules (G2) by the turns fetched: none beyond the depth, none twice.
 func TestWalkFetches(t *testing.T) {
 	tests := map[string]struct {
 		graph    graph

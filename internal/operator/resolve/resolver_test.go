@@ -49,8 +49,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// fixture is a namespace, and a resolver whose view stands still at the moment at which freeze was called. That is the
-// oldest that a view can be; what the watch would bring later must not matter to errors and to new turns.
+// fixture is a namespace and a resolver whose view is frozen at the moment when freeze was called. That is the oldest that
+// a view can be: errors and new turns must not depend on later events of the watch.
 type fixture struct {
 	*testing.T
 	namespace string
@@ -67,7 +67,7 @@ func newFixture(t *testing.T) *fixture {
 	return &fixture{T: t, namespace: env.NewNamespace(t), client: sessionClient}
 }
 
-// freeze makes the resolver, with a view of what is there now.
+// freeze creates the resolver, with a view of the current sessions.
 func (f *fixture) freeze() {
 	f.Helper()
 	ctx, stop := context.WithCancel(f.Context())
@@ -89,7 +89,7 @@ func (f *fixture) freeze() {
 	f.resolver = New(view, reader, func(*sessions.Record) {}, DefaultOptions())
 }
 
-// save creates a completed turn whose output has one item that says so.
+// save creates a completed turn whose output is one item with the text "says ID".
 func (f *fixture) save(id, previous string, changes ...func(*v1alpha1.ResponseSession)) *v1alpha1.ResponseSession {
 	f.Helper()
 	session := &v1alpha1.ResponseSession{
@@ -108,7 +108,7 @@ func (f *fixture) save(id, previous string, changes ...func(*v1alpha1.ResponseSe
 	return session
 }
 
-// saveHeld saves a turn with a finalizer: deleting it takes until the end of the test.
+// saveHeld saves a turn with a finalizer, so that its deletion lasts until the end of the test.
 func (f *fixture) saveHeld(id, previous string) *v1alpha1.ResponseSession {
 	f.Helper()
 	session := f.save(id, previous, func(s *v1alpha1.ResponseSession) { s.Finalizers = []string{"example.com/hold"} })
@@ -149,7 +149,7 @@ func (f *fixture) delete(session *v1alpha1.ResponseSession) {
 	}
 }
 
-// answer is a resolve's outcome in short: the turns' items, or the error's code and place.
+// answer summarizes the result of a resolve: the items of the turns, or the code of the error and where it happened.
 func (f *fixture) answer(name string, query Query) string {
 	f.Helper()
 	history, err := f.resolver.Resolve(f.Context(), f.namespace, name, query)
@@ -177,7 +177,8 @@ func (f *fixture) answer(name string, query Query) string {
 func TestResolveAheadOfTheWatch(t *testing.T) {
 	plain := Query{MaxDepth: chain.DefaultMaxDepth}
 	tests := map[string]struct {
-		// before saves what the view knows, and returns the change that it does not; that returns the query.
+		// before saves the sessions that the view knows. It returns a function that makes changes that the view does not
+		// know, and returns the query.
 		before func(f *fixture) func() Query
 		ask    string
 		want   string
@@ -346,7 +347,7 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 	}
 }
 
-// TestResolveResourceVersion: a cached body may be as old as the view, unless more is asked for.
+// TestResolveResourceVersion: a cached body may be as old as the view, unless the query asks for a newer one.
 func TestResolveResourceVersion(t *testing.T) {
 	f := newFixture(t)
 	a := f.save("a", "")
@@ -388,7 +389,7 @@ func TestResolveErrors(t *testing.T) {
 	}
 }
 
-// TestCacheIsBounded reads more than the cache holds.
+// TestCacheIsBounded reads more items than the cache holds.
 func TestCacheIsBounded(t *testing.T) {
 	const limit = 1 << 20
 	f := newFixture(t)
@@ -424,7 +425,8 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded: a history that is too large, and one for which others leave no room until they are released.
+// TestMemoryIsBounded: a history that is too large is refused, and so is one for which there is no memory until others are
+// released.
 func TestMemoryIsBounded(t *testing.T) {
 	f := newFixture(t)
 	text := strings.Repeat("x", 1000)
@@ -446,7 +448,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	resolve := func(id string) (*Result, error) {
 		return resolver.Resolve(t.Context(), f.namespace, id, Query{MaxDepth: 64})
 	}
-	for range 3 { // what has failed must leave nothing behind
+	for range 3 { // a failed query must release its memory
 		if _, err := resolve("t7"); !errors.Is(err, ErrTooLarge) {
 			t.Fatalf("error is %v, want ErrTooLarge", err)
 		}

@@ -172,7 +172,7 @@ func TestInputStream(t *testing.T) {
 	}
 }
 
-// TestTooLarge: what takes many times the memory of the JSON is refused, and JSON is not.
+// TestTooLarge: an encoding that takes many times the memory of the JSON is refused; JSON is not.
 func TestTooLarge(t *testing.T) {
 	items := strings.Repeat(`{"a":1},`, maxYAMLValues) + `{}`
 	a := makeAnswer(t, makeHistory(testutil.FlattenTurn(t, "", items)), driver.ResolveOptions{})
@@ -194,7 +194,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestAnswerAllocations: how many there are does not depend on the number of turns.
+// TestAnswerAllocations: the number of allocations does not depend on the number of turns.
 func TestAnswerAllocations(t *testing.T) {
 	allocations := func(turns int) float64 {
 		var flat []*chain.Items
@@ -228,7 +228,7 @@ func BenchmarkRender(b *testing.B) {
 	}
 }
 
-// BenchmarkServe is a request from a client on the same machine, over TLS, with everything but the resolving.
+// BenchmarkServe is a request from a client on the same machine, over TLS, with everything except the resolving.
 func BenchmarkServe(b *testing.B) {
 	h := longHistory(b)
 	ts := startServer(b, func(context.Context, string, string, resolve.Query) (*resolve.Result, error) { return h, nil })

@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// TestGuard: before the CAs of callers are loaded nobody is taken for an anonymous caller.
+// TestGuard: no caller is treated as anonymous before the CAs of callers are loaded.
 func TestGuard(t *testing.T) {
 	notLoaded := &clientCAs{keys: []string{"client-ca-file"}, configMaps: fake.NewClientset().CoreV1().ConfigMaps(metav1.NamespaceSystem)}
 	loaded := &clientCAs{}

@@ -159,7 +159,8 @@ func TestServerAnswers(t *testing.T) {
 	}
 }
 
-// TestServerDenial: whoever may not read gets the same answer whether a session exists or not, and none is looked up.
+// TestServerDenial: a caller without the right to read gets the same answer whether a session exists or not, and no session
+// is looked up.
 func TestServerDenial(t *testing.T) {
 	ts := startServer(t, func(context.Context, string, string, resolve.Query) (*resolve.Result, error) {
 		t.Error("A session was looked up")
@@ -172,7 +173,8 @@ func TestServerDenial(t *testing.T) {
 	}
 }
 
-// TestServerWithoutKubeAPIServer: a caller that cannot be checked gets a Status that says so, not a 401.
+// TestServerWithoutKubeAPIServer: a caller that cannot be authenticated because the kube-apiserver is unreachable gets a
+// Status that names the cause, not a 401.
 func TestServerWithoutKubeAPIServer(t *testing.T) {
 	ts := startServer(t, resolveStub(t))
 	ts.kube.Close()
@@ -191,7 +193,7 @@ func TestServerWithoutKubeAPIServer(t *testing.T) {
 	}
 }
 
-// TestServerStops: a request that is being answered is finished, and the server says that it is not ready before that.
+// TestServerStops: a request in flight is finished, and the server is not ready before that.
 func TestServerStops(t *testing.T) {
 	asked, proceed := make(chan struct{}), make(chan struct{})
 	stub := resolveStub(t)
@@ -240,7 +242,7 @@ func TestServerIsNotReadyBeforeSync(t *testing.T) {
 	}
 }
 
-// TestServerDeadline: a caller's timeout ends what it waits for.
+// TestServerDeadline: a caller's timeout ends the reads made for it.
 func TestServerDeadline(t *testing.T) {
 	ts := startServer(t, func(ctx context.Context, _, _ string, _ resolve.Query) (*resolve.Result, error) {
 		<-ctx.Done()

@@ -38,7 +38,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// reviewer is all of a kube-apiserver that the server asks: alice, whose token is "alice", may read team-a.
+// reviewer is the part of a kube-apiserver that the server uses: alice, whose token is "alice", may read team-a.
 func reviewer(t testing.TB) *httptest.Server {
 	t.Helper()
 	answer := func(w http.ResponseWriter, req *http.Request, review any, decide func()) {
@@ -122,7 +122,7 @@ func startServer(t testing.TB, resolve ResolveFunc) *testServer {
 	t.Cleanup(transport.CloseIdleConnections)
 	ts.client = &http.Client{Transport: transport}
 	eventually(t, func() bool { return ts.Ready(nil) == nil })
-	eventually(t, func() bool { // k8s.io/apiserver's own hooks may take a moment longer
+	eventually(t, func() bool { // k8s.io/apiserver's own hooks may still be running
 		code, _, _ := ts.get(t, "/readyz", "", "")
 		return code == http.StatusOK
 	})
