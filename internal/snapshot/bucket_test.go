@@ -56,7 +56,8 @@ func TestS3Bucket(t *testing.T) {
 func startS3(t *testing.T, bucket string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "versitygw")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "github.com/versity/versitygw/cmd/versitygw")
+	// With the flags of all programs, so that the SDK for S3 is compiled once.
+	build := exec.CommandContext(t.Context(), "bash", "-c", `. ../flags.sh && go build -o "$0" github.com/versity/versitygw/cmd/versitygw`, binary)
 	build.Dir = filepath.Join(testutil.Root(), "hack", "s3server")
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("unable to build the S3 server: %v\n%s", err, output)
