@@ -33,8 +33,8 @@ import (
 const gatewayTurns = 16
 
 // gatewayExperiment continues a conversation of 16 turns through the gateway, with its store in the cluster: one request
-// that resolves, asks the engine and saves. Beside it, the engine is asked directly, with the whole history in the
-// request. What differs is what Catena costs a turn.
+// that resolves, calls the engine and saves. For comparison, it calls the engine directly, with the whole history in the
+// request. The difference is the cost of Catena per turn.
 func gatewayExperiment(ctx context.Context, b *bench) error {
 	engine := httptest.NewServer(enginetest.Handler())
 	defer engine.Close()
@@ -42,22 +42,21 @@ func gatewayExperiment(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	text := conversationTurn(writeSize).Request
-	input := gjson.GetBytes(text, "input").Raw
+	input := gjson.GetBytes(conversationTurn(writeSize).Request, "input").Raw
 	previous := "null"
 	var history bytes.Buffer
 	for range gatewayTurns {
-		answer, err := post(ctx, gateway.URL, fmt.Sprintf(`{"model":"scripted","previous_response_id":%s,"input":%s}`, previous, input))
+		response, err := post(ctx, gateway.URL, fmt.Sprintf(`{"model":"scripted","previous_response_id":%s,"input":%s}`, previous, input))
 		if err != nil {
 			return err
 		}
-		previous = gjson.GetBytes(answer, "id").Raw
-		for _, items := range []string{input, gjson.GetBytes(answer, "output").Raw} {
+		previous = gjson.GetBytes(response, "id").Raw
+		for _, items := range []string{input, gjson.GetBytes(response, "output").Raw} {
 			history.WriteString(items[1:len(items)-1] + ",")
 		}
 	}
 	whole := history.String() + input[1:]
-	ask := func(url, input, more string) func() error {
+	call := func(url, input, more string) func() error {
 		body := fmt.Sprintf(`{"model":"scripted","input":%s,%s}`, input, more)
 		return func() error {
 			_, err := post(ctx, url, body)
@@ -66,9 +65,9 @@ func gatewayExperiment(ctx context.Context, b *bench) error {
 	}
 	for _, stream := range []string{"false", "true"} {
 		through := series{name: "through the gateway, with previous_response_id"}
-		straight := series{name: "the engine alone, with the whole history"}
-		continued := ask(gateway.URL, input, `"previous_response_id":`+previous+`,"stream":`+stream)
-		direct := ask(engine.URL, "["+whole, `"store":false,"stream":`+stream)
+		straight := series{name: "the engine directly, with the whole history"}
+		continued := call(gateway.URL, input, `"previous_response_id":`+previous+`,"stream":`+stream)
+		direct := call(engine.URL, "["+whole, `"store":false,"stream":`+stream)
 		if err := interleave(2, continued, direct); err != nil {
 			return err
 		}
@@ -82,7 +81,7 @@ func gatewayExperiment(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// post returns the answer of an engine or gateway to a request for a response.
+// post sends a request to an engine or gateway and returns the body of the response.
 func post(ctx context.Context, url, body string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/responses", bytes.NewBufferString(body))
 	if err != nil {
@@ -94,9 +93,9 @@ func post(ctx context.Context, url, body string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	answer, err := io.ReadAll(response.Body)
+	content, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("answered %s: %s", response.Status, answer)
+		err = fmt.Errorf("unexpected response %s: %s", response.Status, content)
 	}
-	return answer, err
+	return content, err
 }

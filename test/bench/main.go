@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command bench measures Catena against a real control plane on this machine, each figure beside its comparison, and
-// prints medians, spread, ratios and the raw numbers. `make bench` runs it.
+// Command bench measures Catena against a real control plane on this machine. It prints each measurement with its
+// baseline: medians, spread, ratios and the raw numbers. `make bench` runs it.
 package main
 
 import (
@@ -36,7 +36,7 @@ import (
 	"github.com/catena-dev/catena/internal/testenv"
 )
 
-// experiment measures something in an environment of its own, with an operator running.
+// experiment is a benchmark with its own environment, in which an operator runs.
 type experiment struct {
 	name string
 	run  func(ctx context.Context, b *bench) error
@@ -52,7 +52,7 @@ var experiments = []experiment{
 	{"scale", scaleExperiment},
 }
 
-// bench is what an experiment measures with, and where its results go.
+// bench has the environment and the parameters of an experiment, and collects its results.
 type bench struct {
 	env      *testenv.Environment
 	operator *catenatest.Operator
@@ -67,9 +67,9 @@ type bench struct {
 
 func main() {
 	run := flag.String("run", ".", "run only the experiments whose name matches this regular expression")
-	rounds := flag.Int("rounds", 9, "how often the cases of a comparison take turns")
-	sessions := flag.Int("sessions", 100_000, "how many sessions the scale experiment stores")
-	turns := flag.Int("turns", 10_000, "how many turns the tree experiment stores")
+	rounds := flag.Int("rounds", 9, "number of rounds, each of which runs all cases of a comparison once")
+	sessions := flag.Int("sessions", 100_000, "number of sessions that the scale experiment stores")
+	turns := flag.Int("turns", 10_000, "number of turns that the tree experiment stores")
 	flag.Parse()
 	log.SetLogger(logr.Discard()) // envtest's
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -24,15 +24,15 @@ import (
 	"time"
 )
 
-// comparison is one line of the report: what Catena does beside what it is compared with, measured in turns in one run.
+// comparison is one line of the report: a measurement of Catena and its baseline, interleaved in one run.
 type comparison struct {
 	name string
-	// unit is that of the samples. Where moreIsBetter, the ratio is ours to theirs, else theirs to ours, so that a
-	// larger ratio is always the better one.
+	// unit is the unit of the samples. If moreIsBetter, the ratio is ours to theirs, otherwise theirs to ours, so that a
+	// larger ratio is always better.
 	unit         string
 	moreIsBetter bool
 	ours, theirs series
-	// target is the least ratio that the project promises, zero for none.
+	// target is the minimum ratio that the project promises, or zero.
 	target float64
 }
 
@@ -71,15 +71,15 @@ func (c *comparison) ratio() float64 {
 	return c.theirs.median() / c.ours.median()
 }
 
-// print writes the medians, with the least and greatest sample, the ratio, and what was promised.
+// print writes the medians with the minimum and maximum, the ratio, and whether it meets the target.
 func (c *comparison) print(w io.Writer) {
 	fmt.Fprintf(w, "%s (%s)\n  %s\n  %s\n  ratio %.2f", c.name, c.unit, &c.ours, &c.theirs, c.ratio())
 	if c.target > 0 {
-		verdict := "met"
+		result := "met"
 		if c.ratio() < c.target {
-			verdict = "MISSED"
+			result = "MISSED"
 		}
-		fmt.Fprintf(w, ", target %.2f: %s", c.target, verdict)
+		fmt.Fprintf(w, ", target %.2f: %s", c.target, result)
 	}
 	fmt.Fprintln(w)
 }
@@ -94,21 +94,21 @@ func (c *comparison) printRaw(w io.Writer) {
 	}
 }
 
-// figure is a measurement that has a limit and no comparison.
+// figure is a measurement with a limit instead of a baseline.
 type figure struct {
 	name, unit   string
 	value, limit float64
 }
 
 func (f *figure) print(w io.Writer) {
-	verdict := "met"
+	result := "met"
 	if f.value > f.limit {
-		verdict = "MISSED"
+		result = "MISSED"
 	}
-	fmt.Fprintf(w, "%s (%s)\n  %.4g, at most %.4g: %s\n", f.name, f.unit, f.value, f.limit, verdict)
+	fmt.Fprintf(w, "%s (%s)\n  %.4g, limit %.4g: %s\n", f.name, f.unit, f.value, f.limit, result)
 }
 
-// interleave runs the cases in turns, so that what the machine does meanwhile falls on all of them alike.
+// interleave runs all cases in each round, so that other load on the machine affects them equally.
 func interleave(rounds int, cases ...func() error) error {
 	for range rounds {
 		for _, run := range cases {

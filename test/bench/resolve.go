@@ -33,8 +33,8 @@ const (
 	resolveSize  = 4 << 10
 )
 
-// resolveExperiment reads a conversation of 64 turns of 4 KiB: as its history, turn by turn, and as if it were one
-// object. Then it reads longer and shorter ones, for what a turn costs.
+// resolveExperiment reads a conversation of 64 turns of 4 KiB: as its history, turn by turn, and as one object of the
+// same size. It then reads shorter and longer conversations to measure the cost per turn.
 func resolveExperiment(ctx context.Context, b *bench) error {
 	if err := b.createNamespace(ctx, "bench"); err != nil {
 		return err
@@ -44,8 +44,8 @@ func resolveExperiment(ctx context.Context, b *bench) error {
 			return err
 		}
 	}
-	// Each request of a conversation asks for a turn that nobody has asked for before. So the operator has to ask the
-	// kube-apiserver whether the caller may, and to read the turn.
+	// In a conversation, each turn is resolved only once. So the operator has to send an access review to the
+	// kube-apiserver and to read the turn.
 	for i := range 5*b.rounds + 2 {
 		next := turn("bench", fmt.Sprintf("resp_next_%d", i), fmt.Sprintf("resp_n%d_%05d", resolveTurns, resolveTurns-1), resolveSize)
 		if err := b.env.Client.Create(ctx, next); err != nil {
@@ -70,7 +70,7 @@ func resolveExperiment(ctx context.Context, b *bench) error {
 		_, err := through.Get().Namespace("bench").Resource(kubeclient.Sessions).Name(v1alpha1.ObjectName(id)).DoRaw(ctx)
 		return err
 	}
-	inARow := func() error {
+	sequentialGets := func() error {
 		for t := range resolveTurns {
 			if err := get(fmt.Sprintf("resp_n%d_%05d", resolveTurns, t)); err != nil {
 				return err
@@ -79,23 +79,23 @@ func resolveExperiment(ctx context.Context, b *bench) error {
 		return nil
 	}
 	whole := func() error { return get("resp_whole") }
-	asked := 0
+	requests := 0
 	next := func() error {
-		path := fmt.Sprintf("/apis/resolve.catena.dev/v1alpha1/namespaces/bench/inputitems/resp_next_%d", asked)
-		asked++
+		path := fmt.Sprintf("/apis/resolve.catena.dev/v1alpha1/namespaces/bench/inputitems/resp_next_%d", requests)
+		requests++
 		_, err := through.Get().AbsPath(path).Param("maxDepth", "10000").DoRaw(ctx)
 		return err
 	}
 
 	resolved := series{name: "resolve of 64 turns of 4 KiB, through the kube-apiserver"}
-	turnByTurn := series{name: "64 GETs in a row"}
+	turnByTurn := series{name: "64 sequential GETs"}
 	oneObject := series{name: "one GET of one object of the same size"}
-	first := series{name: "the same with one more turn, asked for the first time"}
+	first := series{name: "the same with one more turn, resolved for the first time"}
 	straight := series{name: "the same, from the operator's Service"}
-	if err := interleave(2, history(through, resolveTurns), history(direct, resolveTurns), next, inARow, whole); err != nil {
-		return err // warm connections and caches
+	if err := interleave(2, history(through, resolveTurns), history(direct, resolveTurns), next, sequentialGets, whole); err != nil {
+		return err // these rounds only warm up connections and caches
 	}
-	err = interleave(5*b.rounds, timed(&resolved, history(through, resolveTurns)), timed(&first, next), timed(&turnByTurn, inARow),
+	err = interleave(5*b.rounds, timed(&resolved, history(through, resolveTurns)), timed(&first, next), timed(&turnByTurn, sequentialGets),
 		timed(&oneObject, whole), timed(&straight, history(direct, resolveTurns)))
 	if err != nil {
 		return err
@@ -106,11 +106,11 @@ func resolveExperiment(ctx context.Context, b *bench) error {
 		&comparison{name: "resolve, a new turn", unit: "ms", ours: first, theirs: turnByTurn},
 		&comparison{name: "resolve, directly", unit: "ms", ours: straight, theirs: resolved},
 	)
-	return b.perTurn(history, direct)
+	return b.byLength(history, direct)
 }
 
-// perTurn measures how the cost grows with the number of turns, from the operator's Service.
-func (b *bench) perTurn(history func(rest.Interface, int) func() error, direct rest.Interface) error {
+// byLength measures how the cost grows with the number of turns, on the operator's Service.
+func (b *bench) byLength(history func(rest.Interface, int) func() error, direct rest.Interface) error {
 	var last series
 	for i, turns := range []int{1, 16, resolveTurns, 256, 1024} {
 		s := series{name: fmt.Sprintf("%d turns", turns)}
@@ -122,15 +122,15 @@ func (b *bench) perTurn(history func(rest.Interface, int) func() error, direct r
 			return err
 		}
 		if i > 0 {
-			b.comparisons = append(b.comparisons, &comparison{name: "growth, directly", unit: "ms", ours: s, theirs: last})
+			b.comparisons = append(b.comparisons, &comparison{name: "resolve by length, directly", unit: "ms", ours: s, theirs: last})
 		}
 		last = s
 	}
 	return nil
 }
 
-// clients returns clients of the kube-apiserver and of the operator's Service, for a user who may view: for an
-// administrator the operator would not have to ask the kube-apiserver.
+// clients returns clients of the kube-apiserver and of the operator's Service, for a user with the view role: for an
+// administrator, the operator would not need the kube-apiserver to authorize requests.
 func (b *bench) clients(ctx context.Context) (through, direct rest.Interface, err error) {
 	err = b.env.Client.Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "bench-view"},

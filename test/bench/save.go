@@ -40,8 +40,8 @@ const (
 	saveTurnsInChain = 16
 )
 
-// inlineExperiment saves turns of several sizes, with their bodies in the object beside the same outside of it, and waits
-// until all are judged. It is what kube.DefaultInlineBytes was chosen by.
+// inlineExperiment saves turns of several sizes, with their bodies in the object and outside it, until all of them have
+// verdicts. kube.DefaultInlineBytes was chosen by its results.
 func inlineExperiment(ctx context.Context, b *bench) error {
 	for _, kib := range []int{16, 32, 64, 128, 256} {
 		session := conversationTurn(kib << 10)
@@ -49,7 +49,7 @@ func inlineExperiment(ctx context.Context, b *bench) error {
 		outside := series{name: "bodies in chunks"}
 		run := func(s *series, inline int) func() error {
 			return func() error {
-				rate, err := b.saveAndJudge(ctx, session, inline)
+				rate, err := b.saveUntilVerdicts(ctx, session, inline)
 				s.add(rate)
 				return err
 			}
@@ -58,18 +58,19 @@ func inlineExperiment(ctx context.Context, b *bench) error {
 			return err
 		}
 		for _, s := range []*series{&inside, &outside} {
-			s.samples = s.samples[1:] // connections and caches are warm
+			s.samples = s.samples[1:] // the first round only warms up connections and caches
 		}
 		b.logf("%d KiB: %s, %s", kib, &inside, &outside)
 		b.comparisons = append(b.comparisons, &comparison{
-			name: fmt.Sprintf("save and judge turns of %d KiB", kib), unit: "turns/s", moreIsBetter: true, ours: outside, theirs: inside,
+			name: fmt.Sprintf("save turns of %d KiB until all have verdicts", kib), unit: "turns/s", moreIsBetter: true, ours: outside, theirs: inside,
 		})
 	}
 	return nil
 }
 
-// saveAndJudge returns how many turns a second are saved and judged, with some writers at once.
-func (b *bench) saveAndJudge(ctx context.Context, session store.Session, inline int) (float64, error) {
+// saveUntilVerdicts returns the rate, in turns per second, at which concurrent writers save turns until all of them have
+// verdicts.
+func (b *bench) saveUntilVerdicts(ctx context.Context, session store.Session, inline int) (float64, error) {
 	namespace := fmt.Sprintf("save-%d", time.Now().UnixNano())
 	if err := b.createNamespace(ctx, namespace); err != nil {
 		return 0, err
@@ -87,14 +88,14 @@ func (b *bench) saveAndJudge(ctx context.Context, session store.Session, inline 
 		return 0, err
 	}
 	rate := saveChains * saveTurnsInChain / time.Since(start).Seconds()
-	// What the next case finds must not be more than what this one found: garbage collection is waited for.
+	// Wait for garbage collection, so that every case starts with the same number of objects.
 	if err := b.clear(ctx, namespace); err != nil {
 		return 0, err
 	}
 	return rate, b.waitForNone(ctx, v1alpha1.SnapshotChunkKind, namespace, "")
 }
 
-// saveChainsOf saves some chains of turns, each chain by a writer of its own.
+// saveChainsOf saves saveChains chains of copies of a session, each with its own writer.
 func saveChainsOf(ctx context.Context, s *store.Store, session store.Session) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for c := range saveChains {
@@ -116,8 +117,8 @@ func saveChainsOf(ctx context.Context, s *store.Store, session store.Session) er
 	return group.Wait()
 }
 
-// conversationTurn returns a turn with a number of bytes of request and response, which compress as conversations do, to
-// about a third.
+// conversationTurn returns a turn whose request and response have size bytes together. They compress to about a third, as
+// conversations do.
 func conversationTurn(size int) store.Session {
 	random := rand.New(rand.NewPCG(1, uint64(size)))
 	words := make([]string, 4000)
@@ -131,7 +132,7 @@ func conversationTurn(size int) store.Session {
 	text := func(size int) string {
 		var b strings.Builder
 		for b.Len() < size {
-			// The lower numbers come more often, as do some words.
+			// Lower numbers are more frequent, as some words are.
 			b.WriteString(words[min(random.IntN(len(words)), random.IntN(len(words)))])
 			b.WriteByte(' ')
 		}
@@ -144,8 +145,8 @@ func conversationTurn(size int) store.Session {
 	}
 }
 
-// saveExperiment saves turns of 4 KiB with 16 writers through each of the stores, and with a plain client that creates
-// the same objects and knows the UIDs of their parents.
+// saveExperiment saves turns of 4 KiB with 16 writers through each driver, and with a plain client that creates the same
+// objects and knows the UIDs of their parents.
 func saveExperiment(ctx context.Context, b *bench) error {
 	dir, err := os.MkdirTemp("", "catena-bench-")
 	if err != nil {
@@ -153,7 +154,7 @@ func saveExperiment(ctx context.Context, b *bench) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	if err := b.operator.Stop(); err != nil {
-		return err // the stores do not judge
+		return err // this experiment measures no verdicts
 	}
 	session := conversationTurn(writeSize)
 	rate := func(s *series, save func(namespace string) error) func() error {
@@ -199,11 +200,11 @@ func saveExperiment(ctx context.Context, b *bench) error {
 		return err
 	}
 	for _, s := range []*series{&cluster, &plain, &file, &process} {
-		s.samples = s.samples[1:] // connections and caches are warm
+		s.samples = s.samples[1:] // the first round only warms up connections and caches
 	}
 	b.comparisons = append(b.comparisons,
-		&comparison{name: "save in a cluster", unit: "turns/s", moreIsBetter: true, ours: cluster, theirs: plain},
-		&comparison{name: "save in a file", unit: "turns/s", moreIsBetter: true, ours: file, theirs: cluster},
-		&comparison{name: "save in the process", unit: "turns/s", moreIsBetter: true, ours: process, theirs: cluster})
+		&comparison{name: "save to a cluster", unit: "turns/s", moreIsBetter: true, ours: cluster, theirs: plain},
+		&comparison{name: "save to a file", unit: "turns/s", moreIsBetter: true, ours: file, theirs: cluster},
+		&comparison{name: "save to memory", unit: "turns/s", moreIsBetter: true, ours: process, theirs: cluster})
 	return nil
 }

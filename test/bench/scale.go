@@ -37,7 +37,7 @@ const (
 	idleFor           = 30 * time.Second
 )
 
-// scaleExperiment restarts the operator over many judged sessions, beside a plain paginated LIST of them.
+// scaleExperiment restarts the operator with many sessions that have verdicts, and compares with a paginated LIST of them.
 func scaleExperiment(ctx context.Context, b *bench) error {
 	if err := b.createNamespace(ctx, "scale"); err != nil {
 		return err
@@ -49,7 +49,7 @@ func scaleExperiment(ctx context.Context, b *bench) error {
 	if err := b.waitForNone(ctx, v1alpha1.ResponseSessionKind, "scale", "status.rootResponseID="); err != nil {
 		return err
 	}
-	b.logf("all are judged")
+	b.logf("all have verdicts")
 
 	restart := series{name: "restart to ready"}
 	listing := series{name: "a paginated LIST of all sessions"}
@@ -71,7 +71,7 @@ func scaleExperiment(ctx context.Context, b *bench) error {
 			return err
 		}
 		restart.addTime(ready.Sub(started))
-		// An idle operator: whatever it writes now, it writes without cause.
+		// The operator is idle, so it has no reason to write anything.
 		select {
 		case <-time.After(idleFor):
 		case <-ctx.Done():
@@ -104,11 +104,11 @@ func scaleExperiment(ctx context.Context, b *bench) error {
 	b.comparisons = append(b.comparisons, &comparison{name: "restart", unit: "ms", ours: restart, theirs: listing, target: 0.5})
 	b.figures = append(b.figures,
 		&figure{name: fmt.Sprintf("resident with %d sessions", b.sessions), unit: "MiB", value: resident / (1 << 20), limit: 250},
-		&figure{name: fmt.Sprintf("sessions and events written by %d restarts and %s of idleness after each", len(restart.samples), idleFor), unit: "objects", value: float64(writes), limit: 0})
+		&figure{name: fmt.Sprintf("sessions and events written by %d restarts, each followed by %s idle", len(restart.samples), idleFor), unit: "objects", value: float64(writes), limit: 0})
 	return nil
 }
 
-// versions returns the resource versions of all sessions and events.
+// versions returns the resource version of each session and event.
 func (b *bench) versions(ctx context.Context) (map[string]string, error) {
 	versions := map[string]string{}
 	err := list(ctx, b.env.Client, "scale", func(s *v1alpha1.ResponseSession) { versions[s.Name] = s.ResourceVersion })
@@ -125,7 +125,7 @@ func (b *bench) versions(ctx context.Context) (map[string]string, error) {
 	return versions, nil
 }
 
-// startTime returns when the operator's process was started, to 10 ms.
+// startTime returns the start time of the operator's process, with a resolution of 10 ms.
 func startTime(ctx context.Context, operator *catenatest.Operator) (time.Time, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, operator.MetricsURL, nil)
 	if err != nil {

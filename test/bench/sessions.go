@@ -19,7 +19,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -34,7 +33,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// turn returns a completed turn whose request and response have a size in bytes, half of it each.
+// turn returns a completed turn whose request and response have about size/2 bytes each.
 func turn(namespace, id, previous string, size int) *v1alpha1.ResponseSession {
 	text := strings.Repeat("lorem ipsum ", size/24+1)[:size/2-120]
 	return testsession.Make(namespace, id).After(previous).
@@ -58,7 +57,7 @@ func (b *bench) createNamespace(ctx context.Context, name string) error {
 	return b.env.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
-// fill stores conversations of some turns each, with some writers at once.
+// fill creates conversations, with a number of concurrent writers.
 func (b *bench) fill(ctx context.Context, namespace string, conversations, turns, size, writers int) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
@@ -98,7 +97,7 @@ func list(ctx context.Context, c client.Client, namespace string, visit func(*v1
 	}
 }
 
-// residentBytes returns what a process has in memory.
+// residentBytes returns the resident memory of a process.
 func residentBytes(pid int) (float64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -110,5 +109,5 @@ func residentBytes(pid int) (float64, error) {
 			return kib * 1024, nil
 		}
 	}
-	return 0, errors.New("no VmRSS")
+	return 0, fmt.Errorf("no VmRSS in /proc/%d/status", pid)
 }

@@ -33,8 +33,8 @@ import (
 
 const treeRoot = "resp_tree_0"
 
-// treeExperiment takes the root of a tree away and brings it back, beside a plain client that writes as many statuses.
-// Meanwhile turns are saved in another namespace: how long does each wait for its verdict?
+// treeExperiment deletes the root of a tree and creates it again, and compares with a plain client that writes as many
+// statuses. Meanwhile it measures how long turns saved in another namespace wait for their verdicts.
 func treeExperiment(ctx context.Context, b *bench) error {
 	for _, namespace := range []string{"tree", "other"} {
 		if err := b.createNamespace(ctx, namespace); err != nil {
@@ -48,12 +48,12 @@ func treeExperiment(ctx context.Context, b *bench) error {
 	if err := b.waitForNone(ctx, v1alpha1.ResponseSessionKind, "tree", "status.rootResponseID="); err != nil {
 		return err
 	}
-	breaks := series{name: "the root goes: descendants re-marked"}
-	heals := series{name: "the root returns: descendants re-marked"}
+	deleted := series{name: "root deleted: new verdicts on its descendants"}
+	recreated := series{name: "root created again: new verdicts on its descendants"}
 	plain := series{name: "a plain client writes as many statuses"}
 	waits := series{name: "verdict on a turn saved in another namespace meanwhile"}
 
-	remark := func(s *series, change func() error, done string) func() error {
+	updateVerdicts := func(s *series, change func() error, done string) func() error {
 		return func() error {
 			start := time.Now()
 			if err := change(); err != nil {
@@ -71,21 +71,21 @@ func treeExperiment(ctx context.Context, b *bench) error {
 		}
 	}
 	root := turn("tree", treeRoot, "", 1<<10)
-	breakRoot := func() error {
+	deleteRoot := func() error {
 		return b.env.Client.Delete(ctx, root.DeepCopy(), client.PropagationPolicy(metav1.DeletePropagationOrphan))
 	}
-	healRoot := func() error { return b.env.Client.Create(ctx, root.DeepCopy()) }
+	createRoot := func() error { return b.env.Client.Create(ctx, root.DeepCopy()) }
 	err := interleave(min(b.rounds, 3),
 		func() error { return b.plainStatusWrites(ctx, &plain) },
-		remark(&breaks, breakRoot, "status.rootResponseID="+treeRoot),
-		remark(&heals, healRoot, "status.rootResponseID="),
+		updateVerdicts(&deleted, deleteRoot, "status.rootResponseID="+treeRoot),
+		updateVerdicts(&recreated, createRoot, "status.rootResponseID="),
 	)
 	if err != nil {
 		return err
 	}
 	b.comparisons = append(b.comparisons,
-		&comparison{name: "the root breaks", unit: "statuses/s", moreIsBetter: true, ours: breaks, theirs: plain, target: 0.8},
-		&comparison{name: "the root heals", unit: "statuses/s", moreIsBetter: true, ours: heals, theirs: plain, target: 0.8})
+		&comparison{name: "root deleted", unit: "statuses/s", moreIsBetter: true, ours: deleted, theirs: plain, target: 0.8},
+		&comparison{name: "root created again", unit: "statuses/s", moreIsBetter: true, ours: recreated, theirs: plain, target: 0.8})
 	worst := 0.0
 	for _, sample := range waits.samples {
 		worst = max(worst, sample)
@@ -96,7 +96,7 @@ func treeExperiment(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// plant saves a binary tree of turns, without ownerReferences: the controller adds them.
+// plant creates a binary tree of turns without ownerReferences, which the controller adds.
 func (b *bench) plant(ctx context.Context) error {
 	for first := 0; first < b.turns; first = 2*first + 1 {
 		group, ctx := errgroup.WithContext(ctx)
@@ -117,7 +117,7 @@ func (b *bench) plant(ctx context.Context) error {
 	return nil
 }
 
-// saveElsewhere saves turns in another namespace, one after the other, until the returned function is called.
+// saveElsewhere saves turns in another namespace, one at a time, until the returned function is called.
 func (b *bench) saveElsewhere(ctx context.Context, waits *series) func() error {
 	ctx, cancel := context.WithCancel(ctx)
 	group := &errgroup.Group{}
@@ -136,7 +136,7 @@ func (b *bench) saveElsewhere(ctx context.Context, waits *series) func() error {
 				return ignoreCanceled(err)
 			}
 			waits.addTime(time.Since(start))
-			// One about every 100 ms: this is to watch the load, not to add to it.
+			// About one turn per 100 ms, to add little load.
 			select {
 			case <-time.After(100 * time.Millisecond):
 			case <-ctx.Done():
@@ -157,8 +157,8 @@ func ignoreCanceled(err error) error {
 	return err
 }
 
-// plainStatusWrites writes a status to each session of the tree, with as many requests at once as the controller has,
-// while no controller runs. The controller then corrects them.
+// plainStatusWrites writes a status to each session of the tree, with as many concurrent requests as the controller, while
+// the operator is stopped. It then restarts the operator, which corrects the statuses.
 func (b *bench) plainStatusWrites(ctx context.Context, plain *series) (err error) {
 	if err := b.operator.Stop(); err != nil {
 		return err

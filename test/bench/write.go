@@ -39,14 +39,14 @@ const (
 	writeTurnsInChain = 20
 )
 
-// writeExperiment saves turns with 16 writers while the controller judges each, beside a plain client that creates the
-// same objects and writes a status of the same size to each itself.
+// writeExperiment saves turns with 16 writers while the controller writes the verdicts, and compares with a plain client
+// that creates the same objects and writes a status of the same size to each of them.
 func writeExperiment(ctx context.Context, b *bench) error {
 	const turns = writeChains * writeTurnsInChain
-	judged := series{name: "16 writers save, the controller judges each"}
-	plain := series{name: "16 writers create and write a status themselves, no controller"}
-	lag := series{name: "from the last save to the last verdict"}
-	writes := series{name: "writes to etcd a turn"}
+	reconciled := series{name: "16 writers save, the controller writes the verdicts"}
+	plain := series{name: "16 writers create and write the statuses, no controller"}
+	lag := series{name: "time from the last save to the last verdict"}
+	writes := series{name: "writes to etcd per turn"}
 
 	if err := b.operator.Stop(); err != nil {
 		return err
@@ -55,7 +55,7 @@ func writeExperiment(ctx context.Context, b *bench) error {
 	warm := false
 	withController := func() (err error) {
 		round++
-		namespace := fmt.Sprintf("judged-%d", round)
+		namespace := fmt.Sprintf("reconciled-%d", round)
 		if err := b.createNamespace(ctx, namespace); err != nil {
 			return err
 		}
@@ -80,10 +80,10 @@ func writeExperiment(ctx context.Context, b *bench) error {
 			return err
 		}
 		if warm {
-			judged.add(turns / done.Sub(start).Seconds())
+			reconciled.add(turns / done.Sub(start).Seconds())
 			lag.addTime(done.Sub(saved))
 			writes.add(float64(after-before) / turns)
-			b.logf("%.0f turns/s, last verdict after %s, %.2f writes a turn", turns/done.Sub(start).Seconds(), done.Sub(saved), float64(after-before)/turns)
+			b.logf("%.0f turns/s, last verdict after %s, %.2f writes per turn", turns/done.Sub(start).Seconds(), done.Sub(saved), float64(after-before)/turns)
 		}
 		return b.stopAndClear(ctx, namespace)
 	}
@@ -110,7 +110,7 @@ func writeExperiment(ctx context.Context, b *bench) error {
 		return err
 	}
 	b.comparisons = append(b.comparisons,
-		&comparison{name: "save and judge", unit: "turns/s", moreIsBetter: true, ours: judged, theirs: plain, target: 0.8})
+		&comparison{name: "save until all have verdicts", unit: "turns/s", moreIsBetter: true, ours: reconciled, theirs: plain, target: 0.8})
 	b.figures = append(b.figures,
 		&figure{name: lag.name, unit: "ms, median", value: lag.median(), limit: 2000},
 		&figure{name: writes.name, unit: "median", value: writes.median(), limit: 2.05})
@@ -128,7 +128,7 @@ func (b *bench) clear(ctx context.Context, namespace string) error {
 	return b.env.Client.DeleteAllOf(ctx, &v1alpha1.ResponseSession{}, client.InNamespace(namespace))
 }
 
-// fillWithStatus is fill by a client that judges for itself.
+// fillWithStatus does what fill does, and writes the statuses too.
 func (b *bench) fillWithStatus(ctx context.Context, namespace string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
@@ -153,7 +153,7 @@ func (b *bench) fillWithStatus(ctx context.Context, namespace string) error {
 	return group.Wait()
 }
 
-// writeStatus writes a status of the size that the controller's has, by a merge patch, the cheapest way.
+// writeStatus writes a status as large as the controller's, with a merge patch, which is the cheapest way.
 func (b *bench) writeStatus(ctx context.Context, session *v1alpha1.ResponseSession, depth int, root string) error {
 	patch := client.MergeFrom(session.DeepCopy())
 	session.Status = v1alpha1.ResponseSessionStatus{
@@ -166,8 +166,8 @@ func (b *bench) writeStatus(ctx context.Context, session *v1alpha1.ResponseSessi
 	return b.env.Client.Status().Patch(ctx, session, patch)
 }
 
-// waitForNone waits until nothing of a kind in a namespace matches a field selector. It does not look often, because each
-// look has the API server go through all sessions of the namespace.
+// waitForNone waits until no object of a kind in a namespace matches a field selector. It polls slowly, because for each
+// request the API server goes through all objects of the namespace.
 func (b *bench) waitForNone(ctx context.Context, kind, namespace, fields string) error {
 	return wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		list := &metav1.PartialObjectMetadataList{}
@@ -179,7 +179,7 @@ func (b *bench) waitForNone(ctx context.Context, kind, namespace, fields string)
 	})
 }
 
-// revision returns etcd's revision, which grows by one with each write.
+// revision returns etcd's revision, which every write increments.
 func (b *bench) revision(ctx context.Context) (int, error) {
 	list := &v1alpha1.ResponseSessionList{}
 	if err := b.env.Client.List(ctx, list, client.InNamespace("none")); err != nil {
