@@ -1,5 +1,5 @@
-# Everything is built from Go modules: Go and make are all that is needed, and for the tests a C compiler (for the race
-# detector) and npm (for OpenAI's client for JavaScript and its Node.js).
+# Only Go and make are needed, because everything is built from Go modules. The tests also need a C compiler for the race
+# detector, and npm for OpenAI's JavaScript client and its Node.js.
 
 SHELL := /usr/bin/env bash -o pipefail
 .DEFAULT_GOAL := help
@@ -7,7 +7,7 @@ SHELL := /usr/bin/env bash -o pipefail
 TOOL := go tool -modfile=hack/tools.mod
 HEADER := hack/boilerplate.go.txt
 
-# A control plane of the user's own is used as it is.
+# Binaries in KUBEBUILDER_ASSETS are used as they are.
 ifeq ($(KUBEBUILDER_ASSETS),)
 export KUBEBUILDER_ASSETS := $(CURDIR)/bin/k8s
 CONTROL_PLANE := control-plane
@@ -111,7 +111,7 @@ generate: ## Generate deep copies, apply configurations, CRDs, RBAC and OpenAPI 
 		./api/resolve/v1alpha1 k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version
 
 .PHONY: verify
-verify: ## Check that generated files, go.mod, formatting and licence headers are as they should be.
+verify: ## Check generated files, go.mod, formatting, licence headers and the size of programs.
 	hack/verify.sh
 
 .PHONY: lint
