@@ -37,7 +37,7 @@ import (
 	"github.com/catena-dev/catena/internal/chain"
 )
 
-// api is a plain HTTPS client of an API server, as a gateway in another language has one.
+// api is a plain HTTPS client of an API server, such as a gateway in another language uses.
 type api struct {
 	client *http.Client
 	base   string
@@ -63,7 +63,7 @@ func aggregated(t *testing.T) api {
 	return newAPI(t, env.Config)
 }
 
-// direct returns a user's client of an operator's own port.
+// direct returns a user's client of the operator's port, without the aggregation layer.
 func direct(t *testing.T, config *rest.Config, to *catenatest.Operator) api {
 	t.Helper()
 	config = rest.CopyConfig(config)
@@ -76,37 +76,37 @@ func direct(t *testing.T, config *rest.Config, to *catenatest.Operator) api {
 	return newAPI(t, config)
 }
 
-// reply is a whole answer.
-type reply struct {
+// httpResponse is a response with its body.
+type httpResponse struct {
 	code   int
 	header http.Header
 	body   []byte
 }
 
-func (a api) do(ctx context.Context, path, accept string) (reply, error) {
+func (a api) do(ctx context.Context, path, accept string) (httpResponse, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, a.base+path, nil)
 	if err != nil {
-		return reply{}, err
+		return httpResponse{}, err
 	}
 	if accept != "" {
 		request.Header.Set("Accept", accept)
 	}
 	response, err := a.client.Do(request)
 	if err != nil {
-		return reply{}, err
+		return httpResponse{}, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
-	return reply{response.StatusCode, response.Header, body}, err
+	return httpResponse{response.StatusCode, response.Header, body}, err
 }
 
-func (a api) get(t *testing.T, path, accept string) reply {
+func (a api) get(t *testing.T, path, accept string) httpResponse {
 	t.Helper()
-	answer, err := a.do(t.Context(), path, accept)
+	response, err := a.do(t.Context(), path, accept)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer
+	return response
 }
 
 // itemsPath returns the path and query of a turn's input items.
@@ -118,13 +118,13 @@ func itemsPath(namespace, name, query string) string {
 	return path
 }
 
-// resolve gets the input items of a turn, whatever comes of it.
-func (a api) resolve(t *testing.T, namespace, name, query string) reply {
+// resolve gets the input items of a turn and returns the response, even if it is an error.
+func (a api) resolve(t *testing.T, namespace, name, query string) httpResponse {
 	t.Helper()
 	return a.get(t, itemsPath(namespace, name, query), "")
 }
 
-// history is InputItems with the items as they came.
+// history is InputItems with the items as received.
 type history struct {
 	metav1.TypeMeta
 	Metadata   metav1.ObjectMeta `json:"metadata"`
@@ -134,21 +134,21 @@ type history struct {
 	Next       string            `json:"next"`
 }
 
-func (r reply) decode() (history, error) {
+func (r httpResponse) decode() (history, error) {
 	h := history{}
 	if r.code != http.StatusOK {
-		return h, fmt.Errorf("answer %d: %s", r.code, r.body)
+		return h, fmt.Errorf("got status %d: %s", r.code, r.body)
 	}
 	if err := json.Unmarshal(r.body, &h); err != nil {
-		return h, fmt.Errorf("unable to read an answer of %d bytes: %w", len(r.body), err)
+		return h, fmt.Errorf("unable to decode a response of %d bytes: %w", len(r.body), err)
 	}
 	if h.Kind != "InputItems" || h.APIVersion != resolvev1alpha1.GroupVersion.String() {
-		return h, fmt.Errorf("answer of kind %s %s", h.APIVersion, h.Kind)
+		return h, fmt.Errorf("got kind %s %s", h.APIVersion, h.Kind)
 	}
 	return h, nil
 }
 
-func (r reply) history(t *testing.T) history {
+func (r httpResponse) history(t *testing.T) history {
 	t.Helper()
 	h, err := r.decode()
 	if err != nil {
@@ -166,23 +166,23 @@ func (h history) texts() []string {
 	return texts
 }
 
-// check returns how a history differs from what was expected, or nothing.
+// check returns the difference to the expected history, or an empty string.
 func (h history) check(turns, items []string) string {
 	return cmp.Diff(turns, h.Turns) + cmp.Diff(items, h.texts())
 }
 
-func (r reply) status() (metav1.Status, error) {
+func (r httpResponse) status() (metav1.Status, error) {
 	status := metav1.Status{}
 	if err := json.Unmarshal(r.body, &status); err != nil {
-		return status, fmt.Errorf("answer %d is no JSON: %s", r.code, r.body)
+		return status, fmt.Errorf("got status %d with a body that is not JSON: %s", r.code, r.body)
 	}
 	if status.Kind != "Status" || int(status.Code) != r.code || status.Reason == "" {
-		return status, fmt.Errorf("answer %d is no Status with a reason: %s", r.code, r.body)
+		return status, fmt.Errorf("got status %d, want a Status object with a reason: %s", r.code, r.body)
 	}
 	return status, nil
 }
 
-func (r reply) wantStatus(t *testing.T) metav1.Status {
+func (r httpResponse) wantStatus(t *testing.T) metav1.Status {
 	t.Helper()
 	status, err := r.status()
 	if err != nil {
@@ -191,15 +191,15 @@ func (r reply) wantStatus(t *testing.T) metav1.Status {
 	return status
 }
 
-// wantChainError checks everything of the answer that callers can act on.
-func (r reply) wantChainError(t *testing.T, name string, want chainError) {
+// wantChainError checks all fields of the response that callers can act on.
+func (r httpResponse) wantChainError(t *testing.T, name string, want chainError) {
 	t.Helper()
 	status := r.wantStatus(t)
 	got := chainError{http: r.code, reason: status.Reason}
 	if details := status.Details; details != nil && len(details.Causes) == 1 {
 		got.code, got.at = chain.Code(details.Causes[0].Type), details.Causes[0].Field
 		if details.Name != name || details.Group != resolvev1alpha1.GroupVersion.Group || details.Kind != resolvev1alpha1.Resource {
-			t.Errorf("details are of %s %s %q, want those of %q", details.Group, details.Kind, details.Name, name)
+			t.Errorf("details for %s %s %q, want those for %q", details.Group, details.Kind, details.Name, name)
 		}
 	}
 	if got != want || status.Message == "" {
@@ -207,7 +207,7 @@ func (r reply) wantChainError(t *testing.T, name string, want chainError) {
 	}
 }
 
-// chainError is what tells one broken chain from another.
+// chainError has the fields that distinguish the errors of broken chains.
 type chainError struct {
 	http   int
 	reason metav1.StatusReason

@@ -43,8 +43,8 @@ const (
 	chaosPerSecond = 40
 )
 
-// TestChaos: writers save conversations while the operator is killed and the API server restarted. After that, every
-// session is there and judged right, and a further restart finds nothing to write.
+// TestChaos saves conversations while the operator is killed and the API server restarted. Afterwards every session must
+// exist with the correct verdict, and another restart must write nothing.
 func TestChaos(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	seed := uint64(time.Now().UnixNano())
@@ -70,23 +70,23 @@ func TestChaos(t *testing.T) {
 			return nil
 		})
 	}
-	reached := func(n int64) {
+	waitForSaves := func(n int64) {
 		testutil.Eventually(t, func(context.Context) error {
 			return unless(written.Load() >= n || ctx.Err() != nil, fmt.Sprintf("%d of %d written", written.Load(), n))
 		})
 	}
-	reached(60)
+	waitForSaves(60)
 	kill(t)
 	restartOperator(t)
-	reached(160)
+	waitForSaves(160)
 	if err := env.RestartAPIServer(t.Context()); err != nil {
 		t.Error(err)
 	}
-	reached(260)
+	waitForSaves(260)
 	kill(t)
 	killAPIServer(t)
 	restartOperator(t)
-	reached(380)
+	waitForSaves(380)
 	kill(t)
 	restartOperator(t)
 	if err := group.Wait(); err != nil {
@@ -94,7 +94,7 @@ func TestChaos(t *testing.T) {
 	}
 
 	testutil.Eventually(t, func(ctx context.Context) error {
-		diff := misjudged(ctx, t, namespace, plan)
+		diff := diffVerdicts(ctx, t, namespace, plan)
 		return unless(diff == "", diff)
 	})
 	waitUntilIdle(t, 0)
@@ -105,7 +105,7 @@ func TestChaos(t *testing.T) {
 	restartOperator(t)
 	waitUntilIdle(t, len(before))
 	if diff := cmp.Diff(before, resourceVersions(t)); diff != "" {
-		t.Errorf("a restart over judged sessions has written: %s", diff)
+		t.Errorf("a restart has written sessions that had verdicts: %s", diff)
 	}
 }
 
@@ -116,7 +116,7 @@ func kill(t *testing.T) {
 	}
 }
 
-// killAPIServer ends the API server as a crash does, and starts it again.
+// killAPIServer kills the API server and starts it again.
 func killAPIServer(t *testing.T) {
 	t.Helper()
 	if err := syscall.Kill(apiServerPID(t), syscall.SIGKILL); err != nil {
@@ -127,8 +127,8 @@ func killAPIServer(t *testing.T) {
 	}
 }
 
-// planSessions returns sessions in the order in which they are to be saved: forks, long chains, missing parents, cycles
-// and turns that end otherwise than completed, children before and after their parents.
+// planSessions returns sessions in the order to save them: forks, long chains, missing parents, cycles, turns that are not
+// completed, and children before and after their parents.
 func planSessions(random *rand.Rand, namespace string) []testsession.Builder {
 	id := func(i int) string { return fmt.Sprintf("resp_%d", i) }
 	var plan []testsession.Builder
@@ -161,14 +161,14 @@ func planSessions(random *rand.Rand, namespace string) []testsession.Builder {
 	return plan
 }
 
-// save creates a session, again and again where that fails. Where it is there on a second try, the first one has
-// created it.
+// save creates a session, and retries until that succeeds. If a retry finds the session, an earlier attempt has created
+// it.
 func save(ctx context.Context, next testsession.Builder) error {
 	limiter := rate.NewLimiter(20, 1)
-	for try := 0; ; try++ {
+	for attempt := 0; ; attempt++ {
 		err := env.Client.Create(ctx, next.Obj().DeepCopy())
 		switch {
-		case err == nil, try > 0 && apierrors.IsAlreadyExists(err):
+		case err == nil, attempt > 0 && apierrors.IsAlreadyExists(err):
 			return nil
 		case apierrors.IsInvalid(err), apierrors.IsAlreadyExists(err):
 			return err

@@ -34,14 +34,14 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// resolved returns how the history of the last of some turns differs from all of them, or nothing.
-func resolved(ctx context.Context, a api, namespace, query string, turns ...string) error {
+// checkHistory returns an error if the history of the last turn is not exactly that of the turns.
+func checkHistory(ctx context.Context, a api, namespace, query string, turns ...string) error {
 	id := turns[len(turns)-1]
-	answer, err := a.do(ctx, itemsPath(namespace, id, query), "")
+	response, err := a.do(ctx, itemsPath(namespace, id, query), "")
 	if err != nil {
 		return err
 	}
-	h, err := answer.decode()
+	h, err := response.decode()
 	if err != nil {
 		return fmt.Errorf("%s: %w", id, err)
 	}
@@ -51,8 +51,8 @@ func resolved(ctx context.Context, a api, namespace, query string, turns ...stri
 	return nil
 }
 
-// saveAndResolve saves chains with several writers and resolves each turn as soon as it is saved, in all ways.
-func saveAndResolve(t *testing.T, namespace string, writers, chains, length int, ways ...api) {
+// saveAndResolve saves chains with several writers, and resolves each turn through all APIs as soon as it is saved.
+func saveAndResolve(t *testing.T, namespace string, writers, chains, length int, apis ...api) {
 	t.Helper()
 	group, ctx := errgroup.WithContext(t.Context())
 	for writer := range writers {
@@ -69,8 +69,8 @@ func saveAndResolve(t *testing.T, namespace string, writers, chains, length int,
 						return err
 					}
 					turns = append(turns, id)
-					for _, a := range ways {
-						if err := resolved(ctx, a, namespace, "", turns...); err != nil {
+					for _, a := range apis {
+						if err := checkHistory(ctx, a, namespace, "", turns...); err != nil {
 							return err
 						}
 					}
@@ -88,7 +88,7 @@ func TestReadYourWrites(t *testing.T) {
 	saveAndResolve(t, env.NewNamespace(t), 8, 5, 25, aggregated(t))
 }
 
-func TestLateParentHealsAtOnce(t *testing.T) {
+func TestLateParentResolvesAtOnce(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	for i := range 30 {
 		parent, child, grandchild := fmt.Sprintf("resp_%d_a", i), fmt.Sprintf("resp_%d_b", i), fmt.Sprintf("resp_%d_c", i)
@@ -96,7 +96,7 @@ func TestLateParentHealsAtOnce(t *testing.T) {
 		testsession.Make(namespace, child).After(parent).Create(t, env.Client)
 		aggregated(t).resolve(t, namespace, grandchild, "").wantChainError(t, grandchild, invalid(chain.CodeNotFound, parent))
 		testsession.Make(namespace, parent).Create(t, env.Client)
-		if err := resolved(t.Context(), aggregated(t), namespace, "", parent, child, grandchild); err != nil {
+		if err := checkHistory(t.Context(), aggregated(t), namespace, "", parent, child, grandchild); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -120,17 +120,17 @@ func TestCompletedTurnResolvesAtOnce(t *testing.T) {
 		testsession.Make(namespace, child).After(parent).Create(t, env.Client)
 		aggregated(t).resolve(t, namespace, child, "").wantChainError(t, child, unavailable(parent))
 		patchSpec(t, namespace, parent, `{"responseStatus":"completed"}`)
-		if err := resolved(t.Context(), aggregated(t), namespace, "", parent, child); err != nil {
+		if err := checkHistory(t.Context(), aggregated(t), namespace, "", parent, child); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// TestOverwriteIsSeenWithItsResourceVersion: without it, an overwrite may be missed for as long as the watch takes.
+// TestOverwriteIsSeenWithItsResourceVersion: without the parameter, a resolve may miss an overwrite until the watch has it.
 func TestOverwriteIsSeenWithItsResourceVersion(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	ids := createChain(t, namespace, "resp", 4)
-	if err := resolved(t.Context(), aggregated(t), namespace, "", ids...); err != nil {
+	if err := checkHistory(t.Context(), aggregated(t), namespace, "", ids...); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 50 {
@@ -143,7 +143,7 @@ func TestOverwriteIsSeenWithItsResourceVersion(t *testing.T) {
 			t.Fatal(diff)
 		}
 	}
-	// A version that no one has reached yet is as good a reason to read everything live.
+	// A version in the future makes the operator read everything live, too.
 	aggregated(t).resolve(t, namespace, ids[3], "resourceVersion=9223372036854775807").history(t)
 }
 
@@ -152,7 +152,7 @@ func TestRecreatedTurnIsSeenWithItsResourceVersion(t *testing.T) {
 	for i := range 20 {
 		id := fmt.Sprintf("resp_%d", i)
 		old := testsession.Make(namespace, id).Create(t, env.Client)
-		if err := resolved(t.Context(), aggregated(t), namespace, "", id); err != nil {
+		if err := checkHistory(t.Context(), aggregated(t), namespace, "", id); err != nil {
 			t.Fatal(err)
 		}
 		if err := env.Client.Delete(t.Context(), old); err != nil {
@@ -166,7 +166,7 @@ func TestRecreatedTurnIsSeenWithItsResourceVersion(t *testing.T) {
 	}
 }
 
-// TestDeletedWhileResolved: all of the history or a typed error, never a part that looks whole.
+// TestDeletedWhileResolved checks that resolves return the whole history or a typed error, never a part of the history.
 func TestDeletedWhileResolved(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	a := aggregated(t)
@@ -176,8 +176,8 @@ func TestDeletedWhileResolved(t *testing.T) {
 	}{
 		"the root, with its descendants":    {victim: 0},
 		"the root, without its descendants": {victim: 0, orphan: true},
-		"one in the middle":                 {victim: 3, orphan: true},
-		"the one asked for":                 {victim: 7},
+		"a turn in the middle":              {victim: 3, orphan: true},
+		"the resolved turn":                 {victim: 7},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -199,13 +199,13 @@ func TestDeletedWhileResolved(t *testing.T) {
 				if err := group.Wait(); err != nil {
 					t.Fatal(err)
 				}
-				want := notFound(ids[7]) // of the descendants too, as soon as they are collected
+				want := notFound(ids[7]) // once garbage collection has deleted the descendants
 				if tc.orphan {
 					want = invalid(chain.CodeNotFound, ids[tc.victim])
 				}
 				testutil.Eventually(t, func(ctx context.Context) error {
-					answer, err := a.do(ctx, itemsPath(namespace, ids[7], ""), "")
-					return unless(err == nil && answer.code == want.http, fmt.Sprint(answer.code, err))
+					response, err := a.do(ctx, itemsPath(namespace, ids[7], ""), "")
+					return unless(err == nil && response.code == want.http, fmt.Sprint(response.code, err))
 				})
 				a.resolve(t, namespace, ids[7], "").wantChainError(t, ids[7], want)
 			}
@@ -213,46 +213,46 @@ func TestDeletedWhileResolved(t *testing.T) {
 	}
 }
 
-// waitForOwners waits until the turns refer to their parents: garbage collection cascades along the references, and a
-// deletion that keeps the children strips those that it knows of.
+// waitForOwners waits until the turns have ownerReferences: deletions cascade along them, and a deletion that orphans the
+// children removes the references that exist at that time.
 func waitForOwners(t *testing.T, namespace string, ids []string) {
 	t.Helper()
 	for _, id := range ids {
 		session := testsession.Make(namespace, id).Obj()
 		testutil.Eventually(t, func(ctx context.Context) error {
 			err := env.Client.Get(ctx, client.ObjectKeyFromObject(session), session)
-			return unless(err == nil && len(session.OwnerReferences) == 1, fmt.Sprint(id, " has no owner ", err))
+			return unless(err == nil && len(session.OwnerReferences) == 1, fmt.Sprint("owner of ", id, ": ", err))
 		})
 	}
 }
 
-// resolveUntilGone resolves until that fails as it must.
+// resolveUntilGone resolves until that fails with the expected error.
 func resolveUntilGone(ctx context.Context, a api, namespace string, ids []string) error {
 	ctx, cancel := context.WithTimeout(ctx, testutil.Patience)
 	defer cancel()
 	last := ids[len(ids)-1]
 	for {
-		answer, err := a.do(ctx, itemsPath(namespace, last, ""), "")
+		response, err := a.do(ctx, itemsPath(namespace, last, ""), "")
 		if err != nil {
 			return err
 		}
-		if answer.code == http.StatusOK {
-			h, err := answer.decode()
+		if response.code == http.StatusOK {
+			h, err := response.decode()
 			if err != nil {
 				return err
 			}
 			if diff := h.check(ids, testsession.Items(ids...)); diff != "" {
-				return fmt.Errorf("a part of the history: %s", diff)
+				return fmt.Errorf("incomplete history: %s", diff)
 			}
 			continue
 		}
-		status, err := answer.status()
+		status, err := response.status()
 		if err != nil {
 			return err
 		}
 		if status.Details == nil || len(status.Details.Causes) != 1 || status.Details.Causes[0].Type != metav1.CauseType(chain.CodeNotFound) ||
 			!strings.HasPrefix(status.Details.Causes[0].Field, ids[0][:len(ids[0])-1]) {
-			return fmt.Errorf("answer %d: %s", answer.code, answer.body)
+			return fmt.Errorf("got status %d: %s", response.code, response.body)
 		}
 		return nil
 	}

@@ -37,7 +37,7 @@ func TestChainErrors(t *testing.T) {
 	create("resp_into_cycle", "resp_cycle_a", completed)
 	create("resp_foreign", "resp_elsewhere", completed)
 	testsession.Make(other, "resp_elsewhere").Create(t, env.Client)
-	for _, status := range []string{"queued", "in_progress", "incomplete", "failed", "cancelled", "paused_by_moon"} {
+	for _, status := range []string{"queued", "in_progress", "incomplete", "failed", "cancelled", "paused"} {
 		create("resp_"+status, "", status)
 		create("resp_after_"+status, "resp_"+status, completed)
 	}
@@ -53,15 +53,15 @@ func TestChainErrors(t *testing.T) {
 	}{
 		"head missing":                  {id: "resp_none", want: notFound("resp_none")},
 		"head missing, hashed name":     {id: "Resp None", want: notFound("Resp None")},
-		"head missing, in other":        {id: "resp_elsewhere", want: notFound("resp_elsewhere")},
+		"head in another namespace":     {id: "resp_elsewhere", want: notFound("resp_elsewhere")},
 		"parent missing":                {id: "resp_orphan", want: invalid(chain.CodeNotFound, "resp_gone")},
 		"ancestor missing":              {id: "resp_orphan_child", want: invalid(chain.CodeNotFound, "resp_gone")},
 		"parent in another namespace":   {id: "resp_foreign", want: invalid(chain.CodeNotFound, "resp_elsewhere")},
 		"cycle":                         {id: "resp_cycle_a", want: invalid(chain.CodeCycleDetected, "resp_cycle_a")},
-		"leads into a cycle":            {id: "resp_into_cycle", want: invalid(chain.CodeCycleDetected, "resp_cycle_a")},
-		"cycle, lenient":                {id: "resp_cycle_a", query: "includeIncomplete=true", want: invalid(chain.CodeCycleDetected, "resp_cycle_a")},
+		"ancestor on a cycle":           {id: "resp_into_cycle", want: invalid(chain.CodeCycleDetected, "resp_cycle_a")},
+		"cycle, includeIncomplete":      {id: "resp_cycle_a", query: "includeIncomplete=true", want: invalid(chain.CodeCycleDetected, "resp_cycle_a")},
 		"status before cycle":           {id: "resp_in_cycle_failed", want: unavailable("resp_cycle_failed")},
-		"cycle, status lifted":          {id: "resp_in_cycle_failed", query: "includeIncomplete=true", want: invalid(chain.CodeCycleDetected, "resp_in_cycle_failed")},
+		"cycle, failed turn included":   {id: "resp_in_cycle_failed", query: "includeIncomplete=true", want: invalid(chain.CodeCycleDetected, "resp_in_cycle_failed")},
 		"depth":                         {id: "resp_orphan_child", query: "maxDepth=1", want: invalid(chain.CodeDepthExceeded, "resp_orphan")},
 		"depth before missing":          {id: "resp_orphan_child", query: "maxDepth=2", want: invalid(chain.CodeDepthExceeded, "resp_gone")},
 		"depth before cycle":            {id: "resp_cycle_a", query: "maxDepth=2", want: invalid(chain.CodeDepthExceeded, "resp_cycle_a")},
@@ -71,21 +71,21 @@ func TestChainErrors(t *testing.T) {
 		"incomplete":                    {id: "resp_incomplete", want: unavailable("resp_incomplete")},
 		"failed":                        {id: "resp_failed", want: unavailable("resp_failed")},
 		"cancelled":                     {id: "resp_cancelled", want: unavailable("resp_cancelled")},
-		"unknown status":                {id: "resp_paused_by_moon", want: unavailable("resp_paused_by_moon")},
+		"unknown status":                {id: "resp_paused", want: unavailable("resp_paused")},
 		"ancestor in progress":          {id: "resp_after_in_progress", want: unavailable("resp_in_progress")},
 		"ancestor failed":               {id: "resp_after_failed", want: unavailable("resp_failed")},
 		"unreadable":                    {id: "resp_unreadable", want: invalid(chain.CodeUnreadable, "resp_unreadable")},
 		"ancestor unreadable":           {id: "resp_after_unreadable", want: invalid(chain.CodeUnreadable, "resp_unreadable")},
 		"status before unreadable":      {id: "resp_unreadable_queued", want: unavailable("resp_unreadable_queued")},
-		"unreadable, status lifted":     {id: "resp_unreadable_queued", query: "includeIncomplete=true", want: invalid(chain.CodeUnreadable, "resp_unreadable_queued")},
+		"unreadable, queued included":   {id: "resp_unreadable_queued", query: "includeIncomplete=true", want: invalid(chain.CodeUnreadable, "resp_unreadable_queued")},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			aggregated(t).resolve(t, namespace, tc.id, tc.query).wantChainError(t, tc.id, tc.want)
 		})
 	}
-	for _, id := range []string{"resp_after_queued", "resp_after_incomplete", "resp_after_paused_by_moon"} {
-		t.Run("lifted: "+id, func(t *testing.T) {
+	for _, id := range []string{"resp_after_queued", "resp_after_incomplete", "resp_after_paused"} {
+		t.Run("includeIncomplete: "+id, func(t *testing.T) {
 			aggregated(t).resolve(t, namespace, id, "includeIncomplete=false").wantChainError(t, id, unavailable("resp_"+id[len("resp_after_"):]))
 			turns := []string{"resp_" + id[len("resp_after_"):], id}
 			h := aggregated(t).resolve(t, namespace, id, "includeIncomplete=true").history(t)

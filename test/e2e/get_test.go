@@ -38,7 +38,7 @@ func TestGetByEitherName(t *testing.T) {
 	upper := testsession.Make(namespace, "resp_Upper").Create(t, env.Client) // has a hashed name
 	root := testsession.Make(namespace, "resp_root").Create(t, env.Client)
 	testsession.Make(namespace, "resp_child").After("resp_root").Create(t, env.Client)
-	// An ID that looks like the object name of another session.
+	// This ID equals the object name of another session.
 	testsession.Make(namespace, "resp.root").Create(t, env.Client)
 
 	cases := map[string]struct {
@@ -50,7 +50,7 @@ func TestGetByEitherName(t *testing.T) {
 		"response ID, hashed name":   {name: "resp_Upper", wantTurns: []string{"resp_Upper"}},
 		"object name, hashed":        {name: upper.Name, wantTurns: []string{"resp_Upper"}},
 		"response ID wins over name": {name: "resp.root", wantTurns: []string{"resp.root"}},
-		"response ID of that object": {name: "resp_root", wantTurns: []string{"resp_root"}},
+		"ID of the other session":    {name: "resp_root", wantTurns: []string{"resp_root"}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestGetByEitherName(t *testing.T) {
 			}
 			id := tc.wantTurns[len(tc.wantTurns)-1]
 			if h.ResponseID != id || h.Metadata.Name != v1alpha1.ObjectName(id) || h.Metadata.Namespace != namespace || h.Next != "" {
-				t.Errorf("got %+v of %q, want those of %q", h.Metadata, h.ResponseID, id)
+				t.Errorf("got %+v for %q, want those for %q", h.Metadata, h.ResponseID, id)
 			}
 		})
 	}
@@ -69,8 +69,8 @@ func TestGetByEitherName(t *testing.T) {
 	}
 }
 
-// TestItemsAreThoseOfTheObjects compares with what the API server answers for the objects, byte for byte.
-func TestItemsAreThoseOfTheObjects(t *testing.T) {
+// TestItemsMatchObjects compares items with the objects that the API server returns, byte for byte.
+func TestItemsMatchObjects(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	requests := []string{
 		`{"instructions":"Be <b>brief</b> & \"kind\" é 日本 \ud83d\ude00\n","input":"<script>&amp;\u2028\u0000"}`,
@@ -120,22 +120,22 @@ func TestDepth(t *testing.T) {
 		wantTurns int
 		wantErr   *chainError
 	}{
-		"64 turns resolve":          {id: ids[63], wantTurns: 64},
-		"65 turns are too many":     {id: last, wantErr: new(invalid(chain.CodeDepthExceeded, ids[0]))},
-		"65 turns where allowed":    {id: last, query: "maxDepth=65", wantTurns: 65},
-		"the operator's limit":      {id: last, query: "maxDepth=10000", wantTurns: 65},
-		"one turn less than needed": {id: last, query: "maxDepth=64", wantErr: new(invalid(chain.CodeDepthExceeded, ids[0]))},
-		"one turn":                  {id: ids[0], query: "maxDepth=1", wantTurns: 1},
-		"no turn":                   {id: ids[0], query: "maxDepth=0", wantErr: new(invalid(chain.CodeDepthExceeded, ids[0]))},
+		"64 turns resolve":           {id: ids[63], wantTurns: 64},
+		"65 turns fail":              {id: last, wantErr: new(invalid(chain.CodeDepthExceeded, ids[0]))},
+		"65 turns with maxDepth=65":  {id: last, query: "maxDepth=65", wantTurns: 65},
+		"65 turns, largest maxDepth": {id: last, query: "maxDepth=10000", wantTurns: 65},
+		"65 turns with maxDepth=64":  {id: last, query: "maxDepth=64", wantErr: new(invalid(chain.CodeDepthExceeded, ids[0]))},
+		"one turn with maxDepth=1":   {id: ids[0], query: "maxDepth=1", wantTurns: 1},
+		"one turn with maxDepth=0":   {id: ids[0], query: "maxDepth=0", wantErr: new(invalid(chain.CodeDepthExceeded, ids[0]))},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			answer := aggregated(t).resolve(t, namespace, tc.id, tc.query)
+			response := aggregated(t).resolve(t, namespace, tc.id, tc.query)
 			if tc.wantErr != nil {
-				answer.wantChainError(t, tc.id, *tc.wantErr)
+				response.wantChainError(t, tc.id, *tc.wantErr)
 				return
 			}
-			if diff := answer.history(t).check(ids[:tc.wantTurns], testsession.Items(ids[:tc.wantTurns]...)); diff != "" {
+			if diff := response.history(t).check(ids[:tc.wantTurns], testsession.Items(ids[:tc.wantTurns]...)); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -179,8 +179,8 @@ func TestFormats(t *testing.T) {
 	if diff := cmp.Diff(want, cells); diff != "" {
 		t.Error(diff)
 	}
-	if answer := aggregated(t).get(t, path, "application/xml"); answer.code != http.StatusNotAcceptable {
-		t.Errorf("XML is answered with %d", answer.code)
+	if response := aggregated(t).get(t, path, "application/xml"); response.code != http.StatusNotAcceptable {
+		t.Errorf("as XML: got %d, want 406", response.code)
 	}
 }
 

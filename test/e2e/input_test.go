@@ -38,7 +38,7 @@ func TestBadParameters(t *testing.T) {
 		"negative maxDepth":            {query: "maxDepth=-1", want: `query parameter "maxDepth" is "-1"`},
 		"maxDepth beyond the limit":    {query: "maxDepth=10001", want: "from 0 to 10000"},
 		"huge maxDepth":                {query: "maxDepth=99999999999999999999", want: `"maxDepth"`},
-		"maxDepth is no number":        {query: "maxDepth=many", want: `"maxDepth"`},
+		"maxDepth is not a number":     {query: "maxDepth=many", want: `"maxDepth"`},
 		"maxDepth is a fraction":       {query: "maxDepth=1.5", want: `"maxDepth"`},
 		"maxDepth is empty":            {query: "maxDepth=", want: `"maxDepth"`},
 		"negative limit":               {query: "limit=-1", want: "from 1 to 1000"},
@@ -51,17 +51,17 @@ func TestBadParameters(t *testing.T) {
 		"includeIncomplete":            {query: "includeIncomplete=yes", want: "true or false"},
 		"resourceVersion":              {query: "resourceVersion=abc", want: `"resourceVersion"`},
 		"unknown parameter":            {query: "max_depth=5", want: `query parameter "max_depth" is unknown`},
-		"parameter of a list":          {query: "labelSelector=a", want: `query parameter "labelSelector" is unknown`},
+		"list parameter":               {query: "labelSelector=a", want: `query parameter "labelSelector" is unknown`},
 		"parameter twice":              {query: "limit=1&limit=2", want: `"limit" is given 2 times`},
 		"parameter twice, the same":    {query: "order=asc&order=asc", want: `"order" is given 2 times`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			answer := aggregated(t).resolve(t, namespace, "resp_1", tc.query)
-			if answer.code != http.StatusBadRequest {
-				t.Fatalf("got %d, want 400: %s", answer.code, answer.body)
+			response := aggregated(t).resolve(t, namespace, "resp_1", tc.query)
+			if response.code != http.StatusBadRequest {
+				t.Fatalf("got %d, want 400: %s", response.code, response.body)
 			}
-			if status := answer.wantStatus(t); status.Reason != metav1.StatusReasonBadRequest || !strings.Contains(status.Message, tc.want) {
+			if status := response.wantStatus(t); status.Reason != metav1.StatusReasonBadRequest || !strings.Contains(status.Message, tc.want) {
 				t.Errorf("got %s %q, want %q", status.Reason, status.Message, tc.want)
 			}
 		})
@@ -86,9 +86,9 @@ func TestUnusualIDs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			testsession.Make(namespace, id).Create(t, env.Client)
 			testsession.Make(namespace, id[:4]+"_child_"+name).After(id).Create(t, env.Client)
-			for _, asked := range []string{id, v1alpha1.ObjectName(id)} {
-				if diff := aggregated(t).resolve(t, namespace, asked, "").history(t).check([]string{id}, testsession.Items(id)); diff != "" {
-					t.Errorf("asked for %q: %s", asked, diff)
+			for _, name := range []string{id, v1alpha1.ObjectName(id)} {
+				if diff := aggregated(t).resolve(t, namespace, name, "").history(t).check([]string{id}, testsession.Items(id)); diff != "" {
+					t.Errorf("resolve by %q: %s", name, diff)
 				}
 			}
 			child := id[:4] + "_child_" + name
@@ -99,8 +99,8 @@ func TestUnusualIDs(t *testing.T) {
 	}
 }
 
-// TestSlashInID: Kubernetes takes what is behind a slash, escaped or not, for a subresource, so that the session is
-// reached by its object name only.
+// TestSlashInID: Kubernetes reads the rest after a slash, even an escaped one, as a subresource, so the session can only be
+// addressed by its object name.
 func TestSlashInID(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	const id = "team/resp_1"
@@ -108,18 +108,18 @@ func TestSlashInID(t *testing.T) {
 	if diff := aggregated(t).resolve(t, namespace, v1alpha1.ObjectName(id), "").history(t).check([]string{id}, testsession.Items(id)); diff != "" {
 		t.Error(diff)
 	}
-	answer := aggregated(t).resolve(t, namespace, id, "")
-	if status := answer.wantStatus(t); answer.code != http.StatusNotFound || status.Details != nil && len(status.Details.Causes) > 0 && status.Details.Causes[0].Field != "" {
-		t.Errorf("got %d, want the 404 of an unknown resource: %s", answer.code, answer.body)
+	response := aggregated(t).resolve(t, namespace, id, "")
+	if status := response.wantStatus(t); response.code != http.StatusNotFound || status.Details != nil && len(status.Details.Causes) > 0 && status.Details.Causes[0].Field != "" {
+		t.Errorf("got %d, want the 404 of an unknown resource: %s", response.code, response.body)
 	}
 }
 
 func TestLongIDIsNotFound(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	for name, id := range map[string]string{
-		"600 characters":      strings.Repeat("a", 600),
-		"600 letters, others": strings.Repeat("日", 600),
-		"254 characters":      strings.Repeat("a", 254),
+		"600 characters":        strings.Repeat("a", 600),
+		"600 non-ASCII letters": strings.Repeat("日", 600),
+		"254 characters":        strings.Repeat("a", 254),
 	} {
 		t.Run(name, func(t *testing.T) {
 			aggregated(t).resolve(t, namespace, id, "").wantChainError(t, id, notFound(id))
@@ -127,7 +127,7 @@ func TestLongIDIsNotFound(t *testing.T) {
 	}
 }
 
-// TestOtherRequests: the resource is read by name and in no other way.
+// TestOtherRequests checks that the resource supports only get by name.
 func TestOtherRequests(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	createChain(t, namespace, "resp", 1)

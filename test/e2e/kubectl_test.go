@@ -34,7 +34,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// kubectl runs kubectl as the administrator and returns what it printed.
+// kubectl runs kubectl as the administrator and returns its output.
 func kubectl(ctx context.Context, t *testing.T, args ...string) (output, errors string, err error) {
 	t.Helper()
 	path, err := testenv.Kubectl()
@@ -49,7 +49,7 @@ func kubectl(ctx context.Context, t *testing.T, args ...string) (output, errors 
 	return stdout.String(), stderr.String(), err
 }
 
-// lines returns what kubectl printed, with single spaces.
+// lines splits the output of kubectl into lines with single spaces.
 func lines(output string) []string {
 	var lines []string
 	for line := range strings.Lines(output) {
@@ -107,7 +107,7 @@ func TestKubectlGetSessions(t *testing.T) {
 	}
 }
 
-// TestDiscovery is for what the aggregation layer learns only after the APIService is available.
+// TestDiscovery retries: the aggregation layer loads discovery and OpenAPI after the APIService is available.
 func TestDiscovery(t *testing.T) {
 	cases := map[string]struct {
 		args []string
@@ -140,7 +140,7 @@ func TestDiscovery(t *testing.T) {
 				output = strings.Join(lines(output), "\n")
 				for _, want := range tc.want {
 					if !strings.Contains(output, want) {
-						return fmt.Errorf("no %s in %s", want, output[:min(len(output), 2000)])
+						return fmt.Errorf("want %s in %s", want, output[:min(len(output), 2000)])
 					}
 				}
 				return nil

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package e2e_test proves all of Catena together: a real API server with its aggregation layer and garbage collector,
-// and the operator as a process of its own, with the rights that config/rbac gives it and no more.
+// Package e2e_test tests Catena end to end: a real API server with its aggregation layer and garbage collector, and the
+// operator as a separate process with only the permissions in config/rbac.
 package e2e_test
 
 import (
@@ -28,9 +28,9 @@ import (
 )
 
 var (
-	// env is the control plane that all tests share. None of them runs in parallel to another.
+	// env is the control plane that all tests share. They do not run in parallel.
 	env *testenv.Environment
-	// operator is the process that the aggregation layer leads to. Tests that end it start another on its port.
+	// operator is the process that the aggregation layer forwards to. Tests that stop it start another one on its port.
 	operator *catenatest.Operator
 )
 
@@ -42,14 +42,14 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// operatorOptions are those of an operator that stops without delay, but for what a test needs otherwise.
+// operatorOptions returns options of an operator that stops without delay, unless the args set another one.
 func operatorOptions(port int, args ...string) catenatest.OperatorOptions {
 	return catenatest.OperatorOptions{Port: port, Args: append([]string{"--shutdown-delay-duration=0s"}, args...)}
 }
 
 func startOperator(t *testing.T, port int, args ...string) *catenatest.Operator {
 	t.Helper()
-	ctx := context.WithoutCancel(t.Context()) // in a cleanup, the test's context is done
+	ctx := context.WithoutCancel(t.Context()) // t.Context is canceled in cleanups
 	started, err := env.StartOperator(ctx, operatorOptions(port, args...))
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func startOperator(t *testing.T, port int, args ...string) *catenatest.Operator 
 	return started
 }
 
-// restartOperator puts a new process in the place of the operator, and ends that where nobody has.
+// restartOperator stops the operator, unless it has ended already, and starts another one on its port.
 func restartOperator(t *testing.T) {
 	t.Helper()
 	if err := operator.Stop(); err != nil {

@@ -32,7 +32,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// sum adds up the series of a metric of an operator's that have a label.
+// sum adds up the series of an operator's metric that have a label.
 func sum(ctx context.Context, from *catenatest.Operator, metric, label string) (float64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from.MetricsURL, nil)
 	if err != nil {
@@ -51,15 +51,15 @@ func sum(ctx context.Context, from *catenatest.Operator, metric, label string) (
 		}
 		value, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)
 		if err != nil {
-			return 0, fmt.Errorf("unable to read %q: %w", line, err)
+			return 0, fmt.Errorf("unable to parse %q: %w", line, err)
 		}
 		total += value
 	}
 	return total, nil
 }
 
-// waitUntilIdle waits until the operator has judged a number of sessions since its start and has none left to judge.
-func waitUntilIdle(t *testing.T, judged int) {
+// waitUntilIdle waits until the operator has reconciled a number of sessions since its start and its queue is empty.
+func waitUntilIdle(t *testing.T, reconciled int) {
 	t.Helper()
 	const controller = `controller="responsesession"`
 	testutil.Eventually(t, func(ctx context.Context) error {
@@ -71,11 +71,11 @@ func waitUntilIdle(t *testing.T, judged int) {
 		if err != nil {
 			return err
 		}
-		return unless(int(total) >= judged && queued == total, fmt.Sprintf("%.0f judged of %.0f", total, queued))
+		return unless(int(total) >= reconciled && queued == total, fmt.Sprintf("%.0f of %.0f reconciled", total, queued))
 	})
 }
 
-// resourceVersions returns those of all sessions.
+// resourceVersions returns the resource versions of all sessions.
 func resourceVersions(t *testing.T) map[string]string {
 	t.Helper()
 	list := &metav1.PartialObjectMetadataList{}

@@ -33,13 +33,13 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// apiServerPID returns the process of the environment's kube-apiserver.
+// apiServerPID returns the process ID of the environment's kube-apiserver.
 func apiServerPID(t *testing.T) int {
 	t.Helper()
 	argument := []byte("--cert-dir=" + filepath.Join(filepath.Dir(env.Kubeconfig), "apiserver"))
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil || len(files) == 0 {
-		t.Skip("there is no /proc to find the kube-apiserver in")
+		t.Skip("finding the kube-apiserver needs /proc")
 	}
 	for _, file := range files {
 		cmdline, err := os.ReadFile(file)
@@ -60,29 +60,30 @@ func apiServerPID(t *testing.T) int {
 	return 0
 }
 
-// TestAPIServerDoesNotAnswer: what cannot be known is a typed error in time, and never taken for a missing turn.
-func TestAPIServerDoesNotAnswer(t *testing.T) {
+// TestAPIServerOutage checks that a resolve that needs the API server fails in time with a typed error, and never reports
+// a missing turn instead.
+func TestAPIServerOutage(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	ids := createChain(t, namespace, "resp", 3)
 	testsession.Make(namespace, "resp_orphan").After("resp_gone").Create(t, env.Client)
-	waitForReason(t, namespace, ids[2], v1alpha1.ReasonResolved) // what follows is about sessions that the operator knows
+	waitForReason(t, namespace, ids[2], v1alpha1.ReasonResolved) // so that the operator has these sessions in its view
 	waitForReason(t, namespace, "resp_orphan", v1alpha1.ReasonParentNotFound)
 	a := direct(t, env.Config, operator)
-	const query = "timeout=2s" // without it, it is a minute
+	const query = "timeout=2s" // the default is a minute
 	reader := direct(t, newReader(t, namespace), operator)
 	warm := func() {
-		if err := resolved(t.Context(), a, namespace, "", ids...); err != nil {
+		if err := checkHistory(t.Context(), a, namespace, "", ids...); err != nil {
 			t.Fatal(err)
 		}
 		a.resolve(t, namespace, "resp_none", "").wantChainError(t, "resp_none", notFound("resp_none"))
-		if answer := a.resolve(t, namespace, "resp_orphan", ""); answer.code != http.StatusUnprocessableEntity {
-			t.Fatalf("got %d: %s", answer.code, answer.body)
+		if response := a.resolve(t, namespace, "resp_orphan", ""); response.code != http.StatusUnprocessableEntity {
+			t.Fatalf("got %d: %s", response.code, response.body)
 		}
 	}
 	check := func(t *testing.T, wantCodes ...int) {
 		t.Helper()
-		// What the operator knows it still answers.
-		if err := resolved(t.Context(), a, namespace, "", ids...); err != nil {
+		// Chains in the view still resolve.
+		if err := checkHistory(t.Context(), a, namespace, "", ids...); err != nil {
 			t.Error(err)
 		}
 		cases := map[string]struct {
@@ -92,26 +93,26 @@ func TestAPIServerDoesNotAnswer(t *testing.T) {
 			"head unknown":         {from: a, id: "resp_none", query: query},
 			"parent unknown":       {from: a, id: "resp_orphan", query: query},
 			"newer than the watch": {from: a, id: ids[2], query: query + "&resourceVersion=9223372036854775807"},
-			// An administrator may do everything without being asked about; for a reader the kube-apiserver is asked.
-			"a caller not asked about yet": {from: reader, id: "resp_unheard_of", query: query},
+			// Administrators are authorized without an access review, readers are not.
+			"caller without a cached review": {from: reader, id: "resp_unheard_of", query: query},
 		}
 		for name, tc := range cases {
 			t.Run(name, func(t *testing.T) {
 				testutil.Eventually(t, func(ctx context.Context) error {
 					start := time.Now()
-					answer, err := tc.from.do(ctx, itemsPath(namespace, tc.id, tc.query), "")
+					response, err := tc.from.do(ctx, itemsPath(namespace, tc.id, tc.query), "")
 					if took := time.Since(start); took > 30*time.Second {
-						t.Errorf("answered after %s", took)
+						t.Errorf("got a response only after %s", took)
 					}
 					if err == nil {
-						_, err = answer.status()
+						_, err = response.status()
 					}
 					if err != nil {
-						// Where a process stands still for long, the server's own limit comes first, and cuts off what follows.
+						// If a process is suspended for long, the server's own timeout cuts off the response.
 						return err
 					}
-					if !slices.Contains(wantCodes, answer.code) {
-						t.Errorf("got %d, want one of %v: %s", answer.code, wantCodes, answer.body)
+					if !slices.Contains(wantCodes, response.code) {
+						t.Errorf("got %d, want one of %v: %s", response.code, wantCodes, response.body)
 					}
 					return nil
 				})
@@ -129,7 +130,7 @@ func TestAPIServerDoesNotAnswer(t *testing.T) {
 			if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 				t.Error(err)
 			}
-			waitUntilBack(t, a, namespace)
+			waitForRecovery(t, a, namespace)
 		})
 		check(t, http.StatusGatewayTimeout)
 	})
@@ -142,34 +143,34 @@ func TestAPIServerDoesNotAnswer(t *testing.T) {
 			if err := env.RestartAPIServer(context.WithoutCancel(t.Context())); err != nil {
 				t.Fatal(err)
 			}
-			waitUntilBack(t, a, namespace)
+			waitForRecovery(t, a, namespace)
 		})
 		check(t, http.StatusServiceUnavailable, http.StatusGatewayTimeout)
 	})
 }
 
-// waitUntilBack waits until the operator has caught up and the aggregation layer leads to it.
-func waitUntilBack(t *testing.T, a api, namespace string) {
+// waitForRecovery waits until the operator has caught up and the aggregation layer forwards to it.
+func waitForRecovery(t *testing.T, a api, namespace string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), testutil.Patience)
 	defer cancel()
 	if err := env.WaitForResolveAPI(ctx); err != nil {
 		t.Fatal(err)
 	}
-	for _, way := range []api{a, aggregated(t)} {
+	for _, route := range []api{a, aggregated(t)} {
 		for {
-			answer, err := way.do(ctx, itemsPath(namespace, "resp_none", ""), "")
-			if err == nil && answer.code == http.StatusNotFound {
+			response, err := route.do(ctx, itemsPath(namespace, "resp_none", ""), "")
+			if err == nil && response.code == http.StatusNotFound {
 				break
 			}
 			if ctx.Err() != nil {
-				t.Fatalf("not back: %v, last %d %v: %s", ctx.Err(), answer.code, err, answer.body)
+				t.Fatalf("not recovered: %v, last response %d %v: %s", ctx.Err(), response.code, err, response.body)
 			}
 		}
 	}
 }
 
-// TestOperatorGone: the aggregation layer answers for an operator that is not there.
+// TestOperatorGone checks that the aggregation layer returns 503 if the operator is not running.
 func TestOperatorGone(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	ids := createChain(t, namespace, "resp", 2)
@@ -177,8 +178,8 @@ func TestOperatorGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { restartOperator(t) })
-	answer := aggregated(t).resolve(t, namespace, ids[1], "")
-	if answer.code != http.StatusServiceUnavailable {
-		t.Errorf("got %d, want 503: %s", answer.code, answer.body)
+	response := aggregated(t).resolve(t, namespace, ids[1], "")
+	if response.code != http.StatusServiceUnavailable {
+		t.Errorf("got %d, want 503: %s", response.code, response.body)
 	}
 }

@@ -36,11 +36,11 @@ func TestInstructions(t *testing.T) {
 	testsession.Make(namespace, "resp_b").After("resp_a").Request(`{"instructions":"two","input":"B"}`).Create(t, env.Client)
 	testsession.Make(namespace, "resp_c").After("resp_b").Request(`{"instructions":"two","input":"C"}`).Create(t, env.Client)
 	testsession.Make(namespace, "resp_d").After("resp_c").Request(`{"input":"D"}`).Create(t, env.Client)
-	answer := func(id string) string { return testutil.AssistantMessage("answer of " + id) }
+	assistant := func(id string) string { return testutil.AssistantMessage("answer of " + id) }
 	all := []string{
-		testutil.SystemMessage("one"), testutil.UserMessage("A"), answer("resp_a"),
-		testutil.SystemMessage("two"), testutil.UserMessage("B"), answer("resp_b"),
-		testutil.SystemMessage("two"), testutil.UserMessage("C"), answer("resp_c"),
+		testutil.SystemMessage("one"), testutil.UserMessage("A"), assistant("resp_a"),
+		testutil.SystemMessage("two"), testutil.UserMessage("B"), assistant("resp_b"),
+		testutil.SystemMessage("two"), testutil.UserMessage("C"), assistant("resp_c"),
 	}
 	none := slices.DeleteFunc(slices.Clone(all), func(item string) bool { return strings.Contains(item, `"system"`) })
 	reversed := slices.Clone(all)
@@ -49,17 +49,17 @@ func TestInstructions(t *testing.T) {
 		id, query string
 		want      []string
 	}{
-		"default":                     {id: "resp_c", want: all},
-		"all":                         {id: "resp_c", query: "instructions=All", want: all},
-		"last":                        {id: "resp_c", query: "instructions=Last", want: slices.Insert(slices.Clone(none), 4, testutil.SystemMessage("two"))},
-		"last, where there are none":  {id: "resp_d", query: "instructions=Last", want: slices.Concat(none, []string{testutil.UserMessage("D"), answer("resp_d")})},
-		"omit":                        {id: "resp_c", query: "instructions=Omit", want: none},
-		"ascending":                   {id: "resp_c", query: "order=asc", want: all},
-		"descending":                  {id: "resp_c", query: "order=desc", want: reversed},
-		"descending, instructions":    {id: "resp_a", query: "order=desc&instructions=Last", want: []string{answer("resp_a"), testutil.UserMessage("A"), testutil.SystemMessage("one")}},
-		"first page":                  {id: "resp_c", query: "limit=2", want: all[:2]},
-		"first page, descending":      {id: "resp_c", query: "limit=2&order=desc", want: reversed[:2]},
-		"a limit of just all of them": {id: "resp_c", query: "limit=9", want: all},
+		"default":                         {id: "resp_c", want: all},
+		"all":                             {id: "resp_c", query: "instructions=All", want: all},
+		"last":                            {id: "resp_c", query: "instructions=Last", want: slices.Insert(slices.Clone(none), 4, testutil.SystemMessage("two"))},
+		"last, turn without instructions": {id: "resp_d", query: "instructions=Last", want: slices.Concat(none, []string{testutil.UserMessage("D"), assistant("resp_d")})},
+		"omit":                            {id: "resp_c", query: "instructions=Omit", want: none},
+		"ascending":                       {id: "resp_c", query: "order=asc", want: all},
+		"descending":                      {id: "resp_c", query: "order=desc", want: reversed},
+		"descending, instructions":        {id: "resp_a", query: "order=desc&instructions=Last", want: []string{assistant("resp_a"), testutil.UserMessage("A"), testutil.SystemMessage("one")}},
+		"first page":                      {id: "resp_c", query: "limit=2", want: all[:2]},
+		"first page, descending":          {id: "resp_c", query: "limit=2&order=desc", want: reversed[:2]},
+		"limit equal to the item count":   {id: "resp_c", query: "limit=9", want: all},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -68,13 +68,13 @@ func TestInstructions(t *testing.T) {
 				t.Error(diff)
 			}
 			if more := len(tc.want) < 9 && strings.Contains(tc.query, "limit"); more != (h.Next != "") {
-				t.Errorf("next is %q", h.Next)
+				t.Errorf("next is %q, want one: %t", h.Next, more)
 			}
 		})
 	}
 }
 
-// bigChain creates a chain of 40 turns with 28 items each and returns the last one's ID.
+// bigChain creates a chain of 40 turns with 27 items each and returns the ID of the last one.
 func bigChain(t *testing.T, namespace string) string {
 	t.Helper()
 	previous := ""
@@ -144,37 +144,37 @@ func TestCursors(t *testing.T) {
 	cursor := func(id, query string) string {
 		next := aggregated(t).resolve(t, namespace, id, "limit=2"+query).history(t).Next
 		if next == "" {
-			t.Fatalf("no cursor of %s %s", id, query)
+			t.Fatalf("resolve of %s %s returns no cursor", id, query)
 		}
 		return next
 	}
-	mine := cursor(ids[2], "")
+	own := cursor(ids[2], "")
 	cases := map[string]struct {
 		query    string
 		wantCode int
 	}{
-		"its own":               {query: "limit=1&after=" + mine, wantCode: http.StatusOK},
-		"its own, other limit":  {query: "limit=1000&after=" + mine, wantCode: http.StatusOK},
-		"of another session":    {query: "limit=2&after=" + cursor(ids[1], ""), wantCode: http.StatusBadRequest},
-		"of the other order":    {query: "limit=2&after=" + cursor(ids[2], "&order=desc"), wantCode: http.StatusBadRequest},
-		"into the other order":  {query: "limit=2&order=desc&after=" + mine, wantCode: http.StatusBadRequest},
-		"of other instructions": {query: "limit=2&instructions=Omit&after=" + mine, wantCode: http.StatusBadRequest},
-		"without limit":         {query: "after=" + mine, wantCode: http.StatusBadRequest},
-		"cut off":               {query: "limit=2&after=" + mine[:len(mine)-2], wantCode: http.StatusBadRequest},
-		"with something behind": {query: "limit=2&after=" + mine + "AAAA", wantCode: http.StatusBadRequest},
-		"no cursor":             {query: "limit=2&after=nonsense", wantCode: http.StatusBadRequest},
-		"no base64":             {query: "limit=2&after=%00%F0%9F%98%80", wantCode: http.StatusBadRequest},
-		"very long":             {query: "limit=2&after=" + strings.Repeat("QUFB", 2000), wantCode: http.StatusBadRequest},
+		"of this request":         {query: "limit=1&after=" + own, wantCode: http.StatusOK},
+		"with another limit":      {query: "limit=1000&after=" + own, wantCode: http.StatusOK},
+		"of another session":      {query: "limit=2&after=" + cursor(ids[1], ""), wantCode: http.StatusBadRequest},
+		"of the other order":      {query: "limit=2&after=" + cursor(ids[2], "&order=desc"), wantCode: http.StatusBadRequest},
+		"used in the other order": {query: "limit=2&order=desc&after=" + own, wantCode: http.StatusBadRequest},
+		"of other instructions":   {query: "limit=2&instructions=Omit&after=" + own, wantCode: http.StatusBadRequest},
+		"without limit":           {query: "after=" + own, wantCode: http.StatusBadRequest},
+		"cut off":                 {query: "limit=2&after=" + own[:len(own)-2], wantCode: http.StatusBadRequest},
+		"with trailing data":      {query: "limit=2&after=" + own + "AAAA", wantCode: http.StatusBadRequest},
+		"not a cursor":            {query: "limit=2&after=nonsense", wantCode: http.StatusBadRequest},
+		"not base64":              {query: "limit=2&after=%00%F0%9F%98%80", wantCode: http.StatusBadRequest},
+		"very long":               {query: "limit=2&after=" + strings.Repeat("QUFB", 2000), wantCode: http.StatusBadRequest},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			answer := aggregated(t).resolve(t, namespace, ids[2], tc.query)
-			if answer.code != tc.wantCode {
-				t.Fatalf("got %d, want %d: %s", answer.code, tc.wantCode, answer.body)
+			response := aggregated(t).resolve(t, namespace, ids[2], tc.query)
+			if response.code != tc.wantCode {
+				t.Fatalf("got %d, want %d: %s", response.code, tc.wantCode, response.body)
 			}
 			if tc.wantCode == http.StatusBadRequest {
-				if status := answer.wantStatus(t); !strings.Contains(status.Message, `"after"`) {
-					t.Errorf("message does not name the parameter: %s", status.Message)
+				if status := response.wantStatus(t); !strings.Contains(status.Message, `"after"`) {
+					t.Errorf("the message does not name the parameter: %s", status.Message)
 				}
 			}
 		})

@@ -37,7 +37,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// newUser returns a user with a role, a Role or ClusterRole, in one namespace.
+// newUser returns the config of a user with a Role or ClusterRole in one namespace.
 func newUser(t *testing.T, name, namespace, roleKind, role string) *rest.Config {
 	t.Helper()
 	name += "-" + namespace
@@ -56,7 +56,7 @@ func newUser(t *testing.T, name, namespace, roleKind, role string) *rest.Config 
 	return config
 }
 
-// newReader returns a user who may get input items in one namespace, and nothing else.
+// newReader returns the config of a user who may get input items in one namespace, and nothing else.
 func newReader(t *testing.T, namespace string) *rest.Config {
 	t.Helper()
 	role := &rbacv1.Role{
@@ -69,7 +69,7 @@ func newReader(t *testing.T, namespace string) *rest.Config {
 	return newUser(t, "reader", namespace, "Role", role.Name)
 }
 
-// routes are the ways to the resolve API. Both must decide alike.
+// routes returns clients for both ways to the resolve API, which must authorize alike.
 func routes(t *testing.T, config *rest.Config) map[string]api {
 	t.Helper()
 	return map[string]api{"aggregated": newAPI(t, config), "direct": direct(t, config, operator)}
@@ -81,9 +81,9 @@ func TestReaderOfOneNamespace(t *testing.T) {
 	createChain(t, theirs, "resp", 2)
 	testsession.Make(theirs, "resp_broken").After("resp_none").Create(t, env.Client)
 	config := newReader(t, mine)
-	testutil.Eventually(t, func(ctx context.Context) error { // the API server learns of roles by a watch
-		answer, err := newAPI(t, config).do(ctx, itemsPath(mine, "resp_1", ""), "")
-		return unless(err == nil && answer.code == http.StatusOK, fmt.Sprint(answer.code, err))
+	testutil.Eventually(t, func(ctx context.Context) error { // the API server receives roles through a watch
+		response, err := newAPI(t, config).do(ctx, itemsPath(mine, "resp_1", ""), "")
+		return unless(err == nil && response.code == http.StatusOK, fmt.Sprint(response.code, err))
 	})
 	for route, a := range routes(t, config) {
 		t.Run(route, func(t *testing.T) {
@@ -93,21 +93,21 @@ func TestReaderOfOneNamespace(t *testing.T) {
 			a.resolve(t, mine, "resp_none", "").wantChainError(t, "resp_none", notFound("resp_none"))
 
 			var first []byte
-			for _, ask := range []struct{ namespace, id, query string }{
+			for _, request := range []struct{ namespace, id, query string }{
 				{theirs, "resp_1", ""}, {theirs, "resp.1", ""}, {theirs, "resp_none", ""}, {theirs, "resp_broken", ""},
 				{theirs, "resp_1", "maxDepth=0"}, {theirs, "resp_none", "maxDepth=-1"}, {theirs, "resp_1", "maxDepth=-1"},
 				{absent, "resp_1", ""},
 			} {
-				answer := a.resolve(t, ask.namespace, ask.id, ask.query)
-				if answer.code != http.StatusForbidden {
-					t.Fatalf("%v is answered with %d: %s", ask, answer.code, answer.body)
+				response := a.resolve(t, request.namespace, request.id, request.query)
+				if response.code != http.StatusForbidden {
+					t.Fatalf("%v: got %d, want 403: %s", request, response.code, response.body)
 				}
-				body := bytes.ReplaceAll(bytes.ReplaceAll(answer.body, []byte(ask.id), []byte("ID")), []byte(ask.namespace), []byte("NAMESPACE"))
+				body := bytes.ReplaceAll(bytes.ReplaceAll(response.body, []byte(request.id), []byte("ID")), []byte(request.namespace), []byte("NAMESPACE"))
 				if first == nil {
 					first = body
 				}
 				if !bytes.Equal(first, body) {
-					t.Errorf("%v is told from others: %s, not %s", ask, body, first)
+					t.Errorf("%v: the response differs from the others: %s, want %s", request, body, first)
 				}
 			}
 		})
@@ -118,7 +118,7 @@ func TestReaderOfOneNamespace(t *testing.T) {
 	}
 }
 
-func TestNobody(t *testing.T) {
+func TestUnauthorized(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	createChain(t, namespace, "resp", 1)
 	anonymous := rest.AnonymousClientConfig(env.Config)
@@ -139,17 +139,17 @@ func TestNobody(t *testing.T) {
 	for name, tc := range cases {
 		for route, a := range routes(t, tc.config) {
 			t.Run(name+", "+route, func(t *testing.T) {
-				there, missing := a.resolve(t, namespace, "resp_0", ""), a.resolve(t, namespace, "resp_1", "")
-				if there.code != tc.wantCode || !bytes.Equal(bytes.ReplaceAll(there.body, []byte("resp_0"), []byte("resp_1")), missing.body) {
-					t.Errorf("got %d and %d, want %d twice: %s %s", there.code, missing.code, tc.wantCode, there.body, missing.body)
+				existing, missing := a.resolve(t, namespace, "resp_0", ""), a.resolve(t, namespace, "resp_1", "")
+				if existing.code != tc.wantCode || !bytes.Equal(bytes.ReplaceAll(existing.body, []byte("resp_0"), []byte("resp_1")), missing.body) {
+					t.Errorf("got %d and %d, want %d twice: %s %s", existing.code, missing.code, tc.wantCode, existing.body, missing.body)
 				}
-				there.wantStatus(t)
+				existing.wantStatus(t)
 			})
 		}
 	}
 }
 
-// TestForgedHeaders: who the aggregation layer says a caller is counts only in requests of the aggregation layer.
+// TestForgedHeaders checks that identity headers are trusted only in requests of the aggregation layer.
 func TestForgedHeaders(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	createChain(t, namespace, "resp", 1)
@@ -188,8 +188,8 @@ func TestAggregatedRoles(t *testing.T) {
 		t.Run(role, func(t *testing.T) {
 			config := newUser(t, role, namespace, "ClusterRole", role)
 			testutil.Eventually(t, func(ctx context.Context) error {
-				answer, err := newAPI(t, config).do(ctx, itemsPath(namespace, "resp_1", ""), "")
-				return unless(err == nil && answer.code == http.StatusOK, fmt.Sprint(answer.code, err))
+				response, err := newAPI(t, config).do(ctx, itemsPath(namespace, "resp_1", ""), "")
+				return unless(err == nil && response.code == http.StatusOK, fmt.Sprint(response.code, err))
 			})
 			sessions := userClient(t, config)
 			list := &v1alpha1.ResponseSessionList{}
@@ -208,14 +208,14 @@ func TestAggregatedRoles(t *testing.T) {
 			if err := sessions.List(t.Context(), list, client.InNamespace(other)); !apierrors.IsForbidden(err) {
 				t.Errorf("list in another namespace: %v, want Forbidden", err)
 			}
-			if answer := newAPI(t, config).resolve(t, other, "resp_1", ""); answer.code != http.StatusForbidden {
-				t.Errorf("input items of another namespace: %d, want 403", answer.code)
+			if response := newAPI(t, config).resolve(t, other, "resp_1", ""); response.code != http.StatusForbidden {
+				t.Errorf("input items of another namespace: %d, want 403", response.code)
 			}
 		})
 	}
 }
 
-// TestServiceAccountToken: a token is good on both routes, though an operator must ask whose it is.
+// TestServiceAccountToken checks that both routes accept a token, which the operator must have reviewed.
 func TestServiceAccountToken(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	ids := createChain(t, namespace, "resp", 2)
@@ -230,8 +230,8 @@ func TestServiceAccountToken(t *testing.T) {
 	config := rest.AnonymousClientConfig(env.Config)
 	config.BearerToken = token.Status.Token
 	for route, a := range routes(t, config) {
-		if answer := a.resolve(t, namespace, ids[0], ""); answer.code != http.StatusForbidden {
-			t.Errorf("%s, without a role: got %d, want 403: %s", route, answer.code, answer.body)
+		if response := a.resolve(t, namespace, ids[0], ""); response.code != http.StatusForbidden {
+			t.Errorf("%s, without a role: got %d, want 403: %s", route, response.code, response.body)
 		}
 	}
 	binding := &rbacv1.RoleBinding{
@@ -243,8 +243,8 @@ func TestServiceAccountToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	for route, a := range routes(t, config) {
-		testutil.Eventually(t, func(ctx context.Context) error { // refusals are remembered for 10 s
-			err := resolved(ctx, a, namespace, "", ids...)
+		testutil.Eventually(t, func(ctx context.Context) error { // denials are cached for 10 s
+			err := checkHistory(ctx, a, namespace, "", ids...)
 			return unless(err == nil, fmt.Sprint(route, ": ", err))
 		})
 	}
@@ -259,7 +259,7 @@ func userClient(t *testing.T, config *rest.Config) client.Client {
 	return c
 }
 
-// unless returns an error that describes what is missing, unless ok.
+// unless returns an error with a description of the unmet condition, unless ok.
 func unless(ok bool, missing string) error {
 	if ok {
 		return nil

@@ -30,7 +30,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// recordedTurns are lines as cmd/replay reads them.
+// recordedTurns returns lines in the format that cmd/replay reads.
 func recordedTurns() []string {
 	var lines []string
 	for i, request := range []string{
@@ -43,7 +43,7 @@ func recordedTurns() []string {
 		if strings.Contains(request, "background") {
 			status = "queued"
 		}
-		id := fmt.Sprintf("resp_%d", i%3) // one of them comes twice
+		id := fmt.Sprintf("resp_%d", i%3) // resp_0 occurs twice
 		lines = append(lines, fmt.Sprintf(
 			`{"source":"test","request":%s,"response":{"id":%q,"status":%q,"created_at":1778276251.5,"output":[%s,{"type":"reasoning","summary":[],"n":1e2}]}}`,
 			request, id, status, testutil.AssistantMessage("answer")))
@@ -51,17 +51,17 @@ func recordedTurns() []string {
 	return lines
 }
 
-// replay runs cmd/replay over lines.
-func replay(t *testing.T, namespace string, zip bool, lines []string, flags ...string) (output, stderr string, code int) {
+// replay runs cmd/replay with a file of lines.
+func replay(t *testing.T, namespace string, compress bool, lines []string, flags ...string) (output, stderr string, code int) {
 	t.Helper()
 	content := []byte(strings.Join(lines, "\n"))
-	if zip {
+	if compress {
 		var buffer bytes.Buffer
-		zipper := gzip.NewWriter(&buffer)
-		if _, err := zipper.Write(content); err != nil {
+		writer := gzip.NewWriter(&buffer)
+		if _, err := writer.Write(content); err != nil {
 			t.Fatal(err)
 		}
-		if err := zipper.Close(); err != nil {
+		if err := writer.Close(); err != nil {
 			t.Fatal(err)
 		}
 		content = buffer.Bytes()
@@ -85,7 +85,7 @@ func replay(t *testing.T, namespace string, zip bool, lines []string, flags ...s
 func TestReplay(t *testing.T) {
 	large := `{"request":{"input":"` + strings.Repeat("a", 1_500_000) + `"},"response":{"id":"resp_large"}}`
 	cases := map[string]struct {
-		zip        bool
+		compress   bool
 		lines      []string
 		flags      []string
 		want       []string // part of the output
@@ -97,7 +97,7 @@ func TestReplay(t *testing.T) {
 			want:  []string{"4 recorded, 4 stored, 1 of them byte for byte, 0 refused", "chains 1 of up to 16 turns", "items 13 in", "differences 0"},
 		},
 		"gzipped, short chains, a turn larger than an object": {
-			zip: true, lines: append([]string{large}, recordedTurns()...), flags: []string{"--chain-length=3", "--workers=2"},
+			compress: true, lines: append([]string{large}, recordedTurns()...), flags: []string{"--chain-length=3", "--workers=2"},
 			want: []string{"5 recorded, 5 stored, 2 of them byte for byte, 0 refused", "chains 2 of up to 3 turns", "differences 0"},
 		},
 		"a turn that is too large": {
@@ -109,7 +109,7 @@ func TestReplay(t *testing.T) {
 			lines: longRecording(70), flags: []string{"--chain-length=70"},
 			want: []string{"chains 1 of up to 70 turns", "differences 0"},
 		},
-		// Kubernetes keeps no integer beyond int64.
+		// Kubernetes does not preserve integers beyond int64.
 		"a number that the API server would change": {
 			lines: []string{`{"request":{"input":[{"type":"x","n":12345678901234567890}]},"response":{"id":"resp_n"}}`},
 			want:  []string{"1 recorded, 1 stored, 1 of them byte for byte", "differences 0"},
@@ -118,25 +118,25 @@ func TestReplay(t *testing.T) {
 			lines:      []string{`{"request":{"instructions":["a"]},"response":{"id":"resp_u"}}`},
 			wantErrors: []string{"cannot be converted into input items"}, wantCode: 1,
 		},
-		"no turn": {lines: []string{"hello"}, wantErrors: []string{"line 1 is not a turn"}, wantCode: 1},
+		"not a turn": {lines: []string{"hello"}, wantErrors: []string{"line 1 is not a turn"}, wantCode: 1},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			namespace := env.NewNamespace(t) + "-replay" // which cmd/replay creates
 			for run := range 2 {
-				output, stderr, code := replay(t, namespace, tc.zip, tc.lines, tc.flags...)
+				output, stderr, code := replay(t, namespace, tc.compress, tc.lines, tc.flags...)
 				if code != tc.wantCode {
 					t.Fatalf("run %d: exit code %d, want %d\n%s%s", run, code, tc.wantCode, output, stderr)
 				}
 				output = strings.Join(lines(output), "\n")
 				for _, want := range tc.want {
 					if !strings.Contains(output, want) {
-						t.Errorf("run %d: no %q in\n%s%s", run, want, output, stderr)
+						t.Errorf("run %d: want %q in\n%s%s", run, want, output, stderr)
 					}
 				}
 				for _, want := range tc.wantErrors {
 					if !strings.Contains(stderr, want) {
-						t.Errorf("run %d: no %q in\n%s", run, want, stderr)
+						t.Errorf("run %d: want %q in\n%s", run, want, stderr)
 					}
 				}
 			}

@@ -23,7 +23,7 @@ import (
 	"github.com/catena-dev/catena/catenatest"
 )
 
-// TestTwoReplicas: both serve, one judges, and the other takes over.
+// TestTwoReplicas checks that both replicas resolve, and that verdicts are still written after one of them has stopped.
 func TestTwoReplicas(t *testing.T) {
 	if err := operator.Stop(); err != nil {
 		t.Fatal(err)
@@ -45,18 +45,18 @@ func TestTwoReplicas(t *testing.T) {
 	saveAndResolve(t, namespace, 6, 2, 12, direct(t, env.Config, first), direct(t, env.Config, second), aggregated(t))
 	waitForReason(t, namespace, "resp_w0_c0_11", v1alpha1.ReasonResolved)
 
-	// Only the leader judges, whichever it is, so that ending the other one changes nothing.
+	// Whether the first was the leader or not, the second one must write verdicts.
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	ids := createChain(t, namespace, "resp_after", 3)
 	waitForReason(t, namespace, ids[2], v1alpha1.ReasonResolved)
-	if err := resolved(t.Context(), direct(t, env.Config, second), namespace, "", ids...); err != nil {
+	if err := checkHistory(t.Context(), direct(t, env.Config, second), namespace, "", ids...); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestClientCAFile: a replica that is told by whose certificates callers come is ready without those of the cluster.
+// TestClientCAFile checks that a replica with --client-ca-file becomes ready without the client CA of the cluster.
 func TestClientCAFile(t *testing.T) {
 	operator, err := env.StartOperator(t.Context(), catenatest.OperatorOptions{Args: []string{"--client-ca-file=" + env.ResolveCAFile}})
 	if err != nil {

@@ -30,7 +30,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// createChain creates turns, each the next one's parent, and returns their IDs, oldest first.
+// createChain creates a chain of turns and returns their IDs, oldest first.
 func createChain(t *testing.T, namespace, prefix string, length int) []string {
 	t.Helper()
 	ids := make([]string, length)
@@ -45,7 +45,7 @@ func createChain(t *testing.T, namespace, prefix string, length int) []string {
 	return ids
 }
 
-// waitForReason waits until a session is judged with a reason.
+// waitForReason waits until the verdict on a session has a reason.
 func waitForReason(t *testing.T, namespace, id, reason string) {
 	t.Helper()
 	testutil.Eventually(t, func(ctx context.Context) error {
@@ -54,7 +54,7 @@ func waitForReason(t *testing.T, namespace, id, reason string) {
 			return err
 		}
 		if condition := chainValid(session); condition.Reason != reason {
-			return fmt.Errorf("%s is judged %q, want %q", id, condition.Reason, reason)
+			return fmt.Errorf("%s has reason %q, want %q", id, condition.Reason, reason)
 		}
 		return nil
 	})

@@ -36,25 +36,25 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// TestGracefulShutdown: an operator that is told to stop is not ready at once, answers what it has accepted, and sends
-// away what comes later.
+// TestGracefulShutdown checks that an operator becomes unready as soon as it gets SIGTERM, completes accepted requests, and
+// rejects requests after the delay.
 func TestGracefulShutdown(t *testing.T) {
 	const delay = 5 * time.Second
 	namespace := env.NewNamespace(t)
 	ids := createChain(t, namespace, "resp", 30)
 	last := createLarge(t, namespace, 8)
 	stopping := startOperator(t, 0, "--shutdown-delay-duration="+delay.String())
-	if err := resolved(t.Context(), direct(t, env.Config, stopping), namespace, "", ids...); err != nil {
+	if err := checkHistory(t.Context(), direct(t, env.Config, stopping), namespace, "", ids...); err != nil {
 		t.Fatal(err)
 	}
 
-	// Some have begun to read a large answer, and read on when the operator is about to end.
+	// Some clients have begun to read a large response, and read on while the operator shuts down.
 	var slow []io.Reader
 	for range 4 {
 		slow = append(slow, getSlowly(t, direct(t, env.Config, stopping), itemsPath(namespace, last, "")))
 	}
 
-	var answered, answeredLate atomic.Int64
+	var served, servedLate atomic.Int64
 	var notReady atomic.Bool
 	group, ctx := errgroup.WithContext(t.Context())
 	for range 8 {
@@ -62,27 +62,27 @@ func TestGracefulShutdown(t *testing.T) {
 		group.Go(func() error {
 			for {
 				late := notReady.Load()
-				answer, err := a.do(ctx, itemsPath(namespace, ids[29], ""), "")
-				if refused(answer, err) {
+				response, err := a.do(ctx, itemsPath(namespace, ids[29], ""), "")
+				if rejected(response, err) {
 					return nil
 				}
 				if err != nil {
 					return fmt.Errorf("an accepted request failed: %w", err)
 				}
-				h, err := answer.decode()
+				h, err := response.decode()
 				if err != nil {
 					return err
 				}
 				if diff := h.check(ids, testsession.Items(ids...)); diff != "" {
 					return errors.New(diff)
 				}
-				if answered.Add(1); late {
-					answeredLate.Add(1)
+				if served.Add(1); late {
+					servedLate.Add(1)
 				}
 			}
 		})
 	}
-	testutil.Eventually(t, func(context.Context) error { return unless(answered.Load() > 50, "requests are under way") })
+	testutil.Eventually(t, func(context.Context) error { return unless(served.Load() > 50, "requests under way") })
 	start := time.Now()
 	if err := syscall.Kill(stopping.PID(), syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -93,27 +93,27 @@ func TestGracefulShutdown(t *testing.T) {
 		t.Error(err)
 	}
 	if took := time.Since(start); took < delay {
-		t.Errorf("sent requests away after %s already, before the delay of %s", took, delay)
+		t.Errorf("rejected requests after %s, before the delay of %s", took, delay)
 	}
-	if answeredLate.Load() == 0 {
-		t.Error("no request was answered that came when it was not ready")
+	if servedLate.Load() == 0 {
+		t.Error("no request was served after the operator became unready")
 	}
 	for _, rest := range slow {
 		body, err := io.ReadAll(rest)
 		if err != nil {
-			t.Errorf("a large answer broke off after %d bytes: %v", len(body), err)
-		} else if _, err := (reply{code: http.StatusOK, body: body}).decode(); err != nil {
+			t.Errorf("a large response ended after %d bytes: %v", len(body), err)
+		} else if _, err := (httpResponse{code: http.StatusOK, body: body}).decode(); err != nil {
 			t.Error(err)
 		}
 	}
 	<-stopping.Done()
 	if err := stopping.Err(); err != nil {
-		t.Errorf("the operator ended with %v", err)
+		t.Errorf("the operator failed: %v", err)
 	}
-	t.Logf("%d requests answered, %d of them when it was not ready; ended %s after it", answered.Load(), answeredLate.Load(), time.Since(start).Round(time.Millisecond))
+	t.Logf("%d requests served, %d of them while unready; stopped %s after the signal", served.Load(), servedLate.Load(), time.Since(start).Round(time.Millisecond))
 }
 
-// createLarge creates turns of a megabyte and returns the last one's ID.
+// createLarge creates a chain of turns of a mebibyte each and returns the ID of the last one.
 func createLarge(t *testing.T, namespace string, turns int) string {
 	t.Helper()
 	text := strings.Repeat("a", 1<<20)
@@ -126,7 +126,7 @@ func createLarge(t *testing.T, namespace string, turns int) string {
 	return previous
 }
 
-// getSlowly returns the body of an answer of which only the header has been read.
+// getSlowly returns the body of a response, of which only the header has been read.
 func getSlowly(t *testing.T, a api, path string) io.Reader {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.base+path, nil)
@@ -139,20 +139,20 @@ func getSlowly(t *testing.T, a api, path string) io.Reader {
 	}
 	t.Cleanup(func() { _ = response.Body.Close() })
 	if response.StatusCode != http.StatusOK {
-		t.Fatalf("answer %s", response.Status)
+		t.Fatalf("got %s, want 200", response.Status)
 	}
 	return response.Body
 }
 
-// refused reports whether a request was not accepted: there was nobody to connect to, or it was told to go elsewhere.
-func refused(answer reply, err error) bool {
+// rejected reports whether a request was not accepted: the connection failed, or the response asks to retry.
+func rejected(response httpResponse, err error) bool {
 	var network *net.OpError
 	if err != nil {
 		return errors.As(err, &network) && network.Op == "dial"
 	}
-	// k8s.io/apiserver looks twice, and answers otherwise where it ends between the two.
-	elsewhere := answer.code == http.StatusTooManyRequests || bytes.Contains(answer.body, []byte("apiserver is shutting down"))
-	return elsewhere && answer.header.Get("Retry-After") != ""
+	// k8s.io/apiserver checks for a shutdown twice, and the second check sends a different response.
+	shuttingDown := response.code == http.StatusTooManyRequests || bytes.Contains(response.body, []byte("apiserver is shutting down"))
+	return shuttingDown && response.header.Get("Retry-After") != ""
 }
 
 func ready(ctx context.Context, healthURL string) bool {

@@ -30,25 +30,25 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// judgement is what a status says.
-type judgement struct {
+// verdict is the status of a session without its times.
+type verdict struct {
 	Reason, BrokenAt, Root string
 	Depth                  int32
 	Observed               bool
 }
 
-// misjudged compares the sessions with the plan and their statuses with a plain walk over all of them.
-func misjudged(ctx context.Context, t *testing.T, namespace string, plan []testsession.Builder) string {
+// diffVerdicts compares the stored sessions with the plan, and returns how their verdicts differ from those of a plain walk.
+func diffVerdicts(ctx context.Context, t *testing.T, namespace string, plan []testsession.Builder) string {
 	t.Helper()
 	stored := listSessions(ctx, t, namespace)
 	turns := map[string]chain.Turn{}
 	specs := map[string]v1alpha1.ResponseSessionSpec{}
-	got, want := map[string]judgement{}, map[string]judgement{}
+	got, want := map[string]verdict{}, map[string]verdict{}
 	for i := range stored {
 		session := &stored[i]
 		turns[session.Spec.ResponseID] = sessions.NewRecord(session, nil).Turn
 		specs[session.Spec.ResponseID] = session.Spec
-		got[session.Spec.ResponseID] = judgement{
+		got[session.Spec.ResponseID] = verdict{
 			chainValid(session).Reason, session.Status.BrokenAt, session.Status.RootResponseID, session.Status.Depth,
 			session.Status.ObservedGeneration == session.Generation && chainValid(session).ObservedGeneration == session.Generation,
 		}
@@ -59,27 +59,27 @@ func misjudged(ctx context.Context, t *testing.T, namespace string, plan []tests
 		if !found || saved.PreviousResponseID != spec.PreviousResponseID || saved.ResponseStatus != spec.ResponseStatus {
 			t.Fatalf("%s was lost: %+v", spec.ResponseID, saved)
 		}
-		want[spec.ResponseID] = judge(ctx, t, turns, spec.ResponseID)
+		want[spec.ResponseID] = expectedVerdict(ctx, t, turns, spec.ResponseID)
 	}
 	return cmp.Diff(want, got)
 }
 
-// judge is the definition of a verdict.
-func judge(ctx context.Context, t *testing.T, turns map[string]chain.Turn, id string) judgement {
+// expectedVerdict computes a verdict by its definition.
+func expectedVerdict(ctx context.Context, t *testing.T, turns map[string]chain.Turn, id string) verdict {
 	t.Helper()
 	get := func(_ context.Context, id string) (chain.Turn, bool, error) {
 		turn, found := turns[id]
 		return turn, found, nil
 	}
-	j := judgement{Reason: v1alpha1.ReasonResolved, Observed: true}
+	v := verdict{Reason: v1alpha1.ReasonResolved, Observed: true}
 	if _, err := chain.Walk(ctx, id, get, chain.WalkOptions{MaxDepth: chain.DefaultMaxDepth}); err != nil {
 		chainError, ok := errors.AsType[*chain.Error](err)
 		if !ok {
 			t.Fatal(err)
 		}
-		j.Reason, j.BrokenAt = chainError.Rule.Reason(), chainError.ResponseID
+		v.Reason, v.BrokenAt = chainError.Rule.Reason(), chainError.ResponseID
 	}
-	// The root and the depth count as far as there are parents, whatever is wrong with them.
+	// The root and the depth are set if all ancestors exist, even if the chain is broken for another reason.
 	seen := map[string]bool{}
 	for current := id; !seen[current]; current = turns[current].Previous {
 		seen[current] = true
@@ -88,15 +88,15 @@ func judge(ctx context.Context, t *testing.T, turns map[string]chain.Turn, id st
 			break
 		}
 		if turn.Previous == "" {
-			j.Root, j.Depth = current, int32(len(seen))
+			v.Root, v.Depth = current, int32(len(seen))
 			break
 		}
 	}
-	return j
+	return v
 }
 
-// checkOwners: every session whose parent is there is owned by it and nothing else. On a cycle, only those are that were
-// judged before it was closed, so that nothing ever owns itself.
+// checkOwners checks that every session whose parent exists is owned by it and nothing else. On a cycle, only sessions
+// that were reconciled before it was closed have owners, so that no session owns itself.
 func checkOwners(t *testing.T, stored []v1alpha1.ResponseSession) {
 	t.Helper()
 	byID := map[string]*v1alpha1.ResponseSession{}
@@ -112,7 +112,7 @@ func checkOwners(t *testing.T, stored []v1alpha1.ResponseSession) {
 				t.Errorf("%s has owners %+v", id, owners)
 			}
 		case parent != nil && !leadsBack(byID, id, func(*v1alpha1.ResponseSession) bool { return true }):
-			t.Errorf("%s has no owner, and its parent is there", id)
+			t.Errorf("%s has no owner, but its parent exists", id)
 		}
 		if leadsBack(byID, id, func(session *v1alpha1.ResponseSession) bool { return len(session.OwnerReferences) > 0 }) {
 			t.Errorf("%s owns itself", id)
@@ -120,7 +120,7 @@ func checkOwners(t *testing.T, stored []v1alpha1.ResponseSession) {
 	}
 }
 
-// leadsBack reports whether the parents of a session that are to be followed lead back to it.
+// leadsBack reports whether the parents of a session lead back to it, as long as follow returns true.
 func leadsBack(byID map[string]*v1alpha1.ResponseSession, id string, follow func(*v1alpha1.ResponseSession) bool) bool {
 	seen := map[string]bool{}
 	for current := byID[id]; current != nil && follow(current); current = byID[current.Spec.PreviousResponseID] {
