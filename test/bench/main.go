@@ -71,7 +71,7 @@ func main() {
 	sessions := flag.Int("sessions", 100_000, "number of sessions that the scale experiment stores")
 	turns := flag.Int("turns", 10_000, "number of turns that the tree experiment stores")
 	flag.Parse()
-	log.SetLogger(logr.Discard()) // envtest's
+	log.SetLogger(logr.Discard()) // drops the logs of envtest
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	selected, err := regexp.Compile(*run)

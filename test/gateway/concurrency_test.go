@@ -99,7 +99,7 @@ func TestConcurrency(t *testing.T) {
 		log, _ := exec.CommandContext(t.Context(), "grep", "request failed", replicas[0].LogFile).Output()
 		t.Errorf("unexpected errors %q\n%s", retries.unexpected, log)
 	}
-	t.Logf("%d turns, %d responses 503 with Retry-After, at most %d for one request", done.Load(), retries.total, retries.most)
+	t.Logf("%d turns, %d 503 responses with Retry-After, at most %d for one request", done.Load(), retries.total, retries.most)
 
 	if err := env.WaitForResolveAPI(t.Context()); err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestConcurrency(t *testing.T) {
 	waitForVerdicts(t, conversations)
 }
 
-// conversation is the conversation as one client has seen it.
+// conversation is a conversation as its client has seen it.
 type conversation struct {
 	name     string
 	gateways []openai.Client
@@ -205,7 +205,7 @@ func waitForVerdicts(t *testing.T, conversations []*conversation) {
 // retryCounter counts the responses after which clients retry, and records all other errors.
 type retryCounter struct {
 	mu sync.Mutex
-	// total counts the responses 503 with Retry-After, and most is the largest number of them for one request.
+	// total counts 503 responses with Retry-After, and most is their largest number for one request.
 	total, most int
 	// unexpected has the errors that no client should get.
 	unexpected []string
@@ -232,7 +232,7 @@ func (r *retryCounter) count(request *http.Request, next option.MiddlewareNext) 
 func decode(raw string) any {
 	var value any
 	if err := json.Unmarshal([]byte(raw), &value); err != nil {
-		return err // equal to nothing
+		return err // differs from every decoded value
 	}
 	return value
 }
