@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails if anything in the tree differs from what `make generate`, `go mod tidy` and gofmt produce, if the two modules
-# that share compiled packages select different versions, if a program is too large, if go vet reports anything, or if a
+# Fails if anything in the tree differs from what `make generate`, `go mod tidy` and gofmt produce, if modules that
+# share compiled packages select different versions, if a program is too large, if go vet reports anything, or if a
 # file lacks the licence header. It works in a dirty tree too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,12 +35,14 @@ unformatted=$(go_files | xargs gofmt -s -l)
 # versions prints the modules that a go.mod file requires or replaces, and the versions. Both versions are part of what is
 # compiled: with -trimpath, the required one is in the paths of source files.
 versions() { awk '$2 ~ /^v[0-9]/ {print $1, $2} $2 == "=>" {print $1, $4}' "$1" | sort -u; }
-while read -r module main controlplane; do
-	[[ $main != "$controlplane" ]] || continue
-	newer=$(printf '%s\n' "$main" "$controlplane" | sort -V | tail -n 1)
-	fail "$module is $main in go.mod and $controlplane in hack/controlplane/go.mod, so what needs it is compiled twice: \
+for other in hack/controlplane/go.mod hack/s3server/go.mod; do
+	while read -r module ours theirs; do
+		[[ $ours != "$theirs" ]] || continue
+		newer=$(printf '%s\n' "$ours" "$theirs" | sort -V | tail -n 1)
+		fail "$module is $ours in go.mod and $theirs in $other, so packages that need it are compiled twice: \
 run go get $module@$newer && go mod tidy where it is older, and change its replacement if it has one"
-done < <(join <(versions go.mod) <(versions hack/controlplane/go.mod))
+	done < <(join <(versions go.mod) <(versions "$other"))
+done
 
 # The limits are those of a stripped linux/amd64 program, in MB.
 if [[ $(go env GOOS)/$(go env GOARCH) == linux/amd64 ]]; then
