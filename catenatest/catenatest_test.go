@@ -100,6 +100,35 @@ func TestOperatorProcess(t *testing.T) {
 	saveAndResolve(t, env.Environment)
 }
 
+// TestOperatorInProcess runs operators in the test process, one after the other.
+func TestOperatorInProcess(t *testing.T) {
+	ctx := startContext(t)
+	env := start(t, ctx, catenatest.Options{})
+	for range 2 {
+		operator, err := env.Environment.StartOperator(ctx, catenatest.OperatorOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		saveAndResolve(t, env.Environment)
+		if _, err := env.Environment.StartOperator(ctx, catenatest.OperatorOptions{}); err == nil || !strings.Contains(err.Error(), "already runs") {
+			t.Errorf("start a second operator: %v", err)
+		}
+		if err := operator.Kill(); err == nil {
+			t.Error("kill: no error")
+		}
+		if err := operator.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		if err := operator.Err(); err != nil {
+			t.Errorf("the operator ended with %v", err)
+		}
+	}
+	_, err := env.Environment.StartOperator(ctx, catenatest.OperatorOptions{Args: []string{"--concurrent-reconciles=0"}})
+	if err == nil || !strings.Contains(err.Error(), "--concurrent-reconciles is 0") {
+		t.Errorf("start with an invalid flag: %v", err)
+	}
+}
+
 func TestMissingBinaries(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"etcd", "kube-apiserver"} {

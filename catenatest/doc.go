@@ -27,6 +27,12 @@ limitations under the License.
 // processes and its temporary directory are removed all the same (on systems without /proc, etcd and kube-apiserver
 // survive a kill).
 //
+// # The operator
+//
+// By default, the operator runs in the test process, so that nothing has to be built. One process can run one operator at a
+// time, because the metrics of controller-runtime are global; a second one must be a process of its own, as
+// OperatorOptions.Binary makes it. An operator that has been stopped can be followed by another one.
+//
 // # Garbage collection
 //
 // Garbage collection, the deletion of namespaces, and the ClusterRoles view, edit and admin are the work of

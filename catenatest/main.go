@@ -27,6 +27,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
@@ -40,14 +41,15 @@ const startTimeout = 10 * time.Minute
 //
 //	func TestMain(m *testing.M) { os.Exit(catenatest.Main(m, &env, catenatest.Options{})) }
 //
-// Main discards the log of controller-runtime, unless the suite calls controller-runtime's log.SetLogger before. With
-// go test -list, it starts nothing.
+// Main sends klog's output to the logger of controller-runtime, which it discards unless log.SetLogger of
+// controller-runtime was called before. With go test -list, it starts nothing.
 func Main(m *testing.M, env **Environment, options Options) (code int) {
 	flag.Parse()
 	if list := flag.Lookup("test.list"); list != nil && list.Value.String() != "" {
 		return m.Run()
 	}
-	log.SetLogger(logr.Discard())
+	log.SetLogger(logr.Discard()) // has no effect if one is set
+	klog.SetLogger(log.Log)
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout) //nolint:forbidigo // TestMain has no context
 	defer cancel()
 	started, err := Start(ctx, options)

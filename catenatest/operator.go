@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -31,16 +30,19 @@ import (
 // operatorUser is the user of the service account in config/rbac.
 const operatorUser = "system:serviceaccount:" + systemNamespace + ":catena"
 
+var operatorGroups = []string{"system:serviceaccounts", "system:serviceaccounts:" + systemNamespace}
+
 // OperatorOptions are the options of Environment.StartOperator.
 type OperatorOptions struct {
-	// Binary is the path of the operator's binary, to run it as a process of its own.
+	// Binary is the path of the operator's binary, to run it as a process of its own. If it is empty, the operator runs in
+	// the current process, which can run only one at a time.
 	Binary string
 
 	// Port is the port on which the operator serves the resolve API; 0 is a free port.
 	Port int
 
-	// Args are appended to the operator's command line, and override what StartOperator sets. Leader election is off
-	// unless they turn it on.
+	// Args are flags of the operator (`catena --help` prints them), which override those that StartOperator sets. Leader
+	// election is off unless they turn it on. In the current process, there are no flags for logging and --kubeconfig.
 	Args []string
 }
 
@@ -52,20 +54,30 @@ type Operator struct {
 	// HealthURL is the base URL of the health probes, and MetricsURL is the URL of the metrics.
 	HealthURL, MetricsURL string
 
-	// LogFile is the path of the operator's log.
+	// LogFile is the path of the operator's log. It is empty if the operator runs in the current process: it then logs to
+	// the logger of controller-runtime.
 	LogFile string
 
 	// ReadyAt is the time at which the readiness probe first succeeded.
 	ReadyAt time.Time
 
-	process *subprocess.Process
+	running running
+}
+
+// running is a subprocess.Process or inProcess.
+type running interface {
+	Kill() error
+	Stop() error
+	Done() <-chan struct{}
+	Err() error
+	PID() int
 }
 
 // StartOperator starts an operator and returns when it is ready. If no other operator of this environment runs, the
 // resolve API is then served by this one: to simulate an outage, stop the operator, and start another one later.
 func (e *Environment) StartOperator(ctx context.Context, options OperatorOptions) (*Operator, error) {
 	alone := e.operatorsEnded()
-	operator, err := e.runOperator(options)
+	operator, err := e.runOperator(ctx, options)
 	if err != nil {
 		return nil, fmt.Errorf("unable to start the operator: %w", err)
 	}
@@ -88,20 +100,20 @@ func (e *Environment) StartOperator(ctx context.Context, options OperatorOptions
 	return operator, nil
 }
 
-// Kill ends the operator immediately, as a crash does.
-func (o *Operator) Kill() error { return o.process.Kill() }
+// Kill ends the operator immediately, as a crash does. It returns an error if the operator runs in the current process.
+func (o *Operator) Kill() error { return o.running.Kill() }
 
 // Stop asks the operator to stop and waits until it has.
-func (o *Operator) Stop() error { return o.process.Stop() }
+func (o *Operator) Stop() error { return o.running.Stop() }
 
 // Done is closed when the operator has ended, for whatever reason.
-func (o *Operator) Done() <-chan struct{} { return o.process.Done() }
+func (o *Operator) Done() <-chan struct{} { return o.running.Done() }
 
 // Err returns the error with which the operator ended, or nil. It must not be called before Done is closed.
-func (o *Operator) Err() error { return o.process.Err() }
+func (o *Operator) Err() error { return o.running.Err() }
 
 // PID returns the ID of the operator's process.
-func (o *Operator) PID() int { return o.process.PID() }
+func (o *Operator) PID() int { return o.running.PID() }
 
 // operatorsEnded reports whether no operator runs.
 func (e *Environment) operatorsEnded() bool {
@@ -117,46 +129,46 @@ func (e *Environment) operatorsEnded() bool {
 	return true
 }
 
-func (e *Environment) runOperator(options OperatorOptions) (*Operator, error) {
+func (e *Environment) runOperator(ctx context.Context, options OperatorOptions) (*Operator, error) {
 	ports, err := subprocess.FreePorts(3, options.Port)
 	if err != nil {
 		return nil, err
 	}
+	kubeconfig, err := e.KubeconfigFor(operatorUser, operatorGroups...)
+	if err != nil {
+		return nil, err
+	}
 	health, metrics := subprocess.Loopback(ports[1]), subprocess.Loopback(ports[2])
-	operator := &Operator{
-		Port:       ports[0],
-		HealthURL:  "http://" + health,
-		MetricsURL: "http://" + metrics + "/metrics",
-		LogFile:    filepath.Join(e.LogDir, "catena.log"),
-	}
-	args, err := e.operatorArgs(ports[0], health, metrics)
-	if err != nil {
-		return nil, err
-	}
-	log, err := e.openLog("catena")
-	if err != nil {
-		return nil, err
-	}
-	operator.process, err = subprocess.Start(exec.Command(options.Binary, append(args, options.Args...)...), log)
-	return operator, err
-}
-
-func (e *Environment) operatorArgs(port int, health, metrics string) ([]string, error) {
-	kubeconfig, err := e.KubeconfigFor(operatorUser, "system:serviceaccounts", "system:serviceaccounts:"+systemNamespace)
-	if err != nil {
-		return nil, err
-	}
-	return []string{
-		"--kubeconfig=" + kubeconfig,
+	operator := &Operator{Port: ports[0], HealthURL: "http://" + health, MetricsURL: "http://" + metrics + "/metrics"}
+	args := append([]string{
 		"--authentication-kubeconfig=" + kubeconfig,
 		"--authorization-kubeconfig=" + kubeconfig,
 		"--bind-address=127.0.0.1",
-		"--secure-port=" + strconv.Itoa(port),
+		"--secure-port=" + strconv.Itoa(operator.Port),
 		"--tls-cert-file=" + e.serving.cert,
 		"--tls-private-key-file=" + e.serving.key,
 		"--health-probe-bind-address=" + health,
 		"--metrics-bind-address=" + metrics,
 		"--leader-elect=false",
 		"--leader-election-namespace=" + systemNamespace,
-	}, nil
+	}, options.Args...)
+	if options.Binary == "" {
+		operator.running, err = e.runInProcess(ctx, args)
+		return operator, err
+	}
+	log, err := e.openLog("catena")
+	if err != nil {
+		return nil, err
+	}
+	operator.LogFile = log.Name()
+	operator.running, err = subprocess.Start(exec.Command(options.Binary, append([]string{"--kubeconfig=" + kubeconfig}, args...)...), log)
+	return operator, err
+}
+
+func (e *Environment) runInProcess(ctx context.Context, args []string) (running, error) {
+	config, err := e.ConfigFor(operatorUser, operatorGroups...)
+	if err != nil {
+		return nil, err
+	}
+	return startInProcess(ctx, config, args)
 }

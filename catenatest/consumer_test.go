@@ -1,0 +1,65 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package catenatest_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/internal/testutil"
+)
+
+// TestConsumer runs the tests of test/consumer, a module that imports only public packages, outside of the repository.
+func TestConsumer(t *testing.T) {
+	testenv.SkipIfShort(t)
+	root, dir := testutil.Root(), t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(root, "test", "consumer"))); err != nil {
+		t.Fatal(err)
+	}
+	module, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	module = bytes.ReplaceAll(module, []byte("=> ../.."), []byte("=> "+root))
+	// What `go mod tidy` would add is what this module's go.mod has.
+	requirements, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, blocks, _ := strings.Cut(string(requirements), "\nrequire (")
+	sums, err := os.ReadFile(filepath.Join(root, "go.sum"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{"go.mod": fmt.Appendf(module, "\nrequire (%s", blocks), "go.sum": sums} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := exec.CommandContext(t.Context(), "go", "test", "-count=1", "./...")
+	command.Dir = dir
+	command.Env = append(os.Environ(), "KUBEBUILDER_ASSETS="+testenv.BinaryDir(), "CGO_ENABLED=0", "GOFLAGS=-mod=mod -trimpath") // as hack/flags.sh
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, output)
+	}
+}
