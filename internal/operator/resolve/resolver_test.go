@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package resolve
+package resolve_test
 
 import (
 	"context"
@@ -36,6 +36,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/testenv"
 )
@@ -55,7 +56,9 @@ type fixture struct {
 	*testing.T
 	namespace string
 	client    rest.Interface
-	resolver  *Resolver
+	view      *sessions.View
+	reader    *resolve.Reader
+	resolver  *resolve.Resolver
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -82,11 +85,12 @@ func (f *fixture) freeze() {
 	}
 	stop()
 	<-done
-	reader, err := NewReader(f.client, nil, DefaultOptions())
+	reader, err := resolve.NewReader(f.client, nil, resolve.DefaultOptions())
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.resolver = New(view, reader, func(*sessions.Record) {}, DefaultOptions())
+	f.view, f.reader = view, reader
+	f.resolver = resolve.New(view, reader, func(*sessions.Record) {}, resolve.DefaultOptions())
 }
 
 // save creates a completed turn whose output is one item with the text "says ID".
@@ -150,7 +154,7 @@ func (f *fixture) delete(session *v1alpha1.ResponseSession) {
 }
 
 // answer summarizes the result of a resolve: the items of the turns, or the code of the error and where it happened.
-func (f *fixture) answer(name string, query Query) string {
+func (f *fixture) answer(name string, query resolve.Query) string {
 	f.Helper()
 	history, err := f.resolver.Resolve(f.Context(), f.namespace, name, query)
 	if chainErr, ok := errors.AsType[*chain.Error](err); ok {
@@ -175,43 +179,47 @@ func (f *fixture) answer(name string, query Query) string {
 
 // TestResolveAheadOfTheWatch changes sessions after the view has stopped.
 func TestResolveAheadOfTheWatch(t *testing.T) {
-	plain := Query{MaxDepth: chain.DefaultMaxDepth}
+	plain := resolve.Query{MaxDepth: chain.DefaultMaxDepth}
 	tests := map[string]struct {
 		// before saves the sessions that the view knows. It returns a function that makes changes that the view does not
 		// know, and returns the query.
-		before func(f *fixture) func() Query
+		before func(f *fixture) func() resolve.Query
 		ask    string
 		want   string
 	}{
 		"nothing changed": {
-			before: func(f *fixture) func() Query { f.save("a", ""); f.save("b", "a"); return func() Query { return plain } },
-			ask:    "b", want: "says a, says b",
+			before: func(f *fixture) func() resolve.Query {
+				f.save("a", "")
+				f.save("b", "a")
+				return func() resolve.Query { return plain }
+			},
+			ask: "b", want: "says a, says b",
 		},
 		"new turn": {
-			before: func(f *fixture) func() Query {
+			before: func(f *fixture) func() resolve.Query {
 				f.save("a", "")
-				return func() Query { f.save("b", "a"); return plain }
+				return func() resolve.Query { f.save("b", "a"); return plain }
 			},
 			ask: "b", want: "says a, says b",
 		},
 		"three new turns": {
-			before: func(f *fixture) func() Query {
-				return func() Query { f.save("a", ""); f.save("b", "a"); f.save("c", "b"); return plain }
+			before: func(f *fixture) func() resolve.Query {
+				return func() resolve.Query { f.save("a", ""); f.save("b", "a"); f.save("c", "b"); return plain }
 			},
 			ask: "c", want: "says a, says b, says c",
 		},
 		"missing parent was saved": {
-			before: func(f *fixture) func() Query {
+			before: func(f *fixture) func() resolve.Query {
 				f.save("b", "a")
-				return func() Query { f.save("a", ""); return plain }
+				return func() resolve.Query { f.save("a", ""); return plain }
 			},
 			ask: "b", want: "says a, says b",
 		},
 		"pending turn was completed": {
-			before: func(f *fixture) func() Query {
+			before: func(f *fixture) func() resolve.Query {
 				a := f.save("a", "", withStatus("in_progress"))
 				f.save("b", "a")
-				return func() Query {
+				return func() resolve.Query {
 					f.update(a, withStatus("completed"))
 					return plain
 				}
@@ -219,11 +227,11 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 			ask: "b", want: "says a, says b",
 		},
 		"unreadable turn was repaired": {
-			before: func(f *fixture) func() Query {
+			before: func(f *fixture) func() resolve.Query {
 				a := f.save("a", "", func(s *v1alpha1.ResponseSession) {
 					s.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"instructions":[]}`)}
 				})
-				return func() Query {
+				return func() resolve.Query {
 					f.update(a, func(s *v1alpha1.ResponseSession) { s.Spec.Request = nil })
 					return plain
 				}
@@ -231,55 +239,55 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 			ask: "a", want: "says a",
 		},
 		"cycle was taken apart": {
-			before: func(f *fixture) func() Query {
+			before: func(f *fixture) func() resolve.Query {
 				a := f.save("a", "b")
 				f.save("b", "a")
-				return func() Query { f.delete(a); f.save("a", ""); return plain }
+				return func() resolve.Query { f.delete(a); f.save("a", ""); return plain }
 			},
 			ask: "b", want: "says a, says b",
 		},
 		"too deep a chain was shortened": {
-			before: func(f *fixture) func() Query {
+			before: func(f *fixture) func() resolve.Query {
 				f.save("a", "")
 				b := f.save("b", "a")
 				f.save("c", "b")
-				return func() Query { f.delete(b); f.save("b", ""); return Query{MaxDepth: 2} }
+				return func() resolve.Query { f.delete(b); f.save("b", ""); return resolve.Query{MaxDepth: 2} }
 			},
 			ask: "c", want: "says b, says c",
 		},
 		"body not read yet, turn deleted": {
-			before: func(f *fixture) func() Query {
+			before: func(f *fixture) func() resolve.Query {
 				a := f.save("a", "")
 				f.save("b", "a")
-				return func() Query { f.delete(a); return plain }
+				return func() resolve.Query { f.delete(a); return plain }
 			},
 			ask: "b", want: "session.chain.not_found at a",
 		},
 		"body not read yet, turn being deleted": {
-			before: func(f *fixture) func() Query {
+			before: func(f *fixture) func() resolve.Query {
 				a := f.saveHeld("a", "")
 				f.save("b", "a")
-				return func() Query { f.delete(a); return plain }
+				return func() resolve.Query { f.delete(a); return plain }
 			},
 			ask: "b", want: "session.chain.not_found at a",
 		},
 		"new turn, being deleted": {
-			before: func(f *fixture) func() Query {
-				return func() Query { f.delete(f.saveHeld("a", "")); return plain }
+			before: func(f *fixture) func() resolve.Query {
+				return func() resolve.Query { f.delete(f.saveHeld("a", "")); return plain }
 			},
 			ask: "a", want: "session.chain.not_found at a",
 		},
 		"new turn, being deleted, by its object name": {
-			before: func(f *fixture) func() Query {
-				return func() Query { f.delete(f.saveHeld("a_1", "")); return plain }
+			before: func(f *fixture) func() resolve.Query {
+				return func() resolve.Query { f.delete(f.saveHeld("a_1", "")); return plain }
 			},
 			ask: "a.1", want: "session.chain.not_found at a.1",
 		},
 		"body not read yet, turn overwritten": {
-			before: func(f *fixture) func() Query {
+			before: func(f *fixture) func() resolve.Query {
 				a := f.save("a", "")
 				f.save("b", "a")
-				return func() Query {
+				return func() resolve.Query {
 					f.update(a, func(s *v1alpha1.ResponseSession) { s.Spec.Response = output("says a anew") })
 					return plain
 				}
@@ -287,51 +295,54 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 			ask: "b", want: "says a anew, says b",
 		},
 		"body not read yet, turn failed": {
-			before: func(f *fixture) func() Query {
+			before: func(f *fixture) func() resolve.Query {
 				a := f.save("a", "")
 				f.save("b", "a")
-				return func() Query { f.update(a, withStatus("failed")); return plain }
+				return func() resolve.Query { f.update(a, withStatus("failed")); return plain }
 			},
 			ask: "b", want: "session.chain.unavailable at a",
 		},
 		"deleted and saved with another parent": {
-			before: func(f *fixture) func() Query {
+			before: func(f *fixture) func() resolve.Query {
 				f.save("a", "")
 				b := f.save("b", "a")
 				f.save("c", "b")
-				return func() Query { f.delete(b); f.save("z", ""); f.save("b", "z"); return plain }
+				return func() resolve.Query { f.delete(b); f.save("z", ""); f.save("b", "z"); return plain }
 			},
 			ask: "c", want: "says z, says b, says c",
 		},
 		"an ID that looks like an object's name": {
-			before: func(f *fixture) func() Query {
+			before: func(f *fixture) func() resolve.Query {
 				f.save("a_b", "")
-				return func() Query { f.save("a.b", ""); return plain }
+				return func() resolve.Query { f.save("a.b", ""); return plain }
 			},
 			ask: "a.b", want: "says a.b",
 		},
 		"an object's name": {
-			before: func(f *fixture) func() Query { f.save("a_b", ""); return func() Query { return plain } },
+			before: func(f *fixture) func() resolve.Query { f.save("a_b", ""); return func() resolve.Query { return plain } },
 			ask:    "a.b", want: "says a_b",
 		},
 		"a new object's name": {
-			before: func(f *fixture) func() Query { return func() Query { f.save("A/b", ""); return plain } },
+			before: func(f *fixture) func() resolve.Query { return func() resolve.Query { f.save("A/b", ""); return plain } },
 			ask:    v1alpha1.ObjectName("A/b"), want: "says A/b",
 		},
 		"nothing": {
-			before: func(*fixture) func() Query { return func() Query { return plain } },
+			before: func(*fixture) func() resolve.Query { return func() resolve.Query { return plain } },
 			ask:    "a", want: "session.chain.not_found at a",
 		},
 		"incomplete, asked for": {
-			before: func(f *fixture) func() Query {
+			before: func(f *fixture) func() resolve.Query {
 				f.save("a", "", withStatus("failed"))
-				return func() Query { return Query{MaxDepth: 1, IncludeIncomplete: true} }
+				return func() resolve.Query { return resolve.Query{MaxDepth: 1, IncludeIncomplete: true} }
 			},
 			ask: "a", want: "says a",
 		},
 		"depth 0": {
-			before: func(f *fixture) func() Query { f.save("a", ""); return func() Query { return Query{} } },
-			ask:    "a", want: "session.chain.depth_exceeded at a",
+			before: func(f *fixture) func() resolve.Query {
+				f.save("a", "")
+				return func() resolve.Query { return resolve.Query{} }
+			},
+			ask: "a", want: "session.chain.depth_exceeded at a",
 		},
 	}
 	for name, tc := range tests {
@@ -353,15 +364,15 @@ func TestResolveResourceVersion(t *testing.T) {
 	a := f.save("a", "")
 	f.save("b", "a")
 	f.freeze()
-	if got := f.answer("b", Query{MaxDepth: 64}); got != "says a, says b" {
+	if got := f.answer("b", resolve.Query{MaxDepth: 64}); got != "says a, says b" {
 		t.Fatal(got)
 	}
 	version := f.update(a, func(s *v1alpha1.ResponseSession) { s.Spec.Response = output("says a anew") })
-	if got := f.answer("b", Query{MaxDepth: 64, MinResourceVersion: version}); got != "says a anew, says b" {
+	if got := f.answer("b", resolve.Query{MaxDepth: 64, MinResourceVersion: version}); got != "says a anew, says b" {
 		t.Errorf("asked for the new version, got %q", got)
 	}
 	f.delete(a)
-	if got := f.answer("b", Query{MaxDepth: 64, MinResourceVersion: version + 1}); got != "session.chain.not_found at a" {
+	if got := f.answer("b", resolve.Query{MaxDepth: 64, MinResourceVersion: version + 1}); got != "session.chain.not_found at a" {
 		t.Errorf("asked for what follows the deletion, got %q", got)
 	}
 }
@@ -373,7 +384,7 @@ func TestResolveErrors(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := f.resolver.Resolve(ctx, f.namespace, "b", Query{MaxDepth: 64}); !errors.Is(err, context.Canceled) {
+	if _, err := f.resolver.Resolve(ctx, f.namespace, "b", resolve.Query{MaxDepth: 64}); !errors.Is(err, context.Canceled) {
 		t.Errorf("error is %v, want the context's", err)
 	}
 
@@ -381,10 +392,12 @@ func TestResolveErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.resolver.reader.client, err = kubeclient.New(nobody); err != nil {
+	client, err := kubeclient.New(nobody)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.resolver.Resolve(t.Context(), f.namespace, "a", Query{MaxDepth: 64}); !apierrors.IsForbidden(err) {
+	f.reader.SetClient(client)
+	if _, err := f.resolver.Resolve(t.Context(), f.namespace, "a", resolve.Query{MaxDepth: 64}); !apierrors.IsForbidden(err) {
 		t.Errorf("error is %v, want the API server's", err)
 	}
 }
@@ -401,15 +414,15 @@ func TestCacheIsBounded(t *testing.T) {
 		previous = id
 	}
 	f.freeze()
-	options := DefaultOptions()
+	options := resolve.DefaultOptions()
 	options.CacheBytes = limit
-	reader, err := NewReader(f.client, nil, options)
+	reader, err := resolve.NewReader(f.client, nil, options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	resolver := New(f.resolver.view, reader, func(*sessions.Record) {}, options)
+	resolver := resolve.New(f.view, reader, func(*sessions.Record) {}, options)
 	for range 3 {
-		history, err := resolver.Resolve(t.Context(), f.namespace, previous, Query{MaxDepth: 64})
+		history, err := resolver.Resolve(t.Context(), f.namespace, previous, resolve.Query{MaxDepth: 64})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -418,8 +431,7 @@ func TestCacheIsBounded(t *testing.T) {
 				t.Fatalf("turn %s has another one's items", turn.ResponseID)
 			}
 		}
-		resolver.reader.cache.CleanUp()
-		if size := resolver.reader.cache.WeightedSize(); size > limit {
+		if size := reader.CachedBytes(); size > limit {
 			t.Errorf("%d bytes are cached, more than %d", size, limit)
 		}
 	}
@@ -438,25 +450,25 @@ func TestMemoryIsBounded(t *testing.T) {
 		f.save(fmt.Sprintf("t%d", i), previous, func(s *v1alpha1.ResponseSession) { s.Spec.Response = output(text) })
 	}
 	f.freeze()
-	options := DefaultOptions()
+	options := resolve.DefaultOptions()
 	options.HistoryBytes, options.InFlightBytes = 6000, 8000
-	reader, err := NewReader(f.client, nil, options)
+	reader, err := resolve.NewReader(f.client, nil, options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	resolver := New(f.resolver.view, reader, func(*sessions.Record) {}, options)
-	resolve := func(id string) (*Result, error) {
-		return resolver.Resolve(t.Context(), f.namespace, id, Query{MaxDepth: 64})
+	resolver := resolve.New(f.view, reader, func(*sessions.Record) {}, options)
+	ask := func(id string) (*resolve.Result, error) {
+		return resolver.Resolve(t.Context(), f.namespace, id, resolve.Query{MaxDepth: 64})
 	}
 	for range 3 { // a failed query must release its memory
-		if _, err := resolve("t7"); !errors.Is(err, ErrTooLarge) {
+		if _, err := ask("t7"); !errors.Is(err, resolve.ErrTooLarge) {
 			t.Fatalf("error is %v, want ErrTooLarge", err)
 		}
-		first, err := resolve("t4")
+		first, err := ask("t4")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := resolve("t4"); !errors.Is(err, ErrBusy) {
+		if _, err := ask("t4"); !errors.Is(err, resolve.ErrBusy) {
 			t.Fatalf("error is %v, want ErrBusy", err)
 		}
 		first.Release()
