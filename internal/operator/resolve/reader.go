@@ -114,7 +114,8 @@ func (r *Reader) getID(ctx context.Context, namespace, id string) (*sessions.Rec
 	return record, items, nil
 }
 
-// get returns the session with an object name and its items, and nil if there is none. It may be in no chain.
+// get returns the session with an object name and its items, and nil if there is none. It may be in no chain. A session
+// that is being deleted has no items: its snapshot may be gone already.
 func (r *Reader) get(ctx context.Context, namespace, name string) (*sessions.Record, *chain.Items, error) {
 	for {
 		record, items, err := r.getOnce(ctx, namespace, name)
@@ -141,6 +142,9 @@ func (r *Reader) getOnce(ctx context.Context, namespace, name string) (*sessions
 		return nil, nil, fmt.Errorf("unable to read session %s/%s: %w", namespace, name, err)
 	}
 	record, items := sessions.Flatten(object)
+	if record.Deleting {
+		return record, nil, nil
+	}
 	if record.Snapshot != nil {
 		bodies, err := r.readSnapshot(ctx, record)
 		if errors.Is(err, snapshot.ErrUnreadable) {

@@ -140,7 +140,7 @@ func (l *lookup) responseID(ctx context.Context, name string) (string, error) {
 		return name, nil
 	}
 	s, found := l.view.Get(l.namespace, name)
-	if !found {
+	if !found || !s.InChain() {
 		if s, _, err = l.reader.get(ctx, l.namespace, name); err != nil {
 			return "", err
 		}

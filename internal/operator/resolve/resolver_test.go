@@ -112,17 +112,30 @@ func (f *fixture) save(id, previous string, changes ...func(*v1alpha1.ResponseSe
 	return session
 }
 
-// saveHeld saves a turn with a finalizer, so that its deletion lasts until the end of the test.
-func (f *fixture) saveHeld(id, previous string) *v1alpha1.ResponseSession {
+// saveHeld saves a turn with a finalizer, so that its deletion lasts until the end of the test, or until release.
+func (f *fixture) saveHeld(id, previous string, changes ...func(*v1alpha1.ResponseSession)) *v1alpha1.ResponseSession {
 	f.Helper()
-	session := f.save(id, previous, func(s *v1alpha1.ResponseSession) { s.Finalizers = []string{"example.com/hold"} })
-	f.Cleanup(func() {
-		release := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-		if err := env.Client.Patch(context.WithoutCancel(f.Context()), session, release); client.IgnoreNotFound(err) != nil {
-			f.Error(err)
-		}
-	})
+	hold := func(s *v1alpha1.ResponseSession) { s.Finalizers = []string{"example.com/hold"} }
+	session := f.save(id, previous, append(changes, hold)...)
+	f.Cleanup(func() { f.release(session) })
 	return session
+}
+
+// release removes the finalizer of a turn, if it still exists.
+func (f *fixture) release(session *v1alpha1.ResponseSession) {
+	f.Helper()
+	release := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+	if err := env.Client.Patch(context.WithoutCancel(f.Context()), session, release); client.IgnoreNotFound(err) != nil {
+		f.Error(err)
+	}
+}
+
+// withLostSnapshot makes a turn whose bodies are in chunks that do not exist.
+func withLostSnapshot(s *v1alpha1.ResponseSession) {
+	s.Spec.Response = nil
+	s.Spec.Snapshot = &v1alpha1.SnapshotReference{
+		Store: v1alpha1.SnapshotStoreChunks, Key: strings.Repeat("a", 26), Parts: 1, SizeBytes: 1, StoredBytes: 1, SHA256: strings.Repeat("0", 64),
+	}
 }
 
 func output(text string) *runtime.RawExtension {
@@ -282,6 +295,22 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 				return func() resolve.Query { f.delete(f.saveHeld("a_1", "")); return plain }
 			},
 			ask: "a.1", want: "session.chain.not_found at a.1",
+		},
+		"being deleted, with its snapshot gone": {
+			before: func(f *fixture) func() resolve.Query {
+				a := f.saveHeld("a", "", withLostSnapshot)
+				f.save("b", "a")
+				return func() resolve.Query { f.delete(a); return plain }
+			},
+			ask: "b", want: "session.chain.not_found at a",
+		},
+		"was being deleted, saved again, by its object name": {
+			before: func(f *fixture) func() resolve.Query {
+				a := f.saveHeld("a_1", "")
+				f.delete(a)
+				return func() resolve.Query { f.release(a); f.save("a_1", ""); return plain }
+			},
+			ask: "a.1", want: "says a_1",
 		},
 		"body not read yet, turn overwritten": {
 			before: func(f *fixture) func() resolve.Query {
