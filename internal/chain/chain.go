@@ -22,7 +22,8 @@ limitations under the License.
 // property test.
 package chain
 
-// DefaultMaxDepth is the number of turns that a chain may have unless a limit is given: 64, as in GodeX.
+// DefaultMaxDepth is the number of turns that a chain may have unless a limit is given: 64, as in GodeX. The reasons
+// are in docs/decisions/depth.md.
 const DefaultMaxDepth = 64
 
 // The response statuses that Catena knows. They mirror the status of OpenAI's Response object; the public packages

@@ -53,8 +53,8 @@ import (
 
 // The defaults of Options.
 const (
-	// DefaultInlineBytes is the size from which bodies in the object are hardly faster than bodies outside of it, which
-	// take less than half of the space: every write of a status rewrites the object. docs/architecture.md has the figures.
+	// DefaultInlineBytes is the size above which bodies in the object are hardly faster than bodies outside it, which take
+	// less than half the space, because every write of a status rewrites the object: see docs/decisions/inline-limit.md.
 	DefaultInlineBytes  = 64 << 10
 	DefaultMaxTurnBytes = 64 << 20
 )

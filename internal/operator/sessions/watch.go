@@ -34,8 +34,8 @@ import (
 // Run watches all ResponseSessions through a client of their group and version, and keeps the view current until ctx is
 // done. It never gives up: while the API server is unreachable, it tries again.
 //
-// client-go's reflector feeds the view itself and not an informer's store, so that neither the objects nor their keys
-// are held a second time: at 100,000 sessions that is more memory than all of the view takes.
+// client-go's reflector feeds the view directly, without the store of an informer, which would need more memory than the
+// whole view: see docs/decisions/no-informer.md.
 func (v *View) Run(ctx context.Context, client rest.Interface) {
 	listWatch := cache.NewListWatchFromClient(client, kubeclient.Sessions, metav1.NamespaceAll, fields.Everything())
 	reflector := cache.NewReflectorWithOptions(listWatch, &v1alpha1.ResponseSession{}, (*store)(v), cache.ReflectorOptions{
