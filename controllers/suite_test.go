@@ -45,7 +45,11 @@ func TestMain(m *testing.M) {
 		ctrl.SetLogger(zap.New(zap.UseDevMode(true)))
 	}
 	run := func() int {
-		defer func() { op.stop() }()
+		defer func() {
+			if op != nil { // with -short, none was started
+				op.stop()
+			}
+		}()
 		return m.Run()
 	}
 	os.Exit(testenv.RunSuite(run, func(ctx context.Context, started *testenv.Environment) (err error) {
