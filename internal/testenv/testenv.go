@@ -140,7 +140,7 @@ func SkipIfShort(t testing.TB) {
 func RunSuite(run func() int, prepare func(ctx context.Context, env *Environment) error) (code int) {
 	flag.Parse()
 	if testing.Short() {
-		fmt.Println(skipped)
+		fmt.Fprintln(os.Stdout, skipped)
 		if err := flag.Set("test.run", "^$"); err != nil { // go test caches the result only if the tests run, even if none does
 			panic(err)
 		}
