@@ -76,10 +76,10 @@ func TestConcurrency(t *testing.T) {
 	}
 	waitForTurns := func(n int64) {
 		testutil.Eventually(t, func(context.Context) error {
-			if done.Load() >= n || ctx.Err() != nil {
-				return nil
+			if turns := done.Load(); turns < n && ctx.Err() == nil {
+				return fmt.Errorf("%d of %d turns", turns, n)
 			}
-			return fmt.Errorf("%d of %d turns", done.Load(), n)
+			return nil
 		})
 	}
 	for i, terminate := range []func() error{operator.Stop, func() error { return operator.Kill() }} {
