@@ -61,7 +61,6 @@ func TestReasons(t *testing.T) {
 	}
 	complete := func(t *testing.T, ns string) { overwrite(t, ns, "a", `{"responseStatus":"completed"}`) }
 
-	const pendingMessage = `Response "a" is "queued" and cannot be used as context until it is completed.`
 	tests := map[string]struct {
 		change      func(a, b, c *v1alpha1.ResponseSession)
 		want        map[string]verdict
@@ -70,14 +69,17 @@ func TestReasons(t *testing.T) {
 	}{
 		"TurnPending, queued": {
 			change: withStatus("queued"), want: pending, heal: complete,
-			wantMessage: map[string]string{"a": pendingMessage, "c": pendingMessage},
+			wantMessage: map[string]string{
+				"a": `Response "a" is "queued" and cannot be used as context until it is completed.`,
+				"c": `Response "a" is pending and cannot be used as context until it is completed.`,
+			},
 		},
 		"TurnPending, in_progress": {change: withStatus("in_progress"), want: pending, heal: complete},
 		"TurnNotCompleted, incomplete": {
 			change: withStatus("incomplete"), want: everywhere(v1alpha1.ReasonTurnNotCompleted, "a"), heal: complete,
 			wantMessage: map[string]string{
 				"a": `Response "a" is "incomplete", not completed, and cannot be used as context.`,
-				"c": `Response "a" is "incomplete", not completed, and cannot be used as context.`,
+				"c": `Response "a" is not completed and cannot be used as context.`,
 			},
 		},
 		"TurnNotCompleted, failed":    {change: withStatus("failed"), want: everywhere(v1alpha1.ReasonTurnNotCompleted, "a"), heal: complete},

@@ -16,6 +16,8 @@ limitations under the License.
 
 package chain
 
+import "strconv"
+
 // Error reports why a chain does not resolve.
 type Error struct {
 	// Rule is the rule that the chain breaks.
@@ -26,7 +28,7 @@ type Error struct {
 	PreviousResponseID string
 	// MaxDepth is the limit of the walk.
 	MaxDepth int
-	// Status is the status of the response at which the walk failed, empty if that was not fetched.
+	// Status is the status of the response at which the walk failed, empty if that was not fetched or is not to be named.
 	Status string
 	// ObjectName is the name that the object must have; only set with NameMismatch.
 	ObjectName string
@@ -37,3 +39,11 @@ func (e *Error) Error() string { return rules[e.Rule].sentence(e) }
 
 // Code returns the wire code of the error.
 func (e *Error) Code() Code { return e.Rule.Code() }
+
+// state returns the quoted status with a suffix, or a general word if there is no status.
+func (e *Error) state(general, suffix string) string {
+	if e.Status == "" {
+		return general
+	}
+	return strconv.Quote(e.Status) + suffix
+}

@@ -138,14 +138,14 @@ var rules = [numRules]rule{
 		broken: func(s *step) bool { return s.found && !s.includeIncomplete && s.turn.pending() },
 		reason: ReasonTurnPending, status: conditionUnknown, code: CodeUnavailable, httpStatus: httpConflict, retryable: true,
 		sentence: func(e *Error) string {
-			return fmt.Sprintf("response %q is %q and cannot be used as context until it is completed", e.ResponseID, e.Status)
+			return fmt.Sprintf("response %q is %s and cannot be used as context until it is completed", e.ResponseID, e.state("pending", ""))
 		},
 	},
 	TurnNotCompleted: {
 		broken: func(s *step) bool { return s.found && !s.includeIncomplete && s.turn.Status != StatusCompleted },
 		reason: ReasonTurnNotCompleted, status: conditionFalse, code: CodeUnavailable, httpStatus: httpConflict,
 		sentence: func(e *Error) string {
-			return fmt.Sprintf("response %q is %q, not completed, and cannot be used as context", e.ResponseID, e.Status)
+			return fmt.Sprintf("response %q is %s and cannot be used as context", e.ResponseID, e.state("not completed", ", not completed,"))
 		},
 	},
 	SnapshotUnreadable: {

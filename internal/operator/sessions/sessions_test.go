@@ -513,3 +513,27 @@ catena_sessions{reason="TurnPending"} 0
 		t.Error(err)
 	}
 }
+
+// TestExplanation: what explains a verdict names the status of the turn itself, but not that of an ancestor, which can
+// change without another verdict: the message of the descendant's condition would be outdated for ever.
+func TestExplanation(t *testing.T) {
+	v := NewView(chain.DefaultMaxDepth)
+	for i, tc := range []struct{ status, own, descendant string }{
+		{"queued", `response "a" is "queued" and cannot be used as context until it is completed`,
+			`response "a" is pending and cannot be used as context until it is completed`},
+		{"in_progress", `response "a" is "in_progress" and cannot be used as context until it is completed`,
+			`response "a" is pending and cannot be used as context until it is completed`},
+		{"failed", `response "a" is "failed", not completed, and cannot be used as context`,
+			`response "a" is not completed and cannot be used as context`},
+	} {
+		a := object("a", "", 2*i+1)
+		a.Spec.ResponseStatus, a.Generation = tc.status, int64(i+1)
+		add((*store)(v), a)
+		add((*store)(v), object("b", "a", 2*i+2))
+		for name, want := range map[string]string{"a": tc.own, "b": tc.descendant} {
+			if verdict, _ := v.Verdict("ns", name); verdict.Explanation.Error() != want {
+				t.Errorf("%s while a is %s: got %q, want %q", name, tc.status, verdict.Explanation, want)
+			}
+		}
+	}
+}

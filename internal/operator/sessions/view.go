@@ -151,8 +151,9 @@ func (v *View) Verdict(namespace, name string) (Verdict, bool) {
 		Rule: verdict.Rule, ResponseID: verdict.BrokenAt, PreviousResponseID: r.Turn.ID,
 		MaxDepth: v.maxDepth, ObjectName: v1alpha1.ObjectName(r.Turn.ID),
 	}
-	if at, found := ns.index.Get(verdict.BrokenAt); found {
-		verdict.Explanation.Status = at.Turn.Status
+	// The sentence goes into a status, which is not written again if an ancestor changes from queued to in_progress.
+	if verdict.BrokenAt == r.Turn.ID {
+		verdict.Explanation.Status = r.Turn.Status
 	}
 	return verdict, true
 }
