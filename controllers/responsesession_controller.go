@@ -95,8 +95,8 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile writes what follows from the verdict on one session. The status and the ownerReference are written
-// independently: an error of one does not prevent the other.
+// Reconcile writes what follows from the verdict on one session. The status, the ownerReference and the answer to a report
+// are written independently: an error of one does not prevent the others.
 func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	if err := r.verify(ctx, req); err != nil {
 		return ctrl.Result{}, err
@@ -107,7 +107,8 @@ func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Requ
 	}
 	statusErr := r.reconcileStatus(ctx, verdict)
 	ownerErr := r.reconcileOwner(ctx, verdict)
-	return ctrl.Result{}, errors.Join(ignoreGone(statusErr), ignoreGone(ownerErr))
+	reportErr := r.answerReport(ctx, verdict.Record)
+	return ctrl.Result{}, errors.Join(ignoreGone(statusErr), ignoreGone(ownerErr), ignoreGone(reportErr))
 }
 
 // ignoreGone drops the error of a write to a session that has been deleted, or deleted and created again, meanwhile: the

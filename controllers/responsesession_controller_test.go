@@ -204,7 +204,7 @@ func TestDepthExceeded(t *testing.T) {
 	want["t65"] = brokenIn(v1alpha1.ReasonDepthExceeded, "t1", 65, "t1")
 	want["t66"] = brokenIn(v1alpha1.ReasonDepthExceeded, "t2", 66, "t1")
 	wantVerdicts(t, ns, want)
-	wantMessages(t, ns, map[string]string{"t66": `The chain of response "t66" has more than 64 turns: "t2" is beyond the limit; ask for more with a larger maxDepth.`})
+	wantMessages(t, ns, map[string]string{"t66": `The chain of response "t66" has more than 64 turns: "t2" is beyond the limit, which a request can raise with maxDepth.`})
 
 	// The first turn is deleted. It is beyond the limit of t65, whose verdict stays.
 	remove(t, ns, "t1")

@@ -19,9 +19,11 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -51,17 +53,27 @@ type SnapshotReporter struct {
 	client client.Client
 	clock  clock.PassiveClock
 	queue  chan *sessions.Record
+
+	mu sync.Mutex
+	// pending are the sessions in the queue and the one that is being reported, so that each is there once.
+	pending map[types.UID]bool
 }
 
 // NewSnapshotReporter returns a reporter that writes with a client.
 func NewSnapshotReporter(c client.Client, clock clock.PassiveClock) *SnapshotReporter {
-	return &SnapshotReporter{client: c, clock: clock, queue: make(chan *sessions.Record, reportQueue)}
+	return &SnapshotReporter{client: c, clock: clock, queue: make(chan *sessions.Record, reportQueue), pending: map[types.UID]bool{}}
 }
 
-// Report queues the report of a session whose snapshot could not be read. It does not block.
+// Report queues the report of a session whose snapshot could not be read, unless it is queued already. It does not block.
 func (r *SnapshotReporter) Report(record *sessions.Record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pending[record.UID] {
+		return
+	}
 	select {
 	case r.queue <- record:
+		r.pending[record.UID] = true
 	default:
 	}
 }
@@ -79,6 +91,9 @@ func (r *SnapshotReporter) Start(ctx context.Context) error {
 			if err := r.report(ctx, record); ignoreGone(err) != nil {
 				log.FromContext(ctx).Error(err, "Unable to report an unreadable snapshot", "namespace", record.Namespace, "name", record.Name)
 			}
+			r.mu.Lock()
+			delete(r.pending, record.UID)
+			r.mu.Unlock()
 		}
 	}
 }
@@ -87,21 +102,28 @@ func (r *SnapshotReporter) report(ctx context.Context, record *sessions.Record) 
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	_, err := applySnapshotReadable(ctx, r.client, record, metav1.Condition{
-		Type:               v1alpha1.ConditionSnapshotReadable,
 		Status:             metav1.ConditionFalse,
 		Reason:             v1alpha1.ReasonSnapshotUnreadable,
 		Message:            "A replica of the operator could not read the snapshot.",
-		ObservedGeneration: record.Generation,
 		LastTransitionTime: metav1.NewTime(r.clock.Now()),
 	})
 	return err
 }
 
-// withdrawReport removes the SnapshotReadable condition of a session.
-func (r *ResponseSessionReconciler) withdrawReport(ctx context.Context, record *sessions.Record) error {
-	written, err := applySnapshotReadable(ctx, r.Client, record)
+// answerReport sets the SnapshotReadable condition of a session to True if its bodies are readable although a replica could
+// not read them, or those of an earlier generation.
+func (r *ResponseSessionReconciler) answerReport(ctx context.Context, record *sessions.Record) error {
+	if readable := record.Snapshot == nil || record.Verified; !readable || record.Reported == 0 {
+		return nil
+	}
+	written, err := applySnapshotReadable(ctx, r.Client, record, metav1.Condition{
+		Status:             metav1.ConditionTrue,
+		Reason:             v1alpha1.ReasonSnapshotVerified,
+		Message:            "The snapshot has been read since a replica of the operator could not read it.",
+		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
+	})
 	if err != nil {
-		return fmt.Errorf("unable to withdraw the report of an unreadable snapshot: %w", err)
+		return fmt.Errorf("unable to answer the report of an unreadable snapshot: %w", err)
 	}
 	r.View.Observe(record.Namespace, record.Name, func(known *sessions.Record) *sessions.Record {
 		return known.WithMetadata(written).WithoutReport()
@@ -109,12 +131,14 @@ func (r *ResponseSessionReconciler) withdrawReport(ctx context.Context, record *
 	return nil
 }
 
-// applySnapshotReadable applies the SnapshotReadable condition of a session, or removes it if none is given, and returns
-// the metadata that the object has then.
+// applySnapshotReadable applies the SnapshotReadable condition of a session and returns the metadata that the object has
+// then.
 func applySnapshotReadable(
-	ctx context.Context, c client.Client, record *sessions.Record, conditions ...metav1.Condition,
+	ctx context.Context, c client.Client, record *sessions.Record, condition metav1.Condition,
 ) (*metav1.PartialObjectMetadata, error) {
-	patch, err := applyPatch(statusConfiguration(record, &v1alpha1.ResponseSessionStatus{Conditions: conditions}))
+	condition.Type, condition.ObservedGeneration = v1alpha1.ConditionSnapshotReadable, record.Generation
+	status := &v1alpha1.ResponseSessionStatus{Conditions: []metav1.Condition{condition}}
+	patch, err := applyPatch(statusConfiguration(record, status))
 	if err != nil {
 		return nil, err
 	}

@@ -31,29 +31,22 @@ import (
 )
 
 // verify reads a snapshot that is outside its object and has not been read yet, or could not be, and makes the session its
-// owner. Afterwards the status records that. It withdraws a report that the snapshot is unreadable if it has been read
-// since, or belongs to a spec that is no longer there.
+// owner. Afterwards the view has the result, and the status records it.
 func (r *ResponseSessionReconciler) verify(ctx context.Context, req ctrl.Request) error {
 	record, found := r.View.Get(req.Namespace, req.Name)
-	if !found || record.Deleting {
+	if !found || record.Deleting || record.Snapshot == nil || record.Verified {
 		return nil
 	}
-	readable := record.Snapshot == nil || record.Verified
-	if !readable {
-		var err error
-		if readable, err = r.Readable(ctx, record); err != nil {
-			return fmt.Errorf("unable to verify the snapshot: %w", err)
-		}
-		if readable && record.Snapshot.Store == v1alpha1.SnapshotStoreChunks {
-			if err := r.adopt(ctx, record); err != nil {
-				return fmt.Errorf("unable to make the session the owner of its snapshot: %w", err)
-			}
-		}
-		r.View.SetReadable(record, readable)
+	readable, err := r.Readable(ctx, record)
+	if err != nil {
+		return fmt.Errorf("unable to verify the snapshot: %w", err)
 	}
-	if record.Reported != 0 && (readable || record.Reported != record.Generation) {
-		return ignoreGone(r.withdrawReport(ctx, record))
+	if readable && record.Snapshot.Store == v1alpha1.SnapshotStoreChunks {
+		if err := r.adopt(ctx, record); err != nil {
+			return fmt.Errorf("unable to make the session the owner of its snapshot: %w", err)
+		}
 	}
+	r.View.SetReadable(record, readable)
 	return nil
 }
 

@@ -23,6 +23,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -260,6 +261,29 @@ func TestRewordedMessage(t *testing.T) {
 	overwrite(t, ns, "a", `{"metadata":{"tier":"gold"}}`)
 	settle(t, ns)
 	wantMessages(t, ns, map[string]string{"a": "Every turn up to the root is stored and completed.", "b": old})
+}
+
+// TestForeignReport: a SnapshotReadable condition that another writer has set delays no verdict. The leader, which can read
+// the bodies, sets it to True.
+func TestForeignReport(t *testing.T) {
+	ns := setUp(t)
+	create(t, turn(ns, "a"))
+	settle(t, ns)
+	a := get(t, ns, "a")
+	a.Status.Conditions = append(a.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionSnapshotReadable, Status: metav1.ConditionFalse, Reason: "ByHand", ObservedGeneration: 1,
+		LastTransitionTime: metav1.NewTime(startTime),
+	})
+	if err := env.Client.Status().Update(t.Context(), a, client.FieldOwner("somebody")); err != nil {
+		t.Fatal(err)
+	}
+	overwrite(t, ns, "a", `{"responseStatus":"failed"}`)
+	wantVerdicts(t, ns, map[string]verdict{"a": brokenIn(v1alpha1.ReasonTurnNotCompleted, "a", 1, "a")})
+	settle(t, ns)
+	report := meta.FindStatusCondition(get(t, ns, "a").Status.Conditions, v1alpha1.ConditionSnapshotReadable)
+	if report == nil || report.Status != metav1.ConditionTrue || report.Reason != v1alpha1.ReasonSnapshotVerified {
+		t.Errorf("got the condition %+v, want True", report)
+	}
 }
 
 // TestOtherConditionsStay: conditions of other writers stay.

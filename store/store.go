@@ -94,7 +94,8 @@ func (s *Store) InNamespace(namespace string) *Store {
 }
 
 // Collector returns the metrics of the store and of all stores made from it with InNamespace, for a Prometheus registry:
-// catena_store_operation_seconds, a histogram by operation and code.
+// catena_store_operation_seconds, a histogram by operation and code. A program that opens several stores registers each with
+// prometheus.WrapRegistererWith and a label of its own.
 func (s *Store) Collector() prometheus.Collector { return s.metrics }
 
 // Close releases what the store holds. The store cannot be used afterwards. Close may be called more than once.

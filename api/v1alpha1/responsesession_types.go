@@ -78,11 +78,16 @@ const (
 )
 
 // ConditionSnapshotReadable is set to False by any replica of the operator that could not read the snapshot of a session
-// for a client. The leader reads the snapshot again: it removes the condition if that succeeds, and otherwise marks the
-// chain. A session whose snapshot nobody has failed to read does not have this condition.
+// for a client. The leader reads the snapshot again: it sets the condition to True if that succeeds, and otherwise marks
+// the chain. A session whose snapshot no replica has failed to read does not have this condition.
 //
+// Possible reasons for True: SnapshotVerified.
 // Possible reasons for False: SnapshotUnreadable.
 const ConditionSnapshotReadable = "SnapshotReadable"
+
+// ReasonSnapshotVerified is a reason of the SnapshotReadable condition: the leader has read the snapshot after a replica
+// could not.
+const ReasonSnapshotVerified = "SnapshotVerified"
 
 // ResponseSessionSpec is one turn: what was asked, what was answered, and which turn came before it.
 //
@@ -212,7 +217,7 @@ type SnapshotReference struct {
 // ResponseSessionStatus is the controller's verdict on the chain from the session to its root.
 type ResponseSessionStatus struct {
 	// conditions of the session. ChainValid indicates whether its chain resolves with the default options; its reason is
-	// the cause if it does not. SnapshotReadable is False while a replica reports that it could not read the snapshot.
+	// the cause if it does not. SnapshotReadable is False after a replica could not read the snapshot, until the leader has read it.
 	// +kubebuilder:validation:MaxItems=8
 	// +listType=map
 	// +listMapKey=type

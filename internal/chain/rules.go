@@ -111,7 +111,7 @@ var rules = [numRules]rule{
 		broken: func(s *step) bool { return s.passed >= s.maxDepth },
 		reason: ReasonDepthExceeded, status: conditionFalse, code: CodeDepthExceeded, httpStatus: httpUnprocessable,
 		sentence: func(e *Error) string {
-			return fmt.Sprintf("the chain of response %q has more than %d turns: %q is beyond the limit; ask for more with a larger maxDepth",
+			return fmt.Sprintf("the chain of response %q has more than %d turns: %q is beyond the limit, which a request can raise with maxDepth",
 				e.PreviousResponseID, e.MaxDepth, e.ResponseID)
 		},
 	},

@@ -38,7 +38,7 @@ func TestRules(t *testing.T) {
 		Resolved: {Reason: "Resolved", Status: "True", Sentence: `every turn up to the root is stored and completed`},
 		DepthExceeded: {
 			"DepthExceeded", "False", "session.chain.depth_exceeded", 422, false,
-			`the chain of response "b" has more than 64 turns: "a" is beyond the limit; ask for more with a larger maxDepth`,
+			`the chain of response "b" has more than 64 turns: "a" is beyond the limit, which a request can raise with maxDepth`,
 		},
 		CycleDetected: {
 			"CycleDetected", "False", "session.chain.cycle_detected", 422, false,

@@ -368,7 +368,7 @@ func TestDamageFoundByAFollower(t *testing.T) {
 	wantReport(metav1.ConditionFalse)
 	repair()
 	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
-	wantReport(metav1.ConditionUnknown) // the leader has removed the condition
+	wantReport(metav1.ConditionTrue)
 }
 
 // TestDamageFoundByAReader: nothing watches a bucket. A reader that finds damage there reports it, and the chain is marked.

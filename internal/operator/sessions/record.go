@@ -164,7 +164,7 @@ func (r *Record) WithStatus(status *v1alpha1.ResponseSessionStatus) *Record {
 	return &next
 }
 
-// WithoutReport returns the record of an object whose SnapshotReadable condition was removed.
+// WithoutReport returns the record of an object whose SnapshotReadable condition is no longer False.
 func (r *Record) WithoutReport() *Record {
 	next := *r
 	next.Reported = 0

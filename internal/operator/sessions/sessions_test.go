@@ -206,9 +206,15 @@ func TestReport(t *testing.T) {
 	v.SetReadable(reported, true)
 	check("after it was read", true)
 	add(s, external(3, true))
-	check("before the report is withdrawn", true)
+	check("before the report is answered", true)
 	add(s, external(4, false))
-	check("after the report is withdrawn", true)
+	check("after the report is answered", true)
+
+	// A report that arrives while the snapshot is read has it read again.
+	before, _ := v.Get("ns", "a")
+	add(s, external(5, true))
+	v.SetReadable(before, true)
+	check("reported while it was read", false)
 }
 
 // TestFingerprint checks that it covers every part of a status that the leader writes, and nothing that others write.

@@ -105,9 +105,13 @@ func (r *Record) carryOver(old *Record) *Record {
 }
 
 // SetReadable records whether the snapshot of a session could be read, and notifies the subscribers if a verdict changes.
-// It does nothing if the view knows another spec of the session, or does not know the session.
+// It does nothing if the view knows another spec of the session, or does not know the session, or if the snapshot has been
+// reported as unreadable since the record was read: then it must be read again.
 func (v *View) SetReadable(r *Record, readable bool) {
 	v.update(r, func(next *Record) (changed bool) {
+		if next.Reported != r.Reported {
+			return false
+		}
 		changed = next.Verified != readable || next.Turn.Unreadable == readable
 		next.Verified, next.Turn.Unreadable = readable, !readable
 		return changed

@@ -28,7 +28,7 @@ import (
 // ResponseSessionStatus is the controller's verdict on the chain from the session to its root.
 type ResponseSessionStatusApplyConfiguration struct {
 	// conditions of the session. ChainValid indicates whether its chain resolves with the default options; its reason is
-	// the cause if it does not. SnapshotReadable is False while a replica reports that it could not read the snapshot.
+	// the cause if it does not. SnapshotReadable is False after a replica could not read the snapshot, until the leader has read it.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// observedGeneration is the metadata.generation that the verdict is about.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
