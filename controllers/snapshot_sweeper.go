@@ -51,7 +51,8 @@ type SnapshotSweeper struct {
 	Stores []snapshot.Store
 	// Interval is the time between two sweeps.
 	Interval time.Duration
-	// Grace is how long a snapshot that no session refers to is kept. It must be longer than snapshot.MaxWriteTime.
+	// Grace is the age at which a snapshot that no session refers to is deleted, counted from when it was written. It must be
+	// longer than snapshot.MaxWriteTime.
 	Grace time.Duration
 	Clock clock.Clock
 }

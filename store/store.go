@@ -166,8 +166,8 @@ func (s *Store) prepare(session *Session, options SaveOptions) (*Session, error)
 
 // Resolve returns the history of a turn, or a page of it. Without a limit it returns the whole history or an error, never a
 // part that looks whole: ErrNotFound, ErrCycleDetected, ErrDepthExceeded, ErrUnavailable or ErrUnreadable. If several
-// apply, the depth takes precedence, and then the error nearest to the turn asked for. The history of the empty response ID
-// is empty.
+// apply, the one nearest to the turn asked for is returned; at the same turn, the depth comes first. The history of the
+// empty response ID is empty.
 func (s *Store) Resolve(ctx context.Context, responseID string, options ResolveOptions) (*History, error) {
 	return call(s, "resolve", responseID, func() (*History, error) {
 		if err := options.Validate(); err != nil {

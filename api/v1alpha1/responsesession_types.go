@@ -54,7 +54,8 @@ const OmitOwnerReferenceAnnotation = "sessions.catena.dev/omit-owner-reference"
 // NameMismatch.
 const ConditionChainValid = "ChainValid"
 
-// The reasons of the ChainValid condition. If several apply, the one nearest to the session wins.
+// The reasons of the ChainValid condition. If several apply, the one nearest to the session wins; at the same turn, the
+// depth and then a cycle come first.
 const (
 	// ReasonResolved: every turn from the session to its root is stored and completed.
 	ReasonResolved = chain.ReasonResolved // "Resolved"

@@ -43,6 +43,7 @@ import (
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/catenatest"
+	"github.com/catena-dev/catena/internal/gateway"
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/internal/testutil"
@@ -103,7 +104,7 @@ func run(ctx context.Context, o options) error {
 	}()
 
 	step("Starting the operator")
-	operator, err := env.StartOperator(ctx, catenatest.OperatorOptions{Args: []string{"--max-depth=1000"}})
+	operator, err := env.StartOperator(ctx, catenatest.OperatorOptions{Args: []string{fmt.Sprintf("--max-depth=%d", gateway.DefaultMaxDepth)}})
 	if err != nil {
 		return err
 	}

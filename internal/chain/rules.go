@@ -197,8 +197,10 @@ func (r Rule) String() string {
 	return r.Reason()
 }
 
-// CanBeOwned reports whether a turn may have an ownerReference to its parent: the parent must be stored, and following
-// the parents must not lead back to the turn, because garbage collection would delete such a cycle as a whole.
+// CanBeOwned reports whether a stored turn without an ownerReference may get one to its parent: the parent must be stored,
+// and following the parents must not lead back to the turn, because garbage collection would delete a cycle of references
+// as a whole. A saver that sets the reference of a new turn cannot close such a cycle: when it saves the last turn of a
+// cycle of parents, the child of that turn has no reference yet, and gets none.
 func (v Verdict) CanBeOwned(parentStored bool) bool { return parentStored && !v.OnCycle }
 
 // step is what the rules see of one step of a walk, before the turn is fetched and again after.

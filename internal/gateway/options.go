@@ -73,12 +73,16 @@ type Options struct {
 	ReloadInterval time.Duration
 }
 
+// DefaultMaxDepth is the number of turns that the gateway asks for, and that whatever installs Catena sets as the operator's
+// --max-depth: a chain of the gateway must not be marked as broken. See docs/decisions/depth.md.
+const DefaultMaxDepth = 1000
+
 // DefaultOptions returns the default options. They lack Store, Upstream and Logger.
 func DefaultOptions() Options {
 	return Options{
 		ListenAddress:    "127.0.0.1:8090",
 		Instructions:     store.InstructionsOmit,
-		MaxDepth:         1000,
+		MaxDepth:         DefaultMaxDepth,
 		MaxRequestBytes:  32 << 20,
 		MaxResponseBytes: 32 << 20,
 		MaxInFlightBytes: 256 << 20,

@@ -62,7 +62,7 @@ type relay struct {
 	writer  http.ResponseWriter
 	control *http.ResponseController
 	partial partial
-	// ended is set when the outcome of the turn is known and saved. There is only one.
+	// ended is set once the outcome of the turn is known, just before it is saved. Only the first outcome counts.
 	ended bool
 	// failing is set if the outcome was an error event. The response.failed that belongs to it may follow.
 	failing bool
@@ -119,7 +119,8 @@ func (s *relay) run(ctx context.Context, upstream io.ReadCloser) error {
 	}
 }
 
-// forward sends an event on. After the terminal event, only a redundant end marker is forwarded.
+// forward sends an event on. After the terminal event, only a redundant end marker is forwarded, and the response.failed that
+// follows an error event.
 func (s *relay) forward(ctx context.Context, e *event) error {
 	if !strings.HasPrefix(strings.TrimLeft(e.data, " \t\n"), "{") {
 		return s.forwardOther(ctx, e)

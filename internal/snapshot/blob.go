@@ -41,8 +41,8 @@ var _ Store = &blobStore{}
 // NewBlobStore returns a store in a bucket of any kind that gocloud.dev/blob supports. The caller closes the bucket.
 func NewBlobStore(bucket *blob.Bucket) Store { return &blobStore{bucket} }
 
-// openBucket opens the bucket that a URL names. A prefix must end with a slash: without one, objects below it look like
-// another namespace to a cluster that uses the bucket without a prefix.
+// openBucket opens the bucket that a URL names. A prefix must end with a slash: otherwise, a cluster that uses the
+// whole bucket would take the prefix for part of a namespace.
 func openBucket(ctx context.Context, bucketURL string) (*blob.Bucket, error) {
 	u, err := url.Parse(bucketURL)
 	if err != nil {

@@ -32,8 +32,8 @@ type header struct {
 	Metadata int `json:"metadata"`
 }
 
-// decompress needs memory for size bytes, whatever window the data asks for. If the data holds more than that, it needs a
-// little more than twice as much until it is refused: the decoder checks the size after each block.
+// decompress allocates size bytes, whatever window size the data declares. Data that expands to more is refused, but can take
+// slightly more than twice that memory first: the decoder checks the size after each block.
 func decompress(compressed []byte, size int) ([]byte, error) {
 	plain, err := decoder.DecodeAll(compressed, make([]byte, 0, size))
 	if errors.Is(err, zstd.ErrDecoderSizeExceeded) {
@@ -82,7 +82,7 @@ func split(plain []byte) (Bodies, error) {
 }
 
 var (
-	// Images in base64 have no repetitions, but use only six of eight bits.
+	// Base64 images rarely repeat, but use only six bits of each byte, so that entropy coding alone is worth it.
 	encoder = must(zstd.NewWriter(nil, zstd.WithAllLitEntropyCompression(true)))
 	decoder = must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true)))
 )

@@ -43,11 +43,11 @@ import (
 // time, so that the parts of a running save are not mistaken for leftovers.
 const MaxWriteTime = 15 * time.Minute
 
-// Overhead is the maximum size of a snapshot minus its bodies.
+// Overhead is the most bytes that a snapshot can have in addition to its bodies.
 const Overhead = 128
 
-// Within reports whether the bodies of a reference have together at most a number of bytes, and their stored size is at most
-// what compression can make of them.
+// Within reports whether the bodies that ref describes total at most the given number of bytes, and whether its stored size
+// is no larger than compression could produce.
 func Within(ref *v1alpha1.SnapshotReference, bodies int) bool {
 	return ref.SizeBytes <= int64(bodies)+Overhead && ref.StoredBytes <= ref.SizeBytes+ref.SizeBytes>>8+Overhead
 }

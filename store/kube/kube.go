@@ -53,8 +53,8 @@ import (
 
 // The defaults of Options.
 const (
-	// DefaultInlineBytes is the size above which bodies in the object are hardly faster than bodies outside it, which take
-	// less than half the space, because every write of a status rewrites the object: see docs/decisions/inline-limit.md.
+	// DefaultInlineBytes is 64 KiB. Above this size, bodies in the object save hardly any time, because each write of a status
+	// rewrites the object, and they take more than twice the space: see docs/decisions/inline-limit.md.
 	DefaultInlineBytes  = 64 << 10
 	DefaultMaxTurnBytes = 64 << 20
 )

@@ -34,8 +34,7 @@ import (
 // Save implements driver.Store.
 //
 // The parent's UID is read immediately before the turn is created. If the parent is deleted without its descendants in the
-// milliseconds between, the garbage collector, which did not see the new turn in time, deletes it with its parent: a turn
-// should not be deleted while it is being continued.
+// milliseconds between, garbage collection may delete the new turn too. So do not delete a turn while it is being continued.
 func (c *cluster) Save(ctx context.Context, namespace string, session *driver.Session, options driver.SaveOptions) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, snapshot.MaxWriteTime)
 	defer cancel()
@@ -93,8 +92,8 @@ func (s *save) discard(ctx context.Context, object *v1alpha1.ResponseSession, er
 	ctx, cancel := context.WithTimeout(ctx, discardTimeout)
 	defer cancel()
 	if refused {
-		// An attempt whose response was lost may have succeeded, and the turn, although changed since, still refer to its
-		// snapshot.
+		// An earlier attempt may have succeeded although its response was lost. The turn may still refer to this snapshot, even
+		// if it has been changed since.
 		if object, err = s.getObject(ctx, s.namespace, s.session.ResponseID); err != nil && !errors.Is(err, driver.ErrNotFound) {
 			return
 		}
@@ -200,7 +199,7 @@ func (s *save) decide(ctx context.Context, object *v1alpha1.ResponseSession, opt
 	}, s.session, options)
 }
 
-// sameContent reports whether an object has the content of the session. An object that cannot be read has not.
+// sameContent reports whether an object has the content of the session. An unreadable object counts as different.
 func (s *save) sameContent(ctx context.Context, object *v1alpha1.ResponseSession) (bool, error) {
 	stored, err := s.stored(ctx, object)
 	if errors.Is(err, driver.ErrUnreadable) || errors.Is(err, driver.ErrTooLarge) {

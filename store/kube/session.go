@@ -149,7 +149,7 @@ func sameVersion(v string, object metav1.Object) bool {
 	return strings.HasPrefix(v, fmt.Sprintf("%s.%d.", object.GetUID(), object.GetGeneration()))
 }
 
-// resourceVersion returns the resource version within a version, which may not be one of this store's.
+// resourceVersion returns the resource version at the end of v, which may come from another store.
 func resourceVersion(v string) string { return v[strings.LastIndexByte(v, '.')+1:] }
 
 func fromTime(t *metav1.Time) time.Time {
