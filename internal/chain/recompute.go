@@ -130,7 +130,7 @@ func (n *node[V]) closesCycle() bool {
 }
 
 // cyclePositions computes the positions of the nodes on n's cycle: each stops at the nearest turn that breaks a rule by
-// itself or, if there is none, at itself after one round.
+// itself, or at itself after one round if no turn does.
 func (n *node[V]) cyclePositions() map[*node[V]]position[V] {
 	cycle := []*node[V]{n}
 	for m := n.parent; m != n; m = m.parent {

@@ -189,7 +189,7 @@ func (r Rule) HTTPStatus() int { return rules[r].httpStatus }
 // Retryable reports whether the same request can succeed later without anyone repairing the chain.
 func (r Rule) Retryable() bool { return rules[r].retryable }
 
-// String returns the reason or, if there is none, the code.
+// String returns the reason, or the code if the rule has no reason.
 func (r Rule) String() string {
 	if r.Reason() == "" {
 		return string(r.Code())
