@@ -38,15 +38,15 @@ type Stored struct {
 	Immutable          bool
 	// SameContent reports whether the stored turn and the session have the same content, as Session.SameContent defines it.
 	SameContent bool
-	// SameVersion reports whether Session.Version is the version of the stored turn.
-	SameVersion bool
 }
 
-// Decide returns what a save does. The stored turn is nil if there is none under the response ID. An error is ErrConflict.
-func Decide(stored *Stored, session *Session, options SaveOptions) (Decision, error) {
+// Decide returns what a save does. The stored turn is nil if there is none under the response ID. Changed reports whether
+// the turn was stored, overwritten or deleted since it was read: since the caller read Session.Version, if that is set, or
+// since an earlier attempt of this save. An error is ErrConflict.
+func Decide(stored *Stored, changed bool, session *Session, options SaveOptions) (Decision, error) {
 	id := session.ResponseID
 	if stored == nil {
-		if options.Overwrite && session.Version != "" {
+		if options.Overwrite && changed {
 			return "", Conflict(id, "response %q no longer exists: it was deleted since it was read", id)
 		}
 		return Create, nil
@@ -61,7 +61,7 @@ func Decide(stored *Stored, session *Session, options SaveOptions) (Decision, er
 	case stored.PreviousResponseID != session.PreviousResponseID:
 		return "", Conflict(id, "the previous response ID of %q is %q and cannot be changed to %q",
 			id, stored.PreviousResponseID, session.PreviousResponseID)
-	case session.Version != "" && !stored.SameVersion:
+	case changed:
 		return "", Overwritten(id)
 	}
 	return Replace, nil

@@ -35,34 +35,32 @@ func TestDecide(t *testing.T) {
 	}
 	same := func(s *driver.Stored) { s.SameContent = true }
 	immutable := func(s *driver.Stored) { s.Immutable = true }
-	current := func(s *driver.Stored) { s.SameVersion = true }
 	reparented := func(s *driver.Stored) { s.PreviousResponseID = "resp_9" }
 	const conflict = driver.Decision("")
 	for name, tc := range map[string]struct {
 		stored    *driver.Stored
-		version   string
+		changed   bool
 		overwrite bool
 		want      driver.Decision
 	}{
-		"new":                              {nil, "", false, driver.Create},
-		"new, overwrite":                   {nil, "", true, driver.Create},
-		"new, with a version":              {nil, "v1", false, driver.Create},
-		"deleted since it was read":        {nil, "v1", true, conflict},
-		"same":                             {stored(same), "", false, driver.Keep},
-		"same, overwrite":                  {stored(same), "", true, driver.Keep},
-		"same, immutable":                  {stored(same, immutable), "", true, driver.Keep},
-		"same, of another version":         {stored(same), "v1", true, driver.Keep},
-		"taken":                            {stored(), "", false, conflict},
-		"taken, with the current version":  {stored(current), "v1", false, conflict},
-		"overwritten":                      {stored(), "", true, driver.Replace},
-		"overwritten, the current version": {stored(current), "v1", true, driver.Replace},
-		"overwritten since it was read":    {stored(), "v1", true, conflict},
-		"immutable":                        {stored(immutable, current), "v1", true, conflict},
-		"another parent":                   {stored(reparented, current), "v1", true, conflict},
+		"new":                             {nil, false, false, driver.Create},
+		"new, overwrite":                  {nil, false, true, driver.Create},
+		"new, of another store's version": {nil, true, false, driver.Create},
+		"deleted since it was read":       {nil, true, true, conflict},
+		"same":                            {stored(same), false, false, driver.Keep},
+		"same, overwrite":                 {stored(same), false, true, driver.Keep},
+		"same, immutable":                 {stored(same, immutable), false, true, driver.Keep},
+		"same, changed since it was read": {stored(same), true, true, driver.Keep},
+		"taken":                           {stored(), false, false, conflict},
+		"taken since it was read":         {stored(), true, false, conflict},
+		"overwritten":                     {stored(), false, true, driver.Replace},
+		"overwritten since it was read":   {stored(), true, true, conflict},
+		"immutable":                       {stored(immutable), false, true, conflict},
+		"another parent":                  {stored(reparented), false, true, conflict},
 	} {
 		t.Run(name, func(t *testing.T) {
-			session := &driver.Session{ResponseID: "resp_1", PreviousResponseID: "resp_0", Version: tc.version}
-			got, err := driver.Decide(tc.stored, session, driver.SaveOptions{Overwrite: tc.overwrite})
+			session := &driver.Session{ResponseID: "resp_1", PreviousResponseID: "resp_0"}
+			got, err := driver.Decide(tc.stored, tc.changed, session, driver.SaveOptions{Overwrite: tc.overwrite})
 			if got != tc.want || errors.Is(err, driver.ErrConflict) != (tc.want == conflict) {
 				t.Errorf("got %q and %v, want %q", got, err, tc.want)
 			}
@@ -76,7 +74,6 @@ func TestDecideProperties(t *testing.T) {
 		session := &driver.Session{
 			ResponseID:         "resp_1",
 			PreviousResponseID: rapid.SampledFrom([]string{"", "resp_0"}).Draw(t, "parent"),
-			Version:            rapid.SampledFrom([]string{"", "v1"}).Draw(t, "version"),
 		}
 		options := driver.SaveOptions{Overwrite: rapid.Bool().Draw(t, "overwrite")}
 		var stored *driver.Stored
@@ -85,10 +82,10 @@ func TestDecideProperties(t *testing.T) {
 				PreviousResponseID: rapid.SampledFrom([]string{"", "resp_0"}).Draw(t, "stored parent"),
 				Immutable:          rapid.Bool().Draw(t, "immutable"),
 				SameContent:        rapid.Bool().Draw(t, "same content"),
-				SameVersion:        rapid.Bool().Draw(t, "same version"),
 			}
 		}
-		decision, err := driver.Decide(stored, session, options)
+		changed := rapid.Bool().Draw(t, "changed")
+		decision, err := driver.Decide(stored, changed, session, options)
 		if (err == nil) == (decision == "") {
 			t.Fatalf("got %q and %v: want a decision or an error", decision, err)
 		}
@@ -103,8 +100,7 @@ func TestDecideProperties(t *testing.T) {
 		case decision != driver.Keep && stored != nil && stored.SameContent:
 			t.Fatal("the same content must be a success without a write")
 		case decision != driver.Replace:
-		case !options.Overwrite, stored.Immutable, stored.PreviousResponseID != session.PreviousResponseID,
-			session.Version != "" && !stored.SameVersion:
+		case !options.Overwrite, stored.Immutable, stored.PreviousResponseID != session.PreviousResponseID, changed:
 			t.Fatalf("replaces %+v with %+v", stored, session)
 		}
 	})

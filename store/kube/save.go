@@ -64,9 +64,8 @@ type save struct {
 	written *v1alpha1.ResponseSessionSpec
 	// posted is set after a create whose outcome is unknown.
 	posted bool
-	// found is what the first attempt of an overwrite found, nil if that was nothing.
-	found *v1alpha1.ResponseSession
-	// looked is set after the first attempt of an overwrite.
+	// found is what the first attempt of an overwrite found, nil if that was nothing. It is valid if looked is set.
+	found  *v1alpha1.ResponseSession
 	looked bool
 }
 
@@ -184,8 +183,10 @@ func (s *save) current(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 
 // decide decides what to do, given the stored object, nil if there is none.
 func (s *save) decide(ctx context.Context, object *v1alpha1.ResponseSession, options driver.SaveOptions) (driver.Decision, error) {
+	changed := s.looked && !sameSpec(s.found, object) ||
+		s.session.Version != "" && (object == nil || !sameVersion(s.session.Version, object))
 	if object == nil {
-		return driver.Decide(nil, s.session, options)
+		return driver.Decide(nil, changed, s.session, options)
 	}
 	same, err := s.sameContent(ctx, object)
 	if err != nil {
@@ -195,8 +196,7 @@ func (s *save) decide(ctx context.Context, object *v1alpha1.ResponseSession, opt
 		PreviousResponseID: object.Spec.PreviousResponseID,
 		Immutable:          object.Spec.Immutable != nil && *object.Spec.Immutable,
 		SameContent:        same,
-		SameVersion:        sameVersion(s.session.Version, object),
-	}, s.session, options)
+	}, changed, s.session, options)
 }
 
 // sameContent reports whether an object has the content of the session. An unreadable object counts as different.
@@ -211,74 +211,39 @@ func (s *save) sameContent(ctx context.Context, object *v1alpha1.ResponseSession
 	return s.session.SameContent(stored), nil
 }
 
-// overwrite replaces the stored turn, or creates it.
+// overwrite replaces the stored turn, or creates it. If only metadata or the status changed since it was read, as when the
+// controller writes the turn's status, it tries again. If the turn itself changed, that is a conflict, unless somebody else
+// wrote the same content: an earlier attempt may have succeeded although its response was lost, and the turn may have been
+// overwritten since.
 func (s *save) overwrite(ctx context.Context) (*v1alpha1.ResponseSession, error) {
-	object, err := s.current(ctx)
-	if err != nil {
-		return nil, err
-	}
-	decision, err := s.decide(ctx, object, s.options)
-	switch {
-	case err != nil && !errors.Is(err, driver.ErrConflict):
-		return nil, err
-	case decision == driver.Keep:
-		return object, nil
-	case s.looked && !sameSpec(s.found, object):
-		// An attempt whose response was lost may have succeeded, and the turn may have been overwritten since.
-		return nil, driver.Overwritten(s.session.ResponseID)
-	case err != nil:
-		return nil, err
-	}
-	s.found, s.looked = object, true
-	if decision == driver.Create {
-		return s.create(ctx)
-	}
-	spec, err := s.spec(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return s.replace(ctx, object, spec)
-}
-
-// replace writes a spec over that of an object. If only metadata or the status changed in the meantime, as when the
-// controller writes the turn's status, it tries again. If somebody else wrote the same content, that is a success.
-func (s *save) replace(
-	ctx context.Context, object *v1alpha1.ResponseSession, spec *v1alpha1.ResponseSessionSpec,
-) (*v1alpha1.ResponseSession, error) {
 	for {
-		next := object.DeepCopy()
+		object, err := s.current(ctx)
+		if err != nil {
+			return nil, err
+		}
+		decision, err := s.decide(ctx, object, s.options)
+		if err != nil {
+			return nil, err
+		}
+		if decision == driver.Keep {
+			return object, nil
+		}
+		s.found, s.looked = object, true
+		if decision == driver.Create {
+			return s.create(ctx)
+		}
+		spec, err := s.spec(ctx)
+		if err != nil {
+			return nil, err
+		}
+		next, written := object.DeepCopy(), &v1alpha1.ResponseSession{}
 		next.Spec = *spec
-		written := &v1alpha1.ResponseSession{}
-		err := kubeclient.Update(ctx, s.client, kubeclient.Sessions, objectName(s.namespace, s.session.ResponseID), next, written)
+		err = kubeclient.Update(ctx, s.client, kubeclient.Sessions, objectName(s.namespace, s.session.ResponseID), next, written)
 		if err == nil {
 			return written, nil
 		}
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return nil, toError(ctx, s.session.ResponseID, "", err)
 		}
-		current, err := s.current(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if !sameSpec(object, current) {
-			return s.lostRace(ctx, current)
-		}
-		object = current
 	}
-}
-
-// lostRace returns the object that another saver stored at the same time if it has the same content, and otherwise a
-// conflict.
-func (s *save) lostRace(ctx context.Context, current *v1alpha1.ResponseSession) (*v1alpha1.ResponseSession, error) {
-	if current == nil {
-		return nil, driver.Conflict(s.session.ResponseID, "response %q was deleted since it was read", s.session.ResponseID)
-	}
-	same, err := s.sameContent(ctx, current)
-	if err != nil {
-		return nil, err
-	}
-	if !same {
-		return nil, driver.Overwritten(s.session.ResponseID)
-	}
-	return current, nil
 }

@@ -40,10 +40,10 @@ func Save(current *Turn, session *driver.Session, options driver.SaveOptions) (*
 			PreviousResponseID: current.PreviousResponseID,
 			Immutable:          current.Immutable,
 			SameContent:        current.SameContent(session),
-			SameVersion:        current.Version == session.Version,
 		}
 	}
-	decision, err := driver.Decide(stored, session, options)
+	changed := session.Version != "" && (current == nil || current.Version != session.Version)
+	decision, err := driver.Decide(stored, changed, session, options)
 	if err != nil {
 		return nil, err
 	}
