@@ -55,15 +55,14 @@ func Eventually(t testing.TB, check func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
 	for {
+		start := time.Now()
 		err := check(ctx)
 		if err == nil {
 			return
 		}
 		select {
-		case <-ticker.C:
+		case <-time.After(max(pollInterval, time.Since(start))): // an expensive check leaves time to what it waits for
 		case <-ctx.Done():
 			t.Fatalf("gave up waiting: %v; last: %v", ctx.Err(), err)
 		}
