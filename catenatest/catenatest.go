@@ -205,7 +205,7 @@ func newEnvironment(options Options) (*Environment, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Certificates are made anew at each start; only etcd's data and the logs of the last run stay.
+	// Certificates are created at each start; only etcd's data and the logs of the last run stay.
 	for _, name := range []string{"apiserver", "pki", "kubeconfigs", "logs"} {
 		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
 			return nil, err

@@ -82,10 +82,11 @@ func TestConfigFor(t *testing.T) {
 	}
 }
 
-// TestOperatorProcess kills an operator and starts another one, which must serve the resolve API on a new port.
+// TestOperatorProcess kills an operator and starts another one, which must serve the resolve API on a new port until the
+// environment stops.
 func TestOperatorProcess(t *testing.T) {
 	ctx := startContext(t)
-	env := start(t, ctx, catenatest.Options{})
+	env := start(t, ctx, catenatest.Options{GarbageCollector: catenatest.Off})
 	first, err := env.StartOperator(ctx, catenatest.OperatorOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -94,10 +95,13 @@ func TestOperatorProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-first.Done()
-	if _, err := env.StartOperator(ctx, catenatest.OperatorOptions{}); err != nil {
+	second, err := env.StartOperator(ctx, catenatest.OperatorOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 	saveAndResolve(t, env.Environment)
+	stop(t, env)
+	<-second.Done()
 }
 
 // TestOperatorInProcess runs operators in the test process, one after the other.

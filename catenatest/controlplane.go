@@ -117,7 +117,7 @@ func (e *Environment) startControlPlane(binaries binaries) error {
 	if err := e.configureAPIServer(binaries.apiServer, ports[2]); err != nil {
 		return err
 	}
-	// envtest starts etcd and kube-apiserver such that they survive this process.
+	// etcd and kube-apiserver, as envtest starts them, survive this process.
 	temporaryDir := ""
 	if e.options.Dir == "" {
 		temporaryDir = e.dir

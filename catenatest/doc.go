@@ -24,7 +24,7 @@ limitations under the License.
 // else between the two.
 //
 // Everything listens on free ports of the loopback interface. If the test process panics or is killed, its child
-// processes and its temporary directory are removed all the same (on systems without /proc, etcd and kube-apiserver
+// processes are ended and its temporary directory is removed (on systems without /proc, etcd and kube-apiserver
 // survive a kill).
 //
 // # The operator

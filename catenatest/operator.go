@@ -42,7 +42,8 @@ type OperatorOptions struct {
 	Port int
 
 	// Args are flags of the operator (`catena --help` prints them), which override those that StartOperator sets. Leader
-	// election is off unless they turn it on. In the current process, there are no flags for logging and --kubeconfig.
+	// election is off unless they turn it on. In the current process, there are no flags for logging and --kubeconfig, and
+	// --snapshot-store needs the import of the bucket's driver, such as gocloud.dev/blob/fileblob.
 	Args []string
 }
 
@@ -85,7 +86,7 @@ func (e *Environment) StartOperator(ctx context.Context, options OperatorOptions
 	e.operators = append(e.operators, operator)
 	e.mu.Unlock()
 	if err := subprocess.WaitUntilReady(ctx, operator.HealthURL, operator.Done(), operator.Err); err != nil {
-		return nil, errors.Join(fmt.Errorf("the operator did not become ready, see %s: %w", operator.LogFile, err), operator.Stop())
+		return nil, errors.Join(fmt.Errorf("the operator did not become ready%s: %w", operator.seeLog(), err), operator.Stop())
 	}
 	operator.ReadyAt = time.Now()
 	if !alone {
@@ -98,6 +99,14 @@ func (e *Environment) StartOperator(ctx context.Context, options OperatorOptions
 		return nil, errors.Join(err, operator.Stop())
 	}
 	return operator, nil
+}
+
+// seeLog returns the part of an error message that names the log file, if there is one.
+func (o *Operator) seeLog() string {
+	if o.LogFile == "" {
+		return ""
+	}
+	return ", see " + o.LogFile
 }
 
 // Kill ends the operator immediately, as a crash does. It returns an error if the operator runs in the current process.
