@@ -84,8 +84,8 @@ fuzz: ## Run each fuzz test for FUZZTIME.
 
 .PHONY: bench
 bench: $(CONTROL_PLANE) ## Measure against a real control plane, each figure beside its comparison (BENCH=regexp, BENCH_ARGS=flags).
-	go test -run='^$$' -bench='$(BENCH)' -benchmem -timeout=60m ./internal/...
-	go run ./test/bench -run='$(BENCH)' $(BENCH_ARGS)
+	. hack/flags.sh && go test -run='^$$' -bench='$(BENCH)' -benchmem -timeout=60m ./internal/...
+	. hack/flags.sh && go run ./test/bench -run='$(BENCH)' $(BENCH_ARGS)
 
 .PHONY: benchstat
 benchstat: ## Compare two saved results of `go test -bench` (OLD=file, NEW=file).
