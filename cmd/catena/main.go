@@ -52,7 +52,7 @@ func main() {
 	}
 }
 
-// run runs the operator until it is told to end.
+// run runs the operator until a signal stops it.
 func run(args []string) error {
 	o, err := parse(args)
 	if err != nil {

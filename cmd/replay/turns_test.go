@@ -81,7 +81,7 @@ func TestReadTurns(t *testing.T) {
 		"gzipped":          {content: gzipped(t, two+"\n"), want: []string{`{"a":1.0}{}`, `{"b":2}{"id":"r"}`}},
 		"a long line":      {content: gzipped(t, large), want: []string{large[len(`{"request":`):len(large)-len(`,"response":{}}`)] + "{}"}},
 		"nothing":          {},
-		"no JSON":          {content: []byte(two + "\nhello\n"), want: []string{`{"a":1.0}{}`, `{"b":2}{"id":"r"}`}, wantErr: "line 4 is not a turn"},
+		"not JSON":         {content: []byte(two + "\nhello\n"), want: []string{`{"a":1.0}{}`, `{"b":2}{"id":"r"}`}, wantErr: "line 4 is not a turn"},
 		"no response":      {content: []byte(`{"request":{}}`), wantErr: `line 1 is not a turn: "response" must be an object`},
 		"request is null":  {content: []byte(`{"request":null,"response":{}}`), wantErr: `"request" must be an object`},
 		"cut off gzip":     {content: gzipped(t, large)[:50], wantErr: "unexpected EOF"},

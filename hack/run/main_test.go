@@ -69,7 +69,7 @@ func start(t *testing.T, dir string) *running {
 	return r
 }
 
-// until returns what the command prints up to a line that has a text in it.
+// until returns what the command prints, up to the first line that contains text.
 func (r *running) until(t *testing.T, text string) string {
 	t.Helper()
 	var all strings.Builder

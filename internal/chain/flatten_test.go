@@ -133,7 +133,7 @@ func FuzzFlatten(f *testing.F) {
 		}
 		var joined []json.RawMessage
 		if err := json.Unmarshal([]byte("["+string(items.List)+"]"), &joined); err != nil {
-			t.Fatalf("items are no JSON: %v", err)
+			t.Fatalf("items are not JSON: %v", err)
 		}
 		if len(joined) != items.Len() {
 			t.Fatalf("%d items, but %d ends", len(joined), items.Len())
@@ -143,11 +143,11 @@ func FuzzFlatten(f *testing.F) {
 				t.Fatalf("item %d is %q, want %q", i, got, item)
 			}
 			if item[0] != '{' {
-				t.Fatalf("item %d is no object: %q", i, item)
+				t.Fatalf("item %d is not an object: %q", i, item)
 			}
 		}
 		if items.Instructions != nil && !json.Valid(items.Instructions) {
-			t.Fatalf("instructions are no JSON: %q", items.Instructions)
+			t.Fatalf("instructions are not JSON: %q", items.Instructions)
 		}
 		want := slices.Concat(plainItems(t, request, "input"), plainItems(t, response, "output"))
 		var got []any

@@ -98,7 +98,7 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 	return nil
 }
 
-// checkResponse returns an error if an object is not a response that has ended.
+// checkResponse returns an error if an object is not a finished response.
 func checkResponse(response *object) error {
 	if !response.get("output").IsArray() {
 		return errors.New("`output` is not a list")
@@ -107,5 +107,5 @@ func checkResponse(response *object) error {
 	case store.StatusCompleted, store.StatusIncomplete, store.StatusFailed, store.StatusCancelled:
 		return nil
 	}
-	return errors.New("`status` is not that of a response that has ended")
+	return errors.New("`status` is not final: completed, incomplete, failed or cancelled")
 }

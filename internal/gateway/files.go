@@ -28,7 +28,7 @@ import (
 	"time"
 )
 
-// watchedFile is a file whose last valid content is in use. It is opened anew each time, so that it follows the symbolic
+// watchedFile is a file whose last valid content is in use. It is reopened each time, so that it follows the symbolic
 // links that are swapped when a mounted Secret changes.
 type watchedFile struct {
 	name, path string

@@ -57,7 +57,7 @@ type Options struct {
 	MaxDepth int
 
 	// MaxRequestBytes limits the body of a request. MaxResponseBytes limits the body of the engine's response, or each
-	// event of a stream. The store should accept a turn that has both; otherwise the engine has worked in vain.
+	// event of a stream. The store should accept a turn that has both; otherwise the engine's work is lost.
 	MaxRequestBytes, MaxResponseBytes int64
 	// MaxInFlightBytes limits the total size of the requests and histories in flight. A history counts from when it has
 	// been read. A request beyond the limit is answered with 503, or with 400 if it exceeds the limit by itself.
@@ -66,7 +66,7 @@ type Options struct {
 	RequestTimeout, SaveTimeout time.Duration
 	// ReadTimeout limits how long a client may take to send a request.
 	ReadTimeout time.Duration
-	// ShutdownDelay is how long the gateway keeps serving, but is not ready, after it was told to stop. ShutdownTimeout
+	// ShutdownDelay is how long the gateway keeps serving, but is not ready, after its context is done. ShutdownTimeout
 	// is how long requests may then take to finish.
 	ShutdownDelay, ShutdownTimeout time.Duration
 	// ReloadInterval is how often the files are checked for changes.

@@ -32,7 +32,7 @@ import (
 
 // Serve serves the API on one listener, and health and metrics on the other, until ctx is done. It then stops being
 // ready, keeps serving for the shutdown delay, and finally accepts no more connections and waits for the requests in
-// progress. Requests that outlast the shutdown timeout are aborted: a stream ends with an event that says so, and its
+// progress. Requests that outlast the shutdown timeout are aborted: a stream ends with an event that reports it, and its
 // turn is saved as failed.
 func (g *Gateway) Serve(ctx context.Context, api, operations net.Listener, gatherer prometheus.Gatherer) error {
 	base, abort := context.WithCancelCause(context.WithoutCancel(ctx))

@@ -42,7 +42,7 @@ func TestUpstreamErrors(t *testing.T) {
 		wantBody   string
 	}{
 		"passed through": {jsonHandler(429, `{"error":{"message":"slow down"}}`), 429, `{"error":{"message":"slow down"}}`},
-		"no JSON":        {jsonHandler(500, `oops`), 500, `oops`},
+		"not JSON":       {jsonHandler(500, `oops`), 500, `oops`},
 		"redirect":       {http.RedirectHandler("/elsewhere", http.StatusFound), 502, "upstream_invalid_response"},
 		"broken body":    {jsonHandler(200, `{"output":`), 502, "upstream_invalid_response"},
 		"output no list": {jsonHandler(200, `{"output":1}`), 502, "upstream_invalid_response"},

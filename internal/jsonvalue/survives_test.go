@@ -72,7 +72,7 @@ func TestSurvives(t *testing.T) {
 		"escaped backslash, not an escape": {`"\\ud83d"`, true},
 		"escaped quote":                    {`"\"\u0000\/"`, true},
 		"invalid UTF-8":                    {"\"\xff\"", false},
-		"no JSON":                          {`{`, false},
+		"not JSON":                         {`{`, false},
 		"nothing":                          {``, false},
 		"two values":                       {`{} {}`, false},
 		"deep":                             {strings.Repeat("[", survivableDepth) + strings.Repeat("]", survivableDepth), true},

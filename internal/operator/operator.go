@@ -45,7 +45,7 @@ import (
 )
 
 // A leader that cannot renew its lease for the renew deadline ends, and its replica's resolve API with it. So the deadline
-// is longer than a restart of the kube-apiserver takes. A leader that is told to end releases its lease at once; after one
+// is longer than a restart of the kube-apiserver takes. A leader that stops releases its lease at once; after one
 // that crashes, verdicts wait until the lease expires.
 const (
 	leaseDuration = 60 * time.Second

@@ -55,7 +55,8 @@ import (
 const (
 	// DefaultInlineBytes is 64 KiB. Above this size, bodies in the object save hardly any time, because each write of a status
 	// rewrites the object, and they take more than twice the space: see docs/decisions/inline-limit.md.
-	DefaultInlineBytes  = 64 << 10
+	DefaultInlineBytes = 64 << 10
+	// DefaultMaxTurnBytes is 64 MiB.
 	DefaultMaxTurnBytes = 64 << 20
 )
 

@@ -46,7 +46,7 @@ func TestFromQuery(t *testing.T) {
 		"given twice":              {query: "limit=1&limit=2", wantErr: `"limit" is given 2 times`},
 		"negative depth":           {query: "maxDepth=-1", wantErr: `"maxDepth" is "-1": must be a whole number from 0`},
 		"huge depth":               {query: "maxDepth=99999999999999999999", wantErr: `must be a whole number from 0`},
-		"depth that is no number":  {query: "maxDepth=many", wantErr: `"maxDepth" is "many"`},
+		"depth, not a number":      {query: "maxDepth=many", wantErr: `"maxDepth" is "many"`},
 		"negative limit":           {query: "limit=-5", wantErr: `"limit" is "-5": must be a whole number from 1 to 1000`},
 		"limit of zero":            {query: "limit=0", wantErr: `from 1 to 1000`},
 		"huge limit":               {query: "limit=1001", wantErr: `from 1 to 1000`},

@@ -57,7 +57,7 @@ func TestScript(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	for name, body := range map[string]string{
-		"no JSON":         `{`,
+		"not JSON":        `{`,
 		"state asked for": `{"store":false,"previous_response_id":"resp_1"}`,
 		"store absent":    `{"input":"a"}`,
 		"store":           `{"input":"a","store":true}`,

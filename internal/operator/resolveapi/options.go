@@ -44,7 +44,7 @@ type Options struct {
 	MaxDepthLimit int32
 	// RequestTimeout is how long a request may take.
 	RequestTimeout time.Duration
-	// ShutdownDelay is how long the server continues to serve, but is not ready, after it is told to stop, so that no new
+	// ShutdownDelay is how long the server continues to serve, but is not ready, after its context is done, so that no new
 	// requests are sent to it when it stops.
 	ShutdownDelay time.Duration
 }
@@ -77,7 +77,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.Int32Var(&o.MaxDepthLimit, "max-depth-limit", o.MaxDepthLimit, "Largest maxDepth that a request may set.")
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request.")
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
-		"Time to continue serving, but not ready, after being told to stop, so that no new requests arrive at its end.")
+		"Time to continue serving, but not ready, after a signal to stop, so that no new requests arrive at its end.")
 }
 
 // Validate returns all errors in the options, joined.

@@ -184,7 +184,7 @@ func TestServerWithoutKubeAPIServer(t *testing.T) {
 			code, header, body := ts.get(t, inputItems+"resp_2", token, "")
 			var got metav1.Status
 			if err := json.Unmarshal([]byte(body), &got); err != nil {
-				t.Fatalf("The answer %d is no Status: %s", code, body)
+				t.Fatalf("The answer %d is not a Status: %s", code, body)
 			}
 			if code != 503 || got.Reason != metav1.StatusReasonServiceUnavailable || header.Get("Retry-After") != "1" {
 				t.Errorf("Unexpected answer: want 503, to be retried, got %d, %v, %+v", code, header, got)
