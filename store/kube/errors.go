@@ -35,8 +35,8 @@ import (
 )
 
 // again marks an error for another attempt if the server could not be reached or did not answer, or if the turn is about to
-// disappear. If the server says when to retry, client-go does so by itself, up to ten times, and the client of S3 retries
-// three times: that is enough.
+// disappear. Responses with a Retry-After header and responses of S3 are excluded: client-go has repeated the former up to
+// ten times by itself, and the client of S3 the latter three times.
 func again(err error) error {
 	if !driver.IsRetryable(err) || !errors.Is(err, driver.ErrUnreachable) && !errors.Is(err, driver.ErrConflict) {
 		return err
