@@ -30,7 +30,7 @@ func newMetrics() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "catena_store_operation_seconds",
 		Help: "Duration of store operations, with their retries, by operation (get, save, resolve, delete) and code: " +
-			"OK, the code of the error, canceled, deadline_exceeded, or other.",
+			"ok, the code of the error, canceled, deadline_exceeded, or other.",
 		Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10), // 0.1 ms to 26 s
 	}, []string{"operation", "code"})
 }
@@ -40,9 +40,9 @@ func codeOf(err error) string {
 	e, isError := errors.AsType[*Error](err)
 	switch {
 	case err == nil:
-		return "OK"
+		return driver.ResultOK
 	case errors.Is(err, context.Canceled):
-		return "canceled"
+		return driver.ResultCanceled
 	case errors.Is(err, context.DeadlineExceeded):
 		return "deadline_exceeded"
 	case isError && slices.Contains(driver.Codes(), e.Code):

@@ -222,7 +222,7 @@ func TestMetrics(t *testing.T) {
 	_ = operations(t.Context(), own)["delete"]("resp_1")
 
 	for want, s := range map[string]*store.Store{
-		`code="OK",operation="save"`:                     s,
+		`code="ok",operation="save"`:                     s,
 		`code="session.chain.not_found",operation="get"`: s,
 		`code="canceled",operation="get"`:                s,
 		`code="other",operation="delete"`:                own,

@@ -49,6 +49,12 @@ func Codes() []Code {
 	}
 }
 
+// The values that the label code of a metric has besides the codes of errors.
+const (
+	ResultOK       = "ok"       // success
+	ResultCanceled = "canceled" // the caller canceled its context
+)
+
 // Errors to compare with errors.Is: each matches every *Error with its code.
 var (
 	ErrNotFound      error = &Error{Code: CodeNotFound}

@@ -31,13 +31,11 @@ import (
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/store/driver"
 )
 
 // retryAfterSeconds is when to retry a request that failed for a passing reason.
 const retryAfterSeconds = 1
-
-// codeCanceled is the code in metrics of requests that their caller canceled.
-const codeCanceled = "canceled"
 
 // maxAnswerTime is how long before a request's deadline the wait for the kube-apiserver ends, at most.
 const maxAnswerTime = 500 * time.Millisecond
@@ -76,7 +74,7 @@ func toStatus(ctx context.Context, name string, err error) (*apierrors.StatusErr
 	case errors.Is(err, resolve.ErrBusy):
 		status = apierrors.NewTooManyRequests(err.Error(), retryAfterSeconds)
 	case errors.Is(ctx.Err(), context.Canceled):
-		return newTimeout("the request was canceled"), codeCanceled
+		return newTimeout("the request was canceled"), driver.ResultCanceled
 	default:
 		status = readStatus(err)
 	}

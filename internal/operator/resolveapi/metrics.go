@@ -21,9 +21,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// codeOK is the code in metrics of requests that succeeded.
-const codeOK = "ok"
-
 var (
 	requestsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "catena_resolve_requests_total",

@@ -84,12 +84,12 @@ func (s *storage) Get(ctx context.Context, name string, options runtime.Object) 
 	if err != nil {
 		status, code := toStatus(ctx, name, err)
 		requestsTotal.WithLabelValues(code).Inc()
-		if status.ErrStatus.Code >= 500 && code != codeCanceled {
+		if status.ErrStatus.Code >= 500 && code != driver.ResultCanceled {
 			log.FromContext(ctx).Error(err, "Unable to resolve a response", "namespace", request.NamespaceValue(ctx), "name", name)
 		}
 		return nil, status
 	}
-	requestsTotal.WithLabelValues(codeOK).Inc()
+	requestsTotal.WithLabelValues(driver.ResultOK).Inc()
 	itemsTotal.Add(float64(answer.Len()))
 	return answer, nil
 }

@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/store/driver"
@@ -50,5 +51,17 @@ func TestQuery(t *testing.T) {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
 		})
+	}
+}
+
+// TestMetrics: requests are counted by their result.
+func TestMetrics(t *testing.T) {
+	ts := startServer(t, resolveStub(t))
+	for name, code := range map[string]string{"resp_2": "ok", "resp_9": "session.chain.not_found", "resp_2?limit=1&after=x": "BadRequest"} {
+		before := testutil.ToFloat64(requestsTotal.WithLabelValues(code))
+		ts.get(t, inputItems+name, "alice", "")
+		if counted := testutil.ToFloat64(requestsTotal.WithLabelValues(code)) - before; counted != 1 {
+			t.Errorf("%s: code %q was counted %v times, want once", name, code, counted)
+		}
 	}
 }
