@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/catena-dev/catena/internal/chain"
 )
@@ -80,24 +81,26 @@ type option struct {
 
 // optionValues defines the allowed values of each option.
 var optionValues = []option{
-	{"maxDepth", between(0, MaxDepthLimit), fmt.Sprintf("a whole number from 0 to %d", MaxDepthLimit)},
-	{"includeIncomplete", oneOf("true", "false"), "true or false"},
-	{"instructions", oneOf(InstructionsAll, InstructionsLast, InstructionsOmit), "one of All, Last, Omit"},
-	{"limit", between(1, MaxLimit), fmt.Sprintf("a whole number from 1 to %d", MaxLimit)},
+	between("maxDepth", 0, MaxDepthLimit),
+	{"includeIncomplete", func(value string) bool { return value == "true" || value == "false" }, "true or false"},
+	oneOf("instructions", InstructionsAll, InstructionsLast, InstructionsOmit),
+	between("limit", 1, MaxLimit),
 	{"after", nil, ""},
-	{"order", oneOf(OrderAscending, OrderDescending), "one of asc, desc"},
+	oneOf("order", OrderAscending, OrderDescending),
 	{"resourceVersion", nil, ""},
 }
 
-func oneOf(values ...string) func(string) bool {
-	return func(value string) bool { return slices.Contains(values, value) }
+func oneOf(name string, values ...string) option {
+	allowed := func(value string) bool { return slices.Contains(values, value) }
+	return option{name, allowed, "one of " + strings.Join(values, ", ")}
 }
 
-func between(least, most int) func(string) bool {
-	return func(value string) bool {
+func between(name string, least, most int) option {
+	allowed := func(value string) bool {
 		n, err := strconv.Atoi(value)
 		return err == nil && n >= least && n <= most
 	}
+	return option{name, allowed, fmt.Sprintf("a whole number from %d to %d", least, most)}
 }
 
 // OptionError is the error of an option of a resolve with a value that is not allowed.

@@ -49,7 +49,7 @@ func (o *InputItemsOptions) FromQuery(query url.Values) error {
 	}
 	options, err := driver.ParseQuery(query)
 	if err == nil {
-		err = checkResourceVersion(options.Version)
+		_, err = parseResourceVersion(options.Version)
 	}
 	if err != nil {
 		return fmt.Errorf("query parameter %w", err)
@@ -58,11 +58,20 @@ func (o *InputItemsOptions) FromQuery(query url.Values) error {
 	return convert(options, o)
 }
 
-func checkResourceVersion(version string) error {
-	if _, err := strconv.ParseUint(version, 10, 64); err != nil && version != "" {
-		return driver.NewOptionError("resourceVersion", version, "a resource version, which is a whole number")
+// MinResourceVersion returns the resource version of the options as a number, or 0 if they have none.
+func (o *InputItemsOptions) MinResourceVersion() (uint64, error) {
+	return parseResourceVersion(o.ResourceVersion)
+}
+
+func parseResourceVersion(version string) (uint64, error) {
+	if version == "" {
+		return 0, nil
 	}
-	return nil
+	n, err := strconv.ParseUint(version, 10, 64)
+	if err != nil {
+		return 0, driver.NewOptionError("resourceVersion", version, "a resource version, which is a whole number")
+	}
+	return n, nil
 }
 
 // ResolveOptions returns the options as the type of package store. Its Version is only the resource version.

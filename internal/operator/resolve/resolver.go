@@ -52,26 +52,26 @@ func New(view *sessions.View, reader *Reader, report func(*sessions.Record), opt
 }
 
 // Resolve returns the history of a turn, which is named by its response ID or, if no turn has that ID, by the object name
-// of its ResponseSession.
+// of its ResponseSession. The result is at least as new as the resource version minVersion; 0 accepts any.
 //
 // It returns a *chain.Error if the chain does not resolve, ErrTooLarge or ErrBusy if the history would exceed a limit of
 // Options, the API server's error if a live read fails, and the context's error once ctx is done. Release the result when
 // it is no longer needed.
-func (r *Resolver) Resolve(ctx context.Context, namespace, name string, query Query) (*Result, error) {
+func (r *Resolver) Resolve(ctx context.Context, namespace, name string, minVersion uint64, options chain.WalkOptions) (*Result, error) {
 	l := &lookup{Resolver: r, namespace: namespace, confirmed: map[string]*sessions.Record{}}
 	id, err := l.responseID(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	fresh := r.view.Reflects(query.MinResourceVersion)
-	if path := r.view.Path(namespace, id, query.MaxDepth); path != nil && fresh {
+	fresh := r.view.Reflects(minVersion)
+	if path := r.view.Path(namespace, id, options.MaxDepth); path != nil && fresh {
 		history, err := l.read(ctx, path)
 		if !errors.Is(err, errOutdated) {
 			return history, err
 		}
 	}
 	for {
-		path, walkErr := l.walk(ctx, id, query)
+		path, walkErr := l.walk(ctx, id, options)
 		if walkErr != nil && !isChainError(walkErr) {
 			return nil, walkErr
 		}
@@ -168,7 +168,7 @@ func (l *lookup) set(id string, s *sessions.Record) {
 	l.confirmed[id] = s
 }
 
-func (l *lookup) walk(ctx context.Context, id string, query Query) ([]*sessions.Record, error) {
+func (l *lookup) walk(ctx context.Context, id string, options chain.WalkOptions) ([]*sessions.Record, error) {
 	l.visited = l.visited[:0]
 	found := map[string]*sessions.Record{}
 	turns, err := chain.Walk(ctx, id, func(_ context.Context, id string) (chain.Turn, bool, error) {
@@ -179,7 +179,7 @@ func (l *lookup) walk(ctx context.Context, id string, query Query) ([]*sessions.
 		}
 		found[id] = s
 		return s.Turn, true, nil
-	}, chain.WalkOptions{MaxDepth: query.MaxDepth, IncludeIncomplete: query.IncludeIncomplete})
+	}, options)
 	path := make([]*sessions.Record, len(turns))
 	for i, turn := range turns {
 		path[i] = found[turn.ID]

@@ -167,9 +167,15 @@ func (f *fixture) delete(session *v1alpha1.ResponseSession) {
 }
 
 // answer summarizes the result of a resolve: the items of the turns, or the code of the error and where it happened.
-func (f *fixture) answer(name string, query resolve.Query) string {
+func (f *fixture) answer(name string, options chain.WalkOptions) string {
 	f.Helper()
-	history, err := f.resolver.Resolve(f.Context(), f.namespace, name, query)
+	return f.answerSince(0, name, options)
+}
+
+// answerSince asks for a result at least as new as a resource version.
+func (f *fixture) answerSince(version uint64, name string, options chain.WalkOptions) string {
+	f.Helper()
+	history, err := f.resolver.Resolve(f.Context(), f.namespace, name, version, options)
 	if chainErr, ok := errors.AsType[*chain.Error](err); ok {
 		return fmt.Sprintf("%s at %s", chainErr.Code(), chainErr.ResponseID)
 	}
@@ -192,47 +198,47 @@ func (f *fixture) answer(name string, query resolve.Query) string {
 
 // TestResolveAheadOfTheWatch changes sessions after the view has stopped.
 func TestResolveAheadOfTheWatch(t *testing.T) {
-	plain := resolve.Query{MaxDepth: chain.DefaultMaxDepth}
+	plain := chain.WalkOptions{MaxDepth: chain.DefaultMaxDepth}
 	tests := map[string]struct {
 		// before saves the sessions that the view knows. It returns a function that makes changes that the view does not
-		// know, and returns the query.
-		before func(f *fixture) func() resolve.Query
+		// know, and returns the options to resolve with.
+		before func(f *fixture) func() chain.WalkOptions
 		ask    string
 		want   string
 	}{
 		"nothing changed": {
-			before: func(f *fixture) func() resolve.Query {
+			before: func(f *fixture) func() chain.WalkOptions {
 				f.save("a", "")
 				f.save("b", "a")
-				return func() resolve.Query { return plain }
+				return func() chain.WalkOptions { return plain }
 			},
 			ask: "b", want: "says a, says b",
 		},
 		"new turn": {
-			before: func(f *fixture) func() resolve.Query {
+			before: func(f *fixture) func() chain.WalkOptions {
 				f.save("a", "")
-				return func() resolve.Query { f.save("b", "a"); return plain }
+				return func() chain.WalkOptions { f.save("b", "a"); return plain }
 			},
 			ask: "b", want: "says a, says b",
 		},
 		"three new turns": {
-			before: func(f *fixture) func() resolve.Query {
-				return func() resolve.Query { f.save("a", ""); f.save("b", "a"); f.save("c", "b"); return plain }
+			before: func(f *fixture) func() chain.WalkOptions {
+				return func() chain.WalkOptions { f.save("a", ""); f.save("b", "a"); f.save("c", "b"); return plain }
 			},
 			ask: "c", want: "says a, says b, says c",
 		},
 		"missing parent was saved": {
-			before: func(f *fixture) func() resolve.Query {
+			before: func(f *fixture) func() chain.WalkOptions {
 				f.save("b", "a")
-				return func() resolve.Query { f.save("a", ""); return plain }
+				return func() chain.WalkOptions { f.save("a", ""); return plain }
 			},
 			ask: "b", want: "says a, says b",
 		},
 		"pending turn was completed": {
-			before: func(f *fixture) func() resolve.Query {
+			before: func(f *fixture) func() chain.WalkOptions {
 				a := f.save("a", "", withStatus("in_progress"))
 				f.save("b", "a")
-				return func() resolve.Query {
+				return func() chain.WalkOptions {
 					f.update(a, withStatus("completed"))
 					return plain
 				}
@@ -240,11 +246,11 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 			ask: "b", want: "says a, says b",
 		},
 		"unreadable turn was repaired": {
-			before: func(f *fixture) func() resolve.Query {
+			before: func(f *fixture) func() chain.WalkOptions {
 				a := f.save("a", "", func(s *v1alpha1.ResponseSession) {
 					s.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"instructions":[]}`)}
 				})
-				return func() resolve.Query {
+				return func() chain.WalkOptions {
 					f.update(a, func(s *v1alpha1.ResponseSession) { s.Spec.Request = nil })
 					return plain
 				}
@@ -252,71 +258,71 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 			ask: "a", want: "says a",
 		},
 		"cycle was taken apart": {
-			before: func(f *fixture) func() resolve.Query {
+			before: func(f *fixture) func() chain.WalkOptions {
 				a := f.save("a", "b")
 				f.save("b", "a")
-				return func() resolve.Query { f.delete(a); f.save("a", ""); return plain }
+				return func() chain.WalkOptions { f.delete(a); f.save("a", ""); return plain }
 			},
 			ask: "b", want: "says a, says b",
 		},
 		"too deep a chain was shortened": {
-			before: func(f *fixture) func() resolve.Query {
+			before: func(f *fixture) func() chain.WalkOptions {
 				f.save("a", "")
 				b := f.save("b", "a")
 				f.save("c", "b")
-				return func() resolve.Query { f.delete(b); f.save("b", ""); return resolve.Query{MaxDepth: 2} }
+				return func() chain.WalkOptions { f.delete(b); f.save("b", ""); return chain.WalkOptions{MaxDepth: 2} }
 			},
 			ask: "c", want: "says b, says c",
 		},
 		"body not read yet, turn deleted": {
-			before: func(f *fixture) func() resolve.Query {
+			before: func(f *fixture) func() chain.WalkOptions {
 				a := f.save("a", "")
 				f.save("b", "a")
-				return func() resolve.Query { f.delete(a); return plain }
+				return func() chain.WalkOptions { f.delete(a); return plain }
 			},
 			ask: "b", want: "session.chain.not_found at a",
 		},
 		"body not read yet, turn being deleted": {
-			before: func(f *fixture) func() resolve.Query {
+			before: func(f *fixture) func() chain.WalkOptions {
 				a := f.saveHeld("a", "")
 				f.save("b", "a")
-				return func() resolve.Query { f.delete(a); return plain }
+				return func() chain.WalkOptions { f.delete(a); return plain }
 			},
 			ask: "b", want: "session.chain.not_found at a",
 		},
 		"new turn, being deleted": {
-			before: func(f *fixture) func() resolve.Query {
-				return func() resolve.Query { f.delete(f.saveHeld("a", "")); return plain }
+			before: func(f *fixture) func() chain.WalkOptions {
+				return func() chain.WalkOptions { f.delete(f.saveHeld("a", "")); return plain }
 			},
 			ask: "a", want: "session.chain.not_found at a",
 		},
 		"new turn, being deleted, by its object name": {
-			before: func(f *fixture) func() resolve.Query {
-				return func() resolve.Query { f.delete(f.saveHeld("a_1", "")); return plain }
+			before: func(f *fixture) func() chain.WalkOptions {
+				return func() chain.WalkOptions { f.delete(f.saveHeld("a_1", "")); return plain }
 			},
 			ask: "a.1", want: "session.chain.not_found at a.1",
 		},
 		"being deleted, with its snapshot gone": {
-			before: func(f *fixture) func() resolve.Query {
+			before: func(f *fixture) func() chain.WalkOptions {
 				a := f.saveHeld("a", "", withLostSnapshot)
 				f.save("b", "a")
-				return func() resolve.Query { f.delete(a); return plain }
+				return func() chain.WalkOptions { f.delete(a); return plain }
 			},
 			ask: "b", want: "session.chain.not_found at a",
 		},
 		"was being deleted, saved again, by its object name": {
-			before: func(f *fixture) func() resolve.Query {
+			before: func(f *fixture) func() chain.WalkOptions {
 				a := f.saveHeld("a_1", "")
 				f.delete(a)
-				return func() resolve.Query { f.release(a); f.save("a_1", ""); return plain }
+				return func() chain.WalkOptions { f.release(a); f.save("a_1", ""); return plain }
 			},
 			ask: "a.1", want: "says a_1",
 		},
 		"body not read yet, turn overwritten": {
-			before: func(f *fixture) func() resolve.Query {
+			before: func(f *fixture) func() chain.WalkOptions {
 				a := f.save("a", "")
 				f.save("b", "a")
-				return func() resolve.Query {
+				return func() chain.WalkOptions {
 					f.update(a, func(s *v1alpha1.ResponseSession) { s.Spec.Response = output("says a anew") })
 					return plain
 				}
@@ -324,52 +330,57 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 			ask: "b", want: "says a anew, says b",
 		},
 		"body not read yet, turn failed": {
-			before: func(f *fixture) func() resolve.Query {
+			before: func(f *fixture) func() chain.WalkOptions {
 				a := f.save("a", "")
 				f.save("b", "a")
-				return func() resolve.Query { f.update(a, withStatus("failed")); return plain }
+				return func() chain.WalkOptions { f.update(a, withStatus("failed")); return plain }
 			},
 			ask: "b", want: "session.chain.unavailable at a",
 		},
 		"deleted and saved with another parent": {
-			before: func(f *fixture) func() resolve.Query {
+			before: func(f *fixture) func() chain.WalkOptions {
 				f.save("a", "")
 				b := f.save("b", "a")
 				f.save("c", "b")
-				return func() resolve.Query { f.delete(b); f.save("z", ""); f.save("b", "z"); return plain }
+				return func() chain.WalkOptions { f.delete(b); f.save("z", ""); f.save("b", "z"); return plain }
 			},
 			ask: "c", want: "says z, says b, says c",
 		},
 		"an ID that looks like an object's name": {
-			before: func(f *fixture) func() resolve.Query {
+			before: func(f *fixture) func() chain.WalkOptions {
 				f.save("a_b", "")
-				return func() resolve.Query { f.save("a.b", ""); return plain }
+				return func() chain.WalkOptions { f.save("a.b", ""); return plain }
 			},
 			ask: "a.b", want: "says a.b",
 		},
 		"an object's name": {
-			before: func(f *fixture) func() resolve.Query { f.save("a_b", ""); return func() resolve.Query { return plain } },
-			ask:    "a.b", want: "says a_b",
+			before: func(f *fixture) func() chain.WalkOptions {
+				f.save("a_b", "")
+				return func() chain.WalkOptions { return plain }
+			},
+			ask: "a.b", want: "says a_b",
 		},
 		"a new object's name": {
-			before: func(f *fixture) func() resolve.Query { return func() resolve.Query { f.save("A/b", ""); return plain } },
-			ask:    v1alpha1.ObjectName("A/b"), want: "says A/b",
+			before: func(f *fixture) func() chain.WalkOptions {
+				return func() chain.WalkOptions { f.save("A/b", ""); return plain }
+			},
+			ask: v1alpha1.ObjectName("A/b"), want: "says A/b",
 		},
 		"nothing": {
-			before: func(*fixture) func() resolve.Query { return func() resolve.Query { return plain } },
+			before: func(*fixture) func() chain.WalkOptions { return func() chain.WalkOptions { return plain } },
 			ask:    "a", want: "session.chain.not_found at a",
 		},
 		"incomplete, asked for": {
-			before: func(f *fixture) func() resolve.Query {
+			before: func(f *fixture) func() chain.WalkOptions {
 				f.save("a", "", withStatus("failed"))
-				return func() resolve.Query { return resolve.Query{MaxDepth: 1, IncludeIncomplete: true} }
+				return func() chain.WalkOptions { return chain.WalkOptions{MaxDepth: 1, IncludeIncomplete: true} }
 			},
 			ask: "a", want: "says a",
 		},
 		"depth 0": {
-			before: func(f *fixture) func() resolve.Query {
+			before: func(f *fixture) func() chain.WalkOptions {
 				f.save("a", "")
-				return func() resolve.Query { return resolve.Query{} }
+				return func() chain.WalkOptions { return chain.WalkOptions{} }
 			},
 			ask: "a", want: "session.chain.depth_exceeded at a",
 		},
@@ -379,8 +390,8 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 			f := newFixture(t)
 			change := tc.before(f)
 			f.freeze()
-			query := change()
-			if diff := cmp.Diff(tc.want, f.answer(tc.ask, query)); diff != "" {
+			options := change()
+			if diff := cmp.Diff(tc.want, f.answer(tc.ask, options)); diff != "" {
 				t.Errorf("answer (-want +got):\n%s", diff)
 			}
 		})
@@ -393,15 +404,15 @@ func TestResolveResourceVersion(t *testing.T) {
 	a := f.save("a", "")
 	f.save("b", "a")
 	f.freeze()
-	if got := f.answer("b", resolve.Query{MaxDepth: 64}); got != "says a, says b" {
+	if got := f.answer("b", chain.WalkOptions{MaxDepth: 64}); got != "says a, says b" {
 		t.Fatal(got)
 	}
 	version := f.update(a, func(s *v1alpha1.ResponseSession) { s.Spec.Response = output("says a anew") })
-	if got := f.answer("b", resolve.Query{MaxDepth: 64, MinResourceVersion: version}); got != "says a anew, says b" {
+	if got := f.answerSince(version, "b", chain.WalkOptions{MaxDepth: 64}); got != "says a anew, says b" {
 		t.Errorf("asked for the new version, got %q", got)
 	}
 	f.delete(a)
-	if got := f.answer("b", resolve.Query{MaxDepth: 64, MinResourceVersion: version + 1}); got != "session.chain.not_found at a" {
+	if got := f.answerSince(version+1, "b", chain.WalkOptions{MaxDepth: 64}); got != "session.chain.not_found at a" {
 		t.Errorf("asked for what follows the deletion, got %q", got)
 	}
 }
@@ -413,7 +424,7 @@ func TestResolveErrors(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := f.resolver.Resolve(ctx, f.namespace, "b", resolve.Query{MaxDepth: 64}); !errors.Is(err, context.Canceled) {
+	if _, err := f.resolver.Resolve(ctx, f.namespace, "b", 0, chain.WalkOptions{MaxDepth: 64}); !errors.Is(err, context.Canceled) {
 		t.Errorf("error is %v, want the context's", err)
 	}
 
@@ -426,7 +437,7 @@ func TestResolveErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.reader.SetClient(client)
-	if _, err := f.resolver.Resolve(t.Context(), f.namespace, "a", resolve.Query{MaxDepth: 64}); !apierrors.IsForbidden(err) {
+	if _, err := f.resolver.Resolve(t.Context(), f.namespace, "a", 0, chain.WalkOptions{MaxDepth: 64}); !apierrors.IsForbidden(err) {
 		t.Errorf("error is %v, want the API server's", err)
 	}
 }
@@ -451,7 +462,7 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 	resolver := resolve.New(f.view, reader, func(*sessions.Record) {}, options)
 	for range 3 {
-		history, err := resolver.Resolve(t.Context(), f.namespace, previous, resolve.Query{MaxDepth: 64})
+		history, err := resolver.Resolve(t.Context(), f.namespace, previous, 0, chain.WalkOptions{MaxDepth: 64})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -487,7 +498,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	resolver := resolve.New(f.view, reader, func(*sessions.Record) {}, options)
 	ask := func(id string) (*resolve.Result, error) {
-		return resolver.Resolve(t.Context(), f.namespace, id, resolve.Query{MaxDepth: 64})
+		return resolver.Resolve(t.Context(), f.namespace, id, 0, chain.WalkOptions{MaxDepth: 64})
 	}
 	for range 3 { // a failed query must release its memory
 		if _, err := ask("t7"); !errors.Is(err, resolve.ErrTooLarge) {

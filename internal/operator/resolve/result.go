@@ -29,17 +29,7 @@ import (
 	"github.com/catena-dev/catena/internal/history"
 )
 
-// Query selects a history.
-type Query struct {
-	// MaxDepth is the number of turns that the chain may have. Zero and less fail every query.
-	MaxDepth int
-	// IncludeIncomplete accepts turns that are not completed.
-	IncludeIncomplete bool
-	// MinResourceVersion is the oldest resource version that the answer may reflect, zero for any.
-	MinResourceVersion uint64
-}
-
-// Result is the answer to a Query: the turns of a history. It is shared with a cache and must not be changed.
+// Result is the answer to a resolve: the turns of a history. It is shared with a cache and must not be changed.
 type Result struct {
 	// Name and UID are those of the ResponseSession asked for.
 	Name string

@@ -231,7 +231,9 @@ func BenchmarkRender(b *testing.B) {
 // BenchmarkServe is a request from a client on the same machine, over TLS, with everything except the resolving.
 func BenchmarkServe(b *testing.B) {
 	h := longHistory(b)
-	ts := startServer(b, func(context.Context, string, string, resolve.Query) (*resolve.Result, error) { return h, nil })
+	ts := startServer(b, func(context.Context, string, string, uint64, chain.WalkOptions) (*resolve.Result, error) {
+		return h, nil
+	})
 	b.ReportAllocs()
 	for b.Loop() {
 		if code, _, body := ts.get(b, inputItems+"resp_64", "alice", ""); code != 200 {

@@ -36,14 +36,14 @@ import (
 // resolveStub knows resp_2 of team-a, which follows resp_1.
 func resolveStub(t testing.TB) ResolveFunc {
 	history := makeHistory(testutil.FlattenTurn(t, "be brief", `{"role":"user","content":"hi"}`), testutil.FlattenTurn(t, "", `{ "n" : 1.0 }`))
-	return func(_ context.Context, namespace, name string, q resolve.Query) (*resolve.Result, error) {
+	return func(_ context.Context, namespace, name string, _ uint64, options chain.WalkOptions) (*resolve.Result, error) {
 		switch {
 		case namespace != "team-a":
 			return nil, fmt.Errorf("namespace %q was resolved", namespace)
 		case name != "resp_2" && name != "resp.2":
 			return nil, &chain.Error{Rule: chain.NotFound, ResponseID: name, PreviousResponseID: name}
-		case q.MaxDepth < 2:
-			return nil, &chain.Error{Rule: chain.DepthExceeded, ResponseID: "resp_1", PreviousResponseID: name, MaxDepth: q.MaxDepth}
+		case options.MaxDepth < 2:
+			return nil, &chain.Error{Rule: chain.DepthExceeded, ResponseID: "resp_1", PreviousResponseID: name, MaxDepth: options.MaxDepth}
 		}
 		return history, nil
 	}
@@ -162,7 +162,7 @@ func TestServerAnswers(t *testing.T) {
 // TestServerDenial: a caller without the right to read gets the same answer whether a session exists or not, and no session
 // is looked up.
 func TestServerDenial(t *testing.T) {
-	ts := startServer(t, func(context.Context, string, string, resolve.Query) (*resolve.Result, error) {
+	ts := startServer(t, func(context.Context, string, string, uint64, chain.WalkOptions) (*resolve.Result, error) {
 		t.Error("A session was looked up")
 		return nil, nil
 	})
@@ -197,14 +197,14 @@ func TestServerWithoutKubeAPIServer(t *testing.T) {
 func TestServerStops(t *testing.T) {
 	asked, proceed := make(chan struct{}), make(chan struct{})
 	stub := resolveStub(t)
-	ts := startServer(t, func(ctx context.Context, namespace, name string, q resolve.Query) (*resolve.Result, error) {
+	ts := startServer(t, func(ctx context.Context, namespace, name string, version uint64, options chain.WalkOptions) (*resolve.Result, error) {
 		close(asked)
 		select {
 		case <-proceed:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		return stub(ctx, namespace, name, q)
+		return stub(ctx, namespace, name, version, options)
 	})
 	code := make(chan int, 1)
 	go func() {
@@ -244,7 +244,7 @@ func TestServerIsNotReadyBeforeSync(t *testing.T) {
 
 // TestServerDeadline: a caller's timeout ends the reads made for it.
 func TestServerDeadline(t *testing.T) {
-	ts := startServer(t, func(ctx context.Context, _, _ string, _ resolve.Query) (*resolve.Result, error) {
+	ts := startServer(t, func(ctx context.Context, _, _ string, _ uint64, _ chain.WalkOptions) (*resolve.Result, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})

@@ -29,14 +29,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// ResolveFunc returns the history of a turn, named by its response ID or by the name of its object. It returns a
-// *chain.Error if the chain cannot be resolved, and otherwise errors of live reads or of the context. The history must not
-// be changed.
-type ResolveFunc func(ctx context.Context, namespace, name string, q resolve.Query) (*resolve.Result, error)
+// ResolveFunc returns the history of a turn, named by its response ID or by the name of its object, at least as new as the
+// resource version minVersion. It returns a *chain.Error if the chain cannot be resolved, and otherwise errors of live reads
+// or of the context. The history must not be changed.
+type ResolveFunc func(ctx context.Context, namespace, name string, minVersion uint64, options chain.WalkOptions) (*resolve.Result, error)
 
 // storage is the REST resource inputitems. It can only be read by name, so that neither garbage collection nor the deletion
 // of a namespace ever lists it.
@@ -99,14 +100,18 @@ func (s *storage) get(ctx context.Context, name string, o *resolvev1alpha1.Input
 	if err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
-	q, err := s.query(options)
+	minVersion, err := o.MinResourceVersion()
+	if err != nil {
+		return nil, invalidParameter(err)
+	}
+	walk, err := s.walkOptions(options)
 	if err != nil {
 		return nil, err
 	}
 	namespace := request.NamespaceValue(ctx)
 	resolveCtx, cancel := beforeDeadline(ctx)
 	defer cancel()
-	history, err := s.resolve(resolveCtx, namespace, name, q)
+	history, err := s.resolve(resolveCtx, namespace, name, minVersion, walk)
 	if err != nil {
 		return nil, err
 	}
@@ -114,21 +119,18 @@ func (s *storage) get(ctx context.Context, name string, o *resolvev1alpha1.Input
 	return newAnswer(namespace, history, options)
 }
 
-// query returns the query of a history. It returns a badRequest if the operator does not allow it.
-func (s *storage) query(options driver.ResolveOptions) (resolve.Query, error) {
-	q := resolve.Query{MaxDepth: int(s.defaultMaxDepth), IncludeIncomplete: options.IncludeIncomplete}
+// walkOptions returns the options of the walk, with the operator's default. It returns a badRequest if the request exceeds
+// the operator's limit.
+func (s *storage) walkOptions(options driver.ResolveOptions) (chain.WalkOptions, error) {
+	walk := chain.WalkOptions{MaxDepth: int(s.defaultMaxDepth), IncludeIncomplete: options.IncludeIncomplete}
 	if options.MaxDepth != nil {
-		q.MaxDepth = *options.MaxDepth
-		if q.MaxDepth > int(s.maxDepthLimit) {
-			return q, badRequest("query parameter " + driver.NewOptionError("maxDepth", strconv.Itoa(q.MaxDepth),
-				fmt.Sprintf("a whole number from 0 to %d, the operator's limit", s.maxDepthLimit)).Error())
+		walk.MaxDepth = *options.MaxDepth
+		if walk.MaxDepth > int(s.maxDepthLimit) {
+			return walk, invalidParameter(driver.NewOptionError("maxDepth", strconv.Itoa(walk.MaxDepth),
+				fmt.Sprintf("a whole number from 0 to %d, the operator's limit", s.maxDepthLimit)))
 		}
 	}
-	if options.Version != "" {
-		var err error
-		if q.MinResourceVersion, err = strconv.ParseUint(options.Version, 10, 64); err != nil {
-			return q, badRequest("query parameter " + driver.NewOptionError("resourceVersion", options.Version, "a whole number").Error())
-		}
-	}
-	return q, nil
+	return walk, nil
 }
+
+func invalidParameter(err error) error { return badRequest("query parameter " + err.Error()) }

@@ -17,30 +17,33 @@ limitations under the License.
 package resolveapi
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/store/driver"
 )
 
-func TestQuery(t *testing.T) {
+func TestWalkOptions(t *testing.T) {
 	s := &storage{defaultMaxDepth: 64, maxDepthLimit: 100}
 	for name, tc := range map[string]struct {
 		options driver.ResolveOptions
-		want    resolve.Query
+		want    chain.WalkOptions
 		wantErr string
 	}{
-		"default":              {want: resolve.Query{MaxDepth: 64}},
-		"the operator's limit": {options: driver.ResolveOptions{MaxDepth: new(100)}, want: resolve.Query{MaxDepth: 100}},
-		"everything":           {options: driver.ResolveOptions{MaxDepth: new(0), IncludeIncomplete: true, Version: "7"}, want: resolve.Query{IncludeIncomplete: true, MinResourceVersion: 7}},
+		"default":              {want: chain.WalkOptions{MaxDepth: 64}},
+		"the operator's limit": {options: driver.ResolveOptions{MaxDepth: new(100)}, want: chain.WalkOptions{MaxDepth: 100}},
+		"everything":           {options: driver.ResolveOptions{MaxDepth: new(0), IncludeIncomplete: true}, want: chain.WalkOptions{IncludeIncomplete: true}},
 		"too deep":             {options: driver.ResolveOptions{MaxDepth: new(101)}, wantErr: `query parameter "maxDepth" is "101": must be a whole number from 0 to 100, the operator's limit`},
-		"no resource version":  {options: driver.ResolveOptions{Version: "x"}, wantErr: `query parameter "resourceVersion" is "x": must be a whole number`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := s.query(tc.options)
+			got, err := s.walkOptions(tc.options)
 			if want := badRequest(tc.wantErr); tc.wantErr != "" {
 				if err != want { //nolint:errorlint // it is not wrapped
 					t.Errorf("got %v, want %v", err, want)
@@ -51,6 +54,26 @@ func TestQuery(t *testing.T) {
 				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
 		})
+	}
+}
+
+// TestGetResourceVersion: the resolver gets the resource version of the options as a number.
+func TestGetResourceVersion(t *testing.T) {
+	var got uint64
+	s := &storage{resolve: func(_ context.Context, _, _ string, minVersion uint64, _ chain.WalkOptions) (*resolve.Result, error) {
+		got = minVersion
+		return nil, resolve.ErrBusy
+	}}
+	for version, want := range map[string]uint64{"": 0, "7": 7} {
+		_, err := s.get(t.Context(), "resp_1", &resolvev1alpha1.InputItemsOptions{ResourceVersion: version})
+		if !errors.Is(err, resolve.ErrBusy) || got != want {
+			t.Errorf("resource version %q: got %d and %v, want %d", version, got, err, want)
+		}
+	}
+	_, err := s.get(t.Context(), "resp_1", &resolvev1alpha1.InputItemsOptions{ResourceVersion: "x"})
+	want := badRequest(`query parameter "resourceVersion" is "x": must be a resource version, which is a whole number`)
+	if err != want { //nolint:errorlint // it is not wrapped
+		t.Errorf("got %v, want %v", err, want)
 	}
 }
 
