@@ -22,7 +22,7 @@ limitations under the License.
 // only the kinds that it imports.
 //
 // Package store/driver is for the authors of other kinds. It also documents the fields and methods of the types that are
-// aliases here.
+// aliases here, such as Session: see go doc ./store/driver Session.
 package store
 
 import (

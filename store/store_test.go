@@ -21,6 +21,8 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -207,6 +209,27 @@ func TestClosed(t *testing.T) {
 	}
 	if f.calls != 0 || f.closed != 1 {
 		t.Errorf("the driver was called %d times and closed %d times", f.calls, f.closed)
+	}
+}
+
+// TestErrorsAreDocumented: the table of errors in docs/library.md is complete.
+func TestErrorsAreDocumented(t *testing.T) {
+	source, err := os.ReadFile("types.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := os.ReadFile("../docs/library.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`(?m)^\tErr[A-Z]\w+`).FindAllString(string(source), -1)
+	if len(names) != len(driver.Codes()) {
+		t.Errorf("types.go has the errors %v of %d codes", names, len(driver.Codes()))
+	}
+	for _, name := range names {
+		if row := "(?m)^\\|[^|]*`" + strings.TrimSpace(name) + "`"; !regexp.MustCompile(row).Match(document) {
+			t.Errorf("%s is missing", name)
+		}
 	}
 }
 

@@ -24,10 +24,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"github.com/tidwall/gjson"
 
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
@@ -65,6 +68,21 @@ func TestOptions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFlagsAreDocumented: the table of flags in docs/gateway.md is complete.
+func TestFlagsAreDocumented(t *testing.T) {
+	document, err := os.ReadFile("../../docs/gateway.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	newOptions().addFlags(flags)
+	flags.VisitAll(func(flag *pflag.Flag) {
+		if !regexp.MustCompile("(?m)^\\|.*`--" + flag.Name + "`.*\\|$").Match(document) {
+			t.Errorf("--%s is missing", flag.Name)
+		}
+	})
 }
 
 func TestRunFails(t *testing.T) {
