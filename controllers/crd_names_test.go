@@ -69,7 +69,7 @@ func TestCRDNames(t *testing.T) {
 		"a direct name of 254":        {a(254), a(254), "must be no more than 253"},
 		"no underscore needs no hash": {"resp67cc", "resp67cc", ""},
 	}
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			object := unstructuredTurn(ns, tc.name, specWith(t, tc.id, `{}`))
@@ -80,7 +80,7 @@ func TestCRDNames(t *testing.T) {
 
 // TestCRDNamesOnce: the API server itself prevents an ID from being saved twice.
 func TestCRDNamesOnce(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	for _, id := range []string{"resp_67cc", "resp/67cc"} {
 		create(t, turn(ns, id))
 		if err := env.Client.Create(t.Context(), turn(ns, id)); !apierrors.IsAlreadyExists(err) {
@@ -91,7 +91,7 @@ func TestCRDNamesOnce(t *testing.T) {
 
 // TestCRDNamesAgree: the rule in the CRD accepts the name that ObjectName returns, and no other that it can distinguish.
 func TestCRDNamesAgree(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	ids := rapid.OneOf(
 		rapid.StringMatching(`resp_[0-9a-f]{2,48}`),
 		rapid.StringOfN(rapid.RuneFrom([]rune("ab09-_.A")), 1, 8, -1),

@@ -44,7 +44,7 @@ func TestCRDKeeps(t *testing.T) {
 		empty    = `{"output":null}`
 		metadata = `{"a":{"b":null}}`
 	)
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	a, b := turn(ns, "a"), turn(ns, "b")
 	a.Spec.Request, a.Spec.Response = &runtime.RawExtension{Raw: []byte(request)}, &runtime.RawExtension{Raw: []byte(response)}
 	a.Spec.Metadata = &runtime.RawExtension{Raw: []byte(metadata)}
@@ -63,7 +63,7 @@ func TestCRDKeeps(t *testing.T) {
 // TestCRDTooLarge: a turn that does not fit into one object is refused, and no part of it is stored. The message
 // comes from the first to notice: etcd, the API server's client of etcd, or the API server.
 func TestCRDTooLarge(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	tests := map[string]struct {
 		size     int
 		wantCode int32
@@ -97,7 +97,7 @@ func TestCRDTooLarge(t *testing.T) {
 
 // TestCRDManagedFields: the bodies are atomic for server-side apply, so that managedFields stay small.
 func TestCRDManagedFields(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	var items []any
 	for i := range 500 {
 		items = append(items, map[string]any{"type": "message", "role": "user", "content": []any{
@@ -129,7 +129,7 @@ func TestCRDManagedFields(t *testing.T) {
 }
 
 func TestCRDFieldSelectors(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	a, b, c := turn(ns, "a"), turn(ns, "b", "a"), turn(ns, "c", "b")
 	a.Spec.ConversationID, b.Spec.ConversationID = "one", "one"
 	c.Spec.ResponseStatus = v1alpha1.ResponseStatusFailed
@@ -164,7 +164,6 @@ func TestCRDFieldSelectors(t *testing.T) {
 }
 
 func TestCRDDiscovery(t *testing.T) {
-	setUp(t)
 	resources, err := discovery.NewDiscoveryClientForConfigOrDie(env.Config).ServerResourcesForGroupVersion("sessions.catena.dev/v1alpha1")
 	if err != nil {
 		t.Fatal(err)
@@ -188,7 +187,7 @@ func TestCRDDiscovery(t *testing.T) {
 
 // TestCRDTable pins the columns of `kubectl get`, and those of priority 1, which `-o wide` adds.
 func TestCRDTable(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	makeTurn := func(id, previous, request string) testsession.Builder {
 		return testsession.Make(ns, id).After(previous).Request(request).Response(`{"output":[]}`)
 	}

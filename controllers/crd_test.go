@@ -103,7 +103,7 @@ func TestCRDCreate(t *testing.T) {
 		"metadata is a string":  {`{"metadata":"a"}`, `spec.metadata in body must be of type object: "string"`},
 		"metadata is a list":    {`{"metadata":["a"]}`, `spec.metadata in body must be of type object: "array"`},
 	}
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	i := 0
 	for name, tc := range tests {
 		i++
@@ -131,7 +131,7 @@ func TestImmutablePolicy(t *testing.T) {
 		"the keys of metadata":             {`{"metadata":{"a":1}}`, `{"metadata":{"a":null,"b":2}}`},
 		"the keys of an object far inside": {`{"metadata":{"a":{"b":[{"c":1}]}}}`, `{"metadata":{"a":{"b":[{"d":1}]}}}`},
 	}
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	i := 0
 	for name, tc := range tests {
 		i++
@@ -194,7 +194,7 @@ func TestCRDUpdate(t *testing.T) {
 		"request becomes a list": {`{}`, `{"request":[]}`, `spec.request in body must be of type object: "array"`},
 		"output becomes text":    {`{}`, `{"response":{"output":"hi"}}`, `spec.response.output in body must be of type array: "string"`},
 	}
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	i := 0
 	for name, tc := range tests {
 		i++
@@ -212,7 +212,7 @@ func TestCRDUpdate(t *testing.T) {
 
 // TestCRDImmutableLeavesTheRest: labels, owners and the status of an immutable turn can change.
 func TestCRDImmutableLeavesTheRest(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	yes := true
 	b := turn(ns, "b", "a")
 	b.Spec.Immutable = &yes

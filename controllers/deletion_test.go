@@ -35,7 +35,7 @@ import (
 
 // TestCascade: `kubectl delete` removes a turn and all its descendants. The saver set no ownerReferences.
 func TestCascade(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	const turns = 100
 	chain := createChain(t, ns, turns)
 	create(t, turn(ns, "fork", "t50"), turn(ns, "other"))
@@ -57,7 +57,7 @@ func TestCascade(t *testing.T) {
 
 // TestBeingDeleted: a turn whose object is being deleted is missing, also while a finalizer holds the object.
 func TestBeingDeleted(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	held := turn(ns, "a")
 	held.Finalizers = []string{"example.com/hold"}
 	create(t, held, turn(ns, "b", "a"))
@@ -104,7 +104,7 @@ func TestRemoveOne(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			ns := setUp(t)
+			ns := env.NewNamespace(t)
 			save := func(id string, previous ...string) {
 				s := turn(ns, id, previous...)
 				if tc.savedWithOwner && len(previous) > 0 {
@@ -179,7 +179,7 @@ func wantOwned(t *testing.T, namespace string, want map[string]string) {
 
 // TestRecreatedBehindTheBack: a parent is removed and saved again while the operator does not run.
 func TestRecreatedBehindTheBack(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	create(t, turn(ns, "a"), turn(ns, "b", "a"), turn(ns, "c", "b"))
 	wantVerdicts(t, ns, map[string]verdict{"a": resolved(1, "a"), "b": resolved(2, "a"), "c": resolved(3, "a")})
 	settle(t, ns)
@@ -195,7 +195,7 @@ func TestRecreatedBehindTheBack(t *testing.T) {
 
 // TestForegroundDeletion: the descendants are deleted too if the deletion of a turn waits for its children.
 func TestForegroundDeletion(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	createChain(t, ns, 5)
 	settle(t, ns)
 	deleteWith(t, ns, "t2", metav1.DeletePropagationForeground)

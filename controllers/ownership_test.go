@@ -31,7 +31,7 @@ import (
 )
 
 func TestOwnerReferenceIsAdded(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	create(t, turn(ns, "early", "parent"), turn(ns, "parent"), turn(ns, "late", "parent"))
 	wantVerdicts(t, ns, map[string]verdict{
 		"parent": resolved(1, "parent"), "early": resolved(2, "parent"), "late": resolved(2, "parent"),
@@ -74,7 +74,7 @@ func TestOwnerReferenceIsNotAdded(t *testing.T) {
 	}
 	for name, turns := range tests {
 		t.Run(name, func(t *testing.T) {
-			ns := setUp(t)
+			ns := env.NewNamespace(t)
 			create(t, turns(ns)...)
 			settle(t, ns)
 			wantOwned(t, ns, map[string]string{})
@@ -85,7 +85,7 @@ func TestOwnerReferenceIsNotAdded(t *testing.T) {
 // TestOwnerReferencesFormNoCycle: turns whose reference was set before the cycle was closed keep it. The turn that closes the
 // cycle gets none, nor does any turn that has none by then.
 func TestOwnerReferencesFormNoCycle(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	create(t, turn(ns, "c", "b"), turn(ns, "b", "a"))
 	settle(t, ns)
 	create(t, turn(ns, "a", "c"))
@@ -95,7 +95,7 @@ func TestOwnerReferencesFormNoCycle(t *testing.T) {
 
 // TestOwnerReferenceOffCycle: descendants of a cycle that are not on it have owners.
 func TestOwnerReferenceOffCycle(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	create(t, turn(ns, "off", "a"), turn(ns, "a", "b"), turn(ns, "b", "a"))
 	settle(t, ns)
 	want := []metav1.OwnerReference{testsession.OwnerReference(get(t, ns, "a"))}
@@ -106,7 +106,7 @@ func TestOwnerReferenceOffCycle(t *testing.T) {
 
 // TestOwnerReferenceWhenAnnotationGoes: only the annotation prevents the reference.
 func TestOwnerReferenceWhenAnnotationGoes(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	restored := turn(ns, "b", "a")
 	restored.Annotations = map[string]string{v1alpha1.OmitOwnerReferenceAnnotation: "true"}
 	create(t, turn(ns, "a"), restored)
@@ -124,7 +124,7 @@ func TestOwnerReferenceWhenAnnotationGoes(t *testing.T) {
 
 // TestOtherOwnersStay: the controller adds its reference to the references set by others.
 func TestOtherOwnersStay(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "conversation"}}
 	if err := env.Client.Create(t.Context(), configMap); err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func TestOtherOwnersStay(t *testing.T) {
 // have read the parent's UID just before, and references must not be written by hand. The controller does not
 // repair such a reference, as it cannot be faster than the garbage collector.
 func TestOwnerReferenceWithWrongUID(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	parent, child := turn(ns, "a"), turn(ns, "b", "a")
 	create(t, parent)
 	child.OwnerReferences = []metav1.OwnerReference{testsession.OwnerReference(parent)}
@@ -159,7 +159,7 @@ func TestOwnerReferenceWithWrongUID(t *testing.T) {
 // TestLateParentOfABrokenTurn: a turn that breaks a rule by itself has that verdict with and without its parent. The
 // reference to the parent is set nevertheless.
 func TestLateParentOfABrokenTurn(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	b := turn(ns, "b", "a")
 	b.Spec.ResponseStatus = v1alpha1.ResponseStatusFailed
 	create(t, b)

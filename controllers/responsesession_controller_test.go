@@ -100,7 +100,7 @@ func TestReasons(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			ns := setUp(t)
+			ns := env.NewNamespace(t)
 			a, b, c := turn(ns, "a"), turn(ns, "b", "a"), turn(ns, "c", "b")
 			tc.change(a, b, c)
 			create(t, a, b, c)
@@ -115,7 +115,7 @@ func TestReasons(t *testing.T) {
 
 // TestStatuses pins the whole status of each verdict.
 func TestStatuses(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	misnamed := turn(ns, "Misnamed")
 	misnamed.Name = v1alpha1.ObjectName("MISNAMED")
 	create(t, turn(ns, "resolved"), misnamed, turn(ns, "orphan", "missing"), turn(ns, "cycle-a", "cycle-b"), turn(ns, "cycle-b", "cycle-a"),
@@ -155,7 +155,7 @@ func wantMessages(t *testing.T, namespace string, want map[string]string) {
 
 // TestNearestFaultWins: of two broken rules, the verdict is the one nearer to the session.
 func TestNearestFaultWins(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	b, c := turn(ns, "b", "a"), turn(ns, "c", "b")
 	c.Spec.ResponseStatus = v1alpha1.ResponseStatusFailed
 	create(t, b, c, turn(ns, "d", "c"))
@@ -167,7 +167,7 @@ func TestNearestFaultWins(t *testing.T) {
 }
 
 func TestNameMismatch(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	// The API server can check that "Parent" needs a hashed name, but not which one.
 	misnamed := turn(ns, "Parent")
 	misnamed.Name = v1alpha1.ObjectName("PARENT")
@@ -193,7 +193,7 @@ func TestNameMismatch(t *testing.T) {
 
 // TestDepthExceeded: a chain may have 64 turns, and the depth takes precedence over anything beyond.
 func TestDepthExceeded(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	const limit = chain.DefaultMaxDepth
 	createChain(t, ns, limit+2)
 	within := func(n int) string { return fmt.Sprintf("t%d", n) }
@@ -227,7 +227,7 @@ func TestDepthExceeded(t *testing.T) {
 }
 
 func TestCycleDetected(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	create(t, turn(ns, "a", "b"), turn(ns, "b", "a"), turn(ns, "c", "a"))
 	wantVerdicts(t, ns, map[string]verdict{
 		"a": broken(v1alpha1.ReasonCycleDetected, "a"),
@@ -261,7 +261,7 @@ func TestAnyOrder(t *testing.T) {
 	}
 	for name, order := range tests {
 		t.Run(name, func(t *testing.T) {
-			ns := setUp(t)
+			ns := env.NewNamespace(t)
 			turns := map[string]*v1alpha1.ResponseSession{
 				"a": turn(ns, "a"), "b": turn(ns, "b", "a"), "c": turn(ns, "c", "b"),
 				"fork": turn(ns, "fork", "b"), "on-fork": turn(ns, "on-fork", "fork"),
@@ -280,7 +280,7 @@ func TestAnyOrder(t *testing.T) {
 
 // TestNamespacesAreSeparate: a chain never leaves its namespace.
 func TestNamespacesAreSeparate(t *testing.T) {
-	ns, other := setUp(t), env.NewNamespace(t)
+	ns, other := env.NewNamespace(t), env.NewNamespace(t)
 	create(t, turn(other, "a"), turn(ns, "b", "a"))
 	wantVerdicts(t, other, map[string]verdict{"a": resolved(1, "a")})
 	wantVerdicts(t, ns, map[string]verdict{"b": broken(v1alpha1.ReasonParentNotFound, "a")})
@@ -292,7 +292,7 @@ func TestNamespacesAreSeparate(t *testing.T) {
 
 // TestTransitionTime: lastTransitionTime is when the status of the condition last changed, not when it was last written.
 func TestTransitionTime(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	op.clock.SetTime(startTime)
 	create(t, turn(ns, "b", "a"))
 	wantVerdicts(t, ns, map[string]verdict{"b": broken(v1alpha1.ReasonParentNotFound, "a")})

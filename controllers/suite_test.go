@@ -59,12 +59,6 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// setUp returns a namespace for the test.
-func setUp(t *testing.T) string {
-	t.Helper()
-	return env.NewNamespace(t)
-}
-
 // restartOperator stops the operator, calls the function, and starts another.
 func restartOperator(t *testing.T, between func()) {
 	t.Helper()

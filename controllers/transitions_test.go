@@ -39,7 +39,7 @@ type event struct {
 
 // TestTransitions: each time a chain breaks or heals, there is one event and one count, and none otherwise.
 func TestTransitions(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	settle(t)
 	counted := transitionCounts(t)
 	want := map[event]int{}
@@ -136,7 +136,7 @@ func wantEvents(t *testing.T, namespace string, want map[event]int) {
 
 // TestEventNamesTheSession: `kubectl describe` finds events by the kind and UID that they regard.
 func TestEventNamesTheSession(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	b := turn(ns, "b", "a")
 	create(t, b)
 	testutil.Eventually(t, func(context.Context) error {
@@ -157,7 +157,7 @@ func TestEventNamesTheSession(t *testing.T) {
 
 // TestSessionsGauge: catena_sessions follows the sessions.
 func TestSessionsGauge(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	registry := prometheus.NewRegistry()
 	if err := registry.Register(op.view); err != nil {
 		t.Fatal(err)

@@ -36,7 +36,7 @@ import (
 // TestWritesPerTurn counts the writes of each turn to etcd.
 func TestWritesPerTurn(t *testing.T) {
 	t.Run("the saver sets the owner: one write", func(t *testing.T) {
-		ns := setUp(t)
+		ns := env.NewNamespace(t)
 		versions := watchVersions(t, ns)
 		parent := turn(ns, "t1")
 		create(t, parent)
@@ -60,7 +60,7 @@ func TestWritesPerTurn(t *testing.T) {
 		}
 	})
 	t.Run("the controller sets the owner: two writes", func(t *testing.T) {
-		ns := setUp(t)
+		ns := env.NewNamespace(t)
 		create(t, turn(ns, "a"))
 		settle(t, ns)
 		create(t, turn(ns, "b", "a"))
@@ -70,7 +70,7 @@ func TestWritesPerTurn(t *testing.T) {
 		}
 	})
 	t.Run("a parent that comes late: a verdict of each, and the owner", func(t *testing.T) {
-		ns := setUp(t)
+		ns := env.NewNamespace(t)
 		create(t, turn(ns, "b", "a"))
 		settle(t, ns)
 		create(t, turn(ns, "a"))
@@ -80,7 +80,7 @@ func TestWritesPerTurn(t *testing.T) {
 		}
 	})
 	t.Run("a turn that is overwritten: one write", func(t *testing.T) {
-		ns := setUp(t)
+		ns := env.NewNamespace(t)
 		a := turn(ns, "a")
 		a.Spec.ResponseStatus = v1alpha1.ResponseStatusInProgress
 		create(t, a)
@@ -92,7 +92,7 @@ func TestWritesPerTurn(t *testing.T) {
 		}
 	})
 	t.Run("labels change: none", func(t *testing.T) {
-		ns := setUp(t)
+		ns := env.NewNamespace(t)
 		create(t, turn(ns, "a"))
 		settle(t, ns)
 		patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"tier":"gold"}}}`))
@@ -146,7 +146,7 @@ func watchVersions(t *testing.T, namespace string) func(t *testing.T) map[string
 // TestRestartWritesNothing starts the operator over sessions of every kind that have a verdict already, including those
 // that other tests have left.
 func TestRestartWritesNothing(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	failed, pending := turn(ns, "failed"), turn(ns, "pending")
 	failed.Spec.ResponseStatus = v1alpha1.ResponseStatusFailed
 	pending.Spec.ResponseStatus = v1alpha1.ResponseStatusQueued
@@ -217,7 +217,7 @@ func TestForeignStatusIsCorrected(t *testing.T) {
 	namespaces := map[string]string{}
 	for name, status := range tests {
 		t.Run(name, func(t *testing.T) {
-			ns := setUp(t)
+			ns := env.NewNamespace(t)
 			namespaces[name] = ns
 			create(t, turn(ns, "intact"), turn(ns, "broken", "missing"))
 			settle(t, ns)
@@ -239,7 +239,7 @@ func TestForeignStatusIsCorrected(t *testing.T) {
 // TestRewordedMessage: an upgrade that words the message of a condition differently does not rewrite the status of every
 // session. The message changes with the next write.
 func TestRewordedMessage(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	create(t, turn(ns, "a"), turn(ns, "b", "missing"))
 	settle(t, ns)
 	const old = "As an earlier version worded it."
@@ -266,7 +266,7 @@ func TestRewordedMessage(t *testing.T) {
 // TestForeignReport: a SnapshotReadable condition that another writer has set delays no verdict. The leader, which can read
 // the bodies, sets it to True.
 func TestForeignReport(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	create(t, turn(ns, "a"))
 	settle(t, ns)
 	a := get(t, ns, "a")
@@ -288,7 +288,7 @@ func TestForeignReport(t *testing.T) {
 
 // TestOtherConditionsStay: conditions of other writers stay.
 func TestOtherConditionsStay(t *testing.T) {
-	ns := setUp(t)
+	ns := env.NewNamespace(t)
 	create(t, turn(ns, "a"))
 	wantVerdicts(t, ns, map[string]verdict{"a": resolved(1, "a")})
 	a := get(t, ns, "a")
