@@ -19,7 +19,6 @@ package kube_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -36,31 +35,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
-
-// transport handles the requests of a client.
-type transport func(r *http.Request) (*http.Response, error)
-
-func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
-
-// openThrough opens the store of a namespace whose requests a function handles.
-func openThrough(
-	t *testing.T, namespace string, through func(next http.RoundTripper, r *http.Request) (*http.Response, error),
-) *store.Store {
-	t.Helper()
-	config := rest.CopyConfig(env.Config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return transport(func(r *http.Request) (*http.Response, error) { return through(next, r) })
-	})
-	s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: namespace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
 
 // TestSaveAgain: a save that fails is repeated if that can help, also if the first attempt had succeeded.
 func TestSaveAgain(t *testing.T) {
@@ -107,10 +84,6 @@ func TestSaveAgain(t *testing.T) {
 			}
 		})
 	}
-}
-
-func answer(r *http.Request, code int) *http.Response {
-	return &http.Response{StatusCode: code, Body: http.NoBody, Header: http.Header{}, Request: r}
 }
 
 // TestSaveGivesUp: a save gives up after some attempts.
@@ -268,15 +241,6 @@ func TestAnswerCutOff(t *testing.T) {
 	}
 }
 
-// TestOtherNamespaces: an invalid namespace does not lead to another one.
-func TestOtherNamespaces(t *testing.T) {
-	s := open(t, kube.Options{})
-	save(t, s, smallTurn("resp_1", ""))
-	if _, err := s.InNamespace("x/../"+s.Namespace()).Resolve(t.Context(), "resp_1", store.ResolveOptions{}); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("got %v, want it to be invalid", err)
-	}
-}
-
 // TestUntrustedServer: an untrusted certificate is not retryable.
 func TestUntrustedServer(t *testing.T) {
 	config := rest.CopyConfig(env.Config)
@@ -318,65 +282,5 @@ func TestBucketFails(t *testing.T) {
 				t.Errorf("%d requests, want %d", got, tc.wantRequests)
 			}
 		})
-	}
-}
-
-// TestEscaped: the size of a turn in its object includes the escapes.
-func TestEscaped(t *testing.T) {
-	for name, tc := range map[string]struct {
-		options    kube.Options
-		characters int
-		wantInline bool
-	}{
-		"by default":       {kube.Options{}, 60_000, false},
-		"the largest ones": {kube.Options{InlineBytes: 512 << 10}, 500_000, false},
-		"few of them":      {kube.Options{InlineBytes: 512 << 10}, 80_000, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := open(t, tc.options)
-			turn := smallTurn("resp_1", "")
-			turn.Request = fmt.Appendf(nil, `{"input":%q}`, strings.Repeat("<", tc.characters))
-			save(t, s, turn)
-			if inline := object(t, s.Namespace(), "resp_1").Spec.Snapshot == nil; inline != tc.wantInline {
-				t.Errorf("in the object: %t", inline)
-			}
-			if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-}
-
-// TestTooLargeForEtcd: an object that etcd refuses is too large and not retryable.
-func TestTooLargeForEtcd(t *testing.T) {
-	s := open(t, kube.Options{InlineBytes: 512 << 10})
-	turn := smallTurn("resp_1", "")
-	turn.Request = []byte(`{"input":"a","n":[` + strings.Repeat("1e20,", 100_000) + `0]}`)
-	if err := s.Save(t.Context(), turn, store.SaveOptions{}); !errors.Is(err, store.ErrTooLarge) || store.IsRetryable(err) {
-		t.Errorf("got %v, want it to be too large", err)
-	}
-}
-
-// TestOpenURL: the parameters of the URL reach the store.
-func TestOpenURL(t *testing.T) {
-	namespace := open(t, kube.Options{}).Namespace()
-	base := testenv.StoreURL(namespace, env.Kubeconfig)
-	s, err := store.Open(t.Context(), base+"&max-turn-bytes=20&inline-bytes=-1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	save(t, s, smallTurn("resp_1", ""))
-	if object(t, namespace, "resp_1").Spec.Snapshot == nil {
-		t.Error("its bodies are in the object")
-	}
-	large := smallTurn("resp_2", "")
-	large.Metadata = []byte(`{"a":1}`)
-	if err := s.Save(t.Context(), large, store.SaveOptions{}); !errors.Is(err, store.ErrTooLarge) {
-		t.Errorf("got %v, want it to be too large", err)
-	}
-	for _, parameters := range []string{"&max-turn-bytes=x", "&max-turn-bytes=-1", "&inline-bytes=2000000", "&unknown=1", "#fragment"} {
-		if s, err := store.Open(t.Context(), base+parameters); err == nil {
-			t.Errorf("%s opens %v", parameters, s)
-		}
 	}
 }

@@ -1,0 +1,103 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolve_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/internal/operator/sessions"
+)
+
+// TestCacheIsBounded reads more items than the cache holds.
+func TestCacheIsBounded(t *testing.T) {
+	const limit = 1 << 20
+	f := newFixture(t)
+	text := strings.Repeat("x", limit/8)
+	previous := ""
+	for i := range 24 {
+		id := fmt.Sprintf("t%d", i)
+		f.save(id, previous, func(s *v1alpha1.ResponseSession) { s.Spec.Response = output(id + text) })
+		previous = id
+	}
+	f.freeze()
+	options := resolve.DefaultOptions()
+	options.CacheBytes = limit
+	reader, err := resolve.NewReader(f.client, nil, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resolver := resolve.New(f.view, reader, func(*sessions.Record) {}, options)
+	for range 3 {
+		history, err := resolver.Resolve(t.Context(), f.namespace, previous, 0, chain.WalkOptions{MaxDepth: 64})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, turn := range history.Turns {
+			if !strings.Contains(string(turn.Items.List), turn.ResponseID+"x") {
+				t.Fatalf("turn %s has another one's items", turn.ResponseID)
+			}
+		}
+		if size := reader.CachedBytes(); size > limit {
+			t.Errorf("%d bytes are cached, more than %d", size, limit)
+		}
+	}
+}
+
+// TestMemoryIsBounded: a history that is too large is refused, and so is one for which there is no memory until others are
+// released.
+func TestMemoryIsBounded(t *testing.T) {
+	f := newFixture(t)
+	text := strings.Repeat("x", 1000)
+	for i := range 8 {
+		previous := ""
+		if i > 0 {
+			previous = fmt.Sprintf("t%d", i-1)
+		}
+		f.save(fmt.Sprintf("t%d", i), previous, func(s *v1alpha1.ResponseSession) { s.Spec.Response = output(text) })
+	}
+	f.freeze()
+	options := resolve.DefaultOptions()
+	options.HistoryBytes, options.InFlightBytes = 6000, 8000
+	reader, err := resolve.NewReader(f.client, nil, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resolver := resolve.New(f.view, reader, func(*sessions.Record) {}, options)
+	ask := func(id string) (*resolve.Result, error) {
+		return resolver.Resolve(t.Context(), f.namespace, id, 0, chain.WalkOptions{MaxDepth: 64})
+	}
+	for range 3 { // a failed query must release its memory
+		if _, err := ask("t7"); !errors.Is(err, resolve.ErrTooLarge) {
+			t.Fatalf("error is %v, want ErrTooLarge", err)
+		}
+		first, err := ask("t4")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ask("t4"); !errors.Is(err, resolve.ErrBusy) {
+			t.Fatalf("error is %v, want ErrBusy", err)
+		}
+		first.Release()
+		first.Release()
+	}
+}

@@ -1,0 +1,161 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sessions
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
+)
+
+// TestRecordKeeps lists what the view keeps of an object: another field takes memory for every turn.
+func TestRecordKeeps(t *testing.T) {
+	var got []string
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[Record]()) {
+		got = append(got, field.Name+" "+field.Type.String())
+	}
+	want := []string{
+		"Namespace string", "Name string", "UID types.UID", "Generation int64", "ResourceVersion uint64",
+		"Turn chain.Turn", "Misnamed bool", "Deleting bool", "OwnerUID types.UID", "OmitOwner bool",
+		"Snapshot *v1alpha1.SnapshotReference", "SnapshotBytes int64", "Verified bool", "Reported int64",
+		"ChainValid v1.ConditionStatus", "Since time.Time", "Written sessions.Fingerprint",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("fields (-want +got):\n%s", diff)
+	}
+
+	const body = "a body that is not kept"
+	raw := &runtime.RawExtension{Raw: []byte(`{"input":"` + body + `"}`)}
+	o := object("resp_2", "resp_1", 7)
+	o.Spec.Request, o.Spec.Response, o.Spec.Metadata = raw, raw, raw
+	o.Spec.ConversationID = body
+	o.Labels = map[string]string{"label": body}
+	o.Annotations = map[string]string{"annotation": body, v1alpha1.OmitOwnerReferenceAnnotation: "true"}
+	o.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(body)}}
+	o.OwnerReferences = []metav1.OwnerReference{
+		{Kind: "Other", Name: "resp.1", UID: "other"}, {Kind: v1alpha1.ResponseSessionKind, Name: "resp.1", UID: "parent"},
+	}
+	since := time.Unix(1_800_000_000, 0)
+	o.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.ConditionChainValid, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(since),
+	}}
+	record := NewRecord(o, nil)
+	wantRecord := &Record{
+		Namespace: "ns", Name: "resp.2", UID: "uid-of-resp.2", Generation: 1, ResourceVersion: 7,
+		Turn:     chain.Turn{ID: "resp_2", Previous: "resp_1", Status: "completed"},
+		OwnerUID: "parent", OmitOwner: true, SnapshotBytes: int64(3 * len(raw.Raw)),
+		ChainValid: metav1.ConditionTrue, Since: since, Written: NewFingerprint(&o.Status),
+	}
+	if diff := cmp.Diff(wantRecord, record); diff != "" {
+		t.Errorf("record (-want +got):\n%s", diff)
+	}
+	if strings.Contains(fmt.Sprintf("%#v", record), body) {
+		t.Error("the record keeps the body")
+	}
+}
+
+func TestNewRecord(t *testing.T) {
+	tests := map[string]struct {
+		change func(*v1alpha1.ResponseSession)
+		want   func(*Record)
+	}{
+		"plain":         {func(*v1alpha1.ResponseSession) {}, func(*Record) {}},
+		"misnamed":      {func(o *v1alpha1.ResponseSession) { o.Name = "other" }, func(s *Record) { s.Name, s.Misnamed = "other", true }},
+		"other status":  {func(o *v1alpha1.ResponseSession) { o.Spec.ResponseStatus = "odd" }, func(s *Record) { s.Turn.Status = "odd" }},
+		"numeric input": {func(o *v1alpha1.ResponseSession) { o.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"input":5}`)} }, func(s *Record) { s.Turn.Unreadable, s.SnapshotBytes = true, 11 }},
+		"no version":    {func(o *v1alpha1.ResponseSession) { o.ResourceVersion = "" }, func(s *Record) { s.ResourceVersion = 0 }},
+	}
+	ref := &v1alpha1.SnapshotReference{Store: v1alpha1.SnapshotStoreChunks, SizeBytes: 9}
+	external := func(reason, brokenAt string, observed, bytes, reported int64) func(*v1alpha1.ResponseSession) {
+		return func(o *v1alpha1.ResponseSession) {
+			o.Spec.Snapshot = ref
+			o.Status = v1alpha1.ResponseSessionStatus{ObservedGeneration: observed, BrokenAt: brokenAt, SnapshotBytes: bytes}
+			o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionChainValid, Reason: reason}}
+			if reported > 0 {
+				o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{
+					Type: v1alpha1.ConditionSnapshotReadable, Status: metav1.ConditionFalse, ObservedGeneration: reported,
+				})
+			}
+		}
+	}
+	wantExternal := func(verified, unreadable bool) func(*Record) {
+		return func(s *Record) {
+			s.Snapshot, s.SnapshotBytes, s.Verified, s.Turn.Unreadable = ref, 9, verified, unreadable
+		}
+	}
+	const resolved, unreadable = v1alpha1.ReasonResolved, v1alpha1.ReasonSnapshotUnreadable
+	for name, tc := range map[string]struct {
+		reason, brokenAt     string
+		observed, bytes      int64
+		reported             int64
+		verified, unreadable bool
+	}{
+		"external, read":              {reason: resolved, observed: 1, bytes: 9, verified: true},
+		"external, not read":          {reason: resolved, observed: 1},
+		"external, read before":       {reason: resolved, observed: 0, bytes: 9},
+		"external, unreadable":        {reason: unreadable, brokenAt: "resp_1", observed: 1, unreadable: true},
+		"external, unreadable before": {reason: unreadable, brokenAt: "resp_1", observed: 0},
+		"external, of an unreadable":  {reason: unreadable, brokenAt: "resp_0", observed: 1, bytes: 9, verified: true},
+		"external, reported":          {reason: resolved, observed: 1, bytes: 9, reported: 1},
+		"external, reported before":   {reason: resolved, observed: 1, bytes: 9, reported: 7, verified: true},
+	} {
+		tests[name] = struct {
+			change func(*v1alpha1.ResponseSession)
+			want   func(*Record)
+		}{external(tc.reason, tc.brokenAt, tc.observed, tc.bytes, tc.reported), wantExternal(tc.verified, tc.unreadable)}
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := object("resp_1", "", 3)
+			tc.change(o)
+			want := &Record{Namespace: "ns", Name: "resp.1", UID: "uid-of-resp.1", Generation: 1, ResourceVersion: 3, Turn: chain.Turn{ID: "resp_1", Status: "completed"}}
+			want.setStatus(&o.Status)
+			tc.want(want)
+			if diff := cmp.Diff(want, NewRecord(o, nil)); diff != "" {
+				t.Errorf("record (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestNewRecordOfKnownSpec checks that the bodies of a spec are parsed once: an event that changes only the status or the
+// metadata takes what is known about them.
+func TestNewRecordOfKnownSpec(t *testing.T) {
+	o := object("resp_1", "", 3)
+	o.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"input":5}`)}
+	known := NewRecord(o, nil)
+	if !known.Turn.Unreadable || known.SnapshotBytes != 11 {
+		t.Fatalf("got %+v, want an unreadable turn of 11 bytes", known)
+	}
+	o.ResourceVersion, o.Spec.Request = "4", nil // cannot happen, but shows what is read
+	if got := NewRecord(o, known); !got.Turn.Unreadable || got.SnapshotBytes != 11 || got.ResourceVersion != 4 {
+		t.Errorf("same generation: got %+v", got)
+	}
+	o.Generation = 2
+	if got := NewRecord(o, known); got.Turn.Unreadable || got.SnapshotBytes != 0 {
+		t.Errorf("next generation: got %+v", got)
+	}
+}

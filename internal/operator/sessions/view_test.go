@@ -1,0 +1,302 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sessions
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
+)
+
+// TestReport checks that a report by another replica has the snapshot read again, once.
+func TestReport(t *testing.T) {
+	v := NewView(chain.DefaultMaxDepth)
+	s := (*store)(v)
+	external := func(resourceVersion int, reported bool) *v1alpha1.ResponseSession {
+		o := object("a", "", resourceVersion)
+		o.Spec.Snapshot = &v1alpha1.SnapshotReference{Store: v1alpha1.SnapshotStoreChunks, SizeBytes: 9}
+		o.Status = v1alpha1.ResponseSessionStatus{ObservedGeneration: 1, SnapshotBytes: 9, Conditions: []metav1.Condition{
+			{Type: v1alpha1.ConditionChainValid, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonResolved},
+		}}
+		if reported {
+			o.Status.Conditions = append(o.Status.Conditions, metav1.Condition{
+				Type: v1alpha1.ConditionSnapshotReadable, Status: metav1.ConditionFalse, ObservedGeneration: 1,
+			})
+		}
+		return o
+	}
+	check := func(step string, verified bool) {
+		t.Helper()
+		if got, _ := v.Get("ns", "a"); got.Verified != verified {
+			t.Errorf("%s: verified is %t", step, got.Verified)
+		}
+	}
+	add(s, external(1, false))
+	check("before the report", true)
+	add(s, external(2, true))
+	check("after the report", false)
+	reported, _ := v.Get("ns", "a")
+	v.SetReadable(reported, true)
+	check("after it was read", true)
+	add(s, external(3, true))
+	check("before the report is answered", true)
+	add(s, external(4, false))
+	check("after the report is answered", true)
+
+	// A report that arrives while the snapshot is read has it read again.
+	before, _ := v.Get("ns", "a")
+	add(s, external(5, true))
+	v.SetReadable(before, true)
+	check("reported while it was read", false)
+}
+
+// TestViewFollowsTheWatch feeds the view what the watch may bring.
+func TestViewFollowsTheWatch(t *testing.T) {
+	tests := map[string]struct {
+		feed func(s *store)
+		want map[string]string // object name to reason
+	}{
+		"child before parent": {
+			feed: func(s *store) { add(s, object("b", "a", 1)); add(s, object("a", "", 2)) },
+			want: map[string]string{"a": "Resolved", "b": "Resolved"},
+		},
+		"parent is deleted": {
+			feed: func(s *store) { add(s, object("a", "", 1)); add(s, object("b", "a", 2)); remove(s, object("a", "", 3)) },
+			want: map[string]string{"b": "ParentNotFound"},
+		},
+		"old news": {
+			feed: func(s *store) {
+				add(s, object("a", "", 5))
+				old := object("a", "", 4)
+				old.Spec.ResponseStatus = "failed"
+				add(s, old)
+			},
+			want: map[string]string{"a": "Resolved"},
+		},
+		"relist drops what is gone": {
+			feed: func(s *store) {
+				add(s, object("a", "", 1))
+				add(s, object("b", "a", 2))
+				replace(s, 9, object("b", "a", 2), object("c", "b", 7))
+			},
+			want: map[string]string{"b": "ParentNotFound", "c": "ParentNotFound"},
+		},
+		"relist of nothing": {
+			feed: func(s *store) { add(s, object("a", "", 1)); replace(s, 2) },
+			want: map[string]string{},
+		},
+		"misnamed is in no chain": {
+			feed: func(s *store) {
+				odd := object("A", "", 1)
+				odd.Name = "sha256.aaaa"
+				add(s, odd)
+				add(s, object("b", "A", 2))
+			},
+			want: map[string]string{"sha256.aaaa": "NameMismatch", "b": "ParentNotFound"},
+		},
+		"being deleted is missing": {
+			feed: func(s *store) {
+				add(s, object("a", "", 1))
+				add(s, object("b", "a", 2))
+				add(s, deleting(object("a", "", 3)))
+			},
+			want: map[string]string{"b": "ParentNotFound"},
+		},
+		"being deleted and gone": {
+			feed: func(s *store) {
+				add(s, deleting(object("a", "", 1)))
+				add(s, object("b", "a", 2))
+				remove(s, deleting(object("a", "", 3)))
+				add(s, object("a", "", 4))
+			},
+			want: map[string]string{"a": "Resolved", "b": "Resolved"},
+		},
+		"misnamed and being deleted": {
+			feed: func(s *store) {
+				odd := object("A", "", 1)
+				odd.Name = "sha256.aaaa"
+				add(s, odd)
+				again := deleting(object("A", "", 2))
+				again.Name = odd.Name
+				add(s, again)
+				remove(s, again)
+			},
+			want: map[string]string{},
+		},
+		"misnamed is deleted": {
+			feed: func(s *store) {
+				odd := object("A", "", 1)
+				odd.Name = "sha256.aaaa"
+				add(s, odd)
+				remove(s, odd)
+			},
+			want: map[string]string{},
+		},
+		"name is reused for another ID": {
+			feed: func(s *store) {
+				first := object("A", "", 1)
+				first.Name = "sha256.aaaa"
+				add(s, first)
+				second := object("B", "", 2)
+				second.Name = "sha256.aaaa"
+				replace(s, 3, second)
+			},
+			want: map[string]string{"sha256.aaaa": "NameMismatch"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			v := NewView(chain.DefaultMaxDepth)
+			tc.feed((*store)(v))
+			got := map[string]string{}
+			if ns := v.namespaces["ns"]; ns != nil {
+				for name := range ns.byName {
+					if verdict, found := v.Verdict("ns", name); found {
+						got[name] = verdict.Rule.Reason()
+					}
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("reasons (-want +got):\n%s", diff)
+			}
+			wantCounts := map[string]int{}
+			for _, reason := range tc.want {
+				wantCounts[reason]++
+			}
+			for reason, count := range v.Counts() {
+				if count != wantCounts[reason] {
+					t.Errorf("%d sessions have reason %s, want %d", count, reason, wantCounts[reason])
+				}
+			}
+		})
+	}
+}
+
+func TestSubscribe(t *testing.T) {
+	v := NewView(chain.DefaultMaxDepth)
+	s := (*store)(v)
+	add(s, object("b", "a", 1))
+	var got []Change
+	v.Subscribe(func(change Change) {
+		slices.Sort(change.Others)
+		got = append(got, change)
+	})
+	add(s, object("c", "b", 2))
+	add(s, object("c", "b", 2)) // nothing new
+	add(s, object("a", "", 3))
+	remove(s, object("b", "a", 4))
+	want := []Change{
+		{Namespace: "ns", Others: []string{"b"}},
+		{Namespace: "ns", Name: "c"},
+		{Namespace: "ns", Name: "a", Others: []string{"b", "c"}},
+		{Namespace: "ns", Name: "b", Others: []string{"c"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("changes (-want +got):\n%s", diff)
+	}
+}
+
+// TestObserve checks that the answer to a write takes effect ahead of the watch, but never brings back a deleted session.
+func TestObserve(t *testing.T) {
+	v := NewView(chain.DefaultMaxDepth)
+	s := (*store)(v)
+	add(s, object("a", "", 1))
+
+	written := object("a", "", 5)
+	status := &v1alpha1.ResponseSessionStatus{ObservedGeneration: 1, Conditions: []metav1.Condition{{
+		Type: v1alpha1.ConditionChainValid, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonResolved,
+	}}}
+	partial := func(o *v1alpha1.ResponseSession) *metav1.PartialObjectMetadata {
+		return &metav1.PartialObjectMetadata{ObjectMeta: o.ObjectMeta}
+	}
+	v.Observe("ns", "a", func(known *Record) *Record { return known.WithMetadata(partial(written)).WithStatus(status) })
+	if got, _ := v.Get("ns", "a"); got.Written != NewFingerprint(status) || got.ResourceVersion != 5 {
+		t.Errorf("the write is not observed: %+v", got)
+	}
+
+	// The write's answer has no status, so it is taken to be what was asked for until the watch brings what is there.
+	foreign := object("a", "", 5)
+	foreign.Status = *status
+	foreign.Status.BrokenAt = "elsewhere"
+	add(s, foreign)
+	if got, _ := v.Get("ns", "a"); got.Written != NewFingerprint(&foreign.Status) {
+		t.Errorf("the watch's word of the same version does not count: %+v", got)
+	}
+	v.Observe("ns", "a", func(known *Record) *Record { return known.WithMetadata(partial(written)).WithStatus(status) })
+	if got, _ := v.Get("ns", "a"); got.Written != NewFingerprint(&foreign.Status) {
+		t.Errorf("the write's answer counts more than the watch's word of the same version: %+v", got)
+	}
+
+	overwritten := object("a", "", 7)
+	overwritten.Generation = 2
+	v.Observe("ns", "a", func(known *Record) *Record { return known.WithMetadata(partial(overwritten)) })
+	if got, _ := v.Get("ns", "a"); got.ResourceVersion != 5 {
+		t.Error("the write's answer hides a spec that the view has not seen")
+	}
+
+	remove(s, object("a", "", 9))
+	v.Observe("ns", "a", func(known *Record) *Record { return known })
+	if _, found := v.Get("ns", "a"); found {
+		t.Error("the write's answer brings a deleted session back")
+	}
+}
+
+func TestReflects(t *testing.T) {
+	v := NewView(chain.DefaultMaxDepth)
+	s := (*store)(v)
+	if v.HasSynced() {
+		t.Error("synced before the first list")
+	}
+	replace(s, 10)
+	if !v.HasSynced() || !v.Reflects(10) || v.Reflects(11) {
+		t.Error("want synced at 10")
+	}
+	s.UpdateResourceVersion("15")
+	add(s, object("a", "", 12))
+	if !v.Reflects(15) || v.Reflects(16) {
+		t.Error("want 15")
+	}
+}
+
+// TestExplanation: what explains a verdict names the status of the turn itself, but not that of an ancestor, which can
+// change without another verdict: the message of the descendant's condition would be outdated for ever.
+func TestExplanation(t *testing.T) {
+	v := NewView(chain.DefaultMaxDepth)
+	for i, tc := range []struct{ status, own, descendant string }{
+		{"queued", `response "a" is "queued" and cannot be used as context until it is completed`,
+			`response "a" is pending and cannot be used as context until it is completed`},
+		{"in_progress", `response "a" is "in_progress" and cannot be used as context until it is completed`,
+			`response "a" is pending and cannot be used as context until it is completed`},
+		{"failed", `response "a" is "failed", not completed, and cannot be used as context`,
+			`response "a" is not completed and cannot be used as context`},
+	} {
+		a := object("a", "", 2*i+1)
+		a.Spec.ResponseStatus, a.Generation = tc.status, int64(i+1)
+		add((*store)(v), a)
+		add((*store)(v), object("b", "a", 2*i+2))
+		for name, want := range map[string]string{"a": tc.own, "b": tc.descendant} {
+			if verdict, _ := v.Verdict("ns", name); verdict.Explanation.Error() != want {
+				t.Errorf("%s while a is %s: got %q, want %q", name, tc.status, verdict.Explanation, want)
+			}
+		}
+	}
+}

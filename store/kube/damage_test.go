@@ -1,0 +1,207 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kube_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/catenatest"
+	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/kube"
+)
+
+// TestLostPart: a missing or damaged part makes the session unreadable, and breaks the chains of its descendants.
+func TestLostPart(t *testing.T) {
+	s := open(t, kube.Options{})
+	namespace := s.Namespace()
+	save(t, s, largeTurn("resp_1", ""))
+	save(t, s, smallTurn("resp_2", "resp_1"))
+	intact := wantReason(t, namespace, "resp_2", v1alpha1.ReasonResolved)
+	ref := object(t, namespace, "resp_1").Spec.Snapshot
+
+	last := &v1alpha1.SnapshotChunk{}
+	key := client.ObjectKey{Namespace: namespace, Name: v1alpha1.SnapshotChunkName(ref.Key, int(ref.Parts)-1)}
+	if err := env.Client.Get(t.Context(), key, last); err != nil {
+		t.Fatal(err)
+	}
+	replace := func(data []byte) {
+		t.Helper()
+		if err := env.Client.Delete(t.Context(), last.DeepCopy()); client.IgnoreNotFound(err) != nil {
+			t.Fatal(err)
+		}
+		if data == nil {
+			return
+		}
+		chunk := last.DeepCopy()
+		chunk.ResourceVersion, chunk.UID, chunk.Spec.Data = "", "", data
+		if err := env.Client.Create(t.Context(), chunk); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantUnreadable := func() {
+		t.Helper()
+		for _, id := range []string{"resp_1", "resp_2"} {
+			testutil.Eventually(t, func(context.Context) error { // the operator may notice the overwrite a moment later
+				_, err := s.Resolve(t.Context(), id, store.ResolveOptions{})
+				if e, ok := errors.AsType[*store.Error](err); !ok || e.Code != store.CodeUnreadable || e.ResponseID != "resp_1" {
+					return fmt.Errorf("%s resolves with the error %w", id, err)
+				}
+				return nil
+			})
+			if session := wantReason(t, namespace, id, v1alpha1.ReasonSnapshotUnreadable); session.Status.BrokenAt != "resp_1" {
+				t.Errorf("%s is broken at %s", id, session.Status.BrokenAt)
+			}
+		}
+		if _, err := s.Get(t.Context(), "resp_1"); !errors.Is(err, store.ErrUnreadable) {
+			t.Errorf("Get: %v", err)
+		}
+	}
+	// The operator may have cached a history that was read before: this session was not read.
+	edits := 0
+	evict := func() {
+		t.Helper()
+		edits++
+		if err := edit(t, namespace, "resp_1", fmt.Sprint(edits)); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	replace(nil)
+	evict()
+	wantUnreadable()
+
+	replace(last.Spec.Data)
+	healed := wantReason(t, namespace, "resp_2", v1alpha1.ReasonResolved)
+	if !cmp.Equal(intact.Status.RootResponseID, healed.Status.RootResponseID) {
+		t.Errorf("healed to %+v, was %+v", healed.Status, intact.Status)
+	}
+	if _, err := s.Resolve(t.Context(), "resp_2", store.ResolveOptions{}); err != nil {
+		t.Error(err)
+	}
+
+	flipped := bytes.Clone(last.Spec.Data)
+	flipped[len(flipped)/2] ^= 1
+	replace(flipped)
+	evict()
+	wantUnreadable()
+}
+
+// damage flips a bit of a snapshot in the bucket, and returns a function that repairs it.
+func damage(t *testing.T, session *v1alpha1.ResponseSession) (repair func()) {
+	t.Helper()
+	path := filepath.Join(bucketDir, session.Namespace, session.Name, session.Spec.Snapshot.Key)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(data []byte) {
+		t.Helper()
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	damaged := bytes.Clone(data)
+	damaged[len(damaged)/2] ^= 1
+	write(damaged)
+	return func() { write(data) }
+}
+
+// TestDamageFoundByAFollower: a replica that is not the leader finds damage and reports it, and the leader marks the chain.
+func TestDamageFoundByAFollower(t *testing.T) {
+	// The lease belongs to nobody for ever, so that the second replica never leads. The first one does not ask for it.
+	lease := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
+		HolderIdentity: new("nobody"), LeaseDurationSeconds: new(int32(1 << 20)), AcquireTime: new(metav1.NowMicro()), RenewTime: new(metav1.NowMicro()),
+	}}
+	lease.Namespace, lease.Name = "catena-system", "catena.sessions.catena.dev"
+	if err := env.Client.Create(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := env.Client.Delete(context.WithoutCancel(t.Context()), lease); err != nil {
+			t.Error(err)
+		}
+	})
+	follower, err := env.StartOperator(t.Context(), catenatest.OperatorOptions{Args: []string{
+		"--shutdown-delay-duration=0s", "--snapshot-store=" + bucketURL(), "--leader-elect=true",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := follower.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	s := open(t, kube.Options{
+		SnapshotStore: bucketURL(), ResolveHost: fmt.Sprintf("https://localhost:%d", follower.Port), ResolveTLS: rest.TLSClientConfig{CAFile: env.ResolveCAFile},
+	})
+	save(t, s, largeTurn("resp_1", ""))
+	repair := damage(t, wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved))
+	if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); !errors.Is(err, store.ErrUnreadable) {
+		t.Errorf("it resolves to %v", err)
+	}
+	wantReport := func(want metav1.ConditionStatus) {
+		t.Helper()
+		testutil.Eventually(t, func(context.Context) error {
+			status := metav1.ConditionUnknown
+			if report := meta.FindStatusCondition(object(t, s.Namespace(), "resp_1").Status.Conditions, v1alpha1.ConditionSnapshotReadable); report != nil {
+				status = report.Status
+			}
+			if status != want {
+				return fmt.Errorf("SnapshotReadable is %s, want %s", status, want)
+			}
+			return nil
+		})
+	}
+	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonSnapshotUnreadable)
+	wantReport(metav1.ConditionFalse)
+	repair()
+	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
+	wantReport(metav1.ConditionTrue)
+}
+
+// TestDamageFoundByAReader: nothing watches a bucket. A reader that finds damage there reports it, and the chain is marked.
+func TestDamageFoundByAReader(t *testing.T) {
+	s := open(t, kube.Options{SnapshotStore: bucketURL()})
+	save(t, s, largeTurn("resp_1", ""))
+	session := wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
+	repair := damage(t, session)
+	if err := edit(t, s.Namespace(), "resp_1", "x"); err != nil { // the operator has cached the first version
+		t.Fatal(err)
+	}
+	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonSnapshotUnreadable)
+	if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); !errors.Is(err, store.ErrUnreadable) {
+		t.Errorf("it resolves to %v", err)
+	}
+	repair()
+	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
+}

@@ -1,0 +1,113 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kube_test
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/kube"
+)
+
+// TestTooLarge: a turn beyond the limit is refused before anything is written.
+func TestTooLarge(t *testing.T) {
+	s := open(t, kube.Options{MaxTurnBytes: 1 << 20})
+	err := s.Save(t.Context(), largeTurn("resp_1", ""), store.SaveOptions{})
+	if !errors.Is(err, store.ErrTooLarge) {
+		t.Errorf("got %v, want it to be too large", err)
+	}
+	if err := nothingStored(t, s.Namespace()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLargestTurn: a turn of exactly the limit can be read.
+func TestLargestTurn(t *testing.T) {
+	turn := smallTurn("resp_1", "")
+	noise := make([]byte, 1<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // never fails
+	turn.Request = fmt.Appendf(nil, `{"input":"%s"}`, base64.StdEncoding.EncodeToString(noise))
+	s := open(t, kube.Options{MaxTurnBytes: len(turn.Request)})
+	save(t, s, turn)
+	if got, err := s.Get(t.Context(), "resp_1"); err != nil || !cmp.Equal(turn, got, sameSession) {
+		t.Errorf("the turn differs: %v", err)
+	}
+}
+
+// TestModelName: the model is repeated in an object without bodies if it has the length of a name.
+func TestModelName(t *testing.T) {
+	s := open(t, kube.Options{InlineBytes: -1})
+	for model, want := range map[string]string{
+		`"m"`:                                  `{"model":"m"}`,
+		`"` + strings.Repeat("m", 2<<20) + `"`: ``,
+	} {
+		id := fmt.Sprintf("resp_%d", len(model))
+		turn := smallTurn(id, "")
+		turn.Request = fmt.Appendf(nil, `{"model":%s}`, model)
+		save(t, s, turn)
+		got := ""
+		if request := object(t, s.Namespace(), id).Spec.Request; request != nil {
+			got = string(request.Raw)
+		}
+		if got != want {
+			t.Errorf("got %.100s, want %s", got, want)
+		}
+	}
+}
+
+// TestEscaped: the size of a turn in its object includes the escapes.
+func TestEscaped(t *testing.T) {
+	for name, tc := range map[string]struct {
+		options    kube.Options
+		characters int
+		wantInline bool
+	}{
+		"by default":       {kube.Options{}, 60_000, false},
+		"the largest ones": {kube.Options{InlineBytes: 512 << 10}, 500_000, false},
+		"few of them":      {kube.Options{InlineBytes: 512 << 10}, 80_000, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, tc.options)
+			turn := smallTurn("resp_1", "")
+			turn.Request = fmt.Appendf(nil, `{"input":%q}`, strings.Repeat("<", tc.characters))
+			save(t, s, turn)
+			if inline := object(t, s.Namespace(), "resp_1").Spec.Snapshot == nil; inline != tc.wantInline {
+				t.Errorf("in the object: %t", inline)
+			}
+			if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestTooLargeForEtcd: an object that etcd refuses is too large and not retryable.
+func TestTooLargeForEtcd(t *testing.T) {
+	s := open(t, kube.Options{InlineBytes: 512 << 10})
+	turn := smallTurn("resp_1", "")
+	turn.Request = []byte(`{"input":"a","n":[` + strings.Repeat("1e20,", 100_000) + `0]}`)
+	if err := s.Save(t.Context(), turn, store.SaveOptions{}); !errors.Is(err, store.ErrTooLarge) || store.IsRetryable(err) {
+		t.Errorf("got %v, want it to be too large", err)
+	}
+}
