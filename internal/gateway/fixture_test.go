@@ -31,6 +31,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/driver"
 	"github.com/catena-dev/catena/store/memory"
@@ -176,10 +177,8 @@ func (f *fixture) savesByCode() []string {
 // seed saves a turn as another gateway would.
 func (f *fixture) seed(id, previous, status string) {
 	f.t.Helper()
-	session := &store.Session{
-		ResponseID: id, PreviousResponseID: previous, Status: status,
-		Request: []byte(`{"input":"hello"}`), Response: []byte(`{"output":[]}`),
-	}
+	session := testturn.Make(id, previous)
+	session.Status = status
 	if err := f.store.next.InNamespace("default").Save(f.t.Context(), session, store.SaveOptions{}); err != nil {
 		f.t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/tidwall/gjson"
 
+	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -91,7 +92,7 @@ func TestDeleteUnread(t *testing.T) {
 func TestRetrieveOfAnotherGateway(t *testing.T) {
 	f := start(t, nil)
 	f.seed("resp_x", "resp_y", "completed")
-	want := `{"output":[],"id":"resp_x","previous_response_id":"resp_y","object":"response","status":"completed"}`
+	want := `{"output":[` + testutil.AssistantMessage("answer of resp_x") + `],"id":"resp_x","previous_response_id":"resp_y","object":"response","status":"completed"}`
 	if r := f.do(http.MethodGet, "/v1/responses/resp_x", ""); r.body != want {
 		t.Errorf("got %s, want %s", r.body, want)
 	}

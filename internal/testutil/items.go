@@ -50,6 +50,25 @@ func AssistantMessage(text string) string {
 	return `{"content":[{"text":` + Quote(text) + `,"type":"output_text"}],"role":"assistant","type":"message"}`
 }
 
+// Request returns the request of a turn. Its question contains the response ID of the turn.
+func Request(id string) string {
+	return `{"model":"m","input":` + Quote("question of "+id) + `}`
+}
+
+// Response returns the response of a turn. Its answer contains the response ID of the turn.
+func Response(id string) string {
+	return `{"output":[` + AssistantMessage("answer of "+id) + `]}`
+}
+
+// Items returns the items of turns whose bodies are those of Request and Response.
+func Items(ids ...string) []string {
+	var items []string
+	for _, id := range ids {
+		items = append(items, UserMessage("question of "+id), AssistantMessage("answer of "+id))
+	}
+	return items
+}
+
 // FlattenTurn returns the items of a turn: those of its instructions, unless they are empty, and of its output.
 func FlattenTurn(t testing.TB, instructions string, output ...string) *chain.Items {
 	t.Helper()

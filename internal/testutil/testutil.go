@@ -14,8 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package testutil has helpers for the tests of this repository. It depends on the standard library and go-cmp only, so
-// that the tests of pure packages can use it; package testsession has helpers for Kubernetes objects.
+// Package testutil has helpers for the tests of this repository. It depends on nothing outside the standard library except
+// go-cmp, so that the tests of pure packages can use it. Package testturn has turns for the tests of stores, and package
+// testsession has Kubernetes objects.
 package testutil
 
 import (

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
@@ -70,10 +71,10 @@ func TestCost(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", session.ResponseID, diff)
 		}
 	}
-	check(smallTurn("resp_1", ""), "POST responsesessions")
-	check(smallTurn("resp_2", "resp_1"), "GET responsesessions metadata", "POST responsesessions")
-	check(smallTurn("resp_3", "resp_gone"), "GET responsesessions metadata", "POST responsesessions")
-	large := smallTurn("resp_4", "resp_2")
+	check(testturn.Make("resp_1", ""), "POST responsesessions")
+	check(testturn.Make("resp_2", "resp_1"), "GET responsesessions metadata", "POST responsesessions")
+	check(testturn.Make("resp_3", "resp_gone"), "GET responsesessions metadata", "POST responsesessions")
+	large := testturn.Make("resp_4", "resp_2")
 	large.Request = []byte(`{"input":[{"n":12345678901234567890}]}`)
 	check(large, "POST snapshotchunks", "GET responsesessions metadata", "POST responsesessions")
 }
@@ -83,7 +84,7 @@ func TestResolveHost(t *testing.T) {
 	s := open(t, kube.Options{
 		ResolveHost: fmt.Sprintf("https://localhost:%d", operator.Port), ResolveTLS: rest.TLSClientConfig{CAFile: env.ResolveCAFile},
 	})
-	save(t, s, smallTurn("resp_1", ""))
+	save(t, s, testturn.Make("resp_1", ""))
 	history, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{})
 	if err != nil {
 		t.Fatal(err)

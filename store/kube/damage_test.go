@@ -35,6 +35,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
@@ -44,7 +45,7 @@ func TestLostPart(t *testing.T) {
 	s := open(t, kube.Options{})
 	namespace := s.Namespace()
 	save(t, s, largeTurn("resp_1", ""))
-	save(t, s, smallTurn("resp_2", "resp_1"))
+	save(t, s, testturn.Make("resp_2", "resp_1"))
 	intact := wantReason(t, namespace, "resp_2", v1alpha1.ReasonResolved)
 	ref := object(t, namespace, "resp_1").Spec.Snapshot
 

@@ -35,6 +35,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
@@ -72,7 +73,7 @@ func TestSaveAgain(t *testing.T) {
 				}
 				return next.RoundTrip(r)
 			})
-			err := s.Save(t.Context(), smallTurn("resp_1", ""), store.SaveOptions{})
+			err := s.Save(t.Context(), testturn.Make("resp_1", ""), store.SaveOptions{})
 			if (err != nil) != tc.wantErr {
 				t.Errorf("got %v", err)
 			}
@@ -100,7 +101,7 @@ func TestSaveGivesUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = s.Save(t.Context(), smallTurn("resp_1", ""), store.SaveOptions{})
+		err = s.Save(t.Context(), testturn.Make("resp_1", ""), store.SaveOptions{})
 		if !errors.Is(err, store.ErrUnreachable) || !store.IsRetryable(err) {
 			t.Errorf("got %v, want it to be unreachable", err)
 		}
@@ -196,7 +197,7 @@ func TestOtherCalls(t *testing.T) {
 		}
 		return next.RoundTrip(r)
 	})
-	save(t, s, smallTurn("resp_1", ""))
+	save(t, s, testturn.Make("resp_1", ""))
 	failures.Store(2)
 	if _, err := s.Get(t.Context(), "resp_1"); err != nil {
 		t.Error(err)
@@ -228,7 +229,7 @@ func TestAnswerCutOff(t *testing.T) {
 				return response, err
 			})
 			failures.Store(1)
-			save(t, s, smallTurn("resp_1", ""))
+			save(t, s, testturn.Make("resp_1", ""))
 			failures.Store(1)
 			if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); err != nil {
 				t.Error(err)
@@ -249,7 +250,7 @@ func TestUntrustedServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Save(t.Context(), smallTurn("resp_1", ""), store.SaveOptions{}); err == nil || store.IsRetryable(err) {
+	if err := s.Save(t.Context(), testturn.Make("resp_1", ""), store.SaveOptions{}); err == nil || store.IsRetryable(err) {
 		t.Errorf("got %v, want an error that is not retryable", err)
 	}
 }
@@ -274,7 +275,7 @@ func TestBucketFails(t *testing.T) {
 				InlineBytes:   -1,
 				SnapshotStore: "s3://snapshots?anonymous=true&region=us-east-1&use_path_style=true&endpoint=" + bucket.URL,
 			})
-			err := s.Save(t.Context(), smallTurn("resp_1", ""), store.SaveOptions{})
+			err := s.Save(t.Context(), testturn.Make("resp_1", ""), store.SaveOptions{})
 			if err == nil || errors.Is(err, store.ErrUnreachable) != tc.wantRetryable || store.IsRetryable(err) != tc.wantRetryable {
 				t.Errorf("got %v, want retryable: %t", err, tc.wantRetryable)
 			}

@@ -38,6 +38,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
@@ -47,20 +48,15 @@ import (
 func largeTurn(id, previous string) *store.Session {
 	image := make([]byte, 900_000)
 	_, _ = rand.NewChaCha8([32]byte{byte(len(id))}).Read(image) // never fails
-	return &store.Session{
-		ResponseID: id, PreviousResponseID: previous, Status: store.StatusCompleted,
-		Request:  fmt.Appendf(nil, `{ "model":"m", "input":[{"role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,%x"}],"n":12345678901234567890}] }`, image),
-		Response: []byte(`{"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"a cat"}],"f":1.0}]}`),
-	}
+	turn := testturn.Make(id, previous)
+	turn.Request = fmt.Appendf(nil, `{ "model":"m", "input":[{"role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,%x"}],"n":12345678901234567890}] }`, image)
+	turn.Response = []byte(`{"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"a cat"}],"f":1.0}]}`)
+	return turn
 }
 
 // sameSession ignores the version, which changes when the controller writes a status, and compares bodies in one step: cmp
 // compares byte by byte, which takes half a minute with the race detector.
 var sameSession = cmp.Options{cmpopts.IgnoreFields(store.Session{}, "Version"), cmp.Comparer(bytes.Equal)}
-
-func smallTurn(id, previous string) *store.Session {
-	return &store.Session{ResponseID: id, PreviousResponseID: previous, Status: store.StatusCompleted, Request: []byte(`{"input":"Hi"}`)}
-}
 
 func save(t *testing.T, s *store.Store, session *store.Session) {
 	t.Helper()

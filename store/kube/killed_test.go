@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
@@ -132,7 +133,7 @@ func TestKilledSaver(t *testing.T) {
 // TestKilledOverwriter: a process that is killed at any write of an overwrite leaves the old turn or the new one.
 func TestKilledOverwriter(t *testing.T) {
 	t.Parallel() // most of it is waiting
-	before, after := smallTurn("resp_1", ""), largeTurn("resp_1", "")
+	before, after := testturn.Make("resp_1", ""), largeTurn("resp_1", "")
 	measure := open(t, kube.Options{})
 	save(t, measure, after.Clone())
 	parts := object(t, measure.Namespace(), "resp_1").Spec.Snapshot.Parts

@@ -26,6 +26,7 @@ import (
 	"testing"
 
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
@@ -33,7 +34,7 @@ import (
 // TestOverwriteAgain: an overwrite whose response was lost does not undo a later overwrite.
 func TestOverwriteAgain(t *testing.T) {
 	others := open(t, kube.Options{})
-	save(t, others, smallTurn("resp_1", ""))
+	save(t, others, testturn.Make("resp_1", ""))
 	var lost atomic.Bool
 	s := openThrough(t, others.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(r)
@@ -48,7 +49,7 @@ func TestOverwriteAgain(t *testing.T) {
 		newest.ConversationID = "newest"
 		return nil, errors.Join(io.ErrUnexpectedEOF, others.Save(t.Context(), newest, store.SaveOptions{Overwrite: true}))
 	})
-	mine := smallTurn("resp_1", "")
+	mine := testturn.Make("resp_1", "")
 	mine.ConversationID = "mine"
 	if err := s.Save(t.Context(), mine, store.SaveOptions{Overwrite: true}); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("got %v, want a conflict", err)
@@ -62,7 +63,7 @@ func TestOverwriteAgain(t *testing.T) {
 // send it again.
 func TestOverwriteArrived(t *testing.T) {
 	others := open(t, kube.Options{})
-	save(t, others, smallTurn("resp_1", ""))
+	save(t, others, testturn.Make("resp_1", ""))
 	var lost atomic.Bool
 	s := openThrough(t, others.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(r)
@@ -71,7 +72,7 @@ func TestOverwriteArrived(t *testing.T) {
 		}
 		return comeAgain(r), response.Body.Close()
 	})
-	mine := smallTurn("resp_1", "")
+	mine := testturn.Make("resp_1", "")
 	mine.ConversationID = "mine"
 	if err := s.Save(t.Context(), mine, store.SaveOptions{Overwrite: true}); err != nil {
 		t.Error(err)

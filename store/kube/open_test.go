@@ -18,9 +18,11 @@ package kube_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
@@ -28,7 +30,7 @@ import (
 // TestOtherNamespaces: an invalid namespace does not lead to another one.
 func TestOtherNamespaces(t *testing.T) {
 	s := open(t, kube.Options{})
-	save(t, s, smallTurn("resp_1", ""))
+	save(t, s, testturn.Make("resp_1", ""))
 	if _, err := s.InNamespace("x/../"+s.Namespace()).Resolve(t.Context(), "resp_1", store.ResolveOptions{}); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("got %v, want it to be invalid", err)
 	}
@@ -38,16 +40,16 @@ func TestOtherNamespaces(t *testing.T) {
 func TestOpenURL(t *testing.T) {
 	namespace := open(t, kube.Options{}).Namespace()
 	base := testenv.StoreURL(namespace, env.Kubeconfig)
-	s, err := store.Open(t.Context(), base+"&max-turn-bytes=20&inline-bytes=-1")
+	small, large := testturn.Make("resp_1", ""), testturn.Make("resp_2", "")
+	large.Metadata = []byte(`{"a":1}`)
+	s, err := store.Open(t.Context(), fmt.Sprintf("%s&max-turn-bytes=%d&inline-bytes=-1", base, len(small.Request)+len(small.Response)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	save(t, s, smallTurn("resp_1", ""))
+	save(t, s, small)
 	if object(t, namespace, "resp_1").Spec.Snapshot == nil {
 		t.Error("its bodies are in the object")
 	}
-	large := smallTurn("resp_2", "")
-	large.Metadata = []byte(`{"a":1}`)
 	if err := s.Save(t.Context(), large, store.SaveOptions{}); !errors.Is(err, store.ErrTooLarge) {
 		t.Errorf("got %v, want it to be too large", err)
 	}

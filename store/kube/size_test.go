@@ -26,6 +26,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
@@ -44,11 +45,11 @@ func TestTooLarge(t *testing.T) {
 
 // TestLargestTurn: a turn of exactly the limit can be read.
 func TestLargestTurn(t *testing.T) {
-	turn := smallTurn("resp_1", "")
+	turn := testturn.Make("resp_1", "")
 	noise := make([]byte, 1<<20)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // never fails
 	turn.Request = fmt.Appendf(nil, `{"input":"%s"}`, base64.StdEncoding.EncodeToString(noise))
-	s := open(t, kube.Options{MaxTurnBytes: len(turn.Request)})
+	s := open(t, kube.Options{MaxTurnBytes: len(turn.Request) + len(turn.Response)})
 	save(t, s, turn)
 	if got, err := s.Get(t.Context(), "resp_1"); err != nil || !cmp.Equal(turn, got, sameSession) {
 		t.Errorf("the turn differs: %v", err)
@@ -63,7 +64,7 @@ func TestModelName(t *testing.T) {
 		`"` + strings.Repeat("m", 2<<20) + `"`: ``,
 	} {
 		id := fmt.Sprintf("resp_%d", len(model))
-		turn := smallTurn(id, "")
+		turn := testturn.Make(id, "")
 		turn.Request = fmt.Appendf(nil, `{"model":%s}`, model)
 		save(t, s, turn)
 		got := ""
@@ -89,7 +90,7 @@ func TestEscaped(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, tc.options)
-			turn := smallTurn("resp_1", "")
+			turn := testturn.Make("resp_1", "")
 			turn.Request = fmt.Appendf(nil, `{"input":%q}`, strings.Repeat("<", tc.characters))
 			save(t, s, turn)
 			if inline := object(t, s.Namespace(), "resp_1").Spec.Snapshot == nil; inline != tc.wantInline {
@@ -105,7 +106,7 @@ func TestEscaped(t *testing.T) {
 // TestTooLargeForEtcd: an object that etcd refuses is too large and not retryable.
 func TestTooLargeForEtcd(t *testing.T) {
 	s := open(t, kube.Options{InlineBytes: 512 << 10})
-	turn := smallTurn("resp_1", "")
+	turn := testturn.Make("resp_1", "")
 	turn.Request = []byte(`{"input":"a","n":[` + strings.Repeat("1e20,", 100_000) + `0]}`)
 	if err := s.Save(t.Context(), turn, store.SaveOptions{}); !errors.Is(err, store.ErrTooLarge) || store.IsRetryable(err) {
 		t.Errorf("got %v, want it to be too large", err)

@@ -34,6 +34,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
@@ -46,10 +47,10 @@ func TestLargeTurn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // most of it is waiting
 			s := open(t, options)
-			want := largeTurn("resp_large", "resp_small")
-			save(t, s, smallTurn("resp_small", ""))
+			small, want := testturn.Make("resp_small", ""), largeTurn("resp_large", "resp_small")
+			save(t, s, small)
 			save(t, s, want)
-			save(t, s, smallTurn("resp_last", "resp_large"))
+			save(t, s, testturn.Make("resp_last", "resp_large"))
 
 			got, err := s.Get(t.Context(), "resp_large")
 			if err != nil {
@@ -63,7 +64,7 @@ func TestLargeTurn(t *testing.T) {
 				t.Fatal(err)
 			}
 			item := bytes.TrimSuffix(bytes.TrimSuffix(want.Request, []byte(" }")), []byte("]"))
-			if !bytes.HasSuffix(item, history.Items[1]) || len(history.Items) != 4 {
+			if !bytes.HasSuffix(item, history.Items[2]) || len(history.Items) != 6 {
 				t.Errorf("%d items, and the large one differs in the history", len(history.Items))
 			}
 
@@ -71,9 +72,9 @@ func TestLargeTurn(t *testing.T) {
 			if stored.Status.SnapshotStore != name || stored.Status.SnapshotBytes < int64(len(want.Request)) || string(stored.Spec.Request.Raw) != `{"model":"m"}` {
 				t.Errorf("got status %+v and request %s", stored.Status, stored.Spec.Request.Raw)
 			}
-			small := wantReason(t, stored.Namespace, "resp_small", v1alpha1.ReasonResolved)
-			if small.Status.SnapshotStore != v1alpha1.SnapshotStoreInline || small.Status.SnapshotBytes != int64(len(`{"input":"Hi"}`)) {
-				t.Errorf("got status %+v", small.Status)
+			inline := wantReason(t, stored.Namespace, "resp_small", v1alpha1.ReasonResolved)
+			if inline.Status.SnapshotStore != v1alpha1.SnapshotStoreInline || inline.Status.SnapshotBytes != int64(len(small.Request)+len(small.Response)) {
+				t.Errorf("got status %+v", inline.Status)
 			}
 
 			// The snapshot is deleted with the session.

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -30,7 +31,7 @@ func BenchmarkResolve(b *testing.B) {
 	s := open(b, filepath.Join(b.TempDir(), "turns.db"))
 	previous := ""
 	for i := range 64 {
-		turn := makeTurn(fmt.Sprintf("resp_%d", i), previous)
+		turn := testturn.Make(fmt.Sprintf("resp_%d", i), previous)
 		turn.Request = fmt.Appendf(nil, `{"input":%q}`, strings.Repeat("x", 4<<10))
 		save(b, s, turn)
 		previous = turn.ResponseID
@@ -47,7 +48,7 @@ func BenchmarkSave(b *testing.B) {
 	s := open(b, filepath.Join(b.TempDir(), "turns.db"))
 	i := 0
 	for b.Loop() {
-		turn := makeTurn(fmt.Sprintf("resp_%d", i), "")
+		turn := testturn.Make(fmt.Sprintf("resp_%d", i), "")
 		turn.Request = fmt.Appendf(nil, `{"input":%q}`, strings.Repeat("x", 4<<10))
 		save(b, s, turn)
 		i++

@@ -26,6 +26,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/sqlite"
 )
@@ -35,7 +36,7 @@ func TestFileModes(t *testing.T) {
 	t.Chdir(dir)
 	s := open(t, "turns.db")
 	t.Chdir(t.TempDir()) // a relative path is resolved by Open
-	save(t, s, makeTurn("resp_1", ""))
+	save(t, s, testturn.Make("resp_1", ""))
 	for _, name := range []string{"turns.db", "turns.db-wal", "turns.db-shm"} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		if err != nil {
@@ -169,7 +170,7 @@ func TestDamagedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "turns.db")
 	s := open(t, path)
 	for i := range 50 {
-		save(t, s, makeTurn(fmt.Sprintf("resp_%d", i), strings.Repeat("x", 500)))
+		save(t, s, testturn.Make(fmt.Sprintf("resp_%d", i), strings.Repeat("x", 500)))
 	}
 	if err := s.Close(); err != nil {
 		t.Fatalf("Unable to close the store: %v", err)
@@ -200,7 +201,7 @@ func TestOpenAtOnce(t *testing.T) {
 				t.Errorf("Unexpected error: %v", err)
 				return
 			}
-			if err := errors.Join(s.Save(t.Context(), makeTurn(fmt.Sprintf("resp_%d", i), ""), store.SaveOptions{}), s.Close()); err != nil {
+			if err := errors.Join(s.Save(t.Context(), testturn.Make(fmt.Sprintf("resp_%d", i), ""), store.SaveOptions{}), s.Close()); err != nil {
 				t.Errorf("Unexpected error: %v", err)
 			}
 		})

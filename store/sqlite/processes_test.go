@@ -28,6 +28,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -47,12 +48,12 @@ func TestSaver(t *testing.T) {
 	s := open(t, path)
 	previous := ""
 	for i := range saverTurns {
-		own := makeTurn(fmt.Sprintf("own_%d_%d", os.Getpid(), i), previous)
+		own := testturn.Make(fmt.Sprintf("own_%d_%d", os.Getpid(), i), previous)
 		save(t, s, own)
 		fmt.Fprintln(os.Stdout, own.ResponseID)
 		previous = own.ResponseID
 
-		shared := makeTurn(fmt.Sprintf("shared_%d", i), "")
+		shared := testturn.Make(fmt.Sprintf("shared_%d", i), "")
 		shared.Metadata = fmt.Appendf(nil, `{"saver":%d}`, os.Getpid())
 		switch err := s.Save(t.Context(), shared, store.SaveOptions{}); {
 		case err == nil:
@@ -158,7 +159,7 @@ func TestKill(t *testing.T) {
 				t.Errorf("A saved turn is lost: %v", err)
 			}
 		}
-		save(t, s, makeTurn(fmt.Sprintf("after_%d", cmd.Process.Pid), saved[0]))
+		save(t, s, testturn.Make(fmt.Sprintf("after_%d", cmd.Process.Pid), saved[0]))
 		if err := s.Close(); err != nil {
 			t.Errorf("Unable to close the store: %v", err)
 		}

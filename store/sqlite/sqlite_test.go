@@ -20,13 +20,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/driver"
 	"github.com/catena-dev/catena/store/sqlite"
@@ -58,13 +58,6 @@ func open(t testing.TB, path string) *store.Store {
 	return s
 }
 
-func makeTurn(id, previous string) *store.Session {
-	return &store.Session{
-		ResponseID: id, PreviousResponseID: previous, Status: store.StatusCompleted,
-		Request: fmt.Appendf(nil, `{"input":"ask %s"}`, id),
-	}
-}
-
 func save(t testing.TB, s *store.Store, session *store.Session) {
 	t.Helper()
 	if err := s.Save(t.Context(), session, store.SaveOptions{}); err != nil {
@@ -75,7 +68,7 @@ func save(t testing.TB, s *store.Store, session *store.Session) {
 // TestReopen: G35, and byte for byte.
 func TestReopen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a b?mode=memory#é%20.db")
-	want := makeTurn("resp_1", "resp_0")
+	want := testturn.Make("resp_1", "resp_0")
 	want.Request = json.RawMessage(` { "z" : 1.0, "input":[ ], "a":12345678901234567890,"html":"<b>&é\u00e9","a":2 }`)
 	want.Metadata = json.RawMessage(`{ }`)
 	s := open(t, path)
@@ -97,7 +90,7 @@ func TestReopen(t *testing.T) {
 
 func TestCascadeOfCycle(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "turns.db"))
-	for _, turn := range []*store.Session{makeTurn("a", "c"), makeTurn("b", "a"), makeTurn("c", "b"), makeTurn("d", "b"), makeTurn("x", "")} {
+	for _, turn := range []*store.Session{testturn.Make("a", "c"), testturn.Make("b", "a"), testturn.Make("c", "b"), testturn.Make("d", "b"), testturn.Make("x", "")} {
 		save(t, s, turn)
 	}
 	if err := s.Delete(t.Context(), "b", store.DeleteOptions{Cascade: true}); err != nil {
@@ -117,7 +110,7 @@ func TestCascadeOfCycle(t *testing.T) {
 func TestBusy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "turns.db")
 	s := open(t, path)
-	save(t, s, makeTurn("resp_1", ""))
+	save(t, s, testturn.Make("resp_1", ""))
 	db := openSQL(t, path)
 	db.SetMaxOpenConns(1)
 	if _, err := db.ExecContext(t.Context(), `BEGIN IMMEDIATE`); err != nil {
@@ -127,7 +120,7 @@ func TestBusy(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	start := time.Now()
-	if err := s.Save(ctx, makeTurn("resp_2", ""), store.SaveOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+	if err := s.Save(ctx, testturn.Make("resp_2", ""), store.SaveOptions{}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Unexpected error: want that of the context, got %v", err)
 	}
 	if took := time.Since(start); took > 8*time.Second { // without a deadline it is 10 s
@@ -138,7 +131,7 @@ func TestBusy(t *testing.T) {
 	}
 
 	saved := make(chan error)
-	go func() { saved <- s.Save(t.Context(), makeTurn("resp_3", ""), store.SaveOptions{}) }()
+	go func() { saved <- s.Save(t.Context(), testturn.Make("resp_3", ""), store.SaveOptions{}) }()
 	if _, err := db.ExecContext(t.Context(), `COMMIT`); err != nil {
 		t.Fatalf("Unexpected error: %v", err)
 	}

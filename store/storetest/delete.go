@@ -21,6 +21,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -39,17 +40,17 @@ func testDelete(t *testing.T, s *suite) {
 	for _, options := range []store.DeleteOptions{{}, {Cascade: true}} {
 		remove(t, st, "resp_1", options)
 		remove(t, st, "", options)
-		save(t, st, makeTurn("resp_1", ""), store.SaveOptions{})
-		save(t, st, makeTurn("resp_2", ""), store.SaveOptions{})
+		save(t, st, testturn.Make("resp_1", ""), store.SaveOptions{})
+		save(t, st, testturn.Make("resp_2", ""), store.SaveOptions{})
 		remove(t, st, "resp_1", options)
 		wantMissing(t, st, "resp_1")
 		remove(t, st, "resp_1", options)
-		wantStored(t, st, makeTurn("resp_2", ""))
+		wantStored(t, st, testturn.Make("resp_2", ""))
 	}
 	// A cascade begins with a turn that is there.
-	save(t, st, makeTurn("orphan", "resp_1"), store.SaveOptions{})
+	save(t, st, testturn.Make("orphan", "resp_1"), store.SaveOptions{})
 	remove(t, st, "resp_1", store.DeleteOptions{Cascade: true})
-	wantStored(t, st, makeTurn("orphan", "resp_1"))
+	wantStored(t, st, testturn.Make("orphan", "resp_1"))
 }
 
 // testDeleteInChain: G31 and G32.
@@ -58,9 +59,9 @@ func testDeleteInChain(t *testing.T, s *suite) {
 	saveRow(t, st, "a", "b", "c", "d")
 	remove(t, st, "b", store.DeleteOptions{})
 	wantMissing(t, st, "b")
-	wantStored(t, st, makeTurn("a", ""))
-	wantStored(t, st, makeTurn("c", "b"))
-	wantStored(t, st, makeTurn("d", "c"))
+	wantStored(t, st, testturn.Make("a", ""))
+	wantStored(t, st, testturn.Make("c", "b"))
+	wantStored(t, st, testturn.Make("d", "c"))
 	for _, id := range []string{"b", "c", "d"} {
 		s.wantGone(t, st, id, "b")
 	}
@@ -131,10 +132,10 @@ func testSaveAfterDelete(t *testing.T, s *suite) {
 	before := resolve(t, st, "b", store.ResolveOptions{}).Parent
 	remove(t, st, "b", store.DeleteOptions{})
 
-	again := makeTurn("b", "elsewhere")
+	again := testturn.Make("b", "elsewhere")
 	save(t, st, again.Clone(), store.SaveOptions{})
 	wantStored(t, st, again)
-	save(t, st, makeTurn("elsewhere", ""), store.SaveOptions{})
+	save(t, st, testturn.Make("elsewhere", ""), store.SaveOptions{})
 	s.eventually(t, func() string {
 		history, err := st.Resolve(t.Context(), "b", store.ResolveOptions{})
 		switch {
@@ -148,7 +149,7 @@ func testSaveAfterDelete(t *testing.T, s *suite) {
 		return ""
 	})
 	// Its children are still there, and are children of the new one.
-	wantStored(t, st, makeTurn("c", "b"))
+	wantStored(t, st, testturn.Make("c", "b"))
 	s.eventually(t, func() string {
 		history, err := st.Resolve(t.Context(), "c", store.ResolveOptions{})
 		switch {
@@ -159,23 +160,23 @@ func testSaveAfterDelete(t *testing.T, s *suite) {
 		}
 		return ""
 	})
-	wantStored(t, st, makeTurn("c", "b"))
+	wantStored(t, st, testturn.Make("c", "b"))
 }
 
 func testNamespaces(t *testing.T, s *suite) {
 	here, there := s.newStore(t), s.newStore(t)
 	saveRow(t, here, "a", "b")
-	save(t, there, makeTurn("c", "b"), store.SaveOptions{})
+	save(t, there, testturn.Make("c", "b"), store.SaveOptions{})
 	wantMissing(t, there, "a")
 	_, err := there.Resolve(t.Context(), "b", store.ResolveOptions{})
 	wantResolveError(t, err, &store.Error{Code: store.CodeNotFound, ResponseID: "b", PreviousResponseID: "b"})
 	_, err = there.Resolve(t.Context(), "c", store.ResolveOptions{})
 	wantResolveError(t, err, &store.Error{Code: store.CodeNotFound, ResponseID: "b", PreviousResponseID: "c"})
 
-	other := makeTurn("a", "")
+	other := testturn.Make("a", "")
 	other.Metadata = []byte(`{"other":true}`)
 	save(t, there, other.Clone(), store.SaveOptions{})
-	wantStored(t, here, makeTurn("a", ""))
+	wantStored(t, here, testturn.Make("a", ""))
 	wantStored(t, there, other)
 	remove(t, there, "a", store.DeleteOptions{Cascade: true})
 	remove(t, there, "b", store.DeleteOptions{Cascade: true})
@@ -183,17 +184,17 @@ func testNamespaces(t *testing.T, s *suite) {
 
 	// InNamespace works from any namespace, and the stores that it returns end with the one that was opened.
 	name := s.newNamespace(t)
-	save(t, here.InNamespace(name), makeTurn("d", ""), store.SaveOptions{})
+	save(t, here.InNamespace(name), testturn.Make("d", ""), store.SaveOptions{})
 	if err := here.InNamespace(name).Close(); err != nil {
 		t.Errorf("Unable to close the store of a namespace: %v", err)
 	}
-	wantStored(t, there.InNamespace(name), makeTurn("d", ""))
+	wantStored(t, there.InNamespace(name), testturn.Make("d", ""))
 	wantMissing(t, here, "d")
 }
 
 func testContext(t *testing.T, s *suite) {
 	st := s.newStore(t)
-	save(t, st, makeTurn("resp_1", ""), store.SaveOptions{})
+	save(t, st, testturn.Make("resp_1", ""), store.SaveOptions{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, call := range map[string]func() error{
@@ -201,7 +202,7 @@ func testContext(t *testing.T, s *suite) {
 			_, err := st.Get(ctx, "resp_1")
 			return err
 		},
-		"Save": func() error { return st.Save(ctx, makeTurn("resp_2", ""), store.SaveOptions{}) },
+		"Save": func() error { return st.Save(ctx, testturn.Make("resp_2", ""), store.SaveOptions{}) },
 		"Resolve": func() error {
 			_, err := st.Resolve(ctx, "resp_1", store.ResolveOptions{})
 			return err
@@ -212,7 +213,7 @@ func testContext(t *testing.T, s *suite) {
 			t.Errorf("Unexpected error of %s: want context.Canceled, got %v", name, err)
 		}
 	}
-	wantStored(t, st, makeTurn("resp_1", ""))
+	wantStored(t, st, testturn.Make("resp_1", ""))
 	wantMissing(t, st, "resp_2")
 }
 
@@ -224,5 +225,5 @@ func testClose(t *testing.T, s *suite) {
 			t.Errorf("Unable to close the store: %v", err)
 		}
 	}
-	save(t, s.newStore(t), makeTurn("resp_1", ""), store.SaveOptions{}) // the other store is still open
+	save(t, s.newStore(t), testturn.Make("resp_1", ""), store.SaveOptions{}) // the other store is still open
 }

@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -33,7 +34,7 @@ func testGet(t *testing.T, s *suite) {
 	for _, id := range []string{"resp_1", "", "a/b", "..", strings.Repeat("x", store.MaxIDLength)} {
 		wantMissing(t, st, id)
 	}
-	save(t, st, makeTurn("resp_1", ""), store.SaveOptions{})
+	save(t, st, testturn.Make("resp_1", ""), store.SaveOptions{})
 	wantMissing(t, st, "resp_2")
 	wantMissing(t, st, "Resp_1")
 	wantMissing(t, st, "resp.1")
@@ -44,7 +45,7 @@ func testGet(t *testing.T, s *suite) {
 
 // testRoundTrip: G34, and every JSON value is kept.
 func testRoundTrip(t *testing.T, s *suite) {
-	full := makeTurn("everything", "the parent")
+	full := testturn.Make("everything", "the parent")
 	full.ConversationID = "conv/1 é"
 	full.CreatedAt = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 	full.CompletedAt = time.Date(2026, 2, 3, 4, 5, 16, 0, time.FixedZone("", 3600))
@@ -53,7 +54,7 @@ func testRoundTrip(t *testing.T, s *suite) {
 	full.Response = json.RawMessage(`{"id":"everything","output":[{"type":"reasoning","summary":[]}],"usage":{"input_tokens":1,"output_tokens":2,"total_tokens":3},"error":null}`)
 
 	body := func(member string) *store.Session {
-		session := makeTurn("body", "")
+		session := testturn.Make("body", "")
 		session.Metadata = json.RawMessage(`{"value":` + member + `}`)
 		session.Request = json.RawMessage(`{"input":"hi","value":` + member + `}`)
 		session.Response = json.RawMessage(`{"output":[{"type":"unknown","value":` + member + `}],"value":` + member + `}`)
@@ -61,14 +62,14 @@ func testRoundTrip(t *testing.T, s *suite) {
 	}
 	manyItems := json.RawMessage(`{"input":[` + strings.Repeat(`{},`, 20_000) + `{}]}`)
 	with := func(change func(*store.Session)) *store.Session {
-		session := makeTurn("changed", "")
+		session := testturn.Make("changed", "")
 		change(session)
 		return session
 	}
 	tests := map[string]*store.Session{
 		"everything":            full,
 		"as little as possible": {ResponseID: "bare", Status: store.StatusQueued},
-		"no metadata":           makeTurn("no metadata", ""),
+		"no metadata":           testturn.Make("no metadata", ""),
 		"only a request":        with(func(s *store.Session) { s.Response = nil }),
 		"only a response":       with(func(s *store.Session) { s.Request = nil }),
 		"any status":            with(func(s *store.Session) { s.Status = "of the future é" }),
@@ -129,7 +130,7 @@ func testResponseIDs(t *testing.T, s *suite) {
 		if i > 0 {
 			previous = ids[i-1]
 		}
-		wantStored(t, st, makeTurn(id, previous))
+		wantStored(t, st, testturn.Make(id, previous))
 	}
 	last := ids[len(ids)-1]
 	history := resolve(t, st, last, store.ResolveOptions{})
@@ -147,13 +148,13 @@ func testLargeTurn(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	image := "data:image/png;base64," + strings.Repeat("iVBORw0KGgoAAAAN", 3<<20/16)
 	input := fmt.Sprintf(`{"type":"message","role":"user","content":[{"type":"input_image","image_url":%q}]}`, image)
-	large := makeTurn("large", "first")
+	large := testturn.Make("large", "first")
 	large.Request = json.RawMessage(`{"input":[` + input + `]}`)
 
-	save(t, st, makeTurn("first", ""), store.SaveOptions{})
+	save(t, st, testturn.Make("first", ""), store.SaveOptions{})
 	save(t, st, large.Clone(), store.SaveOptions{})
 	save(t, st, large.Clone(), store.SaveOptions{})
-	save(t, st, makeTurn("last", "large"), store.SaveOptions{})
+	save(t, st, testturn.Make("last", "large"), store.SaveOptions{})
 	wantStored(t, st, large)
 	history := resolve(t, st, "last", store.ResolveOptions{})
 	if len(history.Items) != 6 {
@@ -173,7 +174,7 @@ func testLargeTurn(t *testing.T, s *suite) {
 // testIsolation: G33.
 func testIsolation(t *testing.T, s *suite) {
 	st := s.newStore(t)
-	want := makeTurn("resp_1", "")
+	want := testturn.Make("resp_1", "")
 	want.Metadata = json.RawMessage(`{"a":1}`)
 	scribble := func(raw []byte) {
 		for i := range raw {

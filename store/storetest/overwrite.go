@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -35,7 +36,7 @@ func testOverwrite(t *testing.T, s *suite) {
 		}
 		t.Run(name, func(t *testing.T) {
 			st := s.newStore(t)
-			before := makeTurn("resp_1", "")
+			before := testturn.Make("resp_1", "")
 			save(t, st, before, store.SaveOptions{})
 			after := before.Clone()
 			after.Version = ""
@@ -49,7 +50,7 @@ func testOverwrite(t *testing.T, s *suite) {
 	}
 	t.Run("back to little", func(t *testing.T) {
 		st := s.newStore(t)
-		full := makeTurn("resp_1", "resp_0")
+		full := testturn.Make("resp_1", "resp_0")
 		full.ConversationID, full.Metadata, full.CreatedAt = "conv_1", json.RawMessage(`{"a":1}`), time.Unix(1, 0)
 		save(t, st, full, store.SaveOptions{})
 		bare := &store.Session{ResponseID: "resp_1", PreviousResponseID: "resp_0", Status: store.StatusFailed}
@@ -58,8 +59,8 @@ func testOverwrite(t *testing.T, s *suite) {
 	})
 	t.Run("of nothing", func(t *testing.T) {
 		st := s.newStore(t)
-		save(t, st, makeTurn("resp_1", "resp_0"), store.SaveOptions{Overwrite: true})
-		wantStored(t, st, makeTurn("resp_1", "resp_0"))
+		save(t, st, testturn.Make("resp_1", "resp_0"), store.SaveOptions{Overwrite: true})
+		wantStored(t, st, testturn.Make("resp_1", "resp_0"))
 	})
 }
 
@@ -73,9 +74,9 @@ func testReparent(t *testing.T, s *suite) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			st := s.newStore(t)
-			want := makeTurn("resp_1", tc.before)
+			want := testturn.Make("resp_1", tc.before)
 			save(t, st, want.Clone(), store.SaveOptions{})
-			session := makeTurn("resp_1", tc.after)
+			session := testturn.Make("resp_1", tc.after)
 			for _, options := range []store.SaveOptions{{}, {Overwrite: true}, {Overwrite: true, ExpectedPreviousResponseID: &tc.after}} {
 				wantError(t, st.Save(t.Context(), session, options), &store.Error{Code: store.CodeConflict, ResponseID: "resp_1"})
 			}
@@ -88,7 +89,7 @@ func testImmutable(t *testing.T, s *suite) {
 	for name, change := range changes() {
 		t.Run(name, func(t *testing.T) {
 			st := s.newStore(t)
-			want := makeTurn("resp_1", "")
+			want := testturn.Make("resp_1", "")
 			want.Immutable = true
 			save(t, st, want.Clone(), store.SaveOptions{})
 			session := want.Clone()
@@ -100,7 +101,7 @@ func testImmutable(t *testing.T, s *suite) {
 	}
 	t.Run("from now on", func(t *testing.T) {
 		st := s.newStore(t)
-		session := makeTurn("resp_1", "")
+		session := testturn.Make("resp_1", "")
 		save(t, st, session, store.SaveOptions{})
 		session.Immutable = true
 		save(t, st, session, store.SaveOptions{Overwrite: true})
@@ -109,7 +110,7 @@ func testImmutable(t *testing.T, s *suite) {
 	})
 	t.Run("but not undeletable", func(t *testing.T) {
 		st := s.newStore(t)
-		session := makeTurn("resp_1", "")
+		session := testturn.Make("resp_1", "")
 		session.Immutable = true
 		save(t, st, session, store.SaveOptions{})
 		if err := st.Delete(t.Context(), "resp_1", store.DeleteOptions{}); err != nil {
@@ -122,7 +123,7 @@ func testImmutable(t *testing.T, s *suite) {
 // testVersion: overwriting a turn that has changed since it was read is a conflict.
 func testVersion(t *testing.T, s *suite) {
 	st := s.newStore(t)
-	session := makeTurn("resp_1", "")
+	session := testturn.Make("resp_1", "")
 	session.Version = "ignored if nothing is overwritten"
 	save(t, st, session, store.SaveOptions{})
 
@@ -155,7 +156,7 @@ func testVersion(t *testing.T, s *suite) {
 	}
 	wantError(t, overwrite(deleted.Clone(), store.StatusFailed), &store.Error{Code: store.CodeConflict, ResponseID: "resp_1"})
 	wantMissing(t, st, "resp_1")
-	save(t, st, makeTurn("resp_1", ""), store.SaveOptions{})
+	save(t, st, testturn.Make("resp_1", ""), store.SaveOptions{})
 	wantError(t, overwrite(deleted, store.StatusFailed), &store.Error{Code: store.CodeConflict, ResponseID: "resp_1"})
 }
 
@@ -163,7 +164,7 @@ func testVersion(t *testing.T, s *suite) {
 func testNoLostUpdate(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	const writers, updates = 4, 5
-	session := makeTurn("resp_1", "")
+	session := testturn.Make("resp_1", "")
 	session.Metadata = json.RawMessage(`{"n":0}`)
 	save(t, st, session, store.SaveOptions{})
 	increment := func() error {
@@ -205,8 +206,8 @@ func testNoLostUpdate(t *testing.T, s *suite) {
 // testEqualOverwrites: concurrent overwrites with the same content all succeed.
 func testEqualOverwrites(t *testing.T, s *suite) {
 	st := s.newStore(t)
-	save(t, st, makeTurn("resp_1", ""), store.SaveOptions{})
-	next := makeTurn("resp_1", "")
+	save(t, st, testturn.Make("resp_1", ""), store.SaveOptions{})
+	next := testturn.Make("resp_1", "")
 	next.ConversationID = "next"
 	var wait sync.WaitGroup
 	for range 4 {

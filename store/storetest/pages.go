@@ -23,6 +23,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -36,7 +37,7 @@ func testPages(t *testing.T, s *suite) {
 		for n := range []int{600, 0, 1, 500}[i] {
 			items = append(items, fmt.Sprintf(`{"role":"user","content":[{"text":"%s%d"}]}`, id, n))
 		}
-		turn := makeTurn(id, previous)
+		turn := testturn.Make(id, previous)
 		turn.Request = fmt.Appendf(nil, `{"instructions":"be brief","input":[%s]}`, strings.Join(items, ","))
 		save(t, st, turn, store.SaveOptions{})
 		previous = id
@@ -163,7 +164,7 @@ func testResolveVersion(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	saveRow(t, st, "a", "b")
 	for i := range 10 {
-		changed := makeTurn("a", "")
+		changed := testturn.Make("a", "")
 		changed.Request = fmt.Appendf(nil, `{"input":"change %d"}`, i)
 		save(t, st, changed, store.SaveOptions{Overwrite: true})
 		history := resolve(t, st, "b", store.ResolveOptions{Version: changed.Version})

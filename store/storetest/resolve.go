@@ -25,17 +25,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 )
 
-// parseTurn returns makeTurn's turn for "id", "id<parent", "id:status" or "id<parent:status".
+// parseTurn returns testturn.Make's turn for "id", "id<parent", "id:status" or "id<parent:status".
 func parseTurn(s string) *store.Session {
 	s, status, ok := strings.Cut(s, ":")
 	if !ok {
 		status = store.StatusCompleted
 	}
 	id, previous, _ := strings.Cut(s, "<")
-	turn := makeTurn(id, previous)
+	turn := testturn.Make(id, previous)
 	turn.Status = status
 	return turn
 }
@@ -47,7 +48,7 @@ func saveTurns(t *testing.T, s *store.Store, turns []string) {
 	}
 }
 
-// wantHistory checks the history of turns of makeTurn, of which id was asked for.
+// wantHistory checks the history of turns of testturn.Make, of which id was asked for.
 func wantHistory(t *testing.T, h *store.History, id string, turns ...string) {
 	t.Helper()
 	if h.Parent.ResponseID != id || (h.Parent.UID == "") != (id == "") {
@@ -148,7 +149,7 @@ func testDefaultDepth(t *testing.T, s *suite) {
 	saveRow(t, st, ids[1:]...) // resp_2 is the first one
 	wantHistory(t, resolve(t, st, "resp_65", store.ResolveOptions{}), "resp_65", ids[1:]...)
 
-	save(t, st, makeTurn("resp_66", "resp_65"), store.SaveOptions{})
+	save(t, st, testturn.Make("resp_66", "resp_65"), store.SaveOptions{})
 	_, err := st.Resolve(t.Context(), "resp_66", store.ResolveOptions{})
 	wantResolveError(t, err, &store.Error{Code: store.CodeDepthExceeded, ResponseID: "resp_2", PreviousResponseID: "resp_66"})
 	more := store.DefaultMaxDepth + 1
@@ -158,7 +159,7 @@ func testDefaultDepth(t *testing.T, s *suite) {
 // testLateParent: G28, chains saved in the wrong order resolve as soon as they are complete.
 func testLateParent(t *testing.T, s *suite) {
 	st := s.newStore(t)
-	save(t, st, makeTurn("c", "b"), store.SaveOptions{})
+	save(t, st, testturn.Make("c", "b"), store.SaveOptions{})
 	for i, turn := range []string{"b<a", "a"} {
 		_, err := st.Resolve(t.Context(), "c", store.ResolveOptions{})
 		wantResolveError(t, err, &store.Error{Code: store.CodeNotFound, ResponseID: []string{"b", "a"}[i], PreviousResponseID: "c"})
@@ -170,7 +171,7 @@ func testLateParent(t *testing.T, s *suite) {
 	saveTurns(t, st, []string{"d<c:queued"})
 	_, err := st.Resolve(t.Context(), "d", store.ResolveOptions{})
 	wantResolveError(t, err, &store.Error{Code: store.CodeUnavailable, ResponseID: "d", PreviousResponseID: "d", Retryable: true})
-	save(t, st, makeTurn("d", "c"), store.SaveOptions{Overwrite: true})
+	save(t, st, testturn.Make("d", "c"), store.SaveOptions{Overwrite: true})
 	wantHistory(t, resolve(t, st, "d", store.ResolveOptions{}), "d", "a", "b", "c", "d")
 }
 
@@ -182,7 +183,7 @@ func testParent(t *testing.T, s *suite) {
 	if a.UID == b.UID {
 		t.Errorf("Two turns have the UID %q", a.UID)
 	}
-	changed := makeTurn("a", "")
+	changed := testturn.Make("a", "")
 	changed.Metadata = json.RawMessage(`{"changed":true}`)
 	save(t, st, changed, store.SaveOptions{Overwrite: true})
 	if again := resolve(t, st, "a", store.ResolveOptions{}).Parent; again != a {
@@ -250,16 +251,16 @@ func testInstructions(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	previous := ""
 	for _, id := range []string{"a", "b", "c"} {
-		turn := makeTurn(id, previous)
+		turn := testturn.Make(id, previous)
 		if id != "b" {
-			turn.Request = fmt.Appendf(nil, `{"instructions":"be brief","input":"ask %s"}`, id)
+			turn.Request = fmt.Appendf(nil, `{"instructions":"be brief","input":"question of %s"}`, id)
 		}
 		save(t, st, turn, store.SaveOptions{})
 		previous = id
 	}
 	all := []string{
-		"system: be brief", "user: ask a", "assistant: answer a", "user: ask b", "assistant: answer b",
-		"system: be brief", "user: ask c", "assistant: answer c",
+		"system: be brief", "user: question of a", "assistant: answer of a", "user: question of b", "assistant: answer of b",
+		"system: be brief", "user: question of c", "assistant: answer of c",
 	}
 	tests := map[string]struct {
 		id      string

@@ -24,6 +24,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -63,7 +64,7 @@ func testInvalid(t *testing.T, s *suite) {
 	}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
-			session := makeTurn("resp_1", "")
+			session := testturn.Make("resp_1", "")
 			change(session)
 			unexpected := "unexpected"
 			for _, options := range []store.SaveOptions{{}, {Overwrite: true}, {ExpectedPreviousResponseID: &unexpected}} {
@@ -80,7 +81,7 @@ func testInvalid(t *testing.T, s *suite) {
 // testSaveAgain: a save whose response was lost can be repeated.
 func testSaveAgain(t *testing.T, s *suite) {
 	st := s.newStore(t)
-	want := makeTurn("resp_1", "resp_0")
+	want := testturn.Make("resp_1", "resp_0")
 	want.ConversationID, want.Metadata = "conv_1", json.RawMessage(`{"a":1.0}`)
 	want.CreatedAt, want.CompletedAt = time.Unix(1_700_000_000, 123), time.Unix(1_700_000_001, 0)
 	want.Immutable = true
@@ -102,7 +103,7 @@ func testSaveAgain(t *testing.T, s *suite) {
 // testSaveConflict: G21 and G25, an ID that is taken.
 func testSaveConflict(t *testing.T, s *suite) {
 	st := s.newStore(t)
-	want := makeTurn("resp_1", "")
+	want := testturn.Make("resp_1", "")
 	save(t, st, want.Clone(), store.SaveOptions{})
 	for name, change := range changes() {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +119,7 @@ func testSaveConflict(t *testing.T, s *suite) {
 	}
 }
 
-// changes returns changes that each make a different turn of one of makeTurn.
+// changes returns changes that each make a different turn of one of testturn.Make.
 func changes() map[string]func(*store.Session) {
 	return map[string]func(*store.Session){
 		"parent":       func(s *store.Session) { s.PreviousResponseID = "resp_0" },
@@ -138,7 +139,7 @@ func changes() map[string]func(*store.Session) {
 // testSaveResult: Save sets the version and nothing else.
 func testSaveResult(t *testing.T, s *suite) {
 	st := s.newStore(t)
-	session := makeTurn("resp_1", "")
+	session := testturn.Make("resp_1", "")
 	session.CreatedAt = time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("", -3600))
 	want := session.Clone()
 	save(t, st, session, store.SaveOptions{})
@@ -175,7 +176,7 @@ func testExpectedParent(t *testing.T, s *suite) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			st := s.newStore(t)
-			session := makeTurn("resp_1", tc.previous)
+			session := testturn.Make("resp_1", tc.previous)
 			if tc.exists {
 				save(t, st, session.Clone(), store.SaveOptions{})
 			}
@@ -205,7 +206,7 @@ func testOneSaverWins(t *testing.T, s *suite) {
 		sessions, errs := make([]*store.Session, savers), make([]error, savers)
 		var wait sync.WaitGroup
 		for i := range savers {
-			sessions[i] = makeTurn(id, "")
+			sessions[i] = testturn.Make(id, "")
 			sessions[i].Metadata = fmt.Appendf(nil, `{"saver":%d}`, i)
 			wait.Go(func() { errs[i] = st.Save(t.Context(), sessions[i], store.SaveOptions{}) })
 		}

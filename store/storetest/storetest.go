@@ -33,6 +33,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/driver"
 )
@@ -147,28 +148,11 @@ func (s *suite) eventually(t *testing.T, check func() string) {
 	}
 }
 
-// makeTurn returns a completed turn with a question and an answer.
-func makeTurn(id, previous string) *store.Session {
-	return &store.Session{
-		ResponseID: id, PreviousResponseID: previous, Status: store.StatusCompleted,
-		Request:  fmt.Appendf(nil, `{"model":"m","input":%s}`, quote("ask "+id)),
-		Response: fmt.Appendf(nil, `{"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":%s}]}]}`, quote("answer "+id)),
-	}
-}
-
-func quote(s string) string {
-	quoted, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // never: every string can be marshalled
-	}
-	return string(quoted)
-}
-
-// texts returns the items of makeTurn's turns, abbreviated.
+// texts returns the items of testturn.Make's turns, abbreviated.
 func texts(ids ...string) []string {
 	var texts []string
 	for _, id := range ids {
-		texts = append(texts, "user: ask "+id, "assistant: answer "+id)
+		texts = append(texts, "user: question of "+id, "assistant: answer of "+id)
 	}
 	return texts
 }
@@ -202,7 +186,7 @@ func saveRow(t *testing.T, s *store.Store, ids ...string) {
 	t.Helper()
 	previous := ""
 	for _, id := range ids {
-		save(t, s, makeTurn(id, previous), store.SaveOptions{})
+		save(t, s, testturn.Make(id, previous), store.SaveOptions{})
 		previous = id
 	}
 }

@@ -45,7 +45,7 @@ func checkHistory(ctx context.Context, a api, namespace, query string, turns ...
 	if err != nil {
 		return fmt.Errorf("%s: %w", id, err)
 	}
-	if diff := h.check(turns, testsession.Items(turns...)); diff != "" {
+	if diff := h.check(turns, testutil.Items(turns...)); diff != "" {
 		return fmt.Errorf("%s: %s", id, diff)
 	}
 	return nil
@@ -136,7 +136,7 @@ func TestOverwriteIsSeenWithItsResourceVersion(t *testing.T) {
 	for i := range 50 {
 		version := fmt.Sprintf("version %d", i)
 		written := patchSpec(t, namespace, ids[1], `{"response":{"output":[`+testutil.AssistantMessage(version)+`]}}`)
-		want := testsession.Items(ids...)
+		want := testutil.Items(ids...)
 		want[3] = testutil.AssistantMessage(version)
 		h := aggregated(t).resolve(t, namespace, ids[3], "resourceVersion="+written.ResourceVersion).history(t)
 		if diff := h.check(ids, want); diff != "" {
@@ -241,7 +241,7 @@ func resolveUntilGone(ctx context.Context, a api, namespace string, ids []string
 			if err != nil {
 				return err
 			}
-			if diff := h.check(ids, testsession.Items(ids...)); diff != "" {
+			if diff := h.check(ids, testutil.Items(ids...)); diff != "" {
 				return fmt.Errorf("incomplete history: %s", diff)
 			}
 			continue

@@ -21,6 +21,7 @@ import (
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
@@ -89,7 +90,7 @@ func TestChainErrors(t *testing.T) {
 			aggregated(t).resolve(t, namespace, id, "includeIncomplete=false").wantChainError(t, id, unavailable("resp_"+id[len("resp_after_"):]))
 			turns := []string{"resp_" + id[len("resp_after_"):], id}
 			h := aggregated(t).resolve(t, namespace, id, "includeIncomplete=true").history(t)
-			if diff := h.check(turns, testsession.Items(turns...)); diff != "" {
+			if diff := h.check(turns, testutil.Items(turns...)); diff != "" {
 				t.Error(diff)
 			}
 		})

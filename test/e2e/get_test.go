@@ -30,6 +30,7 @@ import (
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
@@ -55,7 +56,7 @@ func TestGetByEitherName(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			h := aggregated(t).resolve(t, namespace, tc.name, "").history(t)
-			if diff := h.check(tc.wantTurns, testsession.Items(tc.wantTurns...)); diff != "" {
+			if diff := h.check(tc.wantTurns, testutil.Items(tc.wantTurns...)); diff != "" {
 				t.Error(diff)
 			}
 			id := tc.wantTurns[len(tc.wantTurns)-1]
@@ -135,7 +136,7 @@ func TestDepth(t *testing.T) {
 				response.wantChainError(t, tc.id, *tc.wantErr)
 				return
 			}
-			if diff := response.history(t).check(ids[:tc.wantTurns], testsession.Items(ids[:tc.wantTurns]...)); diff != "" {
+			if diff := response.history(t).check(ids[:tc.wantTurns], testutil.Items(ids[:tc.wantTurns]...)); diff != "" {
 				t.Error(diff)
 			}
 		})

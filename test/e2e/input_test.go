@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
@@ -87,12 +88,12 @@ func TestUnusualIDs(t *testing.T) {
 			testsession.Make(namespace, id).Create(t, env.Client)
 			testsession.Make(namespace, id[:4]+"_child_"+name).After(id).Create(t, env.Client)
 			for _, name := range []string{id, v1alpha1.ObjectName(id)} {
-				if diff := aggregated(t).resolve(t, namespace, name, "").history(t).check([]string{id}, testsession.Items(id)); diff != "" {
+				if diff := aggregated(t).resolve(t, namespace, name, "").history(t).check([]string{id}, testutil.Items(id)); diff != "" {
 					t.Errorf("resolve by %q: %s", name, diff)
 				}
 			}
 			child := id[:4] + "_child_" + name
-			if diff := aggregated(t).resolve(t, namespace, child, "").history(t).check([]string{id, child}, testsession.Items(id, child)); diff != "" {
+			if diff := aggregated(t).resolve(t, namespace, child, "").history(t).check([]string{id, child}, testutil.Items(id, child)); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -105,7 +106,7 @@ func TestSlashInID(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	const id = "team/resp_1"
 	testsession.Make(namespace, id).Create(t, env.Client)
-	if diff := aggregated(t).resolve(t, namespace, v1alpha1.ObjectName(id), "").history(t).check([]string{id}, testsession.Items(id)); diff != "" {
+	if diff := aggregated(t).resolve(t, namespace, v1alpha1.ObjectName(id), "").history(t).check([]string{id}, testutil.Items(id)); diff != "" {
 		t.Error(diff)
 	}
 	response := aggregated(t).resolve(t, namespace, id, "")

@@ -87,7 +87,7 @@ func TestReaderOfOneNamespace(t *testing.T) {
 	})
 	for route, a := range routes(t, config) {
 		t.Run(route, func(t *testing.T) {
-			if diff := a.resolve(t, mine, "resp_1", "").history(t).check([]string{"resp_0", "resp_1"}, testsession.Items("resp_0", "resp_1")); diff != "" {
+			if diff := a.resolve(t, mine, "resp_1", "").history(t).check([]string{"resp_0", "resp_1"}, testutil.Items("resp_0", "resp_1")); diff != "" {
 				t.Error(diff)
 			}
 			a.resolve(t, mine, "resp_none", "").wantChainError(t, "resp_none", notFound("resp_none"))

@@ -73,7 +73,7 @@ func TestGracefulShutdown(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if diff := h.check(ids, testsession.Items(ids...)); diff != "" {
+				if diff := h.check(ids, testutil.Items(ids...)); diff != "" {
 					return errors.New(diff)
 				}
 				if served.Add(1); late {

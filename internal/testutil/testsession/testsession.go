@@ -31,23 +31,14 @@ import (
 // Builder builds a ResponseSession.
 type Builder struct{ session *v1alpha1.ResponseSession }
 
-// Make returns a completed session whose question and answer contain its response ID. Items returns their items.
+// Make returns a completed session with the bodies of testutil.Request and testutil.Response; testutil.Items returns its items.
 func Make(namespace, id string) Builder {
 	return Builder{&v1alpha1.ResponseSession{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.ObjectName(id)},
 		Spec:       v1alpha1.ResponseSessionSpec{ResponseID: id, ResponseStatus: v1alpha1.ResponseStatusCompleted},
 	}}.
-		Request(`{"model":"m","input":` + testutil.Quote("question of "+id) + `}`).
-		Response(`{"output":[` + testutil.AssistantMessage("answer of "+id) + `]}`)
-}
-
-// Items returns the items of sessions that were built without Request and Response.
-func Items(ids ...string) []string {
-	var items []string
-	for _, id := range ids {
-		items = append(items, testutil.UserMessage("question of "+id), testutil.AssistantMessage("answer of "+id))
-	}
-	return items
+		Request(testutil.Request(id)).
+		Response(testutil.Response(id))
 }
 
 // After sets the response ID of the parent.

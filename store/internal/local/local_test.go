@@ -18,18 +18,18 @@ package local
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store/driver"
 )
 
 func session(change ...func(*driver.Session)) *driver.Session {
-	s := &driver.Session{ResponseID: "resp_1", PreviousResponseID: "resp_0", Status: driver.StatusCompleted, Request: json.RawMessage(`{"input":"a"}`)}
+	s := testturn.Make("resp_1", "resp_0")
 	for _, c := range change {
 		c(s)
 	}
