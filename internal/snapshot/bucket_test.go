@@ -33,7 +33,6 @@ import (
 	"gocloud.dev/blob"
 	_ "gocloud.dev/blob/fileblob" // file://
 	_ "gocloud.dev/blob/s3blob"   // s3://
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/catena-dev/catena/internal/testutil"
 )
@@ -85,17 +84,17 @@ func startS3(t *testing.T, bucket string) string {
 	t.Cleanup(func() {
 		_ = server.Process.Kill()
 		_ = server.Wait()
+		if t.Failed() {
+			t.Logf("log of the S3 server:\n%s", log.String())
+		}
 	})
-	err = wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	testutil.Eventually(t, func(ctx context.Context) error {
 		connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 		if err != nil {
-			return false, nil
+			return fmt.Errorf("the S3 server does not listen: %w", err)
 		}
-		return true, connection.Close()
+		return connection.Close()
 	})
-	if err != nil {
-		t.Fatalf("the S3 server does not listen: %v\n%s", err, log.String())
-	}
 	return address
 }
 

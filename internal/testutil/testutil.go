@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package testutil has helpers for the tests of this repository. It depends on nothing outside the standard library except
-// go-cmp, so that the tests of pure packages can use it. Package testturn has turns for the tests of stores, and package
-// testsession has Kubernetes objects.
+// Package testutil has helpers for the tests of this repository. It imports only the standard library, go-cmp and pure
+// packages, so that the tests of pure packages can use it. Package testturn makes turns for the tests of stores, and package
+// testsession makes Kubernetes objects.
 package testutil
 
 import (
@@ -50,11 +50,17 @@ func Root() string {
 	panic(fmt.Sprintf("testutil: the working directory %q is not in the repository of Catena", start))
 }
 
-// Eventually waits until check returns nil. If that takes longer than Patience, the test fails with the last error; the
-// context that check gets ends at the same time.
+// Eventually is EventuallyWithin Patience.
 func Eventually(t testing.TB, check func(ctx context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), Patience)
+	EventuallyWithin(t, Patience, check)
+}
+
+// EventuallyWithin waits until check returns nil. If that takes longer than patience, the test fails with the last error;
+// the context that check gets ends at the same time.
+func EventuallyWithin(t testing.TB, patience time.Duration, check func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for {
 		start := time.Now()

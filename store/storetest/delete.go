@@ -72,11 +72,11 @@ func testDeleteInChain(t *testing.T, s *suite) {
 func (s *suite) wantGone(t *testing.T, st *store.Store, id, gone string) {
 	t.Helper()
 	var err error
-	s.eventually(t, func() string {
+	s.eventually(t, func() error {
 		if _, err = st.Resolve(t.Context(), id, store.ResolveOptions{}); err == nil {
-			return id + " can still be resolved"
+			return errors.New(id + " can still be resolved")
 		}
-		return ""
+		return nil
 	})
 	wantResolveError(t, err, &store.Error{Code: store.CodeNotFound, ResponseID: gone, PreviousResponseID: id})
 }
@@ -104,11 +104,11 @@ func testDeleteCascade(t *testing.T, s *suite) {
 			}
 			for _, turn := range tc.turns {
 				if id := parseTurn(turn).ResponseID; !left[id] {
-					s.eventually(t, func() string {
+					s.eventually(t, func() error {
 						if _, err := st.Get(t.Context(), id); !errors.Is(err, store.ErrNotFound) {
-							return id + " is still there"
+							return errors.New(id + " is still there")
 						}
-						return ""
+						return nil
 					})
 				}
 			}
@@ -136,29 +136,29 @@ func testSaveAfterDelete(t *testing.T, s *suite) {
 	save(t, st, again.Clone(), store.SaveOptions{})
 	wantStored(t, st, again)
 	save(t, st, testturn.Make("elsewhere", ""), store.SaveOptions{})
-	s.eventually(t, func() string {
+	s.eventually(t, func() error {
 		history, err := st.Resolve(t.Context(), "b", store.ResolveOptions{})
 		switch {
 		case err != nil:
-			return err.Error()
+			return err
 		case history.Turns[0] != "elsewhere":
-			return "the chain is still that of the deleted turn"
+			return errors.New("the chain is still that of the deleted turn")
 		case history.Parent.UID == before.UID:
-			return "the turn has the UID of the deleted one"
+			return errors.New("the turn has the UID of the deleted one")
 		}
-		return ""
+		return nil
 	})
 	// Its children are still there, and are children of the new one.
 	wantStored(t, st, testturn.Make("c", "b"))
-	s.eventually(t, func() string {
+	s.eventually(t, func() error {
 		history, err := st.Resolve(t.Context(), "c", store.ResolveOptions{})
 		switch {
 		case err != nil:
-			return err.Error()
+			return err
 		case history.Turns[0] != "elsewhere":
-			return "the chain is still that of the deleted turn"
+			return errors.New("the chain is still that of the deleted turn")
 		}
-		return ""
+		return nil
 	})
 	wantStored(t, st, testturn.Make("c", "b"))
 }

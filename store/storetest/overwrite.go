@@ -132,11 +132,8 @@ func testVersion(t *testing.T, s *suite) {
 		current.Status = status
 		return st.Save(t.Context(), current, store.SaveOptions{Overwrite: true})
 	}
-	s.eventually(t, func() string { // the store may write its own version in between
-		if err := overwrite(get(t, st, "resp_1"), store.StatusFailed); err != nil {
-			return err.Error()
-		}
-		return ""
+	s.eventually(t, func() error { // the store may write its own version in between
+		return overwrite(get(t, st, "resp_1"), store.StatusFailed)
 	})
 	wantError(t, overwrite(stale.Clone(), store.StatusCancelled), &store.Error{Code: store.CodeConflict, ResponseID: "resp_1"})
 	if status := get(t, st, "resp_1").Status; status != store.StatusFailed {

@@ -33,6 +33,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/driver"
@@ -132,20 +133,10 @@ func (s *suite) newNamespace(t *testing.T) string {
 	return name
 }
 
-// eventually waits until a check returns no problem.
-func (s *suite) eventually(t *testing.T, check func() string) {
+// eventually waits until check returns nil.
+func (s *suite) eventually(t *testing.T, check func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), s.patience)
-	defer cancel()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	for problem := check(); problem != ""; problem = check() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("After %s: %s", s.patience, problem)
-		case <-ticker.C:
-		}
-	}
+	testutil.EventuallyWithin(t, s.patience, func(context.Context) error { return check() })
 }
 
 // texts returns the items of testturn.Make's turns, abbreviated.

@@ -19,6 +19,7 @@ package resolveapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -214,13 +215,21 @@ func TestServerStops(t *testing.T) {
 	<-asked
 
 	ts.stop()
-	eventually(t, func() bool { return ts.Ready(nil) != nil })
+	testutil.Eventually(t, func(context.Context) error {
+		if ts.Ready(nil) == nil {
+			return errors.New("the server is still ready")
+		}
+		return nil
+	})
 	if got, _, _ := ts.get(t, "/readyz", "", ""); got != 500 {
 		t.Errorf("Unexpected readiness while stopping: want 500, got %d", got)
 	}
-	eventually(t, func() bool {
+	testutil.Eventually(t, func(context.Context) error {
 		got, header, _ := ts.get(t, "/version", "alice", "")
-		return got == http.StatusTooManyRequests && header.Get("Retry-After") != ""
+		if got != http.StatusTooManyRequests || header.Get("Retry-After") == "" {
+			return fmt.Errorf("got %d with Retry-After %q, want %d", got, header.Get("Retry-After"), http.StatusTooManyRequests)
+		}
+		return nil
 	})
 	close(proceed)
 	if got := <-code; got != 200 {

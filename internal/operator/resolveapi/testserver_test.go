@@ -121,23 +121,14 @@ func startServer(t testing.TB, resolve ResolveFunc) *testServer {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	ts.client = &http.Client{Transport: transport}
-	eventually(t, func() bool { return ts.Ready(nil) == nil })
-	eventually(t, func() bool { // k8s.io/apiserver's own hooks may still be running
-		code, _, _ := ts.get(t, "/readyz", "", "")
-		return code == http.StatusOK
-	})
-	return ts
-}
-
-// eventually waits until condition holds.
-func eventually(t testing.TB, condition func() bool) {
-	t.Helper()
-	testutil.Eventually(t, func(context.Context) error {
-		if !condition() {
-			return errors.New("the condition does not hold")
+	testutil.Eventually(t, func(context.Context) error { return ts.Ready(nil) })
+	testutil.Eventually(t, func(context.Context) error { // k8s.io/apiserver's own hooks may still be running
+		if code, _, body := ts.get(t, "/readyz", "", ""); code != http.StatusOK {
+			return fmt.Errorf("not ready: %d %s", code, body)
 		}
 		return nil
 	})
+	return ts
 }
 
 const inputItems = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/inputitems/"
