@@ -22,7 +22,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -38,7 +37,6 @@ const (
 	// systemNamespace is the operator's namespace.
 	systemNamespace    = "catena-system"
 	resolveServiceName = "catena-resolve"
-	pollInterval       = 50 * time.Millisecond
 )
 
 // WaitForResolveAPI waits until the kube-apiserver reaches an operator's resolve API. StartOperator has done so already.
@@ -51,7 +49,7 @@ func (e *Environment) WaitForResolveAPI(ctx context.Context) error {
 	defer cancel()
 	group := resolvev1alpha1.GroupVersion
 	var last error
-	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextCancel(ctx, subprocess.PollInterval, true, func(ctx context.Context) (bool, error) {
 		last = discovery.RESTClient().Get().AbsPath("/apis", group.Group, group.Version).Do(ctx).Error()
 		return last == nil, nil
 	})

@@ -18,21 +18,15 @@ package catenatest
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"testing"
-	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/klog/v2"
-	"sigs.k8s.io/controller-runtime/pkg/log"
-)
 
-// startTimeout is how long Main waits for an environment. It takes some seconds on an idle machine.
-const startTimeout = 10 * time.Minute
+	"github.com/catena-dev/catena/internal/testmain"
+)
 
 // Main starts an environment, stores it in env, runs the tests of m, stops the environment, and returns the code to exit
 // with. Call it from TestMain:
@@ -44,30 +38,17 @@ const startTimeout = 10 * time.Minute
 // Main sends klog's output to the logger of controller-runtime, which it discards unless log.SetLogger of
 // controller-runtime was called before. With go test -list, it starts nothing.
 func Main(m *testing.M, env **Environment, options Options) (code int) {
-	flag.Parse()
-	if list := flag.Lookup("test.list"); list != nil && list.Value.String() != "" {
-		return m.Run()
-	}
-	log.SetLogger(logr.Discard()) // has no effect if one is set
-	klog.SetLogger(log.Log)
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout) //nolint:forbidigo // TestMain has no context
-	defer cancel()
-	started, err := Start(ctx, options)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "catenatest:", err)
-		return 1
-	}
-	defer func() {
-		if err := started.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, "catenatest:", err)
-			code = max(code, 1)
+	return testmain.Run(m.Run, func(ctx context.Context) (func() error, error) {
+		started, err := Start(ctx, options)
+		if err != nil {
+			return nil, err
 		}
-	}()
-	if !started.GarbageCollector && options.GarbageCollector == IfAvailable {
-		fmt.Fprintln(os.Stderr, "catenatest: found no kube-controller-manager: there is no garbage collection, and deleted namespaces stay")
-	}
-	*env = started
-	return m.Run()
+		if !started.GarbageCollector && options.GarbageCollector == IfAvailable {
+			fmt.Fprintln(os.Stderr, "catenatest: found no kube-controller-manager: there is no garbage collection, and deleted namespaces stay")
+		}
+		*env = started
+		return started.Stop, nil
+	})
 }
 
 // Namespace creates a namespace with a unique name and returns the name. If there is a garbage collector, the namespace

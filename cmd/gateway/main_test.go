@@ -33,8 +33,10 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/tidwall/gjson"
 
+	"github.com/catena-dev/catena/internal/gateway"
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/internal/version"
+	"github.com/catena-dev/catena/store/kube"
 )
 
 func TestOptions(t *testing.T) {
@@ -67,6 +69,14 @@ func TestOptions(t *testing.T) {
 				t.Errorf("error %v, want %q", err, tc.wantErr)
 			}
 		})
+	}
+}
+
+// TestLargestTurn: a turn with the largest request and the largest response can be stored.
+func TestLargestTurn(t *testing.T) {
+	o := gateway.DefaultOptions()
+	if got := o.MaxRequestBytes + o.MaxResponseBytes; got != kube.DefaultMaxTurnBytes {
+		t.Errorf("a turn of the gateway has up to %d bytes, one of the store %d", got, kube.DefaultMaxTurnBytes)
 	}
 }
 

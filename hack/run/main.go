@@ -47,14 +47,11 @@ import (
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/version"
 )
 
-const (
-	// sampleTurn is the last turn of the conversation in config/samples.
-	sampleTurn = "resp_67ccd41be2f48190"
-	// verdictTimeout is how long the operator may take to write the verdicts of the samples.
-	verdictTimeout = 3 * time.Minute
-)
+// sampleTurn is the last turn of the conversation in config/samples.
+const sampleTurn = "resp_67ccd41be2f48190"
 
 // errExitedCleanly is how a process ended that exited with status 0 although nothing asked it to stop.
 var errExitedCleanly = errors.New("exit status 0")
@@ -72,7 +69,12 @@ func main() {
 	flag.BoolVar(&o.gateway, "gateway", false, "Also start the gateway.")
 	flag.IntVar(&o.gatewayPort, "gateway-port", 8090, "Port of the gateway on loopback; 0 is a free port.")
 	flag.StringVar(&o.upstream, "upstream", "", "URL of the engine behind the gateway. The default is a scripted engine.")
+	showVersion := flag.Bool("version", false, "Print the version and exit.")
 	flag.Parse()
+	if *showVersion {
+		fmt.Println("run", version.String())
+		return
+	}
 	log.SetLogger(logr.Discard()) // envtest's; what matters is in .run/logs
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
@@ -154,7 +156,7 @@ The gateway serves %[1]s/v1 until Ctrl-C. GET /v1/models lists the engine's mode
 
 // showSamples applies the samples, waits for their verdicts and prints them.
 func showSamples(ctx context.Context, env *testenv.Environment) error {
-	waitCtx, cancel := context.WithTimeout(ctx, verdictTimeout)
+	waitCtx, cancel := context.WithTimeout(ctx, testutil.Patience)
 	defer cancel()
 	step("Applying config/samples")
 	samples, err := env.ApplySamples(waitCtx)

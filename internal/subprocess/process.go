@@ -37,8 +37,8 @@ import (
 // Patience is how long a process may take to start, and how long to stop. A loaded machine needs most of it.
 const Patience = 2 * time.Minute
 
-// pollInterval is the time between two requests for a process's readiness.
-const pollInterval = 50 * time.Millisecond
+// PollInterval is the time between two requests that ask whether something has started.
+const PollInterval = 50 * time.Millisecond
 
 // Process is a child process. The methods of a nil Process do nothing.
 type Process struct {
@@ -126,7 +126,7 @@ func (p *Process) ended() bool {
 func WaitUntilReady(ctx context.Context, url string, done <-chan struct{}, cause func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	return wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+	return wait.PollUntilContextCancel(ctx, PollInterval, true, func(ctx context.Context) (bool, error) {
 		select {
 		case <-done:
 			return false, fmt.Errorf("it ended: %w", cmp.Or(cause(), errExitedCleanly))

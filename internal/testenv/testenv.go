@@ -28,22 +28,17 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/config"
 	"github.com/catena-dev/catena/internal/manifests"
+	"github.com/catena-dev/catena/internal/testmain"
 	"github.com/catena-dev/catena/internal/testutil"
 )
-
-// suiteTimeout is how long a suite may take to start, including the build of the programs that it needs.
-const suiteTimeout = 10 * time.Minute
 
 // Environment is a catenatest.Environment whose operators and gateways are built from source.
 type Environment struct {
@@ -137,7 +132,7 @@ func SkipIfShort(t testing.TB) {
 
 // RunSuite runs tests that share a control plane with a garbage collector, and returns the code to exit with. TestMain
 // calls it. Before the tests, prepare starts what else they need. With -short, no test of the package runs.
-func RunSuite(run func() int, prepare func(ctx context.Context, env *Environment) error) (code int) {
+func RunSuite(run func() int, prepare func(ctx context.Context, env *Environment) error) int {
 	flag.Parse()
 	if testing.Short() {
 		fmt.Fprintln(os.Stdout, skipped)
@@ -146,29 +141,14 @@ func RunSuite(run func() int, prepare func(ctx context.Context, env *Environment
 		}
 		return run()
 	}
-	if flag.Lookup("test.list").Value.String() != "" {
-		return run() // which lists the tests
-	}
-	log.SetLogger(logr.Discard())                                          // envtest's
-	ctx, cancel := context.WithTimeout(context.Background(), suiteTimeout) //nolint:forbidigo // TestMain has no context
-	defer cancel()
-	fail := func(err error) {
-		fmt.Fprintln(os.Stderr, "suite:", err)
-		code = max(code, 1)
-	}
-	env, err := Start(ctx, catenatest.Options{GarbageCollector: catenatest.Required})
-	if err != nil {
-		fail(err)
-		return code
-	}
-	defer func() {
-		if err := env.Stop(); err != nil {
-			fail(err)
+	return testmain.Run(run, func(ctx context.Context) (func() error, error) {
+		env, err := Start(ctx, catenatest.Options{GarbageCollector: catenatest.Required})
+		if err != nil {
+			return nil, err
 		}
-	}()
-	if err := prepare(ctx, env); err != nil {
-		fail(err)
-		return code
-	}
-	return run()
+		if err := prepare(ctx, env); err != nil {
+			return nil, errors.Join(err, env.Stop())
+		}
+		return env.Stop, nil
+	})
 }
