@@ -121,11 +121,11 @@ type ResponseSessionSpec struct {
 	// +optional
 	ConversationID string `json:"conversationID,omitempty"`
 
-	// createdAt is when the response was created, in RFC 3339.
+	// createdAt is when the response was created, in RFC 3339 with an upper-case T and Z.
 	// +optional
 	CreatedAt *metav1.Time `json:"createdAt,omitempty"`
 
-	// completedAt is when the response was completed, in RFC 3339.
+	// completedAt is when the response was completed, in RFC 3339 with an upper-case T and Z.
 	// +optional
 	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
 

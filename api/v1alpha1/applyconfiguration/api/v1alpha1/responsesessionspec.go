@@ -39,9 +39,9 @@ type ResponseSessionSpecApplyConfiguration struct {
 	// conversationID is the ID of the conversation that this turn belongs to. Catena stores it and lets clients select by
 	// it, but does not interpret it.
 	ConversationID *string `json:"conversationID,omitempty"`
-	// createdAt is when the response was created, in RFC 3339.
+	// createdAt is when the response was created, in RFC 3339 with an upper-case T and Z.
 	CreatedAt *v1.Time `json:"createdAt,omitempty"`
-	// completedAt is when the response was completed, in RFC 3339.
+	// completedAt is when the response was completed, in RFC 3339 with an upper-case T and Z.
 	CompletedAt *v1.Time `json:"completedAt,omitempty"`
 	// responseStatus is the status of the response, verbatim: queued, in_progress, completed, incomplete, failed or
 	// cancelled. Only a completed turn can be used as context; any other string is stored and treated as not completed.
