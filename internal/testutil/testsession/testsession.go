@@ -86,7 +86,7 @@ func (b Builder) Create(t testing.TB, c client.Client) *v1alpha1.ResponseSession
 // OwnerReference returns the ownerReference of a child of parent.
 func OwnerReference(parent *v1alpha1.ResponseSession) metav1.OwnerReference {
 	return metav1.OwnerReference{
-		APIVersion: "sessions.catena.dev/v1alpha1", Kind: "ResponseSession", Name: parent.Name, UID: parent.UID,
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.ResponseSessionKind, Name: parent.Name, UID: parent.UID,
 		Controller: new(false), BlockOwnerDeletion: new(false),
 	}
 }
