@@ -59,7 +59,7 @@ func startOperator(ctx context.Context) (*operator, error) {
 		return nil, err
 	}
 	o := &operator{
-		view:   sessions.NewView(chain.DefaultMaxDepth),
+		view:   sessions.NewView(chain.DefaultMaxDepth, time.Hour),
 		clock:  clocktesting.NewFakePassiveClock(startTime),
 		writes: &recorder{},
 		done:   make(chan struct{}),

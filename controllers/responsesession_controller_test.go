@@ -88,7 +88,8 @@ func TestReasons(t *testing.T) {
 		"SnapshotUnreadable, input is a number": {
 			change: withRequest(`{"input":5}`), want: everywhere(v1alpha1.ReasonSnapshotUnreadable, "a"),
 			wantMessage: map[string]string{
-				"a": `The snapshot of response "a" cannot be read or turned into input items.`,
+				"a": "The snapshot of response \"a\" cannot be read or turned into input items: unable to read `input` of the request: " +
+					"must be a string or a list of objects: must be a list.",
 				"b": `The snapshot of response "a" cannot be read or turned into input items.`,
 			},
 			heal: func(t *testing.T, ns string) { overwrite(t, ns, "a", `{"request":{"input":"five"}}`) },

@@ -34,7 +34,7 @@ import (
 // owner. Afterwards the view has the result, and the status records it.
 func (r *ResponseSessionReconciler) verify(ctx context.Context, req ctrl.Request) error {
 	record, found := r.View.Get(req.Namespace, req.Name)
-	if !found || record.Deleting || record.Snapshot == nil || record.Verified {
+	if !found || record.Deleting || record.Snapshot == nil || record.Verified || record.Problem != "" {
 		return nil
 	}
 	readable, err := r.Readable(ctx, record)

@@ -152,7 +152,11 @@ var rules = [numRules]rule{
 		broken: func(s *step) bool { return s.found && s.turn.Unreadable },
 		reason: ReasonSnapshotUnreadable, status: conditionFalse, code: CodeUnreadable, httpStatus: httpUnprocessable,
 		sentence: func(e *Error) string {
-			return fmt.Sprintf("the snapshot of response %q cannot be read or turned into input items", e.ResponseID)
+			sentence := fmt.Sprintf("the snapshot of response %q cannot be read or turned into input items", e.ResponseID)
+			if e.Problem != "" {
+				sentence += ": " + e.Problem
+			}
+			return sentence
 		},
 	},
 	NameMismatch: {

@@ -19,6 +19,8 @@ package kubeclient
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,9 +64,25 @@ func New(config *rest.Config) (rest.Interface, error) {
 	return client, nil
 }
 
-// Get reads an object.
+// ErrUndecodable indicates an object that the API server stores and Go cannot decode, such as one with a time like
+// 2026-01-01t00:00:00z.
+var ErrUndecodable = errors.New("unable to decode the stored object")
+
+// Get reads an object. It returns ErrUndecodable if the API server returns one that cannot be decoded.
 func Get(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, into runtime.Object) error {
-	return client.Get().Namespace(name.Namespace).Resource(resource).Name(name.Name).Do(ctx).Into(into)
+	raw, err := GetRaw(ctx, client, resource, name)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("%w: %w", ErrUndecodable, err)
+	}
+	return nil
+}
+
+// GetRaw reads an object as the API server sends it.
+func GetRaw(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName) ([]byte, error) {
+	return client.Get().Namespace(name.Namespace).Resource(resource).Name(name.Name).Do(ctx).Raw()
 }
 
 // GetMetadata reads the metadata of an object.

@@ -75,7 +75,7 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 	if err != nil {
 		return err
 	}
-	view := sessions.NewView(int(o.ResolveAPI.DefaultMaxDepth))
+	view := sessions.NewView(int(o.ResolveAPI.DefaultMaxDepth), o.WatchSilence)
 	if err := metrics.Registry.Register(view); err != nil {
 		return fmt.Errorf("unable to register metrics: %w", err)
 	}

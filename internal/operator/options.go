@@ -47,6 +47,9 @@ type Options struct {
 	ConcurrentReconciles int
 	// EventsPerSecond is the rate of events about chains, with bursts of ten seconds' worth. Others are dropped.
 	EventsPerSecond float64
+	// WatchSilence is how long the watch of the sessions may receive nothing. After that, the watch is started again, and
+	// until it receives something the resolve API confirms what it knows with live reads.
+	WatchSilence time.Duration
 	// SnapshotStore is the URL of the bucket that snapshots are read from, besides SnapshotChunks; empty for none.
 	SnapshotStore string
 	// SnapshotSweepInterval is the time between two sweeps, and SnapshotGracePeriod the age at which a snapshot that no
@@ -67,6 +70,7 @@ func NewOptions() *Options {
 		LeaderElect:           true,
 		ConcurrentReconciles:  16,
 		EventsPerSecond:       10,
+		WatchSilence:          3 * time.Minute,
 		SnapshotSweepInterval: 10 * time.Minute,
 		SnapshotGracePeriod:   time.Hour,
 		Resolve:               resolve.DefaultOptions(),
@@ -85,6 +89,9 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.ConcurrentReconciles, "concurrent-reconciles", o.ConcurrentReconciles, "Number of sessions that are reconciled at once.")
 	flags.Float64Var(&o.EventsPerSecond, "events-per-second", o.EventsPerSecond,
 		"Maximum rate of events about broken and healed chains, with bursts of ten seconds' worth. Further events are dropped.")
+	flags.DurationVar(&o.WatchSilence, "watch-silence-timeout", o.WatchSilence,
+		"Time for which the watch of ResponseSessions may receive nothing, bookmarks included. After it, the watch is started "+
+			"again, and the resolve API confirms what it knows with live reads. At least 2m: bookmarks come about once a minute.")
 	flags.StringVar(&o.SnapshotStore, "snapshot-store", o.SnapshotStore,
 		"URL of the bucket that snapshots are read from, besides SnapshotChunks, and in which unreferenced snapshots are deleted: "+
 			"s3://, azblob:// or file://, as gocloud.dev/blob defines them; gs:// is served by its S3-compatible API. "+

@@ -31,6 +31,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -71,6 +72,8 @@ func toError(ctx context.Context, responseID, step string, err error) error {
 		e.Code = driver.CodeTooLarge
 	case isUnreachable(err):
 		e.Code, e.Retryable = driver.CodeUnreachable, true
+	case errors.Is(err, kubeclient.ErrUndecodable):
+		e.Code = driver.CodeUnreadable
 	default:
 		return cause
 	}

@@ -26,7 +26,6 @@ import (
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
-	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
@@ -46,7 +45,10 @@ func diffVerdicts(ctx context.Context, t *testing.T, namespace string, plan []te
 	got, want := map[string]verdict{}, map[string]verdict{}
 	for i := range stored {
 		session := &stored[i]
-		turns[session.Spec.ResponseID] = sessions.NewRecord(session, nil).Turn
+		_, err := chain.Flatten(session.Spec.Request.Raw, session.Spec.Response.Raw)
+		turns[session.Spec.ResponseID] = chain.Turn{
+			ID: session.Spec.ResponseID, Previous: session.Spec.PreviousResponseID, Status: session.Spec.ResponseStatus, Unreadable: err != nil,
+		}
 		specs[session.Spec.ResponseID] = session.Spec
 		got[session.Spec.ResponseID] = verdict{
 			chainValid(session).Reason, session.Status.BrokenAt, session.Status.RootResponseID, session.Status.Depth,

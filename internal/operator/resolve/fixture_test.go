@@ -24,6 +24,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -72,7 +73,7 @@ func newFixture(t *testing.T) *fixture {
 func (f *fixture) freeze() {
 	f.Helper()
 	ctx, stop := context.WithCancel(f.Context())
-	view := sessions.NewView(chain.DefaultMaxDepth)
+	view := sessions.NewView(chain.DefaultMaxDepth, time.Hour)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -22,6 +22,7 @@ import (
 	"fmt"
 
 	"github.com/maypok86/otter/v2"
+	"github.com/tidwall/gjson"
 	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -133,19 +134,18 @@ func (r *Reader) getOnce(ctx context.Context, namespace, name string) (*sessions
 		return nil, nil, err
 	}
 	defer r.slots.Release(1)
-	object := &v1alpha1.ResponseSession{}
-	err := kubeclient.Get(ctx, r.client, kubeclient.Sessions, types.NamespacedName{Namespace: namespace, Name: name}, object)
+	raw, err := kubeclient.GetRaw(ctx, r.client, kubeclient.Sessions, types.NamespacedName{Namespace: namespace, Name: name})
 	if apierrors.IsNotFound(err) {
 		return nil, nil, nil
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("unable to read session %s/%s: %w", namespace, name, err)
 	}
-	record, items := sessions.Flatten(object)
+	record, items := sessions.Flatten(gjson.ParseBytes(raw))
 	if record.Deleting {
 		return record, nil, nil
 	}
-	if record.Snapshot != nil {
+	if record.Snapshot != nil && record.Problem == "" {
 		bodies, err := r.readSnapshot(ctx, record)
 		if errors.Is(err, snapshot.ErrUnreadable) {
 			return r.lost(ctx, record)

@@ -17,8 +17,10 @@ limitations under the License.
 package sessions
 
 import (
+	"encoding/json"
 	"fmt"
 
+	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -42,19 +44,36 @@ func deleting(o *v1alpha1.ResponseSession) *v1alpha1.ResponseSession {
 	return o
 }
 
-func add(s *store, o *v1alpha1.ResponseSession)    { must(s.Add(o)) }
-func remove(s *store, o *v1alpha1.ResponseSession) { must(s.Delete(o)) }
+func add(s *store, o *v1alpha1.ResponseSession)    { must(s.Add(watched(s, o))) }
+func remove(s *store, o *v1alpha1.ResponseSession) { must(s.Delete(watched(s, o))) }
+
+// watched returns an object as the reflector passes it on.
+func watched(s *store, o *v1alpha1.ResponseSession) any {
+	return (&source{known: (*View)(s).known}).item(encoded(o))
+}
 
 func replace(s *store, resourceVersion int, objects ...*v1alpha1.ResponseSession) {
 	var list []any
 	for i, o := range objects {
 		if i%2 == 0 {
-			list = append(list, o) // as a list brings it
+			list = append(list, watched(s, o)) // as a list brings it
 		} else {
-			list = append(list, NewRecord(o, nil)) // as a streamed list brings it
+			list = append(list, record(o, nil)) // as a streamed list brings it
 		}
 	}
 	must(s.Replace(list, fmt.Sprint(resourceVersion)))
+}
+
+// encoded returns an object as the API server sends it.
+func encoded(o *v1alpha1.ResponseSession) gjson.Result {
+	raw, err := json.Marshal(o)
+	must(err)
+	return gjson.ParseBytes(raw)
+}
+
+// record returns the record of an object, given what is known.
+func record(o *v1alpha1.ResponseSession, known *Record) *Record {
+	return NewRecord(encoded(o), func(string, string) *Record { return known })
 }
 
 func must(err error) {

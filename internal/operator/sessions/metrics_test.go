@@ -19,6 +19,7 @@ package sessions
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -26,7 +27,7 @@ import (
 )
 
 func TestMetrics(t *testing.T) {
-	v := NewView(chain.DefaultMaxDepth)
+	v := NewView(chain.DefaultMaxDepth, time.Hour)
 	s := (*store)(v)
 	add(s, object("a", "", 1))
 	add(s, object("b", "gone", 2))

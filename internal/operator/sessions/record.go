@@ -17,18 +17,20 @@ limitations under the License.
 package sessions
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
-	"github.com/catena-dev/catena/internal/snapshot"
+	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
 // Record is what the view keeps of a ResponseSession: everything that its chain and its controller need, and no body. A
@@ -57,6 +59,8 @@ type Record struct {
 	SnapshotBytes int64
 	// Verified is set if the bodies are outside the object and have been read.
 	Verified bool
+	// Problem is why the object itself makes its turn unreadable, empty if it does not. It quotes no body.
+	Problem string
 	// Reported is the generation for which the object's SnapshotReadable condition is False, 0 if there is no such
 	// condition.
 	Reported int64
@@ -69,75 +73,82 @@ type Record struct {
 	Written Fingerprint
 }
 
-// NewRecord returns the record of an object. Its strings do not keep the object alive. If known, which may be nil, is a
-// record of the same spec, the bodies are not parsed again.
-func NewRecord(object *v1alpha1.ResponseSession, known *Record) *Record {
-	r := newRecord(object)
-	switch {
-	case r.Snapshot != nil:
-	case known != nil && known.SameSpec(r):
-		r.SnapshotBytes, r.Turn.Unreadable = known.SnapshotBytes, known.Turn.Unreadable
-	default:
-		r.flatten(object)
+// NewRecord returns the record of an object as the API server has sent it. Its strings do not keep the object alive. If known, which
+// may be nil, returns a record of the same spec, nothing of the spec is read again.
+//
+// The API server stores objects that Go cannot decode: times that its own pattern accepts and Go's does not, integers beyond
+// an int64, bodies that are nested too deeply. So every object is read by itself, field by field and without recursion. One
+// that has such a field is an unreadable turn with a Problem, and no other object notices.
+func NewRecord(value gjson.Result, known func(namespace, name string) *Record) *Record {
+	object := parseObject(value)
+	r := object.record()
+	if known != nil {
+		if k := known(r.Namespace, r.Name); k != nil && k.SameSpec(r) {
+			r.Turn, r.Misnamed, r.Snapshot, r.SnapshotBytes, r.Problem = k.Turn, k.Misnamed, k.Snapshot, k.SnapshotBytes, k.Problem
+			r.setRest(object)
+			return r
+		}
 	}
+	r.setSpec(object.spec)
+	r.setRest(object)
 	return r
 }
 
-// Flatten returns the record of an object and the items of its turn, nil if its bodies are outside the object or cannot be
-// turned into items.
-func Flatten(object *v1alpha1.ResponseSession) (*Record, *chain.Items) {
-	r := newRecord(object)
-	if r.Snapshot != nil {
-		return r, nil
-	}
-	return r, r.flatten(object)
+// Flatten returns the record of an object as the API server has sent it, and the items of its turn, nil if the turn is
+// unreadable or its bodies are outside the object.
+func Flatten(value gjson.Result) (*Record, *chain.Items) {
+	object := parseObject(value)
+	r := object.record()
+	items := r.setSpec(object.spec)
+	r.setRest(object)
+	return r, items
 }
 
-// newRecord returns the record of an object, without what only the bodies in the object show.
-func newRecord(object *v1alpha1.ResponseSession) *Record {
-	spec := &object.Spec
-	r := &Record{
-		Namespace:       object.Namespace,
-		Name:            object.Name,
-		UID:             object.UID,
-		Generation:      object.Generation,
-		ResourceVersion: parseResourceVersion(object.ResourceVersion),
-		Turn: chain.Turn{
-			ID:       spec.ResponseID,
-			Previous: spec.PreviousResponseID,
-			Status:   intern(spec.ResponseStatus, responseStatuses),
-		},
-		Misnamed:  object.Name != v1alpha1.ObjectName(spec.ResponseID),
-		Deleting:  object.DeletionTimestamp != nil,
-		OwnerUID:  ownerUID(object, v1alpha1.ObjectName(spec.PreviousResponseID)),
-		OmitOwner: omitsOwner(object),
+// setSpec sets what follows from the spec, and returns the items of bodies in the object.
+func (r *Record) setSpec(spec gjson.Result) *chain.Items {
+	fields := jsonvalue.Members(spec, "responseID", "previousResponseID", "responseStatus", "snapshot", "request", "response", "metadata")
+	id, previous, status, reference, request, response, metadata := fields[0], fields[1], fields[2], fields[3], fields[4], fields[5], fields[6]
+	r.Turn = chain.Turn{ID: strings.Clone(id.Str), Previous: strings.Clone(previous.Str), Status: intern(strings.Clone(status.Str), responseStatuses)}
+	r.Misnamed = r.Name != v1alpha1.ObjectName(r.Turn.ID)
+	r.Problem = timeProblem(spec)
+	var items *chain.Items
+	if reference.IsObject() {
+		var problem string
+		r.Snapshot, problem = parseReference(reference)
+		r.SnapshotBytes, r.Problem = r.Snapshot.SizeBytes, cmp.Or(r.Problem, problem)
+	} else {
+		var err error
+		r.SnapshotBytes = bodyBytes(request) + bodyBytes(response) + bodyBytes(metadata)
+		if items, err = chain.Flatten([]byte(request.Raw), []byte(response.Raw)); err != nil {
+			r.Problem = cmp.Or(r.Problem, err.Error())
+		}
 	}
-	r.setStatus(&object.Status)
-	if spec.Snapshot != nil {
-		r.Snapshot, r.SnapshotBytes = spec.Snapshot, spec.Snapshot.SizeBytes
-		r.Verified, r.Turn.Unreadable = verification(object, r.Reported)
+	if r.Turn.Unreadable = r.Problem != ""; r.Turn.Unreadable {
+		return nil
 	}
-	return r
-}
-
-func (r *Record) flatten(object *v1alpha1.ResponseSession) *chain.Items {
-	bodies := Bodies(&object.Spec)
-	items, err := chain.Flatten(bodies.Request, bodies.Response)
-	r.SnapshotBytes, r.Turn.Unreadable = int64(bodies.Size()), err != nil
 	return items
+}
+
+// setRest sets what follows from the metadata and the status, after the spec.
+func (r *Record) setRest(object parsed) {
+	r.OwnerUID, r.OmitOwner = ownerUID(&object.meta, v1alpha1.ObjectName(r.Turn.Previous)), omitsOwner(&object.meta)
+	status := object.decodeStatus()
+	r.setStatus(status)
+	if r.Snapshot != nil && r.Problem == "" {
+		r.Verified, r.Turn.Unreadable = r.verification(status)
+	}
 }
 
 // verification returns what the status records about a snapshot outside the object: that it was read, or that it cannot
 // be read. So a restart neither reads all snapshots again nor takes a broken one for intact. If the snapshot has been
 // reported as unreadable since it was read, it counts as not read.
-func verification(object *v1alpha1.ResponseSession, reported int64) (verified, unreadable bool) {
-	status := &object.Status
+func (r *Record) verification(status *v1alpha1.ResponseSessionStatus) (verified, unreadable bool) {
 	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionChainValid)
-	if condition == nil || status.ObservedGeneration != object.Generation {
+	if condition == nil || status.ObservedGeneration != r.Generation {
 		return false, false
 	}
-	unreadable = condition.Reason == v1alpha1.ReasonSnapshotUnreadable && status.BrokenAt == object.Spec.ResponseID
-	return status.SnapshotBytes > 0 && !unreadable && reported != object.Generation, unreadable
+	unreadable = condition.Reason == v1alpha1.ReasonSnapshotUnreadable && status.BrokenAt == r.Turn.ID
+	return status.SnapshotBytes > 0 && !unreadable && r.Reported != r.Generation, unreadable
 }
 
 // InChain reports whether the session is part of a chain.
@@ -214,18 +225,6 @@ func parseResourceVersion(version string) uint64 {
 		return 0
 	}
 	return n
-}
-
-// Bodies returns the bodies that are in an object.
-func Bodies(spec *v1alpha1.ResponseSessionSpec) snapshot.Bodies {
-	return snapshot.Bodies{Request: raw(spec.Request), Response: raw(spec.Response), Metadata: raw(spec.Metadata)}
-}
-
-func raw(extension *runtime.RawExtension) []byte {
-	if extension == nil {
-		return nil
-	}
-	return extension.Raw
 }
 
 // ownerUID returns the UID in the ownerReference to the named session, empty if there is none.

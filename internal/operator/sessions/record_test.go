@@ -40,7 +40,7 @@ func TestRecordKeeps(t *testing.T) {
 	want := []string{
 		"Namespace string", "Name string", "UID types.UID", "Generation int64", "ResourceVersion uint64",
 		"Turn chain.Turn", "Misnamed bool", "Deleting bool", "OwnerUID types.UID", "OmitOwner bool",
-		"Snapshot *v1alpha1.SnapshotReference", "SnapshotBytes int64", "Verified bool", "Reported int64",
+		"Snapshot *v1alpha1.SnapshotReference", "SnapshotBytes int64", "Verified bool", "Problem string", "Reported int64",
 		"ChainValid v1.ConditionStatus", "Since time.Time", "Written sessions.Fingerprint",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -54,7 +54,7 @@ func TestRecordKeeps(t *testing.T) {
 	o.Spec.ConversationID = body
 	o.Labels = map[string]string{"label": body}
 	o.Annotations = map[string]string{"annotation": body, v1alpha1.OmitOwnerReferenceAnnotation: "true"}
-	o.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(body)}}
+	o.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(`{"f:` + body + `":{}}`)}}
 	o.OwnerReferences = []metav1.OwnerReference{
 		{Kind: "Other", Name: "resp.1", UID: "other"}, {Kind: v1alpha1.ResponseSessionKind, Name: "resp.1", UID: "parent"},
 	}
@@ -62,17 +62,17 @@ func TestRecordKeeps(t *testing.T) {
 	o.Status.Conditions = []metav1.Condition{{
 		Type: v1alpha1.ConditionChainValid, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(since),
 	}}
-	record := NewRecord(o, nil)
+	kept := record(o, nil)
 	wantRecord := &Record{
 		Namespace: "ns", Name: "resp.2", UID: "uid-of-resp.2", Generation: 1, ResourceVersion: 7,
 		Turn:     chain.Turn{ID: "resp_2", Previous: "resp_1", Status: "completed"},
 		OwnerUID: "parent", OmitOwner: true, SnapshotBytes: int64(3 * len(raw.Raw)),
 		ChainValid: metav1.ConditionTrue, Since: since, Written: NewFingerprint(&o.Status),
 	}
-	if diff := cmp.Diff(wantRecord, record); diff != "" {
+	if diff := cmp.Diff(wantRecord, kept); diff != "" {
 		t.Errorf("record (-want +got):\n%s", diff)
 	}
-	if strings.Contains(fmt.Sprintf("%#v", record), body) {
+	if strings.Contains(fmt.Sprintf("%#v", kept), body) {
 		t.Error("the record keeps the body")
 	}
 }
@@ -82,11 +82,14 @@ func TestNewRecord(t *testing.T) {
 		change func(*v1alpha1.ResponseSession)
 		want   func(*Record)
 	}{
-		"plain":         {func(*v1alpha1.ResponseSession) {}, func(*Record) {}},
-		"misnamed":      {func(o *v1alpha1.ResponseSession) { o.Name = "other" }, func(s *Record) { s.Name, s.Misnamed = "other", true }},
-		"other status":  {func(o *v1alpha1.ResponseSession) { o.Spec.ResponseStatus = "odd" }, func(s *Record) { s.Turn.Status = "odd" }},
-		"numeric input": {func(o *v1alpha1.ResponseSession) { o.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"input":5}`)} }, func(s *Record) { s.Turn.Unreadable, s.SnapshotBytes = true, 11 }},
-		"no version":    {func(o *v1alpha1.ResponseSession) { o.ResourceVersion = "" }, func(s *Record) { s.ResourceVersion = 0 }},
+		"plain":        {func(*v1alpha1.ResponseSession) {}, func(*Record) {}},
+		"misnamed":     {func(o *v1alpha1.ResponseSession) { o.Name = "other" }, func(s *Record) { s.Name, s.Misnamed = "other", true }},
+		"other status": {func(o *v1alpha1.ResponseSession) { o.Spec.ResponseStatus = "odd" }, func(s *Record) { s.Turn.Status = "odd" }},
+		"numeric input": {func(o *v1alpha1.ResponseSession) { o.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"input":5}`)} }, func(s *Record) {
+			s.Turn.Unreadable, s.SnapshotBytes = true, 11
+			s.Problem = "unable to read `input` of the request: must be a string or a list of objects: must be a list"
+		}},
+		"no version": {func(o *v1alpha1.ResponseSession) { o.ResourceVersion = "" }, func(s *Record) { s.ResourceVersion = 0 }},
 	}
 	ref := &v1alpha1.SnapshotReference{Store: v1alpha1.SnapshotStoreChunks, SizeBytes: 9}
 	external := func(reason, brokenAt string, observed, bytes, reported int64) func(*v1alpha1.ResponseSession) {
@@ -134,7 +137,7 @@ func TestNewRecord(t *testing.T) {
 			want := &Record{Namespace: "ns", Name: "resp.1", UID: "uid-of-resp.1", Generation: 1, ResourceVersion: 3, Turn: chain.Turn{ID: "resp_1", Status: "completed"}}
 			want.setStatus(&o.Status)
 			tc.want(want)
-			if diff := cmp.Diff(want, NewRecord(o, nil)); diff != "" {
+			if diff := cmp.Diff(want, record(o, nil)); diff != "" {
 				t.Errorf("record (-want +got):\n%s", diff)
 			}
 		})
@@ -146,16 +149,16 @@ func TestNewRecord(t *testing.T) {
 func TestNewRecordOfKnownSpec(t *testing.T) {
 	o := object("resp_1", "", 3)
 	o.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"input":5}`)}
-	known := NewRecord(o, nil)
+	known := record(o, nil)
 	if !known.Turn.Unreadable || known.SnapshotBytes != 11 {
 		t.Fatalf("got %+v, want an unreadable turn of 11 bytes", known)
 	}
 	o.ResourceVersion, o.Spec.Request = "4", nil // cannot happen, but shows what is read
-	if got := NewRecord(o, known); !got.Turn.Unreadable || got.SnapshotBytes != 11 || got.ResourceVersion != 4 {
+	if got := record(o, known); !got.Turn.Unreadable || got.SnapshotBytes != 11 || got.ResourceVersion != 4 {
 		t.Errorf("same generation: got %+v", got)
 	}
 	o.Generation = 2
-	if got := NewRecord(o, known); got.Turn.Unreadable || got.SnapshotBytes != 0 {
+	if got := record(o, known); got.Turn.Unreadable || got.SnapshotBytes != 0 {
 		t.Errorf("next generation: got %+v", got)
 	}
 }

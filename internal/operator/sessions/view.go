@@ -20,6 +20,9 @@ package sessions
 
 import (
 	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
@@ -39,10 +42,13 @@ type Change struct {
 // sends, and by Observe. It is safe for concurrent use.
 type View struct {
 	maxDepth int
+	silence  time.Duration
+	clock    clock.PassiveClock
 
 	mu              sync.RWMutex
 	namespaces      map[string]*namespace
 	resourceVersion uint64
+	heard           time.Time // when the API server last sent something
 	subscribers     []func(Change)
 
 	syncedOnce sync.Once
@@ -58,10 +64,13 @@ type namespace struct {
 	misnamed int
 }
 
-// NewView returns an empty view. Its verdicts allow chains of up to maxDepth turns.
-func NewView(maxDepth int) *View {
+// NewView returns an empty view. Its verdicts allow chains of up to maxDepth turns. If the API server sends nothing for the time
+// given as silence, the view is stale, and its watch is started again.
+func NewView(maxDepth int, silence time.Duration) *View {
 	return &View{
 		maxDepth:   maxDepth,
+		silence:    silence,
+		clock:      clock.RealClock{},
 		namespaces: map[string]*namespace{},
 		synced:     make(chan struct{}),
 	}
@@ -153,7 +162,7 @@ func (v *View) Verdict(namespace, name string) (Verdict, bool) {
 	}
 	// The sentence goes into a status, which is not written again if an ancestor changes from queued to in_progress.
 	if verdict.BrokenAt == r.Turn.ID {
-		verdict.Explanation.Status = r.Turn.Status
+		verdict.Explanation.Status, verdict.Explanation.Problem = r.Turn.Status, r.Problem
 	}
 	return verdict, true
 }

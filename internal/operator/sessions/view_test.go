@@ -19,6 +19,7 @@ package sessions
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,7 +30,7 @@ import (
 
 // TestReport checks that a report by another replica has the snapshot read again, once.
 func TestReport(t *testing.T) {
-	v := NewView(chain.DefaultMaxDepth)
+	v := NewView(chain.DefaultMaxDepth, time.Hour)
 	s := (*store)(v)
 	external := func(resourceVersion int, reported bool) *v1alpha1.ResponseSession {
 		o := object("a", "", resourceVersion)
@@ -165,7 +166,7 @@ func TestViewFollowsTheWatch(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			v := NewView(chain.DefaultMaxDepth)
+			v := NewView(chain.DefaultMaxDepth, time.Hour)
 			tc.feed((*store)(v))
 			got := map[string]string{}
 			if ns := v.namespaces["ns"]; ns != nil {
@@ -192,7 +193,7 @@ func TestViewFollowsTheWatch(t *testing.T) {
 }
 
 func TestSubscribe(t *testing.T) {
-	v := NewView(chain.DefaultMaxDepth)
+	v := NewView(chain.DefaultMaxDepth, time.Hour)
 	s := (*store)(v)
 	add(s, object("b", "a", 1))
 	var got []Change
@@ -217,7 +218,7 @@ func TestSubscribe(t *testing.T) {
 
 // TestObserve checks that the answer to a write takes effect ahead of the watch, but never brings back a deleted session.
 func TestObserve(t *testing.T) {
-	v := NewView(chain.DefaultMaxDepth)
+	v := NewView(chain.DefaultMaxDepth, time.Hour)
 	s := (*store)(v)
 	add(s, object("a", "", 1))
 
@@ -261,7 +262,7 @@ func TestObserve(t *testing.T) {
 }
 
 func TestReflects(t *testing.T) {
-	v := NewView(chain.DefaultMaxDepth)
+	v := NewView(chain.DefaultMaxDepth, time.Hour)
 	s := (*store)(v)
 	if v.HasSynced() {
 		t.Error("synced before the first list")
@@ -280,7 +281,7 @@ func TestReflects(t *testing.T) {
 // TestExplanation: what explains a verdict names the status of the turn itself, but not that of an ancestor, which can
 // change without another verdict: the message of the descendant's condition would be outdated for ever.
 func TestExplanation(t *testing.T) {
-	v := NewView(chain.DefaultMaxDepth)
+	v := NewView(chain.DefaultMaxDepth, time.Hour)
 	for i, tc := range []struct{ status, own, descendant string }{
 		{"queued", `response "a" is "queued" and cannot be used as context until it is completed`,
 			`response "a" is pending and cannot be used as context until it is completed`},

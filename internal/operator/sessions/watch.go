@@ -19,9 +19,8 @@ package sessions
 import (
 	"context"
 	"fmt"
+	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -32,16 +31,22 @@ import (
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=list;watch
 
 // Run watches all ResponseSessions through a client of their group and version, and keeps the view current until ctx is
-// done. It never gives up: while the API server is unreachable, it tries again.
+// done. It never gives up: while the API server is unreachable or silent, it tries again.
 //
 // client-go's reflector feeds the view directly, without the store of an informer, which would need more memory than the
 // whole view: see docs/decisions/no-informer.md.
 func (v *View) Run(ctx context.Context, client rest.Interface) {
-	listWatch := cache.NewListWatchFromClient(client, kubeclient.Sessions, metav1.NamespaceAll, fields.Everything())
-	reflector := cache.NewReflectorWithOptions(listWatch, &v1alpha1.ResponseSession{}, (*store)(v), cache.ReflectorOptions{
-		Name: kubeclient.Sessions,
+	source := &source{client: client, silence: v.silence, known: v.known}
+	reflector := cache.NewReflectorWithOptions(source.listWatch(), &item{}, (*store)(v), cache.ReflectorOptions{
+		Name: kubeclient.Sessions, TypeDescription: v1alpha1.ResponseSessionKind,
 	})
 	reflector.RunWithContext(ctx)
+}
+
+// known returns the record of an object, nil if there is none.
+func (v *View) known(namespace, name string) *Record {
+	r, _ := v.Get(namespace, name)
+	return r
 }
 
 // HasSynced reports whether the view has held all sessions at least once.
@@ -76,7 +81,18 @@ func (v *View) advance(resourceVersion uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.resourceVersion = max(v.resourceVersion, resourceVersion)
+	v.heard = v.clock.Now()
 }
+
+// Age returns the time since the API server last sent an event, a bookmark or a list. Bookmarks come about once a minute.
+func (v *View) Age() time.Duration {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.clock.Since(v.heard)
+}
+
+// IsStale reports whether the API server has been silent for so long that the view may lack changes.
+func (v *View) IsStale() bool { return v.Age() > v.silence }
 
 // store is the side of the view that client-go's reflector sees.
 type store View
@@ -91,15 +107,14 @@ func (s *store) Transformer() cache.TransformFunc {
 	return func(object any) (any, error) { return s.record(object) }
 }
 
-func (s *store) record(object any) (*Record, error) {
-	switch object := object.(type) {
+func (s *store) record(value any) (*Record, error) {
+	switch value := value.(type) {
 	case *Record:
-		return object, nil
-	case *v1alpha1.ResponseSession:
-		known, _ := (*View)(s).Get(object.Namespace, object.Name)
-		return NewRecord(object, known), nil
+		return value, nil
+	case *item:
+		return value.record, nil
 	}
-	return nil, fmt.Errorf("unexpected object of type %T", object)
+	return nil, fmt.Errorf("unexpected object of type %T", value)
 }
 
 func (s *store) Add(object any) error { return s.Update(object) }

@@ -1,0 +1,65 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sessions
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/tidwall/gjson"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+)
+
+// FuzzNewRecord: any JSON makes a record, and that of an object which Go can decode has what Go has decoded.
+func FuzzNewRecord(f *testing.F) {
+	for _, seed := range []string{
+		`{"metadata":{"namespace":"ns","name":"resp.1","uid":"u","generation":1,"resourceVersion":"3"},"spec":{"responseID":"resp_1","responseStatus":"completed"}}`,
+		`{"metadata":{"name":"a","ownerReferences":[{"kind":"ResponseSession","name":"b","uid":"c"}]},"spec":{"responseID":"a","previousResponseID":"b"}}`,
+		`{"metadata":{"name":5,"generation":"x","annotations":[],"ownerReferences":{}},"spec":[],"status":"s"}`,
+		`{"spec":{"createdAt":"2026-01-01t00:00:00z","snapshot":{"key":"k","sizeBytes":1e30},"request":null}}`,
+		`{"spec":{"request":{"input":[{}]},"response":{"output":5}},"status":{"conditions":[{"type":"ChainValid","lastTransitionTime":"no"}]}}`,
+		`{"spec":{"snapshot":{"store":"Chunks","key":"k","sizeBytes":5}},"status":{"observedGeneration":1}}`,
+		`[]`, `null`, `5`, `""`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if !json.Valid(raw) {
+			t.Skip("the API server sends JSON")
+		}
+		r := NewRecord(gjson.ParseBytes(raw), nil)
+		if r.Turn.Unreadable != (r.Problem != "") && r.Snapshot == nil {
+			t.Errorf("unreadable %t, with the problem %q", r.Turn.Unreadable, r.Problem)
+		}
+		object := &v1alpha1.ResponseSession{}
+		if json.Unmarshal(raw, object) != nil {
+			return
+		}
+		// encoding/json ignores case and merges what is given twice; what it has decoded, encoded again, has neither.
+		canonical, err := json.Marshal(object)
+		if err != nil {
+			return // a time beyond the year 9999
+		}
+		r = NewRecord(gjson.ParseBytes(canonical), nil)
+		if r.Namespace != object.Namespace || r.Name != object.Name || r.UID != object.UID || r.Generation != object.Generation ||
+			r.Turn.ID != object.Spec.ResponseID || r.Turn.Previous != object.Spec.PreviousResponseID || r.Turn.Status != object.Spec.ResponseStatus ||
+			r.Deleting != (object.DeletionTimestamp != nil) || r.Written != NewFingerprint(&object.Status) {
+			t.Errorf("got %+v of %s", r, canonical)
+		}
+	})
+}

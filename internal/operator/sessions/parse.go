@@ -1,0 +1,116 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sessions
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/jsonvalue"
+)
+
+// parsed is an object whose metadata has been read, and whose spec and status have been found.
+type parsed struct {
+	meta         metav1.ObjectMeta // what a record keeps of it
+	spec, status gjson.Result
+}
+
+// parseObject reads an object as the API server has sent it.
+func parseObject(object gjson.Result) parsed {
+	fields := jsonvalue.Members(object, "metadata", "spec", "status")
+	return parsed{meta: parseMetadata(fields[0]), spec: fields[1], status: fields[2]}
+}
+
+func parseMetadata(metadata gjson.Result) metav1.ObjectMeta {
+	fields := jsonvalue.Members(metadata,
+		"namespace", "name", "uid", "generation", "resourceVersion", "deletionTimestamp", "annotations", "ownerReferences")
+	parsed := metav1.ObjectMeta{
+		Namespace: strings.Clone(fields[0].Str), Name: strings.Clone(fields[1].Str), UID: types.UID(strings.Clone(fields[2].Str)),
+		Generation: fields[3].Int(), ResourceVersion: strings.Clone(fields[4].Str),
+	}
+	if fields[5].Type != gjson.Null {
+		parsed.DeletionTimestamp = &metav1.Time{}
+	}
+	parsed.Annotations = map[string]string{}
+	for _, name := range []string{v1alpha1.OmitOwnerReferenceAnnotation, metav1.InitialEventsAnnotationKey} {
+		if value := jsonvalue.Members(fields[6], name)[0]; value.Type == gjson.String {
+			parsed.Annotations[name] = strings.Clone(value.Str)
+		}
+	}
+	for _, owner := range fields[7].Array() {
+		f := jsonvalue.Members(owner, "kind", "name", "uid")
+		parsed.OwnerReferences = append(parsed.OwnerReferences, metav1.OwnerReference{
+			Kind: strings.Clone(f[0].Str), Name: strings.Clone(f[1].Str), UID: types.UID(strings.Clone(f[2].Str)),
+		})
+	}
+	return parsed
+}
+
+// record returns a record with what follows from the metadata alone.
+func (p *parsed) record() *Record {
+	return &Record{
+		Namespace: p.meta.Namespace, Name: p.meta.Name, UID: p.meta.UID, Generation: p.meta.Generation,
+		ResourceVersion: parseResourceVersion(p.meta.ResourceVersion), Deleting: p.meta.DeletionTimestamp != nil,
+	}
+}
+
+// decodeStatus returns the status, empty if it cannot be decoded: then the leader writes another one.
+func (p *parsed) decodeStatus() *v1alpha1.ResponseSessionStatus {
+	status := &v1alpha1.ResponseSessionStatus{}
+	if p.status.IsObject() && json.Unmarshal([]byte(p.status.Raw), status) != nil {
+		return &v1alpha1.ResponseSessionStatus{}
+	}
+	return status
+}
+
+// timeProblem returns what is wrong with the times in a spec, empty if nothing is. The API server accepts times that
+// metav1.Time does not, and with it no client in Go.
+func timeProblem(spec gjson.Result) string {
+	names := []string{"createdAt", "completedAt"}
+	for i, field := range jsonvalue.Members(spec, names...) {
+		if _, err := time.Parse(time.RFC3339, field.Str); err != nil && field.Type != gjson.Null {
+			return fmt.Sprintf("`spec.%s` is not a time in RFC 3339", names[i])
+		}
+	}
+	return ""
+}
+
+// parseReference returns the reference to a snapshot, and what is wrong with it. The snapshot that a wrong reference names is
+// not a leftover.
+func parseReference(reference gjson.Result) (*v1alpha1.SnapshotReference, string) {
+	decoded := &v1alpha1.SnapshotReference{}
+	if err := json.Unmarshal([]byte(reference.Raw), decoded); err != nil {
+		fields := jsonvalue.Members(reference, "store", "key")
+		return &v1alpha1.SnapshotReference{Store: strings.Clone(fields[0].Str), Key: strings.Clone(fields[1].Str)}, "`spec.snapshot` has a number that is too large"
+	}
+	return decoded, ""
+}
+
+// bodyBytes returns the size of a body, of which null is none.
+func bodyBytes(body gjson.Result) int64 {
+	if body.Type == gjson.Null {
+		return 0
+	}
+	return int64(len(body.Raw))
+}

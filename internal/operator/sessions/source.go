@@ -1,0 +1,220 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sessions
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/tidwall/gjson"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/internal/kubeclient"
+)
+
+// maxEventBytes is the size of the largest event of a watch. An object has up to 3 MiB, of which each byte can take six when
+// it is escaped.
+const maxEventBytes = 32 << 20
+
+// errSilent is the error of a list or watch that the API server, or a proxy before it, has stopped sending.
+var errSilent = errors.New("nothing was received for too long")
+
+// item is a record in the form that client-go's reflector handles.
+type item struct {
+	metav1.PartialObjectMetadata
+	record *Record
+}
+
+// DeepCopyObject implements runtime.Object. Records are never changed.
+func (i *item) DeepCopyObject() runtime.Object {
+	return &item{*i.PartialObjectMetadata.DeepCopy(), i.record}
+}
+
+// source lists and watches the sessions. It reads each object by itself, so that one that cannot be decoded does not stop
+// the others, and it gives up on an API server that sends nothing for the time given as silence.
+type source struct {
+	client  rest.Interface
+	silence time.Duration
+	known   func(namespace, name string) *Record
+}
+
+func (s *source) listWatch() cache.ListerWatcher {
+	return &cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}
+}
+
+// stream sends a request and returns its response, which ends with errSilent after a silence.
+func (s *source) stream(ctx context.Context, options *metav1.ListOptions) (*response, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	r := &response{ctx: ctx, cancel: cancel, silence: s.silence}
+	r.timer = time.AfterFunc(s.silence, func() { cancel(errSilent) })
+	body, err := s.client.Get().Resource(kubeclient.Sessions).VersionedParams(options, metav1.ParameterCodec).Stream(ctx)
+	if err != nil {
+		err = r.cause(err)
+		r.timer.Stop()
+		cancel(nil)
+		return nil, err
+	}
+	r.body = body
+	return r, nil
+}
+
+// response is the body of a response.
+type response struct {
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	timer   *time.Timer
+	silence time.Duration
+	body    io.ReadCloser
+}
+
+// Read implements io.Reader.
+func (r *response) Read(p []byte) (int, error) {
+	n, err := r.body.Read(p)
+	r.timer.Reset(r.silence)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = r.cause(err)
+	}
+	return n, err
+}
+
+// Close ends the request.
+func (r *response) Close() error {
+	r.timer.Stop()
+	r.cancel(nil)
+	return r.body.Close()
+}
+
+// cause returns errSilent in place of the error of the canceled request.
+func (r *response) cause(err error) error {
+	if errors.Is(context.Cause(r.ctx), errSilent) {
+		return errSilent
+	}
+	return err
+}
+
+func (s *source) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	response, err := s.stream(ctx, &options)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Close() }()
+	raw, err := io.ReadAll(response)
+	if err != nil {
+		return nil, fmt.Errorf("unable to read a list of sessions: %w", err)
+	}
+	fields := jsonvalue.Members(gjson.ParseBytes(raw), "metadata", "items")
+	meta := jsonvalue.Members(fields[0], "resourceVersion", "continue")
+	list := &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: meta[0].String(), Continue: meta[1].String()}}
+	fields[1].ForEach(func(_, value gjson.Result) bool {
+		list.Items = append(list.Items, runtime.RawExtension{Object: s.item(value)})
+		return true
+	})
+	return list, nil
+}
+
+func (s *source) item(value gjson.Result) *item {
+	r := NewRecord(value, s.known)
+	o := &item{record: r}
+	o.Namespace, o.Name, o.ResourceVersion = r.Namespace, r.Name, fmt.Sprint(r.ResourceVersion)
+	return o
+}
+
+func (s *source) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	options.Watch = true
+	response, err := s.stream(ctx, &options)
+	if err != nil {
+		return nil, err
+	}
+	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
+	return watch.NewStreamWatcher(&events{source: s, response: response, lines: bufio.NewReaderSize(response, 64<<10)}, reporter), nil
+}
+
+// events decodes the events of a watch, one a line.
+type events struct {
+	source   *source
+	response *response
+	lines    *bufio.Reader
+	buffer   bytes.Buffer
+}
+
+var _ watch.Decoder = &events{}
+
+// Decode implements watch.Decoder.
+func (e *events) Decode() (watch.EventType, runtime.Object, error) {
+	line, err := e.line()
+	if err != nil {
+		return "", nil, err
+	}
+	fields := jsonvalue.Members(gjson.ParseBytes(line), "type", "object")
+	kind, value := watch.EventType(fields[0].Str), fields[1]
+	switch kind {
+	case watch.Added, watch.Modified, watch.Deleted:
+		return kind, e.source.item(value), nil
+	case watch.Bookmark:
+		o := &item{}
+		o.ObjectMeta = parseMetadata(jsonvalue.Members(value, "metadata")[0])
+		return kind, o, nil
+	case watch.Error:
+		status := &metav1.Status{}
+		if err := json.Unmarshal([]byte(value.Raw), status); err != nil {
+			return "", nil, fmt.Errorf("unable to decode an error: %w", err)
+		}
+		return kind, status, nil
+	}
+	return "", nil, fmt.Errorf("unknown type of event: %.32q", kind)
+}
+
+// line returns the next line that is not empty.
+func (e *events) line() ([]byte, error) {
+	if e.buffer.Cap() > 1<<20 {
+		e.buffer = bytes.Buffer{} // one large event must not keep its memory
+	}
+	e.buffer.Reset()
+	for {
+		part, err := e.lines.ReadSlice('\n')
+		e.buffer.Write(part)
+		switch {
+		case e.buffer.Len() > maxEventBytes:
+			return nil, fmt.Errorf("an event has more than %d bytes", maxEventBytes)
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case err == io.EOF && len(bytes.TrimSpace(e.buffer.Bytes())) > 0:
+			return nil, io.ErrUnexpectedEOF
+		case err != nil:
+			return nil, err
+		case len(bytes.TrimSpace(e.buffer.Bytes())) > 0:
+			return e.buffer.Bytes(), nil
+		}
+		e.buffer.Reset()
+	}
+}
+
+// Close implements watch.Decoder.
+func (e *events) Close() { _ = e.response.Close() }

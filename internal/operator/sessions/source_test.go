@@ -1,0 +1,178 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sessions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/testutil"
+)
+
+// serve returns a source of what a handler answers.
+func serve(t *testing.T, silence time.Duration, handler http.HandlerFunc) *source {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	client, err := kubeclient.New(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &source{client: client, silence: silence}
+}
+
+// TestWatch: each event is read by itself, whatever its object has.
+func TestWatch(t *testing.T) {
+	const deep = 20_000
+	stream := []string{
+		`{"type":"ADDED","object":{"metadata":{"namespace":"ns","name":"resp.1","resourceVersion":"1"},"spec":{"responseID":"resp_1","responseStatus":"completed"}}}`,
+		``,
+		`{"type":"MODIFIED","object":{"metadata":{"namespace":"ns","name":"resp.2","resourceVersion":"2"},"spec":{"responseID":"resp_2","responseStatus":"completed","metadata":` +
+			strings.Repeat(`{"a":`, deep) + "1" + strings.Repeat("}", deep) + `}}}`,
+		`{"type":"DELETED","object":{"metadata":{"namespace":"ns","name":"resp.3","resourceVersion":"3"},"spec":{"responseID":"resp_3","responseStatus":"completed","createdAt":"2026-01-01t00:00:00z"}}}`,
+		`{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"4","annotations":{"k8s.io/initial-events-end":"true"}}}}`,
+		`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","code":410,"reason":"Expired"}}`,
+	}
+	s := serve(t, time.Hour, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(w, strings.Join(stream, "\n")+"\n")
+	})
+	watcher, err := s.watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+	want := []struct {
+		kind watch.EventType
+		turn chain.Turn
+	}{
+		{watch.Added, chain.Turn{ID: "resp_1", Status: "completed"}},
+		{watch.Modified, chain.Turn{ID: "resp_2", Status: "completed"}},
+		{watch.Deleted, chain.Turn{ID: "resp_3", Status: "completed", Unreadable: true}},
+	}
+	for _, want := range want {
+		event := <-watcher.ResultChan()
+		got, ok := event.Object.(*item)
+		if event.Type != want.kind || !ok {
+			t.Fatalf("got %s with a %T, want %s", event.Type, event.Object, want.kind)
+		}
+		if diff := cmp.Diff(want.turn, got.record.Turn); diff != "" {
+			t.Errorf("turn (-want +got):\n%s", diff)
+		}
+	}
+	bookmark := (<-watcher.ResultChan()).Object.(*item)
+	if bookmark.ResourceVersion != "4" || bookmark.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
+		t.Errorf("got the bookmark %+v", bookmark.ObjectMeta)
+	}
+	if status, ok := (<-watcher.ResultChan()).Object.(*metav1.Status); !ok || status.Code != http.StatusGone {
+		t.Errorf("got %+v, want the status", status)
+	}
+	if event, open := <-watcher.ResultChan(); open {
+		t.Errorf("got %+v after the end", event)
+	}
+}
+
+// TestList: one page of a list, with an object that Go cannot decode.
+func TestList(t *testing.T) {
+	s := serve(t, time.Hour, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(w, `{"kind":"ResponseSessionList","metadata":{"resourceVersion":"7","continue":"next"},"items":[`+
+			`{"metadata":{"namespace":"ns","name":"resp.1"},"spec":{"responseID":"resp_1","completedAt":5}},`+
+			`{"metadata":{"namespace":"ns","name":"resp.2"},"spec":{"responseID":"resp_2"}}]}`)
+	})
+	got, err := s.list(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := got.(*metav1.List)
+	if list.ResourceVersion != "7" || list.Continue != "next" || len(list.Items) != 2 {
+		t.Fatalf("got %+v", list)
+	}
+	for i, want := range []string{"`spec.completedAt` is not a time in RFC 3339", ""} {
+		if problem := list.Items[i].Object.(*item).record.Problem; problem != want {
+			t.Errorf("item %d has the problem %q, want %q", i, problem, want)
+		}
+	}
+}
+
+// TestSilence: a server that accepts requests and then sends nothing, or that stops sending, is given up.
+func TestSilence(t *testing.T) {
+	for name, start := range map[string]string{"from the start": "", "within an event": `{"type":"ADD`, "after an event": "\n"} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, 20*time.Millisecond, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = fmt.Fprint(w, start)
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			})
+			if _, err := s.list(t.Context(), metav1.ListOptions{}); !errors.Is(err, errSilent) {
+				t.Errorf("list: %v, want errSilent", err)
+			}
+			watcher, err := s.watch(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for event := range watcher.ResultChan() {
+				if event.Type != watch.Error {
+					t.Errorf("got %+v", event)
+				}
+			}
+		})
+	}
+	s := serve(t, 20*time.Millisecond, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	if _, err := s.watch(t.Context(), metav1.ListOptions{}); !errors.Is(err, errSilent) {
+		t.Errorf("no response: %v, want errSilent", err)
+	}
+}
+
+// TestRunAfterSilence: the view starts again and again, until the server sends something.
+func TestRunAfterSilence(t *testing.T) {
+	var requests atomic.Int32
+	s := serve(t, 0, func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1) > 2 {
+			_, _ = fmt.Fprintln(w, `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"4","annotations":{"k8s.io/initial-events-end":"true"}}}}`)
+			_ = http.NewResponseController(w).Flush()
+		}
+		<-r.Context().Done()
+	})
+	v := NewView(chain.DefaultMaxDepth, 20*time.Millisecond)
+	if !v.IsStale() {
+		t.Error("a view that has heard nothing is not stale")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); v.Run(ctx, s.client) }()
+	testutil.Eventually(t, func(context.Context) error {
+		if !v.HasSynced() {
+			return fmt.Errorf("not synced after %d requests", requests.Load())
+		}
+		return nil
+	})
+	cancel()
+	<-done
+}

@@ -1,0 +1,97 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package hostile_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+)
+
+// specFields are the fields of a spec, and one that is not declared.
+var specFields = []string{
+	"responseID", "previousResponseID", "conversationID", "createdAt", "completedAt", "responseStatus", "request", "response",
+	"metadata", "snapshot", "immutable", "undeclared",
+}
+
+// values make a JSON value, valid or not.
+var values = []func(text string, depth uint16, size uint32) string{
+	func(text string, _ uint16, _ uint32) string { return text },
+	func(text string, _ uint16, _ uint32) string { return quote(text) },
+	func(_ string, depth uint16, _ uint32) string { return nested(int(depth%10_010) + 1) },
+	func(_ string, depth uint16, _ uint32) string {
+		n := int(depth%10_010) + 1
+		return `{"input":` + strings.Repeat("[", n) + strings.Repeat("]", n) + "}"
+	},
+	func(text string, _ uint16, size uint32) string {
+		return `{"input":` + quote(strings.Repeat(text+"x", int(size%1_500_000)/(len(text)+1))) + `}`
+	},
+	func(text string, _ uint16, _ uint32) string { return `{"input":` + text + `,"input":` + text + `}` },
+	func(text string, _ uint16, _ uint32) string { return `{"output":[{"n":` + text + `}]}` },
+	func(text string, _ uint16, size uint32) string {
+		return fmt.Sprintf(`{"store":"Chunks","key":"%s","parts":1,"sizeBytes":%s,"storedBytes":%d,"sha256":"%s"}`,
+			strings.Repeat("a", 26), text, size, strings.Repeat("0", 64))
+	},
+}
+
+func quote(text string) string {
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // never: it is a string
+	}
+	return string(quoted)
+}
+
+// FuzzObjects saves mutated sessions, and after each checks that a turn of another tenant is saved, judged and resolved.
+func FuzzObjects(f *testing.F) {
+	for _, seed := range []struct {
+		field, value uint8
+		text         string
+		depth        uint16
+		size         uint32
+	}{
+		{3, 1, "2026-01-01t00:00:00z", 0, 0},
+		{4, 1, "2026-01-01T00:00:00Z\x00", 0, 0},
+		{5, 1, "queued", 0, 0}, {5, 1, "in_progress", 0, 0}, {5, 1, "completed", 0, 0}, {5, 1, "incomplete", 0, 0},
+		{5, 1, "failed", 0, 0}, {5, 1, "cancelled", 0, 0}, {5, 1, "\u0000\U0001f600", 0, 0}, {5, 0, "null", 0, 0},
+		{0, 1, "resp_other", 0, 0}, {1, 1, "\xff\xfe", 0, 0}, {2, 0, "5", 0, 0}, {10, 0, `"true"`, 0, 0},
+		{6, 2, "", 9_990, 0}, {7, 2, "", 9_996, 0}, {8, 2, "", 9_997, 0}, {11, 2, "", 9_998, 0}, {6, 3, "", 9_990, 0},
+		{6, 4, "\u2028", 0, 1_400_000}, {7, 4, "\x00", 0, 1_000_000}, {8, 4, "<", 0, 1_400_000},
+		{6, 5, `"\ud800"`, 0, 0}, {6, 5, "1e400", 0, 0}, {7, 6, "18446744073709551616", 0, 0}, {7, 6, "1.0000000000000000000001", 0, 0},
+		{9, 7, "9223372036854775808", 0, 1}, {9, 7, "1e30", 0, 1}, {9, 7, "-1", 0, 1}, {9, 7, "1.5", 0, 1},
+	} {
+		f.Add(seed.field, seed.value, seed.text, seed.depth, seed.size)
+	}
+	attacker, victim := env.NewNamespace(f), env.NewNamespace(f)
+	created := 0
+	f.Fuzz(func(t *testing.T, field, value uint8, text string, depth uint16, size uint32) {
+		created++
+		id := fmt.Sprintf("resp_%d", created)
+		name := specFields[int(field)%len(specFields)]
+		mutation := values[int(value)%len(values)](text, depth, size)
+		err := create(t, attacker, session(id, fmt.Sprintf("%q:%s", name, mutation)))
+		wantUnharmed(t, victim)
+		if err != nil || name == "responseID" {
+			return
+		}
+		// Whatever is stored has a verdict, too.
+		wantVerdict(t, attacker, v1alpha1.ObjectName(id))
+	})
+}

@@ -1,0 +1,142 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package hostile_test attacks Catena from one namespace and checks that another one does not notice.
+package hostile_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/tidwall/gjson"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/catenatest"
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
+	"github.com/catena-dev/catena/store"
+)
+
+var (
+	env      *testenv.Environment
+	operator *catenatest.Operator
+	// sessions is a client that sends and receives sessions as bytes.
+	sessions rest.Interface
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(testenv.RunSuite(m.Run, func(ctx context.Context, started *testenv.Environment) (err error) {
+		env = started
+		if sessions, err = kubeclient.New(env.Config); err != nil {
+			return err
+		}
+		operator, err = env.StartOperator(ctx, operatorOptions())
+		return err
+	}))
+}
+
+func operatorOptions() catenatest.OperatorOptions {
+	return catenatest.OperatorOptions{Args: []string{"--shutdown-delay-duration=0s"}}
+}
+
+// restartOperator replaces the operator with one that reads everything anew.
+func restartOperator(t *testing.T) {
+	t.Helper()
+	if err := operator.Stop(); err != nil {
+		t.Error(err)
+	}
+	var err error
+	if operator, err = env.StartOperator(t.Context(), operatorOptions()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// create creates a session from JSON and returns the API server's error.
+func create(t *testing.T, namespace string, object []byte) error {
+	t.Helper()
+	return sessions.Post().Namespace(namespace).Resource(kubeclient.Sessions).SetHeader("Content-Type", "application/json").Body(object).
+		Do(t.Context()).Error()
+}
+
+// turns counts the victim's turns.
+var turns int
+
+// wantUnharmed checks that the next turn in another tenant's namespace is saved, judged and resolved.
+func wantUnharmed(t *testing.T, namespace string) {
+	t.Helper()
+	turns++
+	id := fmt.Sprintf("resp_%d", turns)
+	testsession.Make(namespace, id).Create(t, env.Client)
+	wantReason(t, namespace, id, v1alpha1.ReasonResolved, "")
+	history, err := env.Store.InNamespace(namespace).Resolve(t.Context(), id, store.ResolveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(history.Turns) != 1 {
+		t.Errorf("resolved %q, want one turn", history.Turns)
+	}
+}
+
+// wantReason waits until a session has a reason, and a message that contains text.
+func wantReason(t *testing.T, namespace, id, reason, text string) {
+	t.Helper()
+	testutil.Eventually(t, func(ctx context.Context) error {
+		condition, err := chainValid(ctx, namespace, v1alpha1.ObjectName(id))
+		if err == nil && (condition.Reason != reason || !strings.Contains(condition.Message, text)) {
+			err = fmt.Errorf("%s is %s: %s", id, condition.Reason, condition.Message)
+		}
+		return err
+	})
+}
+
+// wantVerdict waits until an object has a verdict.
+func wantVerdict(t *testing.T, namespace, name string) {
+	t.Helper()
+	testutil.Eventually(t, func(ctx context.Context) error {
+		_, err := chainValid(ctx, namespace, name)
+		return err
+	})
+}
+
+// chainValid returns the ChainValid condition of an object whose spec may be one that Go cannot decode.
+func chainValid(ctx context.Context, namespace, name string) (*metav1.Condition, error) {
+	raw, err := kubeclient.GetRaw(ctx, sessions, kubeclient.Sessions, types.NamespacedName{Namespace: namespace, Name: name})
+	if err != nil {
+		return nil, err
+	}
+	status := &v1alpha1.ResponseSessionStatus{}
+	if written := gjson.GetBytes(raw, "status").Raw; written != "" {
+		if err := json.Unmarshal([]byte(written), status); err != nil {
+			return nil, err
+		}
+	}
+	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionChainValid)
+	if condition == nil {
+		return nil, errors.New(name + " has no verdict")
+	}
+	return condition, nil
+}

@@ -1,0 +1,162 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package hostile_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/store"
+)
+
+// TestUndecodableObjects: objects that the API server stores and Go cannot decode are quarantined, each by itself, also when
+// the operator lists everything anew, and heal when they are repaired.
+func TestUndecodableObjects(t *testing.T) {
+	attacker, victim := env.NewNamespace(t), env.NewNamespace(t)
+	// As they were stored before the CRD had a pattern for times.
+	const pattern = `RFC 3339`
+	restore := withoutTimePattern(t)
+	objects := map[string]struct{ fields, problem string }{
+		"lower-case z":      {`"createdAt":"2026-01-01t00:00:00z"`, pattern},
+		"lower-case t":      {`"createdAt":"2026-01-01t00:00:00Z"`, pattern},
+		"offset of 99:99":   {`"completedAt":"2026-01-01T00:00:00+99:99"`, pattern},
+		"nested 2,000 deep": {`"request":{"input":[` + nested(2_000) + `]}`, "nested"},
+		"nested 9,990 deep": {`"metadata":` + nested(9_990), ""},
+		"nested 9,993 deep": {`"request":{"input":` + nested(9_991) + `}`, "nested"},
+	}
+	ids := map[string]string{}
+	for name, tc := range objects {
+		id := "resp_" + strings.ReplaceAll(strings.ReplaceAll(strings.ReplaceAll(name, " ", "-"), ",", ""), ":", "")
+		ids[name] = strings.ToLower(id)
+		testutil.Eventually(t, func(context.Context) error { // the API server learns of the CRD's change a moment later
+			err := create(t, attacker, session(ids[name], tc.fields))
+			if apierrors.IsAlreadyExists(err) {
+				return nil
+			}
+			return err
+		})
+	}
+	restore()
+	for range 2 {
+		wantUnharmed(t, victim)
+		for name, tc := range objects {
+			if tc.problem != "" {
+				wantReason(t, attacker, ids[name], v1alpha1.ReasonSnapshotUnreadable, tc.problem)
+			}
+		}
+		restartOperator(t)
+	}
+	wantUnharmed(t, victim)
+
+	// The library reports what it cannot decode.
+	turns := env.Store.InNamespace(attacker)
+	if _, err := turns.Get(t.Context(), ids["lower-case z"]); !errors.Is(err, store.ErrUnreadable) {
+		t.Errorf("Get: %v, want ErrUnreadable", err)
+	}
+	if _, err := turns.Resolve(t.Context(), ids["lower-case z"], store.ResolveOptions{}); !errors.Is(err, store.ErrUnreadable) {
+		t.Errorf("Resolve: %v, want ErrUnreadable", err)
+	}
+
+	repair := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"createdAt":"2026-01-01T00:00:00Z"}}`))
+	object := &v1alpha1.ResponseSession{}
+	object.Namespace, object.Name = attacker, v1alpha1.ObjectName(ids["lower-case z"])
+	if err := env.Client.Patch(t.Context(), object, repair); err != nil {
+		t.Fatal(err)
+	}
+	wantReason(t, attacker, ids["lower-case z"], v1alpha1.ReasonResolved, "")
+}
+
+// TestTimePattern: the API server refuses times that Go cannot decode.
+func TestTimePattern(t *testing.T) {
+	namespace := env.NewNamespace(t)
+	i := 0
+	for value, want := range map[string]bool{
+		"2026-01-01T00:00:00Z":             true,
+		"2026-01-01T23:59:59.123456+05:30": true,
+		"2026-01-01T00:00:00-23:59":        true,
+		"2026-01-01t00:00:00Z":             false,
+		"2026-01-01T00:00:00z":             false,
+		"2026-01-01T00:00:00Z ":            false,
+		"2026-01-01T00:00:00+24:00":        false,
+		"2026-01-01T00:00:60Z":             false,
+		"2026-01-01T24:00:00Z":             false,
+		"2026-02-30T00:00:00Z":             false,
+		"2026-01-01 00:00:00Z":             false,
+		"2026-01-01T00:00:00":              false,
+	} {
+		for _, field := range []string{"createdAt", "completedAt"} {
+			i++
+			err := create(t, namespace, session(fmt.Sprintf("resp_%d", i), fmt.Sprintf("%q:%q", field, value)))
+			if (err == nil) != want || err != nil && !apierrors.IsInvalid(err) {
+				t.Errorf("%s %q: got %v, want it to be accepted: %t", field, value, err, want)
+			}
+		}
+	}
+}
+
+// session returns a session with additional fields of the spec, as JSON.
+func session(id, fields string) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":"sessions.catena.dev/v1alpha1","kind":"ResponseSession","metadata":{"name":%q},`+
+		`"spec":{"responseID":%q,"responseStatus":"completed",%s}}`, v1alpha1.ObjectName(id), id, fields)
+}
+
+// nested returns an object that is nested so many levels deep.
+func nested(depth int) string {
+	return strings.Repeat(`{"a":`, depth-1) + "{}" + strings.Repeat("}", depth-1)
+}
+
+// withoutTimePattern removes the pattern of times from the CRD, until restore is called.
+func withoutTimePattern(t *testing.T) (restore func()) {
+	t.Helper()
+	set := func(patterns map[string]string) {
+		t.Helper()
+		testutil.Eventually(t, func(ctx context.Context) error {
+			crd := &apiextensionsv1.CustomResourceDefinition{}
+			if err := env.Client.Get(ctx, client.ObjectKey{Name: "responsesessions.sessions.catena.dev"}, crd); err != nil {
+				return err
+			}
+			spec, before := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"], map[string]string{}
+			for name, pattern := range patterns {
+				field := spec.Properties[name]
+				before[name], field.Pattern = field.Pattern, pattern
+				spec.Properties[name] = field
+			}
+			if err := env.Client.Update(ctx, crd); err != nil {
+				return err
+			}
+			maps.Copy(patterns, before)
+			return nil
+		})
+	}
+	patterns := map[string]string{"createdAt": "", "completedAt": ""}
+	set(patterns)
+	if patterns["createdAt"] == "" {
+		t.Fatal("the CRD has no pattern for times")
+	}
+	return func() { set(patterns) }
+}
