@@ -32,6 +32,9 @@ import (
 // minGracePeriod is twice the time that a save takes at most, to allow for clocks that differ.
 const minGracePeriod = 2 * snapshot.MaxWriteTime
 
+// minWatchSilence is twice the time between two bookmarks of a watch.
+const minWatchSilence = 2 * time.Minute
+
 // Options are the options of Run. Use NewOptions.
 type Options struct {
 	// MetricsAddress and HealthAddress are where metrics, and /healthz and /readyz, are served; "0" is nowhere.
@@ -114,6 +117,9 @@ func (o *Options) Validate() error {
 	}
 	if o.EventsPerSecond < 0 {
 		errs = append(errs, fmt.Errorf("--events-per-second is %g: must not be negative", o.EventsPerSecond))
+	}
+	if o.WatchSilence < minWatchSilence {
+		errs = append(errs, fmt.Errorf("--watch-silence-timeout is %s: must be at least %s", o.WatchSilence, minWatchSilence))
 	}
 	if o.SnapshotSweepInterval <= 0 {
 		errs = append(errs, fmt.Errorf("--snapshot-sweep-interval is %s: must be positive", o.SnapshotSweepInterval))

@@ -37,6 +37,7 @@ func TestOptions(t *testing.T) {
 		"cache below one turn":      {args: []string{"--body-cache-bytes=1"}, wantErr: "--body-cache-bytes is 1: must be at least 2097152"},
 		"history beyond in-flight":  {args: []string{"--max-history-bytes=4194304", "--max-inflight-bytes=2097152"}, wantErr: "must be from 2097152 to --max-inflight-bytes, which is 2097152"},
 		"no live reads":             {args: []string{"--max-live-reads=0"}, wantErr: "--max-live-reads is 0: must be at least 1"},
+		"silence below bookmarks":   {args: []string{"--watch-silence-timeout=1m59s"}, wantErr: "--watch-silence-timeout is 1m59s: must be at least 2m0s"},
 		"no sweep interval":         {args: []string{"--snapshot-sweep-interval=0s"}, wantErr: "--snapshot-sweep-interval is 0s: must be positive"},
 		"grace period below a save": {args: []string{"--snapshot-grace-period=29m"}, wantErr: "--snapshot-grace-period is 29m0s: must be at least 30m0s"},
 		"unsafe grace period":       {args: []string{"--snapshot-grace-period=1s", "--unsafe-snapshot-grace-period"}},
