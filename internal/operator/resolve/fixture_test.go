@@ -54,6 +54,7 @@ func TestMain(m *testing.M) {
 type fixture struct {
 	*testing.T
 	namespace string
+	silence   time.Duration // after which the view is stale
 	client    rest.Interface
 	view      *sessions.View
 	reader    *resolve.Reader
@@ -66,14 +67,14 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &fixture{T: t, namespace: env.NewNamespace(t), client: sessionClient}
+	return &fixture{T: t, namespace: env.NewNamespace(t), silence: time.Hour, client: sessionClient}
 }
 
 // freeze creates the resolver, with a view of the current sessions.
 func (f *fixture) freeze() {
 	f.Helper()
 	ctx, stop := context.WithCancel(f.Context())
-	view := sessions.NewView(chain.DefaultMaxDepth, time.Hour)
+	view := sessions.NewView(chain.DefaultMaxDepth, f.silence)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

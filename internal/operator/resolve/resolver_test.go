@@ -19,7 +19,9 @@ package resolve_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,6 +30,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 // TestResolveAheadOfTheWatch changes sessions after the view has stopped.
@@ -248,6 +251,28 @@ func TestResolveResourceVersion(t *testing.T) {
 	f.delete(a)
 	if got := f.answerSince(version+1, "b", chain.WalkOptions{MaxDepth: 64}); got != "session.chain.not_found at a" {
 		t.Errorf("asked for what follows the deletion, got %q", got)
+	}
+}
+
+// TestResolveWithStaleView: if the watch has been silent for too long, even a cached history is confirmed.
+func TestResolveWithStaleView(t *testing.T) {
+	f := newFixture(t)
+	f.silence = time.Second
+	a := f.save("a", "")
+	f.save("b", "a")
+	f.freeze()
+	if got := f.answer("b", chain.WalkOptions{MaxDepth: 64}); got != "says a, says b" {
+		t.Fatal(got)
+	}
+	f.update(a, func(s *v1alpha1.ResponseSession) { s.Spec.Response = output("says a anew") })
+	testutil.Eventually(t, func(context.Context) error {
+		if !f.view.IsStale() {
+			return fmt.Errorf("the view heard something %s ago", f.view.Age())
+		}
+		return nil
+	})
+	if got := f.answer("b", chain.WalkOptions{MaxDepth: 64}); got != "says a anew, says b" {
+		t.Errorf("got %q", got)
 	}
 }
 
