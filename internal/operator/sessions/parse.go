@@ -52,10 +52,10 @@ func parseMetadata(metadata gjson.Result) metav1.ObjectMeta {
 	if fields[5].Type != gjson.Null {
 		parsed.DeletionTimestamp = &metav1.Time{}
 	}
-	parsed.Annotations = map[string]string{}
-	for _, name := range []string{v1alpha1.OmitOwnerReferenceAnnotation, metav1.InitialEventsAnnotationKey} {
-		if value := jsonvalue.Members(fields[6], name)[0]; value.Type == gjson.String {
-			parsed.Annotations[name] = strings.Clone(value.Str)
+	annotations := []string{v1alpha1.OmitOwnerReferenceAnnotation, metav1.InitialEventsAnnotationKey}
+	for i, value := range jsonvalue.Members(fields[6], annotations...) {
+		if value.Type == gjson.String {
+			metav1.SetMetaDataAnnotation(&parsed, annotations[i], strings.Clone(value.Str))
 		}
 	}
 	for _, owner := range fields[7].Array() {
@@ -84,30 +84,31 @@ func (p *parsed) decodeStatus() *v1alpha1.ResponseSessionStatus {
 	return status
 }
 
-// timeProblem returns what is wrong with the times in a spec, empty if nothing is. The API server accepts times that
+// timeProblem returns what is wrong with a time in a spec, empty if nothing is. The API server has accepted times that
 // metav1.Time does not, and with it no client in Go.
-func timeProblem(spec gjson.Result) string {
-	names := []string{"createdAt", "completedAt"}
-	for i, field := range jsonvalue.Members(spec, names...) {
-		if _, err := time.Parse(time.RFC3339, field.Str); err != nil && field.Type != gjson.Null {
-			return fmt.Sprintf("`spec.%s` is not a time in RFC 3339", names[i])
-		}
+func timeProblem(name string, field gjson.Result) string {
+	if field.Type == gjson.Null {
+		return ""
+	}
+	if _, err := time.Parse(time.RFC3339, field.Str); err != nil {
+		return fmt.Sprintf("`spec.%s` is not a time in RFC 3339", name)
 	}
 	return ""
 }
 
-// parseReference returns the reference to a snapshot, and what is wrong with it. The snapshot that a wrong reference names is
-// not a leftover.
+// parseReference returns the reference to a snapshot, and what is wrong with it. A reference that cannot be decoded keeps its
+// key, so that the sweeper does not delete the snapshot.
 func parseReference(reference gjson.Result) (*v1alpha1.SnapshotReference, string) {
 	decoded := &v1alpha1.SnapshotReference{}
 	if err := json.Unmarshal([]byte(reference.Raw), decoded); err != nil {
 		fields := jsonvalue.Members(reference, "store", "key")
-		return &v1alpha1.SnapshotReference{Store: strings.Clone(fields[0].Str), Key: strings.Clone(fields[1].Str)}, "`spec.snapshot` has a number that is too large"
+		decoded = &v1alpha1.SnapshotReference{Store: strings.Clone(fields[0].Str), Key: strings.Clone(fields[1].Str)}
+		return decoded, "`spec.snapshot` has a number that is too large"
 	}
 	return decoded, ""
 }
 
-// bodyBytes returns the size of a body, of which null is none.
+// bodyBytes returns the size of a body, 0 if it is null.
 func bodyBytes(body gjson.Result) int64 {
 	if body.Type == gjson.Null {
 		return 0

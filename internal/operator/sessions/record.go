@@ -73,8 +73,8 @@ type Record struct {
 	Written Fingerprint
 }
 
-// NewRecord returns the record of an object as the API server has sent it. Its strings do not keep the object alive. If known, which
-// may be nil, returns a record of the same spec, nothing of the spec is read again.
+// NewRecord returns the record of an object as the API server has sent it. Its strings do not keep the object alive. known,
+// which may be nil, returns the record that an object has so far, or nil. If that is of the same spec, the spec is not read again.
 //
 // The API server stores objects that Go cannot decode: times that its own pattern accepts and Go's does not, integers beyond
 // an int64, bodies that are nested too deeply. So every object is read by itself, field by field and without recursion. One
@@ -106,11 +106,14 @@ func Flatten(value gjson.Result) (*Record, *chain.Items) {
 
 // setSpec sets what follows from the spec, and returns the items of bodies in the object.
 func (r *Record) setSpec(spec gjson.Result) *chain.Items {
-	fields := jsonvalue.Members(spec, "responseID", "previousResponseID", "responseStatus", "snapshot", "request", "response", "metadata")
-	id, previous, status, reference, request, response, metadata := fields[0], fields[1], fields[2], fields[3], fields[4], fields[5], fields[6]
+	// One pass over the spec, which has the bodies.
+	fields := jsonvalue.Members(spec, "responseID", "previousResponseID", "responseStatus", "createdAt", "completedAt",
+		"snapshot", "request", "response", "metadata")
+	id, previous, status, createdAt, completedAt := fields[0], fields[1], fields[2], fields[3], fields[4]
+	reference, request, response, metadata := fields[5], fields[6], fields[7], fields[8]
 	r.Turn = chain.Turn{ID: strings.Clone(id.Str), Previous: strings.Clone(previous.Str), Status: intern(strings.Clone(status.Str), responseStatuses)}
 	r.Misnamed = r.Name != v1alpha1.ObjectName(r.Turn.ID)
-	r.Problem = timeProblem(spec)
+	r.Problem = cmp.Or(timeProblem("createdAt", createdAt), timeProblem("completedAt", completedAt))
 	var items *chain.Items
 	if reference.IsObject() {
 		var problem string

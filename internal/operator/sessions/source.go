@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -142,7 +143,7 @@ func (s *source) list(ctx context.Context, options metav1.ListOptions) (runtime.
 func (s *source) item(value gjson.Result) *item {
 	r := NewRecord(value, s.known)
 	o := &item{record: r}
-	o.Namespace, o.Name, o.ResourceVersion = r.Namespace, r.Name, fmt.Sprint(r.ResourceVersion)
+	o.Namespace, o.Name, o.ResourceVersion = r.Namespace, r.Name, strconv.FormatUint(r.ResourceVersion, 10)
 	return o
 }
 
