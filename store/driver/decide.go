@@ -40,9 +40,9 @@ type Stored struct {
 	SameContent bool
 }
 
-// Decide returns what a save does. The stored turn is nil if there is none under the response ID. Changed reports whether
-// the turn was stored, overwritten or deleted since it was read: since the caller read Session.Version, if that is set, or
-// since an earlier attempt of this save. An error is ErrConflict.
+// Decide returns the decision of a save. Pass a nil stored turn if nothing is stored under the response ID. Set changed if
+// the turn was created, overwritten or deleted after the caller read Session.Version, or after an earlier attempt of the
+// same save. Every error is an ErrConflict.
 func Decide(stored *Stored, changed bool, session *Session, options SaveOptions) (Decision, error) {
 	id := session.ResponseID
 	if stored == nil {

@@ -43,7 +43,7 @@ func (v *View) Run(ctx context.Context, client rest.Interface) {
 	reflector.RunWithContext(ctx)
 }
 
-// known returns the record of an object, nil if there is none.
+// known returns the record of an object, or nil if the view does not have the object.
 func (v *View) known(namespace, name string) *Record {
 	r, _ := v.Get(namespace, name)
 	return r
