@@ -116,7 +116,8 @@ verify: ## Check generated files, go.mod, formatting, licence headers and the si
 
 .PHONY: lint
 lint: ## Run golangci-lint.
-	. hack/flags.sh && $(TOOL) golangci-lint run
+	. hack/flags.sh && lint=$$($(TOOL) -n golangci-lint) && \
+		GOGC=200 CGO_ENABLED=1 GOFLAGS="$$GOFLAGS -race" $$lint run # reads the packages that the tests are compiled with
 
 .PHONY: control-plane
 control-plane: ## Build etcd, kube-apiserver, kube-controller-manager (and kubectl if none is installed) into bin/k8s.
