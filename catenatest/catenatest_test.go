@@ -128,8 +128,8 @@ func TestOperatorInProcess(t *testing.T) {
 		}
 	}
 	_, err := env.Environment.StartOperator(ctx, catenatest.OperatorOptions{Args: []string{"--concurrent-reconciles=0"}})
-	if err == nil || !strings.Contains(err.Error(), "--concurrent-reconciles is 0") {
-		t.Errorf("start with an invalid flag: %v", err)
+	if err == nil || strings.Count(err.Error(), "--concurrent-reconciles is 0") != 1 {
+		t.Errorf("start with an invalid flag: %v, want the reason once", err)
 	}
 }
 

@@ -86,19 +86,28 @@ func (e *Environment) StartOperator(ctx context.Context, options OperatorOptions
 	e.operators = append(e.operators, operator)
 	e.mu.Unlock()
 	if err := subprocess.WaitUntilReady(ctx, operator.HealthURL, operator.Done(), operator.Err); err != nil {
-		return nil, errors.Join(fmt.Errorf("the operator did not become ready%s: %w", operator.seeLog(), err), operator.Stop())
+		return nil, operator.giveUp(fmt.Errorf("the operator did not become ready%s: %w", operator.seeLog(), err))
 	}
 	operator.ReadyAt = time.Now()
 	if !alone {
 		return operator, nil
 	}
 	if err := e.registerAPIService(ctx, operator.Port); err != nil {
-		return nil, errors.Join(err, operator.Stop())
+		return nil, operator.giveUp(err)
 	}
 	if err := e.WaitForResolveAPI(ctx); err != nil {
-		return nil, errors.Join(err, operator.Stop())
+		return nil, operator.giveUp(err)
 	}
 	return operator, nil
+}
+
+// giveUp stops the operator after an error, and adds the error of stopping it, unless err already is the reason for which the
+// operator ended.
+func (o *Operator) giveUp(err error) error {
+	if stopErr := o.Stop(); !errors.Is(err, stopErr) {
+		return errors.Join(err, stopErr)
+	}
+	return err
 }
 
 // seeLog returns the part of an error message that names the log file, if there is one.
