@@ -17,7 +17,7 @@ limitations under the License.
 package gateway
 
 import (
-	"maps"
+	"cmp"
 	"slices"
 	"strings"
 
@@ -29,11 +29,9 @@ import (
 type partial struct {
 	// response is the response of the last event that had one, or nil.
 	response *object
-	// output has the finished items by index.
-	output map[int64]string
-	// next is the index after the last of them.
-	next  int64
-	bytes int64
+	// output has the finished items in the order of their arrival.
+	output []outputItem
+	bytes  int64
 	// sequence is the sequence number of the last event.
 	sequence int64
 }
@@ -51,23 +49,35 @@ func (p *partial) add(kind string, data *object, maxBytes int64) error {
 	if p.bytes > maxBytes {
 		return errTooLarge
 	}
-	if p.output == nil {
-		p.output = map[int64]string{}
-	}
-	index := p.next // some engines leave it out
-	if given := data.get("output_index"); given.Type == gjson.Number {
-		index = given.Int()
-	}
-	p.output[index] = item.Raw
-	p.next = max(p.next, index+1)
+	p.output = append(p.output, outputItem{index: p.index(data), raw: item.Raw})
 	return nil
 }
 
-// outputList returns the finished items as a JSON list.
+// outputItem is an item and the index that the engine gave it. Some engines give all items the same.
+type outputItem struct {
+	index int64
+	raw   string
+}
+
+// index returns the index of an event's item. An item without one stands after the item before it.
+func (p *partial) index(data *object) int64 {
+	given := data.get("output_index")
+	switch {
+	case given.Type == gjson.Number:
+		return given.Int()
+	case len(p.output) == 0:
+		return 0
+	}
+	return p.output[len(p.output)-1].index
+}
+
+// outputList returns the finished items as a JSON list, ordered by their index, and by their arrival if it is the same.
 func (p *partial) outputList() string {
-	items := make([]string, 0, len(p.output))
-	for _, i := range slices.Sorted(maps.Keys(p.output)) {
-		items = append(items, p.output[i])
+	sorted := slices.Clone(p.output)
+	slices.SortStableFunc(sorted, func(a, b outputItem) int { return cmp.Compare(a.index, b.index) })
+	items := make([]string, 0, len(sorted))
+	for _, item := range sorted {
+		items = append(items, item.raw)
 	}
 	return "[" + strings.Join(items, ",") + "]"
 }
