@@ -41,6 +41,9 @@ type call struct {
 	log   *slog.Logger
 	// held is how many of the bytes in flight belong to this call.
 	held int64
+	// engineCalled is set once the engine may have begun a response. From then on, no error invites the client to retry:
+	// the model would run, and be billed, again.
+	engineCalled bool
 }
 
 // handle wraps a handler: it identifies the client, limits the time, answers errors, logs and counts.
@@ -64,7 +67,7 @@ func (g *Gateway) handle(next handler) http.Handler {
 
 		writer := &statusWriter{ResponseWriter: w}
 		if err := g.serveCall(writer, r.WithContext(ctx), c, next); err != nil {
-			writer.fail(ctx, c.log, err)
+			writer.fail(ctx, c, err)
 		}
 		g.metrics.requests.WithLabelValues(route(r), strconv.Itoa(writer.status)).Inc()
 		c.log.Info("request", "method", r.Method, "route", route(r), "status", writer.status, "seconds", g.now().Sub(start).Seconds())
@@ -106,9 +109,7 @@ func (g *Gateway) hold(c *call, bytes int64) error {
 		return invalidRequest("", string(store.CodeTooLarge), "The request or its conversation is too large for the gateway.")
 	}
 	if !g.inFlight.TryAcquire(bytes) {
-		e := serverError(http.StatusServiceUnavailable, "overloaded", "The gateway is overloaded; retry later.", nil)
-		e.retry = retryLater
-		return e
+		return temporaryError("overloaded", "The gateway is overloaded; retry later.", nil)
 	}
 	c.held += bytes
 	return nil
@@ -156,7 +157,7 @@ func (w *statusWriter) WriteHeader(status int) {
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // fail answers with an error, unless an answer has begun or the client has gone away.
-func (w *statusWriter) fail(ctx context.Context, log *slog.Logger, err error) {
+func (w *statusWriter) fail(ctx context.Context, c *call, err error) {
 	e, ok := errors.AsType[*apiError](err)
 	if !ok {
 		e = serverError(http.StatusInternalServerError, "internal_error", "The gateway failed.", err)
@@ -166,7 +167,10 @@ func (w *statusWriter) fail(ctx context.Context, log *slog.Logger, err error) {
 		e = reason
 	}
 	if e.status >= http.StatusInternalServerError {
-		log.Error("request failed", "code", e.code, "error", e.err)
+		c.log.Error("request failed", "code", e.code, "error", e.err)
+	}
+	if c.engineCalled {
+		e.retry = retryNever
 	}
 	switch {
 	case w.status != 0:

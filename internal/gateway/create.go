@@ -39,6 +39,7 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 	}
 	t := &turn{id: "resp_" + randomHex(), request: request, created: g.now()}
 	response, err := g.send(r.Context(), r, c, request.forEngine(history))
+	c.engineCalled = !errors.Is(err, errNotConnected)
 	if err != nil {
 		return err
 	}

@@ -99,6 +99,21 @@ func serverError(status int, code, message string, err error) *apiError {
 	return &apiError{status: status, kind: typeServer, code: code, message: message, err: err}
 }
 
+// temporaryError returns the error for a failure that a retry can help against.
+func temporaryError(code, message string, err error) *apiError {
+	e := serverError(http.StatusServiceUnavailable, code, message, err)
+	e.retry = retryLater
+	return e
+}
+
+// finalError returns the error for a failure that the same request meets again, such as a lack of rights or a full quota:
+// a retry would only cost time and, after the engine was called, another run of the model.
+func finalError(code, message string, err error) *apiError {
+	e := serverError(http.StatusInternalServerError, code, message, err)
+	e.retry = retryNever
+	return e
+}
+
 // interrupted returns why a context is done as an error for the client, nil if it is not done.
 func interrupted(ctx context.Context) *apiError {
 	switch cause := context.Cause(ctx); {
@@ -107,9 +122,7 @@ func interrupted(ctx context.Context) *apiError {
 	case errors.Is(cause, errTimeout):
 		return serverError(http.StatusGatewayTimeout, "timeout", "The request took too long.", cause)
 	case errors.Is(cause, errShuttingDown):
-		e := serverError(http.StatusServiceUnavailable, "shutting_down", "The gateway is shutting down.", cause)
-		e.retry = retryLater
-		return e
+		return temporaryError("shutting_down", "The gateway is shutting down.", cause)
 	default:
 		return &apiError{status: statusClientClosedRequest, kind: typeInvalidRequest, message: "The client closed the request.", err: cause}
 	}

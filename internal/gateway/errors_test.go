@@ -144,19 +144,20 @@ func TestStoreErrors(t *testing.T) {
 		"unreachable": {
 			&store.Error{Code: store.CodeUnreachable, Retryable: true}, 503,
 			`{"message":"The store cannot be reached.","type":"server_error","param":null,"code":"session.store.unreachable"}`,
-			map[string]string{"Retry-After": "1"},
+			map[string]string{"Retry-After": "1", "X-Should-Retry": ""},
 		},
 		"too large": {
 			&store.Error{Code: store.CodeTooLarge}, 400,
 			`{"message":"The conversation is too large to be continued.","type":"invalid_request_error","param":"previous_response_id","code":"session.snapshot.too_large"}`, nil,
 		},
 		"any other": {
-			errors.New("boom"), 500, `{"message":"The store failed.","type":"server_error","param":null,"code":"internal_error"}`, nil,
+			errors.New("boom"), 500, `{"message":"The store failed.","type":"server_error","param":null,"code":"internal_error"}`,
+			map[string]string{"X-Should-Retry": "false"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := start(t, nil)
-			f.store.onResolve = func() error { return tc.err }
+			f.store.onResolve = func(context.Context) error { return tc.err }
 			r := f.do(http.MethodPost, "/v1/responses", `{"previous_response_id":"resp_a"}`)
 			if diff := cmp.Diff(tc.wantError, r.get("error")); diff != "" || r.status != tc.wantStatus {
 				t.Errorf("status %d, want %d, error (-want +got):\n%s", r.status, tc.wantStatus, diff)
@@ -198,8 +199,8 @@ func TestSaveFailure(t *testing.T) {
 			if attempts != 1 {
 				t.Errorf("%d attempts, want 1: only the store retries", attempts)
 			}
-			if retry := r.header.Get("Retry-After"); (retry != "") != (r.status == http.StatusServiceUnavailable) {
-				t.Errorf("Retry-After: %q", retry)
+			if r.header.Get("X-Should-Retry") != "false" || r.header.Get("Retry-After") != "" {
+				t.Errorf("headers %v, want X-Should-Retry: false, because the engine has run", r.header)
 			}
 			if diff := cmp.Diff([]string{tc.wantCounted}, f.savesByCode()); diff != "" {
 				t.Errorf("saves by code (-want +got):\n%s", diff)
@@ -222,8 +223,8 @@ func TestSaveTimeout(t *testing.T) {
 		return fmt.Errorf("unable to save: %w", ctx.Err())
 	}
 	r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`)
-	if r.code() != "Service Unavailable session.store.unreachable" || r.header.Get("Retry-After") == "" {
-		t.Errorf("got %d %s, Retry-After %q", r.status, r.body, r.header.Get("Retry-After"))
+	if r.code() != "Service Unavailable session.store.unreachable" {
+		t.Errorf("got %d %s", r.status, r.body)
 	}
 	if diff := cmp.Diff([]string{"deadline_exceeded"}, f.savesByCode()); diff != "" {
 		t.Errorf("saves by code (-want +got):\n%s", diff)

@@ -193,7 +193,7 @@ func (s *hookedStore) open() *store.Store {
 type hookedStore struct {
 	next      *store.Store
 	onSave    func(ctx context.Context, session *store.Session, next func() error) error
-	onResolve func() error
+	onResolve func(context.Context) error
 	onGet     func() error
 	onOptions func(store.SaveOptions)
 }
@@ -222,7 +222,7 @@ func (s *hookedStore) Get(ctx context.Context, namespace, id string) (*store.Ses
 
 func (s *hookedStore) Resolve(ctx context.Context, namespace, id string, options store.ResolveOptions) (*store.History, error) {
 	if s.onResolve != nil {
-		if err := s.onResolve(); err != nil {
+		if err := s.onResolve(ctx); err != nil {
 			return nil, err
 		}
 	}

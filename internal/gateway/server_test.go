@@ -117,23 +117,45 @@ func TestShutdownEndsStreams(t *testing.T) {
 	}
 }
 
-// TestShutdownEndsRequests checks that clients without a response are told to retry, which then reaches another replica.
+// TestShutdownEndsRequests checks that clients without a response are told to retry, which then reaches another replica,
+// unless the engine already has their request.
 func TestShutdownEndsRequests(t *testing.T) {
-	begun := make(chan struct{})
-	f := newFixture(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		close(begun)
-		<-r.Context().Done()
-	}), func(o *Options) { o.ShutdownTimeout = time.Nanosecond })
-	_, stop, done := serveFixture(t, f)
-	replies := make(chan reply)
-	go func() { replies <- f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`) }()
-	<-begun
-	stop()
-	if r := <-replies; r.code() != "Service Unavailable shutting_down" || r.header.Get("Retry-After") == "" {
-		t.Errorf("got %d %s, Retry-After %q", r.status, r.body, r.header.Get("Retry-After"))
-	}
-	if err := <-done; err != nil {
-		t.Error(err)
+	for name, tc := range map[string]struct {
+		inEngine                        bool
+		wantRetryAfter, wantShouldRetry string
+	}{
+		"before the engine": {false, "1", ""},
+		"in the engine":     {true, "", "false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			begun := make(chan struct{})
+			hang := func(ctx context.Context) error {
+				close(begun)
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			f := newFixture(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _ = hang(r.Context()) }),
+				func(o *Options) { o.ShutdownTimeout = time.Nanosecond })
+			f.seed("resp_a", "", "completed")
+			if !tc.inEngine {
+				f.store.onResolve = hang
+			}
+			_, stop, done := serveFixture(t, f)
+			replies := make(chan reply)
+			go func() {
+				replies <- f.do(http.MethodPost, "/v1/responses", `{"previous_response_id":"resp_a","input":"a"}`)
+			}()
+			<-begun
+			stop()
+			r := <-replies
+			retryAfter, shouldRetry := r.header.Get("Retry-After"), r.header.Get("X-Should-Retry")
+			if r.code() != "Service Unavailable shutting_down" || retryAfter != tc.wantRetryAfter || shouldRetry != tc.wantShouldRetry {
+				t.Errorf("got %d %s %v, want Retry-After %q and X-Should-Retry %q", r.status, r.body, r.header, tc.wantRetryAfter, tc.wantShouldRetry)
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -57,20 +57,19 @@ var conversationMessages = map[store.Code]string{
 func storeError(err error) *apiError {
 	e, ok := errors.AsType[*store.Error](err)
 	if !ok {
-		return serverError(http.StatusInternalServerError, "internal_error", "The store failed.", err)
+		return finalError("internal_error", "The store failed.", err)
 	}
 	message, ok := conversationMessages[e.Code]
 	if ok || strings.HasPrefix(string(e.Code), "session.chain.") {
 		return conversationError(e, cmp.Or(message, "The conversation is broken at response with id '%s'."), err)
 	}
-	result := serverError(http.StatusInternalServerError, string(e.Code), "The store failed.", err)
 	switch e.Code {
-	case store.CodeUnreadable:
-		result.message, result.retry = fmt.Sprintf("The stored response with id '%s' cannot be read.", e.ResponseID), retryNever
 	case store.CodeUnreachable:
-		result.status, result.message, result.retry = http.StatusServiceUnavailable, "The store cannot be reached.", retryLater
+		return temporaryError(string(e.Code), "The store cannot be reached.", err)
+	case store.CodeUnreadable:
+		return finalError(string(e.Code), fmt.Sprintf("The stored response with id '%s' cannot be read.", e.ResponseID), err)
 	}
-	return result
+	return finalError(string(e.Code), "The store failed.", err)
 }
 
 // conversationError returns the error for a conversation that cannot be continued. The status is 400 if only another
@@ -88,18 +87,18 @@ func conversationError(e *store.Error, message string, err error) *apiError {
 // saveError returns the error for a turn that could not be saved. It is always a server error: the client did nothing
 // wrong.
 func saveError(err error) *apiError {
-	result := serverError(http.StatusInternalServerError, "internal_error", "The response could not be stored.", err)
+	code := "internal_error"
 	if e, ok := errors.AsType[*store.Error](err); ok {
-		result.code = string(e.Code)
+		code = string(e.Code)
 	}
 	switch {
 	case errors.Is(err, store.ErrInvalid):
 		// The request has been checked, so it is the response that cannot be stored.
 		return upstreamInvalid(err)
 	case errors.Is(err, store.ErrTooLarge):
-		result.message, result.retry = "The turn is too large to be stored.", retryNever
+		return finalError(code, "The turn is too large to be stored.", err)
 	case store.IsRetryable(err):
-		result.status, result.retry = http.StatusServiceUnavailable, retryLater
+		return temporaryError(code, "The response could not be stored.", err)
 	}
-	return result
+	return finalError(code, "The response could not be stored.", err)
 }

@@ -161,7 +161,13 @@ func (g *Gateway) listModels(w http.ResponseWriter, r *http.Request, c *call) er
 
 var errTooLarge = errors.New("larger than --max-response-bytes")
 
+// errNotConnected marks an error before the engine could get anything.
+var errNotConnected = errors.New("not connected")
+
 func upstreamError(err error) *apiError {
+	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" {
+		err = fmt.Errorf("%w: %w", errNotConnected, err)
+	}
 	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
 		return serverError(http.StatusGatewayTimeout, "upstream_timeout", "The upstream did not answer in time.", err)
 	}

@@ -73,6 +73,9 @@ func TestUpstreamErrors(t *testing.T) {
 				if r.status != tc.wantStatus || !strings.Contains(r.body, want) {
 					t.Errorf("got %d %s, want %d %s", r.status, r.body, tc.wantStatus, want)
 				}
+				if own := strings.HasPrefix(r.get("error.code"), "upstream_"); own != (r.header.Get("X-Should-Retry") == "false") {
+					t.Errorf("X-Should-Retry: %q, want false for errors of the gateway only", r.header.Get("X-Should-Retry"))
+				}
 			})
 		}
 	}
@@ -139,16 +142,18 @@ func TestResponseHeaders(t *testing.T) {
 
 func TestUpstreamUnreachable(t *testing.T) {
 	f := start(t, nil, func(o *Options) { o.Upstream = &url.URL{Scheme: "http", Host: "127.0.0.1:1"} })
-	if r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`); r.code() != "Bad Gateway upstream_unreachable" {
-		t.Errorf("got %d %s", r.status, r.body)
+	r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`)
+	if r.code() != "Bad Gateway upstream_unreachable" || r.header.Get("X-Should-Retry") != "" {
+		t.Errorf("got %d %s %v, want an error that can be retried", r.status, r.body, r.header)
 	}
 }
 
 func TestRequestTimeout(t *testing.T) {
 	hang := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	f := start(t, hang, func(o *Options) { o.RequestTimeout = time.Millisecond })
-	if r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`); r.code() != "Gateway Timeout timeout" {
-		t.Errorf("got %d %s", r.status, r.body)
+	r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`)
+	if r.code() != "Gateway Timeout timeout" || r.header.Get("X-Should-Retry") != "false" {
+		t.Errorf("got %d %s %v, want an error that is not retried", r.status, r.body, r.header)
 	}
 }
 
