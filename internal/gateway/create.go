@@ -94,7 +94,7 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 	if err := g.save(r.Context(), c, t, response); err != nil {
 		return saveError(err)
 	}
-	copyHeaders(w.Header(), upstream.Header)
+	g.copyHeaders(w.Header(), upstream.Header)
 	writeJSON(w, http.StatusOK, response.String())
 	return nil
 }

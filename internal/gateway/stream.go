@@ -78,7 +78,7 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, c *call, t *tur
 	}
 	g.metrics.streams.Inc()
 	defer g.metrics.streams.Dec()
-	copyHeaders(w.Header(), upstream.Header)
+	g.copyHeaders(w.Header(), upstream.Header)
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-cache")
 	w.Header().Set("X-Accel-Buffering", "no") // proxies must not hold events back

@@ -84,19 +84,29 @@ func (g *Gateway) send(ctx context.Context, r *http.Request, c *call, body strin
 		return nil, upstreamError(err)
 	}
 	g.metrics.upstreamSeconds.Observe(g.now().Sub(start).Seconds())
-	if status := response.StatusCode; status != http.StatusOK && status < http.StatusBadRequest {
-		_ = response.Body.Close() // nothing was written
-		return nil, upstreamInvalid(fmt.Errorf("unexpected status %d", status))
+	status := response.StatusCode
+	switch {
+	case status != http.StatusOK && status < http.StatusBadRequest:
+		err = upstreamInvalid(fmt.Errorf("unexpected status %d", status))
+	case g.ownsAccount() && (status == http.StatusUnauthorized || status == http.StatusForbidden):
+		err = upstreamRefused(fmt.Errorf("status %d", status))
+	default:
+		return response, nil
 	}
-	return response, nil
+	_ = response.Body.Close() // nothing was written
+	return nil, err
 }
+
+// ownsAccount reports whether the engine sees an account of the gateway, not of the client. Neither the limits of that
+// account nor what is wrong with its key is for clients.
+func (g *Gateway) ownsAccount() bool { return g.upstreamKey != nil || g.tenants != nil }
 
 // authorize adds the credentials for the engine to a request. The key of a tenant stays here.
 func (g *Gateway) authorize(request, r *http.Request) {
 	switch {
 	case g.upstreamKey != nil:
 		request.Header.Set("Authorization", "Bearer "+g.upstreamKey.get())
-	case g.tenants == nil:
+	case !g.ownsAccount():
 		setHeaders(request.Header, r.Header, accountHeaders)
 	}
 }
@@ -116,7 +126,7 @@ func (g *Gateway) passThrough(w http.ResponseWriter, response *http.Response) er
 	if err != nil {
 		return err
 	}
-	copyHeaders(w.Header(), response.Header)
+	g.copyHeaders(w.Header(), response.Header)
 	setHeaders(w.Header(), response.Header, []string{"Content-Type", "Content-Encoding"})
 	w.WriteHeader(response.StatusCode)
 	_, _ = w.Write(body) // fails only if the client has gone away
@@ -124,9 +134,9 @@ func (g *Gateway) passThrough(w http.ResponseWriter, response *http.Response) er
 }
 
 // copyHeaders copies the headers of the engine's response that pass through.
-func copyHeaders(to, from http.Header) {
+func (g *Gateway) copyHeaders(to, from http.Header) {
 	for name, values := range from {
-		if strings.HasPrefix(name, "X-Ratelimit-") {
+		if strings.HasPrefix(name, "X-Ratelimit-") && !g.ownsAccount() {
 			to[name] = values
 		}
 	}
@@ -172,6 +182,13 @@ func upstreamError(err error) *apiError {
 		return serverError(http.StatusGatewayTimeout, "upstream_timeout", "The upstream did not answer in time.", err)
 	}
 	return serverError(http.StatusBadGateway, "upstream_unreachable", "The upstream cannot be reached.", err)
+}
+
+// upstreamRefused returns the error for an engine that does not accept the gateway. What the engine wrote may quote the key.
+func upstreamRefused(err error) *apiError {
+	e := finalError("upstream_refused", "The upstream does not accept the gateway's credentials.", err)
+	e.status = http.StatusBadGateway
+	return e
 }
 
 func upstreamBroken(err error) *apiError {

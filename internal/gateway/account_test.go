@@ -1,0 +1,71 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestAccount checks what clients learn about the account that the engine bills: all of it if it is theirs, nothing if it is
+// the gateway's.
+func TestAccount(t *testing.T) {
+	file := func(t *testing.T, content string) string {
+		path := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	accounts := map[string]struct {
+		owned  bool
+		change func(t *testing.T, o *Options)
+	}{
+		"the client's":           {change: func(*testing.T, *Options) {}},
+		"the gateway's key":      {owned: true, change: func(t *testing.T, o *Options) { o.UpstreamAPIKeyFile = file(t, "sk-gateway") }},
+		"an engine without keys": {owned: true, change: func(t *testing.T, o *Options) { o.TenantsFile = file(t, "[{namespace: default, key: sk-client}]") }},
+	}
+	for name, account := range accounts {
+		for status, wantOwned := range map[int]string{401: "Bad Gateway upstream_refused", 403: "Bad Gateway upstream_refused", 429: "Too Many Requests"} {
+			t.Run(name+" "+http.StatusText(status), func(t *testing.T) {
+				f := start(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("X-Ratelimit-Remaining-Requests", "7")
+					w.WriteHeader(status)
+					_, _ = w.Write([]byte(`{"error":{"message":"Incorrect API key provided: sk-gateway"}}`))
+				}), func(o *Options) { account.change(t, o) })
+				r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`, "Authorization", "Bearer sk-client")
+				models := f.do(http.MethodGet, "/v1/models", "", "Authorization", "Bearer sk-client")
+				want, wantLimit := http.StatusText(status), "7"
+				if account.owned {
+					want, wantLimit = wantOwned, ""
+				}
+				for _, r := range []reply{r, models} {
+					if r.code() != want || r.header.Get("X-Ratelimit-Remaining-Requests") != wantLimit {
+						t.Errorf("got %d %s %v, want %s and the limit %q", r.status, r.body, r.header, want, wantLimit)
+					}
+					refused := r.get("error.code") == "upstream_refused"
+					if refused && (strings.Contains(r.body, "sk-") || r.header.Get("X-Should-Retry") != "false") {
+						t.Errorf("got %s %v, want no quote and no retry", r.body, r.header)
+					}
+				}
+			})
+		}
+	}
+}
