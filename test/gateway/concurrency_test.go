@@ -28,7 +28,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/responses"
 	"golang.org/x/sync/errgroup"
@@ -60,7 +59,7 @@ func TestConcurrency(t *testing.T) {
 	for i := range conversations {
 		c := &conversation{name: fmt.Sprintf("client %d", i)}
 		for _, replica := range replicas {
-			c.gateways = append(c.gateways, openai.NewClient(option.WithBaseURL(replica.URL+"/v1"), option.WithAPIKey("none"),
+			c.gateways = append(c.gateways, responses.NewResponseService(option.WithBaseURL(replica.URL+"/v1"), option.WithAPIKey("none"),
 				option.WithMaxRetries(maxRetries), option.WithMiddleware(retries.count)))
 		}
 		conversations[i] = c
@@ -117,7 +116,7 @@ func TestConcurrency(t *testing.T) {
 // conversation is a conversation as its client has seen it.
 type conversation struct {
 	name     string
-	gateways []openai.Client
+	gateways []responses.ResponseService
 	ids      []string
 	// items are the items of all turns, as JSON values.
 	items []any
@@ -136,7 +135,7 @@ func (c *conversation) sendTurn(ctx context.Context) error {
 	if n%3 == 2 {
 		_, response, err = stream(ctx, gateway, params(previous, user(text)))
 	} else {
-		response, err = gateway.Responses.New(ctx, params(previous, user(text)))
+		response, err = gateway.New(ctx, params(previous, user(text)))
 	}
 	if err != nil {
 		return err

@@ -27,7 +27,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/openai/openai-go/v3/responses"
@@ -44,14 +43,14 @@ import (
 // imageBytes is the size of the image that a user sends. It cannot be compressed.
 const imageBytes = 3 << 20
 
-// sdk is OpenAI's client for Go, without retries.
+// sdk is the part for responses of OpenAI's client for Go, without retries. The whole client takes a minute to compile.
 type sdk struct {
 	t *testing.T
-	openai.Client
+	responses.ResponseService
 }
 
 func newSDK(t *testing.T) *sdk {
-	return &sdk{t, openai.NewClient(option.WithBaseURL(alternating+"/v1"), option.WithAPIKey("none"), option.WithMaxRetries(0))}
+	return &sdk{t, responses.NewResponseService(option.WithBaseURL(alternating+"/v1"), option.WithAPIKey("none"), option.WithMaxRetries(0))}
 }
 
 func params(previous string, items ...responses.ResponseInputItemUnionParam) responses.ResponseNewParams {
@@ -72,7 +71,7 @@ func user(content string) responses.ResponseInputItemUnionParam {
 // create creates a response and checks that it is completed.
 func (s *sdk) create(previous string, items ...responses.ResponseInputItemUnionParam) *responses.Response {
 	s.t.Helper()
-	response, err := s.Responses.New(s.t.Context(), params(previous, items...))
+	response, err := s.New(s.t.Context(), params(previous, items...))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -95,7 +94,7 @@ func (s *sdk) wantError(status int, code string, call func(context.Context) erro
 	s.t.Helper()
 	testutil.Eventually(s.t, func(ctx context.Context) error {
 		err := call(ctx)
-		if e, ok := errors.AsType[*openai.Error](err); ok && e.StatusCode == status && e.Code == code {
+		if e, ok := errors.AsType[*responses.Error](err); ok && e.StatusCode == status && e.Code == code {
 			return nil
 		}
 		return fmt.Errorf("got %w, want %d %s", err, status, code)
@@ -105,7 +104,7 @@ func (s *sdk) wantError(status int, code string, call func(context.Context) erro
 // inputItems lists the input items of a response, a few per page.
 func (s *sdk) inputItems(id string, order responses.InputItemListParamsOrder) []responses.ResponseItemUnion {
 	s.t.Helper()
-	pager := s.Responses.InputItems.ListAutoPaging(s.t.Context(), id, responses.InputItemListParams{Limit: openai.Int(2), Order: order})
+	pager := s.InputItems.ListAutoPaging(s.t.Context(), id, responses.InputItemListParams{Limit: param.NewOpt(int64(2)), Order: order})
 	var items []responses.ResponseItemUnion
 	for pager.Next() {
 		items = append(items, pager.Current())
@@ -127,23 +126,23 @@ func TestConversation(t *testing.T) {
 	s.wantText(fork, "You said 2 things, from 'one' to 'fork'.")
 
 	for range replicas {
-		retrieved, err := s.Responses.Get(t.Context(), second.ID, responses.ResponseGetParams{})
+		retrieved, err := s.Get(t.Context(), second.ID, responses.ResponseGetParams{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		equalJSON(t, second.RawJSON(), retrieved.RawJSON())
 	}
 
-	if err := s.Responses.Delete(t.Context(), second.ID); err != nil {
+	if err := s.Delete(t.Context(), second.ID); err != nil {
 		t.Fatal(err)
 	}
 	s.wantError(http.StatusNotFound, "", func(ctx context.Context) error {
-		_, err := s.Responses.Get(ctx, second.ID, responses.ResponseGetParams{})
+		_, err := s.Get(ctx, second.ID, responses.ResponseGetParams{})
 		return err
 	})
 	for previous, code := range map[string]string{second.ID: "previous_response_not_found", third.ID: "session.chain.not_found"} {
 		s.wantError(http.StatusBadRequest, code, func(ctx context.Context) error {
-			_, err := s.Responses.New(ctx, params(previous, user("four")))
+			_, err := s.New(ctx, params(previous, user("four")))
 			return err
 		})
 	}
@@ -154,7 +153,7 @@ func TestStream(t *testing.T) {
 	s := newSDK(t)
 	previous := ""
 	for i, input := range []string{"one", "two", "three"} {
-		text, response, err := stream(t.Context(), &s.Client, params(previous, user(input)))
+		text, response, err := stream(t.Context(), &s.ResponseService, params(previous, user(input)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,8 +166,8 @@ func TestStream(t *testing.T) {
 }
 
 // stream creates a response, and returns the text of its deltas and the completed response.
-func stream(ctx context.Context, c *openai.Client, p responses.ResponseNewParams, options ...option.RequestOption) (string, *responses.Response, error) {
-	events := c.Responses.NewStreaming(ctx, p, options...)
+func stream(ctx context.Context, c *responses.ResponseService, p responses.ResponseNewParams, options ...option.RequestOption) (string, *responses.Response, error) {
+	events := c.NewStreaming(ctx, p, options...)
 	text := ""
 	for events.Next() {
 		switch event := events.Current().AsAny().(type) {
@@ -261,7 +260,7 @@ func TestImage(t *testing.T) {
 	s := newSDK(t)
 	created, data := s.createWithImage()
 	stored := checkImage(t, created, data, v1alpha1.SnapshotStoreChunks)
-	if err := s.Responses.Delete(t.Context(), created.ID); err != nil {
+	if err := s.Delete(t.Context(), created.ID); err != nil {
 		t.Fatal(err)
 	}
 	chunk := client.ObjectKey{Namespace: "default", Name: v1alpha1.SnapshotChunkName(stored.Key, 0)}
@@ -278,9 +277,9 @@ func TestImageInBucket(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSDK(t)
-	s.Client = openai.NewClient(option.WithBaseURL(writer.URL+"/v1"), option.WithAPIKey("none"), option.WithMaxRetries(0))
+	s.ResponseService = responses.NewResponseService(option.WithBaseURL(writer.URL+"/v1"), option.WithAPIKey("none"), option.WithMaxRetries(0))
 	created, data := s.createWithImage()
-	retrieved, err := s.Responses.Get(t.Context(), created.ID, responses.ResponseGetParams{})
+	retrieved, err := s.Get(t.Context(), created.ID, responses.ResponseGetParams{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/responses"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,9 +63,9 @@ func TestNoSecondRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			client := openai.NewClient(option.WithBaseURL(gateway.URL+"/v1"), option.WithAPIKey("none"), option.WithMaxRetries(2))
-			_, err = client.Responses.New(t.Context(), params("", user("hello")))
-			if e, ok := errors.AsType[*openai.Error](err); !ok || e.StatusCode < http.StatusInternalServerError {
+			client := responses.NewResponseService(option.WithBaseURL(gateway.URL+"/v1"), option.WithAPIKey("none"), option.WithMaxRetries(2))
+			_, err = client.New(t.Context(), params("", user("hello")))
+			if e, ok := errors.AsType[*responses.Error](err); !ok || e.StatusCode < http.StatusInternalServerError {
 				t.Errorf("got %v, want a server error", err)
 			}
 			if got := runs.Load(); got != 1 {
