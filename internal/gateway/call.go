@@ -38,12 +38,16 @@ type call struct {
 	requestID string
 	// store is the store of the client's namespace.
 	store *store.Store
-	log   *slog.Logger
+	// namespace is the client's, or empty for that of the store.
+	namespace string
+	log       *slog.Logger
 	// held is how many of the bytes in flight belong to this call.
 	held int64
-	// engineCalled is set once the engine may have begun a response. From then on, no error invites the client to retry:
-	// the model would run, and be billed, again.
+	// engineCalled is set once the engine may have begun a response. From then on, no error invites the client to retry,
+	// unless it sent a key: the model would run, and be billed, again, and there would be a second turn.
 	engineCalled bool
+	// idempotencyKey is the client's Idempotency-Key, or empty.
+	idempotencyKey string
 }
 
 // handle wraps a handler: it identifies the client, limits the time, answers errors, logs and counts.
@@ -96,7 +100,7 @@ func (g *Gateway) identify(r *http.Request, c *call) error {
 	}
 	c.store = g.options.Store
 	if namespace != "" {
-		c.store = g.options.Store.InNamespace(namespace)
+		c.store, c.namespace = g.options.Store.InNamespace(namespace), namespace
 		c.log = c.log.With("namespace", namespace)
 	}
 	return nil
@@ -169,7 +173,7 @@ func (w *statusWriter) fail(ctx context.Context, c *call, err error) {
 	if e.status >= http.StatusInternalServerError {
 		c.log.Error("request failed", "code", e.code, "error", e.err)
 	}
-	if c.engineCalled {
+	if c.engineCalled && c.idempotencyKey == "" {
 		e.retry = retryNever
 	}
 	switch {

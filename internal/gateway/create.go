@@ -33,11 +33,17 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 	if err != nil {
 		return err
 	}
+	if err := c.readKey(r, request); err != nil {
+		return err
+	}
+	t := &turn{id: c.newResponseID(), request: request, created: g.now()}
+	if answered, err := g.repeat(w, r, c, t); answered || err != nil {
+		return err
+	}
 	history, err := g.history(r.Context(), c, request.previous)
 	if err != nil {
 		return err
 	}
-	t := &turn{id: "resp_" + randomHex(), request: request, created: g.now()}
 	response, err := g.send(r.Context(), r, c, request.forEngine(history))
 	c.engineCalled = !errors.Is(err, errNotConnected)
 	if err != nil {
@@ -91,7 +97,15 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 		return upstreamInvalid(err)
 	}
 	t.claim(response)
-	if err := g.save(r.Context(), c, t, response); err != nil {
+	err = g.save(r.Context(), c, t, response)
+	if c.idempotencyKey != "" && errors.Is(err, store.ErrConflict) {
+		// The same request, sent at the same time, was faster: its response is the turn.
+		if answered, err := g.repeat(w, r, c, t); answered || err != nil {
+			return err
+		}
+		err = g.save(r.Context(), c, t, response)
+	}
+	if err != nil {
 		return saveError(err)
 	}
 	g.copyHeaders(w.Header(), upstream.Header)

@@ -42,7 +42,7 @@ func (p *partial) add(kind string, data *object, maxBytes int64) error {
 		p.sequence = sequence.Int()
 	}
 	item := data.get("item")
-	if kind != "response.output_item.done" || !item.IsObject() {
+	if kind != eventItemDone || !item.IsObject() {
 		return nil
 	}
 	p.bytes += int64(len(item.Raw))

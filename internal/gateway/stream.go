@@ -45,8 +45,9 @@ var terminalEvents = map[string]string{
 }
 
 const (
-	eventFailed = "response.failed"
-	eventError  = "error"
+	eventItemDone = "response.output_item.done"
+	eventFailed   = "response.failed"
+	eventError    = "error"
 )
 
 var (
@@ -79,11 +80,7 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, c *call, t *tur
 	g.metrics.streams.Inc()
 	defer g.metrics.streams.Dec()
 	g.copyHeaders(w.Header(), upstream.Header)
-	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-cache")
-	w.Header().Set("X-Accel-Buffering", "no") // proxies must not hold events back
-	w.WriteHeader(http.StatusOK)
-
+	writeStreamHeader(w)
 	s := &relay{g: g, call: c, turn: t, writer: w, control: http.NewResponseController(w)}
 	err := s.run(r.Context(), upstream.Body)
 	if !s.ended {
@@ -92,6 +89,14 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, c *call, t *tur
 	}
 	g.metrics.streamsEnded.WithLabelValues(s.outcome).Inc()
 	return nil
+}
+
+// writeStreamHeader begins a response that is a stream.
+func writeStreamHeader(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("X-Accel-Buffering", "no") // proxies must not hold events back
+	w.WriteHeader(http.StatusOK)
 }
 
 // run forwards events until the stream ends, and returns the reason.

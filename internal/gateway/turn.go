@@ -32,6 +32,8 @@ type turn struct {
 	id      string
 	request *createRequest
 	created time.Time
+	// replaces is the version of the failed turn that this one replaces, or empty.
+	replaces string
 }
 
 // claim makes the engine's response the response of the turn.
@@ -57,6 +59,7 @@ func (t *turn) empty() *object {
 func (t *turn) session(response *object, now time.Time) *store.Session {
 	s := &store.Session{
 		ResponseID:         t.id,
+		Version:            t.replaces,
 		PreviousResponseID: t.request.previous,
 		Status:             response.get("status").String(),
 		CreatedAt:          timeMember(response, "created_at"),
@@ -94,7 +97,8 @@ func (g *Gateway) save(ctx context.Context, c *call, t *turn, response *object) 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.SaveTimeout)
 	defer cancel()
-	err := c.store.Save(ctx, t.session(response, g.now()), store.SaveOptions{ExpectedPreviousResponseID: &t.request.previous})
+	options := store.SaveOptions{ExpectedPreviousResponseID: &t.request.previous, Overwrite: t.replaces != ""}
+	err := c.store.Save(ctx, t.session(response, g.now()), options)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = &store.Error{Code: store.CodeUnreachable, ResponseID: t.id, Retryable: true, Err: err}
 	}

@@ -1,0 +1,177 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestIdempotencyKey sends a request with a key, and then another to a second replica.
+func TestIdempotencyKey(t *testing.T) {
+	const first = `{"input":"a","model":"m"}`
+	long := strings.Repeat("k", maxKeyBytes+1)
+	for name, tc := range map[string]struct {
+		first, second       string // bodies
+		firstKey, secondKey string
+		want                string // of the second request
+		wantSame            bool   // whether it is the response of the first
+		wantRuns            int
+		wantNoRetry         bool
+	}{
+		"the same":               {first, first, "k", "k", "OK", true, 1, false},
+		"the same value":         {first, `{ "model": "m", "input": "\u0061" }`, "k", "k", "OK", true, 1, false},
+		"another body":           {first, `{"input":"b","model":"m"}`, "k", "k", "Conflict idempotency_key_reused", false, 1, true},
+		"as a stream":            {first, `{"input":"a","model":"m","stream":true}`, "k", "k", "Conflict idempotency_key_reused", false, 1, true},
+		"another key":            {first, first, "k", "l", "OK", false, 2, false},
+		"no key":                 {first, first, "", "", "OK", false, 2, false},
+		"not stored":             {`{"input":"a","store":false}`, `{"input":"a","store":false}`, "k", "k", "OK", false, 2, false},
+		"a key that is too long": {first, first, "k", long, "Bad Request invalid_idempotency_key", false, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := start(t, nil)
+			replica := start(t, f.sent, func(o *Options) { o.Store = f.store.open() })
+			a := f.do(http.MethodPost, "/v1/responses", tc.first, key(tc.firstKey)...)
+			b := replica.do(http.MethodPost, "/v1/responses", tc.second, key(tc.secondKey)...)
+			if a.status != http.StatusOK || b.code() != tc.want {
+				t.Errorf("got %d %s, then %d %s, want %s", a.status, a.body, b.status, b.body, tc.want)
+			}
+			if same := a.get("id") == b.get("id") && a.body == b.body; same != tc.wantSame {
+				t.Errorf("got %s, then %s", a.body, b.body)
+			}
+			if got := f.sent.count(); got != tc.wantRuns {
+				t.Errorf("the engine ran %d times, want %d", got, tc.wantRuns)
+			}
+			if noRetry := b.header.Get("X-Should-Retry") == "false"; noRetry != tc.wantNoRetry {
+				t.Errorf("X-Should-Retry: %q", b.header.Get("X-Should-Retry"))
+			}
+		})
+	}
+}
+
+func key(key string) []string {
+	if key == "" {
+		return nil
+	}
+	return []string{"Idempotency-Key", key}
+}
+
+// TestKeysOfTenants checks that two tenants with the same key get a turn each.
+func TestKeysOfTenants(t *testing.T) {
+	f, _ := startTenants(t)
+	ids := map[string]bool{}
+	for _, tenant := range []string{"sk-a", "sk-b", "sk-a"} {
+		r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`, "Idempotency-Key", "k", "Authorization", "Bearer "+tenant)
+		if r.status != http.StatusOK {
+			t.Fatalf("got %d %s", r.status, r.body)
+		}
+		ids[r.get("id")] = true
+	}
+	if len(ids) != 2 || f.sent.count() != 2 {
+		t.Errorf("%d turns and %d runs, want 2 and 2", len(ids), f.sent.count())
+	}
+}
+
+// TestRepeatedStream checks that a repeated stream has the items and the end of the first.
+func TestRepeatedStream(t *testing.T) {
+	f := start(t, streamHandler(sse(created, itemDone, completed)))
+	const body = `{"input":"a","stream":true}`
+	a, b := f.create(body, "Idempotency-Key", "k"), f.create(body, "Idempotency-Key", "k")
+	want := []string{"response.created", "response.output_item.added", "response.output_item.done", "response.completed"}
+	if diff := cmp.Diff(want, kinds(b.body)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	begin, end := events(b.body)[0], events(b.body)[3]
+	if begin.get("response.status") != "in_progress" || begin.get("response.output") != "[]" || begin.get("response.id") != end.get("response.id") {
+		t.Errorf("begins with %s", begin.body)
+	}
+	if diff := cmp.Diff(events(a.body)[2].get("response"), end.get("response")); diff != "" || f.sent.count() != 1 {
+		t.Errorf("%d runs, the end differs (-first +second):\n%s", f.sent.count(), diff)
+	}
+}
+
+// TestRepeatAfterFailure checks that a request whose first response failed is run again, into the same turn.
+func TestRepeatAfterFailure(t *testing.T) {
+	var runs atomic.Int64
+	f := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		stream := sse(created) // breaks off
+		if runs.Add(1) > 1 {
+			stream = sse(created, completed)
+		}
+		streamHandler(stream).ServeHTTP(w, r)
+	}))
+	const body = `{"input":"a","stream":true}`
+	first := events(f.create(body, "Idempotency-Key", "k").body)[0].get("response.id")
+	if got := f.saved(first).Status; got != "failed" {
+		t.Errorf("the first is %s, want failed", got)
+	}
+	for range 2 {
+		f.create(body, "Idempotency-Key", "k")
+		if got := f.saved(first).Status; got != "completed" || runs.Load() != 2 {
+			t.Errorf("the turn is %s after %d runs, want completed after 2", got, runs.Load())
+		}
+	}
+}
+
+// TestRepeatsAtTheSameTime checks that there is one turn, and that all get it, if the same request arrives several times at
+// once, also after a failure.
+func TestRepeatsAtTheSameTime(t *testing.T) {
+	for name, failed := range map[string]bool{"new": false, "after a failure": true} {
+		t.Run(name, func(t *testing.T) {
+			const clients = 4
+			var runs atomic.Int64
+			var together sync.WaitGroup
+			together.Add(clients)
+			f := start(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				run := runs.Add(1)
+				if failed && run == 1 {
+					_, _ = io.WriteString(w, `{"status":"failed","output":[]}`)
+					return
+				}
+				together.Done()
+				together.Wait() // all of them have found no response
+				_, _ = io.WriteString(w, `{"status":"completed","output":[],"run":`+string(rune('0'+run))+`}`)
+			}))
+			const body = `{"input":"a"}`
+			if failed {
+				f.create(body, "Idempotency-Key", "k")
+			}
+			replies := make(chan reply, clients)
+			for range clients {
+				go func() { replies <- f.do(http.MethodPost, "/v1/responses", body, "Idempotency-Key", "k") }()
+			}
+			got := map[string]bool{}
+			for range clients {
+				r := <-replies
+				if r.status != http.StatusOK {
+					t.Errorf("got %d %s", r.status, r.body)
+				}
+				got[r.body] = true
+			}
+			if len(got) != 1 {
+				t.Errorf("got different responses: %v", got)
+			}
+		})
+	}
+}
