@@ -24,8 +24,8 @@ import (
 	"testing"
 )
 
-// TestAccount checks what clients learn about the account that the engine bills: all of it if it is theirs, nothing if it is
-// the gateway's.
+// TestAccount checks that clients see refused credentials and the headers with limits if the account at the engine is theirs,
+// and neither if it is the gateway's.
 func TestAccount(t *testing.T) {
 	file := func(t *testing.T, content string) string {
 		path := filepath.Join(t.TempDir(), "file")

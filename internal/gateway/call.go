@@ -58,7 +58,7 @@ func (g *Gateway) handle(next handler) http.Handler {
 		defer cancel()
 		c := &call{requestID: requestID(r)}
 		c.log = g.log.With("requestID", c.requestID)
-		defer func() { g.inFlight.Release(c.held) }()
+		defer func() { g.release(c) }()
 		w.Header().Set("X-Request-Id", c.requestID)
 		if g.stopping.Load() {
 			w.Header().Set("Connection", "close") // the next request should go to another replica
@@ -117,6 +117,12 @@ func (g *Gateway) hold(c *call, bytes int64) error {
 	}
 	c.held += bytes
 	return nil
+}
+
+// release returns the bytes that a call holds.
+func (g *Gateway) release(c *call) {
+	g.inFlight.Release(c.held)
+	c.held = 0
 }
 
 var requestIDs = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)

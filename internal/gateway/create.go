@@ -36,7 +36,7 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 	if err := c.readKey(r, request); err != nil {
 		return err
 	}
-	t := &turn{id: c.newResponseID(), request: request, created: g.now()}
+	t := &turn{id: g.newResponseID(r, c), request: request, created: g.now()}
 	if answered, err := g.repeat(w, r, c, t); answered || err != nil {
 		return err
 	}
@@ -97,18 +97,15 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 		return upstreamInvalid(err)
 	}
 	t.claim(response)
-	err = g.save(r.Context(), c, t, response)
-	if c.idempotencyKey != "" && errors.Is(err, store.ErrConflict) {
-		// The same request, sent at the same time, was faster: its response is the turn.
-		if answered, err := g.repeat(w, r, c, t); answered || err != nil {
-			return err
-		}
-		err = g.save(r.Context(), c, t, response)
-	}
-	if err != nil {
-		return saveError(err)
+	stored, failure := g.saveOrFind(r.Context(), c, t, response)
+	if failure != nil {
+		return failure
 	}
 	g.copyHeaders(w.Header(), upstream.Header)
+	if stored != nil {
+		writeJSON(w, http.StatusOK, responseOf(stored))
+		return nil
+	}
 	writeJSON(w, http.StatusOK, response.String())
 	return nil
 }

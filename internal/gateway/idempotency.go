@@ -17,6 +17,7 @@ limitations under the License.
 package gateway
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -42,48 +43,91 @@ func (c *call) readKey(r *http.Request, request *createRequest) error {
 	return nil
 }
 
-// newResponseID returns the ID for the response of a request. With an Idempotency-Key it follows from the tenant and the key, so
-// that a repeated request cannot make a second turn, whichever replica it reaches.
-func (c *call) newResponseID() string {
+// newResponseID returns the ID for the response of a request. With an Idempotency-Key it follows from the tenant and the key,
+// so that a repeated request cannot make a second turn, whichever replica it reaches. Clients that share a namespace but have
+// accounts of their own at the engine are told apart by these.
+func (g *Gateway) newResponseID(r *http.Request, c *call) string {
 	if c.idempotencyKey == "" {
 		return "resp_" + randomHex()
 	}
-	sum := sha256.Sum256([]byte(c.namespace + "\x00" + c.idempotencyKey))
+	account := ""
+	if !g.ownsAccount() {
+		account = r.Header.Get("Authorization")
+	}
+	sum := sha256.Sum256([]byte(c.namespace + "\x00" + account + "\x00" + c.idempotencyKey))
 	return "resp_" + hex.EncodeToString(sum[:16])
 }
 
+// find returns the finished turn of an earlier request with the same Idempotency-Key, nil if there is none. A turn that failed,
+// or whose client went away, does not count: the new response will replace it.
+func (g *Gateway) find(ctx context.Context, c *call, t *turn) (*store.Session, *apiError) {
+	t.replaces = ""
+	session, err := c.store.Get(ctx, t.id)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return nil, nil
+	case errors.Is(err, store.ErrTooLarge):
+		return nil, finalError(string(store.CodeTooLarge), "The stored response is too large.", err)
+	case err != nil:
+		return nil, storeError(err)
+	case !jsonvalue.Equal(session.Request, t.request.body):
+		return nil, &apiError{
+			status: http.StatusConflict, kind: typeInvalidRequest, code: "idempotency_key_reused", retry: retryNever,
+			message: "The Idempotency-Key belongs to another request.",
+		}
+	case session.Status == store.StatusFailed, session.Status == store.StatusCancelled:
+		t.replaces = session.Version
+		return nil, nil
+	}
+	return session, nil
+}
+
 // repeat answers with the stored response of an earlier request with the same Idempotency-Key, and reports whether there is
-// one. A turn that failed, or whose client went away, is run again: the new response will replace it.
+// one.
 func (g *Gateway) repeat(w http.ResponseWriter, r *http.Request, c *call, t *turn) (answered bool, err error) {
 	if c.idempotencyKey == "" {
 		return false, nil
 	}
-	session, err := c.store.Get(r.Context(), t.id)
-	if errors.Is(err, store.ErrNotFound) {
+	session, failure := g.find(r.Context(), c, t)
+	if failure != nil {
+		return false, failure
+	}
+	if session == nil {
 		return false, nil
 	}
-	if err != nil {
-		return false, storeError(err)
-	}
+	g.release(c) // the request is needed no more
 	if err := g.hold(c, int64(len(session.Request)+len(session.Response))); err != nil {
 		return false, err
 	}
-	if !jsonvalue.Equal(session.Request, t.request.body) {
-		return false, &apiError{
-			status: http.StatusConflict, kind: typeInvalidRequest, code: "idempotency_key_reused", retry: retryNever,
-			message: "The Idempotency-Key belongs to another request.",
+	if t.request.stream {
+		return true, g.streamAgain(w, r, c, session)
+	}
+	writeJSON(w, http.StatusOK, responseOf(session))
+	return true, nil
+}
+
+// saveAttempts is how often a turn is saved if requests with the same Idempotency-Key are saved meanwhile.
+const saveAttempts = 3
+
+// saveOrFind saves a turn. If the same request, sent again, was faster, it returns that turn instead.
+func (g *Gateway) saveOrFind(ctx context.Context, c *call, t *turn, response *object) (*store.Session, *apiError) {
+	var err error
+	for range saveAttempts {
+		err = g.save(ctx, c, t, response)
+		if err == nil {
+			return nil, nil
+		}
+		if c.idempotencyKey == "" || !errors.Is(err, store.ErrConflict) {
+			break
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.SaveTimeout)
+		session, failure := g.find(ctx, c, t)
+		cancel()
+		if session != nil || failure != nil {
+			return session, failure
 		}
 	}
-	switch session.Status {
-	case store.StatusFailed, store.StatusCancelled:
-		t.replaces = session.Version
-		return false, nil
-	}
-	if !t.request.stream {
-		writeJSON(w, http.StatusOK, responseOf(session))
-		return true, nil
-	}
-	return true, g.streamAgain(w, r, c, session)
+	return nil, saveError(err)
 }
 
 // streamAgain answers with a stored response as a stream: each item of its output as a whole, without the deltas.

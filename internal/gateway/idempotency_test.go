@@ -17,7 +17,7 @@ limitations under the License.
 package gateway
 
 import (
-	"io"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -25,6 +25,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/store"
 )
 
 // TestIdempotencyKey sends a request with a key, and then another to a second replica.
@@ -92,6 +95,18 @@ func TestKeysOfTenants(t *testing.T) {
 	}
 }
 
+// TestKeysOfAccounts checks that clients with accounts of their own at the engine do not share their keys.
+func TestKeysOfAccounts(t *testing.T) {
+	f := start(t, nil)
+	ids := map[string]bool{}
+	for _, account := range []string{"sk-a", "sk-b", "sk-a"} {
+		ids[f.create(`{"input":"a"}`, "Idempotency-Key", "k", "Authorization", "Bearer "+account).get("id")] = true
+	}
+	if len(ids) != 2 || f.sent.count() != 2 {
+		t.Errorf("%d turns and %d runs, want 2 and 2", len(ids), f.sent.count())
+	}
+}
+
 // TestRepeatedStream checks that a repeated stream has the items and the end of the first.
 func TestRepeatedStream(t *testing.T) {
 	f := start(t, streamHandler(sse(created, itemDone, completed)))
@@ -133,29 +148,60 @@ func TestRepeatAfterFailure(t *testing.T) {
 	}
 }
 
+// TestRepeatOfADeletedTurn checks that a request is saved if the failed turn that it would replace is deleted meanwhile.
+func TestRepeatOfADeletedTurn(t *testing.T) {
+	var runs atomic.Int64
+	var f *fixture
+	var id string
+	f = start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := `{"status":"failed","output":[]}`
+		if runs.Add(1) > 1 {
+			body = `{"status":"completed","output":[]}`
+			if err := f.store.next.InNamespace("default").Delete(r.Context(), id, store.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		}
+		jsonHandler(http.StatusOK, body).ServeHTTP(w, r)
+	}))
+	id = f.create(`{"input":"a"}`, "Idempotency-Key", "k").get("id")
+	second := f.create(`{"input":"a"}`, "Idempotency-Key", "k")
+	if second.get("id") != id || f.saved(id) == nil || f.saved(id).Status != "completed" {
+		t.Errorf("got %s", second.body)
+	}
+}
+
 // TestRepeatsAtTheSameTime checks that there is one turn, and that all get it, if the same request arrives several times at
 // once, also after a failure.
 func TestRepeatsAtTheSameTime(t *testing.T) {
-	for name, failed := range map[string]bool{"new": false, "after a failure": true} {
+	for name, tc := range map[string]struct{ failed, stream bool }{
+		"new":                         {false, false},
+		"after a failure":             {true, false},
+		"new, as streams":             {false, true},
+		"after a failure, as streams": {true, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			const clients = 4
 			var runs atomic.Int64
 			var together sync.WaitGroup
 			together.Add(clients)
-			f := start(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Type", "application/json")
+			f := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				run := runs.Add(1)
-				if failed && run == 1 {
-					_, _ = io.WriteString(w, `{"status":"failed","output":[]}`)
+				response := `{"status":"failed","output":[]}`
+				if !tc.failed || run > 1 {
+					together.Done()
+					together.Wait() // none has found a finished response
+					response = fmt.Sprintf(`{"status":"completed","output":[],"run":%d}`, run)
+				}
+				if tc.stream {
+					end := fmt.Sprintf(`{"type":"response.%s","response":%s}`, gjson.Get(response, "status"), response)
+					streamHandler(sse(created, end)).ServeHTTP(w, r)
 					return
 				}
-				together.Done()
-				together.Wait() // all of them have found no response
-				_, _ = io.WriteString(w, `{"status":"completed","output":[],"run":`+string(rune('0'+run))+`}`)
+				jsonHandler(http.StatusOK, response).ServeHTTP(w, r)
 			}))
-			const body = `{"input":"a"}`
-			if failed {
-				f.create(body, "Idempotency-Key", "k")
+			body := fmt.Sprintf(`{"input":"a","stream":%t}`, tc.stream)
+			if tc.failed {
+				f.do(http.MethodPost, "/v1/responses", body, "Idempotency-Key", "k")
 			}
 			replies := make(chan reply, clients)
 			for range clients {
@@ -164,7 +210,11 @@ func TestRepeatsAtTheSameTime(t *testing.T) {
 			got := map[string]bool{}
 			for range clients {
 				r := <-replies
-				if r.status != http.StatusOK {
+				if tc.stream {
+					all := events(r.body)
+					r = reply{r.status, r.header, all[len(all)-1].get("response")}
+				}
+				if r.status != http.StatusOK || r.get("status") != "completed" {
 					t.Errorf("got %d %s", r.status, r.body)
 				}
 				got[r.body] = true

@@ -25,7 +25,8 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// finish saves the turn with the response of the terminal event, and returns the kind of event that the client sees.
+// finish saves the turn with the response of the terminal event, and returns the kind of event that the client sees. The
+// response becomes the one that is stored.
 func (s *relay) finish(ctx context.Context, kind, status string, response *object) string {
 	if s.ended {
 		return kind
@@ -33,13 +34,20 @@ func (s *relay) finish(ctx context.Context, kind, status string, response *objec
 	s.ended, s.outcome = true, status
 	response.set("status", quote(status))
 	s.partial.complete(response)
-	err := s.g.save(ctx, s.call, s.turn, response)
-	if err == nil {
+	stored, failure := s.g.saveOrFind(ctx, s.call, s.turn, response)
+	if failure != nil {
+		s.notSaved(failure.err)
+		setFailed(response, failure)
+		return eventFailed
+	}
+	if stored == nil {
 		return kind
 	}
-	s.notSaved(err)
-	setFailed(response, saveError(err))
-	return eventFailed
+	s.outcome = stored.Status
+	if other, err := parseObject([]byte(responseOf(stored))); err == nil { // it is JSON, or the store is broken
+		*response = *other
+	}
+	return "response." + stored.Status
 }
 
 // fail saves the turn as failed because of an error event.

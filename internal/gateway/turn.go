@@ -32,7 +32,7 @@ type turn struct {
 	id      string
 	request *createRequest
 	created time.Time
-	// replaces is the version of the failed turn that this one replaces, or empty.
+	// replaces is the version of the failed or cancelled turn that this one replaces, or empty.
 	replaces string
 }
 

@@ -97,8 +97,8 @@ func (g *Gateway) send(ctx context.Context, r *http.Request, c *call, body strin
 	return nil, err
 }
 
-// ownsAccount reports whether the engine sees an account of the gateway, not of the client. Neither the limits of that
-// account nor what is wrong with its key is for clients.
+// ownsAccount reports whether the engine sees an account of the gateway, not of the client. Clients do not get the headers with
+// its limits, nor what the engine writes about its key.
 func (g *Gateway) ownsAccount() bool { return g.upstreamKey != nil || g.tenants != nil }
 
 // authorize adds the credentials for the engine to a request. The key of a tenant stays here.
