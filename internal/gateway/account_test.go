@@ -18,7 +18,6 @@ package gateway
 
 import (
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -27,34 +26,33 @@ import (
 // TestAccount checks that clients see refused credentials and the headers with limits if the account at the engine is theirs,
 // and neither if it is the gateway's.
 func TestAccount(t *testing.T) {
-	file := func(t *testing.T, content string) string {
-		path := filepath.Join(t.TempDir(), "file")
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
+	file := filepath.Join(t.TempDir(), "file")
 	accounts := map[string]struct {
-		owned  bool
-		change func(t *testing.T, o *Options)
+		owned   bool
+		content string // of the file
+		change  func(*Options)
 	}{
-		"the client's":           {change: func(*testing.T, *Options) {}},
-		"the gateway's key":      {owned: true, change: func(t *testing.T, o *Options) { o.UpstreamAPIKeyFile = file(t, "sk-gateway") }},
-		"an engine without keys": {owned: true, change: func(t *testing.T, o *Options) { o.TenantsFile = file(t, "[{namespace: default, key: sk-client}]") }},
+		"the client's":           {change: func(*Options) {}},
+		"the gateway's key":      {owned: true, content: "sk-gateway", change: func(o *Options) { o.UpstreamAPIKeyFile = file }},
+		"an engine without keys": {owned: true, content: "[{namespace: default, key: sk-client}]", change: func(o *Options) { o.TenantsFile = file }},
 	}
 	for name, account := range accounts {
-		for status, wantOwned := range map[int]string{401: "Bad Gateway upstream_refused", 403: "Bad Gateway upstream_refused", 429: "Too Many Requests"} {
+		for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests} {
 			t.Run(name+" "+http.StatusText(status), func(t *testing.T) {
+				write(t, file, account.content)
 				f := start(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("X-Ratelimit-Remaining-Requests", "7")
 					w.WriteHeader(status)
 					_, _ = w.Write([]byte(`{"error":{"message":"Incorrect API key provided: sk-gateway"}}`))
-				}), func(o *Options) { account.change(t, o) })
+				}), account.change)
 				r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`, "Authorization", "Bearer sk-client")
 				models := f.do(http.MethodGet, "/v1/models", "", "Authorization", "Bearer sk-client")
 				want, wantLimit := http.StatusText(status), "7"
 				if account.owned {
-					want, wantLimit = wantOwned, ""
+					wantLimit = ""
+				}
+				if account.owned && status != http.StatusTooManyRequests {
+					want = "Bad Gateway upstream_refused"
 				}
 				for _, r := range []reply{r, models} {
 					if r.code() != want || r.header.Get("X-Ratelimit-Remaining-Requests") != wantLimit {

@@ -38,9 +38,7 @@ type call struct {
 	requestID string
 	// store is the store of the client's namespace.
 	store *store.Store
-	// namespace is the client's, or empty for that of the store.
-	namespace string
-	log       *slog.Logger
+	log   *slog.Logger
 	// held is how many of the bytes in flight belong to this call.
 	held int64
 	// engineCalled is set once the engine may have begun a response. From then on, no error invites the client to retry,
@@ -100,7 +98,7 @@ func (g *Gateway) identify(r *http.Request, c *call) error {
 	}
 	c.store = g.options.Store
 	if namespace != "" {
-		c.store, c.namespace = g.options.Store.InNamespace(namespace), namespace
+		c.store = g.options.Store.InNamespace(namespace)
 		c.log = c.log.With("namespace", namespace)
 	}
 	return nil

@@ -44,8 +44,8 @@ func (c *call) readKey(r *http.Request, request *createRequest) error {
 }
 
 // newResponseID returns the ID for the response of a request. With an Idempotency-Key it follows from the tenant and the key,
-// so that a repeated request cannot make a second turn, whichever replica it reaches. Clients that share a namespace but have
-// accounts of their own at the engine are told apart by these.
+// so that a repeated request cannot make a second turn, whichever replica it reaches. If clients use their own accounts at the
+// engine, the account is part of the tenant.
 func (g *Gateway) newResponseID(r *http.Request, c *call) string {
 	if c.idempotencyKey == "" {
 		return "resp_" + randomHex()
@@ -54,12 +54,12 @@ func (g *Gateway) newResponseID(r *http.Request, c *call) string {
 	if !g.ownsAccount() {
 		account = r.Header.Get("Authorization")
 	}
-	sum := sha256.Sum256([]byte(c.namespace + "\x00" + account + "\x00" + c.idempotencyKey))
+	sum := sha256.Sum256([]byte(c.store.Namespace() + "\x00" + account + "\x00" + c.idempotencyKey))
 	return "resp_" + hex.EncodeToString(sum[:16])
 }
 
-// find returns the finished turn of an earlier request with the same Idempotency-Key, nil if there is none. A turn that failed,
-// or whose client went away, does not count: the new response will replace it.
+// find returns the turn that an earlier request with the same Idempotency-Key has saved, or nil. For a failed or cancelled turn
+// it also returns nil, and sets t.replaces: the new response replaces that turn.
 func (g *Gateway) find(ctx context.Context, c *call, t *turn) (*store.Session, *apiError) {
 	t.replaces = ""
 	session, err := c.store.Get(ctx, t.id)
@@ -82,8 +82,7 @@ func (g *Gateway) find(ctx context.Context, c *call, t *turn) (*store.Session, *
 	return session, nil
 }
 
-// repeat answers with the stored response of an earlier request with the same Idempotency-Key, and reports whether there is
-// one.
+// repeat answers with the stored response if an earlier request had the same Idempotency-Key, and reports whether it did.
 func (g *Gateway) repeat(w http.ResponseWriter, r *http.Request, c *call, t *turn) (answered bool, err error) {
 	if c.idempotencyKey == "" {
 		return false, nil
@@ -95,7 +94,7 @@ func (g *Gateway) repeat(w http.ResponseWriter, r *http.Request, c *call, t *tur
 	if session == nil {
 		return false, nil
 	}
-	g.release(c) // the request is needed no more
+	g.release(c) // the request is no longer needed
 	if err := g.hold(c, int64(len(session.Request)+len(session.Response))); err != nil {
 		return false, err
 	}
@@ -106,10 +105,10 @@ func (g *Gateway) repeat(w http.ResponseWriter, r *http.Request, c *call, t *tur
 	return true, nil
 }
 
-// saveAttempts is how often a turn is saved if requests with the same Idempotency-Key are saved meanwhile.
+// saveAttempts limits the attempts to save a turn while other requests with the same Idempotency-Key save theirs.
 const saveAttempts = 3
 
-// saveOrFind saves a turn. If the same request, sent again, was faster, it returns that turn instead.
+// saveOrFind saves a turn and returns nil, or the stored turn if another request with the same Idempotency-Key saved it first.
 func (g *Gateway) saveOrFind(ctx context.Context, c *call, t *turn, response *object) (*store.Session, *apiError) {
 	var err error
 	for range saveAttempts {
@@ -130,11 +129,20 @@ func (g *Gateway) saveOrFind(ctx context.Context, c *call, t *turn, response *ob
 	return nil, saveError(err)
 }
 
-// streamAgain answers with a stored response as a stream: each item of its output as a whole, without the deltas.
-func (g *Gateway) streamAgain(w http.ResponseWriter, r *http.Request, c *call, session *store.Session) error {
+// storedResponse returns the response of a session, parsed.
+func storedResponse(session *store.Session) (*object, *apiError) {
 	response, err := parseObject([]byte(responseOf(session)))
 	if err != nil {
-		return storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: session.ResponseID, Err: err})
+		return nil, storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: session.ResponseID, Err: err})
+	}
+	return response, nil
+}
+
+// streamAgain answers with a stored response as a stream: each item of its output as a whole, without the deltas.
+func (g *Gateway) streamAgain(w http.ResponseWriter, r *http.Request, c *call, session *store.Session) error {
+	response, failure := storedResponse(session)
+	if failure != nil {
+		return failure
 	}
 	output, final := response.get("output").Array(), response.String()
 	response.set("status", quote(store.StatusInProgress))
@@ -142,6 +150,7 @@ func (g *Gateway) streamAgain(w http.ResponseWriter, r *http.Request, c *call, s
 
 	writeStreamHeader(w)
 	s := &relay{g: g, call: c, writer: w, control: http.NewResponseController(w)}
+	var err error
 	sequence := 0
 	send := func(kind string, members ...string) {
 		data := &object{}

@@ -17,6 +17,7 @@ limitations under the License.
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -223,5 +224,17 @@ func TestRepeatsAtTheSameTime(t *testing.T) {
 				t.Errorf("got different responses: %v", got)
 			}
 		})
+	}
+}
+
+// TestKeyPermitsRetries checks that a client with a key is told to retry if the turn could not be saved.
+func TestKeyPermitsRetries(t *testing.T) {
+	f := start(t, nil)
+	f.store.onSave = func(context.Context, *store.Session, func() error) error {
+		return &store.Error{Code: store.CodeUnreachable, Retryable: true}
+	}
+	r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`, "Idempotency-Key", "k")
+	if r.code() != "Service Unavailable session.store.unreachable" || r.header.Get("Retry-After") != "1" || r.header.Get("X-Should-Retry") != "" {
+		t.Errorf("got %d %s %v, want an error that can be retried", r.status, r.body, r.header)
 	}
 }

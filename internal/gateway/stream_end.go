@@ -17,6 +17,7 @@ limitations under the License.
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,18 +36,19 @@ func (s *relay) finish(ctx context.Context, kind, status string, response *objec
 	response.set("status", quote(status))
 	s.partial.complete(response)
 	stored, failure := s.g.saveOrFind(ctx, s.call, s.turn, response)
+	if failure == nil && stored == nil {
+		return kind
+	}
+	var other *object
+	if failure == nil {
+		other, failure = storedResponse(stored)
+	}
 	if failure != nil {
-		s.notSaved(failure.err)
+		s.notSaved(cmp.Or[error](failure.err, failure))
 		setFailed(response, failure)
 		return eventFailed
 	}
-	if stored == nil {
-		return kind
-	}
-	s.outcome = stored.Status
-	if other, err := parseObject([]byte(responseOf(stored))); err == nil { // it is JSON, or the store is broken
-		*response = *other
-	}
+	s.outcome, *response = stored.Status, *other
 	return "response." + stored.Status
 }
 

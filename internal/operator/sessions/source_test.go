@@ -134,6 +134,9 @@ func TestSilence(t *testing.T) {
 				t.Errorf("list: %v, want errSilent", err)
 			}
 			watcher, err := s.watch(t.Context(), metav1.ListOptions{})
+			if errors.Is(err, errSilent) {
+				return // on a loaded machine the headers, too, arrive too late
+			}
 			if err != nil {
 				t.Fatal(err)
 			}
