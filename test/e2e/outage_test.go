@@ -19,6 +19,7 @@ package e2e_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -58,6 +59,37 @@ func apiServerPID(t *testing.T) int {
 	}
 	t.Fatal("the kube-apiserver was not found")
 	return 0
+}
+
+// suspend stops a process until the end of the test. It returns once each thread has stopped: those that the kernel has not
+// yet scheduled again still answer requests.
+func suspend(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+			t.Error(err)
+		}
+	})
+	testutil.Eventually(t, func(context.Context) error {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		if err != nil || len(threads) == 0 {
+			return fmt.Errorf("no threads of process %d: %w", pid, err)
+		}
+		for _, thread := range threads {
+			stat, err := os.ReadFile(thread)
+			if err != nil {
+				return err
+			}
+			// The state follows the name, which is in parentheses and may contain any byte.
+			if !bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T ")) {
+				return fmt.Errorf("not stopped yet: %s", stat)
+			}
+		}
+		return nil
+	})
 }
 
 // TestAPIServerOutage checks that a resolve that needs the API server fails in time with a typed error, and never reports
@@ -122,16 +154,8 @@ func TestAPIServerOutage(t *testing.T) {
 
 	t.Run("stopped", func(t *testing.T) {
 		warm()
-		pid := apiServerPID(t)
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
-				t.Error(err)
-			}
-			waitForRecovery(t, a, namespace)
-		})
+		t.Cleanup(func() { waitForRecovery(t, a, namespace) })
+		suspend(t, apiServerPID(t))
 		check(t, http.StatusGatewayTimeout)
 	})
 	t.Run("gone", func(t *testing.T) {
