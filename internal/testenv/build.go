@@ -27,6 +27,11 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
+// BuildProgram builds a program of cmd/ and returns its path.
+func BuildProgram(ctx context.Context, name string) (string, error) {
+	return build(ctx, name, "hack/build.sh", name)
+}
+
 // build runs a command that builds bin/NAME, which stays as it is if it is up to date. The lock is for suites that build
 // the same program at the same time.
 func build(ctx context.Context, name string, args ...string) (string, error) {

@@ -175,5 +175,5 @@ func buildGateway(ctx context.Context, race bool) (string, error) {
 	if race {
 		return build(ctx, "gateway-race", "env", "CGO_ENABLED=1", "go", "build", "-race", "-o", "bin/gateway-race", "./cmd/gateway")
 	}
-	return build(ctx, "gateway", "hack/build.sh", "gateway")
+	return BuildProgram(ctx, "gateway")
 }

@@ -80,7 +80,7 @@ func (e *Environment) Stop() error {
 
 // StartOperator builds cmd/catena and starts it as catenatest does.
 func (e *Environment) StartOperator(ctx context.Context, options catenatest.OperatorOptions) (_ *catenatest.Operator, err error) {
-	if options.Binary, err = build(ctx, "catena", "hack/build.sh", "catena"); err != nil {
+	if options.Binary, err = BuildProgram(ctx, "catena"); err != nil {
 		return nil, err
 	}
 	return e.Environment.StartOperator(ctx, options)

@@ -27,6 +27,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
@@ -52,7 +53,7 @@ func recordedTurns() []string {
 }
 
 // replay runs cmd/replay with a file of lines.
-func replay(t *testing.T, namespace string, compress bool, lines []string, flags ...string) (output, stderr string, code int) {
+func replay(t *testing.T, program, namespace string, compress bool, lines []string, flags ...string) (output, stderr string, code int) {
 	t.Helper()
 	content := []byte(strings.Join(lines, "\n"))
 	if compress {
@@ -71,9 +72,9 @@ func replay(t *testing.T, namespace string, compress bool, lines []string, flags
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
-	args := append([]string{"run", "./cmd/replay", "--kubeconfig=" + env.Kubeconfig, "--namespace=" + namespace}, flags...)
-	command := exec.CommandContext(t.Context(), "go", append(args, path)...)
-	command.Dir, command.Stdout, command.Stderr = testutil.Root(), &out, &errs
+	args := append([]string{"--kubeconfig=" + env.Kubeconfig, "--namespace=" + namespace}, flags...)
+	command := exec.CommandContext(t.Context(), program, append(args, path)...)
+	command.Stdout, command.Stderr = &out, &errs
 	err := command.Run()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
@@ -83,6 +84,10 @@ func replay(t *testing.T, namespace string, compress bool, lines []string, flags
 }
 
 func TestReplay(t *testing.T) {
+	program, err := testenv.BuildProgram(t.Context(), "replay")
+	if err != nil {
+		t.Fatal(err)
+	}
 	large := `{"request":{"input":"` + strings.Repeat("a", 1_500_000) + `"},"response":{"id":"resp_large"}}`
 	cases := map[string]struct {
 		compress   bool
@@ -124,7 +129,7 @@ func TestReplay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			namespace := env.NewNamespace(t) + "-replay" // which cmd/replay creates
 			for run := range 2 {
-				output, stderr, code := replay(t, namespace, tc.compress, tc.lines, tc.flags...)
+				output, stderr, code := replay(t, program, namespace, tc.compress, tc.lines, tc.flags...)
 				if code != tc.wantCode {
 					t.Fatalf("run %d: exit code %d, want %d\n%s%s", run, code, tc.wantCode, output, stderr)
 				}

@@ -165,7 +165,8 @@ func runBlocks(t *testing.T, blocks []block) []string {
 	var stdout, stderr bytes.Buffer
 	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", adapt(t, dir, script.String()))
 	command.Dir = testutil.Root()
-	command.Env = append(os.Environ(), "PATH="+filepath.Dir(kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"), "KUBECACHEDIR="+dir)
+	// Programs in the documents are built like those of cmd/, whose packages are compiled already.
+	command.Env = append(os.Environ(), "CGO_ENABLED=0", "PATH="+filepath.Dir(kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"), "KUBECACHEDIR="+dir)
 	command.Stdout, command.Stderr = &stdout, &stderr
 	if err := command.Run(); err != nil {
 		log, _ := os.ReadFile(filepath.Join(dir, "run", "gateway.log")) // if it was started
