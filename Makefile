@@ -4,7 +4,8 @@
 SHELL := /usr/bin/env bash -o pipefail
 .DEFAULT_GOAL := help
 
-TOOL := go tool -modfile=hack/tools.mod
+# Unlike go tool, go run compiles with the flags.
+TOOL := . hack/flags.sh && go run -modfile=hack/tools.mod
 HEADER := hack/boilerplate.go.txt
 
 # Binaries in KUBEBUILDER_ASSETS are used as they are.
@@ -94,21 +95,21 @@ bench: $(CONTROL_PLANE) ## Measure against a real control plane, each figure bes
 
 .PHONY: benchstat
 benchstat: ## Compare two saved results of `go test -bench` (OLD=file, NEW=file).
-	$(TOOL) benchstat $(OLD) $(NEW)
+	$(TOOL) golang.org/x/perf/cmd/benchstat $(OLD) $(NEW)
 
 .PHONY: generate
 generate: ## Generate deep copies, apply configurations, CRDs, RBAC and OpenAPI definitions.
 	rm -rf bin/crd api/v1alpha1/applyconfiguration
-	$(TOOL) controller-gen paths=./api/... \
+	$(TOOL) sigs.k8s.io/controller-tools/cmd/controller-gen paths=./api/... \
 		object:headerFile=$(HEADER) applyconfiguration:headerFile=$(HEADER) crd output:crd:dir=bin/crd
-	$(TOOL) controller-gen --load-build-tags=rbac paths=./controllers/... paths=./internal/operator/... \
+	$(TOOL) sigs.k8s.io/controller-tools/cmd/controller-gen --load-build-tags=rbac paths=./controllers/... paths=./internal/operator/... \
 		rbac:roleName=catena output:rbac:dir=config/rbac # the tag includes generated files, which the operator imports
-	go run ./hack/swaggerdoc $(HEADER) api/resolve/v1alpha1/inputitems_types.go InputItemsOptions \
+	. hack/flags.sh && go run ./hack/swaggerdoc $(HEADER) api/resolve/v1alpha1/inputitems_types.go InputItemsOptions \
 		api/resolve/v1alpha1/zz_generated.swagger_doc.go
-	$(TOOL) kustomize build --load-restrictor=LoadRestrictionsNone hack/crd \
+	$(TOOL) sigs.k8s.io/kustomize/kustomize/v5 build --load-restrictor=LoadRestrictionsNone hack/crd \
 		-o config/crd/bases/sessions.catena.dev_responsesessions.yaml
 	cp bin/crd/sessions.catena.dev_snapshotchunks.yaml config/crd/bases/
-	$(TOOL) openapi-gen --go-header-file=$(HEADER) --report-filename=/dev/null \
+	$(TOOL) k8s.io/kube-openapi/cmd/openapi-gen --go-header-file=$(HEADER) --report-filename=/dev/null \
 		--output-dir=api/resolve/openapi --output-pkg=github.com/catena-dev/catena/api/resolve/openapi \
 		--output-file=zz_generated.openapi.go --output-model-name-file=zz_generated.model_name.go \
 		--readonly-pkg=k8s.io/apimachinery/pkg/apis/meta/v1 --readonly-pkg=k8s.io/apimachinery/pkg/runtime \
@@ -121,8 +122,8 @@ verify: ## Check generated files, go.mod, formatting, licence headers and the si
 
 .PHONY: lint
 lint: ## Run golangci-lint.
-	. hack/flags.sh && lint=$$($(TOOL) -n golangci-lint) && \
-		GOGC=200 CGO_ENABLED=1 GOFLAGS="$$GOFLAGS -race" $$lint run # reads the packages that the tests are compiled with
+	. hack/flags.sh && go build -modfile=hack/tools.mod -o bin/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint && \
+		GOGC=200 CGO_ENABLED=1 GOFLAGS="$$GOFLAGS -race" bin/golangci-lint run # reads the packages that the tests are compiled with
 
 .PHONY: control-plane
 control-plane: ## Build etcd, kube-apiserver, kube-controller-manager (and kubectl if none is installed) into bin/k8s.
