@@ -35,7 +35,7 @@ func TestOptions(t *testing.T) {
 		"negative rate of events":   {args: []string{"--events-per-second=-1"}, wantErr: "--events-per-second is -1: must not be negative"},
 		"no events":                 {args: []string{"--events-per-second=0"}},
 		"cache below one turn":      {args: []string{"--body-cache-bytes=1"}, wantErr: "--body-cache-bytes is 1: must be at least 2097152"},
-		"history beyond in-flight":  {args: []string{"--max-history-bytes=4194304", "--max-inflight-bytes=2097152"}, wantErr: "must be from 2097152 to --max-inflight-bytes, which is 2097152"},
+		"history beyond in-flight":  {args: []string{"--max-history-bytes=4194304", "--max-inflight-bytes=2097152"}, wantErr: "must be from 2097152 to half of --max-inflight-bytes, which is 2097152"},
 		"no live reads":             {args: []string{"--max-live-reads=0"}, wantErr: "--max-live-reads is 0: must be at least 1"},
 		"silence below bookmarks":   {args: []string{"--watch-silence-timeout=1m59s"}, wantErr: "--watch-silence-timeout is 1m59s: must be at least 2m0s"},
 		"no sweep interval":         {args: []string{"--snapshot-sweep-interval=0s"}, wantErr: "--snapshot-sweep-interval is 0s: must be positive"},

@@ -27,7 +27,7 @@ import (
 const (
 	DefaultCacheBytes    = 256 << 20
 	DefaultHistoryBytes  = 128 << 20
-	DefaultInFlightBytes = 256 << 20
+	DefaultInFlightBytes = 384 << 20
 	DefaultLiveReads     = 32
 )
 
@@ -38,12 +38,15 @@ const minBytes = 2 << 20
 type Options struct {
 	// CacheBytes is the size of the cache of items.
 	CacheBytes uint64
-	// HistoryBytes is the largest size of the items of one history. A larger one is answered with ErrTooLarge.
+	// HistoryBytes is the largest size of the items of one history. A larger one is answered with ErrTooLarge. It is at most
+	// half of InFlightBytes.
 	HistoryBytes int64
-	// InFlightBytes is the size of the items that all queries together may hold at once. A query beyond that is answered
-	// with ErrBusy. The answers made from the items take as much again.
+	// InFlightBytes is the size of the items that all queries together may hold at once. Namespaces share it as in
+	// fair.Budget: one alone may hold half. A query beyond that is answered with ErrBusy. The answers made from the items
+	// take as much again.
 	InFlightBytes int64
-	// LiveReads is the number of reads from the API server that may be in progress at once, over all queries.
+	// LiveReads is the number of reads from the API server that may be in progress at once, over all queries. Namespaces
+	// share it as in fair.Budget; a read beyond that waits.
 	LiveReads int64
 }
 
@@ -61,8 +64,9 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.HistoryBytes, "max-history-bytes", o.HistoryBytes,
 		"Maximum size in bytes of the input items of one history. A larger history is answered with 413.")
 	flags.Int64Var(&o.InFlightBytes, "max-inflight-bytes", o.InFlightBytes,
-		"Maximum size in bytes of the input items that all requests together hold at once; their answers take as much again. A request beyond that is answered with 429.")
-	flags.Int64Var(&o.LiveReads, "max-live-reads", o.LiveReads, "Maximum number of sessions that the resolve API reads from the kube-apiserver at once.")
+		"Maximum size in bytes of the input items that all requests together hold at once; their answers take as much again. "+
+			"One namespace alone may hold half, two a third each, and so on. A request beyond that is answered with 429.")
+	flags.Int64Var(&o.LiveReads, "max-live-reads", o.LiveReads, "Maximum number of sessions that the resolve API reads from the kube-apiserver at once, shared in the same way.")
 }
 
 // Validate returns all errors in the options, joined.
@@ -71,8 +75,8 @@ func (o *Options) Validate() error {
 	if o.CacheBytes < minBytes {
 		errs = append(errs, fmt.Errorf("--body-cache-bytes is %d: must be at least %d", o.CacheBytes, minBytes))
 	}
-	if o.HistoryBytes < minBytes || o.HistoryBytes > o.InFlightBytes {
-		errs = append(errs, fmt.Errorf("--max-history-bytes is %d: must be from %d to --max-inflight-bytes, which is %d",
+	if o.HistoryBytes < minBytes || o.HistoryBytes > o.InFlightBytes/2 {
+		errs = append(errs, fmt.Errorf("--max-history-bytes is %d: must be from %d to half of --max-inflight-bytes, which is %d",
 			o.HistoryBytes, minBytes, o.InFlightBytes))
 	}
 	if o.LiveReads < 1 {

@@ -23,7 +23,6 @@ import (
 
 	"github.com/maypok86/otter/v2"
 	"github.com/tidwall/gjson"
-	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,6 +30,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/snapshot"
@@ -42,8 +42,8 @@ const readsPerQuery = 8
 var (
 	// ErrTooLarge is returned for a history of more than Options.HistoryBytes bytes.
 	ErrTooLarge = errors.New("history is too large")
-	// ErrBusy is returned for a query that would exceed Options.InFlightBytes. A retry can succeed.
-	ErrBusy = errors.New("too many bytes are being resolved")
+	// ErrBusy is returned for a query that would exceed its namespace's share of Options.InFlightBytes. A retry can succeed.
+	ErrBusy = errors.New("too many bytes are being resolved in this namespace")
 )
 
 // cacheKey changes with every overwrite of the spec, but not with a write of the status.
@@ -62,12 +62,15 @@ const cacheOverhead = 256
 type Reader struct {
 	client rest.Interface
 	cache  *otter.Cache[cacheKey, *chain.Items]
-	slots  *semaphore.Weighted
+	// slots are the live reads, by namespace. No slot is held while something else is waited for.
+	slots *fair.Budget
 
 	snapshots snapshot.Stores
-	// maxBytes is the largest size of a snapshot, and bytes limits those that are being read at once.
+	// maxBytes is the largest size of a snapshot, and bytes are those of the snapshots that are being read, by namespace.
 	maxBytes int64
-	bytes    *semaphore.Weighted
+	bytes    *fair.Budget
+	// minBytes is what a snapshot counts for at least, so that no more of them are read at once than objects.
+	minBytes int64
 }
 
 // NewReader returns a reader that uses a client of the sessions' group and version, and reads the bodies that are not in
@@ -81,8 +84,9 @@ func NewReader(client rest.Interface, snapshots snapshot.Stores, options Options
 		return nil, fmt.Errorf("unable to create a cache of %d bytes: %w", options.CacheBytes, err)
 	}
 	return &Reader{
-		client: client, cache: cache, slots: semaphore.NewWeighted(options.LiveReads),
-		snapshots: snapshots, maxBytes: options.HistoryBytes, bytes: semaphore.NewWeighted(options.InFlightBytes),
+		client: client, cache: cache, slots: fair.NewBudget(options.LiveReads),
+		snapshots: snapshots, maxBytes: options.HistoryBytes, bytes: fair.NewBudget(options.InFlightBytes),
+		minBytes: options.InFlightBytes / options.LiveReads,
 	}, nil
 }
 
@@ -130,20 +134,9 @@ func (r *Reader) get(ctx context.Context, namespace, name string) (*sessions.Rec
 var errChanged = errors.New("session was changed while it was read")
 
 func (r *Reader) getOnce(ctx context.Context, namespace, name string) (*sessions.Record, *chain.Items, error) {
-	if err := r.slots.Acquire(ctx, 1); err != nil {
-		return nil, nil, err
-	}
-	defer r.slots.Release(1)
-	raw, err := kubeclient.GetRaw(ctx, r.client, kubeclient.Sessions, types.NamespacedName{Namespace: namespace, Name: name})
-	if apierrors.IsNotFound(err) {
-		return nil, nil, nil
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("unable to read session %s/%s: %w", namespace, name, err)
-	}
-	record, items := sessions.Flatten(gjson.ParseBytes(raw))
-	if record.Deleting {
-		return record, nil, nil
+	record, items, err := r.getObject(ctx, namespace, name)
+	if err != nil || record == nil || record.Deleting {
+		return record, nil, err
 	}
 	if record.Snapshot != nil && record.Problem == "" {
 		bodies, err := r.readSnapshot(ctx, record)
@@ -162,17 +155,34 @@ func (r *Reader) getOnce(ctx context.Context, namespace, name string) (*sessions
 	return record, items, nil
 }
 
+// getObject returns a session, and its items if its bodies are in the object; nil if it does not exist.
+func (r *Reader) getObject(ctx context.Context, namespace, name string) (*sessions.Record, *chain.Items, error) {
+	if err := r.slots.Acquire(ctx, namespace, 1); err != nil {
+		return nil, nil, err
+	}
+	defer r.slots.Release(namespace, 1)
+	raw, err := kubeclient.GetRaw(ctx, r.client, kubeclient.Sessions, types.NamespacedName{Namespace: namespace, Name: name})
+	if apierrors.IsNotFound(err) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("unable to read session %s/%s: %w", namespace, name, err)
+	}
+	record, items := sessions.Flatten(gjson.ParseBytes(raw))
+	return record, items, nil
+}
+
 // readSnapshot reads bodies that are outside their object. Meanwhile both their stored and their decompressed form are in
 // memory.
 func (r *Reader) readSnapshot(ctx context.Context, record *sessions.Record) (snapshot.Bodies, error) {
 	if max(record.Snapshot.SizeBytes, record.Snapshot.StoredBytes) > r.maxBytes {
 		return snapshot.Bodies{}, fmt.Errorf("%w: response %q alone has %d bytes", ErrTooLarge, record.Turn.ID, record.Snapshot.SizeBytes)
 	}
-	size := min(record.Snapshot.SizeBytes+record.Snapshot.StoredBytes, r.maxBytes)
-	if err := r.bytes.Acquire(ctx, size); err != nil {
+	size := min(max(record.Snapshot.SizeBytes+record.Snapshot.StoredBytes, r.minBytes), r.maxBytes)
+	if err := r.bytes.Acquire(ctx, record.Namespace, size); err != nil {
 		return snapshot.Bodies{}, err
 	}
-	defer r.bytes.Release(size)
+	defer r.bytes.Release(record.Namespace, size)
 	return r.snapshots.Read(ctx, record.NamespacedName(), record.Snapshot)
 }
 
@@ -192,10 +202,10 @@ func (r *Reader) lost(ctx context.Context, record *sessions.Record) (*sessions.R
 
 // isCurrent reports whether a session still has the spec of its record, and is not being deleted.
 func (r *Reader) isCurrent(ctx context.Context, record *sessions.Record) (bool, error) {
-	if err := r.slots.Acquire(ctx, 1); err != nil {
+	if err := r.slots.Acquire(ctx, record.Namespace, 1); err != nil {
 		return false, err
 	}
-	defer r.slots.Release(1)
+	defer r.slots.Release(record.Namespace, 1)
 	return r.metadataIsCurrent(ctx, record)
 }
 

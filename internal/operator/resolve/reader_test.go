@@ -77,7 +77,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	f.freeze()
 	options := resolve.DefaultOptions()
-	options.HistoryBytes, options.InFlightBytes = 6000, 8000
+	options.HistoryBytes, options.InFlightBytes = 6000, 12000
 	reader, err := resolve.NewReader(f.client, nil, options)
 	if err != nil {
 		t.Fatal(err)

@@ -23,9 +23,9 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/internal/history"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
@@ -40,14 +40,14 @@ type Resolver struct {
 	reader       *Reader
 	report       func(*sessions.Record)
 	historyBytes int64
-	inFlight     *semaphore.Weighted // bytes of items, of all queries
+	inFlight     *fair.Budget // bytes of items, by namespace
 }
 
 // New returns a resolver. It calls report, which must not block, with a session whose snapshot turns out to be unreadable.
 func New(view *sessions.View, reader *Reader, report func(*sessions.Record), options Options) *Resolver {
 	return &Resolver{
 		view: view, reader: reader, report: report,
-		historyBytes: options.HistoryBytes, inFlight: semaphore.NewWeighted(options.InFlightBytes),
+		historyBytes: options.HistoryBytes, inFlight: fair.NewBudget(options.InFlightBytes),
 	}
 }
 
@@ -230,7 +230,7 @@ func (l *lookup) confirm(ctx context.Context, ids []string) error {
 func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, error) {
 	asked := path[len(path)-1]
 	history := &Result{Name: asked.Name, UID: asked.UID, ResponseID: asked.Turn.ID, Turns: make([]history.TurnItems, len(path))}
-	history.memory.inFlight, history.memory.limit = l.inFlight, l.historyBytes
+	history.memory.inFlight, history.memory.namespace, history.memory.limit = l.inFlight, l.namespace, l.historyBytes
 	if err := l.readItems(ctx, path, history); err != nil {
 		history.Release()
 		return nil, err

@@ -22,10 +22,10 @@ import (
 	"fmt"
 	"sync"
 
-	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/internal/history"
 )
 
@@ -45,10 +45,11 @@ type Result struct {
 // Release returns the memory that the result counts for. It may be called more than once.
 func (r *Result) Release() { r.memory.release() }
 
-// memory counts what one result holds of the bytes that all queries may hold together.
+// memory counts what one result holds of its namespace's share of the bytes that all queries may hold together.
 type memory struct {
-	inFlight *semaphore.Weighted // nil for a result that is not counted
-	limit    int64
+	inFlight  *fair.Budget // nil for a result that is not counted
+	namespace string
+	limit     int64
 
 	mu    sync.Mutex
 	taken int64
@@ -62,7 +63,7 @@ func (m *memory) take(items *chain.Items) error {
 	if m.taken+size > m.limit {
 		return fmt.Errorf("%w: it has more than %d bytes", ErrTooLarge, m.limit)
 	}
-	if !m.inFlight.TryAcquire(size) {
+	if !m.inFlight.TryAcquire(m.namespace, size) {
 		return ErrBusy
 	}
 	m.taken += size
@@ -73,7 +74,7 @@ func (m *memory) release() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.taken > 0 {
-		m.inFlight.Release(m.taken)
+		m.inFlight.Release(m.namespace, m.taken)
 	}
 	m.taken = 0
 }

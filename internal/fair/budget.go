@@ -1,0 +1,194 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package fair shares out a limited resource among tenants that do not trust each other.
+package fair
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// Budget has a number of units, such as bytes or requests, that tenants hold for a while. It is safe for concurrent use.
+//
+// A tenant may take units if it then holds at most as many as remain free. So one tenant alone can hold half of all units,
+// two can hold a third each, and n can hold 1/(n+1) each: however much they ask for, some is free for a tenant that holds
+// nothing. Such a tenant may take everything that is free, because one request may need more than a share.
+// (Choudhury and Hahne, Dynamic Queue Length Thresholds for Shared-Memory Packet Switches, 1998, with α = 1.)
+type Budget struct {
+	units int64
+
+	mu   sync.Mutex
+	free int64
+	held map[string]int64
+	// queues are the tenants that wait, the one that was served longest ago first.
+	queues []*queue
+}
+
+// queue has the waiting calls of one tenant, oldest first.
+type queue struct {
+	tenant string
+	calls  []*call
+}
+
+// call is a call of Acquire that waits.
+type call struct {
+	units   int64
+	granted chan struct{}
+}
+
+// NewBudget returns a budget of a number of units.
+func NewBudget(units int64) *Budget {
+	return &Budget{units: units, free: units, held: map[string]int64{}}
+}
+
+// TryAcquire takes units for a tenant and returns true, or returns false without taking any. A tenant that holds something
+// does not overtake calls of Acquire that wait.
+func (b *Budget) TryAcquire(tenant string, units int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.permits(tenant, units) || b.held[tenant] > 0 && len(b.queues) > 0 {
+		return false
+	}
+	b.take(tenant, units)
+	return true
+}
+
+// Acquire takes units for a tenant. If it has to wait, the tenants that wait take turns, each with its oldest call. Those
+// that hold nothing come first; while one of them waits for more than is free, no other gets more than it holds. Acquire
+// returns an error, and takes nothing, if ctx is done before, or if the budget never had as many units.
+func (b *Budget) Acquire(ctx context.Context, tenant string, units int64) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if units > b.units {
+		return fmt.Errorf("%d units were asked for, of %d", units, b.units)
+	}
+	b.mu.Lock()
+	waiting := b.enqueue(tenant, units)
+	b.grant()
+	b.mu.Unlock()
+	select {
+	case <-waiting.granted:
+		return nil
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-waiting.granted: // at the same moment
+		b.release(tenant, units)
+	default:
+		b.dequeue(tenant, waiting)
+	}
+	b.grant()
+	return ctx.Err()
+}
+
+// Release returns units that a tenant has taken.
+func (b *Budget) Release(tenant string, units int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.release(tenant, units)
+	b.grant()
+}
+
+// permits reports whether a tenant may take units now.
+func (b *Budget) permits(tenant string, units int64) bool {
+	held := b.held[tenant]
+	return units <= b.free && (held == 0 || held+units <= b.free-units)
+}
+
+func (b *Budget) take(tenant string, units int64) {
+	b.free -= units
+	b.held[tenant] += units
+}
+
+func (b *Budget) release(tenant string, units int64) {
+	b.free += units
+	b.held[tenant] -= units
+	switch held := b.held[tenant]; {
+	case held < 0:
+		panic("fair: tenant released more than it holds")
+	case held == 0:
+		delete(b.held, tenant)
+	}
+}
+
+func (b *Budget) enqueue(tenant string, units int64) *call {
+	waiting := &call{units: units, granted: make(chan struct{})}
+	i := b.queueOf(tenant)
+	if i < 0 {
+		b.queues = append(b.queues, &queue{tenant: tenant})
+		i = len(b.queues) - 1
+	}
+	b.queues[i].calls = append(b.queues[i].calls, waiting)
+	return waiting
+}
+
+func (b *Budget) dequeue(tenant string, waiting *call) {
+	i := b.queueOf(tenant)
+	q := b.queues[i]
+	q.calls = slices.DeleteFunc(q.calls, func(c *call) bool { return c == waiting })
+	if len(q.calls) == 0 {
+		b.queues = slices.Delete(b.queues, i, i+1)
+	}
+}
+
+func (b *Budget) queueOf(tenant string) int {
+	return slices.IndexFunc(b.queues, func(q *queue) bool { return q.tenant == tenant })
+}
+
+// grant lets calls go on for as long as there is one that may.
+func (b *Budget) grant() {
+	for {
+		i := b.next()
+		if i < 0 {
+			return
+		}
+		q := b.queues[i]
+		first := q.calls[0]
+		b.take(q.tenant, first.units)
+		close(first.granted)
+		q.calls = q.calls[1:]
+		b.queues = slices.Delete(b.queues, i, i+1)
+		if len(q.calls) > 0 {
+			b.queues = append(b.queues, q)
+		}
+	}
+}
+
+// next returns the queue whose first call may go on, or -1.
+func (b *Budget) next() int {
+	blocked, holding := false, -1
+	for i, q := range b.queues {
+		permitted, newcomer := b.permits(q.tenant, q.calls[0].units), b.held[q.tenant] == 0
+		switch {
+		case permitted && newcomer:
+			return i
+		case newcomer:
+			blocked = true
+		case permitted && holding < 0:
+			holding = i
+		}
+	}
+	if blocked {
+		return -1
+	}
+	return holding
+}

@@ -1,0 +1,174 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package fair
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestShares: whatever tenants take and return, each obeys the rule, and something is left for one that holds nothing.
+func TestShares(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		capacity := rapid.Int64Range(1, 1000).Draw(t, "capacity")
+		tenants := rapid.IntRange(1, 5).Draw(t, "tenants")
+		budget, held := NewBudget(capacity), map[string][]int64{}
+		sum := func(tenant string) (total int64) {
+			for _, units := range held[tenant] {
+				total += units
+			}
+			return total
+		}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			tenant := fmt.Sprint(rapid.IntRange(1, tenants).Draw(t, "tenant"))
+			if taken := held[tenant]; len(taken) > 0 && rapid.Bool().Draw(t, "release") {
+				budget.Release(tenant, taken[0])
+				held[tenant] = taken[1:]
+				continue
+			}
+			units := rapid.Int64Range(1, capacity).Draw(t, "units")
+			free := capacity
+			for other := range held {
+				free -= sum(other)
+			}
+			own := sum(tenant)
+			want := units <= free && (own == 0 || own+units <= free-units)
+			if got := budget.TryAcquire(tenant, units); got != want {
+				t.Fatalf("tenant holds %d of %d, %d are free: got %t for %d more", own, capacity, free, got, units)
+			}
+			if want {
+				held[tenant] = append(held[tenant], units)
+			}
+		}
+	})
+}
+
+// TestGreed: tenants that take one unit after the other for as long as they can leave a share for the next tenant.
+func TestGreed(t *testing.T) {
+	for greedy := int64(1); greedy <= 8; greedy++ {
+		const capacity = 1000
+		budget := NewBudget(capacity)
+		for more := true; more; {
+			more = false
+			for tenant := range greedy {
+				more = budget.TryAcquire(fmt.Sprint("greedy", tenant), 1) || more
+			}
+		}
+		if share := capacity/(greedy+1) - 1; !budget.TryAcquire("next", share) {
+			t.Errorf("%d greedy tenants: the next one cannot take %d of %d units", greedy, share, capacity)
+		}
+	}
+}
+
+// TestWaiting: every call gets its units in the end, never more than there are, and a tenant with one call does not wait
+// for the thousand calls of another.
+func TestWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const capacity, calls, duration = 10, 1000, time.Second
+		budget := NewBudget(capacity)
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		used := int64(0)
+		use := func(tenant string, units int64) {
+			if err := budget.Acquire(t.Context(), tenant, units); err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			if used += units; used > capacity {
+				t.Errorf("%d of %d units are in use", used, capacity)
+			}
+			mu.Unlock()
+			time.Sleep(duration) //nolint:forbidigo // of the bubble's clock
+			mu.Lock()
+			used -= units
+			mu.Unlock()
+			budget.Release(tenant, units)
+		}
+		for i := range calls {
+			wg.Go(func() { use("greedy", int64(i%5+1)) })
+		}
+		synctest.Wait()
+		for i := range 20 {
+			start := time.Now()
+			use("modest", 2)
+			if took := time.Since(start); took > 2*duration {
+				t.Errorf("call %d of the modest tenant took %s", i, took)
+			}
+		}
+		wg.Wait()
+		if used != 0 || budget.free != capacity || len(budget.held) != 0 || len(budget.queues) != 0 {
+			t.Errorf("not everything was returned: %d in use, %+v", used, budget.held)
+		}
+	})
+}
+
+// TestLargeCall: a call that needs everything is not kept waiting by a tenant that always asks for a little more.
+func TestLargeCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := NewBudget(4)
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() {
+				for budget.Acquire(ctx, "busy", 1) == nil {
+					time.Sleep(time.Second) //nolint:forbidigo // of the bubble's clock
+					budget.Release("busy", 1)
+				}
+			})
+		}
+		synctest.Wait()
+		if err := budget.Acquire(t.Context(), "large", 4); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		budget.Release("large", 4)
+		wg.Wait()
+	})
+}
+
+// TestGivingUp: a call that gives up takes nothing, and those behind it go on.
+func TestGivingUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := NewBudget(4)
+		budget.TryAcquire("first", 3)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		behind := make(chan error)
+		go func() {
+			synctest.Wait()
+			behind <- budget.Acquire(t.Context(), "first", 1)
+		}()
+		if err := budget.Acquire(ctx, "large", 4); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want the context's error", err)
+		}
+		budget.Release("first", 3)
+		if err := <-behind; err != nil {
+			t.Error(err)
+		}
+		budget.Release("first", 1)
+		if err := budget.Acquire(t.Context(), "large", 5); err == nil {
+			t.Error("got 5 of 4 units")
+		}
+	})
+}
