@@ -27,22 +27,64 @@ import (
 // session that the view does not know, and its result is dropped if the view knows a newer version: the answer may arrive
 // after the watch has reported the deletion of the object.
 func (v *View) Observe(namespace, name string, update func(known *Record) *Record) {
-	v.mu.Lock()
-	var change *Change
-	if ns := v.namespaces[namespace]; ns != nil {
-		if known := ns.byName[name]; known != nil {
-			change = v.put(update(known), false)
-		}
+	ns := v.lock(namespace)
+	if ns == nil {
+		return
 	}
-	v.mu.Unlock()
+	var change *Change
+	if known := ns.byName[name]; known != nil {
+		change = ns.put(update(known), false)
+	}
+	ns.mu.Unlock()
 	v.notify(change)
+}
+
+// lock returns a namespace, locked for writing, and nil if it has no sessions.
+func (v *View) lock(name string) *namespaceView {
+	for {
+		v.mu.RLock()
+		ns := v.namespaces[name]
+		v.mu.RUnlock()
+		if ns == nil {
+			return nil
+		}
+		ns.mu.Lock()
+		if !ns.gone {
+			return ns
+		}
+		ns.mu.Unlock()
+	}
+}
+
+// lockOrAdd returns a namespace, locked for writing, which it adds if it is new.
+func (v *View) lockOrAdd(name string) *namespaceView {
+	for {
+		if ns := v.lock(name); ns != nil {
+			return ns
+		}
+		v.mu.Lock()
+		if v.namespaces[name] == nil {
+			v.namespaces[name] = &namespaceView{name: name, byName: map[string]*Record{}, index: chain.NewIndex[*Record](v.maxDepth)}
+		}
+		v.mu.Unlock()
+	}
+}
+
+// unlock unlocks a namespace that was locked for writing, and removes it from the view if it is empty.
+func (v *View) unlock(ns *namespaceView) {
+	if len(ns.byName) == 0 {
+		ns.gone = true
+		v.mu.Lock()
+		delete(v.namespaces, ns.name)
+		v.mu.Unlock()
+	}
+	ns.mu.Unlock()
 }
 
 // put stores a record unless it is older than the one that is there, and returns what that changes. Of two records of the
 // same version the watched one wins: the other has the status that was asked for, which differs from the stored one if
 // another writer has set some of its fields.
-func (v *View) put(r *Record, watched bool) *Change {
-	ns := v.namespace(r.Namespace)
+func (ns *namespaceView) put(r *Record, watched bool) *Change {
 	old := ns.byName[r.Name]
 	if old != nil && r.ResourceVersion != 0 && old.ResourceVersion >= r.ResourceVersion {
 		same := old.ResourceVersion == r.ResourceVersion
@@ -82,16 +124,6 @@ func (v *View) put(r *Record, watched bool) *Change {
 	return change
 }
 
-// namespace returns the namespace with a name, which it adds if it is new.
-func (v *View) namespace(name string) *namespace {
-	ns := v.namespaces[name]
-	if ns == nil {
-		ns = &namespace{name: name, byName: map[string]*Record{}, index: chain.NewIndex[*Record](v.maxDepth)}
-		v.namespaces[name] = ns
-	}
-	return ns
-}
-
 // carryOver returns the record with what is known about its snapshot, if that is newer than what its status records. A
 // new report that the snapshot is unreadable is newer still.
 func (r *Record) carryOver(old *Record) *Record {
@@ -128,40 +160,43 @@ func (v *View) Recheck(r *Record) {
 
 // update changes what is known about a session's snapshot, and notifies the subscribers if change returns true.
 func (v *View) update(r *Record, change func(next *Record) bool) {
-	v.mu.Lock()
-	ns := v.namespaces[r.Namespace]
-	if ns == nil || ns.byName[r.Name] == nil || !ns.byName[r.Name].SameSpec(r) {
-		v.mu.Unlock()
+	ns := v.lock(r.Namespace)
+	if ns == nil {
 		return
 	}
-	next := *ns.byName[r.Name]
+	changed := ns.update(r, change)
+	ns.mu.Unlock()
+	v.notify(changed)
+}
+
+func (ns *namespaceView) update(r *Record, change func(next *Record) bool) *Change {
+	known := ns.byName[r.Name]
+	if known == nil || !known.SameSpec(r) {
+		return nil
+	}
+	next := *known
 	if !change(&next) {
-		v.mu.Unlock()
-		return
+		return nil
 	}
 	ns.byName[r.Name] = &next
 	changed := &Change{Namespace: r.Namespace, Name: r.Name}
 	if next.InChain() {
 		changed.Others = ns.names(ns.index.Set(next.Turn, &next), r.Name)
 	}
-	v.mu.Unlock()
-	v.notify(changed)
+	return changed
 }
 
-func (v *View) delete(namespace, name string) *Change {
-	ns := v.namespaces[namespace]
-	if ns == nil || ns.byName[name] == nil {
+// delete forgets the session with an object name.
+func (ns *namespaceView) delete(name string) *Change {
+	r := ns.byName[name]
+	if r == nil {
 		return nil
 	}
-	change := &Change{Namespace: namespace, Name: name, Others: ns.remove(ns.byName[name])}
-	if len(ns.byName) == 0 {
-		delete(v.namespaces, namespace)
-	}
-	return change
+	return &Change{Namespace: ns.name, Name: name, Others: ns.remove(r)}
 }
 
 // remove forgets a record and returns the names of the other sessions whose verdict has changed.
-func (ns *namespace) remove(r *Record) []string {
+func (ns *namespaceView) remove(r *Record) []string {
 	delete(ns.byName, r.Name)
 	if r.Misnamed {
 		ns.misnamed--
@@ -174,7 +209,7 @@ func (ns *namespace) remove(r *Record) []string {
 
 // unowned returns the names of a new session's children that have no ownerReference to it. Their verdict need not have
 // changed: they may be incomplete themselves.
-func (ns *namespace) unowned(parent *Record) []string {
+func (ns *namespaceView) unowned(parent *Record) []string {
 	var names []string
 	for child := range ns.index.Children(parent.Turn.ID) {
 		if child.OwnerUID == "" && child != parent {
@@ -185,7 +220,7 @@ func (ns *namespace) unowned(parent *Record) []string {
 }
 
 // names returns the object names of turns, except one.
-func (ns *namespace) names(ids []string, except string) []string {
+func (ns *namespaceView) names(ids []string, except string) []string {
 	names := make([]string, 0, len(ids))
 	for _, id := range ids {
 		if r, found := ns.index.Get(id); found && r.Name != except {

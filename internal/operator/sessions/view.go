@@ -19,6 +19,8 @@ limitations under the License.
 package sessions
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,8 +47,8 @@ type View struct {
 	silence  time.Duration
 	clock    clock.PassiveClock
 
-	mu              sync.RWMutex
-	namespaces      map[string]*namespace
+	mu              sync.RWMutex // not held while the lock of a namespace is awaited
+	namespaces      map[string]*namespaceView
 	resourceVersion uint64
 	heard           time.Time // when the API server last sent something
 	subscribers     []func(Change)
@@ -55,9 +57,13 @@ type View struct {
 	synced     chan struct{}
 }
 
-// namespace has the sessions of one namespace: all of them by object name, and those that are in a chain in the index.
-type namespace struct {
-	name   string
+// namespaceView has the sessions of one namespace: all of them by object name, and those that are in a chain in the index. It
+// has a lock of its own, because a change of a root with 100,000 descendants must not block the readers of other namespaces.
+type namespaceView struct {
+	name string
+
+	mu     sync.RWMutex
+	gone   bool // it became empty and was removed from the view
 	byName map[string]*Record
 	index  *chain.Index[*Record]
 	// misnamed is the number of misnamed sessions in byName.
@@ -71,7 +77,7 @@ func NewView(maxDepth int, silence time.Duration) *View {
 		maxDepth:   maxDepth,
 		silence:    silence,
 		clock:      clock.RealClock{},
-		namespaces: map[string]*namespace{},
+		namespaces: map[string]*namespaceView{},
 		synced:     make(chan struct{}),
 	}
 }
@@ -81,53 +87,56 @@ func NewView(maxDepth int, silence time.Duration) *View {
 func (v *View) Subscribe(subscriber func(Change)) {
 	v.mu.Lock()
 	v.subscribers = append(v.subscribers, subscriber)
-	var all []Change
-	for _, ns := range v.namespaces {
-		change := Change{Namespace: ns.name}
-		for name := range ns.byName {
-			change.Others = append(change.Others, name)
-		}
-		all = append(all, change)
-	}
 	v.mu.Unlock()
+	var all []Change
+	v.readAll(func(ns *namespaceView) {
+		all = append(all, Change{Namespace: ns.name, Others: slices.Collect(maps.Keys(ns.byName))})
+	})
 	for _, change := range all {
 		subscriber(change)
 	}
 }
 
-// Get returns the session with an object name, whether it is in a chain or not.
-func (v *View) Get(namespace, name string) (*Record, bool) {
+// read calls fn with a namespace, locked for reading, if it has sessions.
+func (v *View) read(name string, fn func(ns *namespaceView)) {
 	v.mu.RLock()
-	defer v.mu.RUnlock()
-	ns := v.namespaces[namespace]
+	ns := v.namespaces[name]
+	v.mu.RUnlock()
 	if ns == nil {
-		return nil, false
+		return
 	}
-	r, found := ns.byName[name]
+	ns.mu.RLock()
+	defer ns.mu.RUnlock()
+	fn(ns)
+}
+
+// readAll calls fn with each namespace, locked for reading.
+func (v *View) readAll(fn func(ns *namespaceView)) {
+	v.mu.RLock()
+	names := slices.Collect(maps.Keys(v.namespaces))
+	v.mu.RUnlock()
+	for _, name := range names {
+		v.read(name, fn)
+	}
+}
+
+// Get returns the session with an object name, whether it is in a chain or not.
+func (v *View) Get(namespace, name string) (r *Record, found bool) {
+	v.read(namespace, func(ns *namespaceView) { r, found = ns.byName[name] })
 	return r, found
 }
 
 // Lookup returns the session in a chain with a response ID.
-func (v *View) Lookup(namespace, responseID string) (*Record, bool) {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	ns := v.namespaces[namespace]
-	if ns == nil {
-		return nil, false
-	}
-	return ns.index.Get(responseID)
+func (v *View) Lookup(namespace, responseID string) (r *Record, found bool) {
+	v.read(namespace, func(ns *namespaceView) { r, found = ns.index.Get(responseID) })
+	return r, found
 }
 
 // Path returns the sessions from the root to a response ID, oldest first, if the chain resolves within maxDepth turns;
 // otherwise nil.
-func (v *View) Path(namespace, responseID string, maxDepth int) []*Record {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	ns := v.namespaces[namespace]
-	if ns == nil {
-		return nil
-	}
-	return ns.index.Path(responseID, maxDepth)
+func (v *View) Path(namespace, responseID string, maxDepth int) (path []*Record) {
+	v.read(namespace, func(ns *namespaceView) { path = ns.index.Path(responseID, maxDepth) })
+	return path
 }
 
 // Verdict is everything that a session's status and ownerReference follow from.
@@ -143,14 +152,16 @@ type Verdict struct {
 
 // Verdict returns the verdict on the session with an object name, and false if there is no such session or it is being
 // deleted.
-func (v *View) Verdict(namespace, name string) (Verdict, bool) {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	ns := v.namespaces[namespace]
-	if ns == nil || ns.byName[name] == nil || ns.byName[name].Deleting {
-		return Verdict{}, false
-	}
-	r := ns.byName[name]
+func (v *View) Verdict(namespace, name string) (verdict Verdict, found bool) {
+	v.read(namespace, func(ns *namespaceView) {
+		if r := ns.byName[name]; r != nil && !r.Deleting {
+			verdict, found = ns.verdict(r, v.maxDepth), true
+		}
+	})
+	return verdict, found
+}
+
+func (ns *namespaceView) verdict(r *Record, maxDepth int) Verdict {
 	verdict := Verdict{Record: r, Verdict: chain.Verdict{Rule: chain.NameMismatch, BrokenAt: r.Turn.ID}}
 	if r.InChain() {
 		verdict.Verdict, _ = ns.index.Verdict(r.Turn.ID)
@@ -158,44 +169,40 @@ func (v *View) Verdict(namespace, name string) (Verdict, bool) {
 	}
 	verdict.Explanation = &chain.Error{
 		Rule: verdict.Rule, ResponseID: verdict.BrokenAt, PreviousResponseID: r.Turn.ID,
-		MaxDepth: v.maxDepth, ObjectName: v1alpha1.ObjectName(r.Turn.ID),
+		MaxDepth: maxDepth, ObjectName: v1alpha1.ObjectName(r.Turn.ID),
 	}
 	// The sentence goes into a status, which is not written again if an ancestor changes from queued to in_progress.
 	if verdict.BrokenAt == r.Turn.ID {
 		verdict.Explanation.Status, verdict.Explanation.Problem = r.Turn.Status, r.Problem
 	}
-	return verdict, true
+	return verdict
 }
 
 // Counts returns the number of sessions for each reason of the ChainValid condition, zeros included. Sessions with a
 // right name that are being deleted do not count.
 func (v *View) Counts() map[string]int {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
 	total := map[string]int{}
 	for rule := range chain.Reasons() {
 		total[rule.Reason()] = 0
 	}
-	for _, ns := range v.namespaces {
+	v.readAll(func(ns *namespaceView) {
 		for rule, count := range ns.index.Counts {
 			total[rule.Reason()] += count
 		}
 		total[chain.NameMismatch.Reason()] += ns.misnamed
-	}
+	})
 	return total
 }
 
 // External returns all sessions whose bodies are outside their objects.
 func (v *View) External() []*Record {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
 	var external []*Record
-	for _, ns := range v.namespaces {
+	v.readAll(func(ns *namespaceView) {
 		for _, r := range ns.byName {
 			if r.Snapshot != nil {
 				external = append(external, r)
 			}
 		}
-	}
+	})
 	return external
 }

@@ -19,6 +19,7 @@ package sessions
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -125,9 +126,9 @@ func (s *store) Update(object any) error {
 		return err
 	}
 	v := (*View)(s)
-	v.mu.Lock()
-	change := v.put(r, true)
-	v.mu.Unlock()
+	ns := v.lockOrAdd(r.Namespace)
+	change := ns.put(r, true)
+	v.unlock(ns)
 	v.notify(change)
 	v.advance(r.ResourceVersion)
 	return nil
@@ -139,35 +140,33 @@ func (s *store) Delete(object any) error {
 		return err
 	}
 	v := (*View)(s)
-	v.mu.Lock()
-	change := v.delete(r.Namespace, r.Name)
-	v.mu.Unlock()
-	v.notify(change)
+	if ns := v.lock(r.Namespace); ns != nil {
+		change := ns.delete(r.Name)
+		v.unlock(ns)
+		v.notify(change)
+	}
 	v.advance(r.ResourceVersion)
 	return nil
 }
 
-// Replace makes a new list the view's content.
+// Replace makes a new list the view's content, one namespace after the other: no chain is in two of them.
 func (s *store) Replace(objects []any, resourceVersion string) error {
-	records := make([]*Record, len(objects))
-	listed := make(map[cache.ObjectName]bool, len(objects))
-	for i, object := range objects {
+	v := (*View)(s)
+	listed := map[string][]*Record{}
+	v.readAll(func(ns *namespaceView) { listed[ns.name] = nil })
+	for _, object := range objects {
 		r, err := s.record(object)
 		if err != nil {
 			return err
 		}
-		records[i], listed[cache.NewObjectName(r.Namespace, r.Name)] = r, true
+		listed[r.Namespace] = append(listed[r.Namespace], r)
 	}
-	v := (*View)(s)
 	var changes []*Change
-	v.mu.Lock()
-	for _, r := range records {
-		changes = append(changes, v.put(r, true))
+	for name, records := range listed {
+		ns := v.lockOrAdd(name)
+		changes = append(changes, ns.replace(records)...)
+		v.unlock(ns)
 	}
-	for _, gone := range v.except(listed) {
-		changes = append(changes, v.delete(gone.Namespace, gone.Name))
-	}
-	v.mu.Unlock()
 	v.syncedOnce.Do(func() { close(v.synced) })
 	for _, change := range changes {
 		v.notify(change)
@@ -176,17 +175,20 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 	return nil
 }
 
-// except returns the records that are not listed.
-func (v *View) except(listed map[cache.ObjectName]bool) []*Record {
-	var others []*Record
-	for _, ns := range v.namespaces {
-		for _, r := range ns.byName {
-			if !listed[cache.NewObjectName(r.Namespace, r.Name)] {
-				others = append(others, r)
-			}
+// replace stores the listed records and forgets all others.
+func (ns *namespaceView) replace(records []*Record) []*Change {
+	var changes []*Change
+	listed := make(map[string]bool, len(records))
+	for _, r := range records {
+		listed[r.Name] = true
+		changes = append(changes, ns.put(r, true))
+	}
+	for name := range maps.Clone(ns.byName) {
+		if !listed[name] {
+			changes = append(changes, ns.delete(name))
 		}
 	}
-	return others
+	return changes
 }
 
 // Resync does nothing: the view has no other copy to compare itself with.
