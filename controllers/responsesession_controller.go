@@ -37,6 +37,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
@@ -50,6 +51,12 @@ const (
 // syncTimeout is how long the first list may take before the process ends. It is long because the next process would
 // start the list again; meanwhile the replica is not ready. controller-runtime's own is two minutes.
 const syncTimeout = time.Hour
+
+// reconcileTimeout is how long one reconcile may take, so that a request that is never answered does not occupy a worker.
+const reconcileTimeout = 2 * time.Minute
+
+// busyDelay is when a session is reconciled again if its namespace uses its share of the workers.
+const busyDelay = 100 * time.Millisecond
 
 // FieldOwner is the field manager of everything that the leader writes.
 const FieldOwner = client.FieldOwner("catena")
@@ -78,16 +85,22 @@ type ResponseSessionReconciler struct {
 	EventLimiter *rate.Limiter
 	// Clock gives the lastTransitionTime of conditions.
 	Clock clock.PassiveClock
+
+	// verifications are the sessions whose snapshots are being read, by namespace: large ones must not occupy all workers.
+	verifications *fair.Budget
 }
 
 // SetupWithManager adds the controller to a manager.
 func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	order := newOrder()
+	r.verifications = fair.NewBudget(int64(r.Concurrency))
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("responsesession").
-		WatchesRawSource(&viewSource{view: r.View}).
+		WatchesRawSource(&viewSource{view: r.View, order: order}).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: r.Concurrency,
 			CacheSyncTimeout:        syncTimeout,
+			NewQueue:                withOrder(order),
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](minBackoff, maxBackoff),
 			// Tests and catenatest run one operator after another in one process.
 			SkipNameValidation: new(true),
@@ -98,7 +111,11 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 // Reconcile writes what follows from the verdict on one session. The status, the ownerReference and the answer to a report
 // are written independently: an error of one does not prevent the others.
 func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	if err := r.verify(ctx, req); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
+	defer cancel()
+	if err := r.verify(ctx, req); errors.Is(err, errBusy) {
+		return ctrl.Result{RequeueAfter: busyDelay}, nil
+	} else if err != nil {
 		return ctrl.Result{}, err
 	}
 	verdict, found := r.View.Verdict(req.Namespace, req.Name)

@@ -18,6 +18,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,13 +31,20 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
+// errBusy indicates that the sessions of a namespace use its share of the workers.
+var errBusy = errors.New("too many snapshots of the namespace are being read")
+
 // verify reads a snapshot that is outside its object and has not been read yet, or could not be, and makes the session its
-// owner. Afterwards the view has the result, and the status records it.
+// owner. Afterwards the view has the result, and the status records it. It returns errBusy if that must wait.
 func (r *ResponseSessionReconciler) verify(ctx context.Context, req ctrl.Request) error {
 	record, found := r.View.Get(req.Namespace, req.Name)
 	if !found || record.Deleting || record.Snapshot == nil || record.Verified || record.Problem != "" {
 		return nil
 	}
+	if !r.verifications.TryAcquire(req.Namespace, 1) {
+		return errBusy
+	}
+	defer r.verifications.Release(req.Namespace, 1)
 	readable, err := r.Readable(ctx, record)
 	if err != nil {
 		return fmt.Errorf("unable to verify the snapshot: %w", err)

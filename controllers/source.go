@@ -21,20 +21,23 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// bulk is the number of sessions above which a change has low priority. A broken root may have tens of thousands of
-// descendants; a turn saved meanwhile, in this namespace or another, gets its verdict first.
+// bulk is the number of sessions above which those of a change come after all others of their namespace. A broken root may
+// have tens of thousands of descendants; a turn saved meanwhile gets its verdict first.
 const bulk = 100
 
 // viewSource feeds a controller's queue from the view.
-type viewSource struct{ view *sessions.View }
+type viewSource struct {
+	view *sessions.View
+	// order is that of the queue.
+	order *fair.Queue[reconcile.Request]
+}
 
 var _ source.SyncingSource = &viewSource{}
 
@@ -44,15 +47,12 @@ func (s *viewSource) Start(_ context.Context, queue workqueue.TypedRateLimitingI
 		if change.Name != "" {
 			queue.Add(request(change.Namespace, change.Name))
 		}
-		add := queue.Add
-		if prioritized, ok := queue.(priorityqueue.PriorityQueue[reconcile.Request]); ok && len(change.Others) > bulk {
-			low := handler.LowPriority
-			add = func(r reconcile.Request) {
-				prioritized.AddWithOpts(priorityqueue.AddOpts{Priority: &low}, r)
-			}
-		}
 		for _, name := range change.Others {
-			add(request(change.Namespace, name))
+			r := request(change.Namespace, name)
+			if len(change.Others) > bulk {
+				s.order.Later(r)
+			}
+			queue.Add(r)
 		}
 	})
 	return nil
@@ -63,4 +63,22 @@ func (s *viewSource) WaitForSync(ctx context.Context) error { return s.view.Wait
 
 func request(namespace, name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
+}
+
+// newOrder returns the order of a queue in which the namespaces take turns.
+func newOrder() *fair.Queue[reconcile.Request] {
+	return fair.NewQueue(func(r reconcile.Request) string { return r.Namespace })
+}
+
+// withOrder returns a function that makes a workqueue with an order.
+func withOrder(order *fair.Queue[reconcile.Request]) func(
+	name string, limiter workqueue.TypedRateLimiter[reconcile.Request],
+) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+	return func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+		queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: name, Queue: order})
+		return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{
+			Name:          name,
+			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{Name: name, Queue: queue}),
+		})
+	}
 }
