@@ -43,3 +43,12 @@ func ObjectName(responseID string) string {
 	}
 	return name
 }
+
+// ResponseID returns the response ID whose ObjectName is name. It returns false if name is that of a hash, from which the ID
+// cannot be derived.
+func ResponseID(name string) (responseID string, ok bool) {
+	if strings.HasPrefix(name, hashedNamePrefix) {
+		return "", false
+	}
+	return strings.ReplaceAll(name, ".", "_"), true
+}

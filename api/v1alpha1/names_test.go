@@ -85,6 +85,9 @@ func TestObjectNameProperties(t *testing.T) {
 		if name != want {
 			t.Errorf("ObjectName(%q): got %q, want %q", id, name, want)
 		}
+		if got, ok := ResponseID(name); ok != isDirect(id) || ok && got != id {
+			t.Errorf("ResponseID(%q): got %q and %t, want %q and %t", name, got, ok, id, isDirect(id))
+		}
 		other := relatives(id).Draw(t, "other")
 		if other != id && ObjectName(other) == name {
 			t.Errorf("%q and %q have the same name: %q", id, other, name)

@@ -22,8 +22,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,6 +43,9 @@ const (
 
 // MetadataOnly is the Accept header of requests for the metadata of one object.
 const MetadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+
+// metadataListOnly is the Accept header of requests for the metadata of a list of objects.
+const metadataListOnly = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 // New returns a client of the ResponseSessions' group and version. Requests are not limited here: that is left to the API
 // server's priority and fairness.
@@ -93,6 +99,18 @@ func GetMetadata(ctx context.Context, client rest.Interface, resource string, na
 	return object, err
 }
 
+// IsGone reports whether err says that the object with a name does not exist. Another 404 says nothing about the object: the API
+// server may not serve the resource or its version, or something else may have answered.
+func IsGone(err error, resource, name string) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Reason != metav1.StatusReasonNotFound || status.Status().Details == nil {
+		return false
+	}
+	details := status.Status().Details
+	// client-go fills in the object if the response is not a Status, and then says so in a cause.
+	return details.Kind == resource && details.Name == name && len(details.Causes) == 0
+}
+
 // Create creates an object in a namespace and reads the result.
 func Create(ctx context.Context, client rest.Interface, resource, namespace string, object, into runtime.Object) error {
 	return client.Post().Namespace(namespace).Resource(resource).Body(object).Do(ctx).Into(into)
@@ -103,10 +121,27 @@ func Update(ctx context.Context, client rest.Interface, resource string, name ty
 	return client.Put().Namespace(name.Namespace).Resource(resource).Name(name.Name).Body(object).Do(ctx).Into(into)
 }
 
-// Delete deletes an object. It returns the object if that is still being deleted, and otherwise a Status.
+// Children reads the metadata of up to limit ResponseSessions of a namespace whose parent is previousResponseID. Next, if it
+// is not empty, continues the list.
+func Children(
+	ctx context.Context, client rest.Interface, namespace, previousResponseID string, limit int, next string,
+) (*metav1.PartialObjectMetadataList, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	err := client.Get().Namespace(namespace).Resource(Sessions).
+		Param("fieldSelector", fields.OneTermEqualSelector("spec.previousResponseID", previousResponseID).String()).
+		Param("limit", strconv.Itoa(limit)).Param("continue", next).
+		SetHeader("Accept", metadataListOnly).Do(ctx).Into(list)
+	return list, err
+}
+
+// Delete deletes an object, if its UID is uid or uid is empty. It returns the object if that is still being deleted, and
+// otherwise a Status.
 func Delete(
-	ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, policy metav1.DeletionPropagation,
+	ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, uid types.UID, policy metav1.DeletionPropagation,
 ) (runtime.Object, error) {
-	return client.Delete().Namespace(name.Namespace).Resource(resource).Name(name.Name).
-		Body(&metav1.DeleteOptions{PropagationPolicy: &policy}).Do(ctx).Get()
+	options := &metav1.DeleteOptions{PropagationPolicy: &policy}
+	if uid != "" {
+		options.Preconditions = &metav1.Preconditions{UID: &uid}
+	}
+	return client.Delete().Namespace(name.Namespace).Resource(resource).Name(name.Name).Body(options).Do(ctx).Get()
 }

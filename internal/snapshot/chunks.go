@@ -158,7 +158,7 @@ func (s *chunkStore) List(ctx context.Context) iter.Seq2[Stored, error] {
 // Delete deletes the first chunk. The others are its dependents.
 func (s *chunkStore) Delete(ctx context.Context, stored Stored) error {
 	name := types.NamespacedName{Namespace: stored.Session.Namespace, Name: v1alpha1.SnapshotChunkName(stored.Key, 0)}
-	_, err := kubeclient.Delete(ctx, s.client, kubeclient.Chunks, name, metav1.DeletePropagationBackground)
+	_, err := kubeclient.Delete(ctx, s.client, kubeclient.Chunks, name, "", metav1.DeletePropagationBackground)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

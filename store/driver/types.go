@@ -36,7 +36,8 @@ type SaveOptions struct {
 
 // DeleteOptions are the options of store.Store.Delete.
 type DeleteOptions struct {
-	// Cascade deletes all descendants too. They may disappear only some time after Delete has returned.
+	// Cascade deletes all descendants too, the turn itself last: after an error, another Delete continues. If the turn does not
+	// exist, nothing is deleted. Snapshots may disappear only some time after Delete has returned.
 	Cascade bool
 }
 

@@ -38,20 +38,23 @@ func deletePolls() wait.DelayFunc {
 	return wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.2, Steps: 20, Cap: 500 * time.Millisecond}.DelayFunc()
 }
 
-// Delete removes a turn and, with Cascade, lets garbage collection remove its descendants. Without it, garbage collection
-// first removes the turn's ownerReference from them, and Delete waits until it has.
+// Delete removes a turn and, with Cascade, its descendants. Without it, garbage collection first removes the turn's
+// ownerReference from them, and Delete waits until it has.
 //
 // A descendant that is saved within the same few milliseconds may be deleted too: see Save.
 func (c *cluster) Delete(ctx context.Context, namespace, responseID string, options driver.DeleteOptions) error {
-	deleted, err := c.delete(ctx, namespace, responseID, options)
+	if options.Cascade {
+		if err := c.cascade(ctx, namespace, responseID); err != nil {
+			return err
+		}
+		return c.waitUntilGone(ctx, namespace, responseID)
+	}
+	deleted, err := c.orphan(ctx, namespace, responseID)
 	if err != nil || deleted == nil {
 		return again(err)
 	}
-	if err := c.waitUntilGone(ctx, namespace, responseID); err != nil {
+	if err := c.waitUntilGone(ctx, namespace, responseID); err != nil || deleted.Spec.Snapshot == nil {
 		return err
-	}
-	if options.Cascade || deleted.Spec.Snapshot == nil {
-		return nil
 	}
 	// The snapshot is a dependent too, and was orphaned with the others.
 	if err := c.reads.Delete(ctx, objectName(namespace, responseID), deleted.Spec.Snapshot); err != nil {
@@ -60,13 +63,9 @@ func (c *cluster) Delete(ctx context.Context, namespace, responseID string, opti
 	return nil
 }
 
-// delete returns the turn if it is still being deleted, and nil if it is gone.
-func (c *cluster) delete(ctx context.Context, namespace, responseID string, options driver.DeleteOptions) (*v1alpha1.ResponseSession, error) {
-	policy := metav1.DeletePropagationOrphan
-	if options.Cascade {
-		policy = metav1.DeletePropagationBackground
-	}
-	answer, err := kubeclient.Delete(ctx, c.client, kubeclient.Sessions, objectName(namespace, responseID), policy)
+// orphan deletes a turn and keeps its dependents. It returns the turn if it is still being deleted, and nil if it is gone.
+func (c *cluster) orphan(ctx context.Context, namespace, responseID string) (*v1alpha1.ResponseSession, error) {
+	answer, err := kubeclient.Delete(ctx, c.client, kubeclient.Sessions, objectName(namespace, responseID), "", metav1.DeletePropagationOrphan)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, toError(ctx, responseID, "", err)
 	}

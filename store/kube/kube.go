@@ -21,7 +21,7 @@ limitations under the License.
 // bodies are written to SnapshotChunks or to a bucket before the session: a saver that stops in between leaves no partial
 // turn, but chunks that the operator removes later.
 //
-// It needs the permissions of the ClusterRole edit in its namespaces: create, get, update, patch and delete on
+// It needs the permissions of the ClusterRole edit in its namespaces: create, get, list, update, patch and delete on
 // responsesessions, create, get and delete on snapshotchunks, and get on inputitems.
 //
 // Importing the package is enough to open URLs with the scheme kube: with store.Open. All parameters are optional:

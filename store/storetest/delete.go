@@ -86,9 +86,12 @@ func testDeleteCascade(t *testing.T, s *suite) {
 		turns []string
 		want  []string // the remaining turns
 	}{
-		"alone":       {turns: []string{"x", "other"}, want: []string{"other"}},
-		"a row":       {turns: []string{"a", "x<a", "b<x", "c<b", "d<c"}, want: []string{"a"}},
-		"forks":       {turns: []string{"a", "other<a", "x<a", "b<x", "c<x", "d<b", "e<c", "f<c"}, want: []string{"a", "other"}},
+		"alone": {turns: []string{"x", "other"}, want: []string{"other"}},
+		"a row": {turns: []string{"a", "x<a", "b<x", "c<b", "d<c"}, want: []string{"a"}},
+		"forks": {turns: []string{"a", "other<a", "x<a", "b<x", "c<x", "d<b", "e<c", "f<c"}, want: []string{"a", "other"}},
+		"saved before their parents": {
+			turns: []string{"d<c", "c<b", "other<a", "B.2<x", "b<x", "under<B.2", "x<a", "a"}, want: []string{"other", "a"},
+		},
 		"not orphans": {turns: []string{"x", "b<x", "c<gone"}, want: []string{"c"}},
 	}
 	for name, tc := range tests {

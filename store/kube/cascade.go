@@ -1,0 +1,197 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kube
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tidwall/gjson"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/store/driver"
+)
+
+const (
+	// maxCascadeTime is how long a Delete with Cascade may take. It then returns an error, and another one continues.
+	maxCascadeTime = 10 * time.Minute
+	// childrenPerPage is how many children of a turn are in memory at once.
+	childrenPerPage = 100
+)
+
+// cascade deletes a turn and all its descendants: also those without an ownerReference, which garbage collection would keep,
+// because they were saved before their parent, restored from a backup, or not yet seen by the operator.
+//
+// Descendants are found by spec.previousResponseID and deleted from the leaves to the root. Whenever it is interrupted, all
+// that is left is still connected to the root, and another cascade finds it. A child that is saved while its parent is being
+// deleted is deleted too.
+type cascade struct {
+	*cluster
+	namespace string
+	// path leads from the root to the turn whose descendants are being deleted. A turn has one parent, so only the root can
+	// be found twice, if it is in a cycle.
+	path []*branch
+}
+
+// branch is a turn on the path.
+type branch struct {
+	name       string
+	uid        types.UID
+	responseID string
+	// children are those of the current page whose descendants are still to be deleted. The list continues at next.
+	children []child
+	next     string
+	listed   bool
+	// deleted is set once the turn is deleted. Its children are then listed again.
+	deleted bool
+}
+
+type child struct {
+	name string
+	uid  types.UID
+}
+
+// cascade deletes a turn and its descendants. It is not an error if the turn does not exist; then it has none.
+func (c *cluster) cascade(ctx context.Context, namespace, responseID string) error {
+	limited, cancel := context.WithTimeout(ctx, maxCascadeTime)
+	defer cancel()
+	err := c.deleteTree(limited, namespace, responseID)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		return &driver.Error{
+			Code: driver.CodeUnreachable, ResponseID: responseID, Retryable: true, Err: err,
+			Message: fmt.Sprintf("response %q has too many descendants to delete within %s: delete it again for the others", responseID, maxCascadeTime),
+		}
+	}
+	return err
+}
+
+func (c *cluster) deleteTree(ctx context.Context, namespace, responseID string) error {
+	walk := &cascade{cluster: c, namespace: namespace}
+	root, err := retry(ctx, responseID, "read the turn", func() (*metav1.PartialObjectMetadata, error) {
+		name := objectName(namespace, responseID)
+		object, err := kubeclient.GetMetadata(ctx, c.client, kubeclient.Sessions, name)
+		if kubeclient.IsGone(err, kubeclient.Sessions, name.Name) {
+			return nil, nil
+		}
+		return object, err
+	})
+	if err != nil || root == nil {
+		return err
+	}
+	walk.path = []*branch{{name: root.Name, uid: root.UID, responseID: responseID}}
+	for len(walk.path) > 0 {
+		if err := walk.step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step does the next request for the last turn of the path, and extends or shortens the path.
+func (w *cascade) step(ctx context.Context) error {
+	last := w.path[len(w.path)-1]
+	switch {
+	case len(last.children) > 0:
+		next := last.children[0]
+		last.children = last.children[1:]
+		id, err := w.responseID(ctx, next.name)
+		if id != "" {
+			w.path = append(w.path, &branch{name: next.name, uid: next.uid, responseID: id})
+		}
+		return err
+	case !last.listed:
+		return w.list(ctx, last)
+	case !last.deleted:
+		last.deleted, last.listed = true, false
+		return w.remove(ctx, last)
+	}
+	w.path = w.path[:len(w.path)-1]
+	return nil
+}
+
+// list reads the next page of a turn's children.
+func (w *cascade) list(ctx context.Context, parent *branch) error {
+	page, err := retry(ctx, parent.responseID, "list the children of the turn", func() (*metav1.PartialObjectMetadataList, error) {
+		page, err := kubeclient.Children(ctx, w.client, w.namespace, parent.responseID, childrenPerPage, parent.next)
+		if apierrors.IsResourceExpired(err) { // the deletion of the previous page took minutes
+			page, err = kubeclient.Children(ctx, w.client, w.namespace, parent.responseID, childrenPerPage, "")
+		}
+		return page, err
+	})
+	if err != nil {
+		return err
+	}
+	for i := range page.Items {
+		object := &page.Items[i]
+		// A finalizer may hold a child that was there before: its descendants are deleted already.
+		if held := parent.deleted && object.DeletionTimestamp != nil; !held && object.Name != w.path[0].name {
+			parent.children = append(parent.children, child{object.Name, object.UID})
+		}
+	}
+	parent.next = page.Continue
+	parent.listed = parent.next == ""
+	return nil
+}
+
+// responseID returns the response ID of a session, and an empty one if it does not exist or if its name is that of another
+// response ID: such a session is in no chain.
+func (w *cascade) responseID(ctx context.Context, name string) (string, error) {
+	if id, ok := v1alpha1.ResponseID(name); ok {
+		return id, nil
+	}
+	raw, err := retry(ctx, name, "read a descendant", func() ([]byte, error) {
+		raw, err := kubeclient.GetRaw(ctx, w.client, kubeclient.Sessions, types.NamespacedName{Namespace: w.namespace, Name: name})
+		if kubeclient.IsGone(err, kubeclient.Sessions, name) {
+			return nil, nil
+		}
+		return raw, err
+	})
+	id := gjson.GetBytes(raw, "spec.responseID").String()
+	if err != nil || v1alpha1.ObjectName(id) != name {
+		return "", err
+	}
+	return id, nil
+}
+
+// remove deletes a turn, unless it has been deleted and saved again since it was found.
+func (w *cascade) remove(ctx context.Context, turn *branch) error {
+	_, err := retry(ctx, turn.responseID, "delete the turn", func() (struct{}, error) {
+		name := types.NamespacedName{Namespace: w.namespace, Name: turn.name}
+		_, err := kubeclient.Delete(ctx, w.client, kubeclient.Sessions, name, turn.uid, metav1.DeletePropagationBackground)
+		if apierrors.IsConflict(err) || kubeclient.IsGone(err, kubeclient.Sessions, turn.name) {
+			return struct{}{}, nil
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+// retry repeats a request for as long as driver.Retry does, and converts its error.
+func retry[T any](ctx context.Context, responseID, step string, request func() (T, error)) (T, error) {
+	return driver.Retry(ctx, func() (T, error) {
+		result, err := request()
+		if err != nil {
+			return result, again(toError(ctx, responseID, step, err))
+		}
+		return result, nil
+	})
+}
