@@ -20,8 +20,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
@@ -74,66 +72,80 @@ func Flatten(request, response []byte) (*Items, error) {
 
 // FlattenObjects is Flatten for snapshots that have been parsed.
 func FlattenObjects(request, response jsonvalue.Object) (*Items, error) {
-	// gjson finds the members of what is valid about ten times as fast as a decoder.
-	in, out := request.Members("instructions", "input"), response.Members("output")
-	instructions, input, output := in[0], in[1], out[0]
-	// One allocation for both lists; their brackets make room for the comma between them and a message's frame.
-	items := &Items{List: make([]byte, 0, len(input.Raw)+len(output.Raw)+len(messageFrame)+len("user"))}
-	switch instructions.Type {
-	case gjson.Null:
-	case gjson.String:
-		if text := message("system", instructions); text != "" {
-			items.Instructions = []byte(text)
-		}
-	default:
-		return nil, errors.New("unable to read `instructions` of the request: must be a string")
-	}
-	if input.Type == gjson.String {
-		items.add(message("user", input))
-	} else if err := items.addList(input); err != nil {
-		return nil, fmt.Errorf("unable to read `input` of the request: must be a string or a list of objects: %w", err)
-	}
-	if err := items.addList(output); err != nil {
-		return nil, fmt.Errorf("unable to read `output` of the response: must be a list of objects: %w", err)
-	}
-	return items, nil
-}
-
-const messageFrame = `{"type":"message","role":%q,"content":[{"type":"input_text","text":%s}]}`
-
-// message returns a message item with a text, which keeps its escapes, and the empty string if the text is empty.
-func message(role string, text gjson.Result) string {
-	if text.Raw == `""` {
-		return ""
-	}
-	return fmt.Sprintf(messageFrame, role, text.Raw)
-}
-
-func (t *Items) addList(list gjson.Result) error {
-	if list.Type == gjson.Null {
-		return nil
-	}
-	if !list.IsArray() {
-		return errors.New("must be a list")
-	}
-	var err error
-	i := 0
-	list.ForEach(func(_, item gjson.Result) bool {
-		if !item.IsObject() {
-			err = fmt.Errorf("item %d must be an object", i)
-			return false
-		}
-		t.add(item.Raw)
-		i++
-		return true
+	// The lists are read twice, so that the result takes only the memory that it needs.
+	size, count := 0, 0
+	instructions, err := eachItem(request, response, func(item string) {
+		size += len(item) + len(",")
+		count++
 	})
+	if err != nil {
+		return nil, err
+	}
+	items := &Items{List: make([]byte, 0, size), Ends: make([]int, 0, count)}
+	if instructions != "" {
+		items.Instructions = []byte(instructions)
+	}
+	_, err = eachItem(request, response, items.add)
+	return items, err
+}
+
+// CheckObjects returns the error of FlattenObjects without making the list of the items.
+func CheckObjects(request, response jsonvalue.Object) error {
+	_, err := eachItem(request, response, func(string) {})
 	return err
 }
 
-func (t *Items) add(item string) {
-	if item == "" {
-		return
+// eachItem yields the items of the request's input, then those of the response's output. It returns the instructions as a
+// system message, empty if there are none.
+func eachItem(request, response jsonvalue.Object, yield func(item string)) (instructions string, err error) {
+	in, out := request.RawMembers("instructions", "input"), response.RawMembers("output")
+	switch {
+	case jsonvalue.IsNull(in[0]):
+	case jsonvalue.IsString(in[0]):
+		instructions = message("system", in[0])
+	default:
+		return "", errors.New("unable to read `instructions` of the request: must be a string")
 	}
+	if jsonvalue.IsString(in[1]) {
+		if item := message("user", in[1]); item != "" {
+			yield(item)
+		}
+	} else if err := eachOf(in[1], yield); err != nil {
+		return "", fmt.Errorf("unable to read `input` of the request: must be a string or a list of objects: %w", err)
+	}
+	if err := eachOf(out[0], yield); err != nil {
+		return "", fmt.Errorf("unable to read `output` of the response: must be a list of objects: %w", err)
+	}
+	return instructions, nil
+}
+
+// message returns a message item with a raw text, which keeps its escapes, and the empty string if the text is empty.
+func message(role, text string) string {
+	if text == `""` {
+		return ""
+	}
+	return `{"type":"message","role":"` + role + `","content":[{"type":"input_text","text":` + text + `}]}`
+}
+
+func eachOf(list string, yield func(item string)) error {
+	if jsonvalue.IsNull(list) {
+		return nil
+	}
+	if !jsonvalue.IsList(list) {
+		return errors.New("must be a list")
+	}
+	i := 0
+	for _, item := range jsonvalue.Elements(list) {
+		if !jsonvalue.IsObject(item) {
+			return fmt.Errorf("item %d must be an object", i)
+		}
+		yield(item)
+		i++
+	}
+	return nil
+}
+
+func (t *Items) add(item string) {
 	if len(t.List) > 0 {
 		t.List = append(t.List, ',')
 	}

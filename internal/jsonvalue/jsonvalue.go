@@ -19,7 +19,6 @@ limitations under the License.
 package jsonvalue
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -37,11 +36,11 @@ func Validate(raw []byte) error {
 	for i := 0; i < len(raw); i++ {
 		switch raw[i] {
 		case '"':
-			end := endOfString(raw[i+1:])
+			end := endOfString(text(raw), i)
 			if end < 0 {
 				return errors.New("must be JSON")
 			}
-			i += end + 1
+			i = end - 1
 		case '[', '{':
 			if depth++; depth > MaxDepth {
 				return fmt.Errorf("must not be nested more than %d levels deep", MaxDepth)
@@ -56,34 +55,23 @@ func Validate(raw []byte) error {
 	return nil
 }
 
-// endOfString returns the index of the closing quote of a string, or -1 if there is none.
-func endOfString(raw []byte) int {
-	for from := 0; ; {
-		quote := bytes.IndexByte(raw[from:], '"')
-		if quote < 0 {
-			return -1
-		}
-		quote += from
-		escapes := 0
-		for quote-escapes > 0 && raw[quote-escapes-1] == '\\' {
-			escapes++
-		}
-		if escapes%2 == 0 {
-			return quote
-		}
-		from = quote + 1
-	}
-}
-
 // Members returns the values of an object's members, null for those that are absent. If a key is given twice, the last one
 // counts, as everywhere in Go. The result is undefined if the object is not valid JSON.
 func Members(object gjson.Result, keys ...string) []gjson.Result {
 	values := make([]gjson.Result, len(keys))
-	object.ForEach(func(key, value gjson.Result) bool {
-		if i := slices.Index(keys, key.Str); i >= 0 {
+	for i, raw := range RawMembers(object.Raw, keys...) {
+		values[i] = gjson.Parse(raw)
+	}
+	return values
+}
+
+// RawMembers is Members for raw JSON, and allocates nothing but the result: an absent member is the empty string.
+func RawMembers(object string, keys ...string) []string {
+	values := make([]string, len(keys))
+	for key, value := range Elements(object) {
+		if i := slices.Index(keys, Name(key)); i >= 0 {
 			values[i] = value
 		}
-		return true
-	})
+	}
 	return values
 }

@@ -29,6 +29,8 @@ type Object struct{ value gjson.Result }
 
 // ParseObject parses a JSON object. Nothing and null are no value. It returns an error if raw is anything else, or is
 // nested more deeply than MaxDepth. It does not check that strings are valid UTF-8.
+//
+// The object shares the memory of raw, which must not change while the object, or a value of it, is in use.
 func ParseObject(raw []byte) (Object, error) {
 	if len(raw) == 0 {
 		return Object{}, nil
@@ -36,7 +38,7 @@ func ParseObject(raw []byte) (Object, error) {
 	if err := Validate(raw); err != nil {
 		return Object{}, err
 	}
-	value := gjson.ParseBytes(raw)
+	value := gjson.Parse(text(raw))
 	switch {
 	case value.Type == gjson.Null:
 		return Object{}, nil
@@ -47,8 +49,9 @@ func ParseObject(raw []byte) (Object, error) {
 }
 
 // ValidObject returns the object of a body that was validated before and has become bytes again, such as the bodies that
-// store.Store passes to a driver. With any other bytes, what is done with the object may never end.
-func ValidObject(raw []byte) Object { return Object{gjson.ParseBytes(raw)} }
+// store.Store passes to a driver. With any other bytes, its members are undefined. The object shares the memory of raw, as that of
+// ParseObject does.
+func ValidObject(raw []byte) Object { return Object{gjson.Parse(text(raw))} }
 
 // Exists reports whether there is a value.
 func (o Object) Exists() bool { return o.value.Exists() }
@@ -59,6 +62,9 @@ func (o Object) Value() gjson.Result { return o.value }
 // Members returns the values of members, null for those that are absent. If a key is given twice, the last one counts, as
 // everywhere in Go.
 func (o Object) Members(keys ...string) []gjson.Result { return Members(o.value, keys...) }
+
+// RawMembers returns the raw values of members, empty for those that are absent. It is Members without allocations.
+func (o Object) RawMembers(keys ...string) []string { return RawMembers(o.value.Raw, keys...) }
 
 // Survives reports whether a custom resource keeps the value. See the function Survives. No value at all is kept too.
 func (o Object) Survives() bool { return utf8.ValidString(o.value.Raw) && survives(o.value, 0) }

@@ -80,8 +80,8 @@ func (s *Session) Tools() json.RawMessage { return raw(member(s.Request, "tools"
 // Output returns the items of the response's output, each a JSON object.
 func (s *Session) Output() []json.RawMessage {
 	var items []json.RawMessage
-	for _, item := range member(s.Response, "output").Array() { // ForEach would make an item of null
-		items = append(items, json.RawMessage(item.Raw))
+	for _, item := range jsonvalue.Elements(member(s.Response, "output").Raw) {
+		items = append(items, json.RawMessage(item))
 	}
 	return items
 }
@@ -132,7 +132,7 @@ func (s *Session) Clone() *Session {
 
 // member returns a member of a body, or null if it has none.
 func member(body json.RawMessage, key string) gjson.Result {
-	return jsonvalue.Members(gjson.ParseBytes(body), key)[0]
+	return jsonvalue.ValidObject(body).Members(key)[0]
 }
 
 func raw(value gjson.Result) json.RawMessage {

@@ -73,7 +73,7 @@ func (s *Session) Validate() error {
 			return s.invalid("the %s %w", body.name, err)
 		}
 	}
-	if _, err := chain.FlattenObjects(objects[0], objects[1]); err != nil {
+	if err := chain.CheckObjects(objects[0], objects[1]); err != nil {
 		return s.invalid("the bodies cannot be converted into input items: %w", err)
 	}
 	return nil

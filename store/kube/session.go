@@ -25,7 +25,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -111,7 +110,9 @@ func (c *cluster) spec(ctx context.Context, namespace string, session *driver.Se
 
 // fitsObject reports whether an object can hold the bodies and keeps their values.
 func (c *cluster) fitsObject(session *driver.Session, bodies snapshot.Bodies) bool {
-	if bodies.Size() > c.inlineBytes || len(session.Output()) > v1alpha1.MaxListItems || gjson.GetBytes(session.Input(), "#").Int() > v1alpha1.MaxListItems {
+	if bodies.Size() > c.inlineBytes ||
+		jsonvalue.Count(jsonvalue.ValidObject(bodies.Response).RawMembers("output")[0]) > v1alpha1.MaxListItems ||
+		jsonvalue.Count(jsonvalue.ValidObject(bodies.Request).RawMembers("input")[0]) > v1alpha1.MaxListItems {
 		return false
 	}
 	size := 0

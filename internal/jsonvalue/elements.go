@@ -1,0 +1,143 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package jsonvalue
+
+import (
+	"iter"
+	"strings"
+	"unsafe"
+
+	"github.com/tidwall/gjson"
+)
+
+// Elements yields the members of a JSON object, each as its raw key and its raw value, or the elements of a list, with empty
+// keys. Of any other value it yields nothing. It allocates no memory: a body of many tiny members takes no more than its
+// bytes. What it yields is undefined if raw is not valid JSON.
+func Elements(raw string) iter.Seq2[string, string] {
+	return func(yield func(key, value string) bool) {
+		i := skip(raw, 0)
+		if !IsObject(raw[i:]) && !IsList(raw[i:]) {
+			return
+		}
+		object := raw[i] == '{'
+		for i++; ; {
+			i = skip(raw, i)
+			key := ""
+			if object {
+				end := endOfValue(raw, i)
+				key = raw[i:end]
+				i = skip(raw, end)
+			}
+			end := endOfValue(raw, i)
+			if end == i || !yield(key, raw[i:end]) { // the closing bracket, or the end
+				return
+			}
+			i = end
+		}
+	}
+}
+
+// IsObject reports whether a raw JSON value, without white space before it, is an object.
+func IsObject(raw string) bool { return strings.HasPrefix(raw, "{") }
+
+// IsList reports whether a raw JSON value, without white space before it, is a list.
+func IsList(raw string) bool { return strings.HasPrefix(raw, "[") }
+
+// IsString reports whether a raw JSON value, without white space before it, is a string.
+func IsString(raw string) bool { return strings.HasPrefix(raw, `"`) }
+
+// IsNull reports whether a raw JSON value, without white space before it, is null or absent.
+func IsNull(raw string) bool { return raw == "" || raw[0] == 'n' }
+
+// Count returns the number of elements of a list, or of members of an object. See Elements.
+func Count(raw string) int {
+	n := 0
+	for range Elements(raw) {
+		n++
+	}
+	return n
+}
+
+// Name returns the name of a raw key. It allocates only if the key has escapes.
+func Name(key string) string {
+	if strings.IndexByte(key, '\\') >= 0 {
+		return gjson.Parse(key).Str
+	}
+	return strings.Trim(key, `"`)
+}
+
+// skip returns the index of the next value, or of the bracket that closes the list or object, at i or after it.
+func skip(raw string, i int) int {
+	for i < len(raw) && strings.IndexByte(" \t\r\n,:", raw[i]) >= 0 {
+		i++
+	}
+	return i
+}
+
+// endOfValue returns the index after the value that begins at i, which is i if none does.
+func endOfValue(raw string, i int) int {
+	depth := 0
+	for ; i < len(raw); i++ {
+		switch raw[i] {
+		case '"':
+			end := endOfString(raw, i)
+			if end < 0 {
+				return len(raw)
+			}
+			if depth == 0 {
+				return end
+			}
+			i = end - 1
+		case '[', '{':
+			depth++
+		case ']', '}':
+			if depth == 0 {
+				return i
+			}
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		case ' ', '\t', '\r', '\n', ',', ':':
+			if depth == 0 {
+				return i
+			}
+		}
+	}
+	return i
+}
+
+// endOfString returns the index after the string whose opening quote is at i, or -1 if it does not end.
+func endOfString(raw string, i int) int {
+	for from := i + 1; ; {
+		quote := strings.IndexByte(raw[from:], '"')
+		if quote < 0 {
+			return -1
+		}
+		quote += from
+		escapes := 0
+		for quote-escapes > from && raw[quote-escapes-1] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return quote + 1
+		}
+		from = quote + 1
+	}
+}
+
+// text returns bytes as a string that shares their memory. The bytes must not change while the string is in use.
+func text(raw []byte) string { return unsafe.String(unsafe.SliceData(raw), len(raw)) }

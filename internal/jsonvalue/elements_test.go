@@ -1,0 +1,74 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package jsonvalue
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
+)
+
+// FuzzElements: the elements are those that gjson finds.
+func FuzzElements(f *testing.F) {
+	for _, seed := range []string{
+		`{}`, `[]`, ` [ ] `, `1`, `"[1]"`, `null`, ` { "a" : [1 , {"b":"]"}] , "\u0061\"":null,"":-1.5e3,"a":true} `,
+		`["\\",",",[[],{}],{"a":{}}, 1 ,false]`, `{"a":"\\\""}`, `{"a"`, `{"a":}`, `[1`, `["`,
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		var got, want [][2]string
+		for key, value := range Elements(raw) {
+			got = append(got, [2]string{key, value})
+		}
+		if !json.Valid([]byte(raw)) || Validate([]byte(raw)) != nil {
+			return // it has ended without a panic
+		}
+		if trimmed := strings.TrimLeft(raw, " \t\r\n"); IsObject(trimmed) || IsList(trimmed) {
+			gjson.Parse(raw).ForEach(func(key, value gjson.Result) bool {
+				want = append(want, [2]string{key.Raw, value.Raw})
+				if key.Raw != "" && Name(key.Raw) != key.Str {
+					t.Errorf("the name of %s is %q, want %q", key.Raw, Name(key.Raw), key.Str)
+				}
+				return true
+			})
+		}
+		if diff := cmp.Diff(want, got); diff != "" || Count(raw) != len(want) {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestElementsAllocateNothing: a body of many tiny members takes no more memory than its bytes.
+func TestElementsAllocateNothing(t *testing.T) {
+	raw := []byte(`{"a":[` + strings.Repeat(`{},`, 1<<16) + `{}],"b":"` + strings.Repeat(`\n`, 1<<16) + `"}`)
+	allocations := testing.AllocsPerRun(1, func() {
+		o, err := ParseObject(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := Count(o.RawMembers("a", "b")[0]); n != 1<<16+1 {
+			t.Errorf("got %d", n)
+		}
+	})
+	if allocations > 8 {
+		t.Errorf("%g allocations", allocations)
+	}
+}
