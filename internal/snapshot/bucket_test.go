@@ -54,9 +54,9 @@ func TestS3Bucket(t *testing.T) {
 // startS3 starts a server with one bucket and returns its address.
 func startS3(t *testing.T, bucket string) string {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "versitygw")
+	binary := filepath.Join(t.TempDir(), "s3server")
 	// With the flags of all programs, so that the SDK for S3 is compiled once.
-	build := exec.CommandContext(t.Context(), "bash", "-c", `. ../flags.sh && go build -o "$0" github.com/versity/versitygw/cmd/versitygw`, binary)
+	build := exec.CommandContext(t.Context(), "bash", "-c", `. ../flags.sh && go build -o "$0" .`, binary)
 	build.Dir = filepath.Join(testutil.Root(), "hack", "s3server")
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("unable to build the S3 server: %v\n%s", err, output)
@@ -74,7 +74,7 @@ func startS3(t *testing.T, bucket string) string {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	server := exec.Command(binary, "--port", address, "--quiet", "posix", "--sidecar", sidecar, root)
+	server := exec.Command(binary, address, root, sidecar)
 	server.Env = append(os.Environ(), "ROOT_ACCESS_KEY=test", "ROOT_SECRET_KEY=test-secret")
 	server.Stdout, server.Stderr = &log, &log
 	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

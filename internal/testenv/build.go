@@ -22,6 +22,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/catena-dev/catena/internal/testutil"
@@ -32,9 +33,21 @@ func BuildProgram(ctx context.Context, name string) (string, error) {
 	return build(ctx, name, "hack/build.sh", name)
 }
 
-// build runs a command that builds bin/NAME, which stays as it is if it is up to date. The lock is for suites that build
-// the same program at the same time.
+// built are the programs that this process has built, by name. A suite starts some of them many times, and finding out that
+// one is up to date takes seconds.
+var built = struct {
+	sync.Mutex
+	paths map[string]string
+}{paths: map[string]string{}}
+
+// build runs a command that builds bin/NAME, which stays as it is if it is up to date. The file lock is for suites that
+// build the same program at the same time.
 func build(ctx context.Context, name string, args ...string) (string, error) {
+	built.Lock()
+	defer built.Unlock()
+	if path := built.paths[name]; path != "" {
+		return path, nil
+	}
 	bin := filepath.Join(testutil.Root(), "bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return "", err
@@ -52,5 +65,6 @@ func build(ctx context.Context, name string, args ...string) (string, error) {
 	if output, err := command.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("unable to build bin/%s: %w\n%s", name, err, output)
 	}
-	return filepath.Join(bin, name), nil
+	built.paths[name] = filepath.Join(bin, name)
+	return built.paths[name], nil
 }
