@@ -86,7 +86,7 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 	}
 	reporter := controllers.NewSnapshotReporter(mgr.GetClient(), clock.RealClock{})
 	resolver := resolve.New(view, reader, reporter.Report, o.Resolve)
-	server, err := resolveapi.New(o.ResolveAPI, resolver.Resolve, view.HasSynced)
+	server, err := resolveapi.New(o.ResolveAPI, resolver.Resolve, view)
 	if err != nil {
 		return err
 	}

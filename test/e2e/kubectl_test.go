@@ -115,10 +115,14 @@ func TestDiscovery(t *testing.T) {
 	}{
 		"api-resources": {
 			args: []string{"api-resources", "--api-group=resolve.catena.dev", "--no-headers", "-o", "wide"},
-			want: []string{"inputitems resolve.catena.dev/v1alpha1 true InputItems get"},
+			want: []string{
+				"inputitems resolve.catena.dev/v1alpha1 true InputItems get",
+				"sessionverdicts resolve.catena.dev/v1alpha1 true SessionVerdict get,list",
+			},
 		},
-		"explain":         {args: []string{"explain", "inputitems"}, want: []string{"GROUP: resolve.catena.dev", "KIND: InputItems", "turns <[]string> -required-"}},
-		"explain a field": {args: []string{"explain", "inputitems.responseID"}, want: []string{"FIELD: responseID <string>"}},
+		"explain":           {args: []string{"explain", "inputitems"}, want: []string{"GROUP: resolve.catena.dev", "KIND: InputItems", "turns <[]string> -required-"}},
+		"explain a field":   {args: []string{"explain", "inputitems.responseID"}, want: []string{"FIELD: responseID <string>"}},
+		"explain a verdict": {args: []string{"explain", "sessionverdicts.brokenAt"}, want: []string{"FIELD: brokenAt <string>"}},
 		"explain a session": {
 			args: []string{"explain", "responsesession.spec.previousResponseID"},
 			want: []string{"FIELD: previousResponseID <string>"},

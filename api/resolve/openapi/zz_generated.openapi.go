@@ -34,6 +34,8 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 	return map[string]common.OpenAPIDefinition{
 		v1alpha1.InputItems{}.OpenAPIModelName():          schema_catena_api_resolve_v1alpha1_InputItems(ref),
 		v1alpha1.InputItemsOptions{}.OpenAPIModelName():   schema_catena_api_resolve_v1alpha1_InputItemsOptions(ref),
+		v1alpha1.SessionVerdict{}.OpenAPIModelName():      schema_catena_api_resolve_v1alpha1_SessionVerdict(ref),
+		v1alpha1.SessionVerdictList{}.OpenAPIModelName():  schema_catena_api_resolve_v1alpha1_SessionVerdictList(ref),
 		v1.APIGroup{}.OpenAPIModelName():                  schema_pkg_apis_meta_v1_APIGroup(ref),
 		v1.APIGroupList{}.OpenAPIModelName():              schema_pkg_apis_meta_v1_APIGroupList(ref),
 		v1.APIResource{}.OpenAPIModelName():               schema_pkg_apis_meta_v1_APIResource(ref),
@@ -253,6 +255,158 @@ func schema_catena_api_resolve_v1alpha1_InputItemsOptions(ref common.ReferenceCa
 				},
 			},
 		},
+	}
+}
+
+func schema_catena_api_resolve_v1alpha1_SessionVerdict(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "SessionVerdict is the verdict of the operator on the chain of one ResponseSession, without any text of its conversation. It is for those who may know that a session exists and whether its chain is intact, but not what it says. It is read-only, and read by the name of its ResponseSession.\n\nVerdicts are those of the replica that answers, as new as its watch of the sessions. A replica that has not read the sessions yet, or has heard nothing of them for too long, answers 503. A session that is being deleted has no verdict.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata has the name, the namespace, the UID and the creationTimestamp of the ResponseSession.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"responseID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "responseID is the spec.responseID of the ResponseSession.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"previousResponseID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "previousResponseID is the spec.previousResponseID, absent if the turn starts a conversation.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"responseStatus": {
+						SchemaProps: spec.SchemaProps{
+							Description: "responseStatus is the spec.responseStatus, which mirrors the status of OpenAI's Response object.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"chainValid": {
+						SchemaProps: spec.SchemaProps{
+							Description: "chainValid is the status of the condition ChainValid: True, False or Unknown.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "reason is the reason of the condition ChainValid, such as Resolved or ParentNotFound.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"depth": {
+						SchemaProps: spec.SchemaProps{
+							Description: "depth is the number of turns from the root to this one, both counted. It is absent while no root is reached.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"rootResponseID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "rootResponseID is the responseID of the turn that started the conversation. It is absent while no root is reached.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"brokenAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "brokenAt is the response ID at which the chain breaks. It is absent if the chain resolves.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"responseID", "responseStatus", "chainValid", "reason"},
+			},
+		},
+		Dependencies: []string{
+			v1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_catena_api_resolve_v1alpha1_SessionVerdictList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "SessionVerdictList is a list of verdicts, sorted by namespace and name.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata has the token with which the list continues, if it is a page and not the last one.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"items": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "items are the verdicts.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.SessionVerdict{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.SessionVerdict{}.OpenAPIModelName(), v1.ListMeta{}.OpenAPIModelName()},
 	}
 }
 

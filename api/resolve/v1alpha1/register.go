@@ -22,8 +22,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Resource is the name of the resource that InputItems are read from.
-const Resource = "inputitems"
+// The names of the resources.
+const (
+	Resource         = "inputitems"      // of InputItems
+	VerdictsResource = "sessionverdicts" // of SessionVerdicts
+)
 
 var (
 	// GroupVersion is the group and version of this package's types.
@@ -40,7 +43,7 @@ var (
 )
 
 func addKnownTypes(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &InputItems{}, &InputItemsOptions{})
+	scheme.AddKnownTypes(GroupVersion, &InputItems{}, &InputItemsOptions{}, &SessionVerdict{}, &SessionVerdictList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

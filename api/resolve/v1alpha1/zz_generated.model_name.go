@@ -30,3 +30,13 @@ func (in InputItems) OpenAPIModelName() string {
 func (in InputItemsOptions) OpenAPIModelName() string {
 	return "dev.catena.resolve.v1alpha1.InputItemsOptions"
 }
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in SessionVerdict) OpenAPIModelName() string {
+	return "dev.catena.resolve.v1alpha1.SessionVerdict"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in SessionVerdictList) OpenAPIModelName() string {
+	return "dev.catena.resolve.v1alpha1.SessionVerdictList"
+}

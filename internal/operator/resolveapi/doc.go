@@ -15,5 +15,5 @@ limitations under the License.
 */
 
 // Package resolveapi serves the resolve.catena.dev API: an aggregated API server that answers the whole history of a
-// turn as InputItems. It delegates authentication and authorization to the kube-apiserver and keeps no state.
+// turn as InputItems, and the verdicts on chains as SessionVerdicts. It delegates authentication and authorization to the kube-apiserver and keeps no state.
 package resolveapi

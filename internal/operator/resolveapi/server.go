@@ -32,12 +32,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
 // Server serves the resolve API. Every replica does, so it needs no leader election.
 type Server struct {
 	generic   *genericapiserver.GenericAPIServer
-	hasSynced func() bool
+	view      *sessions.View
 	started   atomic.Bool // accepts connections
 	stopping  atomic.Bool // is shutting down
 	clientCAs *clientCAs
@@ -48,9 +49,9 @@ var (
 	_ manager.LeaderElectionRunnable = &Server{}
 )
 
-// New returns a server with valid options that answers with what resolve returns. It listens, but does not answer before
-// Start, and it is not ready until hasSynced reports that the caches of resolve are filled.
-func New(o *Options, resolve ResolveFunc, hasSynced func() bool) (*Server, error) {
+// New returns a server with valid options that answers with what resolve returns, and with the verdicts of a view. It listens,
+// but does not answer before Start, and it is not ready until the view has read the sessions.
+func New(o *Options, resolve ResolveFunc, view *sessions.View) (*Server, error) {
 	config := newGenericConfig()
 	if err := o.applyTo(config); err != nil {
 		return nil, err
@@ -63,7 +64,7 @@ func New(o *Options, resolve ResolveFunc, hasSynced func() bool) (*Server, error
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
 		return clientCAs.guard(withFailures(genericapiserver.DefaultBuildHandlerChain(api, c)))
 	}
-	s := &Server{hasSynced: hasSynced, clientCAs: clientCAs}
+	s := &Server{view: view, clientCAs: clientCAs}
 	config.AddReadyzChecks(healthz.NamedCheck("sessions-synced", s.synced), healthz.NamedCheck("client-cas", clientCAs.check))
 
 	s.generic, err = config.Complete(nil).New("catena-resolve", genericapiserver.NewEmptyDelegate())
@@ -73,7 +74,8 @@ func New(o *Options, resolve ResolveFunc, hasSynced func() bool) (*Server, error
 	group := genericapiserver.NewDefaultAPIGroupInfo(resolvev1alpha1.GroupVersion.Group, scheme, parameterCodec, codecFactory)
 	group.NegotiatedSerializer = codecs
 	group.VersionedResourcesStorageMap[resolvev1alpha1.GroupVersion.Version] = map[string]rest.Storage{
-		resolvev1alpha1.Resource: &storage{resolve: resolve, defaultMaxDepth: o.DefaultMaxDepth, maxDepthLimit: o.MaxDepthLimit},
+		resolvev1alpha1.Resource:         &storage{resolve: resolve, defaultMaxDepth: o.DefaultMaxDepth, maxDepthLimit: o.MaxDepthLimit},
+		resolvev1alpha1.VerdictsResource: &verdicts{view: view, max: resolvev1alpha1.MaxVerdicts},
 	}
 	if err := s.generic.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("unable to install the API group %s: %w", resolvev1alpha1.GroupVersion.Group, err)
@@ -132,7 +134,7 @@ func (s *Server) Ready(req *http.Request) error {
 }
 
 func (s *Server) synced(*http.Request) error {
-	if !s.hasSynced() {
+	if !s.view.HasSynced() {
 		return errors.New("the sessions have not been read yet")
 	}
 	return nil

@@ -24,12 +24,16 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta/table"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/golden"
 )
@@ -113,11 +117,33 @@ func TestServer(t *testing.T) {
 			path: "/apis/resolve.catena.dev/v1alpha1", token: "alice", want: 200,
 			wantBody: []string{`{"name":"inputitems","singularName":"inputitems","namespaced":true,"kind":"InputItems","verbs":["get"]}`},
 		},
+		"discovery of verdicts": {
+			path: "/apis/resolve.catena.dev/v1alpha1", token: "alice", want: 200,
+			wantBody: []string{`{"name":"sessionverdicts","singularName":"sessionverdict","namespaced":true,"kind":"SessionVerdict","verbs":["get","list"]}`},
+		},
 		"OpenAPI v3": {
 			path: "/openapi/v3/apis/resolve.catena.dev/v1alpha1", token: "alice", want: 200,
 			wantBody: []string{`"dev.catena.resolve.v1alpha1.InputItems"`, `"name":"includeIncomplete"`, "ready to be the input of the next request"},
 		},
-		"OpenAPI v2": {path: "/openapi/v2", token: "alice", want: 200, wantBody: []string{"Catena resolve API"}},
+		"verdicts of another namespace": {path: strings.Replace(sessionVerdicts, "team-a", "team-b", 1), token: "alice", want: 403},
+		"verdicts of nobody":            {path: sessionVerdicts, want: 403},
+		"watch of verdicts":             {path: sessionVerdicts + "?watch=true", token: "alice", want: 403},
+		"verdict as protobuf":           {path: sessionVerdicts + "/resp.1", token: "alice", accept: "application/vnd.kubernetes.protobuf", want: 406},
+		"verdict of nothing":            {path: sessionVerdicts + "/resp.0", token: "alice", want: 404, wantBody: []string{`sessionverdicts.resolve.catena.dev \"resp.0\" not found`}},
+		"verdict by the ID":             {path: sessionVerdicts + "/resp_1", token: "alice", want: 404},
+		"verdicts by label":             {path: sessionVerdicts + "?labelSelector=a", token: "alice", want: 400},
+		"verdicts by another field":     {path: sessionVerdicts + "?fieldSelector=reason%3DResolved", token: "alice", want: 400},
+		"verdicts by name": {
+			path: sessionVerdicts + "?fieldSelector=metadata.namespace%3Dteam-a,metadata.name!%3Dresp.1", token: "alice", want: 200,
+			wantBody: []string{`"items":[{"metadata":{"name":"resp.2"`},
+		},
+		"verdicts after a bad token":     {path: sessionVerdicts + "?continue=x", token: "alice", want: 400},
+		"verdicts after another's token": {path: sessionVerdicts + "?continue=" + newContinue(types.NamespacedName{Namespace: "team-b", Name: "x"}), token: "alice", want: 400},
+		"verdicts as new as this":        {path: sessionVerdicts + "?resourceVersion=7", token: "alice", want: 200},
+		"verdicts from the future":       {path: sessionVerdicts + "?resourceVersion=8", token: "alice", want: 503},
+		"verdict from the future":        {path: sessionVerdicts + "/resp.1?resourceVersion=8", token: "alice", want: 503},
+		"verdict of no version":          {path: sessionVerdicts + "/resp.1?resourceVersion=x", token: "alice", want: 400},
+		"OpenAPI v2":                     {path: "/openapi/v2", token: "alice", want: 200, wantBody: []string{"Catena resolve API"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -143,19 +169,28 @@ func TestServer(t *testing.T) {
 // TestServerAnswers pins whole answers.
 func TestServerAnswers(t *testing.T) {
 	ts := startServer(t, resolveStub(t))
-	const table = "application/json;as=Table;v=v1;g=meta.k8s.io"
-	for name, tc := range map[string]struct{ name, accept string }{
-		"json":       {name: "resp_2"},
-		"yaml":       {name: "resp_2", accept: "application/yaml"},
-		"table":      {name: "resp_2", accept: table},
-		"page":       {name: "resp_2?limit=1&order=desc"},
-		"not found":  {name: "resp_9"},
-		"too deep":   {name: "resp_2?maxDepth=1"},
-		"bad cursor": {name: "resp_2?limit=1&after=x"},
+	const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
+	all := strings.Replace(sessionVerdicts, "namespaces/team-a/", "", 1)
+	for name, tc := range map[string]struct{ path, accept string }{
+		"verdict json":        {path: sessionVerdicts + "/resp.2"},
+		"verdict yaml":        {path: sessionVerdicts + "/resp.9", accept: "application/yaml"},
+		"verdict table":       {path: sessionVerdicts + "/resp.2", accept: asTable},
+		"verdicts json":       {path: sessionVerdicts},
+		"verdicts table":      {path: all, accept: asTable},
+		"verdicts first page": {path: all + "?limit=3"},
+		"verdicts last page":  {path: all + "?limit=3&continue=" + newContinue(types.NamespacedName{Namespace: "team-a", Name: "resp.9"})},
+		"json":                {path: inputItems + "resp_2"},
+		"yaml":                {path: inputItems + "resp_2", accept: "application/yaml"},
+		"table":               {path: inputItems + "resp_2", accept: asTable},
+		"page":                {path: inputItems + "resp_2?limit=1&order=desc"},
+		"not found":           {path: inputItems + "resp_9"},
+		"too deep":            {path: inputItems + "resp_2?maxDepth=1"},
+		"bad cursor":          {path: inputItems + "resp_2?limit=1&after=x"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, _, body := ts.get(t, inputItems+tc.name, "alice", tc.accept)
-			golden.Check(t, "answer "+name, body)
+			_, _, body := ts.get(t, tc.path, "alice", tc.accept)
+			age := table.ConvertToHumanReadableDateType(metav1.NewTime(created))
+			golden.Check(t, "answer "+name, strings.ReplaceAll(body, `"`+age+`"`, `"AGE"`))
 		})
 	}
 }
@@ -178,7 +213,7 @@ func TestServerDenial(t *testing.T) {
 // Status that names the cause, not a 401.
 func TestServerWithoutKubeAPIServer(t *testing.T) {
 	ts := startServer(t, resolveStub(t))
-	ts.kube.Close()
+	closeServer(ts.kube)
 	tests := map[string]string{"authentication": "alice", "authorization": ""}
 	for name, token := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -241,14 +276,30 @@ func TestServerStops(t *testing.T) {
 }
 
 func TestServerIsNotReadyBeforeSync(t *testing.T) {
-	ts := startServer(t, resolveStub(t))
-	ts.synced.Store(false)
+	ts := startServerOf(t, kubeAPIServer(t), sessions.NewView(64, time.Hour), resolveStub(t))
 	if ts.Ready(nil) == nil {
 		t.Error("The server is ready without its caches")
 	}
 	if got, _, _ := ts.get(t, "/readyz", "", ""); got != 500 {
 		t.Errorf("Unexpected readiness: want 500, got %d", got)
 	}
+	if got, _, body := ts.get(t, sessionVerdicts, "alice", ""); got != 503 || !strings.Contains(body, "has not read the sessions yet") {
+		t.Errorf("Unexpected list of verdicts: want 503, got %d: %s", got, body)
+	}
+}
+
+// TestVerdictsOfAStaleView: a view that has heard nothing for too long answers no verdict.
+func TestVerdictsOfAStaleView(t *testing.T) {
+	kube := kubeAPIServer(t)
+	view := newView(t, kube, 100*time.Millisecond)
+	closeServer(kube)
+	ts := startServerOf(t, kubeAPIServer(t), view, resolveStub(t))
+	testutil.Eventually(t, func(context.Context) error {
+		if got, _, body := ts.get(t, sessionVerdicts+"/resp.1", "alice", ""); got != 503 || !strings.Contains(body, "for too long") {
+			return fmt.Errorf("want 503, got %d: %s", got, body)
+		}
+		return nil
+	})
 }
 
 // TestServerDeadline: a caller's timeout ends the reads made for it.

@@ -20,9 +20,13 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
@@ -74,6 +78,46 @@ func TestGetResourceVersion(t *testing.T) {
 	want := badRequest(`query parameter "resourceVersion" is "x": must be a resource version, which is a whole number`)
 	if err != want { //nolint:errorlint // it is not wrapped
 		t.Errorf("got %v, want %v", err, want)
+	}
+}
+
+// TestVerdictsAreBounded: a list of more verdicts than one answer has is refused, unless it is read in pages.
+func TestVerdictsAreBounded(t *testing.T) {
+	s := &verdicts{view: newView(t, kubeAPIServer(t), time.Hour), max: 2}
+	for name, tc := range map[string]struct {
+		namespace string
+		limit     int64
+		want      []string
+		wantNext  bool
+	}{
+		"all of a small namespace":      {namespace: "team-b", want: []string{"resp.1"}},
+		"all of a large namespace":      {namespace: "team-a"},
+		"a page of a large namespace":   {namespace: "team-a", limit: 1, want: []string{"resp.1"}, wantNext: true},
+		"a large page":                  {namespace: "team-a", limit: 500, want: []string{"resp.1", "resp.2"}, wantNext: true},
+		"a namespace that has no turns": {namespace: "team-c", want: []string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			list, err := s.List(request.WithNamespace(t.Context(), tc.namespace), &internalversion.ListOptions{Limit: tc.limit})
+			if tc.want == nil {
+				if !apierrors.IsRequestEntityTooLargeError(err) {
+					t.Errorf("want RequestEntityTooLarge, got %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatalf("Unexpected error: %v", err)
+			}
+			got := []string{}
+			for _, verdict := range list.(*resolvev1alpha1.SessionVerdictList).Items {
+				got = append(got, verdict.Name)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("Unexpected names (-want +got):\n%s", diff)
+			}
+			if next := list.(*resolvev1alpha1.SessionVerdictList).Continue; (next != "") != tc.wantNext {
+				t.Errorf("Unexpected token: want one: %t, got %q", tc.wantNext, next)
+			}
+		})
 	}
 }
 

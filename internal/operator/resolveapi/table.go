@@ -55,10 +55,7 @@ func (tableConvertor) ConvertToTable(_ context.Context, object, options runtime.
 	if a.Len() > maxTableRows {
 		return nil, tooLarge(fmt.Sprintf("the answer has %d items, more than the %d of a table", a.Len(), maxTableRows))
 	}
-	table := &metav1.Table{Rows: make([]metav1.TableRow, 0, a.Len())}
-	if o, ok := options.(*metav1.TableOptions); !ok || !o.NoHeaders {
-		table.ColumnDefinitions = tableColumns
-	}
+	table := &metav1.Table{ColumnDefinitions: headers(options, tableColumns), Rows: make([]metav1.TableRow, 0, a.Len())}
 	// Every row refers to the same object, without its items: they would make the table many times as large.
 	object = &a.InputItems
 	for p := range a.Parts() {
@@ -73,6 +70,14 @@ func (tableConvertor) ConvertToTable(_ context.Context, object, options runtime.
 		}
 	}
 	return table, nil
+}
+
+// headers returns the columns, or nil if the options of the table ask for none.
+func headers(options runtime.Object, columns []metav1.TableColumnDefinition) []metav1.TableColumnDefinition {
+	if o, ok := options.(*metav1.TableOptions); ok && o.NoHeaders {
+		return nil
+	}
+	return columns
 }
 
 // itemCells returns the cells of type, role and text.

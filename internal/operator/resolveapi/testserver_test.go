@@ -28,18 +28,38 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"sync/atomic"
+	"strconv"
 	"testing"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// reviewer is the part of a kube-apiserver that the server uses: alice, whose token is "alice", may read team-a.
-func reviewer(t testing.TB) *httptest.Server {
+// created is when the sessions were created.
+var created = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+
+// stored are the sessions in the kube-apiserver: a chain, a turn without its parent, and a turn of another namespace.
+var stored = []*v1alpha1.ResponseSession{
+	testsession.Make("team-a", "resp_1").Obj(),
+	testsession.Make("team-a", "resp_2").After("resp_1").Status("in_progress").Obj(),
+	testsession.Make("team-a", "resp_9").After("resp_8\x1b[31m").Obj(),
+	testsession.Make("team-b", "resp_1").Obj(),
+}
+
+// kubeAPIServer is the part of a kube-apiserver that the server and its view use: alice, whose token is "alice", may read
+// team-a, and list the verdicts of all namespaces.
+func kubeAPIServer(t testing.TB) *httptest.Server {
 	t.Helper()
 	answer := func(w http.ResponseWriter, req *http.Request, review any, decide func()) {
 		if err := json.NewDecoder(req.Body).Decode(review); err != nil {
@@ -63,13 +83,69 @@ func reviewer(t testing.TB) *httptest.Server {
 		review := &authorizationv1.SubjectAccessReview{}
 		answer(w, req, review, func() {
 			r := review.Spec.ResourceAttributes
-			review.Status.Allowed = review.Spec.User == "alice" && (r == nil || (r.Namespace == "team-a" &&
-				r.Group == "resolve.catena.dev" && r.Resource == "inputitems" && r.Verb == "get"))
+			review.Status.Allowed = review.Spec.User == "alice" && (r == nil || r.Group == "resolve.catena.dev" &&
+				(r.Namespace == "team-a" && r.Verb == "get" ||
+					r.Namespace != "team-b" && r.Verb == "list" && r.Resource == "sessionverdicts"))
 		})
+	})
+	mux.HandleFunc("GET /apis/sessions.catena.dev/v1alpha1/responsesessions", func(w http.ResponseWriter, req *http.Request) {
+		for i, s := range stored {
+			event := s.DeepCopy()
+			event.UID, event.CreationTimestamp = types.UID(testUID), metav1.NewTime(created)
+			event.Generation, event.ResourceVersion = 1, strconv.Itoa(i+1)
+			send(t, w, watch.Added, event)
+		}
+		end := &metav1.PartialObjectMetadata{}
+		end.ResourceVersion, end.Annotations = lastVersion, map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		send(t, w, watch.Bookmark, end)
+		<-req.Context().Done()
 	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	return server
+}
+
+// lastVersion is the resource version up to which the kube-apiserver has sent all changes.
+const lastVersion = "7"
+
+// send writes an event of a watch.
+func send(t testing.TB, w http.ResponseWriter, kind watch.EventType, object any) {
+	t.Helper()
+	if err := json.NewEncoder(w).Encode(map[string]any{"type": kind, "object": object}); err != nil {
+		t.Errorf("Unable to write an event: %v", err)
+	}
+	w.(http.Flusher).Flush()
+}
+
+// closeServer closes a server and its connections, of which the watch of a view is one.
+func closeServer(server *httptest.Server) {
+	_ = server.Listener.Close()
+	server.CloseClientConnections()
+	server.Close()
+}
+
+// newView returns a view whose watch runs until the end of the test.
+func newView(t testing.TB, kube *httptest.Server, silence time.Duration) *sessions.View {
+	t.Helper()
+	client, err := kubeclient.New(&rest.Config{Host: kube.URL})
+	if err != nil {
+		t.Fatalf("Unable to make a client: %v", err)
+	}
+	view := sessions.NewView(64, silence)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		view.Run(ctx, client)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-done
+	})
+	if err := view.WaitForSync(t.Context()); err != nil {
+		t.Fatalf("The view has not read the sessions: %v", err)
+	}
+	return view
 }
 
 // testServer is a running server.
@@ -78,15 +154,29 @@ type testServer struct {
 	url    string
 	client *http.Client
 	kube   *httptest.Server
-	synced atomic.Bool
 	stop   context.CancelFunc
 	done   chan error
 }
 
+// startServer starts a server and waits until it is ready.
 func startServer(t testing.TB, resolve ResolveFunc) *testServer {
 	t.Helper()
-	ts := &testServer{kube: reviewer(t), done: make(chan error, 1)}
-	ts.synced.Store(true)
+	kube := kubeAPIServer(t)
+	ts := startServerOf(t, kube, newView(t, kube, time.Hour), resolve)
+	testutil.Eventually(t, func(context.Context) error { return ts.Ready(nil) })
+	testutil.Eventually(t, func(context.Context) error { // k8s.io/apiserver's own hooks may still be running
+		if code, _, body := ts.get(t, "/readyz", "", ""); code != http.StatusOK {
+			return fmt.Errorf("not ready: %d %s", code, body)
+		}
+		return nil
+	})
+	return ts
+}
+
+// startServerOf starts a server of a view, and waits until it serves.
+func startServerOf(t testing.TB, kube *httptest.Server, view *sessions.View, resolve ResolveFunc) *testServer {
+	t.Helper()
+	ts := &testServer{kube: kube, done: make(chan error, 1)}
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
 	err := os.WriteFile(kubeconfig, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c",
 		"clusters":[{"name":"c","cluster":{"server":%q}}],"contexts":[{"name":"c","context":{"cluster":"c"}}]}`, ts.kube.URL), 0o600)
@@ -106,7 +196,7 @@ func startServer(t testing.TB, resolve ResolveFunc) *testServer {
 	o.Authorization.RemoteKubeConfigFile = kubeconfig
 	o.Authorization.WebhookRetryBackoff.Steps = 1
 	o.ShutdownDelay = 300 * time.Millisecond
-	if ts.Server, err = New(o, resolve, ts.synced.Load); err != nil {
+	if ts.Server, err = New(o, resolve, view); err != nil {
 		t.Fatalf("Unable to make the server: %v", err)
 	}
 	if ts.Ready(nil) == nil {
@@ -121,17 +211,19 @@ func startServer(t testing.TB, resolve ResolveFunc) *testServer {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	ts.client = &http.Client{Transport: transport}
-	testutil.Eventually(t, func(context.Context) error { return ts.Ready(nil) })
-	testutil.Eventually(t, func(context.Context) error { // k8s.io/apiserver's own hooks may still be running
-		if code, _, body := ts.get(t, "/readyz", "", ""); code != http.StatusOK {
-			return fmt.Errorf("not ready: %d %s", code, body)
+	testutil.Eventually(t, func(context.Context) error {
+		if !ts.started.Load() {
+			return errors.New("not started")
 		}
-		return nil
+		return ts.clientCAs.check(nil)
 	})
 	return ts
 }
 
-const inputItems = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/inputitems/"
+const (
+	inputItems      = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/inputitems/"
+	sessionVerdicts = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/sessionverdicts"
+)
 
 // get returns the HTTP code, the header and the body of an answer.
 func (ts *testServer) get(t testing.TB, path, token, accept string) (int, http.Header, string) {

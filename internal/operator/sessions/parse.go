@@ -44,13 +44,17 @@ func parseObject(object gjson.Result) parsed {
 
 func parseMetadata(metadata gjson.Result) metav1.ObjectMeta {
 	fields := jsonvalue.Members(metadata,
-		"namespace", "name", "uid", "generation", "resourceVersion", "deletionTimestamp", "annotations", "ownerReferences")
+		"namespace", "name", "uid", "generation", "resourceVersion", "deletionTimestamp", "annotations", "ownerReferences",
+		"creationTimestamp")
 	parsed := metav1.ObjectMeta{
 		Namespace: strings.Clone(fields[0].Str), Name: strings.Clone(fields[1].Str), UID: types.UID(strings.Clone(fields[2].Str)),
 		Generation: fields[3].Int(), ResourceVersion: strings.Clone(fields[4].Str),
 	}
 	if fields[5].Type != gjson.Null {
 		parsed.DeletionTimestamp = &metav1.Time{}
+	}
+	if created, err := time.Parse(time.RFC3339, fields[8].Str); err == nil { // the API server writes no other
+		parsed.CreationTimestamp = metav1.NewTime(created)
 	}
 	annotations := []string{v1alpha1.OmitOwnerReferenceAnnotation, metav1.InitialEventsAnnotationKey}
 	for i, value := range jsonvalue.Members(fields[6], annotations...) {
@@ -72,6 +76,7 @@ func (p *parsed) record() *Record {
 	return &Record{
 		Namespace: p.meta.Namespace, Name: p.meta.Name, UID: p.meta.UID, Generation: p.meta.Generation,
 		ResourceVersion: parseResourceVersion(p.meta.ResourceVersion), Deleting: p.meta.DeletionTimestamp != nil,
+		Created: p.meta.CreationTimestamp.Time,
 	}
 }
 

@@ -40,6 +40,8 @@ type Record struct {
 	Name       string
 	UID        types.UID
 	Generation int64
+	// Created is when the object was created.
+	Created time.Time
 	// ResourceVersion is that of the object, as a number.
 	ResourceVersion uint64
 

@@ -38,7 +38,7 @@ func TestRecordKeeps(t *testing.T) {
 		got = append(got, field.Name+" "+field.Type.String())
 	}
 	want := []string{
-		"Namespace string", "Name string", "UID types.UID", "Generation int64", "ResourceVersion uint64",
+		"Namespace string", "Name string", "UID types.UID", "Generation int64", "Created time.Time", "ResourceVersion uint64",
 		"Turn chain.Turn", "Misnamed bool", "Deleting bool", "OwnerUID types.UID", "OmitOwner bool",
 		"Snapshot *v1alpha1.SnapshotReference", "SnapshotBytes int64", "Verified bool", "Problem string", "Reported int64",
 		"ChainValid v1.ConditionStatus", "Since time.Time", "Written sessions.Fingerprint",
@@ -58,13 +58,14 @@ func TestRecordKeeps(t *testing.T) {
 	o.OwnerReferences = []metav1.OwnerReference{
 		{Kind: "Other", Name: "resp.1", UID: "other"}, {Kind: v1alpha1.ResponseSessionKind, Name: "resp.1", UID: "parent"},
 	}
-	since := time.Unix(1_800_000_000, 0)
+	created, since := time.Unix(1_700_000_000, 0), time.Unix(1_800_000_000, 0)
+	o.CreationTimestamp = metav1.NewTime(created)
 	o.Status.Conditions = []metav1.Condition{{
 		Type: v1alpha1.ConditionChainValid, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(since),
 	}}
 	kept := record(o, nil)
 	wantRecord := &Record{
-		Namespace: "ns", Name: "resp.2", UID: "uid-of-resp.2", Generation: 1, ResourceVersion: 7,
+		Namespace: "ns", Name: "resp.2", UID: "uid-of-resp.2", Generation: 1, Created: created, ResourceVersion: 7,
 		Turn:     chain.Turn{ID: "resp_2", Previous: "resp_1", Status: "completed"},
 		OwnerUID: "parent", OmitOwner: true, SnapshotBytes: int64(3 * len(raw.Raw)),
 		ChainValid: metav1.ConditionTrue, Since: since, Written: NewFingerprint(&o.Status),

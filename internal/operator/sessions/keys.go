@@ -1,0 +1,69 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sessions
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Keys returns the keys of the first sessions after a key, at most limit of them, sorted by namespace and name: of those in
+// one namespace or, if that is empty, in all. The last key of one call is where the next one continues.
+func (v *View) Keys(namespace string, after types.NamespacedName, limit int) []types.NamespacedName {
+	namespaces := []string{namespace}
+	if namespace == "" {
+		v.mu.RLock()
+		namespaces = slices.Sorted(maps.Keys(v.namespaces))
+		v.mu.RUnlock()
+	}
+	var keys []types.NamespacedName
+	for _, name := range namespaces {
+		if name < after.Namespace || len(keys) == limit {
+			continue
+		}
+		first := ""
+		if name == after.Namespace {
+			first = after.Name
+		}
+		v.read(name, func(ns *namespaceView) {
+			for _, session := range ns.first(first, limit-len(keys)) {
+				keys = append(keys, types.NamespacedName{Namespace: name, Name: session})
+			}
+		})
+	}
+	return keys
+}
+
+// first returns the first object names after a name, at most limit of them, sorted. It never sorts more than twice that many
+// at once, because a namespace may have many more.
+func (ns *namespaceView) first(after string, limit int) []string {
+	names := make([]string, 0, min(2*limit, len(ns.byName)))
+	for name := range ns.byName {
+		if name <= after {
+			continue
+		}
+		if len(names) == 2*limit {
+			slices.Sort(names)
+			names = names[:limit]
+		}
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names[:min(limit, len(names))]
+}
