@@ -39,5 +39,6 @@ limitations under the License.
 // kube-controller-manager, which setup-envtest does not install. If the binary is there, Start runs it;
 // Environment.GarbageCollector reports whether it does. Without it, Delete with DeleteOptions.Cascade leaves SnapshotChunks
 // behind, Delete without it waits for 30 s and returns an error, a deleted namespace stays in phase Terminating, and a test
-// that needs a gateway's rights binds the ClusterRole catena-edit rather than edit.
+// that needs a gateway's rights binds the ClusterRoles catena-edit and catena-reader rather
+// than edit.
 package catenatest

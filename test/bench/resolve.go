@@ -129,12 +129,12 @@ func (b *bench) byLength(history func(rest.Interface, int) func() error, direct 
 	return nil
 }
 
-// clients returns clients of the kube-apiserver and of the operator's Service, for a user with the view role: for an
+// clients returns clients of the kube-apiserver and of the operator's Service, for a user with the reader role: for an
 // administrator, the operator would not need the kube-apiserver to authorize requests.
 func (b *bench) clients(ctx context.Context) (through, direct rest.Interface, err error) {
 	err = b.env.Client.Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "bench-view"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "catena-view"},
+		ObjectMeta: metav1.ObjectMeta{Name: "bench-reader"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "catena-reader"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "bench"}},
 	})
 	if err != nil {

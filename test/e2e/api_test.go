@@ -118,6 +118,11 @@ func itemsPath(namespace, name, query string) string {
 	return path
 }
 
+// verdictsPath returns the path of a namespace's verdicts.
+func verdictsPath(namespace string) string {
+	return "/apis/resolve.catena.dev/v1alpha1/namespaces/" + namespace + "/sessionverdicts"
+}
+
 // resolve gets the input items of a turn and returns the response, even if it is an error.
 func (a api) resolve(t *testing.T, namespace, name, query string) httpResponse {
 	t.Helper()

@@ -22,8 +22,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -179,39 +182,94 @@ func TestForgedHeaders(t *testing.T) {
 	}
 }
 
+// TestAggregatedRoles: everyone may see verdicts, only those who may edit may read what conversations say, and nobody may write
+// a status.
 func TestAggregatedRoles(t *testing.T) {
 	namespace, other := env.NewNamespace(t), env.NewNamespace(t)
 	createChain(t, namespace, "resp", 2)
 	createChain(t, other, "resp", 2)
-	cases := map[string]struct{ mayCreate bool }{"view": {}, "edit": {mayCreate: true}, "admin": {mayCreate: true}}
+	cases := map[string]struct{ mayEdit bool }{"view": {}, "edit": {mayEdit: true}, "admin": {mayEdit: true}}
 	for role, tc := range cases {
 		t.Run(role, func(t *testing.T) {
 			config := newUser(t, role, namespace, "ClusterRole", role)
+			reads, sessions := newAPI(t, config), userClient(t, config)
 			testutil.Eventually(t, func(ctx context.Context) error {
-				response, err := newAPI(t, config).do(ctx, itemsPath(namespace, "resp_1", ""), "")
+				response, err := reads.do(ctx, verdictsPath(namespace), "")
 				return unless(err == nil && response.code == http.StatusOK, fmt.Sprint(response.code, err))
 			})
-			sessions := userClient(t, config)
-			list := &v1alpha1.ResponseSessionList{}
-			if err := sessions.List(t.Context(), list, client.InNamespace(namespace)); err != nil || len(list.Items) < 2 {
-				t.Errorf("list of sessions: %d, %v", len(list.Items), err)
+			allowed := func(what string, err error, want bool) {
+				t.Helper()
+				if want && err != nil || !want && !apierrors.IsForbidden(err) {
+					t.Errorf("%s: %v, want it allowed: %t", what, err, want)
+				}
 			}
-			err := sessions.Create(t.Context(), testsession.Make(namespace, "resp_by_"+role).Obj())
-			if tc.mayCreate && err != nil || !tc.mayCreate && !apierrors.IsForbidden(err) {
-				t.Errorf("create: %v", err)
-			}
+			list, chunks := &v1alpha1.ResponseSessionList{}, &v1alpha1.SnapshotChunkList{}
+			allowed("list of sessions", sessions.List(t.Context(), list, client.InNamespace(namespace)), tc.mayEdit)
+			allowed("list of chunks", sessions.List(t.Context(), chunks, client.InNamespace(namespace)), tc.mayEdit)
+			allowed("list in another namespace", sessions.List(t.Context(), list, client.InNamespace(other)), false)
+			allowed("create", sessions.Create(t.Context(), testsession.Make(namespace, "resp_by_"+role).Obj()), tc.mayEdit)
 			status := testsession.Make(namespace, "resp_0").Obj()
 			patch := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"depth":7}}`))
-			if err := sessions.Status().Patch(t.Context(), status, patch); !apierrors.IsForbidden(err) {
-				t.Errorf("patch of a status: %v, want Forbidden", err)
-			}
-			if err := sessions.List(t.Context(), list, client.InNamespace(other)); !apierrors.IsForbidden(err) {
-				t.Errorf("list in another namespace: %v, want Forbidden", err)
-			}
-			if response := newAPI(t, config).resolve(t, other, "resp_1", ""); response.code != http.StatusForbidden {
-				t.Errorf("input items of another namespace: %d, want 403", response.code)
+			allowed("patch of a status", sessions.Status().Patch(t.Context(), status, patch), false)
+
+			wantItems := map[bool]int{true: http.StatusOK, false: http.StatusForbidden}[tc.mayEdit]
+			for path, want := range map[string]int{
+				itemsPath(namespace, "resp_1", ""):                  wantItems,
+				itemsPath(other, "resp_1", ""):                      http.StatusForbidden,
+				verdictsPath(namespace) + "/resp.1":                 http.StatusOK,
+				verdictsPath(namespace) + "?watch=1":                http.StatusForbidden,
+				verdictsPath(other):                                 http.StatusForbidden,
+				"/apis/resolve.catena.dev/v1alpha1/sessionverdicts": http.StatusForbidden,
+				verdictsPath(other) + "/resp.1":                     http.StatusForbidden,
+				verdictsPath(other) + "/does-not-exist":             http.StatusForbidden,
+			} {
+				response, err := reads.do(t.Context(), path, "")
+				if err != nil || response.code != want {
+					t.Errorf("GET %s: %d, %v, want %d", path, response.code, err, want)
+				}
 			}
 		})
+	}
+}
+
+// TestAuditor: with the ClusterRole view, kubectl shows which chains are intact and where the others are broken, and nothing
+// of what the turns say.
+func TestAuditor(t *testing.T) {
+	namespace := env.NewNamespace(t)
+	createChain(t, namespace, "resp", 2)
+	testsession.Make(namespace, "resp_orphan").After("resp_none").Create(t, env.Client)
+	waitForReason(t, namespace, "resp_orphan", v1alpha1.ReasonParentNotFound)
+	newUser(t, "auditor", namespace, "ClusterRole", "view")
+	kubeconfig, err := env.KubeconfigFor("auditor-" + namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"NAME PREVIOUS STATUS CHAIN DEPTH AGE ROOT BROKEN-AT",
+		"resp.0 completed Resolved 1 AGE resp_0",
+		"resp.1 resp_0 completed Resolved 2 AGE resp_0",
+		"resp.orphan resp_none completed ParentNotFound AGE resp_none",
+	}
+	testutil.Eventually(t, func(ctx context.Context) error { // the replica that answers has a watch of its own
+		output, stderr, err := kubectl(ctx, t, "--kubeconfig="+kubeconfig, "get", "sessionverdicts", "-n", namespace, "-o", "wide")
+		age := regexp.MustCompile(`\b(\d+m)?\d+s\b`)
+		got := lines(age.ReplaceAllString(output, "AGE"))
+		return unless(err == nil && cmp.Diff(want, got) == "", fmt.Sprint(err, stderr, cmp.Diff(want, got)))
+	})
+	for _, args := range [][]string{{"get", "responsesessions"}, {"get", "snapshotchunks"}, {"get", "inputitems", "resp_1"}} {
+		output, stderr, err := kubectl(t.Context(), t, append(args, "--kubeconfig="+kubeconfig, "-n", namespace)...)
+		if err == nil || !strings.Contains(stderr, "Forbidden") {
+			t.Errorf("%v: %v, %s%s, want Forbidden", args, err, output, stderr)
+		}
+	}
+	output, stderr, err := kubectl(t.Context(), t, "--kubeconfig="+kubeconfig, "get", "sessionverdicts", "-n", namespace, "-o", "json")
+	if err != nil || !strings.Contains(output, "resp_none") {
+		t.Errorf("%v: %s%s", err, output, stderr)
+	}
+	for _, text := range []string{"question of", "answer of"} { // what the turns say
+		if strings.Contains(output, text) {
+			t.Errorf("The verdicts have the text of turns: %s", output)
+		}
 	}
 }
 
@@ -236,7 +294,7 @@ func TestServiceAccountToken(t *testing.T) {
 	}
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account.Name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "catena-view"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "catena-reader"},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account.Name}},
 	}
 	if err := env.Client.Create(t.Context(), binding); err != nil {
