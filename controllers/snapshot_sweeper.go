@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -89,11 +88,13 @@ func (s *SnapshotSweeper) Start(ctx context.Context) error {
 
 // claim records in a store that it belongs to this cluster.
 func (s *SnapshotSweeper) claim(ctx context.Context, store snapshot.Store) error {
-	cluster := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
-	if err := s.Live.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, cluster); err != nil {
-		return fmt.Errorf("unable to identify the cluster: %w", err)
+	var known []snapshot.Stored
+	for _, session := range s.View.External() {
+		if session.Verified && session.Snapshot.Store == store.Name() {
+			known = append(known, snapshot.Stored{Session: session.NamespacedName(), Key: session.Snapshot.Key})
+		}
 	}
-	return store.Claim(ctx, string(cluster.UID))
+	return store.Claim(ctx, known)
 }
 
 // storedKey identifies a stored snapshot.

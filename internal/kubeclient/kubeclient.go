@@ -88,7 +88,11 @@ func Get(ctx context.Context, client rest.Interface, resource string, name types
 
 // GetRaw reads an object as the API server sends it.
 func GetRaw(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName) ([]byte, error) {
-	return client.Get().Namespace(name.Namespace).Resource(resource).Name(name.Name).Do(ctx).Raw()
+	result := client.Get().Namespace(name.Namespace).Resource(resource).Name(name.Name).Do(ctx)
+	if err := result.Error(); err != nil { // Raw would return the error of a response that is not a Status
+		return nil, err
+	}
+	return result.Raw()
 }
 
 // GetMetadata reads the metadata of an object.
@@ -109,6 +113,17 @@ func IsGone(err error, resource, name string) bool {
 	details := status.Status().Details
 	// client-go fills in the object if the response is not a Status, and then says so in a cause.
 	return details.Kind == resource && details.Name == name && len(details.Causes) == 0
+}
+
+// ClusterID returns the UID of the namespace kube-system, which identifies the cluster. Everybody may read it: see
+// config/rbac/identity_role.yaml.
+func ClusterID(ctx context.Context, client rest.Interface) (string, error) {
+	object := &metav1.PartialObjectMetadata{}
+	err := client.Get().AbsPath("/api/v1/namespaces", metav1.NamespaceSystem).SetHeader("Accept", MetadataOnly).Do(ctx).Into(object)
+	if err != nil {
+		return "", fmt.Errorf("unable to identify the cluster: %w", err)
+	}
+	return string(object.UID), nil
 }
 
 // Create creates an object in a namespace and reads the result.

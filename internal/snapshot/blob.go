@@ -34,12 +34,18 @@ import (
 
 // blobStore keeps each snapshot as one object of a bucket, named NAMESPACE/SESSION/KEY. The namespace and the name are never
 // taken from a session's spec: no tenant reaches another's snapshots by using their keys.
-type blobStore struct{ bucket *blob.Bucket }
+type blobStore struct {
+	bucket *blob.Bucket
+	claim  *claim
+}
 
 var _ Store = &blobStore{}
 
-// NewBlobStore returns a store in a bucket of any kind that gocloud.dev/blob supports. The caller closes the bucket.
-func NewBlobStore(bucket *blob.Bucket) Store { return &blobStore{bucket} }
+// NewBlobStore returns a store in a bucket of any kind that gocloud.dev/blob supports. The caller closes the bucket. identify
+// returns the identity of the cluster, to which the bucket must belong.
+func NewBlobStore(bucket *blob.Bucket, identify func(ctx context.Context) (string, error)) Store {
+	return &blobStore{bucket, &claim{bucket: bucket, identify: identify}}
+}
 
 // openBucket opens the bucket that a URL names. A prefix must end with a slash: otherwise, a cluster that uses the
 // whole bucket would take the prefix for part of a namespace.
@@ -61,38 +67,28 @@ func blobName(session types.NamespacedName, key string) string {
 }
 
 func (s *blobStore) Write(ctx context.Context, session types.NamespacedName, key string, data []byte) (int, error) {
+	if err := s.claim.recheck(ctx); err != nil {
+		return 0, err
+	}
 	return 1, s.bucket.WriteAll(ctx, blobName(session, key), data, &blob.WriterOptions{ContentType: "application/zstd"})
 }
 
 func (s *blobStore) Read(ctx context.Context, session types.NamespacedName, key string, _ int) ([]byte, error) {
 	data, err := s.bucket.ReadAll(ctx, blobName(session, key))
-	if gcerrors.Code(err) == gcerrors.NotFound {
+	if gcerrors.Code(err) != gcerrors.NotFound {
+		return data, err
+	}
+	// A bucket that does not exist, or is not the one that it was, has no snapshots either.
+	if err := s.claim.check(ctx); err != nil {
+		return nil, fmt.Errorf("unable to find out whether the bucket has lost %s: %w", blobName(session, key), err)
+	}
+	if data, err = s.bucket.ReadAll(ctx, blobName(session, key)); gcerrors.Code(err) == gcerrors.NotFound {
 		return nil, fmt.Errorf("%w: the bucket has no %s", ErrUnreadable, blobName(session, key))
 	}
 	return data, err
 }
 
-// claimName is the object that identifies the cluster to which a bucket belongs.
-const claimName = "catena-cluster"
-
-func (s *blobStore) Claim(ctx context.Context, cluster string) error {
-	options := &blob.WriterOptions{ContentType: "text/plain", IfNotExist: true}
-	claimed, err := s.bucket.ReadAll(ctx, claimName)
-	if gcerrors.Code(err) == gcerrors.NotFound {
-		err = s.bucket.WriteAll(ctx, claimName, []byte(cluster), options)
-		if err == nil || gcerrors.Code(err) == gcerrors.FailedPrecondition {
-			claimed, err = s.bucket.ReadAll(ctx, claimName)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("unable to claim the bucket: %w", err)
-	}
-	if string(claimed) != cluster {
-		return fmt.Errorf("%w: it belongs to %s, and this is %s: give each cluster its own bucket or prefix, or delete the object %s if that cluster no longer exists",
-			ErrForeign, claimed, cluster, claimName)
-	}
-	return nil
-}
+func (s *blobStore) Claim(ctx context.Context, known []Stored) error { return s.claim.make(ctx, known) }
 
 func (s *blobStore) List(ctx context.Context) iter.Seq2[Stored, error] {
 	return func(yield func(Stored, error) bool) {

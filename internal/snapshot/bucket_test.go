@@ -48,7 +48,86 @@ func TestS3Bucket(t *testing.T) {
 	t.Setenv("AWS_REGION", "us-east-1")
 	t.Setenv("AWS_CONFIG_FILE", os.DevNull)
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", os.DevNull)
-	testBucket(t, "s3://snapshots?use_path_style=true&endpoint=http://"+startS3(t, "snapshots"))
+	parameters := "?use_path_style=true&endpoint=http://" + startS3(t, "snapshots")
+	testBucket(t, "s3://snapshots"+parameters)
+
+	store := openStore(t, "s3://misspelt"+parameters, "one")
+	if _, err := store.Read(t.Context(), session, newKey(), 1); err == nil || errors.Is(err, ErrUnreadable) {
+		t.Errorf("a bucket that does not exist: got %v, want an error other than unreadable", err)
+	}
+}
+
+// openStore opens the store of a cluster in a bucket.
+func openStore(t *testing.T, url, cluster string) Store {
+	t.Helper()
+	bucket, err := blob.OpenBucket(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = bucket.Close() })
+	return NewBlobStore(bucket, identity(cluster))
+}
+
+// TestLostBucket: a snapshot is lost if it is missing in the bucket that it was written to, and not if the bucket is.
+func TestLostBucket(t *testing.T) {
+	here := func(dir string, path ...string) string { return filepath.Join(append([]string{dir}, path...)...) }
+	tests := map[string]struct {
+		lose func(dir string, ref string) error
+		want error
+		// wantClaim is what the operator gets when it claims the bucket again.
+		wantClaim error
+	}{
+		"the snapshot": {
+			lose: func(dir, ref string) error { return os.Remove(here(dir, session.String(), ref)) },
+			want: ErrUnreadable,
+		},
+		"the bucket": {
+			lose: func(dir, _ string) error { return os.Rename(dir, dir+"-moved") },
+			want: ErrUnclaimed, wantClaim: ErrUnclaimed,
+		},
+		"all that is in the bucket": {
+			lose: func(dir, _ string) error { return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)) },
+			want: ErrUnclaimed, wantClaim: ErrUnclaimed,
+		},
+		"the snapshot and the claim": {
+			lose: func(dir, ref string) error {
+				return errors.Join(os.Remove(here(dir, session.String(), ref)), os.Remove(here(dir, claimName)))
+			},
+			want: ErrUnclaimed, // another snapshot shows that the bucket is the right one
+		},
+		"the bucket to another cluster": {
+			lose: func(dir, _ string) error {
+				return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700), os.WriteFile(here(dir, claimName), []byte("another"), 0o600))
+			},
+			want: ErrForeign, wantClaim: ErrForeign,
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "bucket")
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			store := openStore(t, "file://"+dir+"?no_tmp_dir=true&metadata=skip", "one")
+			if err := store.Claim(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			ref, other := mustWrite(t, store, Bodies{}), mustWrite(t, store, Bodies{})
+			if err := tc.lose(dir, ref.Key); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := store.Read(t.Context(), session, ref.Key, 1); !errors.Is(err, tc.want) || tc.want != ErrUnreadable && errors.Is(err, ErrUnreadable) {
+				t.Errorf("read: got %v, want %v", err, tc.want)
+			}
+			known := []Stored{{Session: session, Key: ref.Key}, {Session: session, Key: other.Key}}
+			if err := store.Claim(t.Context(), known); !errors.Is(err, tc.wantClaim) {
+				t.Errorf("claim: got %v, want %v", err, tc.wantClaim)
+			}
+			if _, err := store.Read(t.Context(), session, ref.Key, 1); tc.wantClaim == nil && !errors.Is(err, ErrUnreadable) {
+				t.Errorf("read after the claim: got %v, want it unreadable", err)
+			}
+		})
+	}
 }
 
 // startS3 starts a server with one bucket and returns its address.
@@ -117,7 +196,21 @@ func testBucket(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = bucket.Close() })
-	store := NewBlobStore(bucket)
+	store, foreign := NewBlobStore(bucket, identity("one")), NewBlobStore(bucket, identity("another"))
+	if _, err := Write(t.Context(), store, session, Bodies{}); !errors.Is(err, ErrUnclaimed) {
+		t.Errorf("written to an unclaimed bucket: got %v, want ErrUnclaimed", err)
+	}
+	for range 2 {
+		if err := store.Claim(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := foreign.Claim(t.Context(), nil); !errors.Is(err, ErrForeign) {
+		t.Errorf("claimed twice: got %v, want ErrForeign", err)
+	}
+	if _, err := Write(t.Context(), foreign, session, Bodies{}); !errors.Is(err, ErrForeign) {
+		t.Errorf("written to the bucket of another cluster: got %v, want ErrForeign", err)
+	}
 
 	want := Bodies{Request: bytes.Repeat([]byte(`{"a":1} `), 1<<17), Response: []byte(`{ "b" : 1.0 }`)}
 	ref := mustWrite(t, store, want)
@@ -127,15 +220,6 @@ func testBucket(t *testing.T, url string) {
 	}
 	if !cmp.Equal(want, got) {
 		t.Error("the bytes differ")
-	}
-
-	for range 2 {
-		if err := store.Claim(t.Context(), "one"); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := store.Claim(t.Context(), "another"); !errors.Is(err, ErrForeign) {
-		t.Errorf("claimed twice: got %v, want ErrForeign", err)
 	}
 
 	// Objects of others are left alone.

@@ -100,7 +100,7 @@ func (s *chunkStore) Read(ctx context.Context, session types.NamespacedName, key
 			chunk := &v1alpha1.SnapshotChunk{}
 			err := kubeclient.Get(ctx, s.client, kubeclient.Chunks, types.NamespacedName{Namespace: session.Namespace, Name: name}, chunk)
 			switch {
-			case apierrors.IsNotFound(err):
+			case kubeclient.IsGone(err, kubeclient.Chunks, name):
 				return fmt.Errorf("%w: part %d of %d, SnapshotChunk %s, is missing", ErrUnreadable, i, parts, name)
 			case err != nil:
 				return fmt.Errorf("unable to read part %d: %w", i, err)
@@ -118,7 +118,7 @@ func (s *chunkStore) Read(ctx context.Context, session types.NamespacedName, key
 }
 
 // Claim does nothing: chunks are in their cluster.
-func (s *chunkStore) Claim(context.Context, string) error { return nil }
+func (s *chunkStore) Claim(context.Context, []Stored) error { return nil }
 
 // List reads only the chunks' metadata. It may yield a snapshot several times, each time with some of its parts.
 func (s *chunkStore) List(ctx context.Context) iter.Seq2[Stored, error] {

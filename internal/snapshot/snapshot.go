@@ -37,6 +37,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
 // MaxWriteTime is how long a save may take from the first part to the session. Leftovers are removed only after a longer
@@ -55,21 +56,20 @@ func Within(ref *v1alpha1.SnapshotReference, bodies int) bool {
 // ErrUnreadable is the error of a snapshot with a missing or damaged part.
 var ErrUnreadable = errors.New("snapshot is unreadable")
 
-// ErrForeign is the error of a store that another cluster has claimed.
-var ErrForeign = errors.New("the bucket belongs to another cluster")
-
 // Store keeps snapshots. It is safe for concurrent use.
 type Store interface {
 	// Name is the name of the store in a session's spec.snapshot.store.
 	Name() string
-	// Write stores data under a key of a session, and returns the number of its parts.
+	// Write stores data under a key of a session, and returns the number of its parts. It returns an error that is ErrForeign or
+	// ErrUnclaimed if the store is not this cluster's.
 	Write(ctx context.Context, session types.NamespacedName, key string, data []byte) (parts int, err error)
 	// Read returns the data under a key, which has a number of parts. It returns an error that is ErrUnreadable if a part
-	// is missing or belongs to another session.
+	// is missing or belongs to another session, but not if the store does not answer, or is not this cluster's.
 	Read(ctx context.Context, session types.NamespacedName, key string, parts int) ([]byte, error)
-	// Claim marks the store as used by a cluster. It returns an error that is ErrForeign if another cluster uses it: each
-	// would mistake the snapshots of the other for leftovers.
-	Claim(ctx context.Context, cluster string) error
+	// Claim marks the store as used by this cluster. It returns an error that is ErrForeign if another cluster uses it: each
+	// would mistake the snapshots of the other for leftovers. known are snapshots that were read from the store before, if any.
+	// The error is ErrUnclaimed if the store is not marked and has none of them.
+	Claim(ctx context.Context, known []Stored) error
 	// List yields every stored snapshot, in any order, and nothing that Write cannot have written. It ends with the first
 	// error.
 	List(ctx context.Context) iter.Seq2[Stored, error]
@@ -131,7 +131,8 @@ func Open(ctx context.Context, client rest.Interface, bucketURL string) (stores 
 	if err != nil {
 		return nil, nil, fmt.Errorf("unable to open the bucket for snapshots: %w", err)
 	}
-	return append(stores, NewBlobStore(bucket)), bucket.Close, nil
+	identify := func(ctx context.Context) (string, error) { return kubeclient.ClusterID(ctx, client) }
+	return append(stores, NewBlobStore(bucket, identify)), bucket.Close, nil
 }
 
 // named returns the store with a name, or nil if there is none.

@@ -18,6 +18,7 @@ package snapshot
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
@@ -42,7 +43,16 @@ var session = types.NamespacedName{Namespace: "team-a", Name: "resp.1"}
 func memoryStore(t testing.TB) Store {
 	bucket := memblob.OpenBucket(nil)
 	t.Cleanup(func() { _ = bucket.Close() })
-	return NewBlobStore(bucket)
+	store := NewBlobStore(bucket, identity("one"))
+	if err := store.Claim(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// identity is that of a cluster.
+func identity(cluster string) func(context.Context) (string, error) {
+	return func(context.Context) (string, error) { return cluster, nil }
 }
 
 func mustWrite(t *testing.T, store Store, bodies Bodies) *v1alpha1.SnapshotReference {

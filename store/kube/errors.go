@@ -32,6 +32,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -110,7 +111,7 @@ func isUnreachable(err error) bool {
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		return isTransient(int(status.ErrStatus.Code))
 	}
-	if isTransient(s3Status(err)) {
+	if isTransient(s3Status(err)) || errors.Is(err, snapshot.ErrUnclaimed) {
 		return true
 	}
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {

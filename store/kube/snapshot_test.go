@@ -22,17 +22,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
@@ -171,29 +167,6 @@ func TestStrangeChunks(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// TestBucketOfAnotherCluster: the operator exits before two clusters mistake each other's snapshots for leftovers.
-func TestBucketOfAnotherCluster(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "catena-cluster"), []byte("another"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	second, err := env.StartOperator(t.Context(), catenatest.OperatorOptions{Args: []string{"--snapshot-store=file://" + dir + "?no_tmp_dir=true"}})
-	if err == nil { // it was ready before it exited
-		select {
-		case <-second.Done():
-		case <-time.After(testutil.Patience):
-			t.Fatal("the operator is still running")
-		}
-	}
-	log, err := os.ReadFile(operator.LogFile) // of all operators
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(log), "it belongs to another, and this is") {
-		t.Errorf("the log does not contain the reason:\n%s", log)
-	}
 }
 
 // TestRefusedSave: a large turn that is refused or stored already leaves no snapshot behind.

@@ -1,0 +1,125 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"gocloud.dev/blob"
+	"gocloud.dev/gcerrors"
+)
+
+var (
+	// ErrForeign is the error of a bucket that another cluster has claimed.
+	ErrForeign = errors.New("the bucket belongs to another cluster")
+	// ErrUnclaimed is the error of a bucket that no cluster has claimed. Either the operator has not opened it yet, or it is not
+	// the bucket that it should be: it was moved, emptied, or is configured wrongly.
+	ErrUnclaimed = errors.New("the bucket belongs to no cluster")
+)
+
+const (
+	// claimName is the object that identifies the cluster to which a bucket belongs.
+	claimName = "catena-cluster"
+	// claimValid is how long a bucket is taken to be this cluster's after its claim was read. It must be shorter than the grace
+	// period: what a cluster writes to a bucket that another one takes over is deleted after that.
+	claimValid = time.Minute
+	// maxProbes is how many snapshots are looked for, to find out whether an unclaimed bucket is that of this cluster.
+	maxProbes = 16
+)
+
+// claim is the mark of a bucket that tells to which cluster it belongs. Without it, a wrong bucket would look like one in
+// which all snapshots are lost. It is safe for concurrent use.
+type claim struct {
+	bucket *blob.Bucket
+	// identify returns the identity of this cluster, which never changes.
+	identify func(ctx context.Context) (string, error)
+	checked  atomic.Pointer[time.Time]
+}
+
+// recheck reads the claim, unless it was read a short time ago. See check.
+func (c *claim) recheck(ctx context.Context) error {
+	if checked := c.checked.Load(); checked != nil && time.Since(*checked) < claimValid {
+		return nil
+	}
+	return c.check(ctx)
+}
+
+// check reads the claim. It returns nil if the bucket answers and belongs to this cluster. Its errors can be ErrForeign and
+// ErrUnclaimed.
+func (c *claim) check(ctx context.Context) error {
+	now := time.Now()
+	cluster, err := c.identify(ctx)
+	if err != nil {
+		return err
+	}
+	claimed, err := c.bucket.ReadAll(ctx, claimName)
+	switch {
+	case gcerrors.Code(err) == gcerrors.NotFound:
+		return fmt.Errorf("%w: it has no object %s, which the operator writes", ErrUnclaimed, claimName)
+	case err != nil:
+		return fmt.Errorf("unable to read the claim on the bucket: %w", err)
+	case string(claimed) != cluster:
+		return fmt.Errorf("%w: it belongs to %s, and this is %s: give each cluster its own bucket or prefix, or write %s into the object %s if that cluster no longer exists",
+			ErrForeign, claimed, cluster, cluster, claimName)
+	}
+	c.checked.Store(&now)
+	return nil
+}
+
+// make claims the bucket if nobody has. If this cluster has stored snapshots, the bucket must have one of them.
+func (c *claim) make(ctx context.Context, known []Stored) error {
+	err := c.check(ctx)
+	if !errors.Is(err, ErrUnclaimed) {
+		return err
+	}
+	if err := c.recognise(ctx, known); err != nil {
+		return err
+	}
+	cluster, err := c.identify(ctx)
+	if err != nil {
+		return err
+	}
+	options := &blob.WriterOptions{ContentType: "text/plain", IfNotExist: true}
+	err = c.bucket.WriteAll(ctx, claimName, []byte(cluster), options)
+	if err != nil && gcerrors.Code(err) != gcerrors.FailedPrecondition {
+		return fmt.Errorf("unable to claim the bucket: %w", err)
+	}
+	return c.check(ctx)
+}
+
+// recognise returns an error if the bucket has none of the known snapshots, although there are some.
+func (c *claim) recognise(ctx context.Context, known []Stored) error {
+	if len(known) == 0 {
+		return nil
+	}
+	known = known[:min(len(known), maxProbes)]
+	for _, stored := range known {
+		found, err := c.bucket.Exists(ctx, blobName(stored.Session, stored.Key))
+		if err != nil {
+			return fmt.Errorf("unable to look for a snapshot in the bucket: %w", err)
+		}
+		if found {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w, and has none of %d snapshots that were read before: configure the bucket that has them or, if they are lost, write the UID of the namespace kube-system into the object %s",
+		ErrUnclaimed, len(known), claimName)
+}
