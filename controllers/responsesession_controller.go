@@ -81,11 +81,15 @@ type ResponseSessionReconciler struct {
 	Readable func(ctx context.Context, r *sessions.Record) (bool, error)
 	// Concurrency is the number of sessions that are reconciled at once.
 	Concurrency int
+	// Rewrites limits how often a namespace causes statuses to be rewritten.
+	Rewrites RewriteLimits
 	// EventLimiter limits the events recorded; those beyond it are dropped.
 	EventLimiter *rate.Limiter
 	// Clock gives the lastTransitionTime of conditions.
 	Clock clock.PassiveClock
 
+	// rewrites are the statuses that wait until they may be rewritten.
+	rewrites *fair.Pace[types.NamespacedName]
 	// verifications are the sessions whose snapshots are being read, by namespace: large ones must not occupy all workers.
 	verifications *fair.Budget
 }
@@ -93,6 +97,7 @@ type ResponseSessionReconciler struct {
 // SetupWithManager adds the controller to a manager.
 func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	order := newOrder()
+	r.rewrites = fair.NewPace[types.NamespacedName](rewriteBurst)
 	r.verifications = fair.NewBudget(int64(r.Concurrency))
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("responsesession").
@@ -120,12 +125,13 @@ func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Requ
 	}
 	verdict, found := r.View.Verdict(req.Namespace, req.Name)
 	if !found {
+		r.rewrites.Forget(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
-	statusErr := r.reconcileStatus(ctx, verdict)
+	wait, statusErr := r.reconcileStatus(ctx, verdict)
 	ownerErr := r.reconcileOwner(ctx, verdict)
 	reportErr := r.answerReport(ctx, verdict.Record)
-	return ctrl.Result{}, errors.Join(ignoreGone(statusErr), ignoreGone(ownerErr), ignoreGone(reportErr))
+	return ctrl.Result{RequeueAfter: wait}, errors.Join(ignoreGone(statusErr), ignoreGone(ownerErr), ignoreGone(reportErr))
 }
 
 // ignoreGone drops the error of a write to a session that has been deleted, or deleted and created again, meanwhile: the

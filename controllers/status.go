@@ -75,12 +75,35 @@ func message(explanation *chain.Error) string {
 	return string(unicode.ToUpper(first)) + sentence[size:] + "."
 }
 
-// reconcileStatus writes the status that follows from a verdict, if the object has another one.
-func (r *ResponseSessionReconciler) reconcileStatus(ctx context.Context, v sessions.Verdict) error {
+// reconcileStatus writes the status that follows from a verdict, if the object has another one. If that must wait, it returns
+// how long.
+func (r *ResponseSessionReconciler) reconcileStatus(ctx context.Context, v sessions.Verdict) (wait time.Duration, err error) {
 	status := newStatus(v, r.Clock.Now())
 	if sessions.NewFingerprint(status) == v.Record.Written {
-		return nil
+		r.rewrites.Forget(v.Record.NamespacedName())
+		return 0, nil
 	}
+	if wait = r.delay(v.Record); wait > 0 {
+		return wait, nil
+	}
+	return 0, r.writeStatus(ctx, v, status)
+}
+
+// delay returns how long a session must wait until its status may be rewritten. The first status of each generation need
+// not wait: its owner has written the object just as often.
+func (r *ResponseSessionReconciler) delay(record *sessions.Record) time.Duration {
+	if !record.HasVerdict {
+		r.rewrites.Forget(record.NamespacedName())
+		return 0
+	}
+	bytes := int64(objectOverhead)
+	if record.Snapshot == nil {
+		bytes += record.SnapshotBytes
+	}
+	return r.rewrites.Delay(r.Clock.Now(), record.Namespace, record.NamespacedName(), r.Rewrites.cost(bytes))
+}
+
+func (r *ResponseSessionReconciler) writeStatus(ctx context.Context, v sessions.Verdict, status *v1alpha1.ResponseSessionStatus) error {
 	patch, err := applyPatch(statusConfiguration(v.Record, status))
 	if err != nil {
 		return err

@@ -97,6 +97,7 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 		Recorder:     mgr.GetEventRecorder("catena"),
 		Readable:     reader.Readable,
 		Concurrency:  o.ConcurrentReconciles,
+		Rewrites:     o.Rewrites,
 		EventLimiter: controllers.NewEventLimiter(o.EventsPerSecond),
 		Clock:        clock.RealClock{},
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/catena-dev/catena/controllers"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/resolveapi"
 	"github.com/catena-dev/catena/internal/profiling"
@@ -48,6 +49,8 @@ type Options struct {
 	LeaderElectionNamespace string
 	// ConcurrentReconciles is the number of sessions that are reconciled at once.
 	ConcurrentReconciles int
+	// Rewrites limits how often a namespace causes statuses to be rewritten.
+	Rewrites controllers.RewriteLimits
 	// EventsPerSecond is the rate of events about chains, with bursts of ten seconds' worth. Others are dropped.
 	EventsPerSecond float64
 	// WatchSilence is how long the watch of the sessions may receive nothing. After that, the watch is started again, and
@@ -72,6 +75,7 @@ func NewOptions() *Options {
 		HealthAddress:         ":8081",
 		LeaderElect:           true,
 		ConcurrentReconciles:  16,
+		Rewrites:              controllers.DefaultRewriteLimits(),
 		EventsPerSecond:       10,
 		WatchSilence:          3 * time.Minute,
 		SnapshotSweepInterval: 10 * time.Minute,
@@ -90,6 +94,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", o.LeaderElectionNamespace,
 		"Namespace of the leader's lease; in a cluster, the operator's own by default.")
 	flags.IntVar(&o.ConcurrentReconciles, "concurrent-reconciles", o.ConcurrentReconciles, "Number of sessions that are reconciled at once.")
+	o.Rewrites.AddFlags(flags)
 	flags.Float64Var(&o.EventsPerSecond, "events-per-second", o.EventsPerSecond,
 		"Maximum rate of events about broken and healed chains, with bursts of ten seconds' worth. Further events are dropped.")
 	flags.DurationVar(&o.WatchSilence, "watch-silence-timeout", o.WatchSilence,
@@ -111,7 +116,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 
 // Validate returns all errors in the options, joined.
 func (o *Options) Validate() error {
-	errs := []error{o.Resolve.Validate(), o.ResolveAPI.Validate()}
+	errs := []error{o.Resolve.Validate(), o.ResolveAPI.Validate(), o.Rewrites.Validate()}
 	if o.ConcurrentReconciles < 1 {
 		errs = append(errs, fmt.Errorf("--concurrent-reconciles is %d: must be at least 1", o.ConcurrentReconciles))
 	}

@@ -33,6 +33,8 @@ func TestOptions(t *testing.T) {
 		"depth beyond the limit":    {args: []string{"--max-depth=10001"}, wantErr: "--max-depth is 10001: must be from 0 to --max-depth-limit, which is 10000"},
 		"no workers":                {args: []string{"--concurrent-reconciles=0"}, wantErr: "--concurrent-reconciles is 0: must be at least 1"},
 		"negative rate of events":   {args: []string{"--events-per-second=-1"}, wantErr: "--events-per-second is -1: must not be negative"},
+		"no status rewrites":        {args: []string{"--status-rewrites-per-second=0"}, wantErr: "--status-rewrites-per-second is 0: must be positive"},
+		"no bytes to rewrite":       {args: []string{"--status-rewrite-bytes-per-second=-1"}, wantErr: "--status-rewrite-bytes-per-second is -1: must be positive"},
 		"no events":                 {args: []string{"--events-per-second=0"}},
 		"cache below one turn":      {args: []string{"--body-cache-bytes=1"}, wantErr: "--body-cache-bytes is 1: must be at least 2097152"},
 		"history beyond in-flight":  {args: []string{"--max-history-bytes=4194304", "--max-inflight-bytes=2097152"}, wantErr: "must be from 2097152 to half of --max-inflight-bytes, which is 2097152"},

@@ -71,6 +71,8 @@ type Record struct {
 	// changed.
 	ChainValid metav1.ConditionStatus
 	Since      time.Time
+	// HasVerdict is set if the status was written for the object's generation.
+	HasVerdict bool
 	// Written identifies the status that the object has.
 	Written Fingerprint
 }
@@ -197,6 +199,7 @@ func (r *Record) setStatus(status *v1alpha1.ResponseSessionStatus) {
 
 func (r *Record) setVerdict(status *v1alpha1.ResponseSessionStatus) {
 	r.Written = NewFingerprint(status)
+	r.HasVerdict = status.ObservedGeneration == r.Generation
 	if condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionChainValid); condition != nil {
 		r.ChainValid, r.Since = intern(condition.Status, conditionStatuses), condition.LastTransitionTime.Time
 	}

@@ -41,7 +41,7 @@ func TestRecordKeeps(t *testing.T) {
 		"Namespace string", "Name string", "UID types.UID", "Generation int64", "Created time.Time", "ResourceVersion uint64",
 		"Turn chain.Turn", "Misnamed bool", "Deleting bool", "OwnerUID types.UID", "OmitOwner bool",
 		"Snapshot *v1alpha1.SnapshotReference", "SnapshotBytes int64", "Verified bool", "Problem string", "Reported int64",
-		"ChainValid v1.ConditionStatus", "Since time.Time", "Written sessions.Fingerprint",
+		"ChainValid v1.ConditionStatus", "Since time.Time", "HasVerdict bool", "Written sessions.Fingerprint",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("fields (-want +got):\n%s", diff)

@@ -1,0 +1,89 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/controllers"
+	"github.com/catena-dev/catena/internal/testutil"
+)
+
+// TestFlappingRoot: a root that fails and completes again and again causes no more status writes than its namespace's limit
+// permits, other namespaces do not wait for it, and in the end every verdict is right.
+func TestFlappingRoot(t *testing.T) {
+	usual := rewrites
+	rewrites = controllers.RewriteLimits{PerSecond: 2, BytesPerSecond: 1e12}
+	restartOperator(t, func() {})
+	t.Cleanup(func() {
+		rewrites = usual
+		restartOperator(t, func() {})
+	})
+	const children, burst = 23, 21 // ten seconds' worth at once, and one
+	ns, other := env.NewNamespace(t), env.NewNamespace(t)
+	create(t, turn(ns, "root"))
+	for i := range children {
+		create(t, turn(ns, fmt.Sprintf("child-%d", i), "root"))
+	}
+	settle(t, ns)
+	writes := func() (statuses int) {
+		for _, write := range op.writes.sessions(ns) {
+			if strings.HasPrefix(write, "child-") && strings.HasSuffix(write, "/status") {
+				statuses++
+			}
+		}
+		return statuses
+	}
+	before := writes()
+	overwrite(t, ns, "root", `{"responseStatus":"failed"}`)
+	testutil.Eventually(t, func(context.Context) error {
+		if got := writes() - before; got != burst {
+			return fmt.Errorf("%d statuses were rewritten, want %d", got, burst)
+		}
+		return nil
+	})
+	for range 10 {
+		overwrite(t, ns, "root", `{"responseStatus":"completed"}`)
+		overwrite(t, ns, "root", `{"responseStatus":"failed"}`)
+	}
+	create(t, turn(other, "a"))
+	settle(t, other)
+	wantVerdicts(t, other, map[string]verdict{"a": resolved(1, "a")})
+	if got := writes() - before; got != burst {
+		t.Errorf("%d statuses were rewritten, want %d", got, burst)
+	}
+
+	op.clock.SetTime(op.clock.Now().Add(time.Minute))
+	want := map[string]verdict{"root": broken(v1alpha1.ReasonTurnNotCompleted, "root")}
+	testutil.Eventually(t, func(context.Context) error {
+		if got := writes() - before; got != children {
+			return fmt.Errorf("%d statuses were rewritten, want %d: once for each child", got, children)
+		}
+		return nil
+	})
+	for i := range children {
+		want[fmt.Sprintf("child-%d", i)] = brokenIn(v1alpha1.ReasonTurnNotCompleted, "root", 2, "root")
+	}
+	want["root"] = brokenIn(v1alpha1.ReasonTurnNotCompleted, "root", 1, "root")
+	settle(t, ns)
+	wantVerdicts(t, ns, want)
+}

@@ -1,0 +1,86 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package fair
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestPace: an item waits until what the tenant did before is paid for, except for a burst, however often it asks, and
+// whatever other tenants do. One that is forgotten costs nothing.
+func TestPace(t *testing.T) {
+	const burst = 100 * time.Millisecond
+	rapid.Check(t, func(t *rapid.T) {
+		pace, now := NewPace[string](burst), time.Unix(0, 0)
+		paid := map[string]time.Time{"a": now, "b": now} // the reference
+		due, costs := map[string]time.Time{}, map[string]time.Duration{}
+		ask := func(item string) {
+			got := pace.Delay(now, item[:1], item, costs[item])
+			if want := max(due[item].Sub(now), 0); got != want {
+				t.Fatalf("%s has to wait %s, want %s", item, got, want)
+			}
+			if got == 0 {
+				delete(due, item) // it was done
+			}
+		}
+		for i := range rapid.IntRange(1, 100).Draw(t, "items") {
+			now = now.Add(time.Duration(rapid.Int64Range(0, int64(20*time.Millisecond)).Draw(t, "pause")))
+			for _, item := range slices.Sorted(maps.Keys(due)) {
+				switch rapid.SampledFrom([]string{"nothing", "ask again", "forget"}).Draw(t, item) {
+				case "ask again":
+					ask(item)
+				case "forget":
+					pace.Forget(item)
+					paid[item[:1]] = paid[item[:1]].Add(-costs[item])
+					delete(due, item)
+				}
+			}
+			tenant := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "tenant")
+			item := fmt.Sprint(tenant, i)
+			costs[item] = time.Duration(rapid.Int64Range(0, int64(50*time.Millisecond)).Draw(t, "cost"))
+			if paid[tenant].Before(now) {
+				paid[tenant] = now
+			}
+			due[item] = paid[tenant].Add(-burst)
+			paid[tenant] = paid[tenant].Add(costs[item])
+			ask(item)
+		}
+	})
+}
+
+// TestPaceForgets: what is over takes no memory.
+func TestPaceForgets(t *testing.T) {
+	pace, now := NewPace[string](0), time.Unix(0, 0)
+	for i := range 10_000 {
+		now = now.Add(time.Second)
+		tenant := fmt.Sprint("tenant", i)
+		pace.Delay(now, tenant, "first of "+tenant, time.Second/2)
+		if delay := pace.Delay(now, tenant, "second of "+tenant, time.Second/2); delay != time.Second/2 {
+			t.Fatalf("the second item has to wait %s", delay)
+		}
+		pace.Forget("second of " + tenant)
+	}
+	if len(pace.paid) > 2*minSweep || len(pace.places) > 0 {
+		t.Errorf("%d tenants and %d items are kept", len(pace.paid), len(pace.places))
+	}
+}
