@@ -139,5 +139,9 @@ func endOfString(raw string, i int) int {
 	}
 }
 
-// text returns bytes as a string that shares their memory. The bytes must not change while the string is in use.
-func text(raw []byte) string { return unsafe.String(unsafe.SliceData(raw), len(raw)) }
+// Text returns bytes as a string that shares their memory. The bytes must not change while the string is in use.
+func Text(raw []byte) string { return unsafe.String(unsafe.SliceData(raw), len(raw)) }
+
+// Bytes returns a string as bytes that share its memory. The bytes must not change while the string is in use, nor at all if
+// the string was not made from bytes.
+func Bytes(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

@@ -36,7 +36,7 @@ func Validate(raw []byte) error {
 	for i := 0; i < len(raw); i++ {
 		switch raw[i] {
 		case '"':
-			end := endOfString(text(raw), i)
+			end := endOfString(Text(raw), i)
 			if end < 0 {
 				return errors.New("must be JSON")
 			}

@@ -38,7 +38,7 @@ func ParseObject(raw []byte) (Object, error) {
 	if err := Validate(raw); err != nil {
 		return Object{}, err
 	}
-	value := gjson.Parse(text(raw))
+	value := gjson.Parse(Text(raw))
 	switch {
 	case value.Type == gjson.Null:
 		return Object{}, nil
@@ -51,7 +51,7 @@ func ParseObject(raw []byte) (Object, error) {
 // ValidObject returns the object of a body that was validated before and has become bytes again, such as the bodies that
 // store.Store passes to a driver. With any other bytes, its members are undefined. The object shares the memory of raw, as that of
 // ParseObject does.
-func ValidObject(raw []byte) Object { return Object{gjson.Parse(text(raw))} }
+func ValidObject(raw []byte) Object { return Object{gjson.Parse(Text(raw))} }
 
 // Exists reports whether there is a value.
 func (o Object) Exists() bool { return o.value.Exists() }

@@ -33,6 +33,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/metered"
 )
 
 // The names of the resources in URLs.
@@ -80,6 +81,9 @@ func Get(ctx context.Context, client rest.Interface, resource string, name types
 	if err != nil {
 		return err
 	}
+	if err := metered.Take(ctx, int64(len(raw))); err != nil {
+		return err
+	}
 	if err := json.Unmarshal(raw, into); err != nil {
 		return fmt.Errorf("%w: %w", ErrUndecodable, err)
 	}
@@ -88,11 +92,25 @@ func Get(ctx context.Context, client rest.Interface, resource string, name types
 
 // GetRaw reads an object as the API server sends it.
 func GetRaw(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName) ([]byte, error) {
-	result := client.Get().Namespace(name.Namespace).Resource(resource).Name(name.Name).Do(ctx)
-	if err := result.Error(); err != nil { // Raw would return the error of a response that is not a Status
+	return Read(ctx, client.Get().Namespace(name.Namespace).Resource(resource).Name(name.Name))
+}
+
+// Read sends a request and returns the body of the response. If the context counts memory (see package metered), the body
+// counts while it is read.
+func Read(ctx context.Context, request *rest.Request) ([]byte, error) {
+	if !metered.Counts(ctx) {
+		result := request.Do(ctx)
+		if err := result.Error(); err != nil { // Raw would return the error of a response that is not a Status
+			return nil, err
+		}
+		return result.Raw()
+	}
+	body, err := request.Stream(ctx)
+	if err != nil {
 		return nil, err
 	}
-	return result.Raw()
+	defer func() { _ = body.Close() }()
+	return metered.ReadAll(body, func(bytes int64) error { return metered.Take(ctx, bytes) })
 }
 
 // GetMetadata reads the metadata of an object.

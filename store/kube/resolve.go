@@ -24,23 +24,16 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/store/driver"
 )
-
-// inputItems is the part of a resolvev1alpha1.InputItems that this package reads.
-type inputItems struct {
-	Metadata struct {
-		UID string `json:"uid"`
-	} `json:"metadata"`
-	ResponseID string            `json:"responseID"`
-	Turns      []string          `json:"turns"`
-	Input      []json.RawMessage `json:"input"`
-	Next       string            `json:"next"`
-}
 
 // Resolve implements driver.Store.
 func (c *cluster) Resolve(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) (*driver.History, error) {
@@ -63,32 +56,56 @@ func (c *cluster) history(ctx context.Context, namespace, responseID string, opt
 	for name, values := range options.Query() {
 		request.Param(name, values[0])
 	}
-	result := request.Do(ctx)
-	if err := result.Error(); err != nil {
+	body, err := kubeclient.Read(ctx, request)
+	if err != nil {
 		err = toError(ctx, responseID, "", err)
 		if e, ok := errors.AsType[*driver.Error](err); ok && e.ResponseID == name {
 			e.ResponseID, e.Message = responseID, strings.ReplaceAll(e.Message, strconv.Quote(name), strconv.Quote(responseID))
 		}
 		return nil, err
 	}
-	body, err := result.Raw()
+	history, err := parseHistory(ctx, body)
 	if err != nil {
-		return nil, toError(ctx, responseID, "", err)
+		return nil, err
 	}
-	var items inputItems
-	if err := json.Unmarshal(body, &items); err != nil {
-		return nil, fmt.Errorf("unable to read the response of the operator: %w", err)
-	}
-	if items.ResponseID != responseID {
+	if history.Parent.ResponseID != responseID {
 		return nil, &driver.Error{ // an object with that name, but with another ID
 			Code: driver.CodeNotFound, ResponseID: responseID, PreviousResponseID: responseID,
 			Message: fmt.Sprintf("response %q was not found", responseID),
 		}
 	}
-	return &driver.History{
-		Parent: driver.Handle{ResponseID: responseID, UID: items.Metadata.UID},
-		Turns:  items.Turns,
-		Items:  items.Input,
-		Next:   items.Next,
-	}, nil
+	return history, nil
+}
+
+// The memory of a turn and of an item in a history, besides the body that they are in.
+const (
+	turnBytes = 64
+	itemBytes = 24
+)
+
+// parseHistory reads a resolvev1alpha1.InputItems. The items share the memory of the body: copies of many tiny ones would take
+// several times as much.
+func parseHistory(ctx context.Context, body []byte) (*driver.History, error) {
+	object, err := jsonvalue.ParseObject(body)
+	if err != nil {
+		return nil, fmt.Errorf("unable to read the response of the operator: it %w", err)
+	}
+	fields := object.RawMembers("metadata", "responseID", "turns", "input", "next")
+	turns, items := jsonvalue.Count(fields[2]), jsonvalue.Count(fields[3])
+	if err := metered.Take(ctx, int64(turnBytes*turns+itemBytes*items)); err != nil {
+		return nil, err
+	}
+	history := &driver.History{
+		Parent: driver.Handle{ResponseID: gjson.Parse(fields[1]).Str, UID: gjson.Get(fields[0], "uid").Str},
+		Turns:  make([]string, 0, turns),
+		Items:  make([]json.RawMessage, 0, items),
+		Next:   gjson.Parse(fields[4]).Str,
+	}
+	for _, turn := range jsonvalue.Elements(fields[2]) {
+		history.Turns = append(history.Turns, strings.Clone(gjson.Parse(turn).Str))
+	}
+	for _, item := range jsonvalue.Elements(fields[3]) {
+		history.Items = append(history.Items, jsonvalue.Bytes(item))
+	}
+	return history, nil
 }

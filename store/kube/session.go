@@ -31,6 +31,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/store/driver"
 )
@@ -60,7 +61,10 @@ func (c *cluster) stored(ctx context.Context, object *v1alpha1.ResponseSession) 
 			Message: fmt.Sprintf("response %q has %d bytes: this store reads at most %d", spec.ResponseID, spec.Snapshot.SizeBytes, c.maxTurnBytes),
 		}
 	}
-	bodies, err := c.reads.Read(ctx, types.NamespacedName{Namespace: object.Namespace, Name: object.Name}, spec.Snapshot)
+	if err := metered.Take(ctx, readingCosts(spec.Snapshot)); err != nil {
+		return nil, err
+	}
+	bodies, err := c.reads.Read(metered.Without(ctx), types.NamespacedName{Namespace: object.Namespace, Name: object.Name}, spec.Snapshot)
 	if errors.Is(err, snapshot.ErrUnreadable) {
 		return nil, &driver.Error{Code: driver.CodeUnreadable, ResponseID: spec.ResponseID, Message: fmt.Sprintf("response %q cannot be read", spec.ResponseID), Err: err}
 	}
@@ -69,6 +73,13 @@ func (c *cluster) stored(ctx context.Context, object *v1alpha1.ResponseSession) 
 	}
 	session.Request, session.Response, session.Metadata = bodies.Request, bodies.Response, bodies.Metadata
 	return session, nil
+}
+
+// readingCosts returns the memory that it takes to read a snapshot: for its parts, joined, and for its bodies. A part arrives
+// as JSON, and four are read at once.
+func readingCosts(ref *v1alpha1.SnapshotReference) int64 {
+	const parts = 4 * v1alpha1.MaxSnapshotChunkBytes
+	return ref.SizeBytes + 2*ref.StoredBytes + 5*min(ref.StoredBytes, parts)
 }
 
 // maxModelBytes is the maximum length of a model's name that is repeated in the object.

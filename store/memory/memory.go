@@ -23,6 +23,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/driver"
 	"github.com/catena-dev/catena/store/internal/local"
@@ -77,16 +78,19 @@ func (m *memory) Close() error {
 
 // Get implements driver.Store.
 func (m *memory) Get(ctx context.Context, namespace, responseID string) (*driver.Session, error) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	m.mu.RLock()
 	turn, found := m.namespaces[namespace][responseID]
+	m.mu.RUnlock()
 	if !found {
 		return nil, driver.NotFound(responseID)
 	}
-	return turn.Clone(), nil
+	if err := metered.Take(ctx, int64(len(turn.Request)+len(turn.Response)+len(turn.Metadata))); err != nil {
+		return nil, err
+	}
+	return turn.Clone(), nil // a turn is never changed
 }
 
 // Save implements driver.Store.

@@ -31,6 +31,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/driver"
 	"github.com/catena-dev/catena/store/internal/local"
@@ -92,7 +93,9 @@ func (s *turns) Close() error { return errors.Join(s.reader.Close(), s.writer.Cl
 func (s *turns) Get(ctx context.Context, namespace, responseID string) (*driver.Session, error) {
 	var turn *local.Turn
 	err := retry(ctx, func() (err error) {
-		turn, err = get(ctx, s.reader, namespace, responseID)
+		if err = s.takeMemory(ctx, namespace, responseID); err == nil {
+			turn, err = get(ctx, s.reader, namespace, responseID)
+		}
 		return err
 	})
 	if err != nil {
@@ -102,6 +105,19 @@ func (s *turns) Get(ctx context.Context, namespace, responseID string) (*driver.
 		return nil, driver.NotFound(responseID)
 	}
 	return turn.Session, nil
+}
+
+// takeMemory counts the memory that it takes to read a turn: SQLite has a copy of the bodies for a moment.
+func (s *turns) takeMemory(ctx context.Context, namespace, responseID string) error {
+	if !metered.Counts(ctx) {
+		return nil
+	}
+	var size int64
+	err := s.reader.QueryRowContext(ctx, selectSize, namespace, responseID).Scan(&size)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil
+	}
+	return errors.Join(err, metered.Take(ctx, 2*size))
 }
 
 // Save implements driver.Store. It returns when the turn is on the disk.
@@ -167,6 +183,10 @@ DELETE FROM turns WHERE namespace = ?1 AND response_id IN (SELECT id FROM tree)`
 
 	selectTurn = `
 SELECT uid, version, previous_response_id, conversation_id, status, created_at, completed_at, immutable, request, response, metadata
+FROM turns WHERE namespace = ? AND response_id = ?`
+
+	selectSize = `
+SELECT coalesce(octet_length(request), 0) + coalesce(octet_length(response), 0) + coalesce(octet_length(metadata), 0)
 FROM turns WHERE namespace = ? AND response_id = ?`
 
 	// selectChain selects the turns of a history, newest first. In a cycle it continues as long as it is read, but not

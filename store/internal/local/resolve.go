@@ -24,6 +24,7 @@ import (
 
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/history"
+	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -65,10 +66,21 @@ func (w *walk) turn(ctx context.Context, id string) (chain.Turn, bool, error) {
 	if len(w.items) == 0 {
 		w.uid = stored.UID
 	}
+	if err := metered.Take(ctx, int64(len(stored.Request)+len(stored.Response))); err != nil {
+		return chain.Turn{}, false, err
+	}
 	items, err := chain.Flatten(stored.Request, stored.Response)
+	if err == nil {
+		if err := metered.Take(ctx, int64(items.Len())*itemBytes); err != nil {
+			return chain.Turn{}, false, err
+		}
+	}
 	w.items[id] = items
 	return chain.Turn{ID: id, Previous: stored.PreviousResponseID, Status: stored.Status, Unreadable: err != nil}, true, nil
 }
+
+// itemBytes is the memory of an item besides its own bytes: its offset in chain.Items and its place in the history.
+const itemBytes = 8 + 24
 
 func (w *walk) history(responseID string, turns []chain.Turn, options driver.ResolveOptions) (*driver.History, error) {
 	h := &driver.History{Turns: make([]string, len(turns))}
