@@ -22,9 +22,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -93,6 +95,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 func serve(ctx context.Context, o *options) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), o.gateway.Store.Collector())
+	limitMemory(o.gateway.MaxInFlightBytes)
 	g, err := gateway.New(o.gateway, registry)
 	if err != nil {
 		return err
@@ -110,6 +113,17 @@ func serve(ctx context.Context, o *options) error {
 	group.Go(func() error { return profiling.Serve(ctx, o.profilingAddress) })
 	group.Go(func() error { return g.Serve(ctx, api, operations, registry) })
 	return group.Wait()
+}
+
+// programBytes is the memory that the program takes besides that of the requests in flight.
+const programBytes = 64 << 20
+
+// limitMemory makes the garbage collector run as often as the limit for requests requires, unless the environment variable
+// GOMEMLIMIT sets a limit.
+func limitMemory(maxInFlightBytes int64) {
+	if os.Getenv("GOMEMLIMIT") == "" && maxInFlightBytes < math.MaxInt64-programBytes {
+		debug.SetMemoryLimit(maxInFlightBytes + programBytes)
+	}
 }
 
 func listen(ctx context.Context, address string) (net.Listener, error) {

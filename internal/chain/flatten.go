@@ -106,17 +106,25 @@ func eachItem(request, response jsonvalue.Object, yield func(item string)) (inst
 	default:
 		return "", errors.New("unable to read `instructions` of the request: must be a string")
 	}
-	if jsonvalue.IsString(in[1]) {
-		if item := message("user", in[1]); item != "" {
-			yield(item)
-		}
-	} else if err := eachOf(in[1], yield); err != nil {
+	if err := EachInput(in[1], yield); err != nil {
 		return "", fmt.Errorf("unable to read `input` of the request: must be a string or a list of objects: %w", err)
 	}
 	if err := eachOf(out[0], yield); err != nil {
 		return "", fmt.Errorf("unable to read `output` of the response: must be a list of objects: %w", err)
 	}
 	return instructions, nil
+}
+
+// EachInput yields the items of a request's input, raw JSON or empty: a string is one user message. It returns an error if it
+// is neither a string nor a list of objects.
+func EachInput(input string, yield func(item string)) error {
+	if !jsonvalue.IsString(input) {
+		return eachOf(input, yield)
+	}
+	if item := message("user", input); item != "" {
+		yield(item)
+	}
+	return nil
 }
 
 // message returns a message item with a raw text, which keeps its escapes, and the empty string if the text is empty.

@@ -25,6 +25,7 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+	"time"
 
 	"github.com/catena-dev/catena/store"
 )
@@ -39,8 +40,10 @@ type call struct {
 	// store is the store of the client's namespace.
 	store *store.Store
 	log   *slog.Logger
-	// held is how many of the bytes in flight belong to this call.
-	held int64
+	// requests, streams and memory are what the call holds of the limits that tenants share; nil before it is admitted.
+	requests, streams, memory *share
+	// patience is how long the call waits for memory once the engine was called.
+	patience time.Duration
 	// engineCalled is set once the engine may have begun a response. From then on, no error invites the client to retry,
 	// unless it sent a key: the model would run, and be billed, again, and there would be a second turn.
 	engineCalled bool
@@ -54,9 +57,9 @@ func (g *Gateway) handle(next handler) http.Handler {
 		start := g.now()
 		ctx, cancel := context.WithTimeoutCause(r.Context(), g.options.RequestTimeout, errTimeout)
 		defer cancel()
-		c := &call{requestID: requestID(r)}
+		c := &call{requestID: requestID(r), patience: g.options.SaveTimeout}
 		c.log = g.log.With("requestID", c.requestID)
-		defer func() { g.release(c) }()
+		defer c.release()
 		w.Header().Set("X-Request-Id", c.requestID)
 		if g.stopping.Load() {
 			w.Header().Set("Connection", "close") // the next request should go to another replica
@@ -84,6 +87,9 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, c *call, nex
 	if err := g.identify(r, c); err != nil {
 		return err
 	}
+	if err := g.admit(r.Context(), c); err != nil {
+		return err
+	}
 	return next(w, r, c)
 }
 
@@ -102,25 +108,6 @@ func (g *Gateway) identify(r *http.Request, c *call) error {
 		c.log = c.log.With("namespace", namespace)
 	}
 	return nil
-}
-
-// hold counts bytes as in flight until the call ends. It returns an error if they are too many; it is final if they are
-// too many for one call alone.
-func (g *Gateway) hold(c *call, bytes int64) error {
-	if c.held+bytes > g.options.MaxInFlightBytes {
-		return invalidRequest("", string(store.CodeTooLarge), "The request or its conversation is too large for the gateway.")
-	}
-	if !g.inFlight.TryAcquire(bytes) {
-		return temporaryError("overloaded", "The gateway is overloaded; retry later.", nil)
-	}
-	c.held += bytes
-	return nil
-}
-
-// release returns the bytes that a call holds.
-func (g *Gateway) release(c *call) {
-	g.inFlight.Release(c.held)
-	c.held = 0
 }
 
 var requestIDs = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)

@@ -18,11 +18,11 @@ package gateway
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 
+	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -40,11 +40,16 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 	if answered, err := g.repeat(w, r, c, t); answered || err != nil {
 		return err
 	}
-	history, err := g.history(r.Context(), c, request.previous)
+	if request.stream {
+		if err := c.streams.take(r.Context(), 1, false); err != nil {
+			return err
+		}
+	}
+	body, err := g.engineBody(r.Context(), c, request)
 	if err != nil {
 		return err
 	}
-	response, err := g.send(r.Context(), r, c, request.forEngine(history))
+	response, err := g.send(r.Context(), r, c, body)
 	c.engineCalled = !errors.Is(err, errNotConnected)
 	if err != nil {
 		return err
@@ -52,7 +57,7 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 	defer func() { _ = response.Body.Close() }()
 	switch encoding := response.Header.Get("Content-Encoding"); {
 	case response.StatusCode != http.StatusOK:
-		return g.passThrough(w, response)
+		return g.passThrough(r.Context(), w, c, response)
 	case encoding != "" && encoding != "identity":
 		return upstreamInvalid(fmt.Errorf("unrequested content encoding %q", encoding))
 	case request.stream:
@@ -62,29 +67,40 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 	}
 }
 
-// history returns the items of the conversation up to a response.
-func (g *Gateway) history(ctx context.Context, c *call, previous string) ([]json.RawMessage, error) {
-	if previous == "" {
-		return nil, nil
+// engineBody returns the body for the engine. Its memory counts until it has been sent, and that of the conversation, which is
+// part of it, only until it has been made.
+func (g *Gateway) engineBody(ctx context.Context, c *call, request *createRequest) (*payload, error) {
+	history, err := g.history(ctx, c, request.previous)
+	if err != nil {
+		return nil, err
 	}
-	history, err := c.store.Resolve(ctx, previous, g.options.resolveOptions())
+	defer c.memory.give(historyBytes(history))
+	added := engineBytes(history.Items)
+	if err := c.hold(ctx, added); err != nil {
+		return nil, err
+	}
+	// The part of the request has counted since the request was read.
+	size := added + int64(len(request.body))
+	return &payload{text: request.forEngine(history.Items), freed: func() { c.memory.give(size) }}, nil
+}
+
+// history returns the conversation up to a response.
+func (g *Gateway) history(ctx context.Context, c *call, previous string) (*store.History, error) {
+	if previous == "" {
+		return &store.History{}, nil
+	}
+	history, err := read(ctx, c, func(ctx context.Context) (*store.History, error) {
+		return c.store.Resolve(ctx, previous, g.options.resolveOptions())
+	}, historyBytes)
 	if err != nil {
 		return nil, resolveError(previous, err)
 	}
-	return history.Items, g.hold(c, size(history.Items))
-}
-
-// size returns the total size of items.
-func size(items []json.RawMessage) (bytes int64) {
-	for _, item := range items {
-		bytes += int64(len(item))
-	}
-	return bytes
+	return history, nil
 }
 
 // respond answers with a response that is not a stream.
 func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *turn, upstream *http.Response) error {
-	body, err := g.readBody(upstream)
+	body, err := g.readBody(r.Context(), c, upstream)
 	if err != nil {
 		return err
 	}
@@ -97,22 +113,22 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 		return upstreamInvalid(err)
 	}
 	t.claim(response)
-	stored, failure := g.saveOrFind(r.Context(), c, t, response)
+	final := response.String()
+	stored, failure := g.saveOrFind(r.Context(), c, t, response, final)
 	if failure != nil {
 		return failure
 	}
 	g.copyHeaders(w.Header(), upstream.Header)
 	if stored != nil {
-		writeJSON(w, http.StatusOK, responseOf(stored))
-		return nil
+		final = responseOf(stored)
 	}
-	writeJSON(w, http.StatusOK, response.String())
+	writeJSON(w, http.StatusOK, final)
 	return nil
 }
 
 // checkResponse returns an error if an object is not a finished response.
 func checkResponse(response *object) error {
-	if !response.get("output").IsArray() {
+	if !jsonvalue.IsList(response.raw("output")) {
 		return errors.New("`output` is not a list")
 	}
 	switch response.get("status").Str {

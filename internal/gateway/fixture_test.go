@@ -184,6 +184,16 @@ func (f *fixture) seed(id, previous, status string) {
 	}
 }
 
+// seedLarge saves a turn whose input has a number of bytes.
+func (f *fixture) seedLarge(id string, bytes int) {
+	f.t.Helper()
+	session := testturn.Make(id, "")
+	session.Request = []byte(`{"input":"` + strings.Repeat("x", bytes) + `"}`)
+	if err := f.store.next.InNamespace("default").Save(f.t.Context(), session, store.SaveOptions{}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
 // open returns the store on top of the hooks.
 func (s *hookedStore) open() *store.Store {
 	return store.New(s, driver.Options{Namespace: "default"})

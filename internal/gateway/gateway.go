@@ -29,7 +29,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/semaphore"
 )
 
 // Gateway serves the Responses API.
@@ -41,8 +40,9 @@ type Gateway struct {
 	files       []*watchedFile
 	metrics     *gatewayMetrics
 	log         *slog.Logger
-	inFlight    *semaphore.Weighted
-	stopping    atomic.Bool
+	// The limits that tenants share.
+	requests, streams, memory *sharedLimit
+	stopping                  atomic.Bool
 
 	now func() time.Time
 }
@@ -54,7 +54,9 @@ func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
 		upstream: newUpstream(options.Upstream),
 		metrics:  newMetrics(),
 		log:      options.Logger,
-		inFlight: semaphore.NewWeighted(options.MaxInFlightBytes),
+		requests: newSharedLimit(options.MaxInFlightRequests, "--max-inflight-requests", "many requests"),
+		streams:  newSharedLimit(options.MaxInFlightStreams, "--max-inflight-streams", "many streams"),
+		memory:   newSharedLimit(options.MaxInFlightBytes, "--max-inflight-bytes", "much memory"),
 		now:      time.Now,
 	}
 	if options.TenantsFile != "" {

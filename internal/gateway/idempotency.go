@@ -62,7 +62,7 @@ func (g *Gateway) newResponseID(r *http.Request, c *call) string {
 // it also returns nil, and sets t.replaces: the new response replaces that turn.
 func (g *Gateway) find(ctx context.Context, c *call, t *turn) (*store.Session, *apiError) {
 	t.replaces = ""
-	session, err := c.store.Get(ctx, t.id)
+	session, err := g.getSession(ctx, c, t.id)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return nil, nil
@@ -94,10 +94,6 @@ func (g *Gateway) repeat(w http.ResponseWriter, r *http.Request, c *call, t *tur
 	if session == nil {
 		return false, nil
 	}
-	g.release(c) // the request is no longer needed
-	if err := g.hold(c, int64(len(session.Request)+len(session.Response))); err != nil {
-		return false, err
-	}
 	if t.request.stream {
 		return true, g.streamAgain(w, r, c, session)
 	}
@@ -109,10 +105,10 @@ func (g *Gateway) repeat(w http.ResponseWriter, r *http.Request, c *call, t *tur
 const saveAttempts = 3
 
 // saveOrFind saves a turn and returns nil, or the stored turn if another request with the same Idempotency-Key saved it first.
-func (g *Gateway) saveOrFind(ctx context.Context, c *call, t *turn, response *object) (*store.Session, *apiError) {
+func (g *Gateway) saveOrFind(ctx context.Context, c *call, t *turn, response *object, final string) (*store.Session, *apiError) {
 	var err error
 	for range saveAttempts {
-		err = g.save(ctx, c, t, response)
+		err = g.save(ctx, c, t, response, final)
 		if err == nil {
 			return nil, nil
 		}
@@ -131,7 +127,7 @@ func (g *Gateway) saveOrFind(ctx context.Context, c *call, t *turn, response *ob
 
 // storedResponse returns the response of a session, parsed.
 func storedResponse(session *store.Session) (*object, *apiError) {
-	response, err := parseObject([]byte(responseOf(session)))
+	response, err := parseObject(jsonvalue.Bytes(responseOf(session)))
 	if err != nil {
 		return nil, storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: session.ResponseID, Err: err})
 	}
@@ -144,7 +140,11 @@ func (g *Gateway) streamAgain(w http.ResponseWriter, r *http.Request, c *call, s
 	if failure != nil {
 		return failure
 	}
-	output, final := response.get("output").Array(), response.String()
+	// The response goes out once as it is, and once in pieces.
+	if err := c.hold(r.Context(), eventCosts*sessionBytes(session)); err != nil {
+		return err
+	}
+	output, final := response.raw("output"), response.String()
 	response.set("status", quote(store.StatusInProgress))
 	response.set("output", "[]")
 
@@ -167,9 +167,11 @@ func (g *Gateway) streamAgain(w http.ResponseWriter, r *http.Request, c *call, s
 		}
 	}
 	send("response.created", "response", response.String())
-	for i, item := range output {
-		send("response.output_item.added", "output_index", strconv.Itoa(i), "item", item.Raw)
-		send(eventItemDone, "output_index", strconv.Itoa(i), "item", item.Raw)
+	i := 0
+	for _, item := range jsonvalue.Elements(output) {
+		send("response.output_item.added", "output_index", strconv.Itoa(i), "item", item)
+		send(eventItemDone, "output_index", strconv.Itoa(i), "item", item)
+		i++
 	}
 	send("response."+session.Status, "response", final)
 	return nil

@@ -18,17 +18,13 @@ package gateway
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
-	"strings"
-
-	"github.com/tidwall/gjson"
 
 	"github.com/catena-dev/catena/internal/chain"
-	"github.com/catena-dev/catena/internal/history"
+	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -37,9 +33,6 @@ const (
 	defaultLimit = 20
 	maxLimit     = 100
 )
-
-// inputItem is an item with the ID that clients page by.
-type inputItem struct{ id, raw string }
 
 // pageOptions select a page of input items.
 type pageOptions struct {
@@ -55,11 +48,11 @@ func (g *Gateway) listInputItems(w http.ResponseWriter, r *http.Request, c *call
 	if err != nil {
 		return err
 	}
-	items, err := g.inputItems(r.Context(), c, r.PathValue("id"))
-	if err != nil {
+	p := newPage(options, r.PathValue("id"), c.holder(r.Context()), c.memory.give)
+	if err := g.eachInputItem(r.Context(), c, r.PathValue("id"), p.add); err != nil && !errors.Is(err, errPageComplete) {
 		return err
 	}
-	body, err := options.pageOf(items)
+	body, err := p.body()
 	if err != nil {
 		return err
 	}
@@ -86,88 +79,47 @@ func parsePageOptions(query url.Values) (*pageOptions, error) {
 	return o, nil
 }
 
-// inputItems returns all items that a response was created from, oldest first. OpenAI's pages start after an item's ID,
-// which can be anywhere in the conversation, so all of it is read for every page.
-func (g *Gateway) inputItems(ctx context.Context, c *call, id string) ([]inputItem, error) {
+// readItems is how many items of a conversation are read at a time.
+const readItems = 100
+
+// eachInputItem yields all items that a response was created from, oldest first, until yield returns an error. OpenAI's pages
+// start after an item's ID, which can be anywhere in the conversation, so all of it may be read for a page, but not at once.
+func (g *Gateway) eachInputItem(ctx context.Context, c *call, id string, yield func(item string) error) error {
 	session, err := g.get(ctx, c, id)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	options := g.options.resolveOptions()
 	options.IncludeIncomplete = true // a turn that is not completed has input items too
-	history, err := c.store.Resolve(ctx, session.PreviousResponseID, options)
-	if err != nil {
-		return nil, storeError(err)
-	}
-	if err := g.hold(c, size(history.Items)); err != nil {
-		return nil, err
-	}
-	own, err := chain.Flatten(session.Request, nil)
-	if err != nil {
-		return nil, storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: id, Err: err})
-	}
-	raw := make([]string, 0, len(history.Items)+own.Len())
-	for _, item := range history.Items {
-		raw = append(raw, string(item))
-	}
-	for i := range own.Len() {
-		raw = append(raw, string(own.Slice(i, i+1)))
-	}
-	return withIDs(id, raw), nil
-}
-
-// withIDs gives every item a unique ID: an item without one, or with that of an earlier item, gets one made of the
-// response's ID and the item's index. Neither the items of a response nor their order change, and so the IDs do not.
-func withIDs(responseID string, raw []string) []inputItem {
-	items := make([]inputItem, len(raw))
-	seen := map[string]bool{}
-	for i, text := range raw {
-		id := gjson.Get(text, "id").Str
-		if id == "" || seen[id] {
-			id = fmt.Sprintf("item_%s_%d", strings.TrimPrefix(responseID, "resp_"), i)
-			text = withID(text, id)
+	for options.Limit = readItems; ; {
+		history, err := read(ctx, c, func(ctx context.Context) (*store.History, error) {
+			return c.store.Resolve(ctx, session.PreviousResponseID, options)
+		}, historyBytes)
+		if err != nil {
+			return storeError(err)
 		}
-		seen[id] = true
-		items[i] = inputItem{id: id, raw: text}
-	}
-	return items
-}
-
-// withID returns an item with another ID. Everything else stays as it is, even a key that is given twice.
-func withID(item, id string) string {
-	o := &object{}
-	gjson.Parse(item).ForEach(func(key, value gjson.Result) bool {
-		if key.Str != "id" {
-			o.members = append(o.members, member{name: key.Str, key: key.Raw, value: value.Raw})
+		for _, item := range history.Items {
+			if err := yield(jsonvalue.Text(item)); err != nil {
+				return err
+			}
 		}
-		return true
+		c.memory.give(historyBytes(history))
+		if options.After = history.Next; options.After == "" {
+			break
+		}
+	}
+	request, err := jsonvalue.ParseObject(session.Request)
+	if err == nil {
+		err = chain.CheckObjects(request, jsonvalue.Object{})
+	}
+	if err != nil {
+		return storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: id, Err: err})
+	}
+	var failed error
+	_ = chain.EachInput(request.RawMembers("input")[0], func(item string) { // checked above
+		if failed == nil {
+			failed = yield(item)
+		}
 	})
-	o.set("id", quote(id))
-	return o.String()
-}
-
-// pageOf returns a page of items, which are oldest first, as OpenAI's list.
-func (o *pageOptions) pageOf(items []inputItem) (string, error) {
-	after := -1
-	if o.after != "" {
-		after = slices.IndexFunc(items, func(item inputItem) bool { return item.id == o.after })
-		if after < 0 {
-			return "", invalidRequest("after", "invalid_value", "Invalid 'after': item with id '%s' not found.", o.after)
-		}
-	}
-	window := history.NewWindow(len(items), o.limit, after, o.descending)
-	items = items[window.From:window.To]
-	if o.descending {
-		slices.Reverse(items)
-	}
-	first, last := "", ""
-	if len(items) > 0 {
-		first, last = items[0].id, items[len(items)-1].id
-	}
-	data := make([]string, len(items))
-	for i, item := range items {
-		data[i] = item.raw
-	}
-	return fmt.Sprintf(`{"object":"list","data":[%s],"first_id":%s,"last_id":%s,"has_more":%t}`,
-		strings.Join(data, ","), quoteOrNull(first), quoteOrNull(last), window.More), nil
+	return failed
 }

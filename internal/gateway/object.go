@@ -19,6 +19,7 @@ package gateway
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -39,7 +40,12 @@ type member struct {
 	name, key, value string
 }
 
-// parseObject parses a JSON object. Errors contain nothing of the object, because they are logged.
+// maxMembers limits the members of an object that is read one by one: the bodies and events of the API, of which none has more
+// than some dozens. So an object never takes much more memory than its bytes, which it shares.
+const maxMembers = 256
+
+// parseObject parses a JSON object. Errors contain nothing of the object, because they are logged. The object shares the memory
+// of raw, which must not change.
 func parseObject(raw []byte) (*object, error) {
 	_, o, err := parseBody(raw)
 	return o, err
@@ -54,40 +60,46 @@ func parseBody(raw []byte) (jsonvalue.Object, *object, error) {
 	if err != nil {
 		return jsonvalue.Object{}, nil, err
 	}
-	o, err := objectOf(body.Value())
+	if !body.Exists() {
+		return body, nil, errors.New("must be an object")
+	}
+	o, err := objectOf(body.Value().Raw)
 	return body, o, err
 }
 
-// objectOf returns valid JSON as an object. A repeated name is an error: readers differ in which value they use, and the
-// engine must not read another request than the gateway.
-func objectOf(value gjson.Result) (*object, error) {
-	if !value.IsObject() {
-		return nil, errors.New("must be an object")
-	}
+// objectOf returns a valid JSON object with its members. A repeated name is an error: readers differ in which value they use,
+// and the engine must not read another request than the gateway.
+func objectOf(raw string) (*object, error) {
 	o := &object{}
-	seen := map[string]bool{}
-	var err error
-	value.ForEach(func(key, value gjson.Result) bool {
-		if seen[key.Str] {
-			err = errors.New("has a key twice")
-			return false
+	for key, value := range jsonvalue.Elements(raw) {
+		name := jsonvalue.Name(key)
+		if o.has(name) {
+			return nil, errors.New("has a key twice")
 		}
-		seen[key.Str] = true
-		o.members = append(o.members, member{name: key.Str, key: key.Raw, value: value.Raw})
-		return true
-	})
-	return o, err
+		if len(o.members) == maxMembers {
+			return nil, fmt.Errorf("has more than %d members", maxMembers)
+		}
+		o.members = append(o.members, member{name: name, key: key, value: value})
+	}
+	return o, nil
+}
+
+func (o *object) has(name string) bool {
+	return slices.ContainsFunc(o.members, func(m member) bool { return m.name == name })
+}
+
+// raw returns the raw value of a member, empty if it is absent.
+func (o *object) raw(name string) string {
+	for _, m := range o.members {
+		if m.name == name {
+			return m.value
+		}
+	}
+	return ""
 }
 
 // get returns the value of a member, null if it is absent.
-func (o *object) get(name string) gjson.Result {
-	for _, m := range o.members {
-		if m.name == name {
-			return gjson.Parse(m.value)
-		}
-	}
-	return gjson.Result{}
-}
+func (o *object) get(name string) gjson.Result { return gjson.Parse(o.raw(name)) }
 
 // set replaces the value of a member, or appends the member. The name must not need escapes.
 func (o *object) set(name, value string) {
@@ -114,7 +126,12 @@ func (o *object) remove(name string) {
 
 // String returns the object as JSON.
 func (o *object) String() string {
+	size := len("{}")
+	for _, m := range o.members {
+		size += len(m.key) + len(m.value) + len(":,")
+	}
 	var b strings.Builder
+	b.Grow(size)
 	b.WriteByte('{')
 	for i, m := range o.members {
 		if i > 0 {

@@ -59,9 +59,12 @@ type Options struct {
 	// MaxRequestBytes limits the body of a request. MaxResponseBytes limits the body of the engine's response, or each
 	// event of a stream. The store should accept a turn that has both; otherwise the engine's work is lost.
 	MaxRequestBytes, MaxResponseBytes int64
-	// MaxInFlightBytes limits the total size of the requests and histories in flight. A history counts from when it has
-	// been read. A request beyond the limit is answered with 503, or with 400 if it exceeds the limit by itself.
-	MaxInFlightBytes int64
+	// MaxInFlightBytes limits the memory of all requests in flight, with their conversations and responses. It counts before it
+	// is taken. MaxInFlightRequests and MaxInFlightStreams limit the number of requests and of streams at the same time.
+	//
+	// Tenants share each of these limits: n of them get at least 1/(n+1) of it each, and so one alone gets half. A request
+	// beyond a tenant's share is answered with 429, or with 400 if it needs more memory by itself than one tenant gets.
+	MaxInFlightBytes, MaxInFlightRequests, MaxInFlightStreams int64
 	// RequestTimeout limits a whole request, including its stream. A save that has begun has SaveTimeout of its own.
 	RequestTimeout, SaveTimeout time.Duration
 	// ReadTimeout limits how long a client may take to send a request.
@@ -80,18 +83,20 @@ const DefaultMaxDepth = 1000
 // DefaultOptions returns the default options. They lack Store, Upstream and Logger.
 func DefaultOptions() Options {
 	return Options{
-		ListenAddress:    "127.0.0.1:8090",
-		Instructions:     store.InstructionsOmit,
-		MaxDepth:         DefaultMaxDepth,
-		MaxRequestBytes:  32 << 20,
-		MaxResponseBytes: 32 << 20,
-		MaxInFlightBytes: 256 << 20,
-		RequestTimeout:   10 * time.Minute,
-		SaveTimeout:      30 * time.Second,
-		ReadTimeout:      time.Minute,
-		ShutdownDelay:    5 * time.Second,
-		ShutdownTimeout:  30 * time.Second,
-		ReloadInterval:   5 * time.Second,
+		ListenAddress:       "127.0.0.1:8090",
+		Instructions:        store.InstructionsOmit,
+		MaxDepth:            DefaultMaxDepth,
+		MaxRequestBytes:     32 << 20,
+		MaxResponseBytes:    32 << 20,
+		MaxInFlightBytes:    1 << 30,
+		MaxInFlightRequests: 4096,
+		MaxInFlightStreams:  2048,
+		RequestTimeout:      10 * time.Minute,
+		SaveTimeout:         30 * time.Second,
+		ReadTimeout:         time.Minute,
+		ShutdownDelay:       5 * time.Second,
+		ShutdownTimeout:     30 * time.Second,
+		ReloadInterval:      5 * time.Second,
 	}
 }
 
@@ -113,8 +118,10 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.MaxResponseBytes, "max-response-bytes", o.MaxResponseBytes,
 		"Maximum size of the engine's response; for a stream, of each event and of all finished output items together.")
 	flags.Int64Var(&o.MaxInFlightBytes, "max-inflight-bytes", o.MaxInFlightBytes,
-		"Maximum total size of the requests and histories in flight; a history counts from when it has been read. "+
-			"A request beyond the limit is answered with 503, or with 400 if it exceeds the limit by itself. Memory use is about three times as much.")
+		"Maximum memory of all requests in flight, with their conversations and responses. Tenants share it: one alone gets half, two a third each. "+
+			"A request beyond a tenant's share is answered with 429, or with 400 if it needs more by itself.")
+	flags.Int64Var(&o.MaxInFlightRequests, "max-inflight-requests", o.MaxInFlightRequests, "Maximum number of requests at the same time, shared in the same way.")
+	flags.Int64Var(&o.MaxInFlightStreams, "max-inflight-streams", o.MaxInFlightStreams, "Maximum number of streams at the same time, shared in the same way.")
 	flags.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request, including its stream.")
 	flags.DurationVar(&o.ReadTimeout, "read-timeout", o.ReadTimeout, "Maximum time for a client to send a request.")
 	flags.DurationVar(&o.SaveTimeout, "save-timeout", o.SaveTimeout, "Maximum time to save a turn, including retries.")
@@ -153,7 +160,10 @@ func (o *Options) Validate() error {
 	check(o.MaxDepth >= 1, "--max-depth is %d: must be at least 1", o.MaxDepth)
 	check(o.MaxRequestBytes >= 1, "--max-request-bytes is %d: must be at least 1", o.MaxRequestBytes)
 	check(o.MaxResponseBytes >= 1, "--max-response-bytes is %d: must be at least 1", o.MaxResponseBytes)
-	check(o.MaxInFlightBytes >= o.MaxRequestBytes, "--max-inflight-bytes is %d: must be at least --max-request-bytes, which is %d", o.MaxInFlightBytes, o.MaxRequestBytes)
+	check((o.MaxInFlightBytes/2-callBytes)/2 >= o.MaxRequestBytes,
+		"--max-inflight-bytes is %d: must be at least %d + 4 * --max-request-bytes, which is %d", o.MaxInFlightBytes, 2*callBytes, o.MaxRequestBytes)
+	check(o.MaxInFlightRequests >= 2, "--max-inflight-requests is %d: must be at least 2", o.MaxInFlightRequests)
+	check(o.MaxInFlightStreams >= 2, "--max-inflight-streams is %d: must be at least 2", o.MaxInFlightStreams)
 	positive := func(flag string, value time.Duration) { check(value > 0, "--%s is %s: must be positive", flag, value) }
 	positive("request-timeout", o.RequestTimeout)
 	positive("read-timeout", o.ReadTimeout)

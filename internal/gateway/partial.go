@@ -22,6 +22,8 @@ import (
 	"strings"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
 // partial is the part of a response that a stream has delivered so far. It has only finished output items: half an item
@@ -29,9 +31,12 @@ import (
 type partial struct {
 	// response is the response of the last event that had one, or nil.
 	response *object
+	// responseBytes is how much memory counts for the response.
+	responseBytes int
 	// output has the finished items in the order of their arrival.
 	output []outputItem
-	bytes  int64
+	// bytes is the memory of the finished items.
+	bytes int64
 	// sequence is the sequence number of the last event.
 	sequence int64
 }
@@ -45,13 +50,16 @@ func (p *partial) add(kind string, data *object, maxBytes int64) error {
 	if kind != eventItemDone || !item.IsObject() {
 		return nil
 	}
-	p.bytes += int64(len(item.Raw))
+	p.bytes += int64(len(item.Raw)) + outputItemBytes
 	if p.bytes > maxBytes {
 		return errTooLarge
 	}
-	p.output = append(p.output, outputItem{index: p.index(data), raw: item.Raw})
+	p.output = append(p.output, outputItem{index: p.index(data), raw: strings.Clone(item.Raw)}) // the event may be larger
 	return nil
 }
+
+// outputItemBytes is the memory of a finished item besides its own bytes.
+const outputItemBytes = 48
 
 // outputItem is an item and the index that the engine gave it. Some engines give all items the same.
 type outputItem struct {
@@ -82,10 +90,22 @@ func (p *partial) outputList() string {
 	return "[" + strings.Join(items, ",") + "]"
 }
 
+// completes reports whether complete adds the finished items to a response.
+func (p *partial) completes(response *object) bool {
+	output := response.raw("output")
+	if jsonvalue.IsList(output) {
+		for range jsonvalue.Elements(output) {
+			return false
+		}
+		return true
+	}
+	return jsonvalue.IsNull(output)
+}
+
 // complete adds the finished items to a response without output: some engines send the output only as single items, and
 // the turn would lack what the client has seen.
 func (p *partial) complete(response *object) {
-	if output := response.get("output"); output.Type == gjson.Null || output.IsArray() && len(output.Array()) == 0 {
+	if p.completes(response) {
 		response.set("output", p.outputList())
 	}
 }

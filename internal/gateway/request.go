@@ -19,9 +19,9 @@ package gateway
 import (
 	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -38,8 +38,6 @@ type createRequest struct {
 	// body is the request as the client sent it, which is saved. object is the same, parsed.
 	body   []byte
 	object *object
-	// input has the request's own input items.
-	input *chain.Items
 	// previous is the ID of the previous response, or empty.
 	previous      string
 	store, stream bool
@@ -47,30 +45,14 @@ type createRequest struct {
 
 // readRequest reads a request and checks the members that the gateway uses. The engine checks the others.
 func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request, c *call) (*createRequest, error) {
-	body, err := io.ReadAll(&holdingReader{g: g, call: c, body: http.MaxBytesReader(w, r.Body, g.options.MaxRequestBytes)})
+	// What has been sent counts, twice, whatever the Content-Length is: for the body, and for its part of what the engine gets.
+	body, err := c.readAll(r.Context(), http.MaxBytesReader(w, r.Body, g.options.MaxRequestBytes))
 	if err != nil {
 		return nil, readError(err)
 	}
 	// The deadline must not apply to the response, which may take longer.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	return parseRequest(body)
-}
-
-// holdingReader holds the bytes that it reads, so that a call counts as many bytes in flight as its client has sent,
-// whatever the Content-Length is.
-type holdingReader struct {
-	g    *Gateway
-	call *call
-	body io.Reader
-}
-
-// Read is part of io.Reader.
-func (r *holdingReader) Read(p []byte) (int, error) {
-	n, err := r.body.Read(p)
-	if err := r.g.hold(r.call, int64(n)); err != nil {
-		return 0, err
-	}
-	return n, err
 }
 
 func readError(err error) *apiError {
@@ -104,9 +86,9 @@ func parseRequest(body []byte) (*createRequest, error) {
 	if q.previous, err = readPrevious(o); err != nil {
 		return nil, err
 	}
-	if q.input, err = chain.FlattenObjects(parsed, jsonvalue.Object{}); err != nil {
+	if err := chain.CheckObjects(parsed, jsonvalue.Object{}); err != nil {
 		param := "input"
-		if instructions := o.get("instructions").Type; instructions != gjson.Null && instructions != gjson.String {
+		if instructions := o.raw("instructions"); !jsonvalue.IsNull(instructions) && !jsonvalue.IsString(instructions) {
 			param = "instructions"
 		}
 		return nil, invalidRequest(param, "invalid_type", "Invalid request: %v.", err)
@@ -167,29 +149,39 @@ func readPrevious(o *object) (string, error) {
 // forEngine returns the body for the engine: the client's, with the history before its input, and without the members
 // that ask for state.
 func (q *createRequest) forEngine(history []json.RawMessage) string {
-	if q.previous != "" {
-		q.object.set("input", inputList(history, q.input))
+	o := &object{members: slices.Clone(q.object.members)}
+	o.remove("previous_response_id")
+	o.set("store", "false")
+	if q.previous == "" {
+		return o.String()
 	}
-	q.object.remove("previous_response_id")
-	q.object.set("store", "false")
-	return q.object.String()
+	own := o.raw("input")
+	o.remove("input")
+	rest := o.String()
+	var b strings.Builder
+	b.Grow(int(engineBytes(history)) + len(q.body))
+	b.WriteString(strings.TrimSuffix(rest, "}"))
+	b.WriteString(`,"input":[`)
+	separator := ""
+	for _, item := range history {
+		b.WriteString(separator)
+		b.Write(item)
+		separator = ","
+	}
+	chain.EachInput(own, func(item string) {
+		b.WriteString(separator)
+		b.WriteString(item)
+		separator = ","
+	})
+	b.WriteString("]}")
+	return b.String()
 }
 
-// inputList returns the items of the history and of the request as one JSON list.
-func inputList(history []json.RawMessage, own *chain.Items) string {
-	var b strings.Builder
-	b.Grow(int(size(history)) + len(history) + len(own.List) + 2)
-	b.WriteByte('[')
-	for i, item := range history {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.Write(item)
+// engineBytes returns the memory of a history in the body for the engine, with what the gateway adds to the body.
+func engineBytes(history []json.RawMessage) (bytes int64) {
+	const added = 256
+	for _, item := range history {
+		bytes += int64(len(item)) + 1
 	}
-	if len(history) > 0 && own.Len() > 0 {
-		b.WriteByte(',')
-	}
-	b.Write(own.List)
-	b.WriteByte(']')
-	return b.String()
+	return bytes + added
 }

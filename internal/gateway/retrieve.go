@@ -24,6 +24,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -36,6 +37,10 @@ func (g *Gateway) retrieve(w http.ResponseWriter, r *http.Request, c *call) erro
 	if err != nil {
 		return err
 	}
+	// Another gateway's response is completed, and so copied.
+	if err := c.hold(r.Context(), int64(len(session.Response))); err != nil {
+		return err
+	}
 	writeJSON(w, http.StatusOK, responseOf(session))
 	return nil
 }
@@ -44,7 +49,7 @@ func (g *Gateway) retrieve(w http.ResponseWriter, r *http.Request, c *call) erro
 // is added, so that the client gets a complete response.
 func responseOf(s *store.Session) string {
 	if gjson.GetBytes(s.Response, "id").Exists() {
-		return string(s.Response)
+		return jsonvalue.Text(s.Response)
 	}
 	response, err := parseObject(s.Response)
 	if err != nil {
@@ -64,8 +69,7 @@ func responseOf(s *store.Session) string {
 // delete deletes a response, even if it cannot be read. Later turns of its conversation remain, but cannot be continued.
 func (g *Gateway) delete(w http.ResponseWriter, r *http.Request, c *call) error {
 	id := r.PathValue("id")
-	_, err := c.store.Get(r.Context(), id)
-	if err != nil && !errors.Is(err, store.ErrUnreadable) && !errors.Is(err, store.ErrTooLarge) {
+	if _, err := g.getSession(r.Context(), c, id); err != nil && !isUnreadable(err) {
 		return getError(id, err)
 	}
 	if err := c.store.Delete(r.Context(), id, store.DeleteOptions{}); err != nil {
@@ -75,11 +79,22 @@ func (g *Gateway) delete(w http.ResponseWriter, r *http.Request, c *call) error 
 	return nil
 }
 
+// isUnreadable reports whether a turn exists, but its bodies are damaged or too large for the store or the gateway.
+func isUnreadable(err error) bool {
+	e, ok := errors.AsType[*apiError](err)
+	return ok && e.code == string(store.CodeTooLarge) || errors.Is(err, store.ErrUnreadable) || errors.Is(err, store.ErrTooLarge)
+}
+
 // get returns the session of a turn.
 func (g *Gateway) get(ctx context.Context, c *call, id string) (*store.Session, error) {
-	session, err := c.store.Get(ctx, id)
+	session, err := g.getSession(ctx, c, id)
 	if err != nil {
 		return nil, getError(id, err)
 	}
-	return session, g.hold(c, int64(len(session.Request)+len(session.Response)))
+	return session, nil
+}
+
+// getSession is get with the error of the store.
+func (g *Gateway) getSession(ctx context.Context, c *call, id string) (*store.Session, error) {
+	return read(ctx, c, func(ctx context.Context) (*store.Session, error) { return c.store.Get(ctx, id) }, sessionBytes)
 }

@@ -60,12 +60,16 @@ func (g *Gateway) Serve(ctx context.Context, api, operations net.Listener, gathe
 	return group.Wait()
 }
 
+// maxHeaderBytes limits the header of a request, which arrives before it is known whose it is.
+const maxHeaderBytes = 32 << 10
+
 func (g *Gateway) server(base context.Context, handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           handler,
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
 	}
 }

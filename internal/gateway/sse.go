@@ -52,27 +52,53 @@ func (e *event) replace(name, data string) {
 	e.raw = b.Bytes()
 }
 
+// The memory of an event counts as eventCosts times its size: it is read line by line, parsed, changed and written. That of an
+// event of at most smallEvent bytes is part of what every call takes.
+const (
+	eventCosts = 6
+	smallEvent = 4 << 10
+)
+
 // eventReader reads the events of a stream.
 type eventReader struct {
 	reader *bufio.Reader
 	max    int64
+	// hold is called before memory is taken for an event, and give once that event is no longer in use. held is how much that is.
+	hold func(bytes int64) error
+	give func(bytes int64)
+	held int64
 	// begun is set after the first line, which may start with a byte order mark.
 	begun bool
 	// afterCR is set if the last line ended with a carriage return. A line feed that follows belongs to it.
 	afterCR bool
 }
 
-func newEventReader(r io.Reader, maxBytes int64) *eventReader {
-	return &eventReader{reader: bufio.NewReaderSize(r, 32<<10), max: maxBytes}
+func newEventReader(r io.Reader, maxBytes int64, hold func(int64) error, give func(int64)) *eventReader {
+	return &eventReader{reader: bufio.NewReaderSize(r, 32<<10), max: maxBytes, hold: hold, give: give}
 }
 
-// next returns the next event, and io.EOF after the last one. An unfinished event at the end of the stream counts if it
+// reserve takes the memory for an event that will have a number of bytes, at least.
+func (r *eventReader) reserve(size int) error {
+	costs := int64(eventCosts * size)
+	if size <= smallEvent || costs <= r.held {
+		return nil
+	}
+	if err := r.hold(costs - r.held); err != nil {
+		return err
+	}
+	r.held = costs
+	return nil
+}
+
+// next returns the next event, and io.EOF after the last one. The event before it must not be in use any more. An unfinished event at the end of the stream counts if it
 // has data: some engines omit the last empty line, or even the end of the line before it.
 func (r *eventReader) next() (*event, error) {
+	r.give(r.held)
+	r.held = 0
 	e := &event{}
 	var data []string
 	for {
-		line, err := r.line(r.max - int64(len(e.raw)))
+		line, err := r.line(r.max-int64(len(e.raw)), len(e.raw))
 		end := errors.Is(err, io.EOF)
 		if err != nil && !end {
 			return nil, err
@@ -110,8 +136,8 @@ func (e *event) read(line []byte) (data string, ok bool) {
 }
 
 // line returns the next line without its line end, or the rest of the stream with io.EOF. A line ends with a line feed, a
-// carriage return, or both.
-func (r *eventReader) line(limit int64) ([]byte, error) {
+// carriage return, or both. The lines of the event before it have a number of bytes.
+func (r *eventReader) line(limit int64, before int) ([]byte, error) {
 	var line []byte
 	for {
 		b, err := r.reader.ReadByte()
@@ -131,6 +157,11 @@ func (r *eventReader) line(limit int64) ([]byte, error) {
 		case int64(len(line)) >= limit:
 			return nil, errTooLarge
 		default:
+			if len(line) == cap(line) {
+				if err := r.reserve(before + 2*len(line)); err != nil {
+					return nil, err
+				}
+			}
 			line = append(line, b)
 		}
 	}

@@ -55,6 +55,9 @@ var conversationMessages = map[store.Code]string{
 
 // storeError returns the client's error for an error of the store, unless the requested turn itself does not exist.
 func storeError(err error) *apiError {
+	if e, ok := errors.AsType[*apiError](err); ok {
+		return e // from call.hold
+	}
 	e, ok := errors.AsType[*store.Error](err)
 	if !ok {
 		return finalError("internal_error", "The store failed.", err)
@@ -87,6 +90,9 @@ func conversationError(e *store.Error, message string, err error) *apiError {
 // saveError returns the error for a turn that could not be saved. It is always a server error: the client did nothing
 // wrong.
 func saveError(err error) *apiError {
+	if e, ok := errors.AsType[*apiError](err); ok {
+		return e // from call.hold
+	}
 	code := "internal_error"
 	if e, ok := errors.AsType[*store.Error](err); ok {
 		code = string(e.Code)

@@ -26,6 +26,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -104,7 +105,7 @@ func (s *relay) run(ctx context.Context, upstream io.ReadCloser) error {
 	if err := s.control.Flush(); err != nil {
 		return errClientGone
 	}
-	events := newEventReader(upstream, s.g.options.MaxResponseBytes)
+	events := newEventReader(upstream, s.g.options.MaxResponseBytes, s.call.holder(ctx), s.call.memory.give)
 	var end *time.Timer
 	for {
 		if s.ended && end == nil {
@@ -130,7 +131,7 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 	if !strings.HasPrefix(strings.TrimLeft(e.data, " \t\n"), "{") {
 		return s.forwardOther(ctx, e)
 	}
-	data, err := parseObject([]byte(e.data))
+	data, err := parseObject(jsonvalue.Bytes(e.data))
 	if err != nil {
 		return fmt.Errorf("the data of an event %w", err)
 	}
@@ -141,14 +142,18 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 		}
 		s.failing = false
 	}
+	before := s.partial.bytes
 	if err := s.partial.add(kind, data, s.g.options.MaxResponseBytes); err != nil {
 		return err
 	}
-	switch response := data.get("response"); {
+	if err := s.call.hold(ctx, s.partial.bytes-before); err != nil {
+		return err
+	}
+	switch {
 	case kind == eventError:
 		s.fail(ctx, data)
 		return s.send(ctx, e)
-	case response.IsObject():
+	case jsonvalue.IsObject(data.raw("response")):
 		return s.forwardResponse(ctx, e, kind, data)
 	case terminalEvents[kind] != "":
 		return errors.New("the terminal event has no response")
@@ -174,12 +179,14 @@ func (s *relay) forwardOther(ctx context.Context, e *event) error {
 
 // forwardResponse forwards an event with a response, which becomes the response of the turn.
 func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data *object) error {
-	response, err := objectOf(data.get("response"))
+	response, err := objectOf(data.raw("response"))
 	if err != nil {
 		return fmt.Errorf("the response of an event %w", err)
 	}
 	s.turn.claim(response)
-	s.partial.response = response
+	if err := s.keep(ctx, response, len(e.data)); err != nil {
+		return err
+	}
 	if status := terminalEvents[kind]; status != "" {
 		kind = s.finish(ctx, kind, status, response)
 		data.set("type", quote(kind))
@@ -187,6 +194,20 @@ func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data
 	data.set("response", response.String())
 	e.replace(kind, data.String())
 	return s.send(ctx, e)
+}
+
+// keep makes a response the response of the turn. It shares the memory of its event, of a number of bytes.
+func (s *relay) keep(ctx context.Context, response *object, bytes int) error {
+	s.call.memory.give(int64(s.partial.responseBytes))
+	s.partial.response, s.partial.responseBytes = nil, 0
+	if bytes > smallEvent {
+		if err := s.call.hold(ctx, int64(bytes)); err != nil {
+			return err
+		}
+		s.partial.responseBytes = bytes
+	}
+	s.partial.response = response
+	return nil
 }
 
 // kindOf returns the kind of an event. An event without a type but with an error is an error event: some engines send

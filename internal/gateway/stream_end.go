@@ -34,8 +34,7 @@ func (s *relay) finish(ctx context.Context, kind, status string, response *objec
 	}
 	s.ended, s.outcome = true, status
 	response.set("status", quote(status))
-	s.partial.complete(response)
-	stored, failure := s.g.saveOrFind(ctx, s.call, s.turn, response)
+	stored, failure := s.save(ctx, response)
 	if failure == nil && stored == nil {
 		return kind
 	}
@@ -50,6 +49,29 @@ func (s *relay) finish(ctx context.Context, kind, status string, response *objec
 	}
 	s.outcome, *response = stored.Status, *other
 	return "response." + stored.Status
+}
+
+// save completes the response and saves the turn, or returns the one that another request has saved.
+func (s *relay) save(ctx context.Context, response *object) (*store.Session, *apiError) {
+	costs, failure := s.holdEnd(ctx, response)
+	if failure != nil {
+		return nil, failure
+	}
+	defer s.call.memory.give(costs)
+	s.partial.complete(response)
+	return s.g.saveOrFind(ctx, s.call, s.turn, response, response.String())
+}
+
+// holdEnd takes the memory for the response as JSON, and for the list of finished items that completes it.
+func (s *relay) holdEnd(ctx context.Context, response *object) (int64, *apiError) {
+	costs := int64(s.partial.responseBytes)
+	if s.partial.completes(response) {
+		costs += 2 * s.partial.bytes
+	}
+	if err := s.call.hold(ctx, costs); err != nil {
+		return 0, saveError(err)
+	}
+	return costs, nil
 }
 
 // fail saves the turn as failed because of an error event.
@@ -73,7 +95,7 @@ func (s *relay) abort(ctx context.Context, err error) {
 		s.saveUnended(ctx, store.StatusCancelled, nil)
 		return
 	case reason == nil:
-		reason = upstreamBroken(err)
+		reason = streamError(err)
 	}
 	s.call.log.Error("stream failed", "code", reason.code, "error", err)
 	response := s.saveUnended(ctx, store.StatusFailed, reason)
@@ -86,6 +108,14 @@ func (s *relay) abort(ctx context.Context, err error) {
 	_ = s.send(ctx, e) // fails only if the client has gone away in the meantime
 }
 
+// streamError returns the error of a stream that the engine has ended early, or that found no memory.
+func streamError(err error) *apiError {
+	if e, ok := errors.AsType[*apiError](err); ok {
+		return e
+	}
+	return upstreamBroken(err)
+}
+
 // saveUnended saves a turn whose response did not end. It can be read, but never continued.
 func (s *relay) saveUnended(ctx context.Context, status string, reason *apiError) *object {
 	s.ended, s.outcome = true, status
@@ -94,11 +124,17 @@ func (s *relay) saveUnended(ctx context.Context, status string, reason *apiError
 		response = s.turn.empty()
 	}
 	response.set("status", quote(status))
-	s.partial.complete(response)
 	if reason != nil {
 		setFailed(response, reason)
 	}
-	if err := s.g.save(ctx, s.call, s.turn, response); err != nil {
+	costs, failure := s.holdEnd(ctx, response)
+	if failure != nil {
+		s.notSaved(failure)
+		return response
+	}
+	defer s.call.memory.give(costs)
+	s.partial.complete(response)
+	if err := s.g.save(ctx, s.call, s.turn, response, response.String()); err != nil {
 		s.notSaved(err) // the client, if it is still there, sees the first failure
 	}
 	return response

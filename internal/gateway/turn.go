@@ -22,6 +22,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -55,8 +56,9 @@ func (t *turn) empty() *object {
 	return response
 }
 
-// session returns the session to save: the client's request as it came, and the response as the client sees it.
-func (t *turn) session(response *object, now time.Time) *store.Session {
+// session returns the session to save: the client's request as it came, and the response as the client sees it, which is given
+// parsed and as JSON.
+func (t *turn) session(response *object, final string, now time.Time) *store.Session {
 	s := &store.Session{
 		ResponseID:         t.id,
 		Version:            t.replaces,
@@ -65,7 +67,7 @@ func (t *turn) session(response *object, now time.Time) *store.Session {
 		CreatedAt:          timeMember(response, "created_at"),
 		CompletedAt:        timeMember(response, "completed_at"),
 		Request:            t.request.body,
-		Response:           []byte(response.String()),
+		Response:           jsonvalue.Bytes(final),
 	}
 	if s.CreatedAt.IsZero() {
 		s.CreatedAt = seconds(t.created)
@@ -91,14 +93,19 @@ func seconds(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
 
 // save saves a turn, unless the client set `store` to false. It goes on if the client goes away. The store retries; if it
 // does not answer within the save timeout, it counts as unreachable.
-func (g *Gateway) save(ctx context.Context, c *call, t *turn, response *object) error {
+func (g *Gateway) save(ctx context.Context, c *call, t *turn, response *object, final string) error {
 	if !t.request.store {
 		return nil
 	}
+	costs := saveCosts(len(t.request.body) + len(final))
+	if err := c.hold(ctx, costs); err != nil {
+		return err
+	}
+	defer c.memory.give(costs)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.SaveTimeout)
 	defer cancel()
 	options := store.SaveOptions{ExpectedPreviousResponseID: &t.request.previous, Overwrite: t.replaces != ""}
-	err := c.store.Save(ctx, t.session(response, g.now()), options)
+	err := c.store.Save(ctx, t.session(response, final, g.now()), options)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = &store.Error{Code: store.CodeUnreachable, ResponseID: t.id, Retryable: true, Err: err}
 	}

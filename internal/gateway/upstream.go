@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -62,20 +61,25 @@ var (
 	responseHeaders = []string{"Retry-After", "Retry-After-Ms", "X-Should-Retry", "Openai-Processing-Ms"}
 )
 
-// send sends a request to the engine. The status of the response is 200 or an error.
-func (g *Gateway) send(ctx context.Context, r *http.Request, c *call, body string) (*http.Response, error) {
+// send sends a request to the engine, with a body or nil. The status of the response is 200 or an error.
+func (g *Gateway) send(ctx context.Context, r *http.Request, c *call, body *payload) (*http.Response, error) {
 	target := g.upstream.base + r.URL.Path
 	if r.URL.RawQuery != "" {
 		target += "?" + r.URL.RawQuery
 	}
-	request, err := http.NewRequestWithContext(ctx, r.Method, target, strings.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, r.Method, target, http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("unable to build the request to the engine: %w", err)
 	}
 	setHeaders(request.Header, r.Header, requestHeaders)
 	g.authorize(request, r)
-	if body != "" {
+	if body != nil {
+		defer body.drop()
 		request.Header.Set("Content-Type", "application/json")
+		request.ContentLength, request.GetBody = int64(len(body.text)), body.open
+		if request.Body, err = body.open(); err != nil {
+			return nil, err
+		}
 	}
 	request.Header.Set("X-Request-Id", c.requestID)
 	start := g.now()
@@ -121,8 +125,8 @@ func setHeaders(to, from http.Header, names []string) {
 }
 
 // passThrough answers with the engine's response as it is.
-func (g *Gateway) passThrough(w http.ResponseWriter, response *http.Response) error {
-	body, err := g.readBody(response)
+func (g *Gateway) passThrough(ctx context.Context, w http.ResponseWriter, c *call, response *http.Response) error {
+	body, err := g.readBody(ctx, c, response)
 	if err != nil {
 		return err
 	}
@@ -147,9 +151,12 @@ func (g *Gateway) copyHeaders(to, from http.Header) {
 	}
 }
 
-// readBody reads the body of the engine's response.
-func (g *Gateway) readBody(response *http.Response) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(nil, response.Body, g.options.MaxResponseBytes))
+// readBody reads the body of the engine's response. Its memory counts twice: as it came, and as the client gets it.
+func (g *Gateway) readBody(ctx context.Context, c *call, response *http.Response) ([]byte, error) {
+	body, err := c.readAll(ctx, http.MaxBytesReader(nil, response.Body, g.options.MaxResponseBytes))
+	if e, ok := errors.AsType[*apiError](err); ok {
+		return nil, e // from hold
+	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, upstreamInvalid(errTooLarge)
 	}
@@ -161,12 +168,12 @@ func (g *Gateway) readBody(response *http.Response) ([]byte, error) {
 
 // listModels answers with the engine's models.
 func (g *Gateway) listModels(w http.ResponseWriter, r *http.Request, c *call) error {
-	response, err := g.send(r.Context(), r, c, "")
+	response, err := g.send(r.Context(), r, c, nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
-	return g.passThrough(w, response)
+	return g.passThrough(r.Context(), w, c, response)
 }
 
 var errTooLarge = errors.New("larger than --max-response-bytes")

@@ -1,0 +1,199 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/catena-dev/catena/internal/fair"
+	"github.com/catena-dev/catena/internal/metered"
+	"github.com/catena-dev/catena/store"
+)
+
+// callBytes is the memory that every call takes besides its bodies: the buffers of two connections and their goroutines.
+const callBytes = 128 << 10
+
+// share is what one call holds of a limit that tenants share. It is safe for concurrent use.
+type share struct {
+	limit  *sharedLimit
+	tenant string
+
+	mu   sync.Mutex
+	held int64
+	// ended is set once the call has ended. Nothing can be held any more.
+	ended bool
+}
+
+// sharedLimit is a limit that tenants share.
+type sharedLimit struct {
+	budget *fair.Budget
+	// most is how much one tenant can hold at the same time.
+	most int64
+	// flag and what name the limit in errors.
+	flag, what string
+}
+
+func newSharedLimit(units int64, flag, what string) *sharedLimit {
+	return &sharedLimit{budget: fair.NewBudget(units), most: units / 2, flag: flag, what: what}
+}
+
+// of returns what a new call of a tenant holds: nothing yet.
+func (l *sharedLimit) of(tenant string) *share { return &share{limit: l, tenant: tenant} }
+
+// refused returns the error of a tenant that has reached the limit.
+func (l *sharedLimit) refused() *apiError {
+	e := temporaryError("overloaded", fmt.Sprintf("Your requests take too %s of the gateway (%s); retry later.", l.what, l.flag), nil)
+	e.status = http.StatusTooManyRequests
+	return e
+}
+
+// take takes units until the call ends or they are given back. It waits for them until ctx is done if wait is set, and
+// otherwise does not wait. It returns an error if it cannot get them; one that is final if they are too many for a tenant.
+func (s *share) take(ctx context.Context, units int64, wait bool) error {
+	s.mu.Lock()
+	held := s.held
+	s.mu.Unlock()
+	if held+units > s.limit.most {
+		return invalidRequest("", string(store.CodeTooLarge), "The request or its conversation is too large for the gateway (%s).", s.limit.flag)
+	}
+	if !s.limit.budget.TryAcquire(s.tenant, units) && (!wait || s.limit.budget.Acquire(ctx, s.tenant, units) != nil) {
+		return s.limit.refused()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		s.limit.budget.Release(s.tenant, units)
+		return errors.New("the call has ended")
+	}
+	s.held += units
+	return nil
+}
+
+// give gives units back.
+func (s *share) give(units int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if units = min(units, s.held); units > 0 {
+		s.held -= units
+		s.limit.budget.Release(s.tenant, units)
+	}
+}
+
+// end gives everything back.
+func (s *share) end() {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.give(s.limit.most)
+}
+
+// admit counts a call of a tenant as in flight, with the memory that every call takes.
+func (g *Gateway) admit(ctx context.Context, c *call) error {
+	c.requests, c.streams, c.memory = g.requests.of(c.store.Namespace()), g.streams.of(c.store.Namespace()), g.memory.of(c.store.Namespace())
+	if err := c.requests.take(ctx, 1, false); err != nil {
+		return err
+	}
+	return c.memory.take(ctx, callBytes, false)
+}
+
+// release gives back all that a call holds.
+func (c *call) release() {
+	if c.memory == nil {
+		return // it was not admitted
+	}
+	c.memory.end()
+	c.streams.end()
+	c.requests.end()
+}
+
+// hold counts memory before the call takes it. Once the engine may have begun a response, it waits for memory, so that the
+// engine's work is not lost; without it, it fails after the save timeout.
+func (c *call) hold(ctx context.Context, bytes int64) error {
+	if !c.engineCalled {
+		return c.memory.take(ctx, bytes, false)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.patience)
+	defer cancel()
+	return c.memory.take(ctx, bytes, true)
+}
+
+// holder returns hold with a context, for package metered.
+func (c *call) holder(ctx context.Context) func(int64) error {
+	return func(bytes int64) error { return c.hold(ctx, bytes) }
+}
+
+// readAll reads a body and holds twice its size: for the body, and for what is made of it.
+func (c *call) readAll(ctx context.Context, r io.Reader) ([]byte, error) {
+	taken := int64(0)
+	body, err := metered.ReadAll(r, func(bytes int64) error {
+		err := c.hold(ctx, bytes)
+		if err == nil {
+			taken += bytes
+		}
+		return err
+	})
+	c.memory.give(taken - 2*int64(len(body)))
+	return body, err
+}
+
+// read reads from the store and counts the memory that this takes. Afterwards the size of the result remains held.
+func read[T any](ctx context.Context, c *call, read func(context.Context) (T, error), size func(T) int64) (T, error) {
+	var taken atomic.Int64
+	result, err := read(metered.With(ctx, func(bytes int64) error {
+		if err := c.hold(ctx, bytes); err != nil {
+			return err
+		}
+		taken.Add(bytes)
+		return nil
+	}))
+	remaining := int64(0)
+	if err == nil {
+		remaining = size(result)
+	}
+	if more := remaining - taken.Load(); more > 0 {
+		return result, c.hold(ctx, more) // the store does not count
+	}
+	c.memory.give(taken.Load() - remaining)
+	return result, err
+}
+
+// sessionBytes returns the memory of a session.
+func sessionBytes(s *store.Session) int64 {
+	return int64(len(s.Request) + len(s.Response) + len(s.Metadata))
+}
+
+// historyBytes returns the memory of a history.
+func historyBytes(h *store.History) (bytes int64) {
+	const slice = 24
+	for _, item := range h.Items {
+		bytes += int64(len(item)) + slice
+	}
+	return bytes
+}
+
+// saveCosts returns the memory that a store takes to save bodies: a copy in one piece, and a compressed one that is sent in
+// parts, of which a few are encoded at once.
+func saveCosts(bodies int) int64 {
+	const parts = 10 << 20
+	return int64(2*bodies + min(6*bodies, parts))
+}

@@ -1,0 +1,217 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/catena-dev/catena/internal/testutil"
+)
+
+// TestShares checks that a tenant that has reached a limit gets an error that names it, and that another tenant does not notice.
+func TestShares(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*Options)
+		body   string
+		want   string
+	}{
+		"requests": {func(o *Options) { o.MaxInFlightRequests = 6 }, `{"input":"x"}`, "many requests of the gateway (--max-inflight-requests)"},
+		"streams":  {func(o *Options) { o.MaxInFlightStreams = 6 }, `{"input":"x","stream":true}`, "many streams of the gateway (--max-inflight-streams)"},
+		"memory": {
+			func(o *Options) { o.MaxRequestBytes, o.MaxInFlightBytes = 1<<20, 16<<20 },
+			`{"input":"` + strings.Repeat("x", 1<<20-20) + `"}`, "much memory of the gateway (--max-inflight-bytes)",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			waiting, proceed := make(chan struct{}), make(chan struct{})
+			f := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				waiting <- struct{}{}
+				<-proceed
+				jsonHandler(200, `{"status":"completed","output":[]}`).ServeHTTP(w, r)
+			}), tc.change, twoTenants(t))
+			done := make(chan reply)
+			ask := func(tenant string) (refused *reply) {
+				go func() { done <- f.do(http.MethodPost, "/v1/responses", tc.body, "Authorization", "Bearer "+tenant) }()
+				select {
+				case <-waiting:
+					return nil
+				case r := <-done:
+					return &r
+				}
+			}
+			held := 0
+			refused := ask("a")
+			for ; refused == nil; refused = ask("a") {
+				held++
+			}
+			if held == 0 || refused.status != http.StatusTooManyRequests || refused.get("error.code") != "overloaded" ||
+				!strings.Contains(refused.get("error.message"), tc.want) || refused.header.Get("Retry-After") == "" {
+				t.Errorf("%d held, then got %d %s", held, refused.status, refused.body)
+			}
+			if r := ask("b"); r != nil {
+				t.Fatalf("another tenant got %d %s", r.status, r.body)
+			}
+			close(proceed)
+			for range held + 1 {
+				<-done
+			}
+			if r := ask("a"); r != nil {
+				t.Fatalf("afterwards, got %d %s", r.status, r.body)
+			}
+			<-done
+		})
+	}
+}
+
+// twoTenants configures the tenants a and b, whose names are their keys.
+func twoTenants(t *testing.T) func(*Options) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tenants.yaml")
+	if err := os.WriteFile(path, []byte("[{namespace: a, key: a}, {namespace: b, key: b}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return func(o *Options) { o.TenantsFile = path }
+}
+
+// TestSharesHold checks shares against what each call has taken: a call holds exactly that, and nothing once it has ended.
+func TestSharesHold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit := newSharedLimit(1000, "--flag", "much")
+		type plain struct {
+			share  *share
+			tenant string
+			held   int64
+			ended  bool
+		}
+		var calls []*plain
+		heldBy := func(tenant string) (all, own int64) {
+			for _, c := range calls {
+				all += c.held
+				if c.tenant == tenant {
+					own += c.held
+				}
+			}
+			return all, own
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"begin": func(t *rapid.T) {
+				tenant := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "tenant")
+				calls = append(calls, &plain{share: limit.of(tenant), tenant: tenant})
+			},
+			"take": func(t *rapid.T) {
+				c := drawCall(t, calls)
+				units := rapid.Int64Range(1, 300).Draw(t, "units")
+				all, own := heldBy(c.tenant)
+				fits := all+units <= 1000 && (own == 0 || own+units <= 1000-all-units)
+				err := c.share.take(t.Context(), units, false)
+				if want := fits && !c.ended && c.held+units <= 500; (err == nil) != want {
+					t.Fatalf("got %v with %d held, %d by the tenant, %d by the call, ended %t", err, all, own, c.held, c.ended)
+				}
+				if err == nil {
+					c.held += units
+				}
+				e, ok := errors.AsType[*apiError](err)
+				if ok && e.status == http.StatusTooManyRequests && own == 0 && all <= 500 {
+					t.Fatal("a tenant that holds nothing was refused, although half is free")
+				}
+			},
+			"give": func(t *rapid.T) {
+				c := drawCall(t, calls)
+				units := rapid.Int64Range(0, 400).Draw(t, "units")
+				c.share.give(units)
+				c.held -= min(units, c.held)
+			},
+			"end": func(t *rapid.T) {
+				c := drawCall(t, calls)
+				c.share.end()
+				c.held, c.ended = 0, true
+			},
+			"": func(t *rapid.T) {
+				all, _ := heldBy("")
+				// All that is free, and no more, can be taken by a tenant that holds nothing.
+				if rest := 1000 - all; rest > 0 {
+					if limit.budget.TryAcquire("new", rest+1) || !limit.budget.TryAcquire("new", rest) {
+						t.Fatalf("not exactly %d are free", rest)
+					}
+					limit.budget.Release("new", rest)
+				}
+			},
+		})
+	})
+}
+
+func drawCall[T any](t *rapid.T, calls []T) T {
+	if len(calls) == 0 {
+		t.Skip("no calls")
+	}
+	return rapid.SampledFrom(calls).Draw(t, "call")
+}
+
+// TestSentBytesAreFree checks that neither a stream nor a slow response holds the conversation that was sent to the engine, and
+// that nothing is held in the end.
+func TestSentBytesAreFree(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		t.Run(fmt.Sprintf("stream=%t", stream), func(t *testing.T) {
+			waiting, proceed := make(chan struct{}), make(chan struct{})
+			f := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if stream {
+					w.Header().Set("Content-Type", "text/event-stream")
+					_ = http.NewResponseController(w).Flush()
+				}
+				waiting <- struct{}{}
+				<-proceed
+				if stream {
+					_, _ = w.Write([]byte(`data: {"type":"response.completed","response":{"output":[]}}` + "\n\n"))
+				} else {
+					jsonHandler(200, `{"status":"completed","output":[]}`).ServeHTTP(w, r)
+				}
+			}))
+			free := func(want int64) {
+				t.Helper()
+				testutil.Eventually(t, func(context.Context) error {
+					budget := f.gateway.memory.budget
+					if !budget.TryAcquire("probe", want) {
+						return fmt.Errorf("less than %d is free", want)
+					}
+					budget.Release("probe", want)
+					return nil
+				})
+			}
+			f.seedLarge("resp_large", 8<<20)
+			done := make(chan reply)
+			go func() {
+				done <- f.do(http.MethodPost, "/v1/responses", fmt.Sprintf(`{"input":"x","stream":%t,"previous_response_id":"resp_large"}`, stream))
+			}()
+			<-waiting
+			free(f.gateway.options.MaxInFlightBytes - 2*callBytes)
+			close(proceed)
+			if r := <-done; r.status != http.StatusOK {
+				t.Errorf("got %d %s", r.status, r.body)
+			}
+			free(f.gateway.options.MaxInFlightBytes)
+		})
+	}
+}
