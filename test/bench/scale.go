@@ -62,7 +62,7 @@ func scaleExperiment(ctx context.Context, b *bench) error {
 		if err := b.operator.Stop(); err != nil {
 			return err
 		}
-		if b.operator, err = b.env.StartOperator(ctx, catenatest.OperatorOptions{}); err != nil {
+		if b.operator, err = b.env.StartOperator(ctx, operatorOptions); err != nil {
 			return err
 		}
 		ready := b.operator.ReadyAt

@@ -28,7 +28,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/catenatest"
 )
 
 const treeRoot = "resp_tree_0"
@@ -180,7 +179,7 @@ func (b *bench) plainStatusWrites(ctx context.Context, plain *series) (err error
 	took := time.Since(start)
 	plain.add(float64(b.turns-1) / took.Seconds())
 	b.logf("%s: %.0f/s", plain.name, float64(b.turns-1)/took.Seconds())
-	if b.operator, err = b.env.StartOperator(ctx, catenatest.OperatorOptions{}); err != nil {
+	if b.operator, err = b.env.StartOperator(ctx, operatorOptions); err != nil {
 		return err
 	}
 	return b.waitForNone(ctx, v1alpha1.ResponseSessionKind, "tree", "status.rootResponseID=resp_plain")

@@ -29,7 +29,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/catenatest"
 )
 
 const (
@@ -59,7 +58,7 @@ func writeExperiment(ctx context.Context, b *bench) error {
 		if err := b.createNamespace(ctx, namespace); err != nil {
 			return err
 		}
-		if b.operator, err = b.env.StartOperator(ctx, catenatest.OperatorOptions{}); err != nil {
+		if b.operator, err = b.env.StartOperator(ctx, operatorOptions); err != nil {
 			return err
 		}
 		before, err := b.revision(ctx)
