@@ -56,8 +56,7 @@ var startTime = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 var rewrites = controllers.RewriteLimits{PerSecond: 1e6, BytesPerSecond: 1e12}
 
 func startOperator(ctx context.Context) (*operator, error) {
-	cfg, err := env.ConfigFor("system:serviceaccount:catena-system:catena",
-		"system:serviceaccounts", "system:serviceaccounts:catena-system")
+	cfg, err := env.ConfigFor(operatorUser, operatorGroups...)
 	if err != nil {
 		return nil, err
 	}

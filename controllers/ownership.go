@@ -30,15 +30,16 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
+// The right to delete is never used, and the policy in config/admission/operator.yaml refuses deletions: the admission plugin
+// OwnerReferencesPermissionEnforcement, if enabled, demands it of those who change ownerReferences. For references that do not
+// block the deletion of their owner it demands nothing else.
+//
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=get;patch;delete
-// +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions/finalizers,verbs=update
 
 // reconcileOwner adds the ownerReference to the parent if the session may have one and has none. An existing reference is
 // left alone, whatever its UID: whether it is valid is up to garbage collection.
 //
 // The parent's UID is read just before, because garbage collection deletes a session whose owner's UID does not exist.
-//
-// The admission plugin OwnerReferencesPermissionEnforcement, if enabled, requires the right to delete the session.
 func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessions.Verdict) error {
 	if !v.CanBeOwned(v.Parent != nil) || v.Record.OwnerUID != "" || v.Record.OmitOwner {
 		return nil

@@ -61,7 +61,6 @@ const busyDelay = 100 * time.Millisecond
 // FieldOwner is the field manager of everything that the leader writes.
 const FieldOwner = client.FieldOwner("catena")
 
-// +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=get;patch
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions/status,verbs=patch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 

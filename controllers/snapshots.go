@@ -58,6 +58,8 @@ func (r *ResponseSessionReconciler) verify(ctx context.Context, req ctrl.Request
 	return nil
 }
 
+// The right to delete is for the admission plugin OwnerReferencesPermissionEnforcement; see reconcileOwner.
+//
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=snapshotchunks,verbs=get;patch;delete
 
 // adopt makes a session the owner of the first chunk of its snapshot, which owns the others.

@@ -53,7 +53,9 @@ const (
 	retryPeriod   = 5 * time.Second
 )
 
-// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=catena-system,resources=leases,verbs=create;get;update;patch
+// Leader election reads, creates and updates one lease, and records who leads.
+//
+// +kubebuilder:rbac:groups=coordination.k8s.io,namespace=catena-system,resources=leases,verbs=create;get;update
 // +kubebuilder:rbac:groups="",namespace=catena-system,resources=events,verbs=create;patch
 
 // Run runs the operator with the options, which must be valid, until ctx is done. Its clients have no rate limit of their

@@ -1,0 +1,165 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil"
+)
+
+// operatorUser is the service account in config/rbac.
+const operatorUser = "system:serviceaccount:catena-system:catena"
+
+var operatorGroups = []string{"system:serviceaccounts", "system:serviceaccounts:catena-system"}
+
+// TestOperatorPolicy: whoever has the operator's credentials can set ownerReferences and delete chunks, and can neither change
+// what tenants have stored nor delete their sessions, although RBAC permits it. Others are not affected.
+func TestOperatorPolicy(t *testing.T) {
+	ns := env.NewNamespace(t)
+	session := turn(ns, "a")
+	session.Labels, session.Annotations = map[string]string{"l": "1"}, map[string]string{"a": "1"}
+	chunk := &v1alpha1.SnapshotChunk{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "aaaaaaaaaaaaaaaaaaaaaaaaaa-0", Annotations: map[string]string{v1alpha1.SessionAnnotation: "a"}},
+		Spec:       v1alpha1.SnapshotChunkSpec{Data: []byte("data")},
+	}
+	for _, object := range []client.Object{session, chunk} {
+		if err := env.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settle(t, ns)
+	config, err := env.ConfigFor(operatorUser, operatorGroups...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asOperator, err := client.New(config, client.Options{Scheme: env.Client.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	patch := func(object client.Object, kind types.PatchType, body string) func(context.Context, client.Client) error {
+		return func(ctx context.Context, c client.Client) error {
+			return c.Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch(kind, []byte(body)), client.DryRunAll)
+		}
+	}
+	merge := func(object client.Object, body string) func(context.Context, client.Client) error {
+		return patch(object, types.MergePatchType, body)
+	}
+	remove := func(object client.Object) func(context.Context, client.Client) error {
+		return func(ctx context.Context, c client.Client) error { return c.Delete(ctx, object, client.DryRunAll) }
+	}
+	owner, err := json.Marshal([]any{map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.ResponseSessionKind, "name": session.Name, "uid": session.UID,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		request func(context.Context, client.Client) error
+		allowed bool
+	}{
+		"a field of a spec":             {request: merge(session, `{"spec":{"responseStatus":"failed"}}`)},
+		"an undeclared key of a body":   {request: merge(session, `{"spec":{"request":{"x":1}}}`)},
+		"a field of a spec that is new": {request: merge(session, `{"spec":{"immutable":true}}`)},
+		"a label":                       {request: merge(session, `{"metadata":{"labels":{"l":"2"}}}`)},
+		"all labels":                    {request: merge(session, `{"metadata":{"labels":null}}`)},
+		"an annotation":                 {request: merge(session, `{"metadata":{"annotations":{"a":null,"b":"1"}}}`)},
+		"a finalizer":                   {request: merge(session, `{"metadata":{"finalizers":["example.com/hold"]}}`)},
+		"deletion of a session":         {request: remove(session)},
+		"the data of a chunk":           {request: merge(chunk, `{"spec":{"data":"b3RoZXI="}}`)},
+		"the session of a chunk":        {request: merge(chunk, `{"metadata":{"annotations":{"`+v1alpha1.SessionAnnotation+`":"b"}}}`)},
+		"the owner of a session":        {request: merge(session, `{"metadata":{"ownerReferences":`+string(owner)+`}}`), allowed: true},
+		"the owner of a chunk":          {request: merge(chunk, `{"metadata":{"ownerReferences":`+string(owner)+`}}`), allowed: true},
+		"deletion of a chunk":           {request: remove(chunk), allowed: true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			testutil.Eventually(t, func(ctx context.Context) error { // the API server may take a moment to enforce a policy
+				if err := tc.request(ctx, asOperator); tc.allowed && err != nil || !tc.allowed && !apierrors.IsForbidden(err) {
+					return fmt.Errorf("the operator: %w, want it allowed: %t", err, tc.allowed)
+				}
+				return nil
+			})
+			if err := tc.request(t.Context(), env.Client); err != nil && !apierrors.IsInvalid(err) {
+				t.Errorf("an administrator: %v", err)
+			}
+		})
+	}
+}
+
+// TestOperatorRights lists all rights of the operator in tenants' namespaces, each with its reason, beside what
+// config/rbac/role.yaml grants.
+func TestOperatorRights(t *testing.T) {
+	want := map[string]string{
+		"create events.k8s.io/events": "a chain breaks or heals",
+		"patch events.k8s.io/events":  "it does so again",
+
+		"list sessions.catena.dev/responsesessions":         "the view",
+		"watch sessions.catena.dev/responsesessions":        "the view",
+		"get sessions.catena.dev/responsesessions":          "live reads",
+		"patch sessions.catena.dev/responsesessions":        "the ownerReference to the parent; the policy operator.sessions.catena.dev refuses the rest",
+		"delete sessions.catena.dev/responsesessions":       "the plugin OwnerReferencesPermissionEnforcement demands it for that; the policy refuses deletions",
+		"patch sessions.catena.dev/responsesessions/status": "verdicts",
+
+		"get sessions.catena.dev/snapshotchunks":    "bodies outside their objects",
+		"list sessions.catena.dev/snapshotchunks":   "the sweep",
+		"patch sessions.catena.dev/snapshotchunks":  "the ownerReference to the session; the policy refuses the rest",
+		"delete sessions.catena.dev/snapshotchunks": "the sweep, and the plugin",
+
+		"get /namespaces": "only kube-system, whose UID identifies the cluster",
+	}
+	content, err := os.ReadFile(filepath.Join(testutil.Root(), "config/rbac/role.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := &rbacv1.ClusterRole{}
+	if err := yaml.Unmarshal(content, role); err != nil { // the first document
+		t.Fatal(err)
+	}
+	var got, wanted []string
+	for right := range want {
+		wanted = append(wanted, right)
+	}
+	for _, rule := range role.Rules {
+		for _, resource := range rule.Resources {
+			for _, verb := range rule.Verbs {
+				got = append(got, verb+" "+rule.APIGroups[0]+"/"+resource)
+			}
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(wanted)
+	if diff := cmp.Diff(wanted, got); diff != "" {
+		t.Errorf("rights (-want +got):\n%s", diff)
+	}
+}
