@@ -163,29 +163,52 @@ func TestDeadlineBetweenAttempts(t *testing.T) {
 	})
 }
 
-// TestRetryAfter: a server that sends Retry-After gets only the retries of client-go.
+// TestRetryAfter: a server that sends Retry-After gets only the retries of client-go, and few of those that make it read a
+// whole chain again.
 func TestRetryAfter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		attempts := 0
-		s, err := kube.Open(t.Context(), kube.Options{Namespace: "a", Config: &rest.Config{
-			Host: "https://localhost:1", QPS: -1,
-			Transport: transport(func(r *http.Request) (*http.Response, error) {
-				attempts++
-				response := answer(r, http.StatusTooManyRequests)
-				response.Header.Set("Retry-After", "1")
-				return response, nil
-			}),
-		}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := s.Get(t.Context(), "resp_1"); !errors.Is(err, store.ErrUnreachable) {
-			t.Errorf("got %v, want it to be unreachable", err)
-		}
-		if attempts != 11 {
-			t.Errorf("%d attempts, want 11", attempts)
-		}
-	})
+	get := func(t *testing.T, s *store.Store) error {
+		_, err := s.Get(t.Context(), "resp_1")
+		return err
+	}
+	resolve := func(t *testing.T, s *store.Store) error {
+		_, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{})
+		return err
+	}
+	cases := map[string]struct {
+		call         func(t *testing.T, s *store.Store) error
+		status       int
+		wantAttempts int
+	}{
+		"read, busy":          {get, http.StatusTooManyRequests, 11},
+		"resolve, busy":       {resolve, http.StatusTooManyRequests, 2},
+		"resolve, too slow":   {resolve, http.StatusGatewayTimeout, 2},
+		"resolve, restarting": {resolve, http.StatusServiceUnavailable, 14}, // seven attempts of the store
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				attempts := 0
+				s, err := kube.Open(t.Context(), kube.Options{Namespace: "a", Config: &rest.Config{
+					Host: "https://localhost:1", QPS: -1,
+					Transport: transport(func(r *http.Request) (*http.Response, error) {
+						attempts++
+						response := answer(r, tc.status)
+						response.Header.Set("Retry-After", "1")
+						return response, nil
+					}),
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := tc.call(t, s); !errors.Is(err, store.ErrUnreachable) || !store.IsRetryable(err) {
+					t.Errorf("got %v, want it to be unreachable", err)
+				}
+				if attempts != tc.wantAttempts {
+					t.Errorf("%d attempts, want %d", attempts, tc.wantAttempts)
+				}
+			})
+		})
+	}
 }
 
 // TestOtherCalls: reading, resolving and deleting are repeated too.

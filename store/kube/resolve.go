@@ -25,6 +25,7 @@ import (
 	"strings"
 
 	"github.com/tidwall/gjson"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
@@ -35,12 +36,19 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
+// resolveRetries is how often client-go repeats a resolve whose response has a Retry-After header. Each repetition may read
+// thousands of turns; client-go's default is ten.
+const resolveRetries = 1
+
 // Resolve implements driver.Store.
 func (c *cluster) Resolve(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) (*driver.History, error) {
 	if wrong := content.IsPathSegmentName(namespace); len(wrong) > 0 {
 		return nil, &driver.Error{Code: driver.CodeInvalid, ResponseID: responseID, Message: fmt.Sprintf("invalid namespace %q", namespace)}
 	}
 	history, err := c.history(ctx, namespace, responseID, options)
+	if apierrors.IsServiceUnavailable(err) {
+		return nil, driver.Again(err) // a replica that is starting or stopping, which has read nothing
+	}
 	return history, again(err)
 }
 
@@ -50,7 +58,7 @@ func (c *cluster) history(ctx context.Context, namespace, responseID string, opt
 	if strings.ContainsAny(responseID, "/.") {
 		name = v1alpha1.ObjectName(responseID)
 	}
-	request := c.resolve.Get().AbsPath("/apis", resolvev1alpha1.GroupVersion.Group, resolvev1alpha1.GroupVersion.Version,
+	request := c.resolve.Get().MaxRetries(resolveRetries).AbsPath("/apis", resolvev1alpha1.GroupVersion.Group, resolvev1alpha1.GroupVersion.Version,
 		"namespaces", namespace, resolvev1alpha1.Resource, name)
 	options.Version = resourceVersion(options.Version)
 	for name, values := range options.Query() {
