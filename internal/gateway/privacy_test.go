@@ -1,0 +1,75 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/catena-dev/catena/store"
+)
+
+// TestNoTextInLogsOrMetrics: whatever fails, neither the log nor the metrics have a word of a request or response, or a key.
+func TestNoTextInLogsOrMetrics(t *testing.T) {
+	const text, key = "flamingo", "sk-pelican"
+	request := `{"input":"` + text + `","stream":%t}`
+	refuse := func(context.Context, *store.Session, func() error) error { return errors.New("the store is broken") }
+	for name, tc := range map[string]struct {
+		upstream http.Handler
+		body     string
+		onSave   func(context.Context, *store.Session, func() error) error
+		failures bool
+	}{
+		"a turn":                               {},
+		"a request that is cut":                {body: `{"input":"` + text},
+		"a request with a key of a wrong type": {body: `{"input":"` + text + `","stream":"` + text + `","previous_response_id":["` + text + `"]}`},
+		"an error of the engine":               {upstream: jsonHandler(500, `{"error":{"message":"`+text+`"}}`)},
+		"no JSON from the engine":              {upstream: jsonHandler(200, text), failures: true},
+		"no output from the engine":            {upstream: jsonHandler(200, `{"output":"`+text+`"}`), failures: true},
+		"a turn that cannot be saved":          {onSave: refuse, failures: true},
+	} {
+		for _, stream := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " stream=", stream), func(t *testing.T) {
+				f := start(t, tc.upstream)
+				f.store.onSave = tc.onSave
+				body := tc.body
+				if body == "" {
+					body = fmt.Sprintf(request, stream)
+				}
+				r := f.do(http.MethodPost, "/v1/responses", body, "Authorization", "Bearer "+key)
+				f.do(http.MethodGet, "/v1/responses/"+r.get("id")+"?"+text, "", "Authorization", "Bearer "+key)
+				families, err := f.registry.Gather()
+				if err != nil {
+					t.Fatal(err)
+				}
+				written := f.log.String() + fmt.Sprint(families)
+				if tc.failures && !strings.Contains(written, "failed") && !strings.Contains(written, "unable to save") {
+					t.Errorf("the failure is not logged: %s", written)
+				}
+				for _, secret := range []string{text, key} {
+					if strings.Contains(written, secret) {
+						t.Errorf("%s is in the log or the metrics: %s", secret, written)
+					}
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,108 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e_test
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
+	"github.com/catena-dev/catena/store"
+)
+
+// TestNoTextElsewhere: what turns say is in their bodies alone, whether they can be read or not: not in the operator's log and
+// metrics, in events, in a status, in a verdict, or in the error of a resolve.
+func TestNoTextElsewhere(t *testing.T) {
+	const text = "flamingo"
+	namespace := env.NewNamespace(t)
+	body := `{"model":"m","input":"` + text + `"}`
+	testsession.Make(namespace, "resp_whole").Request(body).Create(t, env.Client)
+	testsession.Make(namespace, "resp_orphan").Request(body).After("resp_none").Create(t, env.Client)
+	testsession.Make(namespace, "resp_failed").Request(body).Status("failed").Create(t, env.Client)
+	testsession.Make(namespace, "resp_unreadable").Request(`{"instructions":["`+text+`"]}`).Create(t, env.Client)
+	large := &store.Session{ResponseID: "resp_large", Status: "completed", Request: []byte(body),
+		Response: []byte(`{"output":[{"type":"message","content":"` + strings.Repeat(text, 300_000) + `"}]}`)}
+	if err := env.Store.InNamespace(namespace).Save(t.Context(), large, store.SaveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var answers strings.Builder
+	for id, reason := range map[string]string{
+		"resp_whole": v1alpha1.ReasonResolved, "resp_large": v1alpha1.ReasonResolved, "resp_orphan": v1alpha1.ReasonParentNotFound,
+		"resp_failed": v1alpha1.ReasonTurnNotCompleted, "resp_unreadable": v1alpha1.ReasonSnapshotUnreadable,
+	} {
+		waitForReason(t, namespace, id, reason)
+		if response := newAPI(t, env.Config).resolve(t, namespace, id, ""); response.code != http.StatusOK {
+			answers.Write(response.body)
+		} else if !strings.Contains(string(response.body), text) {
+			t.Errorf("%s does not resolve to its text", id)
+		}
+	}
+	for _, session := range listSessions(t.Context(), t, namespace) {
+		status, err := json.Marshal(session.Status)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers.Write(status)
+	}
+	answers.Write(newAPI(t, env.Config).get(t, verdictsPath(namespace), "").body)
+
+	events, coreEvents := &eventsv1.EventList{}, &corev1.EventList{}
+	for _, list := range []client.ObjectList{events, coreEvents} {
+		if err := env.Client.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+			t.Fatal(err)
+		}
+		written, err := json.Marshal(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers.Write(written)
+	}
+	log, err := os.ReadFile(operator.LogFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, operator.MetricsURL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	metrics, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for where, written := range map[string]string{"the log": string(log), "the metrics": string(metrics), "the answers and events": answers.String()} {
+		if strings.Contains(written, text) {
+			t.Errorf("%s have the text of a turn: %.2000s", where, written[strings.Index(written, text):])
+		}
+		if written == "" {
+			t.Errorf("%s are empty", where)
+		}
+	}
+}
