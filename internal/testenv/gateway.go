@@ -112,6 +112,9 @@ func (g *Gateway) Done() <-chan struct{} { return g.process.Done() }
 // Err returns the error with which the gateway's process ended, or nil. It must not be called before Done is closed.
 func (g *Gateway) Err() error { return g.process.Err() }
 
+// PID returns the ID of the gateway's process.
+func (g *Gateway) PID() int { return g.process.PID() }
+
 func (e *Environment) runGateway(binary, kubeconfig string, options GatewayOptions) (gateway *Gateway, health string, err error) {
 	ports, err := subprocess.FreePorts(2, options.Port)
 	if err != nil {
