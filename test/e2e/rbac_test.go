@@ -212,6 +212,9 @@ func TestAggregatedRoles(t *testing.T) {
 			patch := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"depth":7}}`))
 			allowed("patch of a status", sessions.Status().Patch(t.Context(), status, patch), false)
 
+			chunk := &v1alpha1.SnapshotChunk{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "chunk"}}
+			allowed("patch of a chunk", sessions.Patch(t.Context(), chunk, patch), false)
+
 			wantItems := map[bool]int{true: http.StatusOK, false: http.StatusForbidden}[tc.mayEdit]
 			for path, want := range map[string]int{
 				itemsPath(namespace, "resp_1", ""):                  wantItems,

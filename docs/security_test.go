@@ -1,0 +1,81 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+// Package docs_test checks what the documents say about the repository.
+package docs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/catena-dev/catena/internal/testutil"
+)
+
+// testName matches the name of a test, as `test/e2e.TestAuditor`.
+var testName = regexp.MustCompile("`([a-z0-9/]+)\\.((?:Test|Fuzz)\\w+)`")
+
+// TestSecurityModel: every statement of the security model names a test, and all tests that it names exist.
+func TestSecurityModel(t *testing.T) {
+	content, err := os.ReadFile("security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	model, _, found := strings.Cut(string(content), "## What remains")
+	if !found {
+		t.Error("the model does not end with what remains")
+	}
+	statements := 0
+	for _, paragraph := range strings.Split(model, "\n\n") {
+		if !strings.HasPrefix(paragraph, "- ") {
+			continue
+		}
+		for _, statement := range strings.Split(paragraph, "\n- ") {
+			statements++
+			if !testName.MatchString(statement) {
+				t.Errorf("no test holds this: %s", statement)
+			}
+		}
+	}
+	if statements < 20 {
+		t.Errorf("got %d statements", statements)
+	}
+	for _, name := range testName.FindAllStringSubmatch(model, -1) {
+		if !exists(t, name[1], name[2]) {
+			t.Errorf("there is no test %s", name[0])
+		}
+	}
+}
+
+// exists reports whether a package has a test.
+func exists(t *testing.T, dir, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(testutil.Root(), dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(content), "\nfunc "+name+"(") {
+			return true
+		}
+	}
+	return false
+}
