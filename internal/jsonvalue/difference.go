@@ -40,20 +40,6 @@ func Decode(raw []byte) (any, error) {
 	return value, nil
 }
 
-// Equal reports whether two bodies, each JSON or empty, have the same bytes or the same value. If one of them would not
-// survive in a custom resource, only the bytes count.
-func Equal(a, b []byte) bool {
-	if bytes.Equal(a, b) {
-		return true
-	}
-	if !Survives(a) || !Survives(b) {
-		return false
-	}
-	x, errX := Decode(a)
-	y, errY := Decode(b)
-	return errX == nil && errY == nil && Difference("", x, y) == ""
-}
-
 // Difference describes the first difference of two JSON values, or returns the empty string. Numbers are compared by their
 // value, to the last digit: 1.0 equals 1.
 func Difference(path string, want, got any) string {

@@ -16,9 +16,13 @@ limitations under the License.
 
 package jsonvalue
 
-import "testing"
+import (
+	"testing"
 
-func mustDecode(t *testing.T, raw string) any {
+	"pgregory.net/rapid"
+)
+
+func mustDecode(t rapid.TB, raw string) any {
 	t.Helper()
 	value, err := Decode([]byte(raw))
 	if err != nil {

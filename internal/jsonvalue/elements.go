@@ -29,6 +29,20 @@ import (
 // bytes. What it yields is undefined if raw is not valid JSON.
 func Elements(raw string) iter.Seq2[string, string] {
 	return func(yield func(key, value string) bool) {
+		for s := range spans(raw) {
+			if !yield(raw[s.key:s.keyEnd], raw[s.value:s.end]) {
+				return
+			}
+		}
+	}
+}
+
+// span is where an element stands: its key, empty in a list, and its value.
+type span struct{ key, keyEnd, value, end int }
+
+// spans yields where the elements of Elements stand.
+func spans(raw string) iter.Seq[span] {
+	return func(yield func(span) bool) {
 		i := skip(raw, 0)
 		if !IsObject(raw[i:]) && !IsList(raw[i:]) {
 			return
@@ -36,17 +50,16 @@ func Elements(raw string) iter.Seq2[string, string] {
 		object := raw[i] == '{'
 		for i++; ; {
 			i = skip(raw, i)
-			key := ""
+			s := span{key: i, keyEnd: i, value: i}
 			if object {
-				end := endOfValue(raw, i)
-				key = raw[i:end]
-				i = skip(raw, end)
+				s.keyEnd = endOfValue(raw, i)
+				s.value = skip(raw, s.keyEnd)
 			}
-			end := endOfValue(raw, i)
-			if end == i || !yield(key, raw[i:end]) { // the closing bracket, or the end
+			s.end = endOfValue(raw, s.value)
+			if s.end == s.value || !yield(s) { // the closing bracket, or the end
 				return
 			}
-			i = end
+			i = s.end
 		}
 	}
 }

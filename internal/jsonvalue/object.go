@@ -67,4 +67,4 @@ func (o Object) Members(keys ...string) []gjson.Result { return Members(o.value,
 func (o Object) RawMembers(keys ...string) []string { return RawMembers(o.value.Raw, keys...) }
 
 // Survives reports whether a custom resource keeps the value. See the function Survives. No value at all is kept too.
-func (o Object) Survives() bool { return utf8.ValidString(o.value.Raw) && survives(o.value, 0) }
+func (o Object) Survives() bool { return utf8.ValidString(o.value.Raw) && survives(o.value.Raw, 0) }

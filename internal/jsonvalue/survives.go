@@ -22,8 +22,6 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/tidwall/gjson"
 )
 
 // survivableDepth is the maximum nesting of lists and objects that survives. Kubernetes accepts more, but not everywhere.
@@ -34,53 +32,52 @@ const survivableDepth = 100
 // a number has more digits than an int64 or a float64 holds, a key is given twice, or a string has half a surrogate pair.
 // Invalid JSON does not survive.
 func Survives(raw []byte) bool {
-	return utf8.Valid(raw) && Validate(raw) == nil && survives(gjson.ParseBytes(raw), 0)
+	return utf8.Valid(raw) && Validate(raw) == nil && survives(trimmed(raw), 0)
 }
 
-func survives(value gjson.Result, depth int) bool {
-	switch value.Type {
-	case gjson.Number:
-		return numberSurvives(value.Raw)
-	case gjson.String:
-		return stringSurvives(value.Raw)
-	case gjson.JSON:
+// survives reports whether a valid value survives, which has no white space before it.
+func survives(raw string, depth int) bool {
+	switch {
+	case IsString(raw):
+		return stringSurvives(raw)
+	case IsObject(raw) || IsList(raw):
 		if depth == survivableDepth {
 			return false
 		}
-		ok := true
-		var keys keySet
-		object := value.IsObject()
-		value.ForEach(func(key, member gjson.Result) bool {
-			ok = (!object || stringSurvives(key.Raw) && keys.add(key.Str)) && survives(member, depth+1)
-			return ok
-		})
-		return ok
+		for key, value := range Elements(raw) {
+			if !stringSurvives(key) || !survives(value, depth+1) {
+				return false
+			}
+		}
+		return !IsObject(raw) || keysDiffer(raw)
+	case raw != "" && isNumber(raw):
+		return numberSurvives(literal(raw))
 	}
 	return true
 }
 
-// keySet is the set of keys of one object. Most objects have few.
-type keySet struct {
-	few  []string
-	many map[string]bool
-}
-
-// add adds a key and reports whether it is new.
-func (s *keySet) add(key string) bool {
+// keysDiffer reports whether an object has no key twice. Most objects have few keys.
+func keysDiffer(object string) bool {
 	const most = 16
-	if slices.Contains(s.few, key) {
-		return false
+	var few [most]string
+	n := 0
+	for key := range Elements(object) {
+		if n == most {
+			keys := sortedKeys(object)
+			for i := range keys[1:] {
+				if nameAt(object, keys[i]) == nameAt(object, keys[i+1]) {
+					return false
+				}
+			}
+			return true
+		}
+		few[n] = Name(key)
+		if slices.Contains(few[:n], few[n]) {
+			return false
+		}
+		n++
 	}
-	if len(s.few) < most {
-		s.few = append(s.few, key)
-		return true
-	}
-	if s.many == nil {
-		s.many = map[string]bool{}
-	}
-	known := s.many[key]
-	s.many[key] = true
-	return !known
+	return true
 }
 
 // stringSurvives reports whether a JSON string has no escaped half of a surrogate pair, which Go reads as U+FFFD.
