@@ -40,11 +40,11 @@ func TestSecurityModel(t *testing.T) {
 		t.Error("the model does not end with what remains")
 	}
 	statements := 0
-	for _, paragraph := range strings.Split(model, "\n\n") {
+	for paragraph := range strings.SplitSeq(model, "\n\n") {
 		if !strings.HasPrefix(paragraph, "- ") {
 			continue
 		}
-		for _, statement := range strings.Split(paragraph, "\n- ") {
+		for statement := range strings.SplitSeq(paragraph, "\n- ") {
 			statements++
 			if !testName.MatchString(statement) {
 				t.Errorf("no test holds this: %s", statement)
