@@ -36,14 +36,14 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 	if err := c.readKey(r, request); err != nil {
 		return err
 	}
-	t := &turn{id: g.newResponseID(r, c), request: request, created: g.now()}
-	if answered, err := g.repeat(w, r, c, t); answered || err != nil {
-		return err
-	}
 	if request.stream {
 		if err := c.streams.take(r.Context(), 1, false); err != nil {
 			return err
 		}
+	}
+	t := &turn{id: g.newResponseID(r, c), request: request, created: g.now()}
+	if answered, err := g.repeat(w, r, c, t); answered || err != nil {
+		return err
 	}
 	body, err := g.engineBody(r.Context(), c, request)
 	if err != nil {

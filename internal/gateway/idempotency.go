@@ -140,8 +140,8 @@ func (g *Gateway) streamAgain(w http.ResponseWriter, r *http.Request, c *call, s
 	if failure != nil {
 		return failure
 	}
-	// The response goes out once as it is, and once in pieces.
-	if err := c.hold(r.Context(), eventCosts*sessionBytes(session)); err != nil {
+	// The response goes out in pieces and then as a whole, for which it is copied three times.
+	if err := c.hold(r.Context(), 4*int64(len(session.Response))); err != nil {
 		return err
 	}
 	output, final := response.raw("output"), response.String()

@@ -83,7 +83,7 @@ func (p *page) add(raw string) error {
 	}
 	p.seen[maphash.String(p.seed, item.id)] = struct{}{}
 	p.index++
-	switch isAfter := p.options.after != "" && item.id == p.options.after; {
+	switch isAfter := !p.found && item.id == p.options.after; {
 	case isAfter && p.options.descending:
 		p.found = true
 		return errPageComplete

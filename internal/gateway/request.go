@@ -168,11 +168,11 @@ func (q *createRequest) forEngine(history []json.RawMessage) string {
 		b.Write(item)
 		separator = ","
 	}
-	chain.EachInput(own, func(item string) {
+	_ = chain.EachInput(own, func(item string) {
 		b.WriteString(separator)
 		b.WriteString(item)
 		separator = ","
-	})
+	}) // it was checked when the request was parsed
 	b.WriteString("]}")
 	return b.String()
 }

@@ -105,7 +105,9 @@ func (g *Gateway) save(ctx context.Context, c *call, t *turn, response *object, 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.SaveTimeout)
 	defer cancel()
 	options := store.SaveOptions{ExpectedPreviousResponseID: &t.request.previous, Overwrite: t.replaces != ""}
-	err := c.store.Save(ctx, t.session(response, final, g.now()), options)
+	_, err := read(ctx, c, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.store.Save(ctx, t.session(response, final, g.now()), options)
+	}, func(struct{}) int64 { return 0 }) // a save reads what is already stored
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = &store.Error{Code: store.CodeUnreachable, ResponseID: t.id, Retryable: true, Err: err}
 	}

@@ -99,7 +99,7 @@ func (c *cluster) spec(ctx context.Context, namespace string, session *driver.Se
 		spec.Immutable = new(true)
 	}
 	bodies := snapshot.Bodies{Request: session.Request, Response: session.Response, Metadata: session.Metadata}
-	if c.fitsObject(session, bodies) {
+	if c.fitsObject(bodies) {
 		spec.Request, spec.Response, spec.Metadata = toExtension(bodies.Request), toExtension(bodies.Response), toExtension(bodies.Metadata)
 		return spec, nil
 	}
@@ -120,7 +120,7 @@ func (c *cluster) spec(ctx context.Context, namespace string, session *driver.Se
 }
 
 // fitsObject reports whether an object can hold the bodies and keeps their values.
-func (c *cluster) fitsObject(session *driver.Session, bodies snapshot.Bodies) bool {
+func (c *cluster) fitsObject(bodies snapshot.Bodies) bool {
 	if bodies.Size() > c.inlineBytes ||
 		jsonvalue.Count(jsonvalue.ValidObject(bodies.Response).RawMembers("output")[0]) > v1alpha1.MaxListItems ||
 		jsonvalue.Count(jsonvalue.ValidObject(bodies.Request).RawMembers("input")[0]) > v1alpha1.MaxListItems {
