@@ -64,21 +64,3 @@ func (s *viewSource) WaitForSync(ctx context.Context) error { return s.view.Wait
 func request(namespace, name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 }
-
-// newOrder returns the order of a queue in which the namespaces take turns.
-func newOrder() *fair.Queue[reconcile.Request] {
-	return fair.NewQueue(func(r reconcile.Request) string { return r.Namespace })
-}
-
-// withOrder returns a function that makes a workqueue with an order.
-func withOrder(order *fair.Queue[reconcile.Request]) func(
-	name string, limiter workqueue.TypedRateLimiter[reconcile.Request],
-) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-	return func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-		queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: name, Queue: order})
-		return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{
-			Name:          name,
-			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{Name: name, Queue: queue}),
-		})
-	}
-}

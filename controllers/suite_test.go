@@ -80,7 +80,11 @@ func restartOperator(t *testing.T, between func()) {
 func unfinished(t *testing.T) float64 {
 	t.Helper()
 	finished := metricSum(t, "controller_runtime_reconcile_total") // read first, so that sessions queued meanwhile count
-	return metricSum(t, "workqueue_adds_total") - finished
+	queued := metricSum(t, "workqueue_adds_total")
+	if queued < finished {
+		t.Fatalf("%g sessions were queued and %g reconciled: the queue does not count", queued, finished)
+	}
+	return queued - finished
 }
 
 // settle waits until the operator has seen every session of the namespaces, and has nothing left to do.

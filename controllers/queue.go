@@ -1,0 +1,118 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/catena-dev/catena/internal/fair"
+)
+
+// newOrder returns the order of a queue in which the namespaces take turns.
+func newOrder() *fair.Queue[reconcile.Request] {
+	return fair.NewQueue(func(r reconcile.Request) string { return r.Namespace })
+}
+
+// withOrder returns a function that makes a workqueue with an order.
+func withOrder(order *fair.Queue[reconcile.Request]) func(
+	name string, limiter workqueue.TypedRateLimiter[reconcile.Request],
+) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+	return func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+		provider := queueMetrics{}
+		queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: name, Queue: order, MetricsProvider: provider})
+		return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{
+			Name: name,
+			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{
+				Name: name, Queue: queue, MetricsProvider: provider,
+			}),
+		})
+	}
+}
+
+// queueMetrics makes the metrics of a workqueue as controller-runtime does for its own, in its collectors. It cannot be
+// left to client-go's global provider, because k8s.io/component-base sets that to one of another registry.
+type queueMetrics struct{}
+
+var _ workqueue.MetricsProvider = queueMetrics{}
+
+func (queueMetrics) NewDepthMetric(name string) workqueue.GaugeMetric {
+	return registered(prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Subsystem: metrics.WorkQueueSubsystem, Name: metrics.DepthKey,
+		Help: "Current depth of workqueue by workqueue and priority",
+	}, []string{"name", "controller", "priority"})).WithLabelValues(name, name, "")
+}
+
+func (queueMetrics) NewAddsMetric(name string) workqueue.CounterMetric {
+	return registered(prometheus.NewCounterVec(prometheus.CounterOpts{
+		Subsystem: metrics.WorkQueueSubsystem, Name: metrics.AddsKey,
+		Help: "Total number of adds handled by workqueue",
+	}, queueLabels)).WithLabelValues(name, name)
+}
+
+func (queueMetrics) NewLatencyMetric(name string) workqueue.HistogramMetric {
+	return registered(prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Subsystem: metrics.WorkQueueSubsystem, Name: metrics.QueueLatencyKey,
+		Help: "How long in seconds an item stays in workqueue before being requested",
+	}, queueLabels)).WithLabelValues(name, name)
+}
+
+func (queueMetrics) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
+	return registered(prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Subsystem: metrics.WorkQueueSubsystem, Name: metrics.WorkDurationKey,
+		Help: "How long in seconds processing an item from workqueue takes.",
+	}, queueLabels)).WithLabelValues(name, name)
+}
+
+func (queueMetrics) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
+	return registered(prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Subsystem: metrics.WorkQueueSubsystem, Name: metrics.UnfinishedWorkKey,
+		Help: "How many seconds of work has been done that is in progress and hasn't been observed by work_duration. Large " +
+			"values indicate stuck threads. One can deduce the number of stuck threads by observing the rate at which this increases.",
+	}, queueLabels)).WithLabelValues(name, name)
+}
+
+func (queueMetrics) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
+	return registered(prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Subsystem: metrics.WorkQueueSubsystem, Name: metrics.LongestRunningProcessorKey,
+		Help: "How many seconds has the longest running processor for workqueue been running.",
+	}, queueLabels)).WithLabelValues(name, name)
+}
+
+func (queueMetrics) NewRetriesMetric(name string) workqueue.CounterMetric {
+	return registered(prometheus.NewCounterVec(prometheus.CounterOpts{
+		Subsystem: metrics.WorkQueueSubsystem, Name: metrics.RetriesKey,
+		Help: "Total number of items added to the workqueue with a non-zero delay (rate-limited requeues, explicit RequeueAfter or AddAfter calls)",
+	}, queueLabels)).WithLabelValues(name, name)
+}
+
+var queueLabels = []string{"name", "controller"}
+
+// registered returns the collector that controller-runtime has registered under the same name, labels and help. If its
+// next version has none, it panics, which every test with an operator notices.
+func registered[C prometheus.Collector](collector C) C {
+	already, ok := errors.AsType[prometheus.AlreadyRegisteredError](metrics.Registry.Register(collector))
+	if !ok {
+		panic(fmt.Sprintf("controller-runtime has not registered %T as expected", collector))
+	}
+	return already.ExistingCollector.(C)
+}
