@@ -89,6 +89,7 @@ func startOperator(ctx context.Context) (*operator, error) {
 		Client:       mgr.GetClient(),
 		Live:         mgr.GetAPIReader(),
 		View:         o.view,
+		Readable:     func(context.Context, *sessions.Record) (bool, error) { return true, nil },
 		Recorder:     mgr.GetEventRecorder("catena"),
 		Concurrency:  16,
 		Rewrites:     rewrites,

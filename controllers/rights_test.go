@@ -98,6 +98,10 @@ func TestOperatorPolicy(t *testing.T) {
 		"deletion of a session":         {request: remove(session)},
 		"the data of a chunk":           {request: merge(chunk, `{"spec":{"data":"b3RoZXI="}}`)},
 		"the session of a chunk":        {request: merge(chunk, `{"metadata":{"annotations":{"`+v1alpha1.SessionAnnotation+`":"b"}}}`)},
+		"another annotation of a chunk": {request: merge(chunk, `{"metadata":{"annotations":{"b":"1"}}}`)},
+		"no annotation of a chunk":      {request: merge(chunk, `{"metadata":{"annotations":null}}`)},
+		"the mark of a session":         {request: merge(session, `{"metadata":{"annotations":{"`+v1alpha1.UnreferencedSinceAnnotation+`":"b"}}}`)},
+		"the mark of a chunk":           {request: merge(chunk, `{"metadata":{"annotations":{"`+v1alpha1.UnreferencedSinceAnnotation+`":"b"}}}`), allowed: true},
 		"the owner of a session":        {request: merge(session, `{"metadata":{"ownerReferences":`+string(owner)+`}}`), allowed: true},
 		"the owner of a chunk":          {request: merge(chunk, `{"metadata":{"ownerReferences":`+string(owner)+`}}`), allowed: true},
 		"deletion of a chunk":           {request: remove(chunk), allowed: true},
@@ -133,7 +137,7 @@ func TestOperatorRights(t *testing.T) {
 
 		"get sessions.catena.dev/snapshotchunks":    "bodies outside their objects",
 		"list sessions.catena.dev/snapshotchunks":   "the sweep",
-		"patch sessions.catena.dev/snapshotchunks":  "the ownerReference to the session; the policy refuses the rest",
+		"patch sessions.catena.dev/snapshotchunks":  "the ownerReference to the session, and the mark of a leftover; the policy refuses the rest",
 		"delete sessions.catena.dev/snapshotchunks": "the sweep, and the plugin",
 
 		"get /namespaces": "only kube-system, whose UID identifies the cluster",

@@ -30,6 +30,10 @@ const SnapshotChunkKind = "SnapshotChunk"
 // SessionAnnotation, on a SnapshotChunk, has the name of the ResponseSession that the chunk belongs to.
 const SessionAnnotation = "sessions.catena.dev/session"
 
+// UnreferencedSinceAnnotation, on a SnapshotChunk, is the time, in RFC 3339, at which the operator first found that no
+// ResponseSession refers to the chunk's snapshot.
+const UnreferencedSinceAnnotation = "sessions.catena.dev/unreferenced-since"
+
 // MaxSnapshotChunkBytes is the size of the data in one SnapshotChunk: 384 KiB, in base64 a third of what
 // etcd accepts.
 const MaxSnapshotChunkBytes = 384 << 10
@@ -37,12 +41,11 @@ const MaxSnapshotChunkBytes = 384 << 10
 // SnapshotChunkName returns the name of a part, counted from 0, of the snapshot with a key.
 func SnapshotChunkName(key string, part int) string { return fmt.Sprintf("%s-%d", key, part) }
 
-// SnapshotKey returns the key of the snapshot that the named SnapshotChunk belongs to, and false if no chunk can have that
-// name.
-func SnapshotKey(name string) (key string, ok bool) {
-	key, part, found := strings.Cut(name, "-")
-	number, err := strconv.Atoi(part)
-	return key, found && err == nil && number >= 0
+// ParseSnapshotChunkName returns the key and the part whose SnapshotChunkName is name, and false if there are none.
+func ParseSnapshotChunkName(name string) (key string, part int, ok bool) {
+	key, number, _ := strings.Cut(name, "-")
+	part, err := strconv.Atoi(number)
+	return key, part, err == nil && part >= 0 && SnapshotChunkName(key, part) == name
 }
 
 // SnapshotChunkSpec has the bytes of a SnapshotChunk.

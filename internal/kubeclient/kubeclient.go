@@ -159,12 +159,33 @@ func Update(ctx context.Context, client rest.Interface, resource string, name ty
 func Children(
 	ctx context.Context, client rest.Interface, namespace, previousResponseID string, limit int, next string,
 ) (*metav1.PartialObjectMetadataList, error) {
+	selector := fields.OneTermEqualSelector("spec.previousResponseID", previousResponseID).String()
+	return listMetadata(ctx, client.Get().Namespace(namespace).Resource(Sessions).Param("fieldSelector", selector), limit, next)
+}
+
+// ListMetadata reads the metadata of up to limit objects of all namespaces. Next, if it is not empty, continues the list.
+func ListMetadata(ctx context.Context, client rest.Interface, resource string, limit int, next string) (*metav1.PartialObjectMetadataList, error) {
+	return listMetadata(ctx, client.Get().Resource(resource), limit, next)
+}
+
+func listMetadata(ctx context.Context, request *rest.Request, limit int, next string) (*metav1.PartialObjectMetadataList, error) {
 	list := &metav1.PartialObjectMetadataList{}
-	err := client.Get().Namespace(namespace).Resource(Sessions).
-		Param("fieldSelector", fields.OneTermEqualSelector("spec.previousResponseID", previousResponseID).String()).
-		Param("limit", strconv.Itoa(limit)).Param("continue", next).
-		SetHeader("Accept", metadataListOnly).Do(ctx).Into(list)
+	err := request.Param("limit", strconv.Itoa(limit)).Param("continue", next).SetHeader("Accept", metadataListOnly).Do(ctx).Into(list)
 	return list, err
+}
+
+// Annotate sets an annotation of an object, or removes it if value is empty.
+func Annotate(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, key, value string) error {
+	annotations := map[string]any{key: nil}
+	if value != "" {
+		annotations[key] = value
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	if err != nil {
+		return err
+	}
+	return client.Patch(types.MergePatchType).Namespace(name.Namespace).Resource(resource).Name(name.Name).
+		SetHeader("Accept", MetadataOnly).Body(patch).Do(ctx).Error()
 }
 
 // Delete deletes an object, if its UID is uid or uid is empty. It returns the object if that is still being deleted, and

@@ -104,8 +104,8 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 		Clock:        clock.RealClock{},
 	}
 	sweeper := &controllers.SnapshotSweeper{
-		View: view, Live: mgr.GetAPIReader(), Stores: snapshots,
-		Interval: o.SnapshotSweepInterval, Grace: o.SnapshotGracePeriod, Clock: clock.RealClock{},
+		View: view, Client: sessionClient, Stores: snapshots, Clock: clock.RealClock{},
+		Interval: o.SnapshotSweepInterval, Grace: o.SnapshotGracePeriod, MaxShare: o.SnapshotSweepMaxShare,
 	}
 	err = errors.Join(
 		reconciler.SetupWithManager(mgr),

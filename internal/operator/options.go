@@ -58,11 +58,13 @@ type Options struct {
 	WatchSilence time.Duration
 	// SnapshotStore is the URL of the bucket that snapshots are read from, besides SnapshotChunks; empty for none.
 	SnapshotStore string
-	// SnapshotSweepInterval is the time between two sweeps, and SnapshotGracePeriod the age at which a snapshot that no
-	// session refers to is deleted. It is at least 30 minutes unless UnsafeGracePeriod is set.
+	// SnapshotSweepInterval is the time between two sweeps, and SnapshotGracePeriod how long no session must have referred to a
+	// snapshot before it is deleted. It is at least 30 minutes unless UnsafeGracePeriod is set.
 	SnapshotSweepInterval time.Duration
 	SnapshotGracePeriod   time.Duration
 	UnsafeGracePeriod     bool
+	// SnapshotSweepMaxShare is the largest share of the stored snapshots that a sweep deletes, from 0 to 1.
+	SnapshotSweepMaxShare float64
 	// Resolve and ResolveAPI are the options of the resolve API.
 	Resolve    resolve.Options
 	ResolveAPI *resolveapi.Options
@@ -80,6 +82,7 @@ func NewOptions() *Options {
 		WatchSilence:          3 * time.Minute,
 		SnapshotSweepInterval: 10 * time.Minute,
 		SnapshotGracePeriod:   time.Hour,
+		SnapshotSweepMaxShare: 0.5,
 		Resolve:               resolve.DefaultOptions(),
 		ResolveAPI:            resolveapi.NewOptions(),
 	}
@@ -107,7 +110,11 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.SnapshotSweepInterval, "snapshot-sweep-interval", o.SnapshotSweepInterval,
 		"Time between two sweeps, which compare the stored snapshots with the sessions that refer to them.")
 	flags.DurationVar(&o.SnapshotGracePeriod, "snapshot-grace-period", o.SnapshotGracePeriod,
-		"Age at which a snapshot that no session refers to is deleted. At least 30m, which is longer than any save takes.")
+		"Time after which a snapshot is deleted, from when a sweep first found that no session refers to it. At least 30m, "+
+			"which is twice as long as any save takes.")
+	flags.Float64Var(&o.SnapshotSweepMaxShare, "snapshot-sweep-max-share", o.SnapshotSweepMaxShare,
+		"Largest share of the stored snapshots that a sweep deletes, from 0 to 1. If no session refers to more of them, and they are "+
+			"more than 100, the sweep deletes none and logs an error.")
 	flags.BoolVar(&o.UnsafeGracePeriod, "unsafe-snapshot-grace-period", o.UnsafeGracePeriod,
 		"Allow a shorter grace period, for tests. A save that takes longer loses its turn.")
 	o.Resolve.AddFlags(flags)
@@ -128,6 +135,9 @@ func (o *Options) Validate() error {
 	}
 	if o.SnapshotSweepInterval <= 0 {
 		errs = append(errs, fmt.Errorf("--snapshot-sweep-interval is %s: must be positive", o.SnapshotSweepInterval))
+	}
+	if share := o.SnapshotSweepMaxShare; !(share >= 0 && share <= 1) {
+		errs = append(errs, fmt.Errorf("--snapshot-sweep-max-share is %g: must be from 0 to 1", share))
 	}
 	if o.SnapshotGracePeriod < minGracePeriod && !o.UnsafeGracePeriod {
 		errs = append(errs, fmt.Errorf("--snapshot-grace-period is %s: must be at least %s", o.SnapshotGracePeriod, minGracePeriod))

@@ -41,6 +41,8 @@ func TestOptions(t *testing.T) {
 		"no live reads":             {args: []string{"--max-live-reads=0"}, wantErr: "--max-live-reads is 0: must be at least 1"},
 		"silence below bookmarks":   {args: []string{"--watch-silence-timeout=1m59s"}, wantErr: "--watch-silence-timeout is 1m59s: must be at least 2m0s"},
 		"no sweep interval":         {args: []string{"--snapshot-sweep-interval=0s"}, wantErr: "--snapshot-sweep-interval is 0s: must be positive"},
+		"no share":                  {args: []string{"--snapshot-sweep-max-share=NaN"}, wantErr: "--snapshot-sweep-max-share is NaN: must be from 0 to 1"},
+		"more than all":             {args: []string{"--snapshot-sweep-max-share=1.1"}, wantErr: "--snapshot-sweep-max-share is 1.1: must be from 0 to 1"},
 		"grace period below a save": {args: []string{"--snapshot-grace-period=29m"}, wantErr: "--snapshot-grace-period is 29m0s: must be at least 30m0s"},
 		"unsafe grace period":       {args: []string{"--snapshot-grace-period=1s", "--unsafe-snapshot-grace-period"}},
 		"no time for requests":      {args: []string{"--request-timeout=0s"}, wantErr: "--request-timeout is 0s: must be positive"},

@@ -24,6 +24,7 @@ import (
 	"iter"
 	"net/url"
 	"strings"
+	"time"
 
 	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
@@ -62,6 +63,10 @@ func openBucket(ctx context.Context, bucketURL string) (*blob.Bucket, error) {
 
 func (s *blobStore) Name() string { return v1alpha1.SnapshotStoreBlob }
 
+// markInfix is between the name of a snapshot and the time since which it is unreferenced, in the name of an empty object. The
+// time of the object itself is the bucket's, which may differ from the operator's.
+const markInfix = ".unreferenced-since."
+
 func blobName(session types.NamespacedName, key string) string {
 	return session.String() + "/" + key
 }
@@ -88,33 +93,80 @@ func (s *blobStore) Read(ctx context.Context, session types.NamespacedName, key 
 	return data, err
 }
 
-func (s *blobStore) Claim(ctx context.Context, known []Stored) error { return s.claim.make(ctx, known) }
+func (s *blobStore) Claim(ctx context.Context, known []Part) error { return s.claim.make(ctx, known) }
 
-func (s *blobStore) List(ctx context.Context) iter.Seq2[Stored, error] {
-	return func(yield func(Stored, error) bool) {
-		objects := s.bucket.List(nil)
-		for {
+// List relies on the order of the bucket's list: by name, so that a mark follows its snapshot.
+func (s *blobStore) List(ctx context.Context) iter.Seq2[Part, error] {
+	return func(yield func(Part, error) bool) {
+		var last Part // not yielded yet, because its mark may follow
+		for objects := s.bucket.List(nil); ; {
 			object, err := objects.Next(ctx)
-			if errors.Is(err, io.EOF) {
+			if err != nil && !errors.Is(err, io.EOF) {
+				yield(Part{}, fmt.Errorf("unable to list the bucket: %w", err))
 				return
 			}
-			if err != nil {
-				yield(Stored{}, fmt.Errorf("unable to list the bucket: %w", err))
-				return
-			}
-			path := strings.Split(object.Key, "/")
-			if len(path) != 3 || !keyPattern.MatchString(path[2]) {
+			if err == nil && last.Key != "" && last.readMark(object.Key) {
 				continue
 			}
-			if !yield(Stored{Session: types.NamespacedName{Namespace: path[0], Name: path[1]}, Key: path[2], Parts: 1, Since: object.ModTime}, nil) {
+			if last.Key != "" && !yield(last, nil) || err != nil {
 				return
 			}
+			last = blobPart(object)
 		}
 	}
 }
 
-func (s *blobStore) Delete(ctx context.Context, stored Stored) error {
-	err := s.bucket.Delete(ctx, blobName(stored.Session, stored.Key))
+// readMark reports whether an object is a mark of a snapshot, and sets the time of the first one.
+func (p *Part) readMark(name string) bool {
+	text, found := strings.CutPrefix(name, blobName(p.Session, p.Key)+markInfix)
+	if since, err := time.Parse(time.RFC3339, text); found && err == nil && (p.Unreferenced.IsZero() || since.Before(p.Unreferenced)) {
+		p.Unreferenced = since
+	}
+	return found
+}
+
+// blobPart returns the snapshot that an object is, and the zero Part if it is none.
+func blobPart(object *blob.ListObject) Part {
+	path := strings.Split(object.Key, "/")
+	if len(path) != 3 || !keyPattern.MatchString(path[2]) {
+		return Part{}
+	}
+	return Part{Session: types.NamespacedName{Namespace: path[0], Name: path[1]}, Key: path[2], Written: object.ModTime}
+}
+
+// Mark writes an empty object beside the snapshot. Two leaders at once may write two; the earlier one counts.
+func (s *blobStore) Mark(ctx context.Context, part Part, since time.Time) error {
+	prefix := blobName(part.Session, part.Key) + markInfix
+	if !since.IsZero() {
+		return s.bucket.WriteAll(ctx, prefix+since.UTC().Format(time.RFC3339), nil, &blob.WriterOptions{ContentType: "text/plain"})
+	}
+	for marks := s.bucket.List(&blob.ListOptions{Prefix: prefix}); ; {
+		mark, err := marks.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = s.remove(ctx, mark.Key)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Delete removes the mark first: a snapshot without one gets another, and a mark without a snapshot would stay.
+func (s *blobStore) Delete(ctx context.Context, part Part) error {
+	if !part.Unreferenced.IsZero() {
+		if err := s.Mark(ctx, part, time.Time{}); err != nil {
+			return err
+		}
+	}
+	return s.remove(ctx, blobName(part.Session, part.Key))
+}
+
+// remove deletes an object, if it exists.
+func (s *blobStore) remove(ctx context.Context, name string) error {
+	err := s.bucket.Delete(ctx, name)
 	if gcerrors.Code(err) == gcerrors.NotFound {
 		return nil
 	}

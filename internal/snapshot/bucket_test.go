@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -74,12 +75,14 @@ func TestLostBucket(t *testing.T) {
 	tests := map[string]struct {
 		lose func(dir string, ref string) error
 		want error
+		// unreadable is whether the session is marked.
+		unreadable bool
 		// wantClaim is what the operator gets when it claims the bucket again.
 		wantClaim error
 	}{
 		"the snapshot": {
 			lose: func(dir, ref string) error { return os.Remove(here(dir, session.String(), ref)) },
-			want: ErrUnreadable,
+			want: ErrUnreadable, unreadable: true,
 		},
 		"the bucket": {
 			lose: func(dir, _ string) error { return os.Rename(dir, dir+"-moved") },
@@ -116,10 +119,13 @@ func TestLostBucket(t *testing.T) {
 			if err := tc.lose(dir, ref.Key); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := store.Read(t.Context(), session, ref.Key, 1); !errors.Is(err, tc.want) || tc.want != ErrUnreadable && errors.Is(err, ErrUnreadable) {
+			if _, err := store.Read(t.Context(), session, ref.Key, 1); !errors.Is(err, tc.want) || errors.Is(err, ErrUnreadable) != tc.unreadable {
 				t.Errorf("read: got %v, want %v", err, tc.want)
 			}
-			known := []Stored{{Session: session, Key: ref.Key}, {Session: session, Key: other.Key}}
+			if err := store.Claim(t.Context(), nil); !tc.unreadable && err == nil {
+				t.Error("claimed without a known snapshot")
+			}
+			known := []Part{{Session: session, Key: ref.Key}, {Session: session, Key: other.Key}}
 			if err := store.Claim(t.Context(), known); !errors.Is(err, tc.wantClaim) {
 				t.Errorf("claim: got %v, want %v", err, tc.wantClaim)
 			}
@@ -229,9 +235,34 @@ func testBucket(t *testing.T, url string) {
 		}
 	}
 	listed := list(t, store)
-	if len(listed) != 1 || listed[0].Session != session || listed[0].Key != ref.Key || listed[0].Parts != 1 || time.Since(listed[0].Since).Abs() > time.Hour {
+	if len(listed) != 1 || listed[0].Session != session || listed[0].Key != ref.Key || listed[0].Index != 0 || !listed[0].Unreferenced.IsZero() || time.Since(listed[0].Written).Abs() > time.Hour {
 		t.Fatalf("listed %+v, want the one that was written", listed)
 	}
+
+	// Of two leaders, the first one counts.
+	mark := func(since time.Time) time.Time {
+		t.Helper()
+		if err := store.Mark(t.Context(), listed[0], since); err != nil {
+			t.Fatal(err)
+		}
+		again := list(t, store)
+		if len(again) != 1 {
+			t.Fatalf("listed %+v, want one", again)
+		}
+		return again[0].Unreferenced
+	}
+	first := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
+	for _, since := range []time.Time{first, first.Add(time.Hour), first} {
+		if got := mark(since); !got.Equal(first) {
+			t.Errorf("marked at %s after a mark at %s, want %s", got, since, first)
+		}
+	}
+	for range 2 {
+		if removed := mark(time.Time{}); !removed.IsZero() {
+			t.Errorf("still marked at %s", removed)
+		}
+	}
+	listed[0].Unreferenced = mark(time.Now()) // it is deleted with its mark
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -254,16 +285,19 @@ func testBucket(t *testing.T, url string) {
 	if listed := list(t, store); len(listed) > 0 {
 		t.Errorf("listed %+v after it was deleted", listed)
 	}
+	if left, err := bucket.List(&blob.ListOptions{Prefix: blobName(session, ref.Key)}).Next(t.Context()); !errors.Is(err, io.EOF) {
+		t.Errorf("a mark is left: %+v, %v", left, err)
+	}
 }
 
-func list(t *testing.T, store Store) []Stored {
+func list(t *testing.T, store Store) []Part {
 	t.Helper()
-	var all []Stored
-	for stored, err := range store.List(t.Context()) {
+	var all []Part
+	for part, err := range store.List(t.Context()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, stored)
+		all = append(all, part)
 	}
 	return all
 }

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,9 +33,6 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
 )
-
-// chunksAtOnce is how many parts of one snapshot are written or read concurrently.
-const chunksAtOnce = 4
 
 // chunksPerPage is the number of chunks whose metadata is listed at once.
 const chunksPerPage = 500
@@ -80,7 +78,7 @@ func (s *chunkStore) Write(ctx context.Context, session types.NamespacedName, ke
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.SnapshotChunkKind, Name: first.Name, UID: first.UID,
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(chunksAtOnce)
+	group.SetLimit(partsAtOnce)
 	for i, piece := range pieces[1:] {
 		group.Go(func() error {
 			_, err := create(ctx, i+1, piece)
@@ -93,7 +91,7 @@ func (s *chunkStore) Write(ctx context.Context, session types.NamespacedName, ke
 func (s *chunkStore) Read(ctx context.Context, session types.NamespacedName, key string, parts int) ([]byte, error) {
 	pieces := make([][]byte, parts)
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(chunksAtOnce)
+	group.SetLimit(partsAtOnce)
 	for i := range parts {
 		group.Go(func() error {
 			name := v1alpha1.SnapshotChunkName(key, i)
@@ -118,48 +116,65 @@ func (s *chunkStore) Read(ctx context.Context, session types.NamespacedName, key
 }
 
 // Claim does nothing: chunks are in their cluster.
-func (s *chunkStore) Claim(context.Context, []Stored) error { return nil }
+func (s *chunkStore) Claim(context.Context, []Part) error { return nil }
 
-// List reads only the chunks' metadata. It may yield a snapshot several times, each time with some of its parts.
-func (s *chunkStore) List(ctx context.Context) iter.Seq2[Stored, error] {
-	return func(yield func(Stored, error) bool) {
-		options := metav1.ListOptions{Limit: chunksPerPage}
-		for {
-			page := &metav1.PartialObjectMetadataList{}
-			err := s.client.Get().Resource(kubeclient.Chunks).
-				Param("limit", fmt.Sprint(options.Limit)).Param("continue", options.Continue).
-				SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").
-				Do(ctx).Into(page)
+// List reads only the chunks' metadata. If the list expires before its end, that is an error.
+func (s *chunkStore) List(ctx context.Context) iter.Seq2[Part, error] {
+	return func(yield func(Part, error) bool) {
+		for next := ""; ; {
+			page, err := kubeclient.ListMetadata(ctx, s.client, kubeclient.Chunks, chunksPerPage, next)
 			if err != nil {
-				yield(Stored{}, fmt.Errorf("unable to list the chunks: %w", err))
+				yield(Part{}, fmt.Errorf("unable to list the chunks: %w", err))
 				return
 			}
 			for i := range page.Items {
-				chunk := &page.Items[i]
-				key, ok := v1alpha1.SnapshotKey(chunk.Name)
-				if !ok || !keyPattern.MatchString(key) {
-					continue
-				}
-				stored := Stored{
-					Session: types.NamespacedName{Namespace: chunk.Namespace, Name: chunk.Annotations[v1alpha1.SessionAnnotation]},
-					Key:     key, Parts: 1, Since: chunk.CreationTimestamp.Time,
-				}
-				if !yield(stored, nil) {
+				if part, ok := chunkPart(&page.Items[i]); ok && !yield(part, nil) {
 					return
 				}
 			}
-			if options.Continue = page.Continue; options.Continue == "" {
+			if next = page.Continue; next == "" {
 				return
 			}
 		}
 	}
 }
 
-// Delete deletes the first chunk. The others are its dependents.
-func (s *chunkStore) Delete(ctx context.Context, stored Stored) error {
-	name := types.NamespacedName{Namespace: stored.Session.Namespace, Name: v1alpha1.SnapshotChunkName(stored.Key, 0)}
-	_, err := kubeclient.Delete(ctx, s.client, kubeclient.Chunks, name, "", metav1.DeletePropagationBackground)
-	if apierrors.IsNotFound(err) {
+// chunkPart returns the part that a chunk is, and false if it cannot be one.
+func chunkPart(chunk *metav1.PartialObjectMetadata) (Part, bool) {
+	key, index, ok := v1alpha1.ParseSnapshotChunkName(chunk.Name)
+	if !ok || !keyPattern.MatchString(key) {
+		return Part{}, false
+	}
+	part := Part{
+		Session: types.NamespacedName{Namespace: chunk.Namespace, Name: chunk.Annotations[v1alpha1.SessionAnnotation]},
+		Key:     key, Index: index, Written: chunk.CreationTimestamp.Time,
+	}
+	// Any other text is no mark.
+	part.Unreferenced, _ = time.Parse(time.RFC3339, chunk.Annotations[v1alpha1.UnreferencedSinceAnnotation])
+	return part, true
+}
+
+func chunkName(part Part) types.NamespacedName {
+	return types.NamespacedName{Namespace: part.Session.Namespace, Name: v1alpha1.SnapshotChunkName(part.Key, part.Index)}
+}
+
+func (s *chunkStore) Mark(ctx context.Context, part Part, since time.Time) error {
+	value := ""
+	if !since.IsZero() {
+		value = since.UTC().Format(time.RFC3339)
+	}
+	err := kubeclient.Annotate(ctx, s.client, kubeclient.Chunks, chunkName(part), v1alpha1.UnreferencedSinceAnnotation, value)
+	if kubeclient.IsGone(err, kubeclient.Chunks, chunkName(part).Name) {
+		return nil
+	}
+	return err
+}
+
+// Delete deletes one chunk. If it is the first, garbage collection deletes the others, unless they have lost their
+// ownerReferences.
+func (s *chunkStore) Delete(ctx context.Context, part Part) error {
+	_, err := kubeclient.Delete(ctx, s.client, kubeclient.Chunks, chunkName(part), "", metav1.DeletePropagationBackground)
+	if kubeclient.IsGone(err, kubeclient.Chunks, chunkName(part).Name) {
 		return nil
 	}
 	return err

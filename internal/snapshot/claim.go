@@ -85,7 +85,7 @@ func (c *claim) check(ctx context.Context) error {
 }
 
 // make claims the bucket if nobody has. If this cluster has stored snapshots, the bucket must have one of them.
-func (c *claim) make(ctx context.Context, known []Stored) error {
+func (c *claim) make(ctx context.Context, known []Part) error {
 	err := c.check(ctx)
 	if !errors.Is(err, ErrUnclaimed) {
 		return err
@@ -105,14 +105,14 @@ func (c *claim) make(ctx context.Context, known []Stored) error {
 	return c.check(ctx)
 }
 
-// recognise returns an error if the bucket has none of the known snapshots, although there are some.
-func (c *claim) recognise(ctx context.Context, known []Stored) error {
-	if len(known) == 0 {
+// recognise returns an error if the bucket has none of the known snapshots, although there are some or it had the claim before.
+func (c *claim) recognise(ctx context.Context, known []Part) error {
+	if len(known) == 0 && c.checked.Load() == nil {
 		return nil
 	}
 	known = known[:min(len(known), maxProbes)]
-	for _, stored := range known {
-		found, err := c.bucket.Exists(ctx, blobName(stored.Session, stored.Key))
+	for _, part := range known {
+		found, err := c.bucket.Exists(ctx, blobName(part.Session, part.Key))
 		if err != nil {
 			return fmt.Errorf("unable to look for a snapshot in the bucket: %w", err)
 		}
@@ -120,6 +120,6 @@ func (c *claim) recognise(ctx context.Context, known []Stored) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w, and has none of %d snapshots that were read before: configure the bucket that has them or, if they are lost, write the UID of the namespace kube-system into the object %s",
+	return fmt.Errorf("%w any more, or is another one: of %d snapshots that were read before, it has none: configure the bucket that has them or, if they are lost, write the UID of the namespace kube-system into the object %s",
 		ErrUnclaimed, len(known), claimName)
 }

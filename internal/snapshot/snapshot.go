@@ -33,6 +33,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -53,6 +54,9 @@ func Within(ref *v1alpha1.SnapshotReference, bodies int) bool {
 	return ref.SizeBytes <= int64(bodies)+Overhead && ref.StoredBytes <= ref.SizeBytes+ref.SizeBytes>>8+Overhead
 }
 
+// partsAtOnce is how many parts of one snapshot are written, read or deleted concurrently.
+const partsAtOnce = 4
+
 // ErrUnreadable is the error of a snapshot with a missing or damaged part.
 var ErrUnreadable = errors.New("snapshot is unreadable")
 
@@ -69,23 +73,25 @@ type Store interface {
 	// Claim marks the store as used by this cluster. It returns an error that is ErrForeign if another cluster uses it: each
 	// would mistake the snapshots of the other for leftovers. known are snapshots that were read from the store before, if any.
 	// The error is ErrUnclaimed if the store is not marked and has none of them.
-	Claim(ctx context.Context, known []Stored) error
-	// List yields every stored snapshot, in any order, and nothing that Write cannot have written. It ends with the first
-	// error.
-	List(ctx context.Context) iter.Seq2[Stored, error]
-	// Delete removes a snapshot. It is not an error if it does not exist.
-	Delete(ctx context.Context, stored Stored) error
+	Claim(ctx context.Context, known []Part) error
+	// List yields every stored part, in any order, and nothing that Write cannot have written. It ends with the first error.
+	List(ctx context.Context) iter.Seq2[Part, error]
+	// Mark records in the store since when no session has referred to the snapshot of a part, or, with the zero time, that one
+	// does again. It is not an error if the part does not exist.
+	Mark(ctx context.Context, part Part, since time.Time) error
+	// Delete removes a part and its mark. It is not an error if it does not exist.
+	Delete(ctx context.Context, part Part) error
 }
 
-// Stored is a snapshot in a Store.
-type Stored struct {
-	// Session is the name of the ResponseSession that the snapshot belongs to.
+// Part is a stored part of a snapshot.
+type Part struct {
+	// Session is the ResponseSession that the snapshot belongs to. Its name can be any string.
 	Session types.NamespacedName
 	Key     string
-	// Parts is the number of stored parts.
-	Parts int
-	// Since is when the newest part was written.
-	Since time.Time
+	// Index is 0 for the first part.
+	Index int
+	// Written is when the part was written, and Unreferenced is the time of its mark, zero if it has none.
+	Written, Unreferenced time.Time
 }
 
 // Bodies are the bodies of one turn, each as it was received, or nil.
@@ -151,7 +157,12 @@ func (s Stores) Delete(ctx context.Context, session types.NamespacedName, ref *v
 	if store == nil {
 		return nil
 	}
-	return store.Delete(ctx, Stored{Session: session, Key: ref.Key})
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(partsAtOnce)
+	for i := range int(ref.Parts) {
+		group.Go(func() error { return store.Delete(ctx, Part{Session: session, Key: ref.Key, Index: i}) })
+	}
+	return group.Wait()
 }
 
 // Read returns the bodies of a reference. It needs memory for both of the reference's sizes. It returns an error that is

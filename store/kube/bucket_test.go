@@ -64,7 +64,7 @@ func TestBucketOfAnotherCluster(t *testing.T) {
 // asGateway returns a configuration with the rights of a gateway in a namespace, and no others.
 func asGateway(t *testing.T, namespace string) *rest.Config {
 	t.Helper()
-	for _, role := range []string{"catena-view", "catena-edit"} {
+	for _, role := range []string{"catena-reader", "catena-edit"} {
 		binding := &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: role},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},

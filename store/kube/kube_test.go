@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 		env = started
 		operator, err = env.StartOperator(ctx, catenatest.OperatorOptions{Args: []string{
 			"--shutdown-delay-duration=0s", "--snapshot-store=" + bucketURL(), "--snapshot-sweep-interval=200ms",
-			"--snapshot-grace-period=20s", "--unsafe-snapshot-grace-period",
+			"--snapshot-grace-period=14s", "--unsafe-snapshot-grace-period",
 		}})
 		return err
 	})

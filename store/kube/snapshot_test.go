@@ -27,6 +27,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testutil"
@@ -114,6 +116,25 @@ func TestChunksAreOwned(t *testing.T) {
 		if chunk.Name != first && len(chunk.ManagedFields) != 1 {
 			t.Errorf("%s was written by %+v", chunk.Name, chunk.ManagedFields)
 		}
+	}
+}
+
+// TestDeleteStrayChunks: Delete removes all chunks, also if the first one is gone and the others have no owner.
+func TestDeleteStrayChunks(t *testing.T) {
+	s := open(t, kube.Options{})
+	save(t, s, largeTurn("resp_1", ""))
+	session := wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
+	first := &v1alpha1.SnapshotChunk{}
+	first.Namespace, first.Name = s.Namespace(), v1alpha1.SnapshotChunkName(session.Spec.Snapshot.Key, 0)
+	if err := env.Client.Delete(t.Context(), first, client.PropagationPolicy(metav1.DeletePropagationOrphan)); err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, func(context.Context) error { return wantChunks(t, "the others", s, int(session.Spec.Snapshot.Parts)-1) })
+	if err := s.Delete(t.Context(), "resp_1", store.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if left := chunks(t, s.Namespace()); len(left) > 0 {
+		t.Errorf("%d chunks are left", len(left))
 	}
 }
 

@@ -1,0 +1,89 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers
+
+import (
+	"iter"
+
+	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/snapshot"
+)
+
+// references are the snapshots in one store that sessions refer to.
+type references struct {
+	// parts counts the stored parts of the snapshot of each session.
+	parts map[*sessions.Record]int
+	// named are the sessions by the names of their snapshots. Several of a namespace may refer to the same one.
+	named map[storedKey]*sessions.Record
+	// found is set for the snapshots that have a stored part.
+	found map[snapshotKey]bool
+}
+
+// storedKey is the name under which a session's snapshot is stored.
+type storedKey struct{ namespace, name, key string }
+
+func (s *SnapshotSweeper) references(store snapshot.Store) *references {
+	r := &references{parts: map[*sessions.Record]int{}, named: map[storedKey]*sessions.Record{}, found: map[snapshotKey]bool{}}
+	for _, session := range s.View.External() {
+		if session.Snapshot.Store != store.Name() {
+			continue
+		}
+		r.parts[session] = 0
+		r.named[storedKey{session.Namespace, session.Name, session.Snapshot.Key}] = session
+		r.found[snapshotKey{session.Namespace, session.Snapshot.Key}] = false
+	}
+	return r
+}
+
+// comparison is what a store has.
+type comparison struct {
+	// snapshots is their number.
+	snapshots int
+	// unreferenced are the parts of the snapshots that no session refers to.
+	unreferenced map[snapshotKey][]snapshot.Part
+	// marked are parts that have a mark although a session refers to their snapshot.
+	marked []snapshot.Part
+}
+
+// compare reads the list of a store and counts the parts of each session.
+func (r *references) compare(list iter.Seq2[snapshot.Part, error]) (*comparison, error) {
+	c := &comparison{unreferenced: map[snapshotKey][]snapshot.Part{}}
+	for part, err := range list {
+		if err != nil {
+			return nil, err
+		}
+		key := snapshotKey{part.Session.Namespace, part.Key}
+		if _, referenced := r.found[key]; !referenced {
+			c.unreferenced[key] = append(c.unreferenced[key], part)
+			continue
+		}
+		r.found[key] = true
+		if session := r.named[storedKey{part.Session.Namespace, part.Session.Name, part.Key}]; session != nil {
+			r.parts[session]++
+		}
+		if !part.Unreferenced.IsZero() {
+			c.marked = append(c.marked, part)
+		}
+	}
+	c.snapshots = len(c.unreferenced)
+	for _, found := range r.found {
+		if found {
+			c.snapshots++
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,308 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"gocloud.dev/blob/memblob"
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/controllers"
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/snapshot"
+	"github.com/catena-dev/catena/internal/testutil"
+)
+
+// sweeping is a store of snapshots, and sweepers with a clock of their own.
+type sweeping struct {
+	namespace string
+	store     snapshot.Store
+	clock     *clocktesting.FakePassiveClock
+	maxShare  float64
+	config    *rest.Config
+}
+
+func newSweeping(t *testing.T, store snapshot.Store) *sweeping {
+	t.Helper()
+	return &sweeping{
+		namespace: env.NewNamespace(t), store: store, maxShare: 1, config: env.Config,
+		clock: clocktesting.NewFakePassiveClock(time.Now()),
+	}
+}
+
+func sessionClient(t *testing.T, config *rest.Config) rest.Interface {
+	t.Helper()
+	c, err := kubeclient.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func chunkStore(t *testing.T) snapshot.Store {
+	return snapshot.NewChunkStore(sessionClient(t, env.Config))
+}
+
+func bucketStore(t *testing.T) snapshot.Store {
+	bucket := memblob.OpenBucket(nil)
+	t.Cleanup(func() { _ = bucket.Close() })
+	store := snapshot.NewBlobStore(bucket, func(context.Context) (string, error) { return "this", nil })
+	if err := store.Claim(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// sweep sweeps with two leaders at once, both of which have just started.
+func (s *sweeping) sweep(t *testing.T, after time.Duration) error {
+	t.Helper()
+	s.clock.SetTime(s.clock.Now().Add(after))
+	var group errgroup.Group
+	for range 2 {
+		sweeper := &controllers.SnapshotSweeper{
+			View: op.view, Client: sessionClient(t, s.config), Grace: time.Hour, MaxShare: s.maxShare,
+			Clock: clocktesting.NewFakeClock(s.clock.Now()),
+		}
+		group.Go(func() error { return controllers.Sweep(sweeper, t.Context(), s.store) })
+	}
+	return group.Wait()
+}
+
+// write stores a snapshot of a session that need not exist.
+func (s *sweeping) write(t *testing.T, id string) *v1alpha1.SnapshotReference {
+	t.Helper()
+	name := types.NamespacedName{Namespace: s.namespace, Name: v1alpha1.ObjectName(id)}
+	ref, err := snapshot.Write(t.Context(), s.store, name, snapshot.Bodies{Request: []byte(`{"input":"` + id + `"}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ref
+}
+
+// refer creates the session of a snapshot, and waits until the operator has it.
+func (s *sweeping) refer(t *testing.T, id string, ref *v1alpha1.SnapshotReference) {
+	t.Helper()
+	session := turn(s.namespace, id)
+	session.Spec.Request, session.Spec.Response, session.Spec.Snapshot = nil, nil, ref
+	create(t, session)
+	s.waitFor(t, id, true)
+}
+
+func (s *sweeping) waitFor(t *testing.T, id string, want bool) {
+	t.Helper()
+	testutil.Eventually(t, func(context.Context) error {
+		if _, found := op.view.Get(s.namespace, v1alpha1.ObjectName(id)); found != want {
+			return fmt.Errorf("the operator has %s: %t", id, found)
+		}
+		return nil
+	})
+}
+
+// want checks which parts the store has, and for which of them there is a mark.
+func (s *sweeping) want(t *testing.T, marked bool, refs ...*v1alpha1.SnapshotReference) {
+	t.Helper()
+	got, want := []string{}, []string{}
+	for part, err := range s.store.List(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if part.Session.Namespace == s.namespace && !part.Unreferenced.IsZero() == marked {
+			got = append(got, part.Key)
+		}
+	}
+	for _, ref := range refs {
+		want = append(want, ref.Key)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("stored, with a mark %t (-want +got):\n%s", marked, diff)
+	}
+}
+
+// TestSweep: what is unreferenced is deleted a grace period after it was first seen, whoever has seen it. A session that
+// comes back in the meantime keeps it.
+func TestSweep(t *testing.T) {
+	for name, newStore := range map[string]func(*testing.T) snapshot.Store{"chunks": chunkStore, "bucket": bucketStore} {
+		t.Run(name, func(t *testing.T) {
+			s := newSweeping(t, newStore(t))
+			sweep := func(after time.Duration) {
+				t.Helper()
+				if err := s.sweep(t, after); err != nil {
+					t.Fatal(err)
+				}
+			}
+			left, used, restored := s.write(t, "left"), s.write(t, "used"), s.write(t, "restored")
+			s.refer(t, "used", used)
+
+			sweep(0) // the others may be parts of running saves
+			s.want(t, false, left, used, restored)
+			s.want(t, true)
+			sweep(24 * time.Hour) // the operator was down: it sees them for the first time
+			s.want(t, false, used)
+			s.want(t, true, left, restored)
+			s.refer(t, "restored", restored)
+			sweep(35 * time.Minute)
+			s.want(t, false, used, restored)
+			s.want(t, true, left)
+			sweep(30 * time.Minute)
+			s.want(t, false, used, restored)
+			s.want(t, true)
+
+			deleteWith(t, s.namespace, "restored", metav1.DeletePropagationOrphan)
+			s.waitFor(t, "restored", false)
+			sweep(0)
+			s.want(t, false, used)
+			s.want(t, true, restored)
+		})
+	}
+}
+
+// halfList is a store whose list expires half way.
+type halfList struct{ snapshot.Store }
+
+func (h halfList) List(ctx context.Context) iter.Seq2[snapshot.Part, error] {
+	return func(yield func(snapshot.Part, error) bool) {
+		for part, err := range h.Store.List(ctx) {
+			if !yield(part, err) {
+				return
+			}
+			break
+		}
+		yield(snapshot.Part{}, errors.New("410: the continue token has expired"))
+	}
+}
+
+// TestSweepOfNothingCertain: nothing is marked or deleted, and no session is read again, if the list of the snapshots ends
+// early, or if the API server no longer serves the sessions.
+func TestSweepOfNothingCertain(t *testing.T) {
+	s := newSweeping(t, bucketStore(t))
+	left, used := s.write(t, "left"), s.write(t, "used")
+	s.refer(t, "used", used)
+	whole := s.store
+	s.store = halfList{whole}
+	if err := s.sweep(t, 20*time.Minute); err == nil {
+		t.Error("a sweep of half a list: no error")
+	}
+	s.store = whole
+	s.want(t, true)
+	if err := s.sweep(t, 0); err != nil {
+		t.Fatal(err)
+	}
+	s.want(t, true, left)
+
+	s.config = rest.CopyConfig(env.Config)
+	s.config.Wrap(func(http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusNotFound, Body: http.NoBody, Header: http.Header{}, Request: r}, nil
+		})
+	})
+	if err := s.sweep(t, 2*time.Hour); err == nil {
+		t.Error("a sweep without an API: no error")
+	}
+	s.want(t, true, left)
+	s.config = env.Config
+	if err := s.sweep(t, 0); err != nil {
+		t.Fatal(err)
+	}
+	s.want(t, true)
+	s.want(t, false, used)
+}
+
+// TestSweepShare: a sweep deletes no more than its share of the snapshots, unless they are few.
+func TestSweepShare(t *testing.T) {
+	tests := map[string]struct {
+		snapshots int
+		share     float64
+		want      int
+	}{
+		"few":                     {snapshots: 100, share: 0.5, want: 0},
+		"many":                    {snapshots: 101, share: 0.5, want: 101},
+		"many, which are allowed": {snapshots: 101, share: 1, want: 0},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newSweeping(t, bucketStore(t))
+			s.maxShare = tc.share
+			for i := range tc.snapshots {
+				s.write(t, fmt.Sprint(i))
+			}
+			if err := s.sweep(t, 20*time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.sweep(t, time.Hour); (err != nil) != (tc.want > 0) {
+				t.Errorf("got the error %v", err)
+			}
+			left := 0
+			for _, err := range s.store.List(t.Context()) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				left++
+			}
+			if left != tc.want {
+				t.Errorf("%d snapshots are left, want %d", left, tc.want)
+			}
+		})
+	}
+}
+
+// TestSweepStrayChunks: chunks without their first piece are deleted. A chunk that has lost the annotation of its session is
+// kept as long as a session refers to its snapshot.
+func TestSweepStrayChunks(t *testing.T) {
+	s := newSweeping(t, chunkStore(t))
+	chunk := func(key string, part int, annotations map[string]string) *v1alpha1.SnapshotChunk {
+		c := &v1alpha1.SnapshotChunk{Spec: v1alpha1.SnapshotChunkSpec{Data: []byte("x")}}
+		c.Namespace, c.Name, c.Annotations = s.namespace, v1alpha1.SnapshotChunkName(key, part), annotations
+		if err := env.Client.Create(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	used, stray := s.write(t, "used"), s.write(t, "stray")
+	s.refer(t, "used", used)
+	for part := 1; part <= 2; part++ {
+		chunk(used.Key, part, nil)
+		chunk(stray.Key, part, map[string]string{v1alpha1.SessionAnnotation: "stray"})
+	}
+	first := &v1alpha1.SnapshotChunk{}
+	first.Namespace, first.Name = s.namespace, v1alpha1.SnapshotChunkName(stray.Key, 0)
+	if err := env.Client.Delete(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range []time.Duration{20 * time.Minute, time.Hour} {
+		if err := s.sweep(t, after); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.want(t, false, used, used, used)
+	s.want(t, true)
+}
