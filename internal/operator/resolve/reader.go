@@ -23,7 +23,6 @@ import (
 
 	"github.com/maypok86/otter/v2"
 	"github.com/tidwall/gjson"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -162,7 +161,7 @@ func (r *Reader) getObject(ctx context.Context, namespace, name string) (*sessio
 	}
 	defer r.slots.Release(namespace, 1)
 	raw, err := kubeclient.GetRaw(ctx, r.client, kubeclient.Sessions, types.NamespacedName{Namespace: namespace, Name: name})
-	if apierrors.IsNotFound(err) {
+	if kubeclient.IsGone(err, kubeclient.Sessions, name) {
 		return nil, nil, nil
 	}
 	if err != nil {
@@ -211,7 +210,7 @@ func (r *Reader) isCurrent(ctx context.Context, record *sessions.Record) (bool, 
 
 func (r *Reader) metadataIsCurrent(ctx context.Context, record *sessions.Record) (bool, error) {
 	object, err := kubeclient.GetMetadata(ctx, r.client, kubeclient.Sessions, record.NamespacedName())
-	if apierrors.IsNotFound(err) {
+	if kubeclient.IsGone(err, kubeclient.Sessions, record.Name) {
 		return false, nil
 	}
 	if err != nil {

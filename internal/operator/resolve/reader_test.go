@@ -19,11 +19,16 @@ package resolve_test
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/rest"
+
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
@@ -99,5 +104,30 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 		first.Release()
 		first.Release()
+	}
+}
+
+// TestAnother404: a 404 that does not name the session, as when the API server does not serve its version, is an error, and
+// not a turn that is missing.
+func TestAnother404(t *testing.T) {
+	f := newFixture(t)
+	f.save("t1", "")
+	f.freeze()
+	config := rest.CopyConfig(env.Config)
+	config.Wrap(func(http.RoundTripper) http.RoundTripper {
+		return transport(func(r *http.Request) (*http.Response, error) {
+			body := io.NopCloser(strings.NewReader("404 page not found"))
+			return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{}, Body: body, Request: r}, nil
+		})
+	})
+	elsewhere, err := kubeclient.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.reader.SetClient(elsewhere)
+	for _, id := range []string{"t1", "T2"} { // in the view and not
+		if answer := f.answerSince(1<<62, id, chain.WalkOptions{MaxDepth: 64}); !strings.Contains(answer, "unable to read session") {
+			t.Errorf("%s: got %q, want an error", id, answer)
+		}
 	}
 }
