@@ -56,56 +56,51 @@ type queueMetrics struct{}
 var _ workqueue.MetricsProvider = queueMetrics{}
 
 func (queueMetrics) NewDepthMetric(name string) workqueue.GaugeMetric {
-	return registered(prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Subsystem: metrics.WorkQueueSubsystem, Name: metrics.DepthKey,
-		Help: "Current depth of workqueue by workqueue and priority",
-	}, []string{"name", "controller", "priority"})).WithLabelValues(name, name, "")
+	return gauge(metrics.DepthKey, "Current depth of workqueue by workqueue and priority", "priority").WithLabelValues(name, name, "")
 }
 
 func (queueMetrics) NewAddsMetric(name string) workqueue.CounterMetric {
-	return registered(prometheus.NewCounterVec(prometheus.CounterOpts{
-		Subsystem: metrics.WorkQueueSubsystem, Name: metrics.AddsKey,
-		Help: "Total number of adds handled by workqueue",
-	}, queueLabels)).WithLabelValues(name, name)
+	return counter(metrics.AddsKey, "Total number of adds handled by workqueue").WithLabelValues(name, name)
 }
 
 func (queueMetrics) NewLatencyMetric(name string) workqueue.HistogramMetric {
-	return registered(prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Subsystem: metrics.WorkQueueSubsystem, Name: metrics.QueueLatencyKey,
-		Help: "How long in seconds an item stays in workqueue before being requested",
-	}, queueLabels)).WithLabelValues(name, name)
+	return histogram(metrics.QueueLatencyKey, "How long in seconds an item stays in workqueue before being requested").WithLabelValues(name, name)
 }
 
 func (queueMetrics) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
-	return registered(prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Subsystem: metrics.WorkQueueSubsystem, Name: metrics.WorkDurationKey,
-		Help: "How long in seconds processing an item from workqueue takes.",
-	}, queueLabels)).WithLabelValues(name, name)
+	return histogram(metrics.WorkDurationKey, "How long in seconds processing an item from workqueue takes.").WithLabelValues(name, name)
 }
 
 func (queueMetrics) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return registered(prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Subsystem: metrics.WorkQueueSubsystem, Name: metrics.UnfinishedWorkKey,
-		Help: "How many seconds of work has been done that is in progress and hasn't been observed by work_duration. Large " +
-			"values indicate stuck threads. One can deduce the number of stuck threads by observing the rate at which this increases.",
-	}, queueLabels)).WithLabelValues(name, name)
+	return gauge(metrics.UnfinishedWorkKey, "How many seconds of work has been done that is in progress and hasn't been observed by "+
+		"work_duration. Large values indicate stuck threads. One can deduce the number of stuck threads by observing the rate at "+
+		"which this increases.").WithLabelValues(name, name)
 }
 
 func (queueMetrics) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
-	return registered(prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Subsystem: metrics.WorkQueueSubsystem, Name: metrics.LongestRunningProcessorKey,
-		Help: "How many seconds has the longest running processor for workqueue been running.",
-	}, queueLabels)).WithLabelValues(name, name)
+	return gauge(metrics.LongestRunningProcessorKey,
+		"How many seconds has the longest running processor for workqueue been running.").WithLabelValues(name, name)
 }
 
 func (queueMetrics) NewRetriesMetric(name string) workqueue.CounterMetric {
-	return registered(prometheus.NewCounterVec(prometheus.CounterOpts{
-		Subsystem: metrics.WorkQueueSubsystem, Name: metrics.RetriesKey,
-		Help: "Total number of items added to the workqueue with a non-zero delay (rate-limited requeues, explicit RequeueAfter or AddAfter calls)",
-	}, queueLabels)).WithLabelValues(name, name)
+	return counter(metrics.RetriesKey, "Total number of items added to the workqueue with a non-zero delay "+
+		"(rate-limited requeues, explicit RequeueAfter or AddAfter calls)").WithLabelValues(name, name)
 }
 
-var queueLabels = []string{"name", "controller"}
+func counter(name, help string) *prometheus.CounterVec {
+	options := prometheus.CounterOpts{Subsystem: metrics.WorkQueueSubsystem, Name: name, Help: help}
+	return registered(prometheus.NewCounterVec(options, []string{"name", "controller"}))
+}
+
+func gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	options := prometheus.GaugeOpts{Subsystem: metrics.WorkQueueSubsystem, Name: name, Help: help}
+	return registered(prometheus.NewGaugeVec(options, append([]string{"name", "controller"}, labels...)))
+}
+
+func histogram(name, help string) *prometheus.HistogramVec {
+	options := prometheus.HistogramOpts{Subsystem: metrics.WorkQueueSubsystem, Name: name, Help: help}
+	return registered(prometheus.NewHistogramVec(options, []string{"name", "controller"}))
+}
 
 // registered returns the collector that controller-runtime has registered under the same name, labels and help. If its
 // next version has none, it panics, which every test with an operator notices.

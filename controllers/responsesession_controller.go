@@ -55,8 +55,9 @@ const syncTimeout = time.Hour
 // reconcileTimeout is how long one reconcile may take, so that a request that is never answered does not occupy a worker.
 const reconcileTimeout = 2 * time.Minute
 
-// busyDelay is when a session is reconciled again if its namespace uses its share of the workers.
-const busyDelay = 100 * time.Millisecond
+// minBusyDelay is when a session is first reconciled again if its namespace uses its share of the workers. The delay doubles
+// each time, up to maxBackoff, because a namespace may have 100,000 that wait.
+const minBusyDelay = 50 * time.Millisecond
 
 // FieldOwner is the field manager of everything that the leader writes.
 const FieldOwner = client.FieldOwner("catena")
@@ -91,6 +92,8 @@ type ResponseSessionReconciler struct {
 	rewrites *fair.Pace[types.NamespacedName]
 	// verifications are the sessions whose snapshots are being read, by namespace: large ones must not occupy all workers.
 	verifications *fair.Budget
+	// waits are the delays of sessions that wait for verifications.
+	waits workqueue.TypedRateLimiter[ctrl.Request]
 }
 
 // SetupWithManager adds the controller to a manager.
@@ -98,6 +101,7 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	order := newOrder()
 	r.rewrites = fair.NewPace[types.NamespacedName](rewriteBurst)
 	r.verifications = fair.NewBudget(int64(r.Concurrency))
+	r.waits = workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](minBusyDelay, maxBackoff)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("responsesession").
 		WatchesRawSource(&viewSource{view: r.View, order: order}).
@@ -117,9 +121,12 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
 	defer cancel()
-	if err := r.verify(ctx, req); errors.Is(err, errBusy) {
-		return ctrl.Result{RequeueAfter: busyDelay}, nil
-	} else if err != nil {
+	err := r.verify(ctx, req)
+	if errors.Is(err, errBusy) {
+		return ctrl.Result{RequeueAfter: r.waits.When(req)}, nil
+	}
+	r.waits.Forget(req)
+	if err != nil {
 		return ctrl.Result{}, err
 	}
 	verdict, found := r.View.Verdict(req.Namespace, req.Name)

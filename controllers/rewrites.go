@@ -29,8 +29,9 @@ import (
 // rewritten rewrites its whole object in etcd. A namespace beyond a limit waits, and what changes back meanwhile is not
 // written. Both limits allow bursts of ten seconds' worth.
 type RewriteLimits struct {
+	// PerSecond is the number of statuses, more than 0.
 	PerSecond float64
-	// BytesPerSecond is the size of the objects.
+	// BytesPerSecond is the size of their objects, more than 0.
 	BytesPerSecond float64
 }
 
@@ -63,10 +64,10 @@ func (l *RewriteLimits) AddFlags(flags *pflag.FlagSet) {
 // Validate returns all errors in the limits, joined.
 func (l *RewriteLimits) Validate() error {
 	var errs []error
-	if l.PerSecond <= 0 {
+	if !(l.PerSecond > 0) { // NaN too
 		errs = append(errs, fmt.Errorf("--status-rewrites-per-second is %g: must be positive", l.PerSecond))
 	}
-	if l.BytesPerSecond <= 0 {
+	if !(l.BytesPerSecond > 0) {
 		errs = append(errs, fmt.Errorf("--status-rewrite-bytes-per-second is %g: must be positive", l.BytesPerSecond))
 	}
 	return errors.Join(errs...)

@@ -42,8 +42,8 @@ const operatorUser = "system:serviceaccount:catena-system:catena"
 
 var operatorGroups = []string{"system:serviceaccounts", "system:serviceaccounts:catena-system"}
 
-// TestOperatorPolicy: whoever has the operator's credentials can set ownerReferences and delete chunks, and can neither change
-// what tenants have stored nor delete their sessions, although RBAC permits it. Others are not affected.
+// TestOperatorPolicy: the operator's credentials suffice to set ownerReferences and to delete chunks, but not to change what
+// tenants have stored or to delete their sessions, although RBAC permits it. Others are not affected.
 func TestOperatorPolicy(t *testing.T) {
 	ns := env.NewNamespace(t)
 	session := turn(ns, "a")

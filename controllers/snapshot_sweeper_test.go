@@ -148,8 +148,8 @@ func (s *sweeping) want(t *testing.T, marked bool, refs ...*v1alpha1.SnapshotRef
 	}
 }
 
-// TestSweep: what is unreferenced is deleted a grace period after it was first seen, whoever has seen it. A session that
-// comes back in the meantime keeps it.
+// TestSweep: an unreferenced snapshot is deleted a grace period after a leader first saw it, even if another leader did. If its
+// session comes back in the meantime, it stays.
 func TestSweep(t *testing.T) {
 	for name, newStore := range map[string]func(*testing.T) snapshot.Store{"chunks": chunkStore, "bucket": bucketStore} {
 		t.Run(name, func(t *testing.T) {

@@ -41,7 +41,7 @@ const MaxSnapshotChunkBytes = 384 << 10
 // SnapshotChunkName returns the name of a part, counted from 0, of the snapshot with a key.
 func SnapshotChunkName(key string, part int) string { return fmt.Sprintf("%s-%d", key, part) }
 
-// ParseSnapshotChunkName returns the key and the part whose SnapshotChunkName is name, and false if there are none.
+// ParseSnapshotChunkName is the inverse of SnapshotChunkName. It returns false if name is not the name of a chunk.
 func ParseSnapshotChunkName(name string) (key string, part int, ok bool) {
 	key, number, _ := strings.Cut(name, "-")
 	part, err := strconv.Atoi(number)

@@ -96,7 +96,7 @@ func CheckObjects(request, response jsonvalue.Object) error {
 }
 
 // eachItem yields the items of the request's input, then those of the response's output. It returns the instructions as a
-// system message, empty if there are none.
+// system message, or an empty string if the request has none.
 func eachItem(request, response jsonvalue.Object, yield func(item string)) (instructions string, err error) {
 	in, out := request.RawMembers("instructions", "input"), response.RawMembers("output")
 	switch {
