@@ -89,6 +89,7 @@ fuzz: ## Run each fuzz test for FUZZTIME.
 	@hack/fuzz.sh $(FUZZTIME) $(or $(PKG),./...)
 
 .PHONY: bench
+bench: export INLINE = 1
 bench: $(CONTROL_PLANE) ## Measure against a real control plane, each figure beside its comparison (BENCH=regexp, BENCH_ARGS=flags).
 	. hack/flags.sh && go test -run='^$$' -bench='$(BENCH)' -benchmem -timeout=60m ./internal/...
 	. hack/flags.sh && go run ./test/bench -run='$(BENCH)' $(BENCH_ARGS)

@@ -19,16 +19,18 @@ build() { # DIRECTORY LDFLAGS ARGUMENTS...
 	(cd "$1" && go build -ldflags="-s -w $2" "${@:3}")
 }
 
-# A program of the control plane is built again when the go.sum of its module changes.
+# A program of the control plane is built again when the go.sum of its module or the flags change.
+inputs() { { cat hack/controlplane/go.sum && echo "$GOFLAGS"; } | cksum; }
+
 kubernetes_step() { # NAME SECONDS PACKAGE
-	if [[ ! -x bin/k8s/$1 || $(cat "bin/k8s/.$1.cksum" 2>/dev/null) != "$(cksum <hack/controlplane/go.sum)" ]]; then
+	if [[ ! -x bin/k8s/$1 || $(cat "bin/k8s/.$1.cksum" 2>/dev/null) != "$(inputs)" ]]; then
 		step "$1" "$2" kubernetes "$1" "$3"
 	fi
 }
 
 kubernetes() { # NAME PACKAGE
 	build hack/controlplane "$(kubernetes_version)" -o "$PWD/bin/k8s/$1" "$2"
-	cksum <hack/controlplane/go.sum >"bin/k8s/.$1.cksum"
+	inputs >"bin/k8s/.$1.cksum"
 }
 
 # kubernetes_version prints linker flags that set the version of Kubernetes: kubectl refuses a server without one.
