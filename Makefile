@@ -6,6 +6,7 @@ SHELL := /usr/bin/env bash -o pipefail
 
 # Unlike go tool, go run compiles with the flags.
 TOOL := . hack/flags.sh && go run -modfile=hack/tools.mod
+TEST_FLAGS := INLINE=1 . hack/flags.sh
 HEADER := hack/boilerplate.go.txt
 
 # Binaries in KUBEBUILDER_ASSETS are used as they are.
@@ -64,24 +65,24 @@ build: ## Build the programs of cmd/ into bin.
 # PKG is a list of packages and RUN a regular expression of test names. With either of them, `make test` runs only tests.
 .PHONY: test
 test: $(if $(PKG)$(RUN),,verify lint) $(CONTROL_PLANE) ## Check generated files, lint, and run all tests with the race detector (PKG=packages, RUN=regexp).
-	. hack/flags.sh && CGO_ENABLED=1 $(GO_TEST_ALL) -race -vet=off $(or $(PKG),./...) # lint runs vet
+	$(TEST_FLAGS) && CGO_ENABLED=1 $(GO_TEST_ALL) -race -vet=off $(or $(PKG),./...) # lint runs vet
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane.
-	. hack/flags.sh && go test -short $(if $(RUN),-run='$(RUN)') \
+	$(TEST_FLAGS) && go test -short $(if $(RUN),-run='$(RUN)') \
 		$(or $(PKG),$$(go list ./... | grep -vFx $(SUITES:./%=-e $(MODULE)/%)))
 
 .PHONY: test-integration
 test-integration: $(CONTROL_PLANE) ## Run the packages whose tests need a control plane, except the end-to-end suites.
-	. hack/flags.sh && $(GO_TEST_ALL) $(or $(PKG),$(filter-out $(E2E),$(WITH_CONTROL_PLANE)))
+	$(TEST_FLAGS) && $(GO_TEST_ALL) $(or $(PKG),$(filter-out $(E2E),$(WITH_CONTROL_PLANE)))
 
 .PHONY: test-e2e
 test-e2e: $(CONTROL_PLANE) ## Run the end-to-end suites.
-	. hack/flags.sh && $(GO_TEST_ALL) $(or $(PKG),$(filter $(E2E),$(WITH_CONTROL_PLANE)))
+	$(TEST_FLAGS) && $(GO_TEST_ALL) $(or $(PKG),$(filter $(E2E),$(WITH_CONTROL_PLANE)))
 
 .PHONY: cover
 cover: $(CONTROL_PLANE) ## Measure the coverage of all tests, by package and in total; bin/cover.out holds the profile.
-	. hack/flags.sh && $(GO_TEST_ALL) -coverpkg=./... -coverprofile=bin/cover.out $(or $(PKG),./...)
+	$(TEST_FLAGS) && $(GO_TEST_ALL) -coverpkg=./... -coverprofile=bin/cover.out $(or $(PKG),./...)
 	@hack/coverage.sh bin/cover.out
 
 .PHONY: fuzz
@@ -123,8 +124,8 @@ verify: ## Check generated files, go.mod, formatting, licence headers and the si
 
 .PHONY: lint
 lint: ## Run golangci-lint.
-	. hack/flags.sh && go build -modfile=hack/tools.mod -o bin/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint && \
-		GOGC=200 CGO_ENABLED=1 GOFLAGS="$$GOFLAGS -race" bin/golangci-lint run # reads the packages that the tests are compiled with
+	. hack/flags.sh && go build -modfile=hack/tools.mod -o bin/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	$(TEST_FLAGS) && GOGC=200 CGO_ENABLED=1 GOFLAGS="$$GOFLAGS -race" bin/golangci-lint run # reads the packages that the tests are compiled with
 
 .PHONY: control-plane
 control-plane: ## Build etcd, kube-apiserver, kube-controller-manager (and kubectl if none is installed) into bin/k8s.

@@ -143,6 +143,7 @@ func runBlocks(t *testing.T, blocks []block) []string {
 	t.Helper()
 	dir := t.TempDir()
 	var script strings.Builder
+	script.WriteString(". hack/flags.sh\n") // the packages of programs in the documents are compiled already, for those of cmd/
 	script.WriteString("trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n")
 	for i, block := range blocks {
 		if block.language == "go" {
@@ -165,8 +166,7 @@ func runBlocks(t *testing.T, blocks []block) []string {
 	var stdout, stderr bytes.Buffer
 	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", adapt(t, dir, script.String()))
 	command.Dir = testutil.Root()
-	// Programs in the documents are built like those of cmd/, whose packages are compiled already.
-	command.Env = append(os.Environ(), "CGO_ENABLED=0", "PATH="+filepath.Dir(kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"), "KUBECACHEDIR="+dir)
+	command.Env = append(os.Environ(), "PATH="+filepath.Dir(kubectl)+string(os.PathListSeparator)+os.Getenv("PATH"), "KUBECACHEDIR="+dir)
 	command.Stdout, command.Stderr = &stdout, &stderr
 	if err := command.Run(); err != nil {
 		log, _ := os.ReadFile(filepath.Join(dir, "run", "gateway.log")) // if it was started

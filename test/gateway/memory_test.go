@@ -27,6 +27,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/tidwall/gjson"
@@ -86,7 +87,11 @@ func TestMemory(t *testing.T) {
 		t.Logf("%s: %d of %d answered, the others refused", kind, load.replies[kind+" 200"], memoryTenants*memoryClients*memoryRounds)
 	}
 	for reply, n := range load.replies {
-		if !strings.HasSuffix(reply, " 200") && !strings.HasSuffix(reply, " 429 overloaded") && reply != "delete another 404 " {
+		switch {
+		case strings.HasSuffix(reply, " 200"), strings.HasSuffix(reply, " 429 overloaded"), reply == "delete another 404 ":
+		case strings.HasSuffix(reply, syscall.EPIPE.Error()), strings.HasSuffix(reply, syscall.ECONNRESET.Error()):
+			// Half a second after a refusal, net/http closes the connection: a client that is late does not see the refusal.
+		default:
 			t.Errorf("%d times %s", n, reply)
 		}
 	}
