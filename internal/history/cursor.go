@@ -19,13 +19,19 @@ package history
 import (
 	"encoding/base64"
 	"encoding/binary"
+	"fmt"
 	"slices"
 
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// cursorVersion is the first byte of a cursor, before it is encoded.
-const cursorVersion = 1
+const (
+	// cursorVersion is the first byte of a cursor, before it is encoded.
+	cursorVersion = 1
+	// maxCursorVersion is the largest first byte that later versions of cursors may have. Anything else with a larger one is
+	// no cursor.
+	maxCursorVersion = 15
+)
 
 var cursorEncoding = base64.RawURLEncoding.Strict()
 
@@ -43,6 +49,9 @@ type CursorError string
 
 // Error returns the reason.
 func (e CursorError) Error() string { return string(e) }
+
+// errNoCursor is the error of anything that no version has made.
+const errNoCursor = CursorError("it is not a cursor of this API")
 
 // view returns the options on which the pages of a history must agree, as one byte.
 func view(o *driver.ResolveOptions) byte {
@@ -66,24 +75,29 @@ func (c cursor) encode() string {
 	return cursorEncoding.EncodeToString(b)
 }
 
-func decodeCursor(s string) (cursor, bool) {
+func decodeCursor(s string) (cursor, error) {
 	b, err := cursorEncoding.DecodeString(s)
-	if err != nil || len(b) < 2 || b[0] != cursorVersion {
-		return cursor{}, false
+	if err != nil || len(b) < 2 {
+		return cursor{}, errNoCursor
+	}
+	if b[0] > cursorVersion && b[0] <= maxCursorVersion {
+		return cursor{}, CursorError(fmt.Sprintf(
+			"it has version %d, and this server reads cursors up to version %d: upgrade this server, or start with the first page",
+			b[0], cursorVersion))
 	}
 	c := cursor{view: b[1]}
 	entry, n := binary.Uvarint(b[2:])
-	if n <= 0 || entry > 1<<31 {
-		return cursor{}, false
+	if b[0] != cursorVersion || n <= 0 || entry > 1<<31 {
+		return cursor{}, errNoCursor
 	}
 	b = b[2+n:]
 	length, n := binary.Uvarint(b)
 	if n <= 0 || length > uint64(len(b)-n) {
-		return cursor{}, false
+		return cursor{}, errNoCursor
 	}
 	b = b[n:]
 	c.entry, c.uid, c.responseID = int(entry), string(b[:length]), string(b[length:])
-	return c, true
+	return c, nil
 }
 
 // cursor returns the cursor of the page after this one, which is not empty.
@@ -102,10 +116,10 @@ func (p *Page) cursor() string {
 
 // find returns the number of the entry that a cursor identifies.
 func (p *Page) find(after string) (int, error) {
-	c, ok := decodeCursor(after)
+	c, err := decodeCursor(after)
 	switch {
-	case !ok:
-		return 0, CursorError("it is not a cursor of this API")
+	case err != nil:
+		return 0, err
 	case c.uid != p.uid:
 		return 0, CursorError("it is a cursor of another session, or of one that was deleted and created again")
 	case c.view != view(&p.options):
