@@ -104,7 +104,8 @@ const (
 	// CodeUnreachable is "session.store.unreachable": the store could not be reached or did not answer in time. A retry can
 	// help; whether a turn was stored is unknown until the save is repeated.
 	CodeUnreachable = driver.CodeUnreachable
-	// CodeUnsupported is "session.store.unsupported": this kind of store does not support the operation.
+	// CodeUnsupported is "session.store.unsupported": this kind of store does not support the operation, or its schema does not
+	// match this version, which the message explains.
 	CodeUnsupported = driver.CodeUnsupported
 	// CodeUnreadable is "session.snapshot.unreadable": the stored bodies of a turn are missing, damaged, or not the JSON of
 	// the Responses API.

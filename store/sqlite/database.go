@@ -50,6 +50,8 @@ const (
 type database struct {
 	writer, reader *sql.DB
 	chain          *sql.Stmt // selectChain, on the reader
+	// version is the schema that this program reads and writes.
+	version int
 }
 
 func openDatabase(ctx context.Context, path string) (*database, error) {
@@ -138,17 +140,27 @@ func (db *database) prepare(ctx context.Context) error {
 		return err
 	}
 	if version < len(steps) {
-		if err := db.write(ctx, func(tx *sql.Tx) error { return migrate(ctx, tx, steps) }); err != nil {
+		if err := transact(ctx, db.writer, nil, func(tx *sql.Tx) error { return migrate(ctx, tx, steps) }); err != nil {
 			return fmt.Errorf("unable to migrate its schema: %w", err)
 		}
 	}
+	db.version = len(steps)
 	return retry(ctx, func() (err error) {
 		db.chain, err = db.reader.PrepareContext(ctx, selectChain)
 		return err
 	})
 }
 
-// schemaVersion returns the number of migration steps that a database has taken, or an error if it is not ours.
+// newerSchemaError is the error of a database with a schema that only a newer program understands.
+type newerSchemaError struct{ stored, newest int }
+
+// Error names both versions.
+func (e *newerSchemaError) Error() string {
+	return fmt.Sprintf("its schema has version %d, and this program supports versions up to %d: use a newer program", e.stored, e.newest)
+}
+
+// schemaVersion returns the number of migration steps that a database has taken, or an error if it is not ours. The error is a
+// newerSchemaError if a newer program has migrated it.
 func schemaVersion(ctx context.Context, q queryer, newest int) (int, error) {
 	var application, version, objects int
 	err := q.QueryRowContext(ctx, `SELECT
@@ -165,7 +177,7 @@ func schemaVersion(ctx context.Context, q queryer, newest int) (int, error) {
 	case application != applicationID:
 		return 0, errors.New("it is a database of another program")
 	case version > newest:
-		return 0, fmt.Errorf("its schema has version %d, and this program supports versions up to %d: use a newer program", version, newest)
+		return 0, &newerSchemaError{version, newest}
 	}
 	return version, nil
 }
@@ -199,10 +211,37 @@ func migrate(ctx context.Context, tx *sql.Tx, steps []string) error {
 	return err
 }
 
-// write calls a function in a transaction that holds the write lock.
+// write calls a function in a transaction that holds the write lock, if the database still has the schema that this program
+// knows: a newer one may have migrated it since it was opened.
 func (db *database) write(ctx context.Context, do func(tx *sql.Tx) error) error {
+	return db.checked(ctx, db.writer, nil, do)
+}
+
+// read does the same in a transaction that only reads.
+func (db *database) read(ctx context.Context, do func(tx *sql.Tx) error) error {
+	return db.checked(ctx, db.reader, &sql.TxOptions{ReadOnly: true}, do)
+}
+
+func (db *database) checked(ctx context.Context, connections *sql.DB, options *sql.TxOptions, do func(tx *sql.Tx) error) error {
+	return transact(ctx, connections, options, func(tx *sql.Tx) error {
+		var version int
+		if err := tx.QueryRowContext(ctx, `PRAGMA user_version`).Scan(&version); err != nil {
+			return err
+		}
+		switch {
+		case version > db.version:
+			return &newerSchemaError{version, db.version}
+		case version < db.version:
+			return fmt.Errorf("its schema had version %d when it was opened, and has version %d: it was replaced by another file", db.version, version)
+		}
+		return do(tx)
+	})
+}
+
+// transact calls a function in a transaction until the database is no longer busy.
+func transact(ctx context.Context, connections *sql.DB, options *sql.TxOptions, do func(tx *sql.Tx) error) error {
 	return retry(ctx, func() error {
-		tx, err := db.writer.BeginTx(ctx, nil)
+		tx, err := connections.BeginTx(ctx, options)
 		if err != nil {
 			return err
 		}

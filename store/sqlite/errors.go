@@ -31,6 +31,9 @@ func toError(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*driver.Error](err); ok {
 		return e
 	}
+	if newer, ok := errors.AsType[*newerSchemaError](err); ok {
+		return &driver.Error{Code: driver.CodeUnsupported, Message: "a newer program has migrated the database", Err: newer}
+	}
 	switch {
 	case err != nil && ctx.Err() != nil: // SQLite's own error depends on where it was interrupted
 		return ctx.Err()

@@ -51,7 +51,8 @@ type Options struct {
 // Open returns the store in a file. If the file does not exist, it is created; its directory must exist. Close the store
 // when it is no longer needed.
 //
-// Open returns an error if the file is not a database, belongs to another program, or has the schema of a newer version.
+// Open returns an error if the file is not a database, belongs to another program, or has the schema of a newer version. If a newer
+// version migrates the file later, every call fails with store.ErrUnsupported.
 func Open(ctx context.Context, path string, options Options) (*store.Store, error) {
 	d, err := openDriver(ctx, path, options.MaxDepth)
 	if err != nil {
@@ -92,9 +93,9 @@ func (s *turns) Close() error { return errors.Join(s.reader.Close(), s.writer.Cl
 // Get implements driver.Store.
 func (s *turns) Get(ctx context.Context, namespace, responseID string) (*driver.Session, error) {
 	var turn *local.Turn
-	err := retry(ctx, func() (err error) {
-		if err = s.takeMemory(ctx, namespace, responseID); err == nil {
-			turn, err = get(ctx, s.reader, namespace, responseID)
+	err := s.read(ctx, func(tx *sql.Tx) (err error) {
+		if err = takeMemory(ctx, tx, namespace, responseID); err == nil {
+			turn, err = get(ctx, tx, namespace, responseID)
 		}
 		return err
 	})
@@ -108,12 +109,12 @@ func (s *turns) Get(ctx context.Context, namespace, responseID string) (*driver.
 }
 
 // takeMemory counts the memory that it takes to read a turn: SQLite has a copy of the bodies for a moment.
-func (s *turns) takeMemory(ctx context.Context, namespace, responseID string) error {
+func takeMemory(ctx context.Context, tx *sql.Tx, namespace, responseID string) error {
 	if !metered.Counts(ctx) {
 		return nil
 	}
 	var size int64
-	err := s.reader.QueryRowContext(ctx, selectSize, namespace, responseID).Scan(&size)
+	err := tx.QueryRowContext(ctx, selectSize, namespace, responseID).Scan(&size)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}
@@ -142,9 +143,9 @@ func (s *turns) Save(ctx context.Context, namespace string, session *driver.Sess
 // Resolve implements driver.Store. The result is always current.
 func (s *turns) Resolve(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) (*driver.History, error) {
 	var history *driver.History
-	err := retry(ctx, func() error {
+	err := s.read(ctx, func(tx *sql.Tx) error {
 		// One statement, so that all turns belong to one state.
-		rows, err := s.chain.QueryContext(ctx, namespace, responseID, driver.MaxDepthLimit)
+		rows, err := tx.StmtContext(ctx, s.chain).QueryContext(ctx, namespace, responseID, driver.MaxDepthLimit)
 		if err != nil {
 			return err
 		}

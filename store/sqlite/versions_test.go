@@ -1,0 +1,164 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sqlite_test
+
+import (
+	"database/sql"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/catena-dev/catena/internal/testutil/testturn"
+	"github.com/catena-dev/catena/store"
+)
+
+// migration is what a newer program does to a database.
+const migration = `BEGIN IMMEDIATE; ALTER TABLE turns ADD COLUMN later TEXT; PRAGMA user_version = 2; COMMIT`
+
+// TestMigratedWhileOpen: a program that has a database open neither reads nor writes it after a newer one has migrated it.
+func TestMigratedWhileOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "turns.db")
+	s := open(t, path)
+	save(t, s, testturn.Make("resp_1", ""))
+	save(t, s, testturn.Make("resp_2", "resp_1"))
+	stored, err := s.Get(t.Context(), "resp_2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	execute(migration)(t, path)
+
+	overwritten := *stored
+	overwritten.Status = "failed"
+	for name, call := range map[string]func() error{
+		"save":      func() error { return s.Save(t.Context(), testturn.Make("resp_3", "resp_2"), store.SaveOptions{}) },
+		"overwrite": func() error { return s.Save(t.Context(), &overwritten, store.SaveOptions{Overwrite: true}) },
+		"delete":    func() error { return s.Delete(t.Context(), "resp_2", store.DeleteOptions{}) },
+		"cascade":   func() error { return s.Delete(t.Context(), "resp_1", store.DeleteOptions{Cascade: true}) },
+		"get":       func() error { _, err := s.Get(t.Context(), "resp_2"); return err },
+		"resolve":   func() error { _, err := s.Resolve(t.Context(), "resp_2", store.ResolveOptions{}); return err },
+	} {
+		err := call()
+		if !errors.Is(err, store.ErrUnsupported) || store.IsRetryable(err) || !strings.Contains(err.Error(), "use a newer program") {
+			t.Errorf("%s: got %v, want that a newer program is needed", name, err)
+		}
+	}
+	if diff := cmp.Diff([]string{"resp_1 completed", "resp_2 completed"}, rows(t, path)); diff != "" {
+		t.Errorf("stored (-want +got):\n%s", diff)
+	}
+}
+
+// TestMigratedWhileSaving: the same with a process that saves all the time.
+func TestMigratedWhileSaving(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "turns.db")
+	cmd, lines := startSaver(t, path)
+	if !lines.Scan() {
+		t.Fatalf("the saver saved nothing: %v", lines.Err())
+	}
+	db := openSQL(t, path)
+	if _, err := db.ExecContext(t.Context(), `PRAGMA busy_timeout = 10000; `+migration); err != nil {
+		t.Fatal(err)
+	}
+	migrated := rows(t, path)
+	for lines.Scan() {
+	}
+	if err := cmd.Wait(); err == nil {
+		t.Error("the saver ended without an error")
+	}
+	if diff := cmp.Diff(migrated, rows(t, path)); diff != "" {
+		t.Errorf("written after the migration (-want +got):\n%s", diff)
+	}
+}
+
+// TestReplacedFile: a database that has become an older one is not written either.
+func TestReplacedFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "turns.db")
+	s := open(t, path)
+	execute(`PRAGMA user_version = 0`)(t, path)
+	err := s.Save(t.Context(), testturn.Make("resp_1", ""), store.SaveOptions{})
+	if err == nil || !strings.Contains(err.Error(), "replaced by another file") {
+		t.Errorf("got %v, want an error about the version", err)
+	}
+}
+
+// TestStoredVersions: databases that earlier builds have stored stay readable. testdata has one of each version of the schema.
+// They are never written again: add another for a new version.
+func TestStoredVersions(t *testing.T) {
+	for version, name := range []string{"version1.db"} {
+		t.Run(name, func(t *testing.T) {
+			content, err := os.ReadFile(filepath.Join("testdata", name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join(t.TempDir(), "turns.db")
+			write(t, path, string(content))
+			var stored int
+			if err := openSQL(t, path).QueryRowContext(t.Context(), `PRAGMA user_version`).Scan(&stored); err != nil || stored != version+1 {
+				t.Fatalf("the file has version %d, error %v", stored, err)
+			}
+			s := open(t, path)
+			got, err := s.Get(t.Context(), "resp_2")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got.Version = ""
+			if diff := cmp.Diff(storedTurn(), got); diff != "" {
+				t.Errorf("turn (-want +got):\n%s", diff)
+			}
+			history, err := s.Resolve(t.Context(), "resp_2", store.ResolveOptions{})
+			if err != nil || len(history.Turns) != 2 || len(history.Items) != 4 {
+				t.Errorf("got %+v and error %v, want the history of two turns", history, err)
+			}
+			save(t, s, testturn.Make("resp_3", "resp_2"))
+		})
+	}
+}
+
+// storedTurn is the second turn of testdata/version1.db.
+func storedTurn() *store.Session {
+	turn := testturn.Make("resp_2", "resp_1")
+	turn.ConversationID, turn.Immutable = "conv_1", true
+	turn.CreatedAt, turn.CompletedAt = time.Unix(1_700_000_000, 0).UTC(), time.Unix(1_700_000_009, 0).UTC()
+	turn.Metadata = []byte(`{ "k":"ü", "n":1.0 }`)
+	return turn
+}
+
+// rows returns the response IDs and statuses in a database.
+func rows(t *testing.T, path string) []string {
+	t.Helper()
+	found, err := openSQL(t, path).QueryContext(t.Context(), `SELECT response_id || ' ' || status FROM turns ORDER BY response_id`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func(rows *sql.Rows) { _ = rows.Close() }(found)
+	var all []string
+	for found.Next() {
+		var row string
+		if err := found.Scan(&row); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, row)
+	}
+	if err := found.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
