@@ -38,6 +38,8 @@ import (
 type blobStore struct {
 	bucket *blob.Bucket
 	claim  *claim
+	// timeout is the deadline of each request that moves no snapshot.
+	timeout time.Duration
 }
 
 var _ Store = &blobStore{}
@@ -45,7 +47,19 @@ var _ Store = &blobStore{}
 // NewBlobStore returns a store in a bucket of any kind that gocloud.dev/blob supports. The caller closes the bucket. identify
 // returns the identity of the cluster, to which the bucket must belong.
 func NewBlobStore(bucket *blob.Bucket, identify func(ctx context.Context) (string, error)) Store {
-	return &blobStore{bucket, &claim{bucket: bucket, identify: identify}}
+	return &blobStore{bucket, &claim{bucket: bucket, identify: identify}, bucketTimeout}
+}
+
+// bucketTimeout is the deadline of a request to a bucket that moves no snapshot, and of the few requests for a claim. The clients of
+// the clouds have none, and would wait for ever for an answer that never comes. Snapshots are read and written within the
+// deadline of the caller, because how long that takes depends on their size. A file system that hangs heeds no deadline.
+const bucketTimeout = time.Minute
+
+// do calls a function with the deadline of one request.
+func (s *blobStore) do(ctx context.Context, request func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return request(ctx)
 }
 
 // openBucket opens the bucket that a URL names. A prefix must end with a slash: otherwise, a cluster that uses the
@@ -72,7 +86,7 @@ func blobName(session types.NamespacedName, key string) string {
 }
 
 func (s *blobStore) Write(ctx context.Context, session types.NamespacedName, key string, data []byte) (int, error) {
-	if err := s.claim.recheck(ctx); err != nil {
+	if err := s.do(ctx, s.claim.recheck); err != nil {
 		return 0, err
 	}
 	return 1, s.bucket.WriteAll(ctx, blobName(session, key), data, &blob.WriterOptions{ContentType: "application/zstd"})
@@ -84,7 +98,7 @@ func (s *blobStore) Read(ctx context.Context, session types.NamespacedName, key 
 		return data, err
 	}
 	// A bucket that does not exist, or is not the one that it was, has no snapshots either.
-	if err := s.claim.check(ctx); err != nil {
+	if err := s.do(ctx, s.claim.check); err != nil {
 		return nil, fmt.Errorf("unable to find out whether the bucket has lost %s: %w", blobName(session, key), err)
 	}
 	if data, err = s.bucket.ReadAll(ctx, blobName(session, key)); gcerrors.Code(err) == gcerrors.NotFound {
@@ -93,14 +107,16 @@ func (s *blobStore) Read(ctx context.Context, session types.NamespacedName, key 
 	return data, err
 }
 
-func (s *blobStore) Claim(ctx context.Context, known []Part) error { return s.claim.make(ctx, known) }
+func (s *blobStore) Claim(ctx context.Context, known []Part) error {
+	return s.do(ctx, func(ctx context.Context) error { return s.claim.make(ctx, known) })
+}
 
 // List relies on the order of the bucket's list: by name, so that a mark follows its snapshot.
 func (s *blobStore) List(ctx context.Context) iter.Seq2[Part, error] {
 	return func(yield func(Part, error) bool) {
 		var last Part // not yielded yet, because its mark may follow
 		for objects := s.bucket.List(nil); ; {
-			object, err := objects.Next(ctx)
+			object, err := s.next(ctx, objects)
 			if err != nil && !errors.Is(err, io.EOF) {
 				yield(Part{}, fmt.Errorf("unable to list the bucket: %w", err))
 				return
@@ -114,6 +130,15 @@ func (s *blobStore) List(ctx context.Context) iter.Seq2[Part, error] {
 			last = blobPart(object)
 		}
 	}
+}
+
+// next returns the next object of a list, which can take a request. It returns io.EOF at the end.
+func (s *blobStore) next(ctx context.Context, objects *blob.ListIterator) (object *blob.ListObject, err error) {
+	err = s.do(ctx, func(ctx context.Context) error {
+		object, err = objects.Next(ctx)
+		return err
+	})
+	return object, err
 }
 
 // readMark reports whether an object is a mark of a snapshot, and sets the time of the first one.
@@ -138,10 +163,12 @@ func blobPart(object *blob.ListObject) Part {
 func (s *blobStore) Mark(ctx context.Context, part Part, since time.Time) error {
 	prefix := blobName(part.Session, part.Key) + markInfix
 	if !since.IsZero() {
-		return s.bucket.WriteAll(ctx, prefix+since.UTC().Format(time.RFC3339), nil, &blob.WriterOptions{ContentType: "text/plain"})
+		return s.do(ctx, func(ctx context.Context) error {
+			return s.bucket.WriteAll(ctx, prefix+since.UTC().Format(time.RFC3339), nil, &blob.WriterOptions{ContentType: "text/plain"})
+		})
 	}
 	for marks := s.bucket.List(&blob.ListOptions{Prefix: prefix}); ; {
-		mark, err := marks.Next(ctx)
+		mark, err := s.next(ctx, marks)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -166,7 +193,7 @@ func (s *blobStore) Delete(ctx context.Context, part Part) error {
 
 // remove deletes an object, if it exists.
 func (s *blobStore) remove(ctx context.Context, name string) error {
-	err := s.bucket.Delete(ctx, name)
+	err := s.do(ctx, func(ctx context.Context) error { return s.bucket.Delete(ctx, name) })
 	if gcerrors.Code(err) == gcerrors.NotFound {
 		return nil
 	}

@@ -44,11 +44,7 @@ func TestFileBucket(t *testing.T) {
 
 // TestS3Bucket runs against a server that speaks S3, built from its Go module.
 func TestS3Bucket(t *testing.T) {
-	t.Setenv("AWS_ACCESS_KEY_ID", "test")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", "test-secret")
-	t.Setenv("AWS_REGION", "us-east-1")
-	t.Setenv("AWS_CONFIG_FILE", os.DevNull)
-	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", os.DevNull)
+	setS3Credentials(t)
 	parameters := "?use_path_style=true&endpoint=http://" + startS3(t, "snapshots")
 	testBucket(t, "s3://snapshots"+parameters)
 
@@ -56,6 +52,15 @@ func TestS3Bucket(t *testing.T) {
 	if _, err := store.Read(t.Context(), session, newKey(), 1); err == nil || errors.Is(err, ErrUnreadable) {
 		t.Errorf("a bucket that does not exist: got %v, want an error other than unreadable", err)
 	}
+}
+
+func setS3Credentials(t *testing.T) {
+	t.Helper()
+	t.Setenv("AWS_ACCESS_KEY_ID", "test")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "test-secret")
+	t.Setenv("AWS_REGION", "us-east-1")
+	t.Setenv("AWS_CONFIG_FILE", os.DevNull)
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", os.DevNull)
 }
 
 // openStore opens the store of a cluster in a bucket.
