@@ -38,6 +38,13 @@ const (
 // maxItems. A turn with more is stored in a snapshot.
 const MaxListItems = 16384
 
+// MaxFormat and MaxSnapshotFormat are the newest formats of bodies and of snapshots that this build reads. It writes no others.
+// See docs/decisions/versions.md.
+const (
+	MaxFormat         = 1
+	MaxSnapshotFormat = 1
+)
+
 // ResponseSessionKind is the kind of ResponseSessions.
 const ResponseSessionKind = "ResponseSession"
 
@@ -136,6 +143,13 @@ type ResponseSessionSpec struct {
 	// +required
 	ResponseStatus string `json:"responseStatus,omitempty"`
 
+	// format is the version of the form in which request, response and metadata are stored, here or in the snapshot. 1 is
+	// verbatim, as described for each. If absent, it is 1.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1
+	// +optional
+	Format int32 `json:"format,omitempty"`
+
 	// request is the request of this turn as the Responses API defines it, verbatim: input, instructions, model, tools and
 	// any other field that was sent. If snapshot is set, it has only the model, for display.
 	// +structType=atomic
@@ -183,6 +197,12 @@ type SnapshotReference struct {
 	// +kubebuilder:validation:Enum=Chunks;Blob
 	// +required
 	Store string `json:"store,omitempty"`
+
+	// format is the version of the form of the snapshot and of its parts. 1 is the one described above. If absent, it is 1.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1
+	// +optional
+	Format int32 `json:"format,omitempty"`
 
 	// key identifies the snapshot. Its parts are the SnapshotChunks KEY-0, KEY-1 and so on, or the object
 	// NAMESPACE/SESSION/KEY of the bucket. Every save has its own key.

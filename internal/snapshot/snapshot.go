@@ -151,10 +151,11 @@ func (s Stores) named(name string) Store {
 	return nil
 }
 
-// Delete removes the snapshot of a reference. It does nothing if the reference is to none of these stores.
+// Delete removes the snapshot of a reference. It does nothing if the reference is to none of these stores, or in a format that
+// only a newer build knows: then that build's operator removes the parts.
 func (s Stores) Delete(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference) error {
 	store := s.named(ref.Store)
-	if store == nil {
+	if store == nil || ref.Format > v1alpha1.MaxSnapshotFormat {
 		return nil
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -206,7 +207,8 @@ func read(ctx context.Context, store Store, session types.NamespacedName, ref *v
 	return bodies, nil
 }
 
-// keyPattern matches every key. Data under any other name is not ours and is left alone.
+// keyPattern matches every key. Data under any other name is not ours, or in a format that only a newer build knows, and is left
+// alone: see docs/decisions/versions.md.
 var keyPattern = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
 // newKey returns a unique key: 26 characters, a to z and 2 to 7.

@@ -199,9 +199,13 @@ func (s *save) decide(ctx context.Context, object *v1alpha1.ResponseSession, opt
 	}, changed, s.session, options)
 }
 
-// sameContent reports whether an object has the content of the session. An unreadable object counts as different.
+// sameContent reports whether an object has the content of the session. An unreadable object counts as different, unless only a
+// newer version can read it: that must not be replaced.
 func (s *save) sameContent(ctx context.Context, object *v1alpha1.ResponseSession) (bool, error) {
 	stored, err := s.stored(ctx, object)
+	if errors.Is(err, snapshot.ErrNewer) {
+		return false, err
+	}
 	if errors.Is(err, driver.ErrUnreadable) || errors.Is(err, driver.ErrTooLarge) {
 		return false, nil
 	}

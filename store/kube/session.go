@@ -39,6 +39,9 @@ import (
 // stored returns the turn of an object, with its bodies from the object or the snapshot.
 func (c *cluster) stored(ctx context.Context, object *v1alpha1.ResponseSession) (*driver.Session, error) {
 	spec := &object.Spec
+	if err := snapshot.CheckFormats("this program", int64(spec.Format), spec.Snapshot); err != nil {
+		return nil, unreadable(spec.ResponseID, err)
+	}
 	session := &driver.Session{
 		ResponseID:         spec.ResponseID,
 		PreviousResponseID: spec.PreviousResponseID,
@@ -66,13 +69,17 @@ func (c *cluster) stored(ctx context.Context, object *v1alpha1.ResponseSession) 
 	}
 	bodies, err := c.reads.Read(metered.Without(ctx), types.NamespacedName{Namespace: object.Namespace, Name: object.Name}, spec.Snapshot)
 	if errors.Is(err, snapshot.ErrUnreadable) {
-		return nil, &driver.Error{Code: driver.CodeUnreadable, ResponseID: spec.ResponseID, Message: fmt.Sprintf("response %q cannot be read", spec.ResponseID), Err: err}
+		return nil, unreadable(spec.ResponseID, err)
 	}
 	if err != nil {
 		return nil, toError(ctx, spec.ResponseID, "read the bodies of the turn", err)
 	}
 	session.Request, session.Response, session.Metadata = bodies.Request, bodies.Response, bodies.Metadata
 	return session, nil
+}
+
+func unreadable(responseID string, err error) error {
+	return &driver.Error{Code: driver.CodeUnreadable, ResponseID: responseID, Message: fmt.Sprintf("response %q cannot be read", responseID), Err: err}
 }
 
 // readingCosts returns the memory that it takes to read a snapshot: for its parts, joined, and for its bodies. A part arrives

@@ -94,11 +94,12 @@ func (r *Resolver) Resolve(ctx context.Context, namespace, name string, minVersi
 	}
 }
 
-// reportUnreadable reports a snapshot outside its object that turned out to be unreadable, unless the view knows that.
+// reportUnreadable reports a snapshot outside its object that turned out to be unreadable, unless the view knows that, or the
+// object itself shows why: the leader sees that too, or is newer and can read the format.
 func (l *lookup) reportUnreadable(walkErr error) {
 	chainError, _ := errors.AsType[*chain.Error](walkErr)
 	s := l.confirmed[chainError.ResponseID]
-	if chainError.Rule != chain.SnapshotUnreadable || s == nil || s.Snapshot == nil {
+	if chainError.Rule != chain.SnapshotUnreadable || s == nil || s.Snapshot == nil || s.Problem != "" {
 		return
 	}
 	known, found := l.view.Get(s.Namespace, s.Name)

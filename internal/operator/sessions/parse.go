@@ -28,6 +28,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/internal/snapshot"
 )
 
 // parsed is an object whose metadata has been read, and whose spec and status have been found.
@@ -97,6 +98,15 @@ func timeProblem(name string, field gjson.Result) string {
 	}
 	if _, err := time.Parse(time.RFC3339, field.Str); err != nil {
 		return fmt.Sprintf("`spec.%s` is not a time in RFC 3339", name)
+	}
+	return ""
+}
+
+// formatProblem returns what is wrong with the formats in which a turn is stored, empty if this build knows them. After an
+// upgrade, it does.
+func formatProblem(format gjson.Result, ref *v1alpha1.SnapshotReference) string {
+	if err := snapshot.CheckFormats("the operator", format.Int(), ref); err != nil {
+		return err.Error()
 	}
 	return ""
 }

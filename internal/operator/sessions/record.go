@@ -112,22 +112,24 @@ func Flatten(value gjson.Result) (*Record, *chain.Items) {
 func (r *Record) setSpec(spec gjson.Result) *chain.Items {
 	// One pass over the spec, which has the bodies.
 	fields := jsonvalue.Members(spec, "responseID", "previousResponseID", "responseStatus", "createdAt", "completedAt",
-		"snapshot", "request", "response", "metadata")
+		"snapshot", "request", "response", "metadata", "format")
 	id, previous, status, createdAt, completedAt := fields[0], fields[1], fields[2], fields[3], fields[4]
 	reference, request, response, metadata := fields[5], fields[6], fields[7], fields[8]
 	r.Turn = chain.Turn{ID: strings.Clone(id.Str), Previous: strings.Clone(previous.Str), Status: intern(strings.Clone(status.Str), responseStatuses)}
 	r.Misnamed = r.Name != v1alpha1.ObjectName(r.Turn.ID)
-	r.Problem = cmp.Or(timeProblem("createdAt", createdAt), timeProblem("completedAt", completedAt))
-	var items *chain.Items
+	var problem string
 	if reference.IsObject() {
-		var problem string
 		r.Snapshot, problem = parseReference(reference)
-		r.SnapshotBytes, r.Problem = r.Snapshot.SizeBytes, cmp.Or(r.Problem, problem)
+		r.SnapshotBytes = r.Snapshot.SizeBytes
 	} else {
-		var err error
 		r.SnapshotBytes = bodyBytes(request) + bodyBytes(response) + bodyBytes(metadata)
+	}
+	r.Problem = cmp.Or(formatProblem(fields[9], r.Snapshot), timeProblem("createdAt", createdAt), timeProblem("completedAt", completedAt), problem)
+	var items *chain.Items
+	if r.Problem == "" && r.Snapshot == nil {
+		var err error
 		if items, err = chain.Flatten([]byte(request.Raw), []byte(response.Raw)); err != nil {
-			r.Problem = cmp.Or(r.Problem, err.Error())
+			r.Problem = err.Error()
 		}
 	}
 	if r.Turn.Unreadable = r.Problem != ""; r.Turn.Unreadable {

@@ -90,7 +90,24 @@ func TestNewRecord(t *testing.T) {
 			s.Turn.Unreadable, s.SnapshotBytes = true, 11
 			s.Problem = "unable to read `input` of the request: must be a string or a list of objects: must be a list"
 		}},
-		"no version": {func(o *v1alpha1.ResponseSession) { o.ResourceVersion = "" }, func(s *Record) { s.ResourceVersion = 0 }},
+		"newer bodies": {func(o *v1alpha1.ResponseSession) {
+			o.Spec.Format = 2
+			o.Spec.Request, o.Spec.CreatedAt = &runtime.RawExtension{Raw: []byte(`[5]`)}, nil
+		}, func(s *Record) {
+			s.Turn.Unreadable, s.SnapshotBytes = true, 3
+			s.Problem = "its bodies are in format 2, and the operator reads formats up to 1: upgrade the operator"
+		}},
+		"newer snapshot": {func(o *v1alpha1.ResponseSession) {
+			o.Spec.Snapshot = &v1alpha1.SnapshotReference{Store: "Cold", Key: "f2.key", SizeBytes: 9, Format: 2}
+			o.Status.ObservedGeneration, o.Status.SnapshotBytes = 1, 9 // a newer operator has read it
+			o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionChainValid, Reason: v1alpha1.ReasonResolved}}
+		}, func(s *Record) {
+			s.Snapshot = &v1alpha1.SnapshotReference{Store: "Cold", Key: "f2.key", SizeBytes: 9, Format: 2}
+			s.Turn.Unreadable, s.SnapshotBytes = true, 9
+			s.Problem = "its snapshot is in format 2, and the operator reads formats up to 1: upgrade the operator"
+		}},
+		"format of this build": {func(o *v1alpha1.ResponseSession) { o.Spec.Format = 1 }, func(*Record) {}},
+		"no version":           {func(o *v1alpha1.ResponseSession) { o.ResourceVersion = "" }, func(s *Record) { s.ResourceVersion = 0 }},
 	}
 	ref := &v1alpha1.SnapshotReference{Store: v1alpha1.SnapshotStoreChunks, SizeBytes: 9}
 	external := func(reason, brokenAt string, observed, bytes, reported int64) func(*v1alpha1.ResponseSession) {

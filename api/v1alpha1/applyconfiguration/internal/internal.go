@@ -69,6 +69,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: createdAt
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: format
+      type:
+        scalar: numeric
     - name: immutable
       type:
         scalar: boolean
@@ -146,6 +149,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.catena-dev.catena.api.v1alpha1.SnapshotReference
   map:
     fields:
+    - name: format
+      type:
+        scalar: numeric
     - name: key
       type:
         scalar: string

@@ -46,6 +46,9 @@ type ResponseSessionSpecApplyConfiguration struct {
 	// responseStatus is the status of the response, verbatim: queued, in_progress, completed, incomplete, failed or
 	// cancelled. Only a completed turn can be used as context; any other string is stored and treated as not completed.
 	ResponseStatus *string `json:"responseStatus,omitempty"`
+	// format is the version of the form in which request, response and metadata are stored, here or in the snapshot. 1 is
+	// verbatim, as described for each. If absent, it is 1.
+	Format *int32 `json:"format,omitempty"`
 	// request is the request of this turn as the Responses API defines it, verbatim: input, instructions, model, tools and
 	// any other field that was sent. If snapshot is set, it has only the model, for display.
 	Request *runtime.RawExtension `json:"request,omitempty"`
@@ -113,6 +116,14 @@ func (b *ResponseSessionSpecApplyConfiguration) WithCompletedAt(value v1.Time) *
 // If called multiple times, the ResponseStatus field is set to the value of the last call.
 func (b *ResponseSessionSpecApplyConfiguration) WithResponseStatus(value string) *ResponseSessionSpecApplyConfiguration {
 	b.ResponseStatus = &value
+	return b
+}
+
+// WithFormat sets the Format field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Format field is set to the value of the last call.
+func (b *ResponseSessionSpecApplyConfiguration) WithFormat(value int32) *ResponseSessionSpecApplyConfiguration {
+	b.Format = &value
 	return b
 }
 

@@ -28,6 +28,8 @@ type SnapshotReferenceApplyConfiguration struct {
 	// store is where the snapshot is: Chunks for SnapshotChunks of the same namespace, Blob for the bucket that the
 	// operator and the gateways are configured with.
 	Store *string `json:"store,omitempty"`
+	// format is the version of the form of the snapshot and of its parts. 1 is the one described above. If absent, it is 1.
+	Format *int32 `json:"format,omitempty"`
 	// key identifies the snapshot. Its parts are the SnapshotChunks KEY-0, KEY-1 and so on, or the object
 	// NAMESPACE/SESSION/KEY of the bucket. Every save has its own key.
 	Key *string `json:"key,omitempty"`
@@ -53,6 +55,14 @@ func SnapshotReference() *SnapshotReferenceApplyConfiguration {
 // If called multiple times, the Store field is set to the value of the last call.
 func (b *SnapshotReferenceApplyConfiguration) WithStore(value string) *SnapshotReferenceApplyConfiguration {
 	b.Store = &value
+	return b
+}
+
+// WithFormat sets the Format field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Format field is set to the value of the last call.
+func (b *SnapshotReferenceApplyConfiguration) WithFormat(value int32) *SnapshotReferenceApplyConfiguration {
+	b.Format = &value
 	return b
 }
 
