@@ -144,16 +144,6 @@ func ClusterID(ctx context.Context, client rest.Interface) (string, error) {
 	return string(object.UID), nil
 }
 
-// Create creates an object in a namespace and reads the result.
-func Create(ctx context.Context, client rest.Interface, resource, namespace string, object, into runtime.Object) error {
-	return client.Post().Namespace(namespace).Resource(resource).Body(object).Do(ctx).Into(into)
-}
-
-// Update replaces an object and reads the result.
-func Update(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, object, into runtime.Object) error {
-	return client.Put().Namespace(name.Namespace).Resource(resource).Name(name.Name).Body(object).Do(ctx).Into(into)
-}
-
 // Children reads the metadata of up to limit ResponseSessions of a namespace whose parent is previousResponseID. Next, if it
 // is not empty, continues the list.
 func Children(

@@ -67,6 +67,8 @@ func toError(ctx context.Context, responseID, step string, err error) error {
 		return e
 	}
 	switch {
+	case kubeclient.IsUnknownField(err):
+		e.Code, e.Message = driver.CodeUnsupported, "the CRDs of the cluster are older than this program: apply newer ones"
 	case apierrors.IsBadRequest(err), apierrors.IsInvalid(err):
 		e.Code = driver.CodeInvalid
 	case apierrors.IsRequestEntityTooLargeError(err), isTooLargeForEtcd(err):

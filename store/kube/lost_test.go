@@ -38,7 +38,7 @@ func TestOverwriteAgain(t *testing.T) {
 	var lost atomic.Bool
 	s := openThrough(t, others.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(r)
-		if err != nil || r.Method != http.MethodPut || lost.Swap(true) {
+		if err != nil || r.Method != http.MethodPatch || lost.Swap(true) {
 			return response, err
 		}
 		_ = response.Body.Close()
@@ -67,7 +67,7 @@ func TestOverwriteArrived(t *testing.T) {
 	var lost atomic.Bool
 	s := openThrough(t, others.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(r)
-		if err != nil || r.Method != http.MethodPut || lost.Swap(true) {
+		if err != nil || r.Method != http.MethodPatch || lost.Swap(true) {
 			return response, err
 		}
 		return comeAgain(r), response.Body.Close()

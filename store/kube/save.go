@@ -84,7 +84,8 @@ const discardTimeout = 10 * time.Second
 // discard removes the snapshot of a save that was refused, or that found its turn stored already. If the outcome of the save
 // is unknown, the snapshot stays.
 func (s *save) discard(ctx context.Context, object *v1alpha1.ResponseSession, err error) {
-	refused := errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrTooLarge)
+	refused := errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrTooLarge) ||
+		errors.Is(err, driver.ErrUnsupported)
 	if s.written == nil || s.written.Snapshot == nil || err != nil && !refused {
 		return
 	}
@@ -240,9 +241,12 @@ func (s *save) overwrite(ctx context.Context) (*v1alpha1.ResponseSession, error)
 		if err != nil {
 			return nil, err
 		}
-		next, written := object.DeepCopy(), &v1alpha1.ResponseSession{}
-		next.Spec = *spec
-		err = kubeclient.Update(ctx, s.client, kubeclient.Sessions, objectName(s.namespace, s.session.ResponseID), next, written)
+		replacement, err := replaceSpec(spec)
+		if err != nil {
+			return nil, err
+		}
+		written := &v1alpha1.ResponseSession{}
+		err = kubeclient.Patch(ctx, s.client, kubeclient.Sessions, objectName(s.namespace, s.session.ResponseID), object.ResourceVersion, replacement, written)
 		if err == nil {
 			return written, nil
 		}

@@ -22,6 +22,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
 
@@ -31,6 +32,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/store/driver"
@@ -124,6 +126,30 @@ func (c *cluster) spec(ctx context.Context, namespace string, session *driver.Se
 		spec.Request = toExtension(raw)
 	}
 	return spec, nil
+}
+
+// replaceSpec returns the operations that replace the fields of a stored spec which this version knows. Fields that only a newer
+// version knows stay.
+func replaceSpec(spec *v1alpha1.ResponseSessionSpec) ([]kubeclient.Operation, error) {
+	data, err := json.Marshal(spec)
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil, err
+	}
+	var operations []kubeclient.Operation
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[v1alpha1.ResponseSessionSpec]()) {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		path := "/spec/" + name
+		// To add a field that exists replaces it, and one that does not exist cannot be removed.
+		operations = append(operations, kubeclient.Operation{Op: "add", Path: path, Value: fields[name]})
+		if fields[name] == nil {
+			operations = append(operations, kubeclient.Operation{Op: "remove", Path: path})
+		}
+	}
+	return operations, nil
 }
 
 // fitsObject reports whether an object can hold the bodies and keeps their values.

@@ -1,0 +1,89 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kubeclient
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+)
+
+// fieldValidation makes the API server refuse a field that its CRD does not have. By default it drops such a field and says
+// so only in a warning, so that a program which is newer than the CRD would lose what it writes.
+const fieldValidation = "fieldValidation"
+
+// strictError begins what the API server says about such a field.
+const strictError = "strict decoding error: "
+
+// IsUnknownField reports whether the API server refused a write because its CRD lacks a field.
+func IsUnknownField(err error) bool {
+	return apierrors.IsBadRequest(err) && strings.Contains(err.Error(), strictError+"unknown field")
+}
+
+// Create creates an object in a namespace and reads the result. The error of a field that the CRD lacks is IsUnknownField.
+func Create(ctx context.Context, client rest.Interface, resource, namespace string, object, into runtime.Object) error {
+	return client.Post().Namespace(namespace).Resource(resource).Param(fieldValidation, metav1.FieldValidationStrict).Body(object).Do(ctx).Into(into)
+}
+
+// Operation is an operation of a JSON patch, as in RFC 6902.
+type Operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// Patch changes an object with a JSON patch and reads the result. It leaves alone what the patch does not name, also fields that
+// this program does not know. The error is a conflict if the object no longer has the resource version, and IsUnknownField if
+// the CRD lacks a field.
+func Patch(
+	ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, resourceVersion string, operations []Operation,
+	into runtime.Object,
+) error {
+	patch, err := json.Marshal(append([]Operation{{"replace", "/metadata/resourceVersion", resourceVersion}}, operations...))
+	if err != nil {
+		return err
+	}
+	err = client.Patch(types.JSONPatchType).Namespace(name.Namespace).Resource(resource).Name(name.Name).
+		Param(fieldValidation, metav1.FieldValidationStrict).Body(patch).Do(ctx).Into(into)
+	return withoutObject(err)
+}
+
+// withoutObject returns the error of a patch. If the API server cannot decode the object that is the result of a patch, its error
+// quotes all of that, and with it the bodies of a conversation.
+func withoutObject(err error) error {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return err
+	}
+	for _, cause := range status.Status().Details.Causes {
+		if cause.Field == "patch" {
+			message := "unable to decode the patched object"
+			if i := strings.LastIndex(cause.Message, strictError); i >= 0 {
+				message = cause.Message[i:]
+			}
+			return apierrors.NewBadRequest(message)
+		}
+	}
+	return err
+}

@@ -1,0 +1,258 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kube_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testturn"
+	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/kube"
+)
+
+// sessionFields is the place of the schemas of spec and status in the CRD.
+const sessionFields = "/spec/versions/0/schema/openAPIV3Schema/properties"
+
+// changeCRD changes the CRD of ResponseSessions with a JSON patch until the end of the test. The patch has an effect once the API
+// server accepts, or refuses, the field of a spec with a value.
+func changeCRD(t *testing.T, patch, field string, value any, accepted bool) {
+	t.Helper()
+	crd := &unstructured.Unstructured{}
+	crd.SetAPIVersion("apiextensions.k8s.io/v1")
+	crd.SetKind("CustomResourceDefinition")
+	crd.SetName("responsesessions." + v1alpha1.GroupVersion.Group)
+	if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(crd), crd); err != nil {
+		t.Fatal(err)
+	}
+	before, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/spec/versions", "value": crd.Object["spec"].(map[string]any)["versions"]}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply := func(patch string, accepted bool) {
+		if err := env.Client.Patch(context.WithoutCancel(t.Context()), crd, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
+			t.Fatal(err)
+		}
+		testutil.Eventually(t, func(context.Context) error {
+			if err := try(context.WithoutCancel(t.Context()), field, value); (err == nil) != accepted {
+				return fmt.Errorf("the field %s: %w", field, err)
+			}
+			return nil
+		})
+	}
+	apply(patch, accepted)
+	t.Cleanup(func() { apply(string(before), !accepted) })
+}
+
+// try returns the error of a create of a session with a field, which is not stored.
+func try(ctx context.Context, field string, value any) error {
+	spec := map[string]any{"responseID": "probe", "responseStatus": "completed", field: value}
+	probe := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	probe.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ResponseSessionKind))
+	probe.SetNamespace(metav1.NamespaceDefault)
+	probe.SetName("probe")
+	return env.Client.Create(ctx, probe, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
+}
+
+// raw returns the fields of a session as the API server has them, without those that change with every write.
+func raw(t *testing.T, namespace, id string) map[string]any {
+	t.Helper()
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ResponseSessionKind))
+	if err := env.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: v1alpha1.ObjectName(id)}, o); err != nil {
+		t.Fatal(err)
+	}
+	return o.Object
+}
+
+func patchSession(t *testing.T, namespace, id, patch string) {
+	t.Helper()
+	o := &v1alpha1.ResponseSession{}
+	o.Namespace, o.Name = namespace, v1alpha1.ObjectName(id)
+	if err := env.Client.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOlderCRD: a turn with a field that the CRD lacks is refused, and not stored without it.
+func TestOlderCRD(t *testing.T) {
+	s := open(t, kube.Options{})
+	stored := testturn.Make("resp_1", "")
+	save(t, s, stored)
+	before := raw(t, s.Namespace(), "resp_1")["spec"]
+	changeCRD(t, `[{"op":"remove","path":"`+sessionFields+`/spec/properties/completedAt"}]`, "completedAt", "2026-01-01T00:00:00Z", false)
+
+	const text = "a sentence of the conversation"
+	refused := func(turn *store.Session, options store.SaveOptions) {
+		t.Helper()
+		turn.CompletedAt = time.Unix(1_700_000_000, 0)
+		turn.Metadata = []byte(`{"text":"` + text + `"}`)
+		err := s.Save(t.Context(), turn, options)
+		if !errors.Is(err, store.ErrUnsupported) || store.IsRetryable(err) {
+			t.Errorf("got %v, want it unsupported", err)
+		}
+		for _, want := range []string{"the CRDs of the cluster are older", `unknown field "spec.completedAt"`} {
+			if !strings.Contains(fmt.Sprint(err), want) {
+				t.Errorf("got %v, want %q in it", err, want)
+			}
+		}
+		if strings.Contains(fmt.Sprint(err), text) {
+			t.Errorf("the error quotes a body: %v", err)
+		}
+	}
+	refused(testturn.Make("resp_2", "resp_1"), store.SaveOptions{})
+	if _, err := s.Get(t.Context(), "resp_2"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("got %v, want that nothing is stored", err)
+	}
+	refused(largeTurn("resp_3", "resp_1"), store.SaveOptions{})
+	if err := nothingStored(t, s.Namespace()); err != nil {
+		t.Error(err)
+	}
+	refused(testturn.Make("resp_1", ""), store.SaveOptions{Overwrite: true})
+	if diff := cmp.Diff(before, raw(t, s.Namespace(), "resp_1")["spec"]); diff != "" {
+		t.Errorf("the spec has changed (-want +got):\n%s", diff)
+	}
+	// Turns that do not need the field are stored, also in place of others.
+	save(t, s, testturn.Make("resp_2", "resp_1"))
+	stored.ConversationID = "conv_1"
+	if err := s.Save(t.Context(), stored, store.SaveOptions{Overwrite: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+// newerFields adds fields to the CRD that only a newer version knows, and formats.
+const newerFields = `[
+  {"op":"add","path":"` + sessionFields + `/spec/properties/later","value":{"type":"object","x-kubernetes-preserve-unknown-fields":true}},
+  {"op":"add","path":"` + sessionFields + `/status/properties/later","value":{"type":"string"}},
+  {"op":"replace","path":"` + sessionFields + `/spec/properties/format/maximum","value":2},
+  {"op":"replace","path":"` + sessionFields + `/spec/properties/snapshot/properties/format/maximum","value":2}]`
+
+// TestNewerCRD: fields that only a newer version knows survive what the library and the operator write.
+func TestNewerCRD(t *testing.T) {
+	s := open(t, kube.Options{})
+	changeCRD(t, newerFields, "later", map[string]any{"a": int64(1)}, true)
+	turn := testturn.Make("resp_1", "")
+	turn.Request = []byte(`{"input":"one","old":{"kept":false}}`)
+	turn.Metadata = []byte(`{"old":1}`)
+	save(t, s, turn)
+	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
+	patchSession(t, s.Namespace(), "resp_1", `{"spec":{"later":{"a":1}}}`)
+	o := &v1alpha1.ResponseSession{}
+	o.Namespace, o.Name = s.Namespace(), v1alpha1.ObjectName("resp_1")
+	later := client.RawPatch(types.MergePatchType, []byte(`{"status":{"later":"x"}}`))
+	if err := env.Client.Status().Patch(t.Context(), o, later, client.FieldOwner("newer")); err != nil {
+		t.Fatal(err)
+	}
+
+	turn.Request, turn.Metadata = []byte(`{"future":{"field":[1]},"input":"two"}`), nil
+	turn.Response, turn.Status, turn.ConversationID, turn.Version = nil, "failed", "conv_1", ""
+	if err := s.Save(t.Context(), turn, store.SaveOptions{Overwrite: true}); err != nil {
+		t.Fatal(err)
+	}
+	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonTurnNotCompleted)
+	if got, err := s.Get(t.Context(), "resp_1"); err != nil || !cmp.Equal(turn, got, sameSession) {
+		t.Errorf("got %+v and error %v, want %+v", got, err, turn)
+	}
+	now := raw(t, s.Namespace(), "resp_1")
+	if diff := cmp.Diff(map[string]any{"a": int64(1)}, now["spec"].(map[string]any)["later"]); diff != "" {
+		t.Errorf("spec.later (-want +got):\n%s", diff)
+	}
+	if got := now["status"].(map[string]any)["later"]; got != "x" {
+		t.Errorf("status.later is %v", got)
+	}
+
+	// A child that was saved before its parent gets its ownerReference from the operator.
+	save(t, s, testturn.Make("resp_3", "resp_2"))
+	patchSession(t, s.Namespace(), "resp_3", `{"spec":{"later":{"b":2}}}`)
+	save(t, s, testturn.Make("resp_2", ""))
+	testutil.Eventually(t, func(context.Context) error {
+		if owners := object(t, s.Namespace(), "resp_3").OwnerReferences; len(owners) != 1 {
+			return fmt.Errorf("owners %v", owners)
+		}
+		return nil
+	})
+	if diff := cmp.Diff(map[string]any{"b": int64(2)}, raw(t, s.Namespace(), "resp_3")["spec"].(map[string]any)["later"]); diff != "" {
+		t.Errorf("spec.later (-want +got):\n%s", diff)
+	}
+}
+
+// TestNewerFormat: turns in a format that only a newer version reads are unreadable until there is one, and are not replaced.
+func TestNewerFormat(t *testing.T) {
+	s := open(t, kube.Options{})
+	changeCRD(t, newerFields, "later", map[string]any{}, true)
+	for name, tc := range map[string]struct {
+		turn        *store.Session
+		newer, back string
+		want        string
+	}{
+		"bodies":   {testturn.Make("bodies", ""), `{"spec":{"format":2}}`, `{"spec":{"format":null}}`, "its bodies are in format 2"},
+		"snapshot": {largeTurn("snapshot", ""), `{"spec":{"snapshot":{"format":2}}}`, `{"spec":{"snapshot":{"format":null}}}`, "its snapshot is in format 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			id, child := tc.turn.ResponseID, tc.turn.ResponseID+"_child"
+			save(t, s, tc.turn)
+			save(t, s, testturn.Make(child, id))
+			wantReason(t, s.Namespace(), child, v1alpha1.ReasonResolved)
+			patchSession(t, s.Namespace(), id, tc.newer)
+			session := wantReason(t, s.Namespace(), id, v1alpha1.ReasonSnapshotUnreadable)
+			if message := session.Status.Conditions[0].Message; !strings.Contains(message, tc.want) || !strings.Contains(message, "upgrade the operator") {
+				t.Errorf("the message is %q", message)
+			}
+			wantReason(t, s.Namespace(), child, v1alpha1.ReasonSnapshotUnreadable)
+
+			stored := raw(t, s.Namespace(), id)["spec"]
+			overwritten := *tc.turn
+			overwritten.Version, overwritten.Status = "", "failed"
+			_, getErr := s.Get(t.Context(), id)
+			saveErr := s.Save(t.Context(), &overwritten, store.SaveOptions{Overwrite: true})
+			for call, err := range map[string]error{"get": getErr, "save": saveErr} {
+				if !errors.Is(err, store.ErrUnreadable) || store.IsRetryable(err) || !strings.Contains(fmt.Sprint(err), tc.want) || !strings.Contains(fmt.Sprint(err), "upgrade this program") {
+					t.Errorf("%s: got %v, want that a newer program is needed", call, err)
+				}
+			}
+			if _, err := s.Resolve(t.Context(), child, store.ResolveOptions{}); !errors.Is(err, store.ErrUnreadable) {
+				t.Errorf("resolve: got %v, want it unreadable", err)
+			}
+			if diff := cmp.Diff(stored, raw(t, s.Namespace(), id)["spec"]); diff != "" {
+				t.Errorf("the spec has changed (-want +got):\n%s", diff)
+			}
+
+			patchSession(t, s.Namespace(), id, tc.back) // what the upgrade of the operator amounts to
+			wantReason(t, s.Namespace(), id, v1alpha1.ReasonResolved)
+			wantReason(t, s.Namespace(), child, v1alpha1.ReasonResolved)
+			if history, err := s.Resolve(t.Context(), child, store.ResolveOptions{}); err != nil || len(history.Turns) != 2 {
+				t.Errorf("resolve: got %v", err)
+			}
+			if err := s.Delete(t.Context(), id, store.DeleteOptions{Cascade: true}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
