@@ -31,11 +31,10 @@ import (
 // nothing. Such a tenant may take everything that is free, because one request may need more than a share.
 // (Choudhury and Hahne, Dynamic Queue Length Thresholds for Shared-Memory Packet Switches, 1998, with α = 1.)
 type Budget struct {
+	mu    sync.Mutex
 	units int64
-
-	mu   sync.Mutex
-	free int64
-	held map[string]int64
+	free  int64
+	held  map[string]int64
 	// queues are the tenants that wait, the one that was served longest ago first.
 	queues []*queue
 }
@@ -76,10 +75,11 @@ func (b *Budget) Acquire(ctx context.Context, tenant string, units int64) error 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	b.mu.Lock()
 	if units > b.units {
+		defer b.mu.Unlock()
 		return fmt.Errorf("%d units were asked for, of %d", units, b.units)
 	}
-	b.mu.Lock()
 	waiting := b.enqueue(tenant, units)
 	b.grant()
 	b.mu.Unlock()
@@ -106,6 +106,13 @@ func (b *Budget) Release(tenant string, units int64) {
 	defer b.mu.Unlock()
 	b.release(tenant, units)
 	b.grant()
+}
+
+// Used returns the number of units that all tenants hold.
+func (b *Budget) Used() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.units - b.free
 }
 
 // permits reports whether a tenant may take units now.

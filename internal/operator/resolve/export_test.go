@@ -26,3 +26,13 @@ func (r *Reader) CachedBytes() uint64 {
 	r.cache.CleanUp()
 	return r.cache.WeightedSize()
 }
+
+// TurnOverhead is what a query counts for each turn besides the items.
+const TurnOverhead = turnOverhead
+
+// InFlightBytes returns the bytes that all queries hold.
+func (r *Resolver) InFlightBytes() int64 {
+	r.shared.mu.Lock()
+	defer r.shared.mu.Unlock()
+	return r.shared.bytes.Used()
+}

@@ -41,9 +41,9 @@ type Options struct {
 	// HistoryBytes is the largest size of the items of one history. A larger one is answered with ErrTooLarge. It is at most
 	// half of InFlightBytes.
 	HistoryBytes int64
-	// InFlightBytes is the size of the items that all queries together may hold at once. Namespaces share it as in
-	// fair.Budget: one alone may hold half. A query beyond that is answered with ErrBusy. The answers made from the items
-	// take as much again.
+	// InFlightBytes is the size of the items that all queries together may hold at once. A turn that several queries hold
+	// counts once. Namespaces share the bytes as in fair.Budget: one alone may hold half. A query beyond that is answered with
+	// ErrBusy.
 	InFlightBytes int64
 	// LiveReads is the number of reads from the API server that may be in progress at once, over all queries. Namespaces
 	// share it as in fair.Budget; a read beyond that waits.
@@ -64,7 +64,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.HistoryBytes, "max-history-bytes", o.HistoryBytes,
 		"Maximum size in bytes of the input items of one history. A larger history is answered with 413.")
 	flags.Int64Var(&o.InFlightBytes, "max-inflight-bytes", o.InFlightBytes,
-		"Maximum size in bytes of the input items that all requests together hold at once; their answers take as much again. "+
+		"Maximum size in bytes of the input items that all requests together hold at once, each counted once. "+
 			"One namespace alone may hold half, two a third each, and so on. A request beyond that is answered with 429.")
 	flags.Int64Var(&o.LiveReads, "max-live-reads", o.LiveReads, "Maximum number of sessions that the resolve API reads from the kube-apiserver at once, shared in the same way.")
 }

@@ -51,6 +51,8 @@ type cacheKey struct {
 	generation int64
 }
 
+func keyOf(record *sessions.Record) cacheKey { return cacheKey{record.UID, record.Generation} }
+
 // cacheOverhead is the approximate size of an entry besides its items: the key, the UID's string and the cache's node.
 const cacheOverhead = 256
 
@@ -104,8 +106,10 @@ func (r *Reader) Readable(ctx context.Context, record *sessions.Record) (bool, e
 	return !current.Turn.Unreadable, nil
 }
 
-func (r *Reader) cached(record *sessions.Record) (*chain.Items, bool) {
-	return r.cache.GetIfPresent(cacheKey{record.UID, record.Generation})
+// cached returns the items of a session, nil if they are not cached.
+func (r *Reader) cached(record *sessions.Record) *chain.Items {
+	items, _ := r.cache.GetIfPresent(keyOf(record))
+	return items
 }
 
 // getID returns the session with a response ID and its items, and nil if there is none or it is being deleted. The items
@@ -149,7 +153,7 @@ func (r *Reader) getOnce(ctx context.Context, namespace, name string) (*sessions
 		record.Turn.Unreadable, record.Verified = err != nil, err == nil
 	}
 	if !record.Turn.Unreadable {
-		r.cache.Set(cacheKey{record.UID, record.Generation}, items)
+		r.cache.Set(keyOf(record), items)
 	}
 	return record, items, nil
 }

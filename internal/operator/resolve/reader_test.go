@@ -73,16 +73,17 @@ func TestCacheIsBounded(t *testing.T) {
 func TestMemoryIsBounded(t *testing.T) {
 	f := newFixture(t)
 	text := strings.Repeat("x", 1000)
-	for i := range 8 {
+	for _, conversation := range []string{"t", "u"} {
 		previous := ""
-		if i > 0 {
-			previous = fmt.Sprintf("t%d", i-1)
+		for i := range 8 {
+			id := fmt.Sprint(conversation, i)
+			f.save(id, previous, func(s *v1alpha1.ResponseSession) { s.Spec.Response = output(text) })
+			previous = id
 		}
-		f.save(fmt.Sprintf("t%d", i), previous, func(s *v1alpha1.ResponseSession) { s.Spec.Response = output(text) })
 	}
 	f.freeze()
 	options := resolve.DefaultOptions()
-	options.HistoryBytes, options.InFlightBytes = 6000, 12000
+	options.HistoryBytes, options.InFlightBytes = 6000, 16000
 	reader, err := resolve.NewReader(f.client, nil, options)
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +100,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ask("t4"); !errors.Is(err, resolve.ErrBusy) {
+		if _, err := ask("u4"); !errors.Is(err, resolve.ErrBusy) {
 			t.Fatalf("error is %v, want ErrBusy", err)
 		}
 		first.Release()

@@ -25,7 +25,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/catena-dev/catena/internal/chain"
-	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/internal/history"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
@@ -40,14 +39,14 @@ type Resolver struct {
 	reader       *Reader
 	report       func(*sessions.Record)
 	historyBytes int64
-	inFlight     *fair.Budget // bytes of items, by namespace
+	shared       *shared
 }
 
 // New returns a resolver. It calls report, which must not block, with a session whose snapshot turns out to be unreadable.
 func New(view *sessions.View, reader *Reader, report func(*sessions.Record), options Options) *Resolver {
 	return &Resolver{
 		view: view, reader: reader, report: report,
-		historyBytes: options.HistoryBytes, inFlight: fair.NewBudget(options.InFlightBytes),
+		historyBytes: options.HistoryBytes, shared: newShared(options.InFlightBytes),
 	}
 }
 
@@ -229,9 +228,14 @@ func (l *lookup) confirm(ctx context.Context, ids []string) error {
 
 // read returns the history that a path of sessions makes, or errOutdated.
 func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, error) {
+	holding, err := l.shared.hold(l.namespace, len(path), l.historyBytes)
+	if err != nil {
+		return nil, err
+	}
 	asked := path[len(path)-1]
-	history := &Result{Name: asked.Name, UID: asked.UID, ResponseID: asked.Turn.ID, Turns: make([]history.TurnItems, len(path))}
-	history.memory.inFlight, history.memory.namespace, history.memory.limit = l.inFlight, l.namespace, l.historyBytes
+	history := &Result{
+		Name: asked.Name, UID: asked.UID, ResponseID: asked.Turn.ID, Turns: make([]history.TurnItems, len(path)), holding: holding,
+	}
 	if err := l.readItems(ctx, path, history); err != nil {
 		history.Release()
 		return nil, err
@@ -242,16 +246,14 @@ func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, er
 func (l *lookup) readItems(ctx context.Context, path []*sessions.Record, history *Result) error {
 	var missing []int
 	for i, s := range path {
-		history.Turns[i].ResponseID = s.Turn.ID
-		items, found := l.reader.cached(s)
-		if !found {
-			missing = append(missing, i)
-			continue
-		}
-		if err := history.memory.take(items); err != nil {
+		items, err := history.holding.take(keyOf(s), l.reader.cached(s))
+		if err != nil {
 			return err
 		}
-		history.Turns[i].Items = items
+		if items == nil {
+			missing = append(missing, i)
+		}
+		history.Turns[i].ResponseID, history.Turns[i].Items = s.Turn.ID, items
 	}
 	if len(missing) == 0 {
 		return nil
@@ -260,17 +262,26 @@ func (l *lookup) readItems(ctx context.Context, path []*sessions.Record, history
 	group.SetLimit(readsPerQuery)
 	for _, i := range missing {
 		group.Go(func() error {
-			s, items, err := l.reader.getID(ctx, l.namespace, path[i].Turn.ID)
-			if err != nil {
-				return err
-			}
-			if s == nil || !s.SameSpec(path[i]) || s.Turn.Unreadable {
-				l.set(path[i].Turn.ID, s)
-				return fmt.Errorf("response %q: %w", path[i].Turn.ID, errOutdated)
-			}
+			s := path[i]
+			cached := func() *chain.Items { return l.reader.cached(s) }
+			read := func() (*chain.Items, error) { return l.readLive(ctx, s) }
+			items, err := history.holding.read(ctx, keyOf(s), cached, read)
 			history.Turns[i].Items = items
-			return history.memory.take(items)
+			return err
 		})
 	}
 	return group.Wait()
+}
+
+// readLive returns the items of a session with the spec of its record, or errOutdated.
+func (l *lookup) readLive(ctx context.Context, expected *sessions.Record) (*chain.Items, error) {
+	s, items, err := l.reader.getID(ctx, l.namespace, expected.Turn.ID)
+	if err != nil {
+		return nil, err
+	}
+	if s == nil || !s.SameSpec(expected) || s.Turn.Unreadable {
+		l.set(expected.Turn.ID, s)
+		return nil, fmt.Errorf("response %q: %w", expected.Turn.ID, errOutdated)
+	}
+	return items, nil
 }

@@ -19,13 +19,8 @@ limitations under the License.
 package resolve
 
 import (
-	"fmt"
-	"sync"
-
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/catena-dev/catena/internal/chain"
-	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/internal/history"
 )
 
@@ -39,42 +34,12 @@ type Result struct {
 	// Turns are the turns of the chain, oldest first.
 	Turns []history.TurnItems
 
-	memory memory
+	holding *holding // nil for a result that is not counted
 }
 
 // Release returns the memory that the result counts for. It may be called more than once.
-func (r *Result) Release() { r.memory.release() }
-
-// memory counts what one result holds of its namespace's share of the bytes that all queries may hold together.
-type memory struct {
-	inFlight  *fair.Budget // nil for a result that is not counted
-	namespace string
-	limit     int64
-
-	mu    sync.Mutex
-	taken int64
-}
-
-// take counts the items of a turn.
-func (m *memory) take(items *chain.Items) error {
-	size := int64(items.Size())
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.taken+size > m.limit {
-		return fmt.Errorf("%w: it has more than %d bytes", ErrTooLarge, m.limit)
+func (r *Result) Release() {
+	if r.holding != nil {
+		r.holding.release()
 	}
-	if !m.inFlight.TryAcquire(m.namespace, size) {
-		return ErrBusy
-	}
-	m.taken += size
-	return nil
-}
-
-func (m *memory) release() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.taken > 0 {
-		m.inFlight.Release(m.namespace, m.taken)
-	}
-	m.taken = 0
 }

@@ -25,6 +25,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -38,25 +39,32 @@ type transport func(*http.Request) (*http.Response, error)
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
+// clientThrough returns a client whose requests the function sends.
+func (f *fixture) clientThrough(send func(next http.RoundTripper, r *http.Request) (*http.Response, error)) rest.Interface {
+	f.Helper()
+	config := rest.CopyConfig(env.Config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return transport(func(r *http.Request) (*http.Response, error) { return send(next, r) })
+	})
+	client, err := kubeclient.New(config)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return client
+}
+
 // TestLiveReadsAreShared: queries of one namespace whose live reads are never answered do not delay those of another.
 func TestLiveReadsAreShared(t *testing.T) {
 	greedy, modest := newFixture(t), newFixture(t)
 	started := make(chan struct{}, 100)
-	config := rest.CopyConfig(env.Config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return transport(func(r *http.Request) (*http.Response, error) {
-			if strings.Contains(r.URL.Path, "/"+greedy.namespace+"/") {
-				started <- struct{}{}
-				<-r.Context().Done()
-				return nil, r.Context().Err()
-			}
-			return next.RoundTrip(r)
-		})
+	client := modest.clientThrough(func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		if strings.Contains(r.URL.Path, "/"+greedy.namespace+"/") {
+			started <- struct{}{}
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}
+		return next.RoundTrip(r)
 	})
-	client, err := kubeclient.New(config)
-	if err != nil {
-		t.Fatal(err)
-	}
 	modest.save("t1", "")
 	modest.freeze()
 	options := resolve.DefaultOptions()
@@ -95,17 +103,19 @@ func TestLiveReadsAreShared(t *testing.T) {
 // TestInFlightBytesAreShared: a namespace that holds as many histories as it can leaves room for those of others.
 func TestInFlightBytesAreShared(t *testing.T) {
 	greedy, modest := newFixture(t), newFixture(t)
-	text := strings.Repeat("x", 1000)
-	for _, f := range []*fixture{greedy, modest} {
-		f.save("t1", "", func(s *v1alpha1.ResponseSession) { s.Spec.Response = output(text) })
+	const size = 1000
+	long := func(s *v1alpha1.ResponseSession) { s.Spec.Response = output(strings.Repeat("x", size)) }
+	for i := range 10 {
+		greedy.save(fmt.Sprint("t", i), "", long)
 	}
+	modest.save("t1", "", long)
 	modest.freeze()
 	options := resolve.DefaultOptions()
-	options.HistoryBytes, options.InFlightBytes = 5_000, 10_000
+	options.HistoryBytes, options.InFlightBytes = 5*size, 10*size
 	resolver := resolve.New(modest.view, modest.reader, func(*sessions.Record) {}, options)
 	held := 0
-	for {
-		result, err := resolver.Resolve(t.Context(), greedy.namespace, "t1", 0, chain.WalkOptions{MaxDepth: 64})
+	for ; ; held++ {
+		result, err := resolver.Resolve(t.Context(), greedy.namespace, fmt.Sprint("t", held), 0, chain.WalkOptions{MaxDepth: 64})
 		if errors.Is(err, resolve.ErrBusy) {
 			break
 		}
@@ -113,14 +123,109 @@ func TestInFlightBytesAreShared(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer result.Release()
-		held++
 	}
 	if held < 3 || held > 5 {
-		t.Errorf("the namespace holds %d histories of about 1,000 bytes, want up to half of 10,000", held)
+		t.Errorf("the namespace holds %d histories of about %d bytes, want up to half of %d", held, size, options.InFlightBytes)
 	}
 	result, err := resolver.Resolve(t.Context(), modest.namespace, "t1", 0, chain.WalkOptions{MaxDepth: 64})
 	if err != nil {
 		t.Fatal(err)
 	}
 	result.Release()
+}
+
+// TestHistoryIsHeldOnce: queries of one history that is not cached share one read of each of its turns, also if the one that
+// reads is canceled, and it counts once, until the last of them is released.
+func TestHistoryIsHeldOnce(t *testing.T) {
+	f := newFixture(t)
+	const turns, size, queries = 3, 1000, 20
+	for i := range turns {
+		f.save(fmt.Sprint("t", i), strings.TrimSuffix(fmt.Sprint("t", i-1), "t-1"), func(s *v1alpha1.ResponseSession) {
+			s.Spec.Response = output(strings.Repeat("x", size))
+		})
+	}
+	f.freeze()
+	options := resolve.DefaultOptions()
+	options.HistoryBytes, options.InFlightBytes = 10*size, 40*size
+	first, cancelFirst := context.WithCancel(t.Context())
+	var mu sync.Mutex
+	reads := map[string]int{}
+	arrived, answer := make(chan struct{}, 100), make(chan struct{})
+	reader, err := resolve.NewReader(f.clientThrough(func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		arrived <- struct{}{}
+		select {
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		case <-answer:
+		}
+		mu.Lock()
+		reads[r.URL.Path]++
+		mu.Unlock()
+		return next.RoundTrip(r)
+	}), nil, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resolver := resolve.New(f.view, reader, func(*sessions.Record) {}, options)
+	resolveWith := func(ctx context.Context) (*resolve.Result, error) {
+		return resolver.Resolve(ctx, f.namespace, fmt.Sprint("t", turns-1), 0, chain.WalkOptions{MaxDepth: 64})
+	}
+
+	canceled := make(chan error)
+	go func() {
+		_, err := resolveWith(first)
+		canceled <- err
+	}()
+	for range turns {
+		<-arrived // the first query reads, and all others wait for it
+	}
+	results := make(chan *resolve.Result, queries)
+	for range queries {
+		go func() {
+			result, err := resolveWith(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			results <- result
+		}()
+	}
+	cancelFirst()
+	if err := <-canceled; !errors.Is(err, context.Canceled) {
+		t.Errorf("the first query: %v, want the context's error", err)
+	}
+	close(answer)
+	var held []*resolve.Result
+	for range queries {
+		held = append(held, <-results)
+	}
+	if len(reads) != turns {
+		t.Errorf("reads: %v, want %d turns", reads, turns)
+	}
+	for path, count := range reads {
+		if count != 1 {
+			t.Errorf("%s was read %d times", path, count)
+		}
+	}
+	items := int64(0)
+	for i, turn := range held[0].Turns {
+		items += int64(turn.Items.Size())
+		if turn.Items != held[queries-1].Turns[i].Items {
+			t.Errorf("turn %d is in memory more than once", i)
+		}
+	}
+	const overhead = turns * resolve.TurnOverhead
+	want := []int64{items + queries*overhead, items + (queries-1)*overhead, items + overhead, 0}
+	got := []int64{resolver.InFlightBytes()}
+	held[0].Release()
+	held[0].Release()
+	got = append(got, resolver.InFlightBytes())
+	for _, result := range held[1 : queries-1] {
+		result.Release()
+	}
+	got = append(got, resolver.InFlightBytes())
+	held[queries-1].Release()
+	got = append(got, resolver.InFlightBytes())
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("bytes in flight with all, all but one, one and no query (-want +got):\n%s", diff)
+	}
 }

@@ -17,9 +17,11 @@ limitations under the License.
 package resolveapi
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -92,46 +94,94 @@ func (a *answer) InputStream(ctx context.Context, _, accept string) (io.ReadClos
 	if !ok {
 		return nil, false, "", negotiation.NewNotAcceptableError([]string{runtime.ContentTypeJSON, runtime.ContentTypeYAML})
 	}
-	body, contentType := a.json(), negotiated.Accepted.MediaType
+	contentType := negotiated.Accepted.MediaType
 	if contentType == runtime.ContentTypeYAML {
-		var err error
-		if body, err = toYAML(ctx, body); err != nil {
+		body, err := a.yaml(ctx)
+		if err != nil {
 			return nil, false, "", err
 		}
+		bytesTotal.Add(float64(len(body)))
+		return io.NopCloser(bytes.NewReader(body)), false, contentType, nil
 	}
-	bytesTotal.Add(float64(len(body)))
-	return io.NopCloser(bytes.NewReader(body)), false, contentType, nil
+	return &stream{answer: a}, false, contentType, nil
 }
 
-func toYAML(ctx context.Context, body []byte) ([]byte, error) {
-	if values := bytes.Count(body, []byte(",")) + bytes.Count(body, []byte(":")); len(body) > maxYAMLBytes || values > maxYAMLValues {
+// yaml returns the InputItems as YAML.
+func (a *answer) yaml(ctx context.Context) ([]byte, error) {
+	limits := &yamlLimits{}
+	if _, err := a.WriteTo(limits); err != nil {
 		return nil, tooLarge("the answer is too large for YAML")
 	}
 	if err := yamlSlots.Acquire(ctx, 1); err != nil {
 		return nil, newTimeout("too many answers are being written as YAML")
 	}
 	defer yamlSlots.Release(1)
-	body, err := yaml.JSONToYAML(body)
+	body := bytes.NewBuffer(make([]byte, 0, limits.bytes))
+	_, _ = a.WriteTo(body) // never an error
+	converted, err := yaml.JSONToYAML(body.Bytes())
 	if err != nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("unable to write the items as YAML: %w", err))
 	}
-	return body, nil
+	return converted, nil
+}
+
+// yamlLimits counts what is written to it, and returns an error beyond a limit.
+type yamlLimits struct{ bytes, values int }
+
+// Write implements io.Writer.
+func (l *yamlLimits) Write(p []byte) (int, error) {
+	l.bytes += len(p)
+	l.values += bytes.Count(p, []byte(",")) + bytes.Count(p, []byte(":"))
+	if l.bytes > maxYAMLBytes || l.values > maxYAMLValues {
+		return 0, errors.New("too large for YAML")
+	}
+	return len(p), nil
 }
 
 func tooLarge(message string) error {
 	return apierrors.NewRequestEntityTooLargeError(message + ": ask for JSON, or for pages with `limit`")
 }
 
-// json returns the InputItems as JSON, in one buffer of exactly that size.
-func (a *answer) json() []byte {
-	w := writer{}
-	a.write(&w)
-	w.buffer = make([]byte, 0, w.size)
-	a.write(&w)
-	return w.buffer
+// stream is an answer as it is sent. Nothing of it is made before it is sent, so that it takes little memory besides the items,
+// which other answers share, however slowly its client reads.
+type stream struct {
+	answer *answer
+	pipe   *io.PipeReader // nil unless the answer is read
 }
 
-func (a *answer) write(w *writer) {
+var _ io.WriterTo = &stream{}
+
+// WriteTo implements io.WriterTo, which sends the answer, except over a WebSocket.
+func (s *stream) WriteTo(w io.Writer) (int64, error) {
+	n, err := s.answer.WriteTo(w)
+	bytesTotal.Add(float64(n))
+	return n, err
+}
+
+// Read implements io.Reader.
+func (s *stream) Read(p []byte) (int, error) {
+	if s.pipe == nil {
+		var w *io.PipeWriter
+		s.pipe, w = io.Pipe()
+		go func() {
+			_, err := s.WriteTo(w)
+			_ = w.CloseWithError(err)
+		}()
+	}
+	return s.pipe.Read(p)
+}
+
+// Close implements io.Closer.
+func (s *stream) Close() error {
+	if s.pipe == nil {
+		return nil
+	}
+	return s.pipe.Close()
+}
+
+// WriteTo writes the InputItems as JSON, with the items straight from the history.
+func (a *answer) WriteTo(to io.Writer) (int64, error) {
+	w := writer{buffer: bufio.NewWriterSize(to, writeBuffer)}
 	w.raw(`{"kind":`).string(a.Kind).raw(`,"apiVersion":`).string(a.APIVersion)
 	w.raw(`,"metadata":{"name":`).string(a.Name).raw(`,"namespace":`).string(a.Namespace).raw(`,"uid":`).string(string(a.UID))
 	w.raw(`},"responseID":`).string(a.history.ResponseID)
@@ -145,7 +195,9 @@ func (a *answer) write(w *writer) {
 	w.raw(`],"input":[`)
 	separator := ""
 	for items := range a.Raw() {
-		w.raw(separator).bytes(items)
+		if w.raw(separator).bytes(items).err != nil {
+			break
+		}
 		separator = ","
 	}
 	w.raw("]")
@@ -153,30 +205,31 @@ func (a *answer) write(w *writer) {
 		w.raw(`,"next":`).string(next)
 	}
 	w.raw("}\n")
+	w.note(0, w.buffer.Flush())
+	return w.size, w.err
 }
 
-// writer appends to its buffer or, if it has none yet, adds up the size that the buffer needs.
+// writeBuffer is the size of the pieces in which an answer is sent. Larger items are pieces of their own.
+const writeBuffer = 16 << 10
+
+// writer counts what it writes, and keeps the first error.
 type writer struct {
-	buffer []byte
-	size   int
+	buffer *bufio.Writer
+	size   int64
+	err    error
 }
 
-func (w *writer) raw(s string) *writer {
-	if w.buffer == nil {
-		w.size += len(s)
-	} else {
-		w.buffer = append(w.buffer, s...)
+func (w *writer) note(n int, err error) *writer {
+	w.size += int64(n)
+	if w.err == nil {
+		w.err = err
 	}
 	return w
 }
 
-func (w *writer) bytes(b []byte) {
-	if w.buffer == nil {
-		w.size += len(b)
-	} else {
-		w.buffer = append(w.buffer, b...)
-	}
-}
+func (w *writer) raw(s string) *writer { return w.note(w.buffer.WriteString(s)) }
+
+func (w *writer) bytes(b []byte) *writer { return w.note(w.buffer.Write(b)) }
 
 // string writes s as a JSON string.
 func (w *writer) string(s string) *writer {
@@ -187,8 +240,7 @@ func (w *writer) string(s string) *writer {
 	if err != nil {
 		panic(fmt.Sprintf("unable to marshal a string: %v", err)) // never: every string can be
 	}
-	w.bytes(b)
-	return w
+	return w.bytes(b)
 }
 
 // isPlain reports whether s needs no escapes in JSON.

@@ -17,6 +17,7 @@ limitations under the License.
 package resolveapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,6 +46,17 @@ func makeAnswer(t testing.TB, h *resolve.Result, o driver.ResolveOptions) *answe
 	return a
 }
 
+// encode returns an answer as it is sent.
+func encode(t testing.TB, a *answer) []byte {
+	t.Helper()
+	var body bytes.Buffer
+	stream := &stream{answer: a}
+	if n, err := io.Copy(&body, stream); err != nil || n != int64(body.Len()) {
+		t.Fatalf("%d bytes written, %d counted, error %v", body.Len(), n, err)
+	}
+	return body.Bytes()
+}
+
 func TestAnswerJSON(t *testing.T) {
 	odd := makeHistory(testutil.FlattenTurn(t, "", `{"a":1}`))
 	odd.ResponseID, odd.Turns[0].ResponseID, odd.Name = `é"\<>`+"\u2028\x01", `é"\<>`+"\u2028\x01", "sha256.abc"
@@ -61,10 +73,7 @@ func TestAnswerJSON(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			a := makeAnswer(t, tc.history, tc.options)
-			body := a.json()
-			if len(body) != cap(body) {
-				t.Errorf("The buffer has %d bytes, %d of them are used", cap(body), len(body))
-			}
+			body := encode(t, a)
 			want := a.InputItems
 			want.ResponseID, want.Next = tc.history.ResponseID, a.Page.Next()
 			want.Turns, want.Input = []string{}, []runtime.RawExtension{}
@@ -114,7 +123,7 @@ func decode(t *testing.T, b []byte) (value any) {
 func TestAnswerItemsAreByteForByte(t *testing.T) {
 	items := `{ "z" : 1.0, "a":12345678901234567890,"html":"<b>&é\u00e9" }`
 	a := makeAnswer(t, makeHistory(testutil.FlattenTurn(t, "", items)), driver.ResolveOptions{})
-	if body := string(a.json()); !strings.Contains(body, `"input":[`+items+`]`) {
+	if body := string(encode(t, a)); !strings.Contains(body, `"input":[`+items+`]`) {
 		t.Errorf("The item %s is not in %s as it is", items, body)
 	}
 }
@@ -122,7 +131,7 @@ func TestAnswerItemsAreByteForByte(t *testing.T) {
 func TestInputStream(t *testing.T) {
 	a := makeAnswer(t, makeHistory(testutil.FlattenTurn(t, "", `{"a":1}`)), driver.ResolveOptions{})
 	var want resolvev1alpha1.InputItems
-	if err := json.Unmarshal(a.json(), &want); err != nil {
+	if err := json.Unmarshal(encode(t, a), &want); err != nil {
 		t.Fatalf("Unexpected error: %v", err)
 	}
 	tests := map[string]struct {
@@ -202,10 +211,49 @@ func TestAnswerAllocations(t *testing.T) {
 			flat = append(flat, testutil.FlattenTurn(t, "be brief", `{"a":1}`))
 		}
 		h, o := makeHistory(flat...), driver.ResolveOptions{}
-		return testing.AllocsPerRun(100, func() { makeAnswer(t, h, o).json() })
+		return testing.AllocsPerRun(100, func() { _, _ = makeAnswer(t, h, o).WriteTo(io.Discard) })
 	}
 	if few, many := allocations(1), allocations(500); many > few {
 		t.Errorf("500 turns take %v allocations, one takes %v", many, few)
+	}
+}
+
+// TestAnswerMemory: an answer takes the same little memory, however large the items are that it is made of.
+func TestAnswerMemory(t *testing.T) {
+	item := `{"text":"` + strings.Repeat("x", 1<<20) + `"}`
+	h, o := makeHistory(testutil.FlattenTurn(t, "", item, item, item, item)), driver.ResolveOptions{Order: driver.OrderDescending}
+	got := testing.Benchmark(func(b *testing.B) {
+		for b.Loop() {
+			stream, _, _, err := makeAnswer(t, h, o).InputStream(t.Context(), "", runtime.ContentTypeJSON)
+			if err != nil {
+				b.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, stream)
+		}
+	}).AllocedBytesPerOp()
+	if got > 2*writeBuffer {
+		t.Errorf("The answer takes %d bytes, more than %d", got, 2*writeBuffer)
+	}
+}
+
+// TestAnswerClosed: a client that stops reading ends what writes for it.
+func TestAnswerClosed(t *testing.T) {
+	a := makeAnswer(t, longHistory(t), driver.ResolveOptions{})
+	if _, err := a.WriteTo(&yamlLimits{values: maxYAMLValues}); err == nil {
+		t.Error("The error of the writer is lost")
+	}
+	stream, _, _, err := a.InputStream(t.Context(), "", runtime.ContentTypeJSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Read(make([]byte, 1)); err != nil {
+		t.Error(err)
+	}
+	if err := stream.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := stream.Read(make([]byte, 1)); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("Unexpected error after Close: %v", err)
 	}
 }
 
@@ -222,9 +270,9 @@ func longHistory(t testing.TB) *resolve.Result {
 func BenchmarkRender(b *testing.B) {
 	h, o := longHistory(b), driver.ResolveOptions{}
 	b.ReportAllocs()
-	b.SetBytes(int64(len(makeAnswer(b, h, o).json())))
+	b.SetBytes(int64(len(encode(b, makeAnswer(b, h, o)))))
 	for b.Loop() {
-		makeAnswer(b, h, o).json()
+		_, _ = makeAnswer(b, h, o).WriteTo(io.Discard)
 	}
 }
 

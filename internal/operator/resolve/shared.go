@@ -1,0 +1,191 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolve
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/fair"
+)
+
+// turnOverhead is the approximate memory that a query needs for each turn of its history besides the items.
+const turnOverhead = 128
+
+// shared are the items of all histories in flight. A turn is read once and counts once, for however many queries hold it:
+// with the first, for as long as one holds it. It is safe for concurrent use.
+type shared struct {
+	bytes *fair.Budget // by namespace
+
+	mu    sync.Mutex
+	turns map[cacheKey]*heldTurn
+	reads map[cacheKey]*sharedRead
+}
+
+type heldTurn struct {
+	items   *chain.Items
+	queries int
+}
+
+// sharedRead is a live read for which other queries wait.
+type sharedRead struct {
+	done   chan struct{}
+	failed bool // to be read after done: not because its query was canceled
+}
+
+func newShared(bytes int64) *shared {
+	return &shared{bytes: fair.NewBudget(bytes), turns: map[cacheKey]*heldTurn{}, reads: map[cacheKey]*sharedRead{}}
+}
+
+// begin returns the read of a turn that is in progress, and nil if there is none: then the caller must read, and call end.
+func (s *shared) begin(key cacheKey) *sharedRead {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if read := s.reads[key]; read != nil {
+		return read
+	}
+	s.reads[key] = &sharedRead{done: make(chan struct{})}
+	return nil
+}
+
+func (s *shared) end(key cacheKey, failed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reads[key].failed = failed
+	close(s.reads[key].done)
+	delete(s.reads, key)
+}
+
+// holding is what one query holds of its namespace's share of the bytes.
+type holding struct {
+	*shared
+	namespace string
+	limit     int64 // of a history
+
+	mu       sync.Mutex
+	size     int64 // of the items
+	overhead int64
+	turns    []cacheKey
+}
+
+// hold returns what a query of a history with a number of turns may hold, or ErrBusy. It must be released.
+func (s *shared) hold(namespace string, turns int, limit int64) (*holding, error) {
+	overhead := int64(turns) * turnOverhead
+	if !s.bytes.TryAcquire(namespace, overhead) {
+		return nil, ErrBusy
+	}
+	return &holding{shared: s, namespace: namespace, limit: limit, overhead: overhead, turns: make([]cacheKey, 0, turns)}, nil
+}
+
+// take counts the items of a turn, and returns those that count. These are other than the given ones if another query holds
+// the turn. Without items, it returns nil if no query does.
+func (h *holding) take(key cacheKey, items *chain.Items) (*chain.Items, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shared.mu.Lock()
+	defer h.shared.mu.Unlock()
+	held := h.shared.turns[key]
+	if held != nil {
+		items = held.items
+	}
+	if items == nil {
+		return nil, nil
+	}
+	size := int64(items.Size())
+	if h.size+size > h.limit {
+		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrTooLarge, h.limit)
+	}
+	if held == nil {
+		if !h.bytes.TryAcquire(h.namespace, size) {
+			return nil, ErrBusy
+		}
+		held = &heldTurn{items: items}
+		h.shared.turns[key] = held
+	}
+	held.queries++
+	h.size += size
+	h.turns = append(h.turns, key)
+	return items, nil
+}
+
+// read takes the items of a turn, which cached returns if they are cached, and read otherwise. While another query reads the
+// same turn, it waits for that one, and takes over if that is canceled.
+func (h *holding) read(ctx context.Context, key cacheKey, cached func() *chain.Items, read func() (*chain.Items, error)) (*chain.Items, error) {
+	if items, err := h.take(key, cached()); items != nil || err != nil {
+		return items, err
+	}
+	for {
+		other := h.begin(key)
+		if other == nil {
+			return h.lead(ctx, key, cached, read)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-other.done:
+		}
+		if other.failed { // perhaps because of a state of the session that was replaced before this query began
+			return h.readAndTake(key, read)
+		}
+	}
+}
+
+// lead does a read that other queries may wait for.
+func (h *holding) lead(
+	ctx context.Context, key cacheKey, cached func() *chain.Items, read func() (*chain.Items, error),
+) (*chain.Items, error) {
+	failed := false
+	defer func() { h.end(key, failed) }()
+	if items, err := h.take(key, cached()); items != nil || err != nil {
+		return items, err
+	}
+	return h.readAndTake(key, func() (*chain.Items, error) {
+		items, err := read()
+		failed = err != nil && ctx.Err() == nil
+		return items, err
+	})
+}
+
+func (h *holding) readAndTake(key cacheKey, read func() (*chain.Items, error)) (*chain.Items, error) {
+	items, err := read()
+	if err != nil {
+		return nil, err
+	}
+	return h.take(key, items)
+}
+
+// release returns what is held. It may be called more than once.
+func (h *holding) release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shared.mu.Lock()
+	defer h.shared.mu.Unlock()
+	bytes := h.overhead
+	for _, key := range h.turns {
+		held := h.shared.turns[key]
+		if held.queries--; held.queries == 0 {
+			bytes += int64(held.items.Size())
+			delete(h.shared.turns, key)
+		}
+	}
+	if bytes > 0 {
+		h.bytes.Release(h.namespace, bytes)
+	}
+	h.overhead, h.turns, h.size = 0, nil, 0
+}
