@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -39,12 +40,13 @@ import (
 
 // operator is the controller as internal/operator sets it up, with exactly the rights of config/rbac.
 type operator struct {
-	view   *sessions.View
-	clock  *clocktesting.FakePassiveClock
-	writes *recorder
-	cancel context.CancelFunc
-	done   chan struct{}
-	err    error // how it ended; to be read after done
+	view       *sessions.View
+	reconciler *controllers.ResponseSessionReconciler
+	clock      *clocktesting.FakePassiveClock
+	writes     *recorder
+	cancel     context.CancelFunc
+	done       chan struct{}
+	err        error // how it ended; to be read after done
 	// dropped is the number of sessions that earlier operators had in their queues when they ended.
 	dropped float64
 }
@@ -54,6 +56,12 @@ var startTime = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 
 // rewrites are so high that no test reaches them, unless it sets others and restarts the operator.
 var rewrites = controllers.RewriteLimits{PerSecond: 1e6, BytesPerSecond: 1e12}
+
+// readable is the answer of the store of snapshots, unless a test sets another and restarts the operator.
+var readable = func(context.Context, *sessions.Record) (bool, error) { return true, nil }
+
+// workers is the number of sessions that the operator reconciles at once.
+const workers = 16
 
 func startOperator(ctx context.Context) (*operator, error) {
 	cfg, err := env.ConfigFor(operatorUser, operatorGroups...)
@@ -85,17 +93,19 @@ func startOperator(ctx context.Context) (*operator, error) {
 	})); err != nil {
 		return nil, err
 	}
-	if err := (&controllers.ResponseSessionReconciler{
+	o.reconciler = &controllers.ResponseSessionReconciler{
 		Client:       mgr.GetClient(),
 		Live:         mgr.GetAPIReader(),
 		View:         o.view,
-		Readable:     func(context.Context, *sessions.Record) (bool, error) { return true, nil },
+		Readable:     readable,
 		Recorder:     mgr.GetEventRecorder("catena"),
-		Concurrency:  16,
+		Concurrency:  workers,
 		Rewrites:     rewrites,
 		EventLimiter: rate.NewLimiter(rate.Inf, 0),
 		Clock:        o.clock,
-	}).SetupWithManager(mgr); err != nil {
+		StallTimeout: stallTimeout,
+	}
+	if err := o.reconciler.SetupWithManager(mgr); err != nil {
 		return nil, err
 	}
 	ctx, o.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -115,6 +125,10 @@ func (o *operator) stop() {
 type recorder struct {
 	mu    sync.Mutex
 	paths []string
+	// held is what writes wait for, whatever their deadline is; nil for nothing.
+	held chan struct{}
+	// waiting is the number of writes that wait.
+	waiting atomic.Int32
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -126,10 +140,32 @@ func (r *recorder) wrap(next http.RoundTripper) http.RoundTripper {
 		if request.Method != http.MethodGet {
 			r.mu.Lock()
 			r.paths = append(r.paths, request.URL.Path)
+			held := r.held
 			r.mu.Unlock()
+			if held != nil {
+				r.waiting.Add(1)
+				<-held
+				r.waiting.Add(-1)
+			}
 		}
 		return next.RoundTrip(request)
 	})
+}
+
+// hold lets no write go on until release is called.
+func (r *recorder) hold() (release func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	held := make(chan struct{})
+	r.held = held
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.held != nil {
+			close(held)
+		}
+		r.held = nil
+	}
 }
 
 // sessions returns the writes to ResponseSessions of a namespace, as NAME or NAME/status, sorted. If no

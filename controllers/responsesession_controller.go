@@ -52,8 +52,8 @@ const (
 // start the list again; meanwhile the replica is not ready. controller-runtime's own is two minutes.
 const syncTimeout = time.Hour
 
-// reconcileTimeout is how long one reconcile may take, so that a request that is never answered does not occupy a worker.
-const reconcileTimeout = 2 * time.Minute
+// ReconcileTimeout is how long one reconcile may take, so that requests that are never answered do not occupy a worker.
+const ReconcileTimeout = 2 * time.Minute
 
 // minBusyDelay is when a session is first reconciled again if its namespace uses its share of the workers. The delay doubles
 // each time, up to maxBackoff, because a namespace may have 100,000 that wait.
@@ -87,6 +87,9 @@ type ResponseSessionReconciler struct {
 	EventLimiter *rate.Limiter
 	// Clock gives the lastTransitionTime of conditions.
 	Clock clock.PassiveClock
+	// StallTimeout is how long all workers may be busy and none finish before Healthy returns an error, more than
+	// ReconcileTimeout.
+	StallTimeout time.Duration
 
 	// rewrites are the statuses that wait until they may be rewritten.
 	rewrites *fair.Pace[types.NamespacedName]
@@ -94,6 +97,8 @@ type ResponseSessionReconciler struct {
 	verifications *fair.Budget
 	// waits are the delays of sessions that wait for verifications.
 	waits workqueue.TypedRateLimiter[ctrl.Request]
+	// progress is that of the workers.
+	progress progress
 }
 
 // SetupWithManager adds the controller to a manager.
@@ -119,7 +124,9 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 // Reconcile writes what follows from the verdict on one session. The status, the ownerReference and the answer to a report
 // are written independently: an error of one does not prevent the others.
 func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	ctx, cancel := context.WithTimeout(ctx, reconcileTimeout)
+	r.progress.start(r.Clock.Now())
+	defer func() { r.progress.finish(r.Clock.Now()) }()
+	ctx, cancel := context.WithTimeout(ctx, ReconcileTimeout)
 	defer cancel()
 	err := r.verify(ctx, req)
 	if errors.Is(err, errBusy) {

@@ -64,6 +64,11 @@ const (
 func Run(ctx context.Context, config *rest.Config, o *Options) error {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
+	watchClient, err := kubeclient.New(config) // gives up by itself on a watch that is silent
+	if err != nil {
+		return err
+	}
+	config.Timeout = o.APITimeout // of every other request, of every client
 	sessionClient, err := kubeclient.New(config)
 	if err != nil {
 		return err
@@ -102,18 +107,24 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 		Rewrites:     o.Rewrites,
 		EventLimiter: controllers.NewEventLimiter(o.EventsPerSecond),
 		Clock:        clock.RealClock{},
+		StallTimeout: o.StallTimeout,
 	}
+	if err := metrics.Registry.Register(reconciler); err != nil {
+		return fmt.Errorf("unable to register metrics: %w", err)
+	}
+	defer metrics.Registry.Unregister(reconciler)
 	sweeper := &controllers.SnapshotSweeper{
 		View: view, Client: sessionClient, Stores: snapshots, Clock: clock.RealClock{},
 		Interval: o.SnapshotSweepInterval, Grace: o.SnapshotGracePeriod, MaxShare: o.SnapshotSweepMaxShare,
 	}
 	err = errors.Join(
 		reconciler.SetupWithManager(mgr),
-		mgr.Add(&replica{watch: func(ctx context.Context) { view.Run(ctx, sessionClient) }, server: server}),
+		mgr.Add(&replica{watch: func(ctx context.Context) { view.Run(ctx, watchClient) }, server: server}),
 		mgr.Add(reporter),
 		mgr.Add(sweeper),
 		mgr.Add(everywhere(func(ctx context.Context) error { return profiling.Serve(ctx, o.ProfilingAddress) })),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddHealthzCheck("reconciles", reconciler.Healthy),
 		mgr.AddReadyzCheck("resolve-api", server.Ready),
 	)
 	if err != nil {

@@ -33,6 +33,9 @@ import (
 // minGracePeriod is twice the time that a save takes at most, to allow for clocks that differ.
 const minGracePeriod = 2 * snapshot.MaxWriteTime
 
+// minStallTimeout is twice the time that a reconcile takes at most.
+const minStallTimeout = 2 * controllers.ReconcileTimeout
+
 // minWatchSilence is twice the time between two bookmarks of a watch.
 const minWatchSilence = 2 * time.Minute
 
@@ -56,6 +59,11 @@ type Options struct {
 	// WatchSilence is how long the watch of the sessions may receive nothing. After that, the watch is started again, and
 	// until it receives something the resolve API confirms what it knows with live reads.
 	WatchSilence time.Duration
+	// APITimeout is how long a request to the kube-apiserver may take, except the list and the watch of the sessions. That of
+	// the kube-apiserver itself is a minute by default.
+	APITimeout time.Duration
+	// StallTimeout is how long all workers of the controller may be busy without finishing a session before /healthz fails.
+	StallTimeout time.Duration
 	// SnapshotStore is the URL of the bucket that snapshots are read from, besides SnapshotChunks; empty for none.
 	SnapshotStore string
 	// SnapshotSweepInterval is the time between two sweeps, and SnapshotGracePeriod how long no session must have referred to a
@@ -80,6 +88,8 @@ func NewOptions() *Options {
 		Rewrites:              controllers.DefaultRewriteLimits(),
 		EventsPerSecond:       10,
 		WatchSilence:          3 * time.Minute,
+		APITimeout:            time.Minute,
+		StallTimeout:          5 * time.Minute,
 		SnapshotSweepInterval: 10 * time.Minute,
 		SnapshotGracePeriod:   time.Hour,
 		SnapshotSweepMaxShare: 0.5,
@@ -103,6 +113,12 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.WatchSilence, "watch-silence-timeout", o.WatchSilence,
 		"Time for which the watch of ResponseSessions may receive nothing, bookmarks included. After it, the watch is started "+
 			"again, and the resolve API confirms what it knows with live reads. At least 2m: bookmarks come about once a minute.")
+	flags.DurationVar(&o.APITimeout, "api-timeout", o.APITimeout,
+		"Time after which a request to the kube-apiserver fails if it has not been answered completely. The list and the watch of "+
+			"ResponseSessions have --watch-silence-timeout instead.")
+	flags.DurationVar(&o.StallTimeout, "stall-timeout", o.StallTimeout,
+		"Time after which /healthz fails if all workers are busy and none has finished a session, not even with an error. At least 4m, "+
+			"which is twice the deadline of one session.")
 	flags.StringVar(&o.SnapshotStore, "snapshot-store", o.SnapshotStore,
 		"URL of the bucket that snapshots are read from, besides SnapshotChunks, and in which unreferenced snapshots are deleted: "+
 			"s3://, azblob:// or file://, as gocloud.dev/blob defines them; gs:// is served by its S3-compatible API. "+
@@ -132,6 +148,12 @@ func (o *Options) Validate() error {
 	}
 	if o.WatchSilence < minWatchSilence {
 		errs = append(errs, fmt.Errorf("--watch-silence-timeout is %s: must be at least %s", o.WatchSilence, minWatchSilence))
+	}
+	if o.APITimeout <= 0 {
+		errs = append(errs, fmt.Errorf("--api-timeout is %s: must be positive", o.APITimeout))
+	}
+	if o.StallTimeout < minStallTimeout {
+		errs = append(errs, fmt.Errorf("--stall-timeout is %s: must be at least %s", o.StallTimeout, minStallTimeout))
 	}
 	if o.SnapshotSweepInterval <= 0 {
 		errs = append(errs, fmt.Errorf("--snapshot-sweep-interval is %s: must be positive", o.SnapshotSweepInterval))

@@ -40,6 +40,8 @@ func TestOptions(t *testing.T) {
 		"history beyond in-flight":  {args: []string{"--max-history-bytes=4194304", "--max-inflight-bytes=2097152"}, wantErr: "must be from 2097152 to half of --max-inflight-bytes, which is 2097152"},
 		"no live reads":             {args: []string{"--max-live-reads=0"}, wantErr: "--max-live-reads is 0: must be at least 1"},
 		"silence below bookmarks":   {args: []string{"--watch-silence-timeout=1m59s"}, wantErr: "--watch-silence-timeout is 1m59s: must be at least 2m0s"},
+		"no answer ever":            {args: []string{"--api-timeout=0s"}, wantErr: "--api-timeout is 0s: must be positive"},
+		"stall below a reconcile":   {args: []string{"--stall-timeout=3m59s"}, wantErr: "--stall-timeout is 3m59s: must be at least 4m0s"},
 		"no sweep interval":         {args: []string{"--snapshot-sweep-interval=0s"}, wantErr: "--snapshot-sweep-interval is 0s: must be positive"},
 		"no share":                  {args: []string{"--snapshot-sweep-max-share=NaN"}, wantErr: "--snapshot-sweep-max-share is NaN: must be from 0 to 1"},
 		"more than all":             {args: []string{"--snapshot-sweep-max-share=1.1"}, wantErr: "--snapshot-sweep-max-share is 1.1: must be from 0 to 1"},
