@@ -107,7 +107,7 @@ func TestRunFails(t *testing.T) {
 		"negative delay":    {"--shutdown-delay-duration=-1s", "--shutdown-delay-duration is -1s: must not be negative"},
 		"request size":      {"--max-request-bytes=0", "--max-request-bytes is 0: must be at least 1"},
 		"response size":     {"--max-response-bytes=0", "--max-response-bytes is 0: must be at least 1"},
-		"in-flight size":    {"--max-inflight-bytes=1", "--max-inflight-bytes is 1: must be at least 262144 + 4 * --max-request-bytes, which is 33554432"},
+		"in-flight size":    {"--max-inflight-bytes=1", "--max-inflight-bytes is 1: must be at least 292159488, for --max-request-bytes, which is 33554432, and --response-reserve-bytes, which is 65536"},
 		"namespace":         {"--namespace=A", `--namespace: invalid namespace "A"`},
 		"broken address":    {"--listen-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
 		"metrics address":   {"--metrics-bind-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},

@@ -49,6 +49,9 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 	if err != nil {
 		return err
 	}
+	if err := g.reserveAnswer(r.Context(), c, request); err != nil {
+		return err
+	}
 	response, err := g.send(r.Context(), r, c, body)
 	c.engineCalled = !errors.Is(err, errNotConnected)
 	if err != nil {

@@ -273,7 +273,9 @@ func TestBytesThatCount(t *testing.T) {
 
 // TestTooLargeToHold checks that a request that exceeds the limit by itself is not told to retry.
 func TestTooLargeToHold(t *testing.T) {
-	f := start(t, jsonHandler(200, `{"status":"completed","output":[]}`), func(o *Options) { o.MaxRequestBytes, o.MaxInFlightBytes = 1<<20, 8<<20 })
+	f := start(t, jsonHandler(200, `{"status":"completed","output":[]}`), func(o *Options) {
+		o.MaxRequestBytes, o.ResponseReserveBytes, o.MaxInFlightBytes = 300<<10, 0, 8<<20
+	})
 	save := func(id, previous, input string) {
 		session := &store.Session{
 			ResponseID: id, PreviousResponseID: previous, Status: store.StatusCompleted,
@@ -288,7 +290,7 @@ func TestTooLargeToHold(t *testing.T) {
 	save("resp_half", "", strings.Repeat("x", 3<<19))
 	for name, tc := range map[string]struct{ method, path, body, want string }{
 		"continue":                  {http.MethodPost, "/v1/responses", `{"previous_response_id":"resp_large"}`, "Bad Request session.snapshot.too_large"},
-		"continue with too much":    {http.MethodPost, "/v1/responses", `{"previous_response_id":"resp_half","input":"` + strings.Repeat("x", 1<<20-100) + `"}`, "Bad Request session.snapshot.too_large"},
+		"continue with too much":    {http.MethodPost, "/v1/responses", `{"previous_response_id":"resp_half","input":"` + strings.Repeat("x", 300<<10-100) + `"}`, "Bad Request session.snapshot.too_large"},
 		"continue with less":        {http.MethodPost, "/v1/responses", `{"previous_response_id":"resp_half"}`, "OK"},
 		"retrieve":                  {http.MethodGet, "/v1/responses/resp_large", "", "Bad Request session.snapshot.too_large"},
 		"input items of a long one": {http.MethodGet, "/v1/responses/resp_after/input_items", "", "Bad Request session.snapshot.too_large"},

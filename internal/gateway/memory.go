@@ -40,6 +40,8 @@ type share struct {
 
 	mu   sync.Mutex
 	held int64
+	// reserved is how much is held for what is taken later, and spare the part of it that is not in use.
+	reserved, spare int64
 	// ended is set once the call has ended. Nothing can be held any more.
 	ended bool
 }
@@ -69,14 +71,42 @@ func (l *sharedLimit) refused() *apiError {
 
 // take takes units until the call ends or they are given back. It waits for them until ctx is done if wait is set, and
 // otherwise does not wait. It returns an error if it cannot get them; one that is final if they are too many for a tenant.
+//
+// Units that are reserved are used first.
 func (s *share) take(ctx context.Context, units int64, wait bool) error {
+	s.mu.Lock()
+	spare := min(s.spare, units)
+	s.spare -= spare
+	s.mu.Unlock()
+	err := s.acquire(ctx, units-spare, wait)
+	if err != nil {
+		s.mu.Lock()
+		s.spare += spare
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// reserve holds units for what the call takes later, without waiting. Those that are given back are spare again.
+func (s *share) reserve(ctx context.Context, units int64) error {
+	if err := s.acquire(ctx, units, false); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reserved += units
+	s.spare += units
+	return nil
+}
+
+func (s *share) acquire(ctx context.Context, units int64, wait bool) error {
 	s.mu.Lock()
 	held := s.held
 	s.mu.Unlock()
 	if held+units > s.limit.most {
 		return invalidRequest("", string(store.CodeTooLarge), "The request or its conversation is too large for the gateway (%s).", s.limit.flag)
 	}
-	if !s.limit.budget.TryAcquire(s.tenant, units) && (!wait || s.limit.budget.Acquire(ctx, s.tenant, units) != nil) {
+	if units > 0 && !s.limit.budget.TryAcquire(s.tenant, units) && (!wait || s.limit.budget.Acquire(ctx, s.tenant, units) != nil) {
 		return s.limit.refused()
 	}
 	s.mu.Lock()
@@ -93,7 +123,15 @@ func (s *share) take(ctx context.Context, units int64, wait bool) error {
 func (s *share) give(units int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if units = min(units, s.held); units > 0 {
+	units = min(units, s.held-s.spare)
+	spare := min(units, s.reserved-s.spare)
+	s.spare += spare
+	s.release(units - spare)
+}
+
+// release gives units back that are not in use. The lock is held.
+func (s *share) release(units int64) {
+	if units > 0 {
 		s.held -= units
 		s.limit.budget.Release(s.tenant, units)
 	}
@@ -102,9 +140,10 @@ func (s *share) give(units int64) {
 // end gives everything back.
 func (s *share) end() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.ended = true
-	s.mu.Unlock()
-	s.give(s.limit.most)
+	s.reserved, s.spare = 0, 0
+	s.release(s.held)
 }
 
 // admit counts a call of a tenant as in flight, with the memory that every call takes.
@@ -191,9 +230,19 @@ func historyBytes(h *store.History) (bytes int64) {
 	return bytes
 }
 
+// answerCosts returns the memory for an answer of a number of bytes, until its turn is saved. The most is that of a stream: an
+// event whose size is not known while it is read, the same as an item and as a response, and the response with that item.
+func answerCosts(bytes int64) int64 { return (2*eventCosts + 5) * bytes }
+
+// reserveAnswer holds what an answer of up to Options.ResponseReserveBytes will need. So a request that gets as far as the engine
+// does not have to wait for memory that others hold, who may wait for its own. A larger answer has to.
+func (g *Gateway) reserveAnswer(ctx context.Context, c *call, request *createRequest) error {
+	return c.memory.reserve(ctx, g.options.reserve(int64(len(request.body)), request.store))
+}
+
 // saveCosts returns the memory that a store takes to save bodies: a copy in one piece, and a compressed one that is sent in
 // parts, of which a few are encoded at once.
-func saveCosts(bodies int) int64 {
+func saveCosts(bodies int64) int64 {
 	const parts = 10 << 20
-	return int64(2*bodies + min(6*bodies, parts))
+	return 2*bodies + min(6*bodies, parts)
 }

@@ -25,6 +25,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -41,7 +42,7 @@ func TestShares(t *testing.T) {
 		"requests": {func(o *Options) { o.MaxInFlightRequests = 6 }, `{"input":"x"}`, "many requests of the gateway (--max-inflight-requests)"},
 		"streams":  {func(o *Options) { o.MaxInFlightStreams = 6 }, `{"input":"x","stream":true}`, "many streams of the gateway (--max-inflight-streams)"},
 		"memory": {
-			func(o *Options) { o.MaxRequestBytes, o.MaxInFlightBytes = 1<<20, 16<<20 },
+			func(o *Options) { o.MaxRequestBytes, o.MaxInFlightBytes = 1<<20, 64<<20 },
 			`{"input":"` + strings.Repeat("x", 1<<20-20) + `"}`, "much memory of the gateway (--max-inflight-bytes)",
 		},
 	} {
@@ -86,6 +87,52 @@ func TestShares(t *testing.T) {
 	}
 }
 
+// TestAdmittedRequestsFinish checks that of the requests of a tenant that fills its share, each one that the engine gets is answered
+// and saved: none waits for the memory of another.
+func TestAdmittedRequestsFinish(t *testing.T) {
+	item := `{"type":"message","text":"` + strings.Repeat("y", DefaultResponseReserveBytes-200) + `"}`
+	response := `{"status":"completed","output":[` + item + `]}`
+	for _, stream := range []bool{false, true} {
+		t.Run(fmt.Sprintf("stream=%t", stream), func(t *testing.T) {
+			waiting, proceed := make(chan struct{}), make(chan struct{})
+			f := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				waiting <- struct{}{}
+				<-proceed
+				if !stream {
+					jsonHandler(200, response).ServeHTTP(w, r)
+					return
+				}
+				w.Header().Set("Content-Type", "text/event-stream")
+				_, _ = fmt.Fprintf(w, "data: {\"type\":\"response.output_item.done\",\"item\":%s}\n\n", item)
+				_, _ = fmt.Fprintf(w, "data: {\"type\":\"response.completed\",\"response\":%s}\n\n", response)
+			}), func(o *Options) { o.MaxRequestBytes, o.MaxInFlightBytes, o.SaveTimeout = 1<<20, 64<<20, time.Second })
+			body := fmt.Sprintf(`{"stream":%t,"input":"%s"}`, stream, strings.Repeat("x", 1<<20-100))
+			done := make(chan reply)
+			held := 0
+			for refused := false; !refused; {
+				go func() { done <- f.do(http.MethodPost, "/v1/responses", body) }()
+				select {
+				case <-waiting:
+					held++
+				case r := <-done:
+					if refused = true; r.status != http.StatusTooManyRequests || r.header.Get("X-Should-Retry") == "false" {
+						t.Errorf("got %d %s", r.status, r.body)
+					}
+				}
+			}
+			if held < 2 {
+				t.Fatalf("only %d requests at once", held)
+			}
+			close(proceed)
+			for range held {
+				if r := <-done; r.status != http.StatusOK || strings.Contains(r.body, "response.failed") {
+					t.Errorf("got %d %.300s", r.status, r.body)
+				}
+			}
+		})
+	}
+}
+
 // twoTenants configures the tenants a and b, whose names are their keys.
 func twoTenants(t *testing.T) func(*Options) {
 	t.Helper()
@@ -103,8 +150,9 @@ func TestSharesHold(t *testing.T) {
 		type plain struct {
 			share  *share
 			tenant string
-			held   int64
-			ended  bool
+			// used is the part of held that is not only reserved.
+			held, used, reserved int64
+			ended                bool
 		}
 		var calls []*plain
 		heldBy := func(tenant string) (all, own int64) {
@@ -125,13 +173,25 @@ func TestSharesHold(t *testing.T) {
 				c := drawCall(t, calls)
 				units := rapid.Int64Range(1, 300).Draw(t, "units")
 				all, own := heldBy(c.tenant)
-				fits := all+units <= 1000 && (own == 0 || own+units <= 1000-all-units)
-				err := c.share.take(t.Context(), units, false)
-				if want := fits && !c.ended && c.held+units <= 500; (err == nil) != want {
+				reserve := rapid.Bool().Draw(t, "reserve")
+				take, more := c.share.take, units
+				if reserve {
+					take = func(ctx context.Context, units int64, _ bool) error { return c.share.reserve(ctx, units) }
+				} else {
+					more = max(0, units-(c.held-c.used))
+				}
+				fits := more == 0 || all+more <= 1000 && (own == 0 || own+more <= 1000-all-more)
+				err := take(t.Context(), units, false)
+				if want := fits && !c.ended && c.held+more <= 500; (err == nil) != want {
 					t.Fatalf("got %v with %d held, %d by the tenant, %d by the call, ended %t", err, all, own, c.held, c.ended)
 				}
 				if err == nil {
-					c.held += units
+					c.held += more
+					if reserve {
+						c.reserved += units
+					} else {
+						c.used += units
+					}
 				}
 				e, ok := errors.AsType[*apiError](err)
 				if ok && e.status == http.StatusTooManyRequests && own == 0 && all <= 500 {
@@ -142,12 +202,15 @@ func TestSharesHold(t *testing.T) {
 				c := drawCall(t, calls)
 				units := rapid.Int64Range(0, 400).Draw(t, "units")
 				c.share.give(units)
-				c.held -= min(units, c.held)
+				given := min(units, c.used)
+				kept := min(given, c.reserved-(c.held-c.used))
+				c.used -= given
+				c.held -= given - kept
 			},
 			"end": func(t *rapid.T) {
 				c := drawCall(t, calls)
 				c.share.end()
-				c.held, c.ended = 0, true
+				c.held, c.used, c.reserved, c.ended = 0, 0, 0, true
 			},
 			"": func(t *rapid.T) {
 				all, _ := heldBy("")
@@ -202,11 +265,10 @@ func TestSentBytesAreFree(t *testing.T) {
 			}
 			f.seedLarge("resp_large", 8<<20)
 			done := make(chan reply)
-			go func() {
-				done <- f.do(http.MethodPost, "/v1/responses", fmt.Sprintf(`{"input":"x","stream":%t,"previous_response_id":"resp_large"}`, stream))
-			}()
+			body := fmt.Sprintf(`{"input":"x","stream":%t,"previous_response_id":"resp_large"}`, stream)
+			go func() { done <- f.do(http.MethodPost, "/v1/responses", body) }()
 			<-waiting
-			free(f.gateway.options.MaxInFlightBytes - 2*callBytes)
+			free(f.gateway.options.MaxInFlightBytes - 2*callBytes - f.gateway.options.reserve(int64(len(body)), true))
 			close(proceed)
 			if r := <-done; r.status != http.StatusOK {
 				t.Errorf("got %d %s", r.status, r.body)

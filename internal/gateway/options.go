@@ -65,6 +65,10 @@ type Options struct {
 	// Tenants share each of these limits: n of them get at least 1/(n+1) of it each, and so one alone gets half. A request
 	// beyond a tenant's share is answered with 429, or with 400 if it needs more memory by itself than one tenant gets.
 	MaxInFlightBytes, MaxInFlightRequests, MaxInFlightStreams int64
+	// ResponseReserveBytes is the size of a response for which memory is reserved before the engine is called, with what it takes
+	// to save it and the request. For a larger response the gateway waits for memory once it has arrived; if it gets none within
+	// SaveTimeout, the response is lost.
+	ResponseReserveBytes int64
 	// RequestTimeout limits a whole request, including its stream. A save that has begun has SaveTimeout of its own.
 	RequestTimeout, SaveTimeout time.Duration
 	// ReadTimeout limits how long a client may take to send a request.
@@ -80,23 +84,29 @@ type Options struct {
 // --max-depth: a chain of the gateway must not be marked as broken. See docs/decisions/depth.md.
 const DefaultMaxDepth = 1000
 
+// DefaultResponseReserveBytes is the size of a response of some 16,000 tokens of text.
+const DefaultResponseReserveBytes = 64 << 10
+
+const maxResponseReserve = 1 << 30
+
 // DefaultOptions returns the default options. They lack Store, Upstream and Logger.
 func DefaultOptions() Options {
 	return Options{
-		ListenAddress:       "127.0.0.1:8090",
-		Instructions:        store.InstructionsOmit,
-		MaxDepth:            DefaultMaxDepth,
-		MaxRequestBytes:     32 << 20,
-		MaxResponseBytes:    32 << 20,
-		MaxInFlightBytes:    1 << 30,
-		MaxInFlightRequests: 4096,
-		MaxInFlightStreams:  2048,
-		RequestTimeout:      10 * time.Minute,
-		SaveTimeout:         30 * time.Second,
-		ReadTimeout:         time.Minute,
-		ShutdownDelay:       5 * time.Second,
-		ShutdownTimeout:     30 * time.Second,
-		ReloadInterval:      5 * time.Second,
+		ListenAddress:        "127.0.0.1:8090",
+		Instructions:         store.InstructionsOmit,
+		MaxDepth:             DefaultMaxDepth,
+		MaxRequestBytes:      32 << 20,
+		MaxResponseBytes:     32 << 20,
+		MaxInFlightBytes:     1 << 30,
+		MaxInFlightRequests:  4096,
+		MaxInFlightStreams:   2048,
+		ResponseReserveBytes: DefaultResponseReserveBytes,
+		RequestTimeout:       10 * time.Minute,
+		SaveTimeout:          30 * time.Second,
+		ReadTimeout:          time.Minute,
+		ShutdownDelay:        5 * time.Second,
+		ShutdownTimeout:      30 * time.Second,
+		ReloadInterval:       5 * time.Second,
 	}
 }
 
@@ -122,6 +132,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 			"A request beyond a tenant's share is answered with 429, or with 400 if it needs more by itself.")
 	flags.Int64Var(&o.MaxInFlightRequests, "max-inflight-requests", o.MaxInFlightRequests, "Maximum number of requests at the same time, shared in the same way.")
 	flags.Int64Var(&o.MaxInFlightStreams, "max-inflight-streams", o.MaxInFlightStreams, "Maximum number of streams at the same time, shared in the same way.")
+	flags.Int64Var(&o.ResponseReserveBytes, "response-reserve-bytes", o.ResponseReserveBytes,
+		"Size of a response for which memory is reserved before the engine is called. A larger one is lost if there is no memory for it within --save-timeout.")
 	flags.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request, including its stream.")
 	flags.DurationVar(&o.ReadTimeout, "read-timeout", o.ReadTimeout, "Maximum time for a client to send a request.")
 	flags.DurationVar(&o.SaveTimeout, "save-timeout", o.SaveTimeout, "Maximum time to save a turn, including retries.")
@@ -160,8 +172,11 @@ func (o *Options) Validate() error {
 	check(o.MaxDepth >= 1, "--max-depth is %d: must be at least 1", o.MaxDepth)
 	check(o.MaxRequestBytes >= 1, "--max-request-bytes is %d: must be at least 1", o.MaxRequestBytes)
 	check(o.MaxResponseBytes >= 1, "--max-response-bytes is %d: must be at least 1", o.MaxResponseBytes)
-	check((o.MaxInFlightBytes/2-callBytes)/2 >= o.MaxRequestBytes,
-		"--max-inflight-bytes is %d: must be at least %d + 4 * --max-request-bytes, which is %d", o.MaxInFlightBytes, 2*callBytes, o.MaxRequestBytes)
+	check(o.ResponseReserveBytes >= 0 && o.ResponseReserveBytes <= maxResponseReserve,
+		"--response-reserve-bytes is %d: must be from 0 to %d", o.ResponseReserveBytes, maxResponseReserve)
+	check(o.MaxInFlightBytes/8 >= o.MaxRequestBytes && o.MaxInFlightBytes/2 >= o.largestRequest(), // the sum may overflow
+		"--max-inflight-bytes is %d: must be at least %d, for --max-request-bytes, which is %d, and --response-reserve-bytes, which is %d",
+		o.MaxInFlightBytes, 2*o.largestRequest(), o.MaxRequestBytes, o.ResponseReserveBytes)
 	check(o.MaxInFlightRequests >= 2, "--max-inflight-requests is %d: must be at least 2", o.MaxInFlightRequests)
 	check(o.MaxInFlightStreams >= 2, "--max-inflight-streams is %d: must be at least 2", o.MaxInFlightStreams)
 	positive := func(flag string, value time.Duration) { check(value > 0, "--%s is %s: must be positive", flag, value) }
@@ -180,6 +195,22 @@ func (o *Options) Validate() error {
 		errs = append(errs, fmt.Errorf("--max-depth or --instructions: %w", err))
 	}
 	return errors.Join(errs...)
+}
+
+// reserve returns the memory that is reserved for the answer to a request, and for saving both.
+func (o *Options) reserve(requestBytes int64, save bool) int64 {
+	response := min(o.ResponseReserveBytes, o.MaxResponseBytes)
+	costs := answerCosts(response)
+	if save {
+		costs += saveCosts(requestBytes + response)
+	}
+	return costs
+}
+
+// largestRequest returns the memory of the largest request without a conversation: the call, the request, its part of the body for
+// the engine, and the reserve.
+func (o *Options) largestRequest() int64 {
+	return callBytes + 2*o.MaxRequestBytes + o.reserve(o.MaxRequestBytes, true)
 }
 
 // loopbackOnly reports whether only programs on this machine may use the gateway.

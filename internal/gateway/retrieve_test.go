@@ -75,7 +75,7 @@ func TestDeleteUnread(t *testing.T) {
 		"unreachable": {&store.Error{Code: store.CodeUnreachable, Retryable: true}, "Service Unavailable session.store.unreachable", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := start(t, nil, func(o *Options) { o.MaxRequestBytes, o.MaxInFlightBytes = 1, 3*callBytes })
+			f := start(t, nil, func(o *Options) { o.MaxRequestBytes, o.ResponseReserveBytes, o.MaxInFlightBytes = 1, 0, 3*callBytes })
 			f.seed("resp_a", "", "completed")
 			f.store.onGet = func() error { return tc.err }
 			if r := f.do(http.MethodDelete, "/v1/responses/resp_a", ""); r.code() != tc.want {

@@ -85,7 +85,7 @@ func TestUpstreamErrors(t *testing.T) {
 func TestNoLimit(t *testing.T) {
 	for _, stream := range []string{"false", "true"} {
 		f := start(t, nil, func(o *Options) {
-			o.MaxRequestBytes, o.MaxResponseBytes, o.MaxInFlightBytes = math.MaxInt64/8, math.MaxInt64, math.MaxInt64
+			o.MaxRequestBytes, o.MaxResponseBytes, o.MaxInFlightBytes = math.MaxInt64/16, math.MaxInt64, math.MaxInt64
 		})
 		if r := f.create(`{"input":"a","stream":` + stream + `}`); !strings.Contains(r.body, "You said 1 things") {
 			t.Errorf("got %s", r.body)
