@@ -42,6 +42,7 @@ type Gateway struct {
 	log         *slog.Logger
 	// The limits that tenants share.
 	requests, streams, memory *sharedLimit
+	items                     *itemIndexes
 	stopping                  atomic.Bool
 
 	now func() time.Time
@@ -57,6 +58,7 @@ func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
 		requests: newSharedLimit(options.MaxInFlightRequests, "--max-inflight-requests", "many requests"),
 		streams:  newSharedLimit(options.MaxInFlightStreams, "--max-inflight-streams", "many streams"),
 		memory:   newSharedLimit(options.MaxInFlightBytes, "--max-inflight-bytes", "much memory"),
+		items:    newItemIndexes(),
 		now:      time.Now,
 	}
 	if options.TenantsFile != "" {

@@ -48,8 +48,12 @@ func (g *Gateway) listInputItems(w http.ResponseWriter, r *http.Request, c *call
 	if err != nil {
 		return err
 	}
-	p := newPage(options, r.PathValue("id"), c.holder(r.Context()), c.memory.give)
-	if err := g.eachInputItem(r.Context(), c, r.PathValue("id"), p.add); err != nil && !errors.Is(err, errPageComplete) {
+	session, err := g.get(r.Context(), c, r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	p, err := g.readPage(r.Context(), c, session, options)
+	if err != nil {
 		return err
 	}
 	body, err := p.body()
@@ -82,24 +86,54 @@ func parsePageOptions(query url.Values) (*pageOptions, error) {
 // readItems is how many items of a conversation are read at a time.
 const readItems = 100
 
-// eachInputItem yields all items that a response was created from, oldest first, until yield returns an error. OpenAI's pages
-// start after an item's ID, which can be anywhere in the conversation, so all of it may be read for a page, but not at once.
-func (g *Gateway) eachInputItem(ctx context.Context, c *call, id string, yield func(item string) error) error {
-	session, err := g.get(ctx, c, id)
-	if err != nil {
-		return err
+// readPage returns a page of the items that a response was created from.
+func (g *Gateway) readPage(ctx context.Context, c *call, session *store.Session, options *pageOptions) (*page, error) {
+	key := keyOf(c, session)
+	for {
+		p := newPage(options, session.ResponseID, g.items.seed, g.items.get(key), c.holder(ctx), c.memory.give)
+		var cursors []string
+		skipped := p.begin()
+		err := g.eachInputItem(ctx, c, session, p, skipped, func(next string) { cursors = append(cursors, next) })
+		ended := err == nil
+		if errors.Is(err, errPageComplete) {
+			err = nil
+		}
+		if skipped > 0 && (errors.Is(err, store.ErrInvalid) || err == nil && !p.plausible()) {
+			g.items.drop(key) // the next attempt skips nothing
+			continue
+		}
+		if err == nil && p.index >= p.known.count && p.known.bytes()+seenBytes*len(p.added) <= maxIndexBytes {
+			g.items.put(key, p.known.extended(p.added, cursors, p.index, ended))
+		}
+		return p, err
 	}
+}
+
+// eachInputItem adds the items that a response was created from to a page, oldest first, after it has skipped some pieces of the
+// conversation, until the page returns an error. It calls reached with each cursor that the page does not know.
+//
+// OpenAI's pages start after an item's ID, which can be anywhere in the conversation, so all of it may be read for a page, but
+// not at once.
+func (g *Gateway) eachInputItem(
+	ctx context.Context, c *call, session *store.Session, p *page, skipped int, reached func(next string),
+) error {
 	options := g.options.resolveOptions()
 	options.IncludeIncomplete = true // a turn that is not completed has input items too
-	for options.Limit = readItems; ; {
+	if options.Limit = readItems; skipped > 0 {
+		options.After = p.known.cursors[skipped-1]
+	}
+	for piece := skipped; ; piece++ {
 		history, err := read(ctx, c, func(ctx context.Context) (*store.History, error) {
 			return c.store.Resolve(ctx, session.PreviousResponseID, options)
 		}, historyBytes)
 		if err != nil {
 			return storeError(err)
 		}
+		if history.Next != "" && piece >= len(p.known.cursors) {
+			reached(history.Next)
+		}
 		for _, item := range history.Items {
-			if err := yield(jsonvalue.Text(item)); err != nil {
+			if err := p.add(jsonvalue.Text(item)); err != nil {
 				return err
 			}
 		}
@@ -108,12 +142,17 @@ func (g *Gateway) eachInputItem(ctx context.Context, c *call, id string, yield f
 			break
 		}
 	}
+	return eachOwnItem(session, p.add)
+}
+
+// eachOwnItem yields the items of a request's own input until yield returns an error.
+func eachOwnItem(session *store.Session, yield func(item string) error) error {
 	request, err := jsonvalue.ParseObject(session.Request)
 	if err == nil {
 		err = chain.CheckObjects(request, jsonvalue.Object{})
 	}
 	if err != nil {
-		return storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: id, Err: err})
+		return storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: session.ResponseID, Err: err})
 	}
 	var failed error
 	_ = chain.EachInput(request.RawMembers("input")[0], func(item string) { // checked above

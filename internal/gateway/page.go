@@ -51,7 +51,9 @@ type page struct {
 
 	index int // of the next item
 	seed  maphash.Seed
-	seen  map[uint64]struct{} // the hashes of the IDs of all items so far
+	// known has the items that were read before, for another page, and added those that were not, up to the last one that was.
+	known *itemIndex
+	added map[uint64]int
 	// items has the items of the page so far, oldest first. Further pages follow if more is set.
 	items []inputItem
 	more  bool
@@ -65,23 +67,53 @@ const (
 	seenBytes     = 48
 )
 
-func newPage(options *pageOptions, responseID string, hold func(int64) error, give func(int64)) *page {
+func newPage(
+	options *pageOptions, responseID string, seed maphash.Seed, known *itemIndex, hold func(int64) error, give func(int64),
+) *page {
 	return &page{
 		options: options, responseID: responseID, hold: hold, give: give,
-		seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}, found: options.after == "",
+		seed: seed, known: known, added: map[uint64]int{}, found: options.after == "",
 	}
+}
+
+// begin skips as many pieces of readItems items of the conversation as it can, because none of them is on the page, and returns
+// their number. Call it first.
+func (p *page) begin() int {
+	from := p.known.count
+	if position, ok := p.known.positions[p.hash(p.options.after)]; ok && p.options.after != "" {
+		from = position
+	}
+	switch {
+	case p.options.descending:
+		from = max(0, from-p.options.limit)
+	case p.options.after == "":
+		from = 0
+	}
+	skipped := min(from/readItems, len(p.known.cursors))
+	p.index = skipped * readItems
+	p.more = p.options.descending && skipped > 0
+	return skipped
+}
+
+// plausible reports whether the items are those of the index, as far as the page shows. They are not if an earlier turn has been
+// overwritten.
+func (p *page) plausible() bool {
+	_, known := p.known.positions[p.hash(p.options.after)]
+	return (p.found || !known) && (!p.known.complete || p.index <= p.known.count)
 }
 
 // add adds the next item. It returns errPageComplete if no further item is needed.
 func (p *page) add(raw string) error {
-	if err := p.hold(seenBytes); err != nil {
-		return err
-	}
 	item := inputItem{id: gjson.Get(raw, "id").Str, raw: raw}
 	if item.id == "" || p.isSeen(item.id) {
 		item.id, item.renamed = fmt.Sprintf("item_%s_%d", strings.TrimPrefix(p.responseID, "resp_"), p.index), true
 	}
-	p.seen[maphash.String(p.seed, item.id)] = struct{}{}
+	if p.index >= p.known.count && !p.isSeen(item.id) {
+		if err := p.hold(seenBytes); err != nil {
+			return err
+		}
+		p.added[p.hash(item.id)] = p.index
+	}
 	p.index++
 	switch isAfter := !p.found && item.id == p.options.after; {
 	case isAfter && p.options.descending:
@@ -96,10 +128,17 @@ func (p *page) add(raw string) error {
 	return p.keep(item)
 }
 
+// isSeen reports whether an item before the next one has an ID.
 func (p *page) isSeen(id string) bool {
-	_, seen := p.seen[maphash.String(p.seed, id)]
-	return seen
+	hash := p.hash(id)
+	if _, added := p.added[hash]; added {
+		return true
+	}
+	position, known := p.known.positions[hash]
+	return known && position < p.index
 }
+
+func (p *page) hash(id string) uint64 { return maphash.String(p.seed, id) }
 
 // keep adds an item to the page. If the page is full, it drops the oldest item if the newest are wanted.
 func (p *page) keep(item inputItem) error {

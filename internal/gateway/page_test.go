@@ -19,6 +19,7 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ func TestPage(t *testing.T) {
 			after: rapid.SampledFrom(append([]string{"", "unknown"}, ids...)).Draw(t, "after"),
 		}
 		held := int64(0)
-		p := newPage(options, "resp_1", func(bytes int64) error { held += bytes; return nil }, func(bytes int64) { held -= bytes })
+		p := newPage(options, "resp_1", maphash.MakeSeed(), &itemIndex{}, func(bytes int64) error { held += bytes; return nil }, func(bytes int64) { held -= bytes })
 		for _, item := range raw {
 			if err := p.add(item); errors.Is(err, errPageComplete) {
 				break
@@ -90,7 +91,7 @@ func uniqueIDs(raw []string) []string {
 func TestPageKeepsThePage(t *testing.T) {
 	held, most := int64(0), int64(0)
 	hold := func(bytes int64) error { held += bytes; most = max(most, held); return nil }
-	p := newPage(&pageOptions{limit: 2, descending: true}, "resp_1", hold, func(bytes int64) { held -= bytes })
+	p := newPage(&pageOptions{limit: 2, descending: true}, "resp_1", maphash.MakeSeed(), &itemIndex{}, hold, func(bytes int64) { held -= bytes })
 	const count, size = 1000, 10_000
 	for range count {
 		if err := p.add(`{"text":"` + strings.Repeat("x", size) + `"}`); err != nil {

@@ -1,0 +1,184 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
+	"pgregory.net/rapid"
+
+	"github.com/catena-dev/catena/internal/history"
+	"github.com/catena-dev/catena/store"
+)
+
+// saveTurn saves a completed turn with a list of input items and one item of output.
+func (f *fixture) saveTurn(t *testing.T, id, previous string, items []string) {
+	t.Helper()
+	session := &store.Session{
+		ResponseID: id, PreviousResponseID: previous, Status: store.StatusCompleted,
+		Request: []byte(`{"input":[` + strings.Join(items, ",") + `]}`), Response: []byte(`{"output":[{"id":"out_` + id + `"}]}`),
+	}
+	if err := f.store.next.InNamespace("default").Save(t.Context(), session, store.SaveOptions{Overwrite: true}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// longItems returns items of which some have an ID, some none, and some that of another one.
+func longItems(prefix string, count int) []string {
+	var items []string
+	for i := range count {
+		switch {
+		case i%5 == 0:
+			items = append(items, `{"role":"user"}`)
+		case i%7 == 0:
+			items = append(items, `{"id":"again"}`)
+		default:
+			items = append(items, fmt.Sprintf(`{"id":"%s_%d"}`, prefix, i))
+		}
+	}
+	return items
+}
+
+// TestPagesOfALongConversation compares the pages of a conversation, in any order, with the windows of the whole list. Once it has
+// been read, no page takes more than two resolves.
+func TestPagesOfALongConversation(t *testing.T) {
+	f := start(t, nil)
+	var all []string
+	previous := ""
+	for _, turn := range []struct {
+		id    string
+		items int
+	}{{"resp_a", 99}, {"resp_b", 250}, {"resp_c", 47}, {"resp_1", 150}} {
+		items := longItems(turn.id, turn.items)
+		f.saveTurn(t, turn.id, previous, items)
+		if all, previous = append(all, items...), turn.id; turn.id != "resp_1" {
+			all = append(all, `{"id":"out_`+turn.id+`"}`)
+		}
+	}
+	ids := uniqueIDs(all)
+	resolves := 0
+	f.store.onResolve = func(context.Context) error { resolves++; return nil }
+	rapid.Check(t, func(t *rapid.T) {
+		f.gateway.items = newItemIndexes() // as in another replica
+		whole := false
+		t.Repeat(map[string]func(*rapid.T){
+			"page": func(t *rapid.T) {
+				limit, descending := rapid.IntRange(1, 100).Draw(t, "limit"), rapid.Bool().Draw(t, "descending")
+				after := rapid.IntRange(-1, len(ids)-1).Draw(t, "after")
+				resolves = 0
+				wantPage(t, f, ids, limit, descending, after)
+				if whole && resolves > 2 {
+					t.Errorf("%d resolves for a page after %d", resolves, after)
+				}
+				whole = whole || descending && after < 0
+			},
+		})
+	})
+}
+
+func wantPage(t *rapid.T, f *fixture, ids []string, limit int, descending bool, after int) {
+	query := url.Values{"limit": {strconv.Itoa(limit)}, "order": {map[bool]string{false: "asc", true: "desc"}[descending]}}
+	if after >= 0 {
+		query.Set("after", ids[after])
+	}
+	r := f.do(http.MethodGet, "/v1/responses/resp_1/input_items?"+query.Encode(), "")
+	window := history.NewWindow(len(ids), limit, after, descending)
+	want := slices.Clone(ids[window.From:window.To])
+	if descending {
+		slices.Reverse(want)
+	}
+	got := []string{}
+	for _, item := range gjson.Get(r.body, "data").Array() {
+		got = append(got, item.Get("id").Str)
+	}
+	if diff := cmp.Diff(append([]string{}, want...), got); diff != "" || (r.get("has_more") == "true") != window.More {
+		t.Fatalf("%s: has_more %s, want %t (-want +got):\n%s", query.Encode(), r.get("has_more"), window.More, diff)
+	}
+}
+
+// TestPagesAfterAnOverwrite checks that an earlier turn that was overwritten with fewer items does not hide others.
+func TestPagesAfterAnOverwrite(t *testing.T) {
+	f := start(t, nil)
+	f.saveTurn(t, "resp_a", "", longItems("a", 350))
+	f.saveTurn(t, "resp_1", "resp_a", longItems("b", 10))
+	page := func(query string) []string {
+		t.Helper()
+		r := f.do(http.MethodGet, "/v1/responses/resp_1/input_items?"+query, "")
+		var got []string
+		for _, item := range gjson.Get(r.body, "data").Array() {
+			got = append(got, item.Get("id").Str)
+		}
+		return got
+	}
+	before := page("limit=2") // reads all
+	f.saveTurn(t, "resp_a", "", longItems("a", 150))
+	if diff := cmp.Diff(before, page("limit=2")); diff != "" {
+		t.Errorf("the newest (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"item_1_147", "a_148"}, page("limit=2&order=asc&after=a_146")); diff != "" {
+		t.Errorf("after the 146th (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"a_148", "a_149"}, page("limit=2&order=asc&after=item_1_147")); diff != "" {
+		t.Errorf("after the 147th (-want +got):\n%s", diff)
+	}
+	if got := page("limit=2&order=asc&after=a_349"); got != nil {
+		t.Errorf("after an item that is gone: %q", got)
+	}
+}
+
+// TestIndexesAreBounded checks that the indexes of items take no more memory than they may, and that those used last are kept.
+func TestIndexesAreBounded(t *testing.T) {
+	x := newItemIndexes()
+	large := func(bytes int) *itemIndex {
+		positions := map[uint64]int{}
+		for i := range bytes / seenBytes {
+			positions[uint64(i)] = i
+		}
+		return (&itemIndex{}).extended(positions, nil, len(positions), false)
+	}
+	index := large(maxIndexBytes)
+	key := func(i int) indexKey { return indexKey{"a", strconv.Itoa(i), "1"} }
+	const kept = maxIndexesBytes / maxIndexBytes
+	for i := range 2 * kept {
+		x.put(key(i), index)
+		x.get(key(0))
+	}
+	for i := range 2 * kept {
+		if want := i == 0 || i > kept; (x.get(key(i)).count > 0) != want {
+			t.Errorf("index %d is kept: %t, want %t", i, !want, want)
+		}
+	}
+	x.put(key(0), large(seenBytes)) // a shorter one
+	if x.get(key(0)).count != index.count || x.bytes != kept*index.bytes() {
+		t.Errorf("%d bytes are counted, want %d", x.bytes, kept*index.bytes())
+	}
+	for i := range 2 * kept {
+		x.drop(key(i))
+	}
+	if x.bytes != 0 || x.recent.Len() != 0 || len(x.byKey) != 0 {
+		t.Errorf("%d bytes are counted, and there are %d indexes", x.bytes, x.recent.Len())
+	}
+}
