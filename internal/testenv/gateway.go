@@ -77,7 +77,7 @@ func (e *Environment) StartGateway(ctx context.Context, options GatewayOptions) 
 	if err != nil {
 		return nil, err
 	}
-	kubeconfig, err := e.editor(ctx, options.Namespace)
+	kubeconfig, err := e.Editor(ctx, options.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -145,9 +145,9 @@ func StoreURL(namespace, kubeconfig string) string {
 	return "kube:?" + url.Values{"namespace": {namespace}, "kubeconfig": {kubeconfig}}.Encode()
 }
 
-// editor returns the kubeconfig of the gateways' service account in a namespace, bound to the ClusterRole edit. It waits
+// Editor returns the kubeconfig of the gateways' service account in a namespace, bound to the ClusterRole edit. It waits
 // until the kube-apiserver has seen the binding.
-func (e *Environment) editor(ctx context.Context, namespace string) (kubeconfig string, err error) {
+func (e *Environment) Editor(ctx context.Context, namespace string) (kubeconfig string, err error) {
 	user := "system:serviceaccount:" + namespace + ":" + gatewayName
 	binding := rbacv1ac.RoleBinding(gatewayName, namespace).
 		WithRoleRef(rbacv1ac.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName("edit")).

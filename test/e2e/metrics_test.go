@@ -17,62 +17,20 @@ limitations under the License.
 package e2e_test
 
 import (
-	"bufio"
 	"context"
-	"fmt"
-	"net/http"
-	"strconv"
-	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/catenatest"
+	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/internal/testutil"
 )
-
-// sum adds up the series of an operator's metric that have a label.
-func sum(ctx context.Context, from *catenatest.Operator, metric, label string) (float64, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from.MetricsURL, nil)
-	if err != nil {
-		return 0, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = response.Body.Close() }()
-	total := 0.0
-	for scanner := bufio.NewScanner(response.Body); scanner.Scan(); {
-		line := scanner.Text()
-		if !strings.HasPrefix(line, metric+"{") || !strings.Contains(line, label) {
-			continue
-		}
-		value, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)
-		if err != nil {
-			return 0, fmt.Errorf("unable to parse %q: %w", line, err)
-		}
-		total += value
-	}
-	return total, nil
-}
 
 // waitUntilIdle waits until the operator has reconciled a number of sessions since its start and its queue is empty.
 func waitUntilIdle(t *testing.T, reconciled int) {
 	t.Helper()
-	const controller = `controller="responsesession"`
-	testutil.Eventually(t, func(ctx context.Context) error {
-		total, err := sum(ctx, operator, "controller_runtime_reconcile_total", controller)
-		if err != nil {
-			return err
-		}
-		queued, err := sum(ctx, operator, "workqueue_adds_total", controller)
-		if err != nil {
-			return err
-		}
-		return unless(int(total) >= reconciled && queued == total, fmt.Sprintf("%.0f of %.0f reconciled", total, queued))
-	})
+	testutil.Eventually(t, func(ctx context.Context) error { return testenv.Idle(ctx, operator, reconciled) })
 }
 
 // resourceVersions returns the resource versions of all sessions.

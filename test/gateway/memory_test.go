@@ -34,6 +34,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 // The limit of the gateway's memory in TestMemory, and what docs/gateway.md promises in addition.
@@ -95,7 +96,7 @@ func TestMemory(t *testing.T) {
 			t.Errorf("%d times %s", n, reply)
 		}
 	}
-	peak := peakMemory(t, gateway.PID())
+	peak := testutil.PeakMemory(t, gateway.PID())
 	t.Logf("resident memory: at most %d MiB", peak>>20)
 	if peak > memoryLimit+memoryProgram {
 		t.Errorf("the gateway took %d MiB, want at most %d", peak>>20, (memoryLimit+memoryProgram)>>20)
@@ -249,19 +250,4 @@ func (l *memoryLoad) stall(t *testing.T, tenant string) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// peakMemory returns the most memory of a process that was resident at any time.
-func peakMemory(t *testing.T, pid int) int64 {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Skip(err) // not on Linux
-	}
-	_, rest, _ := strings.Cut(string(status), "VmHWM:")
-	var kilobytes int64
-	if _, err := fmt.Sscanf(rest, "%d kB", &kilobytes); err != nil {
-		t.Fatal(err)
-	}
-	return kilobytes << 10
 }
