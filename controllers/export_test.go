@@ -16,5 +16,26 @@ limitations under the License.
 
 package controllers
 
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/operator/sessions"
+)
+
+// Attempts are attempts.
+type Attempts struct{ attempts }
+
+// Repeat, FailedWith and Forget are those of attempts.
+func (a *Attempts) Repeat(record *sessions.Record, status *v1alpha1.ResponseSessionStatus) *v1alpha1.ResponseSessionStatus {
+	return a.repeat(record, status)
+}
+
+func (a *Attempts) FailedWith(record *sessions.Record, status *v1alpha1.ResponseSessionStatus) {
+	a.failedWith(record, status)
+}
+
+func (a *Attempts) Forget(name types.NamespacedName) { a.forget(name) }
+
 // Sweep sweeps one store once.
 var Sweep = (*SnapshotSweeper).sweep

@@ -99,6 +99,8 @@ type ResponseSessionReconciler struct {
 	waits workqueue.TypedRateLimiter[ctrl.Request]
 	// progress is that of the workers.
 	progress progress
+	// attempts are the statuses whose write has failed.
+	attempts attempts
 }
 
 // SetupWithManager adds the controller to a manager.
@@ -139,6 +141,7 @@ func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Requ
 	verdict, found := r.View.Verdict(req.Namespace, req.Name)
 	if !found {
 		r.rewrites.Forget(req.NamespacedName)
+		r.attempts.forget(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
 	wait, statusErr := r.reconcileStatus(ctx, verdict)

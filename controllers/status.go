@@ -81,6 +81,7 @@ func (r *ResponseSessionReconciler) reconcileStatus(ctx context.Context, v sessi
 	status := newStatus(v, r.Clock.Now())
 	if sessions.NewFingerprint(status) == v.Record.Written {
 		r.rewrites.Forget(v.Record.NamespacedName())
+		r.attempts.forget(v.Record.NamespacedName())
 		return 0, nil
 	}
 	if wait = r.delay(v.Record); wait > 0 {
@@ -104,12 +105,14 @@ func (r *ResponseSessionReconciler) delay(record *sessions.Record) time.Duration
 }
 
 func (r *ResponseSessionReconciler) writeStatus(ctx context.Context, v sessions.Verdict, status *v1alpha1.ResponseSessionStatus) error {
+	status = r.attempts.repeat(v.Record, status)
 	patch, err := applyPatch(statusConfiguration(v.Record, status))
 	if err != nil {
 		return err
 	}
 	written := partialMetadata(v1alpha1.ResponseSessionKind, v.Record.Namespace, v.Record.Name)
 	if err := r.Client.Status().Patch(ctx, written, patch, FieldOwner, client.ForceOwnership); err != nil {
+		r.attempts.failedWith(v.Record, status)
 		return fmt.Errorf("unable to write the status: %w", err)
 	}
 	if v.Record.SameVersion(written) {
@@ -118,6 +121,7 @@ func (r *ResponseSessionReconciler) writeStatus(ctx context.Context, v sessions.
 			return fmt.Errorf("unable to clear foreign fields of the status: %w", err)
 		}
 	}
+	r.attempts.forget(v.Record.NamespacedName())
 	r.View.Observe(v.Record.Namespace, v.Record.Name, func(known *sessions.Record) *sessions.Record {
 		return known.WithMetadata(written).WithStatus(status)
 	})

@@ -1,0 +1,68 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/controllers"
+	"github.com/catena-dev/catena/internal/operator/sessions"
+)
+
+// TestAttempts: a status that is written again after a failure is the same to its last byte, because the first one may be stored.
+func TestAttempts(t *testing.T) {
+	status := func(reason string, second int) *v1alpha1.ResponseSessionStatus {
+		return &v1alpha1.ResponseSessionStatus{Conditions: []metav1.Condition{{
+			Type: v1alpha1.ConditionChainValid, Reason: reason, LastTransitionTime: metav1.Unix(int64(second), 0),
+		}}}
+	}
+	record := &sessions.Record{Namespace: "ns", Name: "a", UID: "1"}
+	recreated, other := *record, *record
+	recreated.UID, other.Name = "2", "b"
+	first := status(v1alpha1.ReasonResolved, 1)
+	for name, tc := range map[string]struct {
+		record    *sessions.Record
+		next      *v1alpha1.ResponseSessionStatus
+		forget    bool
+		wantFirst bool
+	}{
+		"the same":          {record: record, next: status(v1alpha1.ReasonResolved, 2), wantFirst: true},
+		"another verdict":   {record: record, next: status(v1alpha1.ReasonParentNotFound, 2)},
+		"created again":     {record: &recreated, next: status(v1alpha1.ReasonResolved, 2)},
+		"another session":   {record: &other, next: status(v1alpha1.ReasonResolved, 2)},
+		"written meanwhile": {record: record, next: status(v1alpha1.ReasonResolved, 2), forget: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			attempts := &controllers.Attempts{}
+			attempts.FailedWith(record, first)
+			if tc.forget {
+				attempts.Forget(record.NamespacedName())
+			}
+			want := tc.next
+			if tc.wantFirst {
+				want = first
+			}
+			if diff := cmp.Diff(want, attempts.Repeat(tc.record, tc.next)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
