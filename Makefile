@@ -95,6 +95,10 @@ bench: $(CONTROL_PLANE) ## Measure against a real control plane, each figure bes
 	. hack/flags.sh && go test -run='^$$' -bench='$(BENCH)' -benchmem -timeout=60m ./internal/...
 	. hack/flags.sh && go run ./test/bench -run='$(BENCH)' $(BENCH_ARGS)
 
+.PHONY: chaos
+chaos: $(CONTROL_PLANE) ## Make 10,000 turns while the leader, the kube-apiserver and etcd are killed.
+	. hack/flags.sh && CGO_ENABLED=1 go test -race -vet=off -count=1 -v -run='^TestChaos$$' -timeout=60m ./test/e2e -args -chaos.full
+
 .PHONY: benchstat
 benchstat: ## Compare two saved results of `go test -bench` (OLD=file, NEW=file).
 	$(TOOL) golang.org/x/perf/cmd/benchstat $(OLD) $(NEW)

@@ -201,6 +201,19 @@ func (e *Environment) RestartAPIServer(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// RestartEtcd stops etcd, if it still runs, and starts it again on the same port with the same data. The kube-apiserver
+// reconnects by itself.
+func (e *Environment) RestartEtcd(ctx context.Context) error {
+	etcd := e.envtest.ControlPlane.Etcd
+	if err := etcd.Stop(); err != nil {
+		return fmt.Errorf("unable to stop etcd: %w", err)
+	}
+	if err := etcd.Start(); err != nil {
+		return fmt.Errorf("unable to restart etcd: %w", err)
+	}
+	return ctx.Err()
+}
+
 func (e *Environment) startControllerManager(path string) error {
 	log, err := e.openLog("kube-controller-manager")
 	if err != nil {

@@ -19,8 +19,10 @@ package e2e_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -37,28 +39,102 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
+// chaos is how much happens in TestChaos.
+type chaos struct {
+	// planned sessions are created by clients of the kube-apiserver, and turns by clients of the gateways.
+	planned, turns int
+	// leaders, apiServers and etcds are how often each is killed.
+	leaders, apiServers, etcds int
+}
+
+var (
+	shortChaos = chaos{planned: 400, turns: 200, leaders: 3, apiServers: 2, etcds: 1}
+	fullChaos  = chaos{planned: 5000, turns: 5000, leaders: 20, apiServers: 5, etcds: 3}
+
+	chaosFull = flag.Bool("chaos.full", false, "let TestChaos make 10,000 turns, and kill processes 28 times")
+)
+
 const (
-	chaosSessions  = 500
 	chaosWriters   = 6
 	chaosPerSecond = 40
 )
 
-// TestChaos saves conversations while the operator is killed and the API server restarted. Afterwards every session must
-// exist with the correct verdict, and another restart must write nothing.
+// TestChaos saves conversations, through two gateways and directly, while the leader of two operators, the kube-apiserver and
+// etcd are killed. Afterwards nothing that was acknowledged is missing, every session has the correct verdict, no status was
+// written twice with the same content, and a restart writes nothing.
 func TestChaos(t *testing.T) {
-	namespace := env.NewNamespace(t)
+	size := shortChaos
+	if *chaosFull {
+		size = fullChaos
+	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	plan := planSessions(rand.New(rand.NewPCG(seed, 0)), namespace)
+	random := rand.New(rand.NewPCG(seed, 0))
+	pair := startPair(t)
+	namespace := env.NewNamespace(t)
+	plan := planSessions(random, namespace, size.planned)
+	talk := newTalk(t)
+	writes := recordWrites(t, namespace, talk.namespace)
 
 	var written atomic.Int64
 	group, ctx := errgroup.WithContext(t.Context())
+	savePlan(ctx, group, plan, &written)
+	talk.run(ctx, group, size.turns, &written)
+	strikes := size.strikes(random)
+	for i, strike := range strikes {
+		due := int64((i + 1) * (size.planned + size.turns) / (len(strikes) + 1))
+		testutil.Eventually(t, func(context.Context) error {
+			return unless(written.Load() >= due || ctx.Err() != nil, fmt.Sprintf("%d of %d written", written.Load(), due))
+		})
+		switch strike {
+		case "leader":
+			pair.killLeader(t, *chaosFull && i%10 == 9)
+		case "kube-apiserver":
+			killAPIServer(t)
+		case "etcd":
+			killEtcd(t)
+		}
+		t.Logf("%d written: killed %s", written.Load(), strike)
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	talk.check(t)
+	for namespace, plan := range map[string][]testsession.Builder{namespace: plan, talk.namespace: nil} {
+		testutil.Eventually(t, func(ctx context.Context) error {
+			diff := diffVerdicts(ctx, t, namespace, plan)
+			return unless(diff == "", diff)
+		})
+	}
+	pair.stop(t)
+	checkOwners(t, listSessions(t.Context(), t, namespace))
+	checkOwners(t, listSessions(t.Context(), t, talk.namespace))
+	writes.check(t)
+
+	before := resourceVersions(t)
+	restartOperator(t)
+	waitUntilIdle(t, len(before))
+	if diff := cmp.Diff(before, resourceVersions(t)); diff != "" {
+		t.Errorf("a restart has written sessions that had verdicts: %s", diff)
+	}
+}
+
+// strikes returns what is killed, in a random order.
+func (c chaos) strikes(random *rand.Rand) []string {
+	all := slices.Concat(slices.Repeat([]string{"leader"}, c.leaders), slices.Repeat([]string{"kube-apiserver"}, c.apiServers),
+		slices.Repeat([]string{"etcd"}, c.etcds))
+	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	return all
+}
+
+// savePlan saves sessions in their order, with several writers.
+func savePlan(ctx context.Context, group *errgroup.Group, plan []testsession.Builder, written *atomic.Int64) {
 	queue := make(chan testsession.Builder, len(plan))
 	for _, next := range plan {
 		queue <- next
 	}
 	close(queue)
-	limiter := rate.NewLimiter(chaosPerSecond, 1)
+	limiter := rate.NewLimiter(chaosPerSecond/2, 1)
 	for range chaosWriters {
 		group.Go(func() error {
 			for next := range queue {
@@ -69,50 +145,6 @@ func TestChaos(t *testing.T) {
 			}
 			return nil
 		})
-	}
-	waitForSaves := func(n int64) {
-		testutil.Eventually(t, func(context.Context) error {
-			return unless(written.Load() >= n || ctx.Err() != nil, fmt.Sprintf("%d of %d written", written.Load(), n))
-		})
-	}
-	waitForSaves(60)
-	kill(t)
-	restartOperator(t)
-	waitForSaves(160)
-	if err := env.RestartAPIServer(t.Context()); err != nil {
-		t.Error(err)
-	}
-	waitForSaves(260)
-	kill(t)
-	killAPIServer(t)
-	restartOperator(t)
-	waitForSaves(380)
-	kill(t)
-	restartOperator(t)
-	if err := group.Wait(); err != nil {
-		t.Fatal(err)
-	}
-
-	testutil.Eventually(t, func(ctx context.Context) error {
-		diff := diffVerdicts(ctx, t, namespace, plan)
-		return unless(diff == "", diff)
-	})
-	waitUntilIdle(t, 0)
-	checkOwners(t, listSessions(t.Context(), t, namespace))
-
-	before := resourceVersions(t)
-	kill(t)
-	restartOperator(t)
-	waitUntilIdle(t, len(before))
-	if diff := cmp.Diff(before, resourceVersions(t)); diff != "" {
-		t.Errorf("a restart has written sessions that had verdicts: %s", diff)
-	}
-}
-
-func kill(t *testing.T) {
-	t.Helper()
-	if err := operator.Kill(); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -127,12 +159,23 @@ func killAPIServer(t *testing.T) {
 	}
 }
 
+// killEtcd kills etcd and starts it again.
+func killEtcd(t *testing.T) {
+	t.Helper()
+	if err := syscall.Kill(etcdProcess(t).pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := env.RestartEtcd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // planSessions returns sessions in the order to save them: forks, long chains, missing parents, cycles, turns that are not
 // completed, and children before and after their parents.
-func planSessions(random *rand.Rand, namespace string) []testsession.Builder {
+func planSessions(random *rand.Rand, namespace string, sessions int) []testsession.Builder {
 	id := func(i int) string { return fmt.Sprintf("resp_%d", i) }
 	var plan []testsession.Builder
-	for i := range chaosSessions {
+	for i := range sessions {
 		next := testsession.Make(namespace, id(i))
 		switch n := random.IntN(100); {
 		case i == 0 || n < 4: // a root
@@ -143,7 +186,7 @@ func planSessions(random *rand.Rand, namespace string) []testsession.Builder {
 		case n < 97:
 			next.After(fmt.Sprintf("resp_missing_%d", i))
 		default: // maybe a cycle
-			if later := i + 1 + random.IntN(10); later < chaosSessions {
+			if later := i + 1 + random.IntN(10); later < sessions {
 				next.After(id(later))
 			}
 		}

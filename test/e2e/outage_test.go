@@ -25,6 +25,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -34,31 +35,48 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// apiServerPID returns the process ID of the environment's kube-apiserver.
+// process is a process of the environment's control plane.
+type process struct {
+	pid  int
+	args []string
+}
+
+// apiServerPID returns the process ID of the kube-apiserver.
 func apiServerPID(t *testing.T) int {
 	t.Helper()
-	argument := []byte("--cert-dir=" + filepath.Join(filepath.Dir(env.Kubeconfig), "apiserver"))
+	return findProcess(t, "--cert-dir="+filepath.Join(filepath.Dir(env.Kubeconfig), "apiserver")).pid
+}
+
+// etcdProcess returns the process of etcd.
+func etcdProcess(t *testing.T) process {
+	t.Helper()
+	return findProcess(t, "--data-dir="+filepath.Join(filepath.Dir(env.Kubeconfig), "etcd"))
+}
+
+// findProcess returns the process that has an argument.
+func findProcess(t *testing.T, argument string) process {
+	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil || len(files) == 0 {
-		t.Skip("finding the kube-apiserver needs /proc")
+		t.Skip("finding a process needs /proc")
 	}
 	for _, file := range files {
 		cmdline, err := os.ReadFile(file)
 		if err != nil {
 			continue // it has ended
 		}
-		for arg := range bytes.SplitSeq(cmdline, []byte{0}) {
-			if bytes.Equal(arg, argument) {
-				pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				return pid
-			}
+		args := strings.Split(string(cmdline), "\x00")
+		if !slices.Contains(args, argument) {
+			continue
 		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return process{pid, args}
 	}
-	t.Fatal("the kube-apiserver was not found")
-	return 0
+	t.Fatalf("no process has the argument %s", argument)
+	return process{}
 }
 
 // suspend stops a process until the end of the test. It returns once each thread has stopped: those that the kernel has not

@@ -36,7 +36,8 @@ type verdict struct {
 	Observed               bool
 }
 
-// diffVerdicts compares the stored sessions with the plan, and returns how their verdicts differ from those of a plain walk.
+// diffVerdicts checks that all planned sessions are stored, and returns how the verdicts on all sessions of the namespace differ
+// from those of a plain walk.
 func diffVerdicts(ctx context.Context, t *testing.T, namespace string, plan []testsession.Builder) string {
 	t.Helper()
 	stored := listSessions(ctx, t, namespace)
@@ -61,7 +62,9 @@ func diffVerdicts(ctx context.Context, t *testing.T, namespace string, plan []te
 		if !found || saved.PreviousResponseID != spec.PreviousResponseID || saved.ResponseStatus != spec.ResponseStatus {
 			t.Fatalf("%s was lost: %+v", spec.ResponseID, saved)
 		}
-		want[spec.ResponseID] = expectedVerdict(ctx, t, turns, spec.ResponseID)
+	}
+	for id := range turns {
+		want[id] = expectedVerdict(ctx, t, turns, id)
 	}
 	return cmp.Diff(want, got)
 }

@@ -1,0 +1,202 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+
+	"github.com/catena-dev/catena/internal/gateway/enginetest"
+	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/store"
+)
+
+// talkTurns is the number of turns of a conversation.
+const talkTurns = 20
+
+// talk is the clients of two gateways, and what they were told.
+type talk struct {
+	namespace string
+	gateways  [2]*testenv.Gateway
+
+	mu sync.Mutex
+	// conversations have the acknowledged response IDs, oldest first.
+	conversations [][]string
+	retries       int
+}
+
+func newTalk(t *testing.T) *talk {
+	t.Helper()
+	engine := httptest.NewServer(enginetest.Handler())
+	t.Cleanup(engine.Close)
+	c := &talk{namespace: env.NewNamespace(t)}
+	for i := range c.gateways {
+		started, err := env.StartGateway(t.Context(), testenv.GatewayOptions{Namespace: c.namespace, Upstream: engine.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := started.Stop(); err != nil {
+				t.Error(err)
+			}
+		})
+		c.gateways[i] = started
+	}
+	return c
+}
+
+// run makes a number of turns with several clients. Each repeats its requests until they are answered.
+func (c *talk) run(ctx context.Context, group *errgroup.Group, turns int, written *atomic.Int64) {
+	limiter := rate.NewLimiter(chaosPerSecond/2, 1)
+	numbers := make(chan int, turns/talkTurns)
+	for n := range turns / talkTurns {
+		numbers <- n
+	}
+	close(numbers)
+	for range chaosWriters {
+		group.Go(func() error {
+			for n := range numbers {
+				var ids []string
+				for range talkTurns {
+					if err := limiter.Wait(ctx); err != nil {
+						return err
+					}
+					id, err := c.turn(ctx, n, ids)
+					if err != nil {
+						return err
+					}
+					ids = append(ids, id)
+					written.Add(1)
+				}
+				c.mu.Lock()
+				c.conversations = append(c.conversations, ids)
+				c.mu.Unlock()
+			}
+			return nil
+		})
+	}
+}
+
+// turn makes the next turn of a conversation. Each attempt asks the other gateway, with the same Idempotency-Key.
+func (c *talk) turn(ctx context.Context, n int, ids []string) (string, error) {
+	text := fmt.Sprintf("conversation %d, turn %d", n, len(ids))
+	body := fmt.Sprintf(`{"model":"scripted","input":%q`, text)
+	if len(ids) > 0 {
+		body += fmt.Sprintf(`,"previous_response_id":%q`, ids[len(ids)-1])
+	}
+	limiter := rate.NewLimiter(5, 1)
+	for attempt := 0; ; attempt++ {
+		if err := limiter.Wait(ctx); err != nil {
+			return "", err
+		}
+		status, answer := post(ctx, c.gateways[(n+attempt)%2].URL, text, body+"}")
+		switch status {
+		case http.StatusOK:
+			return gjson.Get(answer, "id").Str, nil
+		case http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity:
+			return "", fmt.Errorf("%s: got %d: %s", text, status, answer)
+		}
+		c.mu.Lock()
+		c.retries++
+		c.mu.Unlock()
+	}
+}
+
+// post returns the status of the response, 0 if there is none, and the body.
+func post(ctx context.Context, url, key, body string) (status int, answer string) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/responses", strings.NewReader(body))
+	if err != nil {
+		return 0, err.Error()
+	}
+	request.Header.Set("Idempotency-Key", key)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer func() { _ = response.Body.Close() }()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return response.StatusCode, string(content)
+}
+
+// check checks that exactly the acknowledged turns are stored, and that each conversation has them in its history.
+func (c *talk) check(t *testing.T) {
+	t.Helper()
+	if err := env.WaitForResolveAPI(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var stored []string
+	for _, session := range listSessions(t.Context(), t, c.namespace) {
+		stored = append(stored, session.Spec.ResponseID)
+	}
+	acknowledged := slices.Concat(c.conversations...)
+	slices.Sort(stored)
+	slices.Sort(acknowledged)
+	if diff := cmp.Diff(acknowledged, stored); diff != "" {
+		t.Errorf("turns (-acknowledged +stored):\n%s", diff)
+	}
+	t.Logf("%d turns through the gateways, %d requests repeated", len(acknowledged), c.retries)
+	turns := env.Store.InNamespace(c.namespace)
+	for _, ids := range c.conversations {
+		history, err := turns.Resolve(t.Context(), ids[len(ids)-1], store.ResolveOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(ids, history.Turns); diff != "" {
+			t.Error(diff)
+		}
+		if err := checkTexts(history); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// checkTexts checks that each turn has the question of its place in one conversation, and an answer to it.
+func checkTexts(history *store.History) error {
+	first := gjson.GetBytes(history.Items[0], "content.0.text").Str
+	conversation, _, _ := strings.Cut(first, ",")
+	if len(history.Items) != 2*talkTurns {
+		return fmt.Errorf("%s has %d items", conversation, len(history.Items))
+	}
+	var errs []error
+	for i := range talkTurns {
+		question := fmt.Sprintf("%s, turn %d", conversation, i)
+		answer := fmt.Sprintf("You said %d things, from '%s' to '%s'.", i+1, first, question)
+		for item, want := range map[int]string{2 * i: question, 2*i + 1: answer} {
+			if got := gjson.GetBytes(history.Items[item], "content.0.text").Str; got != want && (i > 0 || item%2 == 0) {
+				errs = append(errs, fmt.Errorf("got %q, want %q", got, want))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,192 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/catena-dev/catena/internal/testutil"
+)
+
+// writes are all writes of ResponseSessions, as etcd has seen them: a watch of the kube-apiserver would miss some while that
+// restarts.
+type writes struct {
+	namespaces []string
+
+	mu   sync.Mutex
+	last map[string]written // by key
+	// statuses is how often each session's verdict was written, by key.
+	statuses  map[string]int
+	idle      []string
+	revision  int64
+	lastError error
+}
+
+// written is what a write can have a cause in: the verdict without its times, and everything else except the bookkeeping of
+// fields.
+type written struct{ verdict, rest string }
+
+// sessionsInEtcd is the prefix of the keys of ResponseSessions.
+const sessionsInEtcd = "/registry/sessions.catena.dev/responsesessions/"
+
+// recordWrites records all writes of the sessions of some namespaces until the end of the test.
+func recordWrites(t *testing.T, namespaces ...string) *writes {
+	t.Helper()
+	w := &writes{namespaces: namespaces, last: map[string]written{}, statuses: map[string]int{}}
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{etcdURL(t)}, Context: t.Context(), Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = etcd.Close() }) // fails if the context of the test is done
+	answer, err := etcd.Get(t.Context(), sessionsInEtcd, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.revision = answer.Header.Revision
+	changes := etcd.Watch(t.Context(), sessionsInEtcd, clientv3.WithPrefix(), clientv3.WithRev(w.revision+1))
+	go func() {
+		for change := range changes {
+			w.add(change)
+		}
+	}()
+	return w
+}
+
+// etcdURL returns the URL at which etcd serves clients.
+func etcdURL(t *testing.T) string {
+	t.Helper()
+	for _, arg := range etcdProcess(t).args {
+		if url, found := strings.CutPrefix(arg, "--advertise-client-urls="); found {
+			return url
+		}
+	}
+	t.Fatal("etcd has no --advertise-client-urls")
+	return ""
+}
+
+func (w *writes) add(change clientv3.WatchResponse) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := change.Err(); err != nil {
+		w.lastError = err
+		return
+	}
+	for _, event := range change.Events {
+		key := strings.TrimPrefix(string(event.Kv.Key), sessionsInEtcd)
+		w.revision = event.Kv.ModRevision
+		if !w.watches(key) {
+			continue
+		}
+		if event.Type == clientv3.EventTypeDelete {
+			delete(w.last, key)
+			continue
+		}
+		next, before := newWritten(event.Kv.Value), w.last[key]
+		if event.Kv.Version > 1 && next == before {
+			w.idle = append(w.idle, fmt.Sprintf("%s at revision %d: %s", key, event.Kv.ModRevision, event.Kv.Value))
+		}
+		if next.verdict != before.verdict {
+			w.statuses[key]++
+		}
+		w.last[key] = next
+	}
+}
+
+func (w *writes) watches(key string) bool {
+	for _, namespace := range w.namespaces {
+		if strings.HasPrefix(key, namespace+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// newWritten reads a stored object.
+func newWritten(object []byte) written {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(object, &fields); err != nil {
+		return written{rest: err.Error()}
+	}
+	var metadata map[string]json.RawMessage
+	if err := json.Unmarshal(fields["metadata"], &metadata); err != nil {
+		return written{rest: err.Error()}
+	}
+	delete(metadata, "managedFields")
+	verdict, err := json.Marshal(withoutTimes(fields["status"]))
+	if err != nil {
+		return written{rest: err.Error()}
+	}
+	metadataJSON, err := json.Marshal(metadata) // sorts the keys
+	if err != nil {
+		return written{rest: err.Error()}
+	}
+	return written{verdict: string(verdict), rest: string(metadataJSON) + string(fields["spec"])}
+}
+
+// withoutTimes returns a status without the times of its conditions.
+func withoutTimes(status []byte) map[string]any {
+	var fields map[string]any
+	if json.Unmarshal(status, &fields) != nil {
+		return nil // there is no status
+	}
+	conditions, _ := fields["conditions"].([]any)
+	for _, condition := range conditions {
+		if condition, ok := condition.(map[string]any); ok {
+			delete(condition, "lastTransitionTime")
+		}
+	}
+	return fields
+}
+
+// check reports statuses that were written again although nothing else of them has changed.
+func (w *writes) check(t *testing.T) {
+	t.Helper()
+	stored := resourceVersions(t)
+	testutil.Eventually(t, func(context.Context) error {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.lastError != nil {
+			t.Fatal(w.lastError)
+		}
+		missing := 0
+		for key := range stored {
+			if _, found := w.last[key]; w.watches(key) && !found {
+				missing++
+			}
+		}
+		return unless(missing == 0, fmt.Sprintf("%d sessions not seen", missing))
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	total, most := 0, 0
+	for _, n := range w.statuses {
+		total += n
+		most = max(most, n)
+	}
+	t.Logf("%d sessions, %d verdicts written, at most %d on one session", len(w.last), total, most)
+	if len(w.idle) > 0 {
+		t.Errorf("%d statuses were written although nothing has changed: %s", len(w.idle), w.idle[0])
+	}
+}
