@@ -44,6 +44,8 @@ type Record struct {
 	Created time.Time
 	// ResourceVersion is that of the object, as a number.
 	ResourceVersion uint64
+	// ObjectBytes is the size of the object as the API server has sent it.
+	ObjectBytes int64
 
 	// Turn is the session's node in its chain.
 	Turn chain.Turn

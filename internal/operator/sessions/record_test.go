@@ -38,7 +38,7 @@ func TestRecordKeeps(t *testing.T) {
 		got = append(got, field.Name+" "+field.Type.String())
 	}
 	want := []string{
-		"Namespace string", "Name string", "UID types.UID", "Generation int64", "Created time.Time", "ResourceVersion uint64",
+		"Namespace string", "Name string", "UID types.UID", "Generation int64", "Created time.Time", "ResourceVersion uint64", "ObjectBytes int64",
 		"Turn chain.Turn", "Misnamed bool", "Deleting bool", "OwnerUID types.UID", "OmitOwner bool",
 		"Snapshot *v1alpha1.SnapshotReference", "SnapshotBytes int64", "Verified bool", "Problem string", "Reported int64",
 		"ChainValid v1.ConditionStatus", "Since time.Time", "HasVerdict bool", "Written sessions.Fingerprint",
@@ -66,8 +66,9 @@ func TestRecordKeeps(t *testing.T) {
 	kept := record(o, nil)
 	wantRecord := &Record{
 		Namespace: "ns", Name: "resp.2", UID: "uid-of-resp.2", Generation: 1, Created: created, ResourceVersion: 7,
-		Turn:     chain.Turn{ID: "resp_2", Previous: "resp_1", Status: "completed"},
-		OwnerUID: "parent", OmitOwner: true, SnapshotBytes: int64(3 * len(raw.Raw)),
+		ObjectBytes: int64(len(encoded(o).Raw)),
+		Turn:        chain.Turn{ID: "resp_2", Previous: "resp_1", Status: "completed"},
+		OwnerUID:    "parent", OmitOwner: true, SnapshotBytes: int64(3 * len(raw.Raw)),
 		ChainValid: metav1.ConditionTrue, Since: since, Written: NewFingerprint(&o.Status),
 	}
 	if diff := cmp.Diff(wantRecord, kept); diff != "" {
@@ -153,6 +154,7 @@ func TestNewRecord(t *testing.T) {
 			o := object("resp_1", "", 3)
 			tc.change(o)
 			want := &Record{Namespace: "ns", Name: "resp.1", UID: "uid-of-resp.1", Generation: 1, ResourceVersion: 3, Turn: chain.Turn{ID: "resp_1", Status: "completed"}}
+			want.ObjectBytes = int64(len(encoded(o).Raw))
 			want.setStatus(&o.Status)
 			tc.want(want)
 			if diff := cmp.Diff(want, record(o, nil)); diff != "" {

@@ -89,6 +89,9 @@ func (ns *namespaceView) put(r *Record, watched bool) *Change {
 	if old != nil && r.ResourceVersion != 0 && old.ResourceVersion >= r.ResourceVersion {
 		same := old.ResourceVersion == r.ResourceVersion
 		if !same || !watched || old.Written == r.Written {
+			if same && watched {
+				ns.resize(old, r.ObjectBytes)
+			}
 			return nil
 		}
 	}
@@ -108,7 +111,7 @@ func (ns *namespaceView) put(r *Record, watched bool) *Change {
 	if old != nil {
 		r.Turn.ID = old.Turn.ID // share one string
 	}
-	ns.byName[r.Name] = r
+	ns.keep(r)
 	if old == nil && r.Misnamed {
 		ns.misnamed++
 	}
@@ -178,7 +181,7 @@ func (ns *namespaceView) update(r *Record, change func(next *Record) bool) *Chan
 	if !change(&next) {
 		return nil
 	}
-	ns.byName[r.Name] = &next
+	ns.keep(&next)
 	changed := &Change{Namespace: r.Namespace, Name: r.Name}
 	if next.InChain() {
 		changed.Others = ns.names(ns.index.Set(next.Turn, &next), r.Name)
@@ -197,7 +200,7 @@ func (ns *namespaceView) delete(name string) *Change {
 
 // remove forgets a record and returns the names of the other sessions whose verdict has changed.
 func (ns *namespaceView) remove(r *Record) []string {
-	delete(ns.byName, r.Name)
+	ns.drop(r.Name)
 	if r.Misnamed {
 		ns.misnamed--
 	}

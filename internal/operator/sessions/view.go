@@ -66,8 +66,9 @@ type namespaceView struct {
 	gone   bool // it became empty and was removed from the view
 	byName map[string]*Record
 	index  *chain.Index[*Record]
-	// misnamed is the number of misnamed sessions in byName.
+	// misnamed is the number of misnamed sessions in byName, and bytes is what all of them store.
 	misnamed int
+	bytes    int64
 }
 
 // NewView returns an empty view. Its verdicts allow chains of up to maxDepth turns. If the API server sends nothing for the time

@@ -1,0 +1,85 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sessions
+
+import v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+
+// maxBucketBytes is the size above which a snapshot in a bucket does not count as larger: 1 TiB. Its size is whatever the
+// session says, and sums must not overflow.
+const maxBucketBytes = 1 << 40
+
+// Usage is what the sessions of a namespace store.
+type Usage struct {
+	// Sessions is the number of ResponseSessions, including those that are in no chain.
+	Sessions int
+	// Bytes is the size of their objects and of their snapshots in a bucket. Chunks are not included: not every chunk belongs to
+	// a session.
+	Bytes int64
+}
+
+// Usage returns what the sessions of a namespace store.
+func (v *View) Usage(namespace string) (usage Usage) {
+	v.read(namespace, func(ns *namespaceView) { usage = ns.usage() })
+	return usage
+}
+
+// Usages returns what the sessions of each namespace store.
+func (v *View) Usages() map[string]Usage {
+	usages := map[string]Usage{}
+	v.readAll(func(ns *namespaceView) { usages[ns.name] = ns.usage() })
+	return usages
+}
+
+func (ns *namespaceView) usage() Usage { return Usage{Sessions: len(ns.byName), Bytes: ns.bytes} }
+
+// storedBytes returns what a session adds to Usage.Bytes.
+func (r *Record) storedBytes() int64 {
+	bytes := r.ObjectBytes
+	if r.Snapshot != nil && r.Snapshot.Store == v1alpha1.SnapshotStoreBlob {
+		bytes += max(0, min(r.Snapshot.StoredBytes, maxBucketBytes))
+	}
+	return bytes
+}
+
+// keep stores a record under its name, in place of the one that is there.
+func (ns *namespaceView) keep(r *Record) {
+	ns.drop(r.Name)
+	ns.byName[r.Name] = r
+	ns.bytes += r.storedBytes()
+}
+
+// drop forgets the record with a name, if there is one.
+func (ns *namespaceView) drop(name string) {
+	if r := ns.byName[name]; r != nil {
+		ns.bytes -= r.storedBytes()
+		delete(ns.byName, name)
+	}
+}
+
+// resize corrects the size of an object. The answers to the operator's own writes, which the view takes in ahead of the watch,
+// do not have it.
+func (ns *namespaceView) resize(known *Record, bytes int64) {
+	if known.ObjectBytes == bytes {
+		return
+	}
+	next := *known
+	next.ObjectBytes = bytes
+	ns.keep(&next)
+	if next.InChain() {
+		ns.index.Set(next.Turn, &next) // the same turn, so no verdict changes
+	}
+}

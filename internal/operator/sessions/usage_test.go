@@ -1,0 +1,124 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sessions
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
+)
+
+// TestUsage feeds the view what the watch may bring, and compares its sums with a count of what is stored then.
+func TestUsage(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := NewView(chain.DefaultMaxDepth, time.Hour)
+		s := (*store)(v)
+		stored := map[string]*v1alpha1.ResponseSession{}
+		version := 0
+		draw := func(t *rapid.T) *v1alpha1.ResponseSession {
+			version++
+			o := object(rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "id"), rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "previous"), version)
+			o.Spec.ResponseStatus = rapid.SampledFrom([]string{"completed", "failed", "x"}).Draw(t, "status")
+			o.Generation = int64(version)
+			if rapid.Bool().Draw(t, "misnamed") {
+				o.Spec.ResponseID += "x"
+			}
+			if rapid.Bool().Draw(t, "deleting") {
+				deleting(o)
+			}
+			if rapid.Bool().Draw(t, "external") {
+				o.Spec.Snapshot = &v1alpha1.SnapshotReference{
+					Store:       rapid.SampledFrom([]string{v1alpha1.SnapshotStoreChunks, v1alpha1.SnapshotStoreBlob}).Draw(t, "store"),
+					StoredBytes: rapid.Int64Range(1, 1<<30).Draw(t, "storedBytes"),
+				}
+			}
+			return o
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"save": func(t *rapid.T) {
+				o := draw(t)
+				stored[o.Name] = o
+				add(s, o)
+			},
+			"write a status": func(t *rapid.T) {
+				o := draw(t)
+				before := stored[o.Name]
+				if before == nil {
+					t.Skip("there is no such session")
+				}
+				written := before.DeepCopy()
+				written.ResourceVersion = o.ResourceVersion
+				written.Status.RootResponseID = o.ResourceVersion
+				v.Observe("ns", o.Name, func(known *Record) *Record { // ahead of the watch, without the size
+					next := *known.WithStatus(&written.Status)
+					next.ResourceVersion = parseResourceVersion(written.ResourceVersion)
+					return &next
+				})
+				stored[o.Name] = written
+				add(s, written)
+			},
+			"delete": func(t *rapid.T) {
+				o := draw(t)
+				delete(stored, o.Name)
+				remove(s, o)
+			},
+			"list": func(t *rapid.T) {
+				o := draw(t)
+				stored = map[string]*v1alpha1.ResponseSession{o.Name: o}
+				replace(s, version, o)
+			},
+			"": func(t *rapid.T) {
+				want := Usage{Sessions: len(stored)}
+				for _, o := range stored {
+					want.Bytes += int64(len(encoded(o).Raw))
+					if o.Spec.Snapshot != nil && o.Spec.Snapshot.Store == v1alpha1.SnapshotStoreBlob {
+						want.Bytes += o.Spec.Snapshot.StoredBytes
+					}
+				}
+				all := map[string]Usage{"ns": want}
+				if len(stored) == 0 {
+					delete(all, "ns")
+				}
+				if diff := cmp.Diff(want, v.Usage("ns")) + cmp.Diff(all, v.Usages()); diff != "" {
+					t.Fatalf("usage (-want +got):\n%s", diff)
+				}
+			},
+		})
+	})
+}
+
+// TestUsageOfLies: whatever a session says about the size of its snapshot, the sum is positive.
+func TestUsageOfLies(t *testing.T) {
+	v := NewView(chain.DefaultMaxDepth, time.Hour)
+	s := (*store)(v)
+	for i, size := range []int64{math.MaxInt64, math.MaxInt64, math.MinInt64, -1, 0} {
+		o := object(fmt.Sprint("lie", i), "", i+1)
+		o.Spec.Snapshot = &v1alpha1.SnapshotReference{Store: v1alpha1.SnapshotStoreBlob, StoredBytes: size}
+		add(s, o)
+	}
+	got := v.Usage("ns").Bytes
+	if got < 2*maxBucketBytes || got > 2*maxBucketBytes+10_000 {
+		t.Errorf("got %d bytes, want the sum of two snapshots of %d bytes and a little more", got, int64(maxBucketBytes))
+	}
+}
