@@ -114,7 +114,7 @@ generate: ## Generate deep copies, apply configurations, CRDs, RBAC and OpenAPI 
 		api/resolve/v1alpha1/zz_generated.swagger_doc.go
 	$(TOOL) sigs.k8s.io/kustomize/kustomize/v5 build --load-restrictor=LoadRestrictionsNone hack/crd \
 		-o config/crd/bases/sessions.catena.dev_responsesessions.yaml
-	cp bin/crd/sessions.catena.dev_snapshotchunks.yaml config/crd/bases/
+	cp bin/crd/sessions.catena.dev_snapshotchunks.yaml bin/crd/sessions.catena.dev_sessionquotas.yaml config/crd/bases/
 	$(TOOL) k8s.io/kube-openapi/cmd/openapi-gen --go-header-file=$(HEADER) --report-filename=/dev/null \
 		--output-dir=api/resolve/openapi --output-pkg=github.com/catena-dev/catena/api/resolve/openapi \
 		--output-file=zz_generated.openapi.go --output-model-name-file=zz_generated.model_name.go \

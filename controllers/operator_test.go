@@ -35,6 +35,7 @@ import (
 	"github.com/catena-dev/catena/controllers"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/chunks"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
@@ -42,6 +43,7 @@ import (
 type operator struct {
 	view       *sessions.View
 	reconciler *controllers.ResponseSessionReconciler
+	usage      *controllers.UsageCounter
 	clock      *clocktesting.FakePassiveClock
 	writes     *recorder
 	cancel     context.CancelFunc
@@ -63,6 +65,9 @@ var readable = func(context.Context, *sessions.Record) (bool, error) { return tr
 // workers is the number of sessions that the operator reconciles at once.
 const workers = 16
 
+// quotaInterval is the time between two writes of the status of a quota.
+var quotaInterval = 100 * time.Millisecond
+
 func startOperator(ctx context.Context) (*operator, error) {
 	cfg, err := env.ConfigFor(operatorUser, operatorGroups...)
 	if err != nil {
@@ -74,6 +79,7 @@ func startOperator(ctx context.Context) (*operator, error) {
 		writes: &recorder{},
 		done:   make(chan struct{}),
 	}
+	o.usage = &controllers.UsageCounter{Sessions: o.view, Chunks: chunks.NewView(), MaxNamespaces: 1}
 	cfg.Wrap(o.writes.wrap)
 	mgr, err := ctrl.NewManager(cfg, manager.Options{
 		Scheme:     env.Client.Scheme(),
@@ -91,6 +97,17 @@ func startOperator(ctx context.Context) (*operator, error) {
 		o.view.Run(ctx, sessionClient)
 		return nil
 	})); err != nil {
+		return nil, err
+	}
+	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		o.usage.Chunks.Run(ctx, sessionClient)
+		return nil
+	})); err != nil {
+		return nil, err
+	}
+	if err := (&controllers.SessionQuotaReconciler{
+		Client: mgr.GetClient(), Usage: o.usage, Interval: quotaInterval, Clock: o.clock,
+	}).SetupWithManager(mgr); err != nil {
 		return nil, err
 	}
 	o.reconciler = &controllers.ResponseSessionReconciler{
@@ -181,5 +198,18 @@ func (r *recorder) sessions(namespace string) []string {
 		}
 	}
 	slices.Sort(writes)
+	return writes
+}
+
+// to returns the number of writes to a path that ends with suffix.
+func (r *recorder) to(suffix string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	writes := 0
+	for _, path := range r.paths {
+		if strings.HasSuffix(path, suffix) {
+			writes++
+		}
+	}
 	return writes
 }

@@ -136,9 +136,14 @@ func TestOperatorRights(t *testing.T) {
 		"patch sessions.catena.dev/responsesessions/status": "verdicts",
 
 		"get sessions.catena.dev/snapshotchunks":    "bodies outside their objects",
-		"list sessions.catena.dev/snapshotchunks":   "the sweep",
+		"list sessions.catena.dev/snapshotchunks":   "the sweep, and the sizes",
+		"watch sessions.catena.dev/snapshotchunks":  "the sizes",
 		"patch sessions.catena.dev/snapshotchunks":  "the ownerReference to the session, and the mark of a leftover; the policy refuses the rest",
 		"delete sessions.catena.dev/snapshotchunks": "the sweep, and the plugin",
+
+		"list sessions.catena.dev/sessionquotas":         "quotas",
+		"watch sessions.catena.dev/sessionquotas":        "quotas",
+		"patch sessions.catena.dev/sessionquotas/status": "their usage",
 
 		"get /namespaces": "only kube-system, whose UID identifies the cluster",
 	}

@@ -37,7 +37,8 @@ var (
 )
 
 func addKnownTypes(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &ResponseSession{}, &ResponseSessionList{}, &SnapshotChunk{}, &SnapshotChunkList{})
+	scheme.AddKnownTypes(GroupVersion, &ResponseSession{}, &ResponseSessionList{}, &SnapshotChunk{}, &SnapshotChunkList{},
+		&SessionQuota{}, &SessionQuotaList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

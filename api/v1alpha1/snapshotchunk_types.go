@@ -17,6 +17,7 @@ limitations under the License.
 package v1alpha1
 
 import (
+	"encoding/base64"
 	"fmt"
 	"strconv"
 	"strings"
@@ -33,6 +34,13 @@ const SessionAnnotation = "sessions.catena.dev/session"
 // UnreferencedSinceAnnotation, on a SnapshotChunk, is the time, in RFC 3339, at which the operator first found that no
 // ResponseSession refers to the chunk's snapshot.
 const UnreferencedSinceAnnotation = "sessions.catena.dev/unreferenced-since"
+
+// DataSizeAnnotation, on a SnapshotChunk, is the length of spec.data in base64, so that chunks can be measured without reading
+// their data. An admission policy refuses any other value. A chunk without the annotation counts as one of the largest size.
+const DataSizeAnnotation = "sessions.catena.dev/data-size"
+
+// DataSize returns the value of the DataSizeAnnotation of a chunk with data.
+func DataSize(data []byte) string { return strconv.Itoa(base64.StdEncoding.EncodedLen(len(data))) }
 
 // MaxSnapshotChunkBytes is the size of the data in one SnapshotChunk: 384 KiB, in base64 a third of what
 // etcd accepts.

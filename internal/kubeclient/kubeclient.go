@@ -40,13 +40,14 @@ import (
 const (
 	Sessions = "responsesessions"
 	Chunks   = "snapshotchunks"
+	Quotas   = "sessionquotas"
 )
 
 // MetadataOnly is the Accept header of requests for the metadata of one object.
 const MetadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
-// metadataListOnly is the Accept header of requests for the metadata of a list of objects.
-const metadataListOnly = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+// MetadataListOnly is the Accept header of requests for the metadata of a list of objects.
+const MetadataListOnly = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 // New returns a client of the ResponseSessions' group and version. Requests are not limited here: that is left to the API
 // server's priority and fairness.
@@ -160,7 +161,7 @@ func ListMetadata(ctx context.Context, client rest.Interface, resource string, l
 
 func listMetadata(ctx context.Context, request *rest.Request, limit int, next string) (*metav1.PartialObjectMetadataList, error) {
 	list := &metav1.PartialObjectMetadataList{}
-	err := request.Param("limit", strconv.Itoa(limit)).Param("continue", next).SetHeader("Accept", metadataListOnly).Do(ctx).Into(list)
+	err := request.Param("limit", strconv.Itoa(limit)).Param("continue", next).SetHeader("Accept", MetadataListOnly).Do(ctx).Into(list)
 	return list, err
 }
 

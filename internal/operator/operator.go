@@ -37,6 +37,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/controllers"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/chunks"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/resolveapi"
 	"github.com/catena-dev/catena/internal/operator/sessions"
@@ -87,6 +88,12 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 		return fmt.Errorf("unable to register metrics: %w", err)
 	}
 	defer metrics.Registry.Unregister(view)
+	stored := chunks.NewView()
+	usage := &controllers.UsageCounter{Sessions: view, Chunks: stored, MaxNamespaces: o.UsageMetricNamespaces}
+	if err := metrics.Registry.Register(usage); err != nil {
+		return fmt.Errorf("unable to register metrics: %w", err)
+	}
+	defer metrics.Registry.Unregister(usage)
 	mgr, err := newManager(config, o)
 	if err != nil {
 		return err
@@ -117,8 +124,13 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 		View: view, Client: sessionClient, Stores: snapshots, Clock: clock.RealClock{},
 		Interval: o.SnapshotSweepInterval, Grace: o.SnapshotGracePeriod, MaxShare: o.SnapshotSweepMaxShare,
 	}
+	quotas := &controllers.SessionQuotaReconciler{
+		Client: mgr.GetClient(), Usage: usage, Interval: o.SessionQuotaInterval, Clock: clock.RealClock{},
+	}
 	err = errors.Join(
 		reconciler.SetupWithManager(mgr),
+		quotas.SetupWithManager(mgr),
+		mgr.Add(leader(func(ctx context.Context) { stored.Run(ctx, watchClient) })),
 		mgr.Add(&replica{watch: func(ctx context.Context) { view.Run(ctx, watchClient) }, server: server}),
 		mgr.Add(reporter),
 		mgr.Add(sweeper),
@@ -169,6 +181,18 @@ func (everywhere) NeedLeaderElection() bool { return false }
 
 // Start runs the function until ctx is done.
 func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
+
+// leader is a Runnable that only the leader runs.
+type leader func(ctx context.Context)
+
+// NeedLeaderElection returns true.
+func (leader) NeedLeaderElection() bool { return true }
+
+// Start runs the function until ctx is done.
+func (f leader) Start(ctx context.Context) error {
+	f(ctx)
+	return nil
+}
 
 // replica is what every replica runs: the resolve API, and the watch that it answers from. The watch continues until the
 // server has finished its last request.

@@ -39,6 +39,9 @@ const minStallTimeout = 2 * controllers.ReconcileTimeout
 // minWatchSilence is twice the time between two bookmarks of a watch.
 const minWatchSilence = 2 * time.Minute
 
+// minSessionQuotaInterval keeps the status of a quota from being written all the time.
+const minSessionQuotaInterval = 100 * time.Millisecond
+
 // Options are the options of Run. Use NewOptions.
 type Options struct {
 	// MetricsAddress and HealthAddress are where metrics, and /healthz and /readyz, are served; "0" is nowhere.
@@ -54,6 +57,10 @@ type Options struct {
 	ConcurrentReconciles int
 	// Rewrites limits how often a namespace causes statuses to be rewritten.
 	Rewrites controllers.RewriteLimits
+	// SessionQuotaInterval is the time between two counts of what a namespace with a SessionQuota stores, at least 100ms.
+	SessionQuotaInterval time.Duration
+	// UsageMetricNamespaces is the number of namespaces that have metrics of their own about what they store.
+	UsageMetricNamespaces int
 	// EventsPerSecond is the rate of events about chains, with bursts of ten seconds' worth. Others are dropped.
 	EventsPerSecond float64
 	// WatchSilence is how long the watch of the sessions may receive nothing. After that, the watch is started again, and
@@ -86,6 +93,8 @@ func NewOptions() *Options {
 		LeaderElect:           true,
 		ConcurrentReconciles:  16,
 		Rewrites:              controllers.DefaultRewriteLimits(),
+		SessionQuotaInterval:  3 * time.Second,
+		UsageMetricNamespaces: 100,
 		EventsPerSecond:       10,
 		WatchSilence:          3 * time.Minute,
 		APITimeout:            time.Minute,
@@ -108,6 +117,10 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"Namespace of the leader's lease; in a cluster, the operator's own by default.")
 	flags.IntVar(&o.ConcurrentReconciles, "concurrent-reconciles", o.ConcurrentReconciles, "Number of sessions that are reconciled at once.")
 	o.Rewrites.AddFlags(flags)
+	flags.DurationVar(&o.SessionQuotaInterval, "session-quota-interval", o.SessionQuotaInterval,
+		"Time between two counts of what a namespace with a SessionQuota stores, at least 100ms. What it saves in this time can exceed its limit.")
+	flags.IntVar(&o.UsageMetricNamespaces, "usage-metric-namespaces", o.UsageMetricNamespaces,
+		"Number of namespaces that have metrics of their own about what they store: the largest ones. The others have only a sum.")
 	flags.Float64Var(&o.EventsPerSecond, "events-per-second", o.EventsPerSecond,
 		"Maximum rate of events about broken and healed chains, with bursts of ten seconds' worth. Further events are dropped.")
 	flags.DurationVar(&o.WatchSilence, "watch-silence-timeout", o.WatchSilence,
@@ -142,6 +155,12 @@ func (o *Options) Validate() error {
 	errs := []error{o.Resolve.Validate(), o.ResolveAPI.Validate(), o.Rewrites.Validate()}
 	if o.ConcurrentReconciles < 1 {
 		errs = append(errs, fmt.Errorf("--concurrent-reconciles is %d: must be at least 1", o.ConcurrentReconciles))
+	}
+	if o.SessionQuotaInterval < minSessionQuotaInterval {
+		errs = append(errs, fmt.Errorf("--session-quota-interval is %s: must be at least %s", o.SessionQuotaInterval, minSessionQuotaInterval))
+	}
+	if o.UsageMetricNamespaces < 0 {
+		errs = append(errs, fmt.Errorf("--usage-metric-namespaces is %d: must not be negative", o.UsageMetricNamespaces))
 	}
 	if o.EventsPerSecond < 0 {
 		errs = append(errs, fmt.Errorf("--events-per-second is %g: must not be negative", o.EventsPerSecond))

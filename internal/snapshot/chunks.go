@@ -54,7 +54,7 @@ func (s *chunkStore) Write(ctx context.Context, session types.NamespacedName, ke
 	create := func(ctx context.Context, part int, data []byte) (*v1alpha1.SnapshotChunk, error) {
 		chunk := &v1alpha1.SnapshotChunk{Spec: v1alpha1.SnapshotChunkSpec{Data: data}}
 		chunk.Name = v1alpha1.SnapshotChunkName(key, part)
-		chunk.Annotations = map[string]string{v1alpha1.SessionAnnotation: session.Name}
+		chunk.Annotations = map[string]string{v1alpha1.SessionAnnotation: session.Name, v1alpha1.DataSizeAnnotation: v1alpha1.DataSize(data)}
 		if owner != nil {
 			chunk.OwnerReferences = []metav1.OwnerReference{*owner}
 		}

@@ -38,6 +38,16 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.ResponseSessionSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ResponseSessionStatus"):
 		return &apiv1alpha1.ResponseSessionStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SessionQuota"):
+		return &apiv1alpha1.SessionQuotaApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SessionQuotaLimit"):
+		return &apiv1alpha1.SessionQuotaLimitApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SessionQuotaSpec"):
+		return &apiv1alpha1.SessionQuotaSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SessionQuotaStatus"):
+		return &apiv1alpha1.SessionQuotaStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("SessionUsage"):
+		return &apiv1alpha1.SessionUsageApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SnapshotChunk"):
 		return &apiv1alpha1.SnapshotChunkApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SnapshotChunkSpec"):

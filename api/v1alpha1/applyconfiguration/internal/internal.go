@@ -125,6 +125,65 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: snapshotStore
       type:
         scalar: string
+- name: com.github.catena-dev.catena.api.v1alpha1.SessionQuota
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+    - name: spec
+      type:
+        namedType: com.github.catena-dev.catena.api.v1alpha1.SessionQuotaSpec
+    - name: status
+      type:
+        namedType: com.github.catena-dev.catena.api.v1alpha1.SessionQuotaStatus
+- name: com.github.catena-dev.catena.api.v1alpha1.SessionQuotaLimit
+  map:
+    fields:
+    - name: bytes
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+- name: com.github.catena-dev.catena.api.v1alpha1.SessionQuotaSpec
+  map:
+    fields:
+    - name: hard
+      type:
+        namedType: com.github.catena-dev.catena.api.v1alpha1.SessionQuotaLimit
+- name: com.github.catena-dev.catena.api.v1alpha1.SessionQuotaStatus
+  map:
+    fields:
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: used
+      type:
+        namedType: com.github.catena-dev.catena.api.v1alpha1.SessionUsage
+- name: com.github.catena-dev.catena.api.v1alpha1.SessionUsage
+  map:
+    fields:
+    - name: bytes
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+    - name: sessions
+      type:
+        scalar: numeric
+    - name: snapshotChunks
+      type:
+        scalar: numeric
 - name: com.github.catena-dev.catena.api.v1alpha1.SnapshotChunk
   map:
     fields:
@@ -170,6 +229,16 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: storedBytes
       type:
         scalar: numeric
+- name: io.k8s.apimachinery.pkg.api.resource.Quantity
+  scalar: untyped
+  list:
+    elementType:
+      namedType: __untyped_atomic_
+    elementRelationship: atomic
+  map:
+    elementType:
+      namedType: __untyped_deduced_
+    elementRelationship: separable
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
   map:
     fields:

@@ -1,0 +1,114 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/operator/chunks"
+	"github.com/catena-dev/catena/internal/operator/sessions"
+)
+
+// UsageCounter knows what each namespace stores. It is a collector of metrics about it, which have a value once both views
+// have been filled: on the leader, because only the leader watches chunks. It is safe for concurrent use.
+type UsageCounter struct {
+	Sessions *sessions.View
+	Chunks   *chunks.View
+	// MaxNamespaces is the number of namespaces that have metrics of their own: those that store the most bytes.
+	MaxNamespaces int
+}
+
+// HasSynced reports whether everything that is stored has been counted at least once.
+func (u *UsageCounter) HasSynced() bool { return u.Sessions.HasSynced() && u.Chunks.HasSynced() }
+
+// Of returns what a namespace stores, with the bytes rounded up to KiB.
+func (u *UsageCounter) Of(namespace string) v1alpha1.SessionUsage {
+	stored := stored{u.Sessions.Usage(namespace), u.Chunks.Usage(namespace)}
+	return v1alpha1.SessionUsage{
+		Bytes: usageBytes(stored.bytes()), Sessions: int64(stored.sessions.Sessions), SnapshotChunks: int64(stored.chunks.Chunks),
+	}
+}
+
+// stored is what a namespace stores, or several.
+type stored struct {
+	sessions sessions.Usage
+	chunks   chunks.Usage
+}
+
+func (s stored) bytes() int64 { return s.sessions.Bytes + s.chunks.Bytes }
+
+func (s stored) plus(other stored) stored {
+	return stored{
+		sessions: sessions.Usage{Sessions: s.sessions.Sessions + other.sessions.Sessions, Bytes: s.sessions.Bytes + other.sessions.Bytes},
+		chunks:   chunks.Usage{Chunks: s.chunks.Chunks + other.chunks.Chunks, Bytes: s.chunks.Bytes + other.chunks.Bytes},
+	}
+}
+
+var (
+	storedBytesDesc = prometheus.NewDesc("catena_stored_bytes",
+		"Bytes that a namespace stores, as in the status of a SessionQuota. Only the leader reports it, for the largest namespaces. "+
+			"The empty namespace is the sum of all others.", []string{"namespace"}, nil)
+	storedSessionsDesc = prometheus.NewDesc("catena_stored_sessions",
+		"Number of ResponseSessions of the namespaces of catena_stored_bytes.", []string{"namespace"}, nil)
+	storedChunksDesc = prometheus.NewDesc("catena_stored_snapshot_chunks",
+		"Number of SnapshotChunks of the namespaces of catena_stored_bytes.", []string{"namespace"}, nil)
+)
+
+var _ prometheus.Collector = &UsageCounter{}
+
+// Describe implements prometheus.Collector.
+func (u *UsageCounter) Describe(descs chan<- *prometheus.Desc) {
+	descs <- storedBytesDesc
+	descs <- storedSessionsDesc
+	descs <- storedChunksDesc
+}
+
+// Collect implements prometheus.Collector.
+func (u *UsageCounter) Collect(metrics chan<- prometheus.Metric) {
+	if !u.HasSynced() {
+		return
+	}
+	for namespace, stored := range u.largest() {
+		metrics <- prometheus.MustNewConstMetric(storedBytesDesc, prometheus.GaugeValue, float64(stored.bytes()), namespace)
+		metrics <- prometheus.MustNewConstMetric(storedSessionsDesc, prometheus.GaugeValue, float64(stored.sessions.Sessions), namespace)
+		metrics <- prometheus.MustNewConstMetric(storedChunksDesc, prometheus.GaugeValue, float64(stored.chunks.Chunks), namespace)
+	}
+}
+
+// largest returns what the largest namespaces store, and under "" the sum of all others.
+func (u *UsageCounter) largest() map[string]stored {
+	all := map[string]stored{}
+	for name, usage := range u.Sessions.Usages() {
+		all[name] = stored{sessions: usage}
+	}
+	for name, usage := range u.Chunks.Usages() {
+		all[name] = all[name].plus(stored{chunks: usage})
+	}
+	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
+		return cmp.Or(cmp.Compare(all[b].bytes(), all[a].bytes()), cmp.Compare(a, b))
+	})
+	for _, name := range names[min(u.MaxNamespaces, len(names)):] {
+		all[""] = all[""].plus(all[name])
+		delete(all, name)
+	}
+	return all
+}

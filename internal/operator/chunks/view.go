@@ -1,0 +1,162 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package chunks is the leader's watch of SnapshotChunks. It reads only their metadata, and keeps only their sizes.
+package chunks
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+)
+
+// maxDataSize is the size of spec.data of the largest chunk, in base64: the CRD's maxLength.
+const maxDataSize = v1alpha1.MaxSnapshotChunkBytes / 3 * 4
+
+// Usage is what the chunks of a namespace take, whether sessions refer to them or not.
+type Usage struct {
+	// Chunks is their number, and Bytes is the size of their objects. A chunk without the annotation that has the size of its
+	// data counts as one of the largest.
+	Chunks int
+	Bytes  int64
+}
+
+// View has the size of every chunk. Run keeps it current. It is safe for concurrent use.
+type View struct {
+	mu         sync.RWMutex
+	namespaces map[string]*namespace
+
+	syncedOnce sync.Once
+	synced     chan struct{}
+}
+
+// namespace has the chunks of one namespace: the size of each by name, and the sum.
+type namespace struct {
+	sizes map[string]int64
+	bytes int64
+}
+
+// NewView returns an empty view.
+func NewView() *View {
+	return &View{namespaces: map[string]*namespace{}, synced: make(chan struct{})}
+}
+
+// HasSynced reports whether the view has held all chunks at least once.
+func (v *View) HasSynced() bool {
+	select {
+	case <-v.synced:
+		return true
+	default:
+		return false
+	}
+}
+
+// Usage returns what the chunks of a namespace take.
+func (v *View) Usage(name string) Usage {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.namespaces[name].usage()
+}
+
+// Usages returns what the chunks of each namespace take.
+func (v *View) Usages() map[string]Usage {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	usages := make(map[string]Usage, len(v.namespaces))
+	for name, ns := range v.namespaces {
+		usages[name] = ns.usage()
+	}
+	return usages
+}
+
+func (n *namespace) usage() Usage {
+	if n == nil {
+		return Usage{}
+	}
+	return Usage{Chunks: len(n.sizes), Bytes: n.bytes}
+}
+
+// chunk is what the view keeps of a SnapshotChunk.
+type chunk struct {
+	namespace, name string
+	bytes           int64
+}
+
+// GetObjectMeta gives client-go's reflector the key of a chunk, which is all that it asks for.
+func (c *chunk) GetObjectMeta() metav1.Object {
+	return &metav1.ObjectMeta{Namespace: c.namespace, Name: c.name}
+}
+
+func newChunk(object *metav1.PartialObjectMetadata) (*chunk, error) {
+	encoded, err := json.Marshal(&object.ObjectMeta)
+	if err != nil {
+		return nil, fmt.Errorf("unable to measure the metadata of chunk %s/%s: %w", object.Namespace, object.Name, err)
+	}
+	data, err := strconv.ParseInt(object.Annotations[v1alpha1.DataSizeAnnotation], 10, 64)
+	if err != nil || data < 0 || data > maxDataSize {
+		data = maxDataSize
+	}
+	return &chunk{namespace: object.Namespace, name: object.Name, bytes: int64(len(encoded)) + data}, nil
+}
+
+func (n *namespace) set(c *chunk) {
+	n.bytes += c.bytes - n.sizes[c.name]
+	n.sizes[c.name] = c.bytes
+}
+
+func (v *View) set(c *chunk) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	addTo(v.namespaces, c)
+}
+
+func addTo(namespaces map[string]*namespace, c *chunk) {
+	ns := namespaces[c.namespace]
+	if ns == nil {
+		ns = &namespace{sizes: map[string]int64{}}
+		namespaces[c.namespace] = ns
+	}
+	ns.set(c)
+}
+
+func (v *View) remove(c *chunk) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	ns := v.namespaces[c.namespace]
+	if ns == nil {
+		return
+	}
+	ns.bytes -= ns.sizes[c.name]
+	if delete(ns.sizes, c.name); len(ns.sizes) == 0 {
+		delete(v.namespaces, c.namespace)
+	}
+}
+
+func (v *View) replace(chunks []*chunk) {
+	namespaces := map[string]*namespace{}
+	for _, c := range chunks {
+		addTo(namespaces, c)
+	}
+	v.mu.Lock()
+	v.namespaces = namespaces
+	v.mu.Unlock()
+	v.syncedOnce.Do(func() { close(v.synced) })
+}

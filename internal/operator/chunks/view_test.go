@@ -1,0 +1,132 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package chunks
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+)
+
+func object(namespace, name string, annotations map[string]string) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: annotations}}
+}
+
+func TestSize(t *testing.T) {
+	tests := map[string]struct {
+		annotation string
+		want       int64
+	}{
+		"as written":         {annotation: v1alpha1.DataSize([]byte("four")), want: 8},
+		"nothing":            {annotation: "0", want: 0},
+		"the largest":        {annotation: v1alpha1.DataSize(make([]byte, v1alpha1.MaxSnapshotChunkBytes)), want: 512 << 10},
+		"no annotation":      {want: 512 << 10},
+		"too large":          {annotation: "524289", want: 512 << 10},
+		"negative":           {annotation: "-1", want: 512 << 10},
+		"beyond 64 bits":     {annotation: "99999999999999999999", want: 512 << 10},
+		"something else":     {annotation: "ein paar", want: 512 << 10},
+		"a number and more":  {annotation: "4 ", want: 512 << 10},
+		"a digit of unicode": {annotation: "４", want: 512 << 10},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := object("ns", "a", map[string]string{"large": strings.Repeat("x", 1000)})
+			if tc.annotation != "" {
+				o.Annotations[v1alpha1.DataSizeAnnotation] = tc.annotation
+			}
+			metadata, err := json.Marshal(o.ObjectMeta)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := newChunk(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := int64(len(metadata)) + tc.want; got.bytes != want {
+				t.Errorf("got %d bytes, want %d", got.bytes, want)
+			}
+		})
+	}
+}
+
+// TestView feeds the view what the watch may bring, and compares its sums with a count of what is stored then.
+func TestView(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := NewView()
+		s := (*store)(v)
+		stored := map[string]*metav1.PartialObjectMetadata{}
+		draw := func(t *rapid.T) *metav1.PartialObjectMetadata {
+			return object(rapid.SampledFrom([]string{"ns", "other"}).Draw(t, "namespace"), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name"),
+				map[string]string{v1alpha1.DataSizeAnnotation: fmt.Sprint(rapid.IntRange(0, 600_000).Draw(t, "size"))})
+		}
+		key := func(o *metav1.PartialObjectMetadata) string { return o.Namespace + "/" + o.Name }
+		must := func(err error) {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				o := draw(t)
+				stored[key(o)] = o
+				must(s.Add(o))
+			},
+			"delete": func(t *rapid.T) {
+				o := draw(t)
+				delete(stored, key(o))
+				must(s.Delete(o))
+			},
+			"list": func(t *rapid.T) {
+				clear(stored)
+				var list []any
+				for range rapid.IntRange(0, 3).Draw(t, "objects") {
+					o := draw(t)
+					if stored[key(o)] != nil {
+						continue
+					}
+					stored[key(o)] = o
+					decoded, err := s.Transformer()(o) // as a streamed list brings it
+					must(err)
+					list = append(list, decoded)
+				}
+				must(s.Replace(list, "1"))
+				if !v.HasSynced() {
+					t.Fatal("the view has not synced")
+				}
+			},
+			"": func(t *rapid.T) {
+				want := map[string]Usage{}
+				for _, o := range stored {
+					c, err := newChunk(o)
+					must(err)
+					usage := want[o.Namespace]
+					want[o.Namespace] = Usage{Chunks: usage.Chunks + 1, Bytes: usage.Bytes + c.bytes}
+				}
+				if diff := cmp.Diff(want, v.Usages()) + cmp.Diff(want["ns"], v.Usage("ns")); diff != "" {
+					t.Fatalf("usage (-want +got):\n%s", diff)
+				}
+			},
+		})
+	})
+}

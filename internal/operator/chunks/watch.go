@@ -1,0 +1,138 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package chunks
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
+)
+
+// The API server ends each watch after watchTime, and the reflector continues where it ended. A list or watch that is still open
+// after maxWatchTime has fallen silent, and is started again.
+const (
+	watchTime    = 3 * time.Minute
+	maxWatchTime = watchTime + 30*time.Second
+)
+
+// +kubebuilder:rbac:groups=sessions.catena.dev,resources=snapshotchunks,verbs=list;watch
+
+// Run watches the metadata of all chunks through a client of their group and version, and keeps the view current until ctx is
+// done. It never gives up: while the API server is unreachable or silent, it tries again.
+func (v *View) Run(ctx context.Context, client rest.Interface) {
+	source := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			ctx, cancel := context.WithTimeout(ctx, maxWatchTime)
+			defer cancel()
+			list := &metav1.PartialObjectMetadataList{}
+			return list, request(client, kubeclient.MetadataListOnly, &options).Do(ctx).Into(list)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.Watch, options.TimeoutSeconds = true, new(int64(watchTime.Seconds()))
+			ctx, cancel := context.WithTimeout(ctx, maxWatchTime)
+			events, err := request(client, kubeclient.MetadataOnly, &options).Watch(ctx)
+			if err != nil {
+				cancel()
+				return nil, err
+			}
+			return &bounded{events, cancel}, nil
+		},
+	}
+	reflector := cache.NewReflectorWithOptions(source, &metav1.PartialObjectMetadata{}, (*store)(v), cache.ReflectorOptions{
+		Name: kubeclient.Chunks, TypeDescription: v1alpha1.SnapshotChunkKind,
+	})
+	reflector.RunWithContext(ctx)
+}
+
+func request(client rest.Interface, accept string, options *metav1.ListOptions) *rest.Request {
+	return client.Get().Resource(kubeclient.Chunks).VersionedParams(options, metav1.ParameterCodec).SetHeader("Accept", accept)
+}
+
+// bounded is a watch whose context has a deadline.
+type bounded struct {
+	watch.Interface
+	cancel context.CancelFunc
+}
+
+// Stop implements watch.Interface.
+func (b *bounded) Stop() {
+	b.cancel()
+	b.Interface.Stop()
+}
+
+// store is the side of the view that client-go's reflector sees.
+type store View
+
+var _ cache.TransformingStore = &store{}
+
+// Transformer keeps only the sizes of chunks as they are decoded.
+func (s *store) Transformer() cache.TransformFunc {
+	return func(object any) (any, error) { return measured(object) }
+}
+
+func measured(object any) (*chunk, error) {
+	switch object := object.(type) {
+	case *chunk:
+		return object, nil
+	case *metav1.PartialObjectMetadata:
+		return newChunk(object)
+	}
+	return nil, fmt.Errorf("unexpected object of type %T", object)
+}
+
+func (s *store) Add(object any) error { return s.Update(object) }
+
+func (s *store) Update(object any) error {
+	c, err := measured(object)
+	if err == nil {
+		(*View)(s).set(c)
+	}
+	return err
+}
+
+func (s *store) Delete(object any) error {
+	c, err := measured(object)
+	if err == nil {
+		(*View)(s).remove(c)
+	}
+	return err
+}
+
+func (s *store) Replace(objects []any, _ string) error {
+	chunks := make([]*chunk, len(objects))
+	for i, object := range objects {
+		c, err := measured(object)
+		if err != nil {
+			return err
+		}
+		chunks[i] = c
+	}
+	(*View)(s).replace(chunks)
+	return nil
+}
+
+// Resync does nothing: the view has no other copy to compare itself with.
+func (s *store) Resync() error { return nil }
