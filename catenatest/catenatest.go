@@ -63,8 +63,8 @@ type Options struct {
 	// etcd again. If Dir is empty, it is a temporary directory that Stop removes.
 	Dir string
 
-	// GarbageCollector states whether to run kube-controller-manager with its garbage collector, its namespace controller
-	// and its controller of aggregated ClusterRoles.
+	// GarbageCollector states whether to run kube-controller-manager with its garbage collector, its namespace controller,
+	// and its controllers of aggregated ClusterRoles and of ResourceQuotas.
 	GarbageCollector Requirement
 
 	// Fsync makes etcd write to disk before it answers, as it does in production. Tests are faster without it.

@@ -44,11 +44,12 @@ const (
 	etcdQuota = "8589934592"
 )
 
-// controllers are the controllers of kube-controller-manager that conversations depend on.
+// controllers are the controllers of kube-controller-manager that conversations and their limits depend on.
 var controllers = []string{
 	"garbage-collector-controller",
 	"namespace-controller",
 	"clusterrole-aggregation-controller",
+	"resourcequota-controller",
 }
 
 // binaries are the paths of the control plane's programs.

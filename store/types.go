@@ -107,6 +107,9 @@ const (
 	// CodeUnsupported is "session.store.unsupported": this kind of store does not support the operation, or its schema does not
 	// match this version, which the message explains.
 	CodeUnsupported = driver.CodeUnsupported
+	// CodeQuotaExceeded is "session.store.quota_exceeded": the namespace stores as much as its quota allows. Nothing was stored,
+	// and nothing will be until turns were deleted or the quota was raised.
+	CodeQuotaExceeded = driver.CodeQuotaExceeded
 	// CodeUnreadable is "session.snapshot.unreadable": the stored bodies of a turn are missing, damaged, or not the JSON of
 	// the Responses API.
 	CodeUnreadable = driver.CodeUnreadable
@@ -125,6 +128,7 @@ var (
 	ErrInvalid       = driver.ErrInvalid
 	ErrUnreachable   = driver.ErrUnreachable
 	ErrUnsupported   = driver.ErrUnsupported
+	ErrQuotaExceeded = driver.ErrQuotaExceeded
 	ErrUnreadable    = driver.ErrUnreadable
 	ErrTooLarge      = driver.ErrTooLarge
 )

@@ -29,6 +29,7 @@ import (
 const (
 	typeInvalidRequest = "invalid_request_error"
 	typeServer         = "server_error"
+	typeQuota          = "insufficient_quota"
 )
 
 // statusClientClosedRequest is the status in logs and metrics of a request whose client went away. It is never sent.

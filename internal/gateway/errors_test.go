@@ -181,6 +181,7 @@ func TestSaveFailure(t *testing.T) {
 	}{
 		"unreachable":     {&store.Error{Code: store.CodeUnreachable, Retryable: true}, 503, "session.store.unreachable", "session.store.unreachable"},
 		"conflict":        {&store.Error{Code: store.CodeConflict}, 500, "session.store.conflict", "session.store.conflict"},
+		"quota":           {&store.Error{Code: store.CodeQuotaExceeded}, 429, "session.store.quota_exceeded", "session.store.quota_exceeded"},
 		"too large":       {&store.Error{Code: store.CodeTooLarge}, 500, "session.snapshot.too_large", "session.snapshot.too_large"},
 		"upstream's form": {&store.Error{Code: store.CodeInvalid}, 502, "upstream_invalid_response", "session.store.invalid"},
 		"any other":       {errors.New("boom"), 500, "internal_error", "other"},

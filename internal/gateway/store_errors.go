@@ -87,8 +87,8 @@ func conversationError(e *store.Error, message string, err error) *apiError {
 	return result
 }
 
-// saveError returns the error for a turn that could not be saved. It is always a server error: the client did nothing
-// wrong.
+// saveError returns the error for a turn that could not be saved. It is a server error, because the client did nothing wrong,
+// unless its tenant has used up its quota.
 func saveError(err error) *apiError {
 	if e, ok := errors.AsType[*apiError](err); ok {
 		return e // from call.hold
@@ -101,6 +101,10 @@ func saveError(err error) *apiError {
 	case errors.Is(err, store.ErrInvalid):
 		// The request has been checked, so it is the response that cannot be stored.
 		return upstreamInvalid(err)
+	case errors.Is(err, store.ErrQuotaExceeded):
+		e := finalError(code, "You have stored as much as your quota allows. Delete responses, or ask for a higher quota.", err)
+		e.status, e.kind = http.StatusTooManyRequests, typeQuota // as OpenAI answers
+		return e
 	case errors.Is(err, store.ErrTooLarge):
 		return finalError(code, "The turn is too large to be stored.", err)
 	case store.IsRetryable(err):

@@ -19,6 +19,7 @@ package snapshot
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -77,15 +78,19 @@ func (s *chunkStore) Write(ctx context.Context, session types.NamespacedName, ke
 	owner = &metav1.OwnerReference{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.SnapshotChunkKind, Name: first.Name, UID: first.UID,
 	}
-	group, ctx := errgroup.WithContext(ctx)
+	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(partsAtOnce)
 	for i, piece := range pieces[1:] {
 		group.Go(func() error {
-			_, err := create(ctx, i+1, piece)
+			_, err := create(groupCtx, i+1, piece)
 			return err
 		})
 	}
-	return len(pieces), group.Wait()
+	if err = group.Wait(); apierrors.IsForbidden(err) {
+		// A quota is exceeded now. What has been written must not count until a sweep finds it.
+		err = errors.Join(err, s.Delete(ctx, Part{Session: session, Key: key}))
+	}
+	return len(pieces), err
 }
 
 func (s *chunkStore) Read(ctx context.Context, session types.NamespacedName, key string, parts int) ([]byte, error) {

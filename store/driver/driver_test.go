@@ -50,7 +50,7 @@ func TestCodes(t *testing.T) {
 	codes := driver.Codes()
 	for _, err := range []error{
 		driver.ErrNotFound, driver.ErrCycleDetected, driver.ErrDepthExceeded, driver.ErrUnavailable, driver.ErrConflict,
-		driver.ErrInvalid, driver.ErrUnreachable, driver.ErrUnsupported, driver.ErrUnreadable, driver.ErrTooLarge,
+		driver.ErrInvalid, driver.ErrUnreachable, driver.ErrUnsupported, driver.ErrQuotaExceeded, driver.ErrUnreadable, driver.ErrTooLarge,
 	} {
 		e, ok := errors.AsType[*driver.Error](err)
 		if !ok || !slices.Contains(codes, e.Code) {

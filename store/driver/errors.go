@@ -37,6 +37,7 @@ const (
 	CodeConflict      = Code("session.store.conflict")
 	CodeInvalid       = Code("session.store.invalid")
 	CodeUnreachable   = Code("session.store.unreachable")
+	CodeQuotaExceeded = Code("session.store.quota_exceeded")
 	CodeUnsupported   = Code("session.store.unsupported")
 )
 
@@ -44,7 +45,7 @@ const (
 func Codes() []Code {
 	return []Code{
 		CodeNotFound, CodeCycleDetected, CodeDepthExceeded, CodeUnavailable,
-		CodeConflict, CodeInvalid, CodeUnreachable, CodeUnsupported,
+		CodeConflict, CodeInvalid, CodeUnreachable, CodeUnsupported, CodeQuotaExceeded,
 		CodeUnreadable, CodeTooLarge,
 	}
 }
@@ -65,6 +66,7 @@ var (
 	ErrInvalid       error = &Error{Code: CodeInvalid}
 	ErrUnreachable   error = &Error{Code: CodeUnreachable}
 	ErrUnsupported   error = &Error{Code: CodeUnsupported}
+	ErrQuotaExceeded error = &Error{Code: CodeQuotaExceeded}
 	ErrUnreadable    error = &Error{Code: CodeUnreadable}
 	ErrTooLarge      error = &Error{Code: CodeTooLarge}
 )

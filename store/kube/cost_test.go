@@ -51,7 +51,7 @@ func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// TestCost: a save reads the parent's metadata once and creates one object, and for a large turn one more for each part.
+// TestCost: a save reads the parent's metadata once and creates one object, and for a large turn one more for each part, after a look at the quota.
 func TestCost(t *testing.T) {
 	var sent *counter
 	config := rest.CopyConfig(env.Config)
@@ -76,7 +76,7 @@ func TestCost(t *testing.T) {
 	check(testturn.Make("resp_3", "resp_gone"), "GET responsesessions metadata", "POST responsesessions")
 	large := testturn.Make("resp_4", "resp_2")
 	large.Request = []byte(`{"input":[{"n":12345678901234567890}]}`)
-	check(large, "POST snapshotchunks", "GET responsesessions metadata", "POST responsesessions")
+	check(large, "GET sessionquotas", "POST snapshotchunks", "GET responsesessions metadata", "POST responsesessions")
 }
 
 // TestResolveHost: histories are read from the operator directly, with the same credentials.

@@ -73,6 +73,8 @@ func toError(ctx context.Context, responseID, step string, err error) error {
 		e.Code = driver.CodeInvalid
 	case apierrors.IsRequestEntityTooLargeError(err), isTooLargeForEtcd(err):
 		e.Code = driver.CodeTooLarge
+	case isQuotaExceeded(err):
+		e.Code, e.Message = driver.CodeQuotaExceeded, quotaMessage(responseID)
 	case isUnreachable(err):
 		e.Code, e.Retryable = driver.CodeUnreachable, true
 	case errors.Is(err, kubeclient.ErrUndecodable):

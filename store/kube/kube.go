@@ -22,7 +22,7 @@ limitations under the License.
 // turn, but chunks that the operator removes later.
 //
 // It needs the permissions of the ClusterRole edit in its namespaces: create, get, list, update, patch and delete on
-// responsesessions, create, get and delete on snapshotchunks, and get on inputitems.
+// responsesessions, create, get and delete on snapshotchunks, list on sessionquotas, and get on inputitems.
 //
 // Importing the package is enough to open URLs with the scheme kube: with store.Open. All parameters are optional:
 //

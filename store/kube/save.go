@@ -85,7 +85,7 @@ const discardTimeout = 10 * time.Second
 // is unknown, the snapshot stays.
 func (s *save) discard(ctx context.Context, object *v1alpha1.ResponseSession, err error) {
 	refused := errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrTooLarge) ||
-		errors.Is(err, driver.ErrUnsupported)
+		errors.Is(err, driver.ErrUnsupported) || errors.Is(err, driver.ErrQuotaExceeded)
 	if s.written == nil || s.written.Snapshot == nil || err != nil && !refused {
 		return
 	}

@@ -112,6 +112,9 @@ func (c *cluster) spec(ctx context.Context, namespace string, session *driver.Se
 		spec.Request, spec.Response, spec.Metadata = toExtension(bodies.Request), toExtension(bodies.Response), toExtension(bodies.Metadata)
 		return spec, nil
 	}
+	if err := c.checkQuota(ctx, namespace, session.ResponseID); err != nil {
+		return nil, err
+	}
 	ref, err := snapshot.Write(ctx, c.writes, objectName(namespace, session.ResponseID), bodies)
 	if err != nil {
 		return nil, toError(ctx, session.ResponseID, "store the bodies of the turn", err)

@@ -1,0 +1,60 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kube
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/store/driver"
+)
+
+// checkQuota returns an error if a SessionQuota of a namespace is exceeded. It is called before a snapshot is written: the API
+// server would refuse its chunks and its session, but it does not see what is written to a bucket. If the quotas cannot be
+// read, that does not prevent the save, because the session is refused nevertheless.
+func (c *cluster) checkQuota(ctx context.Context, namespace, responseID string) error {
+	quotas := &v1alpha1.SessionQuotaList{}
+	if err := c.client.Get().Namespace(namespace).Resource(kubeclient.Quotas).Do(ctx).Into(quotas); err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	for _, quota := range quotas.Items {
+		if quota.IsExceeded() {
+			return &driver.Error{
+				Code: driver.CodeQuotaExceeded, ResponseID: responseID,
+				Message: fmt.Sprintf("%s: %[3]s of %[4]s bytes of SessionQuota %[2]s are used",
+					quotaMessage(responseID), quota.Name, quota.Status.Used.Bytes.String(), quota.Spec.Hard.Bytes.String()),
+			}
+		}
+	}
+	return nil
+}
+
+func quotaMessage(responseID string) string {
+	return fmt.Sprintf("response %q cannot be stored, because the quota of its namespace is exceeded", responseID)
+}
+
+// isQuotaExceeded reports whether the API server has refused a request because of a SessionQuota or a ResourceQuota. The
+// admission plugin of the latter has no other sign than its message.
+func isQuotaExceeded(err error) bool {
+	return apierrors.IsForbidden(err) &&
+		(strings.Contains(err.Error(), string(driver.CodeQuotaExceeded)) || strings.Contains(err.Error(), "exceeded quota: "))
+}
