@@ -71,7 +71,7 @@ func TestDocuments(t *testing.T) {
 }
 
 // documents are the documents with commands.
-var documents = []string{"README.md", "docs/library.md", "docs/https.md", "docs/gateway.md"}
+var documents = []string{"README.md", "docs/library.md", "docs/https.md", "docs/gateway.md", "docs/quota.md"}
 
 // documentedIDs matches the response IDs that the documents use. Turns of other tests are not removed.
 var documentedIDs = regexp.MustCompile(`resp_7[0-9]{16}`)
@@ -83,7 +83,7 @@ func removeDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	remove := [][]string{{"serviceaccount", "gateway"}, {"rolebinding", "gateway"}, {"namespace", "team-a", "team-b"}}
+	remove := [][]string{{"serviceaccount", "gateway"}, {"rolebinding", "gateway"}, {"namespace", "team-a", "team-b", "team-c"}}
 	for _, document := range documents {
 		content, err := os.ReadFile(filepath.Join(testutil.Root(), document))
 		if err != nil {
