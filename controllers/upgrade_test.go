@@ -1,0 +1,111 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers_test
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
+)
+
+// storedSessions returns sessions with every kind of status, except that of a chain that is too deep.
+func storedSessions(ns string) []*v1alpha1.ResponseSession {
+	snapshot := func(id, key string) *v1alpha1.ResponseSession {
+		s := turn(ns, id)
+		s.Spec.Request, s.Spec.Response = nil, nil
+		s.Spec.Snapshot = &v1alpha1.SnapshotReference{
+			Store: v1alpha1.SnapshotStoreChunks, Key: strings.Repeat(key, 26), Parts: 1, SizeBytes: 9, StoredBytes: 9, SHA256: strings.Repeat("0", 64),
+		}
+		return s
+	}
+	misnamed := turn(ns, "NOT_A_NAME")
+	misnamed.Name = "sha256." + strings.Repeat("a", 52)
+	return []*v1alpha1.ResponseSession{
+		turn(ns, "root"), turn(ns, "child", "root"), turn(ns, "lost", "missing"), turn(ns, "cycle1", "cycle2"), turn(ns, "cycle2", "cycle1"),
+		testsession.Make(ns, "pending").After("root").Status(v1alpha1.ResponseStatusInProgress).Obj(), turn(ns, "waits", "pending"),
+		testsession.Make(ns, "failed").After("root").Status(v1alpha1.ResponseStatusFailed).Obj(), turn(ns, "after-failed", "failed"),
+		testsession.Make(ns, "unreadable").Request(`{"input":5}`).Obj(), turn(ns, "after-unreadable", "unreadable"),
+		snapshot("snapshot", "a"), snapshot("snapshot-reported", "b"), snapshot("snapshot-lost", "c"), misnamed,
+	}
+}
+
+// TestUpgrade: an operator that starts over the statuses of an earlier build, with other messages, writes nothing. The statuses
+// are in testdata/statuses-1.json, as the first build wrote them. They are never written again.
+func TestUpgrade(t *testing.T) {
+	data, err := os.ReadFile("testdata/statuses-1.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := map[string]*v1alpha1.ResponseSessionStatus{}
+	if err := json.Unmarshal(data, &stored); err != nil {
+		t.Fatal(err)
+	}
+	before := readable
+	t.Cleanup(func() { restartOperator(t, func() { readable = before }) })
+	for name, message := range map[string]func(string) string{
+		"as they were": func(message string) string { return message },
+		"other words":  func(message string) string { return "As an earlier version worded it: " + message },
+	} {
+		t.Run(name, func(t *testing.T) {
+			ns := env.NewNamespace(t)
+			reasons := map[string]bool{}
+			settle(t, metav1.NamespaceAll)
+			restartOperator(t, func() {
+				readable = func(_ context.Context, r *sessions.Record) (bool, error) { return r.Turn.ID != "snapshot-lost", nil }
+				for _, s := range storedSessions(ns) {
+					create(t, s)
+					s.Status = *stored[s.Spec.ResponseID].DeepCopy()
+					for i := range s.Status.Conditions {
+						s.Status.Conditions[i].Message = message(s.Status.Conditions[i].Message)
+						reasons[s.Status.Conditions[i].Reason] = true
+					}
+					if err := env.Client.Status().Update(t.Context(), s); err != nil {
+						t.Fatal(err)
+					}
+				}
+			})
+			settle(t, metav1.NamespaceAll)
+			var writes []string
+			for _, write := range op.writes.sessions(ns) {
+				if strings.HasSuffix(write, "/status") {
+					writes = append(writes, write)
+				}
+			}
+			if len(writes) > 0 {
+				t.Errorf("the operator wrote %v", writes)
+			}
+			want := []string{
+				v1alpha1.ReasonCycleDetected, v1alpha1.ReasonNameMismatch, v1alpha1.ReasonParentNotFound, v1alpha1.ReasonResolved,
+				v1alpha1.ReasonSnapshotUnreadable, v1alpha1.ReasonSnapshotVerified, v1alpha1.ReasonTurnNotCompleted, v1alpha1.ReasonTurnPending,
+			}
+			if diff := cmp.Diff(want, slices.Sorted(maps.Keys(reasons))); diff != "" {
+				t.Errorf("reasons of the statuses (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
