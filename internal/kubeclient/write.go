@@ -53,8 +53,8 @@ type Operation struct {
 	Value any    `json:"value"`
 }
 
-// Patch changes an object with a JSON patch and reads the result. It leaves alone what the patch does not name, also fields that
-// this program does not know. The error is a conflict if the object no longer has the resource version, and IsUnknownField if
+// Patch changes an object with a JSON patch and reads the result. It leaves alone what the patch does not name, including fields
+// that this program does not know. The error is a conflict if the object no longer has the resource version, and IsUnknownField if
 // the CRD lacks a field.
 func Patch(
 	ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, resourceVersion string, operations []Operation,

@@ -26,6 +26,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"gocloud.dev/blob/memblob"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -119,6 +120,11 @@ func TestNewerParts(t *testing.T) {
 	for _, name := range names {
 		if err := bucket.WriteAll(t.Context(), name, []byte("x"), nil); err != nil {
 			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]bool{key + "-0": true, "f2." + key + "-0": false, key + "-0-f2": false} {
+		if _, ok := chunkPart(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}}); ok != want {
+			t.Errorf("chunk %s is a part: %t, want %t", name, ok, want)
 		}
 	}
 	if parts := list(t, store); len(parts) > 0 {
