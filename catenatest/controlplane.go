@@ -18,7 +18,9 @@ package catenatest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -213,6 +215,35 @@ func (e *Environment) RestartEtcd(ctx context.Context) error {
 		return fmt.Errorf("unable to restart etcd: %w", err)
 	}
 	return ctx.Err()
+}
+
+// CompactEtcd removes the history from etcd, as it does every few minutes in a cluster: a list of which some pages have been read
+// expires, and a watch that has fallen behind ends.
+func (e *Environment) CompactEtcd(ctx context.Context) error {
+	post := func(path, body string, into any) error {
+		url := e.envtest.ControlPlane.Etcd.URL.JoinPath(path).String()
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = response.Body.Close() }()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("etcd answered %s", response.Status)
+		}
+		return json.NewDecoder(response.Body).Decode(into)
+	}
+	var current struct{ Header struct{ Revision string } }
+	if err := post("/v3/kv/range", `{"key":"AA=="}`, &current); err != nil {
+		return fmt.Errorf("unable to read etcd's revision: %w", err)
+	}
+	if err := post("/v3/kv/compaction", `{"physical":true,"revision":"`+current.Header.Revision+`"}`, &struct{}{}); err != nil {
+		return fmt.Errorf("unable to compact etcd: %w", err)
+	}
+	return nil
 }
 
 func (e *Environment) startControllerManager(path string) error {

@@ -17,10 +17,15 @@ limitations under the License.
 package controllers
 
 import (
+	"context"
+	"slices"
+	"time"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/snapshot"
 )
 
 // Attempts are attempts.
@@ -38,4 +43,23 @@ func (a *Attempts) FailedWith(record *sessions.Record, status *v1alpha1.Response
 func (a *Attempts) Forget(name types.NamespacedName) { a.forget(name) }
 
 // Sweep sweeps one store once.
-var Sweep = (*SnapshotSweeper).sweep
+func Sweep(ctx context.Context, s *SnapshotSweeper, store snapshot.Store) error {
+	_, err := s.sweep(ctx, store)
+	return err
+}
+
+// Plan returns what a sweep does with the parts that it found, given the keys to which sessions refer.
+func Plan(l SweepLimits, parts []snapshot.Part, referenced []string, now time.Time) (mark, unmark []snapshot.Part, due [][]snapshot.Part) {
+	known := &references{found: map[snapshotKey]bool{}}
+	for _, key := range referenced {
+		known.found[snapshotKey{key: key}] = false
+	}
+	found, err := known.compare(func(yield func(snapshot.Part, error) bool) {
+		slices.Values(parts)(func(part snapshot.Part) bool { return yield(part, nil) })
+	})
+	if err != nil {
+		panic(err)
+	}
+	plan := l.plan(found, now)
+	return plan.mark, plan.unmark, plan.due
+}

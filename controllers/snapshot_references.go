@@ -55,8 +55,10 @@ type comparison struct {
 	snapshots int
 	// unreferenced are the parts of the snapshots that no session refers to.
 	unreferenced map[snapshotKey][]snapshot.Part
-	// marked are parts that have a mark although a session refers to their snapshot.
-	marked []snapshot.Part
+	// returned are parts that have a mark although a session refers to their snapshot.
+	returned []snapshot.Part
+	// strayMarks are marks of snapshots that are gone.
+	strayMarks []snapshot.Part
 }
 
 // compare reads the list of a store and counts the parts of each session.
@@ -65,6 +67,10 @@ func (r *references) compare(list iter.Seq2[snapshot.Part, error]) (*comparison,
 	for part, err := range list {
 		if err != nil {
 			return nil, err
+		}
+		if part.Written.IsZero() {
+			c.strayMarks = append(c.strayMarks, part)
+			continue
 		}
 		key := snapshotKey{part.Session.Namespace, part.Key}
 		if _, referenced := r.found[key]; !referenced {
@@ -76,7 +82,7 @@ func (r *references) compare(list iter.Seq2[snapshot.Part, error]) (*comparison,
 			r.parts[session]++
 		}
 		if !part.Unreferenced.IsZero() {
-			c.marked = append(c.marked, part)
+			c.returned = append(c.returned, part)
 		}
 	}
 	c.snapshots = len(c.unreferenced)

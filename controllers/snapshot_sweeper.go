@@ -34,9 +34,6 @@ import (
 	"github.com/catena-dev/catena/internal/snapshot"
 )
 
-// maxUncheckedDeletions is how many snapshots a sweep may delete whatever SnapshotSweeper.MaxShare is.
-const maxUncheckedDeletions = 100
-
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=snapshotchunks,verbs=get;list;patch;delete
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=get
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
@@ -54,13 +51,11 @@ type SnapshotSweeper struct {
 	Stores []snapshot.Store
 	// Interval is the time between two sweeps.
 	Interval time.Duration
-	// Grace is how long no session must have referred to a snapshot before it is deleted. At least twice
-	// snapshot.MaxWriteTime.
-	Grace time.Duration
-	// MaxShare is the largest share of the stored snapshots, from 0 to 1, that a sweep deletes. If more are to be deleted, and
-	// they are more than 100, something else is probably wrong: the sweep deletes none.
-	MaxShare float64
+	Limits   SweepLimits
 	Clock    clock.Clock
+
+	// heldOff are the names of the stores whose last sweep was held off. Only Start uses it.
+	heldOff map[string]bool
 }
 
 // NeedLeaderElection returns true.
@@ -72,17 +67,19 @@ func (s *SnapshotSweeper) Start(ctx context.Context) error {
 	if err := s.View.WaitForSync(ctx); err != nil {
 		return nil //nolint:nilerr // the context is done
 	}
+	s.heldOff = map[string]bool{}
 	for {
 		for _, store := range s.Stores {
 			err := s.claim(ctx, store)
 			if errors.Is(err, snapshot.ErrForeign) {
 				return err
 			}
+			result := sweepFailed
 			if err == nil {
-				err = s.sweep(ctx, store)
+				result, err = s.sweep(ctx, store)
 			}
-			if err != nil && ctx.Err() == nil {
-				log.FromContext(ctx).Error(err, "Unable to sweep the snapshots", "store", store.Name())
+			if ctx.Err() == nil {
+				s.record(ctx, store, result, err)
 			}
 		}
 		select {
@@ -107,13 +104,38 @@ func (s *SnapshotSweeper) claim(ctx context.Context, store snapshot.Store) error
 // snapshotKey identifies a snapshot. The session is not part of it: a chunk can have lost the annotation that names it.
 type snapshotKey struct{ namespace, key string }
 
+// record counts a sweep, and logs its error and when sweeps begin and cease to be held off.
+func (s *SnapshotSweeper) record(ctx context.Context, store snapshot.Store, result sweepResult, err error) {
+	sweeps.WithLabelValues(store.Name(), string(result)).Inc()
+	if err != nil {
+		log.FromContext(ctx).Error(err, "Unable to sweep the snapshots", "store", store.Name())
+	}
+	if result == sweepFailed {
+		return
+	}
+	held := result == sweepHeldOff
+	if held != s.heldOff[store.Name()] {
+		message := "Sweeps of a bucket are no longer held off: snapshots that no session refers to are deleted"
+		if held {
+			message = "Sweeps of a bucket are held off: nothing is deleted until a person confirms, or no session has come back for --snapshot-sweep-hold-off"
+		}
+		log.FromContext(ctx).Info(message, "store", store.Name())
+	}
+	s.heldOff[store.Name()] = held
+	value := 0.0
+	if held {
+		value = 1
+	}
+	sweepsHeldOff.WithLabelValues(store.Name()).Set(value)
+}
+
 // sweep compares a store with the sessions, marks, and deletes. It does nothing if it could not list the whole store.
-func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) error {
+func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (sweepResult, error) {
 	// The sessions first: any snapshot that they refer to was stored before the list.
 	known := s.references(store)
 	found, err := known.compare(store.List(ctx))
 	if err != nil {
-		return err
+		return sweepFailed, err
 	}
 	for session, parts := range known.parts {
 		complete := parts == int(session.Snapshot.Parts)
@@ -121,64 +143,57 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) error
 			s.View.Recheck(session)
 		}
 	}
+	now := s.Clock.Now()
+	plan := s.Limits.plan(found, now)
 	var errs []error
-	for _, part := range found.marked {
+	for _, part := range plan.unmark {
 		errs = append(errs, store.Mark(ctx, part, time.Time{}))
 	}
-	due := map[snapshotKey][]snapshot.Part{}
-	for key, parts := range found.unreferenced {
-		switch s.stageOf(parts) {
-		case unmarked:
-			errs = append(errs, store.Mark(ctx, parts[0], s.Clock.Now()))
-		case expired:
-			due[key] = parts
-		}
+	for _, part := range plan.mark {
+		errs = append(errs, store.Mark(ctx, part, now))
 	}
-	if len(due) > maxUncheckedDeletions && float64(len(due)) > s.MaxShare*float64(found.snapshots) {
-		return errors.Join(append(errs, fmt.Errorf("%d of %d snapshots are to be deleted, because no session has referred to them for %s: "+
-			"if that is right, set --snapshot-sweep-max-share for one sweep", len(due), found.snapshots, s.Grace))...)
+	lastSweep.WithLabelValues(store.Name()).Set(float64(now.Unix()))
+	// A part that cannot be marked, whatever its owner did to it, keeps no other from being deleted.
+	result, err := s.delete(ctx, store, plan, len(found.returned) > 0, now)
+	if errs = append(errs, err); result == sweepCompleted && errors.Join(errs...) != nil {
+		result = sweepFailed
 	}
-	for _, parts := range due {
-		errs = append(errs, s.collect(ctx, store, parts))
-	}
-	return errors.Join(errs...)
+	return result, errors.Join(errs...)
 }
 
-// stage is how far an unreferenced snapshot is.
-type stage int
-
-const (
-	// written: it may belong to a save that has not ended.
-	written stage = iota
-	// unmarked: it must be marked.
-	unmarked
-	// marked: the grace period has not passed.
-	marked
-	// expired: it must be deleted.
-	expired
-)
-
-func (s *SnapshotSweeper) stageOf(parts []snapshot.Part) stage {
-	now := s.Clock.Now()
-	var since, newest time.Time
-	for _, part := range parts {
-		if newest.Before(part.Written) {
-			newest = part.Written
-		}
-		if mark := part.Unreferenced; !mark.IsZero() && (since.IsZero() || mark.Before(since)) {
-			since = mark
-		}
-	}
-	age := now.Sub(newest)
+// delete deletes what a plan says, unless that is held off or refused.
+func (s *SnapshotSweeper) delete(
+	ctx context.Context, store snapshot.Store, plan sweepPlan, sessionsAreBack bool, now time.Time,
+) (sweepResult, error) {
+	held, err := s.holdOff(ctx, store, sessionsAreBack, now)
 	switch {
-	case age < min(snapshot.MaxWriteTime, s.Grace/2):
-		return written
-	case since.IsZero():
-		return unmarked
-	case now.Sub(since) < s.Grace || age < s.Grace:
-		return marked
+	case err != nil:
+		return sweepFailed, err
+	case held:
+		return sweepHeldOff, nil
 	}
-	return expired
+	if err := s.Limits.refusal(plan); err != nil {
+		return sweepRefused, err
+	}
+	var errs []error
+	for _, parts := range plan.due {
+		errs = append(errs, s.collect(ctx, store, parts))
+	}
+	return sweepCompleted, errors.Join(errs...)
+}
+
+// holdOff reports whether a sweep must not delete. If sessions are back, a restore may be under way.
+func (s *SnapshotSweeper) holdOff(ctx context.Context, store snapshot.Store, sessionsAreBack bool, now time.Time) (bool, error) {
+	since, err := store.HeldOff(ctx, now)
+	switch {
+	case err != nil || since.IsZero():
+		return false, err
+	case sessionsAreBack:
+		return true, store.HoldOff(ctx, now)
+	case now.Sub(since) < s.Limits.HoldOff:
+		return true, nil
+	}
+	return false, store.HoldOff(ctx, time.Time{})
 }
 
 // collect deletes a snapshot, unless a session that one of its parts names refers to it when read live.
@@ -195,7 +210,11 @@ func (s *SnapshotSweeper) collect(ctx context.Context, store snapshot.Store, par
 		}
 	}
 	for _, part := range parts {
-		if err := store.Delete(ctx, part); err != nil {
+		err := store.Delete(ctx, part)
+		if errors.Is(err, snapshot.ErrChanged) {
+			return nil // the next sweep decides
+		}
+		if err != nil {
 			return fmt.Errorf("unable to delete a leftover of session %s: %w", part.Session, err)
 		}
 	}

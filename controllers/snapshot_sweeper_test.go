@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"gocloud.dev/blob"
 	"gocloud.dev/blob/memblob"
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,6 +48,7 @@ type sweeping struct {
 	store     snapshot.Store
 	clock     *clocktesting.FakePassiveClock
 	maxShare  float64
+	holdOff   time.Duration
 	config    *rest.Config
 }
 
@@ -72,13 +74,22 @@ func chunkStore(t *testing.T) snapshot.Store {
 }
 
 func bucketStore(t *testing.T) snapshot.Store {
-	bucket := memblob.OpenBucket(nil)
-	t.Cleanup(func() { _ = bucket.Close() })
-	store := snapshot.NewBlobStore(bucket, func(context.Context) (string, error) { return "this", nil })
+	store := storeIn(newBucket(t), "this")
 	if err := store.Claim(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	return store
+}
+
+func newBucket(t *testing.T) *blob.Bucket {
+	bucket := memblob.OpenBucket(nil)
+	t.Cleanup(func() { _ = bucket.Close() })
+	return bucket
+}
+
+// storeIn is a bucket, as a cluster uses it.
+func storeIn(bucket *blob.Bucket, cluster string) snapshot.Store {
+	return snapshot.NewBlobStore(bucket, func(context.Context) (string, error) { return cluster, nil })
 }
 
 // sweep sweeps with two leaders at once, both of which have just started.
@@ -87,13 +98,25 @@ func (s *sweeping) sweep(t *testing.T, after time.Duration) error {
 	s.clock.SetTime(s.clock.Now().Add(after))
 	var group errgroup.Group
 	for range 2 {
-		sweeper := &controllers.SnapshotSweeper{
-			View: op.view, Client: sessionClient(t, s.config), Grace: time.Hour, MaxShare: s.maxShare,
-			Clock: clocktesting.NewFakeClock(s.clock.Now()),
-		}
-		group.Go(func() error { return controllers.Sweep(sweeper, t.Context(), s.store) })
+		sweeper := s.sweeper(t)
+		group.Go(func() error { return controllers.Sweep(t.Context(), sweeper, s.store) })
 	}
 	return group.Wait()
+}
+
+// mustSweep is sweep without an error.
+func (s *sweeping) mustSweep(t *testing.T, after time.Duration) {
+	t.Helper()
+	if err := s.sweep(t, after); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *sweeping) sweeper(t *testing.T) *controllers.SnapshotSweeper {
+	return &controllers.SnapshotSweeper{
+		View: op.view, Client: sessionClient(t, s.config), Clock: clocktesting.NewFakeClock(s.clock.Now()),
+		Limits: controllers.SweepLimits{Grace: time.Hour, HoldOff: s.holdOff, MaxShare: s.maxShare},
+	}
 }
 
 // write stores a snapshot of a session that need not exist.
@@ -154,12 +177,7 @@ func TestSweep(t *testing.T) {
 	for name, newStore := range map[string]func(*testing.T) snapshot.Store{"chunks": chunkStore, "bucket": bucketStore} {
 		t.Run(name, func(t *testing.T) {
 			s := newSweeping(t, newStore(t))
-			sweep := func(after time.Duration) {
-				t.Helper()
-				if err := s.sweep(t, after); err != nil {
-					t.Fatal(err)
-				}
-			}
+			sweep := func(after time.Duration) { t.Helper(); s.mustSweep(t, after) }
 			left, used, restored := s.write(t, "left"), s.write(t, "used"), s.write(t, "restored")
 			s.refer(t, "used", used)
 

@@ -179,14 +179,12 @@ func Annotate(ctx context.Context, client rest.Interface, resource string, name 
 		SetHeader("Accept", MetadataOnly).Body(patch).Do(ctx).Error()
 }
 
-// Delete deletes an object, if its UID is uid or uid is empty. It returns the object if that is still being deleted, and
-// otherwise a Status.
+// Delete deletes an object if it meets the preconditions, which may be nil. It returns the object if that is still being
+// deleted, and otherwise a Status.
 func Delete(
-	ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, uid types.UID, policy metav1.DeletionPropagation,
+	ctx context.Context, client rest.Interface, resource string, name types.NamespacedName,
+	preconditions *metav1.Preconditions, policy metav1.DeletionPropagation,
 ) (runtime.Object, error) {
-	options := &metav1.DeleteOptions{PropagationPolicy: &policy}
-	if uid != "" {
-		options.Preconditions = &metav1.Preconditions{UID: &uid}
-	}
+	options := &metav1.DeleteOptions{PropagationPolicy: &policy, Preconditions: preconditions}
 	return client.Delete().Namespace(name.Namespace).Resource(resource).Name(name.Name).Body(options).Do(ctx).Get()
 }

@@ -122,7 +122,7 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 	defer metrics.Registry.Unregister(reconciler)
 	sweeper := &controllers.SnapshotSweeper{
 		View: view, Client: sessionClient, Stores: snapshots, Clock: clock.RealClock{},
-		Interval: o.SnapshotSweepInterval, Grace: o.SnapshotGracePeriod, MaxShare: o.SnapshotSweepMaxShare,
+		Interval: o.SnapshotSweepInterval, Limits: o.Sweep,
 	}
 	quotas := &controllers.SessionQuotaReconciler{
 		Client: mgr.GetClient(), Usage: usage, Interval: o.SessionQuotaInterval, Clock: clock.RealClock{},

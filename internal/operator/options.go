@@ -27,11 +27,7 @@ import (
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/resolveapi"
 	"github.com/catena-dev/catena/internal/profiling"
-	"github.com/catena-dev/catena/internal/snapshot"
 )
-
-// minGracePeriod is twice the time that a save takes at most, to allow for clocks that differ.
-const minGracePeriod = 2 * snapshot.MaxWriteTime
 
 // minStallTimeout is twice the time that a reconcile takes at most.
 const minStallTimeout = 2 * controllers.ReconcileTimeout
@@ -73,13 +69,9 @@ type Options struct {
 	StallTimeout time.Duration
 	// SnapshotStore is the URL of the bucket that snapshots are read from, besides SnapshotChunks; empty for none.
 	SnapshotStore string
-	// SnapshotSweepInterval is the time between two sweeps, and SnapshotGracePeriod how long no session must have referred to a
-	// snapshot before it is deleted. It is at least 30 minutes unless UnsafeGracePeriod is set.
+	// SnapshotSweepInterval is the time between two sweeps, and Sweep limits what they delete.
 	SnapshotSweepInterval time.Duration
-	SnapshotGracePeriod   time.Duration
-	UnsafeGracePeriod     bool
-	// SnapshotSweepMaxShare is the largest share of the stored snapshots that a sweep deletes, from 0 to 1.
-	SnapshotSweepMaxShare float64
+	Sweep                 controllers.SweepLimits
 	// Resolve and ResolveAPI are the options of the resolve API.
 	Resolve    resolve.Options
 	ResolveAPI *resolveapi.Options
@@ -100,8 +92,7 @@ func NewOptions() *Options {
 		APITimeout:            time.Minute,
 		StallTimeout:          5 * time.Minute,
 		SnapshotSweepInterval: 10 * time.Minute,
-		SnapshotGracePeriod:   time.Hour,
-		SnapshotSweepMaxShare: 0.5,
+		Sweep:                 controllers.DefaultSweepLimits(),
 		Resolve:               resolve.DefaultOptions(),
 		ResolveAPI:            resolveapi.NewOptions(),
 	}
@@ -138,21 +129,14 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 			"Each cluster needs its own bucket, or its own ?prefix=NAME/.")
 	flags.DurationVar(&o.SnapshotSweepInterval, "snapshot-sweep-interval", o.SnapshotSweepInterval,
 		"Time between two sweeps, which compare the stored snapshots with the sessions that refer to them.")
-	flags.DurationVar(&o.SnapshotGracePeriod, "snapshot-grace-period", o.SnapshotGracePeriod,
-		"Time after which a snapshot is deleted, from when a sweep first found that no session refers to it. At least 30m, "+
-			"which is twice as long as any save takes.")
-	flags.Float64Var(&o.SnapshotSweepMaxShare, "snapshot-sweep-max-share", o.SnapshotSweepMaxShare,
-		"Largest share of the stored snapshots that a sweep deletes, from 0 to 1. If no session refers to more of them, and they are "+
-			"more than 100, the sweep deletes none and logs an error.")
-	flags.BoolVar(&o.UnsafeGracePeriod, "unsafe-snapshot-grace-period", o.UnsafeGracePeriod,
-		"Allow a shorter grace period, for tests. A save that takes longer loses its turn.")
+	o.Sweep.AddFlags(flags)
 	o.Resolve.AddFlags(flags)
 	o.ResolveAPI.AddFlags(flags)
 }
 
 // Validate returns all errors in the options, joined.
 func (o *Options) Validate() error {
-	errs := []error{o.Resolve.Validate(), o.ResolveAPI.Validate(), o.Rewrites.Validate()}
+	errs := []error{o.Resolve.Validate(), o.ResolveAPI.Validate(), o.Rewrites.Validate(), o.Sweep.Validate()}
 	if o.ConcurrentReconciles < 1 {
 		errs = append(errs, fmt.Errorf("--concurrent-reconciles is %d: must be at least 1", o.ConcurrentReconciles))
 	}
@@ -176,12 +160,6 @@ func (o *Options) Validate() error {
 	}
 	if o.SnapshotSweepInterval <= 0 {
 		errs = append(errs, fmt.Errorf("--snapshot-sweep-interval is %s: must be positive", o.SnapshotSweepInterval))
-	}
-	if share := o.SnapshotSweepMaxShare; !(share >= 0 && share <= 1) {
-		errs = append(errs, fmt.Errorf("--snapshot-sweep-max-share is %g: must be from 0 to 1", share))
-	}
-	if o.SnapshotGracePeriod < minGracePeriod && !o.UnsafeGracePeriod {
-		errs = append(errs, fmt.Errorf("--snapshot-grace-period is %s: must be at least %s", o.SnapshotGracePeriod, minGracePeriod))
 	}
 	return errors.Join(errs...)
 }

@@ -47,6 +47,8 @@ func TestOptions(t *testing.T) {
 		"stall below a reconcile":   {args: []string{"--stall-timeout=3m59s"}, wantErr: "--stall-timeout is 3m59s: must be at least 4m0s"},
 		"no sweep interval":         {args: []string{"--snapshot-sweep-interval=0s"}, wantErr: "--snapshot-sweep-interval is 0s: must be positive"},
 		"no share":                  {args: []string{"--snapshot-sweep-max-share=NaN"}, wantErr: "--snapshot-sweep-max-share is NaN: must be from 0 to 1"},
+		"negative hold-off":         {args: []string{"--snapshot-sweep-hold-off=-1s"}, wantErr: "--snapshot-sweep-hold-off is -1s: must not be negative"},
+		"no hold-off":               {args: []string{"--snapshot-sweep-hold-off=0s"}},
 		"more than all":             {args: []string{"--snapshot-sweep-max-share=1.1"}, wantErr: "--snapshot-sweep-max-share is 1.1: must be from 0 to 1"},
 		"grace period below a save": {args: []string{"--snapshot-grace-period=29m"}, wantErr: "--snapshot-grace-period is 29m0s: must be at least 30m0s"},
 		"unsafe grace period":       {args: []string{"--snapshot-grace-period=1s", "--unsafe-snapshot-grace-period"}},

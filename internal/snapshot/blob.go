@@ -111,11 +111,23 @@ func (s *blobStore) Claim(ctx context.Context, known []Part) error {
 	return s.do(ctx, func(ctx context.Context) error { return s.claim.make(ctx, known) })
 }
 
-// List relies on the order of the bucket's list: by name, so that a mark follows its snapshot.
-func (s *blobStore) List(ctx context.Context) iter.Seq2[Part, error] {
+func (s *blobStore) List(ctx context.Context) iter.Seq2[Part, error] { return s.list(ctx, "") }
+
+func (s *blobStore) Find(ctx context.Context, session types.NamespacedName, key string, _ int) ([]Part, error) {
+	for part, err := range s.list(ctx, blobName(session, key)) {
+		if err != nil || part.Written.IsZero() {
+			return nil, err
+		}
+		return []Part{part}, nil
+	}
+	return nil, nil
+}
+
+// list lists the objects with a prefix. It relies on the order of the bucket's list: by name, so that a mark follows its snapshot.
+func (s *blobStore) list(ctx context.Context, prefix string) iter.Seq2[Part, error] {
 	return func(yield func(Part, error) bool) {
 		var last Part // not yielded yet, because its mark may follow
-		for objects := s.bucket.List(nil); ; {
+		for objects := s.bucket.List(&blob.ListOptions{Prefix: prefix}); ; {
 			object, err := s.next(ctx, objects)
 			if err != nil && !errors.Is(err, io.EOF) {
 				yield(Part{}, fmt.Errorf("unable to list the bucket: %w", err))
@@ -150,13 +162,23 @@ func (p *Part) readMark(name string) bool {
 	return found
 }
 
-// blobPart returns the snapshot that an object is, and the zero Part if it is none.
+// blobPart returns the snapshot that an object is, or of which it is the mark, and the zero Part if it is neither.
 func blobPart(object *blob.ListObject) Part {
 	path := strings.Split(object.Key, "/")
-	if len(path) != 3 || !keyPattern.MatchString(path[2]) {
+	if len(path) != 3 {
 		return Part{}
 	}
-	return Part{Session: types.NamespacedName{Namespace: path[0], Name: path[1]}, Key: path[2], Written: object.ModTime}
+	key, _, isMark := strings.Cut(path[2], markInfix)
+	if !keyPattern.MatchString(key) {
+		return Part{}
+	}
+	part := Part{Session: types.NamespacedName{Namespace: path[0], Name: path[1]}, Key: key}
+	if isMark {
+		part.readMark(object.Key)
+	} else {
+		part.Written = object.ModTime
+	}
+	return part
 }
 
 // Mark writes an empty object beside the snapshot. Two leaders at once may write two; the earlier one counts.
@@ -181,14 +203,12 @@ func (s *blobStore) Mark(ctx context.Context, part Part, since time.Time) error 
 	}
 }
 
-// Delete removes the mark first: a snapshot without one gets another, and a mark without a snapshot would stay.
+// Delete removes the mark last: see Confirm.
 func (s *blobStore) Delete(ctx context.Context, part Part) error {
-	if !part.Unreferenced.IsZero() {
-		if err := s.Mark(ctx, part, time.Time{}); err != nil {
-			return err
-		}
+	if err := s.remove(ctx, blobName(part.Session, part.Key)); err != nil || part.Unreferenced.IsZero() {
+		return err
 	}
-	return s.remove(ctx, blobName(part.Session, part.Key))
+	return s.Mark(ctx, part, time.Time{})
 }
 
 // remove deletes an object, if it exists.

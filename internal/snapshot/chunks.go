@@ -123,6 +123,12 @@ func (s *chunkStore) Read(ctx context.Context, session types.NamespacedName, key
 // Claim does nothing: chunks are in their cluster.
 func (s *chunkStore) Claim(context.Context, []Part) error { return nil }
 
+// HeldOff returns the zero time: chunks are restored together with their sessions.
+func (s *chunkStore) HeldOff(context.Context, time.Time) (time.Time, error) { return time.Time{}, nil }
+
+// HoldOff does nothing.
+func (s *chunkStore) HoldOff(context.Context, time.Time) error { return nil }
+
 // List reads only the chunks' metadata. If the list expires before its end, that is an error.
 func (s *chunkStore) List(ctx context.Context) iter.Seq2[Part, error] {
 	return func(yield func(Part, error) bool) {
@@ -156,7 +162,41 @@ func chunkPart(chunk *metav1.PartialObjectMetadata) (Part, bool) {
 	}
 	// Any other text is no mark.
 	part.Unreferenced, _ = time.Parse(time.RFC3339, chunk.Annotations[v1alpha1.UnreferencedSinceAnnotation])
+	uid, version := chunk.UID, chunk.ResourceVersion // pointers into chunk would keep its whole page in memory
+	part.listed = &metav1.Preconditions{UID: &uid, ResourceVersion: &version}
 	return part, true
+}
+
+func (s *chunkStore) Find(ctx context.Context, session types.NamespacedName, key string, parts int) ([]Part, error) {
+	found := make([]*Part, parts)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(partsAtOnce)
+	for i := range parts {
+		group.Go(func() error {
+			name := v1alpha1.SnapshotChunkName(key, i)
+			chunk, err := kubeclient.GetMetadata(ctx, s.client, kubeclient.Chunks, types.NamespacedName{Namespace: session.Namespace, Name: name})
+			if kubeclient.IsGone(err, kubeclient.Chunks, name) {
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("unable to look for part %d: %w", i, err)
+			}
+			if part, ok := chunkPart(chunk); ok && part.Session == session {
+				found[i] = &part
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	var all []Part
+	for _, part := range found {
+		if part != nil {
+			all = append(all, *part)
+		}
+	}
+	return all, nil
 }
 
 func chunkName(part Part) types.NamespacedName {
@@ -178,9 +218,12 @@ func (s *chunkStore) Mark(ctx context.Context, part Part, since time.Time) error
 // Delete deletes one chunk. If it is the first, garbage collection deletes the others, unless they have lost their
 // ownerReferences.
 func (s *chunkStore) Delete(ctx context.Context, part Part) error {
-	_, err := kubeclient.Delete(ctx, s.client, kubeclient.Chunks, chunkName(part), "", metav1.DeletePropagationBackground)
+	_, err := kubeclient.Delete(ctx, s.client, kubeclient.Chunks, chunkName(part), part.listed, metav1.DeletePropagationBackground)
 	if kubeclient.IsGone(err, kubeclient.Chunks, chunkName(part).Name) {
 		return nil
+	}
+	if part.listed != nil && apierrors.IsConflict(err) {
+		return fmt.Errorf("%w: %w", ErrChanged, err)
 	}
 	return err
 }

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -76,7 +77,7 @@ func (c *claim) check(ctx context.Context) error {
 		return fmt.Errorf("%w: it has no object %s, which the operator writes", ErrUnclaimed, claimName)
 	case err != nil:
 		return fmt.Errorf("unable to read the claim on the bucket: %w", err)
-	case string(claimed) != cluster:
+	case strings.TrimSpace(string(claimed)) != cluster: // a person may have written it
 		return fmt.Errorf("%w: it belongs to %s, and this is %s: give each cluster its own bucket or prefix, or write %s into the object %s if that cluster no longer exists",
 			ErrForeign, claimed, cluster, cluster, claimName)
 	}

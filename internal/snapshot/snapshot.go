@@ -34,6 +34,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -57,8 +58,12 @@ func Within(ref *v1alpha1.SnapshotReference, bodies int) bool {
 // partsAtOnce is how many parts of one snapshot are written, read or deleted concurrently.
 const partsAtOnce = 4
 
-// ErrUnreadable is the error of a snapshot with a missing or damaged part.
-var ErrUnreadable = errors.New("snapshot is unreadable")
+var (
+	// ErrUnreadable is the error of a snapshot with a missing or damaged part.
+	ErrUnreadable = errors.New("snapshot is unreadable")
+	// ErrChanged is the error of a part that is not deleted because it has changed since it was listed.
+	ErrChanged = errors.New("the part has changed")
+)
 
 // Store keeps snapshots. It is safe for concurrent use.
 type Store interface {
@@ -74,12 +79,20 @@ type Store interface {
 	// would mistake the snapshots of the other for leftovers. known are snapshots that were read from the store before, if any.
 	// The error is ErrUnclaimed if the store is not marked and has none of them.
 	Claim(ctx context.Context, known []Part) error
+	// HeldOff returns since when sweeps of the store have been held off, and the zero time if they are not. If no sweep of this
+	// cluster has ever asked, they are held off from now on.
+	HeldOff(ctx context.Context, now time.Time) (since time.Time, err error)
+	// HoldOff records that sweeps are held off since a time or, with the zero time, that they no longer are.
+	HoldOff(ctx context.Context, since time.Time) error
 	// List yields every stored part, in any order, and nothing that Write cannot have written. It ends with the first error.
 	List(ctx context.Context) iter.Seq2[Part, error]
+	// Find returns those parts of a snapshot with a number of parts that are stored.
+	Find(ctx context.Context, session types.NamespacedName, key string, parts int) ([]Part, error)
 	// Mark records in the store since when no session has referred to the snapshot of a part, or, with the zero time, that one
 	// does again. It is not an error if the part does not exist.
 	Mark(ctx context.Context, part Part, since time.Time) error
-	// Delete removes a part and its mark. It is not an error if it does not exist.
+	// Delete removes a part, and then its mark. It is not an error if the part does not exist. The error is ErrChanged if the part
+	// comes from List, and the store can tell that it was marked, unmarked or written again since.
 	Delete(ctx context.Context, part Part) error
 }
 
@@ -90,8 +103,11 @@ type Part struct {
 	Key     string
 	// Index is 0 for the first part.
 	Index int
-	// Written is when the part was written, and Unreferenced is the time of its mark, zero if it has none.
+	// Written is when the part was written, zero if only its mark is left. Unreferenced is the time of its mark, zero if it has
+	// none.
 	Written, Unreferenced time.Time
+	// listed identifies a chunk as it was listed.
+	listed *metav1.Preconditions
 }
 
 // Bodies are the bodies of one turn, each as it was received, or nil.
@@ -102,25 +118,30 @@ func (b Bodies) Size() int { return len(b.Request) + len(b.Response) + len(b.Met
 
 // Write stores bodies and returns the reference for the session's spec.snapshot.
 func Write(ctx context.Context, store Store, session types.NamespacedName, bodies Bodies) (*v1alpha1.SnapshotReference, error) {
-	plain, err := join(bodies)
+	ref, compressed, err := encode(bodies)
 	if err != nil {
 		return nil, err
 	}
-	key := newKey()
-	compressed := encoder.EncodeAll(plain, nil)
-	parts, err := store.Write(ctx, session, key, compressed)
+	ref.Store, ref.Key = store.Name(), newKey()
+	parts, err := store.Write(ctx, session, ref.Key, compressed)
 	if err != nil {
 		return nil, fmt.Errorf("unable to store the snapshot of session %s: %w", session, err)
 	}
+	ref.Parts = int32(parts)
+	return ref, nil
+}
+
+// encode returns what is stored of bodies, and a reference with its sizes and its hash. Both depend on nothing else.
+func encode(bodies Bodies) (*v1alpha1.SnapshotReference, []byte, error) {
+	plain, err := join(bodies)
+	if err != nil {
+		return nil, nil, err
+	}
+	compressed := encoder.EncodeAll(plain, nil)
 	sum := sha256.Sum256(plain)
 	return &v1alpha1.SnapshotReference{
-		Store:       store.Name(),
-		Key:         key,
-		Parts:       int32(parts),
-		SizeBytes:   int64(len(plain)),
-		StoredBytes: int64(len(compressed)),
-		SHA256:      hex.EncodeToString(sum[:]),
-	}, nil
+		SizeBytes: int64(len(plain)), StoredBytes: int64(len(compressed)), SHA256: hex.EncodeToString(sum[:]),
+	}, compressed, nil
 }
 
 // Stores are all stores from which snapshots are read.

@@ -176,7 +176,7 @@ func (w *cascade) responseID(ctx context.Context, name string) (string, error) {
 func (w *cascade) remove(ctx context.Context, turn *branch) error {
 	_, err := retry(ctx, turn.responseID, "delete the turn", func() (struct{}, error) {
 		name := types.NamespacedName{Namespace: w.namespace, Name: turn.name}
-		_, err := kubeclient.Delete(ctx, w.client, kubeclient.Sessions, name, turn.uid, metav1.DeletePropagationBackground)
+		_, err := kubeclient.Delete(ctx, w.client, kubeclient.Sessions, name, &metav1.Preconditions{UID: &turn.uid}, metav1.DeletePropagationBackground)
 		if apierrors.IsConflict(err) || kubeclient.IsGone(err, kubeclient.Sessions, turn.name) {
 			return struct{}{}, nil
 		}

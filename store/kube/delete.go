@@ -65,7 +65,7 @@ func (c *cluster) Delete(ctx context.Context, namespace, responseID string, opti
 
 // orphan deletes a turn and keeps its dependents. It returns the turn if it is still being deleted, and nil if it is gone.
 func (c *cluster) orphan(ctx context.Context, namespace, responseID string) (*v1alpha1.ResponseSession, error) {
-	answer, err := kubeclient.Delete(ctx, c.client, kubeclient.Sessions, objectName(namespace, responseID), "", metav1.DeletePropagationOrphan)
+	answer, err := kubeclient.Delete(ctx, c.client, kubeclient.Sessions, objectName(namespace, responseID), nil, metav1.DeletePropagationOrphan)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, toError(ctx, responseID, "", err)
 	}

@@ -20,6 +20,7 @@ import (
 	"context"
 	"os"
 	"testing"
+	"time"
 
 	_ "gocloud.dev/blob/fileblob" // file://
 	corev1 "k8s.io/api/core/v1"
@@ -55,13 +56,16 @@ func TestMain(m *testing.M) {
 		env = started
 		operator, err = env.StartOperator(ctx, catenatest.OperatorOptions{Args: []string{
 			"--shutdown-delay-duration=0s", "--snapshot-store=" + bucketURL(), "--snapshot-sweep-interval=200ms",
-			"--snapshot-grace-period=14s", "--unsafe-snapshot-grace-period",
+			"--snapshot-grace-period=" + gracePeriod.String(), "--unsafe-snapshot-grace-period", "--snapshot-sweep-hold-off=0s",
 		}})
 		return err
 	})
 	_ = os.RemoveAll(bucketDir)
 	os.Exit(code)
 }
+
+// gracePeriod is that of the operator.
+const gracePeriod = 14 * time.Second
 
 // bucketURL is the bucket that the operator reads from, and gateways may write to.
 func bucketURL() string { return "file://" + bucketDir + "?no_tmp_dir=true&metadata=skip" }

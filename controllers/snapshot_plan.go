@@ -1,0 +1,169 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/catena-dev/catena/internal/snapshot"
+)
+
+// SweepLimits are the limits of what sweeps delete.
+type SweepLimits struct {
+	// Grace is how long no session must have referred to a snapshot before it is deleted. At least twice
+	// snapshot.MaxWriteTime.
+	Grace time.Duration
+	// HoldOff is how long sweeps of a bucket that this cluster has not swept before delete nothing, counted from the first of
+	// them or, if that is later, from the last one that found a session which was back.
+	HoldOff time.Duration
+	// MaxShare is the largest share of the stored snapshots, from 0 to 1, that a sweep deletes. If more are to be deleted, and
+	// they are more than 100, something else is probably wrong: the sweep deletes none.
+	MaxShare float64
+	// UnsafeGrace permits any Grace, for tests.
+	UnsafeGrace bool
+}
+
+// The defaults of SweepLimits.
+const (
+	DefaultSweepGrace    = time.Hour
+	DefaultSweepHoldOff  = 24 * time.Hour
+	DefaultSweepMaxShare = 0.5
+)
+
+// minGracePeriod is twice the time that a save takes at most, to allow for clocks that differ.
+const minGracePeriod = 2 * snapshot.MaxWriteTime
+
+// DefaultSweepLimits returns the defaults.
+func DefaultSweepLimits() SweepLimits {
+	return SweepLimits{Grace: DefaultSweepGrace, HoldOff: DefaultSweepHoldOff, MaxShare: DefaultSweepMaxShare}
+}
+
+// AddFlags adds the limits to flags.
+func (l *SweepLimits) AddFlags(flags *pflag.FlagSet) {
+	flags.DurationVar(&l.Grace, "snapshot-grace-period", l.Grace,
+		"Time after which a snapshot is deleted, from when a sweep first found that no session refers to it. At least 30m, "+
+			"which is twice as long as any save takes.")
+	flags.DurationVar(&l.HoldOff, "snapshot-sweep-hold-off", l.HoldOff,
+		"Time for which sweeps of a bucket delete nothing after this cluster has claimed it or, in a restore, after the last session "+
+			"has come back. To end it earlier, write the UID of the namespace kube-system into the bucket's object catena-sweeper.")
+	flags.Float64Var(&l.MaxShare, "snapshot-sweep-max-share", l.MaxShare,
+		"Largest share of the stored snapshots that a sweep deletes, from 0 to 1. If no session refers to more of them, and they are "+
+			"more than 100, the sweep deletes none and logs an error.")
+	flags.BoolVar(&l.UnsafeGrace, "unsafe-snapshot-grace-period", l.UnsafeGrace,
+		"Allow a shorter grace period, for tests. A save that takes longer loses its turn.")
+}
+
+// Validate returns all errors in the limits, joined.
+func (l *SweepLimits) Validate() error {
+	var errs []error
+	if l.Grace < minGracePeriod && !l.UnsafeGrace {
+		errs = append(errs, fmt.Errorf("--snapshot-grace-period is %s: must be at least %s", l.Grace, minGracePeriod))
+	}
+	if l.HoldOff < 0 {
+		errs = append(errs, fmt.Errorf("--snapshot-sweep-hold-off is %s: must not be negative", l.HoldOff))
+	}
+	if !(l.MaxShare >= 0 && l.MaxShare <= 1) { // NaN neither
+		errs = append(errs, fmt.Errorf("--snapshot-sweep-max-share is %g: must be from 0 to 1", l.MaxShare))
+	}
+	return errors.Join(errs...)
+}
+
+// maxUncheckedDeletions is how many snapshots a sweep may delete whatever SweepLimits.MaxShare is.
+const maxUncheckedDeletions = 100
+
+// sweepPlan is what a sweep does.
+type sweepPlan struct {
+	mark, unmark []snapshot.Part
+	// due are the snapshots to delete. The first part of each has a mark.
+	due [][]snapshot.Part
+	// stored is the number of snapshots.
+	stored int
+}
+
+// plan decides what a sweep at a time does about what it found.
+func (l SweepLimits) plan(found *comparison, now time.Time) sweepPlan {
+	p := sweepPlan{stored: found.snapshots, unmark: slices.Concat(found.returned, found.strayMarks)}
+	for _, parts := range found.unreferenced {
+		switch l.stageOf(parts, now) {
+		case unmarked:
+			p.mark = append(p.mark, parts[0])
+		case expired:
+			slices.SortFunc(parts, func(a, b snapshot.Part) int { return cmp.Compare(rank(a), rank(b)) })
+			p.due = append(p.due, parts)
+		}
+	}
+	return p
+}
+
+// rank sorts parts with a mark before others: if the mark has been removed since, none of them is deleted.
+func rank(part snapshot.Part) int {
+	if part.Unreferenced.IsZero() {
+		return 1
+	}
+	return 0
+}
+
+// refusal returns an error if the plan would delete too much.
+func (l SweepLimits) refusal(p sweepPlan) error {
+	if due := len(p.due); due > maxUncheckedDeletions && float64(due) > l.MaxShare*float64(p.stored) {
+		return fmt.Errorf("%d of %d snapshots are to be deleted, because no session has referred to them for %s: "+
+			"if that is right, set --snapshot-sweep-max-share for one sweep", due, p.stored, l.Grace)
+	}
+	return nil
+}
+
+// stage is how far an unreferenced snapshot is.
+type stage int
+
+const (
+	// written: it may belong to a save that has not ended.
+	written stage = iota
+	// unmarked: it must be marked.
+	unmarked
+	// marked: the grace period has not passed.
+	marked
+	// expired: it must be deleted.
+	expired
+)
+
+func (l SweepLimits) stageOf(parts []snapshot.Part, now time.Time) stage {
+	var since, newest time.Time
+	for _, part := range parts {
+		if newest.Before(part.Written) {
+			newest = part.Written
+		}
+		if mark := part.Unreferenced; !mark.IsZero() && (since.IsZero() || mark.Before(since)) {
+			since = mark
+		}
+	}
+	age := now.Sub(newest)
+	switch {
+	case age < min(snapshot.MaxWriteTime, l.Grace/2):
+		return written
+	case since.IsZero():
+		return unmarked
+	case now.Sub(since) < l.Grace || age < l.Grace:
+		return marked
+	}
+	return expired
+}

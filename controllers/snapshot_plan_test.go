@@ -1,0 +1,119 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/catena-dev/catena/controllers"
+	"github.com/catena-dev/catena/internal/snapshot"
+)
+
+// modelled is a snapshot in the model of TestPlan. All times are true ones.
+type modelled struct {
+	part snapshot.Part
+	// referenced is whether its session exists, and seen whether a sweep has found that.
+	referenced, seen bool
+	// since is when its session was deleted, or when it was written.
+	since time.Time
+	gone  bool
+}
+
+// TestPlan: a snapshot is deleted only if no session has referred to it for the grace period, however wrong the operator's clock
+// is, and is there when its session returns within that time.
+func TestPlan(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limits := controllers.SweepLimits{Grace: minutes(t, 30, 180, "grace"), MaxShare: 1}
+		wrong := minutes(t, -12*60, 12*60, "error of the operator's clock")
+		now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
+		var all []*modelled
+		existing := func() []*modelled {
+			return slices.DeleteFunc(slices.Clone(all), func(m *modelled) bool { return m.gone })
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"wait": func(t *rapid.T) { now = now.Add(minutes(t, 1, 40, "pause")) },
+			"write": func(*rapid.T) {
+				key := fmt.Sprint(len(all))
+				all = append(all, &modelled{part: snapshot.Part{Key: key, Written: now}, since: now})
+			},
+			"restore or save": func(t *rapid.T) {
+				var missing []*modelled
+				for _, m := range all {
+					if !m.referenced && (!m.gone || now.Sub(m.since) < limits.Grace) {
+						missing = append(missing, m)
+					}
+				}
+				if len(missing) == 0 {
+					t.Skip()
+				}
+				m := rapid.SampledFrom(missing).Draw(t, "session")
+				if m.gone {
+					t.Fatalf("snapshot %s was deleted %s after its session", m.part.Key, now.Sub(m.since))
+				}
+				m.referenced, m.seen = true, false
+			},
+			"delete": func(t *rapid.T) {
+				seen := slices.DeleteFunc(existing(), func(m *modelled) bool { return !m.referenced || !m.seen })
+				if len(seen) == 0 {
+					t.Skip()
+				}
+				m := rapid.SampledFrom(seen).Draw(t, "session")
+				m.referenced, m.since = false, now
+			},
+			"sweep": func(t *rapid.T) {
+				sweepModel(t, limits, existing(), now, now.Add(wrong))
+			},
+		})
+	})
+}
+
+func minutes(t *rapid.T, least, most int, label string) time.Duration {
+	return time.Duration(rapid.IntRange(least, most).Draw(t, label)) * time.Minute
+}
+
+// sweepModel sweeps snapshots at a time, which the operator takes for another.
+func sweepModel(t *rapid.T, limits controllers.SweepLimits, existing []*modelled, now, operator time.Time) {
+	byKey := map[string]*modelled{}
+	var parts []snapshot.Part
+	var referenced []string
+	for _, m := range existing {
+		byKey[m.part.Key] = m
+		parts = append(parts, m.part)
+		if m.seen = m.referenced; m.seen {
+			referenced = append(referenced, m.part.Key)
+		}
+	}
+	mark, unmark, due := controllers.Plan(limits, parts, referenced, operator)
+	for _, part := range mark {
+		byKey[part.Key].part.Unreferenced = operator
+	}
+	for _, part := range unmark {
+		byKey[part.Key].part.Unreferenced = time.Time{}
+	}
+	for _, parts := range due {
+		m := byKey[parts[0].Key]
+		if absent := now.Sub(m.since); m.referenced || absent < limits.Grace {
+			t.Fatalf("snapshot %s is deleted, referenced: %t, without a session for %s", m.part.Key, m.referenced, absent)
+		}
+		m.gone = true
+	}
+}

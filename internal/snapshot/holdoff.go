@@ -1,0 +1,71 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"gocloud.dev/blob"
+	"gocloud.dev/gcerrors"
+)
+
+// sweeperName is the object of a bucket that has the UID of the cluster that may delete snapshots in it. While sweeps are held off,
+// the time since when follows. A person can end that by writing the UID alone.
+const sweeperName = "catena-sweeper"
+
+func (s *blobStore) HeldOff(ctx context.Context, now time.Time) (time.Time, error) {
+	cluster, text := "", []byte(nil)
+	err := s.do(ctx, func(ctx context.Context) (err error) {
+		if cluster, err = s.claim.identify(ctx); err != nil {
+			return err
+		}
+		text, err = s.bucket.ReadAll(ctx, sweeperName)
+		return err
+	})
+	if err != nil && gcerrors.Code(err) != gcerrors.NotFound {
+		return time.Time{}, fmt.Errorf("unable to find out whether sweeps of the bucket are held off: %w", err)
+	}
+	switch words := strings.Fields(string(text)); {
+	case len(words) == 1 && words[0] == cluster:
+		return time.Time{}, nil
+	case len(words) == 2 && words[0] == cluster:
+		if since, err := time.Parse(time.RFC3339, words[1]); err == nil {
+			return since, nil
+		}
+	}
+	return now, s.HoldOff(ctx, now)
+}
+
+func (s *blobStore) HoldOff(ctx context.Context, since time.Time) error {
+	err := s.do(ctx, func(ctx context.Context) error {
+		text, err := s.claim.identify(ctx)
+		if err != nil {
+			return err
+		}
+		if !since.IsZero() {
+			text += " " + since.UTC().Format(time.RFC3339)
+		}
+		return s.bucket.WriteAll(ctx, sweeperName, []byte(text), &blob.WriterOptions{ContentType: "text/plain"})
+	})
+	if err != nil {
+		return fmt.Errorf("unable to record whether sweeps of the bucket are held off: %w", err)
+	}
+	return nil
+}
