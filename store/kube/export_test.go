@@ -16,5 +16,22 @@ limitations under the License.
 
 package kube
 
+import (
+	"context"
+	"time"
+
+	"github.com/catena-dev/catena/store"
+)
+
 // OpenDriver opens the driver of a cluster.
 var OpenDriver = openDriver
+
+// OpenSlow is Open with another time after which a save looks for the parts of its snapshot once more.
+func OpenSlow(ctx context.Context, options Options, slow time.Duration) (*store.Store, error) {
+	d, common, err := openDriver(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	d.(*cluster).slow = slow
+	return store.New(d, common), nil
+}

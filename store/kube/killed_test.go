@@ -27,6 +27,7 @@ import (
 	"os/exec"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -36,13 +37,17 @@ import (
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// saverOrder is the task of a saver process: it saves a turn and is killed at its Step-th write, before the request is sent
-// or after it was answered.
+// saverOrder is the task of a saver process: it saves a turn and is killed, or suspended, at its Step-th write, before the
+// request is sent or after it was answered.
 type saverOrder struct {
 	Kubeconfig, Namespace string
 	Overwrite             bool
 	Step                  int32
 	Arrives               bool
+	Suspend               bool
+	// Bucket is the URL of the bucket that it writes to, and Slow when it looks at the parts once more.
+	Bucket string
+	Slow   time.Duration
 }
 
 // saverVariable is the environment variable with the saverOrder. If it is set, this program is that saver.
@@ -58,22 +63,26 @@ func runSaver(text string) int {
 	if err != nil {
 		return 2
 	}
+	stop := kill
+	if order.Suspend {
+		stop = suspend
+	}
 	var writes atomic.Int32
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return transport(func(r *http.Request) (*http.Response, error) {
 			last := r.Method != http.MethodGet && writes.Add(1) == order.Step
 			if last && !order.Arrives {
-				kill()
+				stop()
 			}
 			response, err := next.RoundTrip(r)
-			if last {
-				kill()
+			if last && order.Arrives {
+				stop()
 			}
 			return response, err
 		})
 	})
 	ctx := context.Background() //nolint:forbidigo // not in a test
-	s, err := kube.Open(ctx, kube.Options{Config: config, Namespace: order.Namespace})
+	s, err := kube.OpenSlow(ctx, kube.Options{Config: config, Namespace: order.Namespace, SnapshotStore: order.Bucket}, order.Slow)
 	if err != nil {
 		return 2
 	}
@@ -106,7 +115,7 @@ func TestKilledSaver(t *testing.T) {
 		for _, arrives := range []bool{false, true} {
 			name := fmt.Sprintf("write %d of %d, arrives %t", step, writes, arrives)
 			survivor := open(t, kube.Options{})
-			runAndKillSaver(t, saverOrder{env.Kubeconfig, survivor.Namespace(), false, step, arrives})
+			runAndKillSaver(t, saverOrder{Kubeconfig: env.Kubeconfig, Namespace: survivor.Namespace(), Step: step, Arrives: arrives})
 			got, err := survivor.Get(t.Context(), "resp_1")
 			if step == writes && arrives {
 				if err != nil || !bytes.Equal(got.Request, turn.Request) {
@@ -143,7 +152,9 @@ func TestKilledOverwriter(t *testing.T) {
 			name := fmt.Sprintf("write %d of %d, arrives %t", step, parts+1, arrives)
 			survivor := open(t, kube.Options{})
 			save(t, survivor, before.Clone())
-			runAndKillSaver(t, saverOrder{env.Kubeconfig, survivor.Namespace(), true, step, arrives})
+			runAndKillSaver(t, saverOrder{
+				Kubeconfig: env.Kubeconfig, Namespace: survivor.Namespace(), Overwrite: true, Step: step, Arrives: arrives,
+			})
 			want := before
 			if step == parts+1 && arrives {
 				want = after

@@ -40,6 +40,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
@@ -102,6 +103,8 @@ type cluster struct {
 	resolve      rest.Interface
 	inlineBytes  int
 	maxTurnBytes int
+	// slow is the time after which the parts of a snapshot are looked for once more before its turn is acknowledged.
+	slow time.Duration
 	// writes is where large turns are written, and reads is everywhere they may be.
 	writes     snapshot.Store
 	reads      snapshot.Stores
@@ -116,7 +119,9 @@ func openDriver(ctx context.Context, options Options) (driver.Store, driver.Opti
 	if err != nil {
 		return nil, driver.Options{}, err
 	}
-	c := &cluster{client: client, resolve: client, inlineBytes: options.InlineBytes, maxTurnBytes: options.MaxTurnBytes}
+	c := &cluster{
+		client: client, resolve: client, inlineBytes: options.InlineBytes, maxTurnBytes: options.MaxTurnBytes, slow: snapshot.MaxWriteTime,
+	}
 	if options.ResolveHost != "" {
 		if c.resolve, err = kubeclient.New(options.resolveConfig()); err != nil {
 			return nil, driver.Options{}, err

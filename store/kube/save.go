@@ -47,6 +47,9 @@ func (c *cluster) Save(ctx context.Context, namespace string, session *driver.Se
 		object, err := attempt(limited)
 		return object, again(err)
 	})
+	if err == nil {
+		err = s.confirm(ctx, object)
+	}
 	s.discard(ctx, object, err)
 	if err != nil {
 		return "", err
@@ -60,8 +63,9 @@ type save struct {
 	namespace string
 	session   *driver.Session
 	options   driver.SaveOptions
-	// written is the spec to store. Its snapshot is written when the spec is first needed.
+	// written is the spec to store, and started when its first part was. They are set when the spec is first needed.
 	written *v1alpha1.ResponseSessionSpec
+	started time.Time
 	// posted is set after a create whose outcome is unknown.
 	posted bool
 	// found is what the first attempt of an overwrite found, nil if that was nothing. It is valid if looked is set.
@@ -74,8 +78,39 @@ func (s *save) spec(ctx context.Context) (*v1alpha1.ResponseSessionSpec, error) 
 		return s.written, nil
 	}
 	var err error
+	s.started = time.Now()
 	s.written, err = s.cluster.spec(ctx, s.namespace, s.session)
 	return s.written, err
+}
+
+// confirm returns an error if a sweep may still delete the snapshot of a stored turn, which is possible if it was written long
+// before the turn. The snapshot of a save that was repeated may have been.
+func (s *save) confirm(ctx context.Context, object *v1alpha1.ResponseSession) error {
+	ref := object.Spec.Snapshot
+	if ref == nil || s.wrote(ref) && elapsed(s.started) < s.slow {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, snapshot.MaxWriteTime)
+	defer cancel()
+	bodies := snapshot.Bodies{Request: s.session.Request, Response: s.session.Response, Metadata: s.session.Metadata}
+	err := s.reads.Confirm(limited, objectName(s.namespace, s.session.ResponseID), ref, bodies)
+	if err != nil {
+		return toError(ctx, s.session.ResponseID, "find out whether the bodies of the turn are still stored", err)
+	}
+	return nil
+}
+
+// wrote reports whether a reference is to the snapshot that this save has written.
+func (s *save) wrote(ref *v1alpha1.SnapshotReference) bool {
+	return s.written != nil && s.written.Snapshot != nil && s.written.Snapshot.Key == ref.Key
+}
+
+// elapsed returns the time since start. It is the longer one of two: Go's monotonic clock stands still while the machine is
+// suspended, and the wall clock, which does not, can be set back. Linux has a clock without either fault, CLOCK_BOOTTIME, but
+// it stands still too while a hypervisor has paused the machine.
+func elapsed(start time.Time) time.Duration {
+	now := time.Now()
+	return max(now.Sub(start), now.Round(0).Sub(start.Round(0)))
 }
 
 // discardTimeout is how long the removal of an unused snapshot may take. Otherwise the operator removes it, later.
@@ -98,11 +133,10 @@ func (s *save) discard(ctx context.Context, object *v1alpha1.ResponseSession, er
 			return
 		}
 	}
-	ref := s.written.Snapshot
-	if object != nil && object.Spec.Snapshot != nil && object.Spec.Snapshot.Key == ref.Key {
+	if object != nil && object.Spec.Snapshot != nil && s.wrote(object.Spec.Snapshot) {
 		return
 	}
-	_ = s.reads.Delete(ctx, objectName(s.namespace, s.session.ResponseID), ref) // see discardTimeout
+	_ = s.reads.Delete(ctx, objectName(s.namespace, s.session.ResponseID), s.written.Snapshot) // see discardTimeout
 }
 
 // create stores a turn that does not exist yet.

@@ -1,0 +1,92 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+)
+
+// confirmPolls returns how long Confirm waits before it looks again: from 100 ms to 10 seconds.
+func confirmPolls() wait.DelayFunc {
+	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Steps: 20, Cap: 10 * time.Second}.DelayFunc()
+}
+
+// Confirm returns nil once no sweep can delete the snapshot of a stored session any more, although it may have been
+// unreferenced for the grace period. It is for a save that took so long.
+//
+// A sweep deletes only what has a mark, and only if the session, read after the mark was set, does not refer to it. So if all
+// parts are stored and have no mark, every sweep that may delete them will find the session. While one has a mark, a sweep that
+// read the session before it was stored may be about to delete. Then Confirm waits: the next sweep removes the mark. It writes
+// missing parts again. It returns an error that is ErrUnreadable if these bodies are not those of the reference.
+//
+// In a bucket, a leader that was suspended between reading the session and deleting can still delete the snapshot long after
+// another one has removed the mark, because a bucket has no deletion with a precondition.
+func (s Stores) Confirm(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference, bodies Bodies) error {
+	store := s.named(ref.Store)
+	if store == nil {
+		return fmt.Errorf("%w: it is in a store that is not configured here: %s", ErrUnreadable, ref.Store)
+	}
+	for next := confirmPolls(); ; {
+		found, err := store.Find(ctx, session, ref.Key, int(ref.Parts))
+		if err != nil {
+			return err
+		}
+		pause := time.Duration(0)
+		switch marked := slices.ContainsFunc(found, func(part Part) bool { return !part.Unreferenced.IsZero() }); {
+		case len(found) < int(ref.Parts):
+			if err := s.restore(ctx, session, ref, bodies); err != nil {
+				return err
+			}
+		case marked:
+			pause = next()
+		default:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("a sweep may be about to delete the snapshot: %w", ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+// restore writes a snapshot again under its key. It removes what is left of it first, because chunks are deleted with the first
+// one that they were written with.
+func (s Stores) restore(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference, bodies Bodies) error {
+	same, compressed, err := encode(bodies)
+	if err != nil {
+		return err
+	}
+	if same.SHA256 != ref.SHA256 || same.StoredBytes != ref.StoredBytes {
+		return fmt.Errorf("%w: parts of it are missing, and were not written from these bodies", ErrUnreadable)
+	}
+	if err := s.Delete(ctx, session, ref); err != nil {
+		return fmt.Errorf("unable to remove the rest of a snapshot: %w", err)
+	}
+	if _, err := s.named(ref.Store).Write(ctx, session, ref.Key, compressed); err != nil {
+		return fmt.Errorf("unable to write the missing parts of a snapshot again: %w", err)
+	}
+	return nil
+}
