@@ -53,21 +53,18 @@ func (s Stores) Confirm(ctx context.Context, session types.NamespacedName, ref *
 		if err != nil {
 			return err
 		}
-		pause := time.Duration(0)
 		switch marked := slices.ContainsFunc(found, func(part Part) bool { return !part.Unreferenced.IsZero() }); {
 		case len(found) < int(ref.Parts):
 			if err := s.restore(ctx, session, ref, bodies); err != nil {
 				return err
 			}
-		case marked:
-			pause = next()
-		default:
+		case !marked:
 			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("a sweep may be about to delete the snapshot: %w", ctx.Err())
-		case <-time.After(pause):
+		case <-time.After(next()):
 		}
 	}
 }
