@@ -26,6 +26,7 @@ import (
 	"strconv"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
@@ -107,7 +108,7 @@ func settle(t *testing.T, namespaces ...string) {
 				newest = max(newest, version)
 			}
 		}
-		current := op.view.HasSynced() && op.view.Reflects(newest) // read first, so that its notifications are counted below
+		current := op.view.HasSynced() && op.view.Reflects(metav1.NamespaceAll, newest) // read first, so that its notifications are counted below
 		unfinished := unfinished(t) - op.dropped
 		now := fmt.Sprintf("newest version %d, view up to date: %t, %g reconciles", newest, current, metricSum(t, "controller_runtime_reconcile_total"))
 		same := now == before

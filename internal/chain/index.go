@@ -154,9 +154,9 @@ func (x *Index[V]) Children(id string) iter.Seq[V] {
 	}
 }
 
-// Set adds a turn, or replaces the one with its ID, and returns the IDs of the turns whose verdict has changed, including
+// Set adds a turn, or replaces the one with its ID, and returns the handles of the turns whose verdict has changed, including
 // that of a new turn.
-func (x *Index[V]) Set(turn Turn, value V) []string {
+func (x *Index[V]) Set(turn Turn, value V) []V {
 	n := x.node(turn.ID)
 	n.value = value
 	var before []string
@@ -176,8 +176,8 @@ func (x *Index[V]) Set(turn Turn, value V) []string {
 	return x.recompute(n, change{fresh: fresh, moved: moved, before: before})
 }
 
-// Delete removes a turn and returns the IDs of the other turns whose verdict has changed.
-func (x *Index[V]) Delete(id string) []string {
+// Delete removes a turn and returns the handles of the other turns whose verdict has changed.
+func (x *Index[V]) Delete(id string) []V {
 	n := x.nodes[id]
 	if n == nil || !n.stored() {
 		return nil

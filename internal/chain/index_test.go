@@ -121,7 +121,7 @@ func checkIndex(t *rapid.T, g graph, x *Index[string], maxDepth int, before map[
 			t.Fatalf("verdict of %s, found %t (-walk +index):\n%s", id, found, diff)
 		}
 		if old, existed := before[id]; !existed || old != want {
-			wantChanged = append(wantChanged, id)
+			wantChanged = append(wantChanged, "value of "+id)
 		}
 		if value, _ := x.Get(id); value != "value of "+id {
 			t.Fatalf("handle of %s is %q", id, value)

@@ -28,8 +28,8 @@ type change struct {
 	before []string
 }
 
-// recompute updates n and its descendants and returns the IDs of the stored turns whose verdict has changed.
-func (x *Index[V]) recompute(n *node[V], c change) []string {
+// recompute updates n and its descendants and returns the handles of the stored turns whose verdict has changed.
+func (x *Index[V]) recompute(n *node[V], c change) []V {
 	cyclic := n.cyclic
 	if c.moved {
 		cyclic = n.closesCycle()
@@ -43,7 +43,7 @@ func (x *Index[V]) recompute(n *node[V], c change) []string {
 		onCycle = n.cyclePositions()
 	}
 
-	var changed []string
+	var changed []V
 	below := 0 // distance from n
 	for m := n; m != nil; {
 		p, cyclicNow := onCycle[m]
@@ -54,7 +54,7 @@ func (x *Index[V]) recompute(n *node[V], c change) []string {
 		m.cyclic = cyclicNow
 		same := p == m.position
 		if x.move(m, p, c.fresh && m == n) || turned || x.limitMoved(m, below, c.before, after) {
-			changed = append(changed, m.id)
+			changed = append(changed, m.value)
 		}
 		// If a node keeps its position, so do its descendants, except that a cycle leads back above n, and that a depth
 		// limit may have moved.

@@ -62,7 +62,7 @@ func (r *Resolver) Resolve(ctx context.Context, namespace, name string, minVersi
 	if err != nil {
 		return nil, err
 	}
-	fresh := r.view.Reflects(minVersion) && !r.view.IsStale()
+	fresh := r.view.Reflects(namespace, minVersion) && !r.view.IsStale()
 	if path := r.view.Path(namespace, id, options.MaxDepth); path != nil && fresh {
 		history, err := l.read(ctx, path)
 		if !errors.Is(err, errOutdated) {

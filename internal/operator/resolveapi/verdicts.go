@@ -68,7 +68,7 @@ func (*verdicts) GetSingularName() string { return "sessionverdict" }
 
 // Get returns the verdict on the session with an object name.
 func (s *verdicts) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
-	if err := s.check(options.ResourceVersion); err != nil {
+	if err := s.check(ctx, options.ResourceVersion); err != nil {
 		return nil, err
 	}
 	verdict, found := s.view.Verdict(request.NamespaceValue(ctx), name)
@@ -82,7 +82,7 @@ func (s *verdicts) Get(ctx context.Context, name string, options *metav1.GetOpti
 // List returns the verdicts on the sessions of a namespace, or of all, sorted by namespace and name. Of field selectors it
 // supports metadata.name and metadata.namespace, and no label selector, because the view has no labels.
 func (s *verdicts) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
-	if err := s.check(options.ResourceVersion); err != nil {
+	if err := s.check(ctx, options.ResourceVersion); err != nil {
 		return nil, err
 	}
 	if options.LabelSelector != nil && !options.LabelSelector.Empty() {
@@ -115,7 +115,7 @@ func (s *verdicts) List(ctx context.Context, options *internalversion.ListOption
 }
 
 // check returns an error, which asks for a retry, unless the view is current and at least as new as a resource version.
-func (s *verdicts) check(resourceVersion string) error {
+func (s *verdicts) check(ctx context.Context, resourceVersion string) error {
 	newest, err := (&resolvev1alpha1.InputItemsOptions{ResourceVersion: resourceVersion}).MinResourceVersion()
 	switch {
 	case err != nil:
@@ -124,7 +124,7 @@ func (s *verdicts) check(resourceVersion string) error {
 		return newUnavailable("the operator has not read the sessions yet")
 	case s.view.IsStale():
 		return newUnavailable("the operator has heard nothing of the sessions for too long")
-	case !s.view.Reflects(newest):
+	case !s.view.Reflects(request.NamespaceValue(ctx), newest):
 		return newUnavailable("the operator has not seen resource version " + resourceVersion + " yet")
 	}
 	return nil

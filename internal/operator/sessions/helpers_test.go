@@ -39,13 +39,27 @@ func object(id, previous string, resourceVersion int) *v1alpha1.ResponseSession 
 	}
 }
 
+// in returns a session as one of another namespace.
+func in(namespace string, o *v1alpha1.ResponseSession) *v1alpha1.ResponseSession {
+	o.Namespace = namespace
+	return o
+}
+
 func deleting(o *v1alpha1.ResponseSession) *v1alpha1.ResponseSession {
 	o.DeletionTimestamp = new(metav1.Unix(1_800_000_000, 0))
 	return o
 }
 
-func add(s *store, o *v1alpha1.ResponseSession)    { must(s.Add(watched(s, o))) }
-func remove(s *store, o *v1alpha1.ResponseSession) { must(s.Delete(watched(s, o))) }
+// add and remove feed the view what a watch sends, and wait until it has taken that in.
+func add(s *store, o *v1alpha1.ResponseSession) {
+	must(s.Add(watched(s, o)))
+	s.feeds.wait()
+}
+
+func remove(s *store, o *v1alpha1.ResponseSession) {
+	must(s.Delete(watched(s, o)))
+	s.feeds.wait()
+}
 
 // watched returns an object as the reflector passes it on.
 func watched(s *store, o *v1alpha1.ResponseSession) any {

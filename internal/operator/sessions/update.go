@@ -31,12 +31,12 @@ func (v *View) Observe(namespace, name string, update func(known *Record) *Recor
 	if ns == nil {
 		return
 	}
-	var change *Change
+	var changed *effect
 	if known := ns.byName[name]; known != nil {
-		change = ns.put(update(known), false)
+		changed = ns.put(update(known), false)
 	}
 	ns.mu.Unlock()
-	v.notify(change)
+	v.notify(namespace, changed)
 }
 
 // lock returns a namespace, locked for writing, and nil if it has no sessions.
@@ -81,10 +81,18 @@ func (v *View) unlock(ns *namespaceView) {
 	ns.mu.Unlock()
 }
 
-// put stores a record unless it is older than the one that is there, and returns what that changes. Of two records of the
-// same version the watched one wins: the other has the status that was asked for, which differs from the stored one if
-// another writer has set some of its fields.
-func (ns *namespaceView) put(r *Record, watched bool) *Change {
+// effect is what a change of one session has changed. A Change is made of it when its namespace is no longer locked, because
+// it may be large.
+type effect struct {
+	name string
+	// judged are the sessions whose verdict has changed, and unowned those that lack an ownerReference to this one.
+	judged, unowned []*Record
+}
+
+// put stores a record unless it is older than the one that is there, and returns the effect, nil if there is none. Of two
+// records of the same version the watched one wins: the other has the status that was asked for, which differs from the
+// stored one if another writer has set some of its fields.
+func (ns *namespaceView) put(r *Record, watched bool) *effect {
 	old := ns.byName[r.Name]
 	if old != nil && r.ResourceVersion != 0 && old.ResourceVersion >= r.ResourceVersion {
 		same := old.ResourceVersion == r.ResourceVersion
@@ -102,10 +110,11 @@ func (ns *namespaceView) put(r *Record, watched bool) *Change {
 	if parent, found := ns.index.Get(r.Turn.Previous); found {
 		r.Turn.Previous = parent.Turn.ID // share one string
 	}
-	change := &Change{Namespace: r.Namespace, Name: r.Name}
+	changed := &effect{name: r.Name}
+	created := old == nil || old.UID != r.UID
 	// An object that was deleted and created again while the watch was interrupted may have another ID under its name.
 	if old != nil && (old.Turn.ID != r.Turn.ID || old.InChain() != r.InChain()) {
-		change.Others = ns.remove(old)
+		changed.judged = ns.remove(old)
 		old = nil
 	}
 	if old != nil {
@@ -116,15 +125,13 @@ func (ns *namespaceView) put(r *Record, watched bool) *Change {
 		ns.misnamed++
 	}
 	if !r.InChain() {
-		return change
+		return changed
 	}
-	change.Others = append(change.Others, ns.names(ns.index.Set(r.Turn, r), r.Name)...)
-	if old == nil {
-		change.Others = append(change.Others, ns.unowned(r)...)
-		slices.Sort(change.Others)
-		change.Others = slices.Compact(change.Others)
+	changed.judged = append(changed.judged, ns.index.Set(r.Turn, r)...)
+	if created || old == nil {
+		changed.unowned = ns.unowned(r)
 	}
-	return change
+	return changed
 }
 
 // carryOver returns the record with what is known about its snapshot, if that is newer than what its status records. A
@@ -169,10 +176,10 @@ func (v *View) update(r *Record, change func(next *Record) bool) {
 	}
 	changed := ns.update(r, change)
 	ns.mu.Unlock()
-	v.notify(changed)
+	v.notify(r.Namespace, changed)
 }
 
-func (ns *namespaceView) update(r *Record, change func(next *Record) bool) *Change {
+func (ns *namespaceView) update(r *Record, change func(next *Record) bool) *effect {
 	known := ns.byName[r.Name]
 	if known == nil || !known.SameSpec(r) {
 		return nil
@@ -182,24 +189,24 @@ func (ns *namespaceView) update(r *Record, change func(next *Record) bool) *Chan
 		return nil
 	}
 	ns.keep(&next)
-	changed := &Change{Namespace: r.Namespace, Name: r.Name}
+	changed := &effect{name: r.Name}
 	if next.InChain() {
-		changed.Others = ns.names(ns.index.Set(next.Turn, &next), r.Name)
+		changed.judged = ns.index.Set(next.Turn, &next)
 	}
 	return changed
 }
 
 // delete forgets the session with an object name.
-func (ns *namespaceView) delete(name string) *Change {
+func (ns *namespaceView) delete(name string) *effect {
 	r := ns.byName[name]
 	if r == nil {
 		return nil
 	}
-	return &Change{Namespace: ns.name, Name: name, Others: ns.remove(r)}
+	return &effect{name: name, judged: ns.remove(r)}
 }
 
-// remove forgets a record and returns the names of the other sessions whose verdict has changed.
-func (ns *namespaceView) remove(r *Record) []string {
+// remove forgets a record and returns the other sessions whose verdict has changed.
+func (ns *namespaceView) remove(r *Record) []*Record {
 	ns.drop(r.Name)
 	if r.Misnamed {
 		ns.misnamed--
@@ -207,40 +214,49 @@ func (ns *namespaceView) remove(r *Record) []string {
 	if !r.InChain() {
 		return nil
 	}
-	return ns.names(ns.index.Delete(r.Turn.ID), r.Name)
+	return ns.index.Delete(r.Turn.ID)
 }
 
-// unowned returns the names of a new session's children that have no ownerReference to it. Their verdict need not have
-// changed: they may be incomplete themselves.
-func (ns *namespaceView) unowned(parent *Record) []string {
-	var names []string
+// unowned returns a new session's children that have no ownerReference to it. Their verdict need not have changed: they may
+// be incomplete themselves.
+func (ns *namespaceView) unowned(parent *Record) []*Record {
+	var children []*Record
 	for child := range ns.index.Children(parent.Turn.ID) {
 		if child.OwnerUID == "" && child != parent {
-			names = append(names, child.Name)
+			children = append(children, child)
 		}
 	}
-	return names
+	return children
 }
 
-// names returns the object names of turns, except one.
-func (ns *namespaceView) names(ids []string, except string) []string {
-	names := make([]string, 0, len(ids))
-	for _, id := range ids {
-		if r, found := ns.index.Get(id); found && r.Name != except {
-			names = append(names, r.Name)
+// change returns what the subscribers are told.
+func (e *effect) change(namespace string) Change {
+	var others []string
+	for _, list := range [][]*Record{e.judged, e.unowned} {
+		for _, r := range list {
+			if r.Name != e.name {
+				others = append(others, r.Name)
+			}
 		}
 	}
-	return slices.Clip(names)
+	if len(e.unowned) > 0 {
+		slices.Sort(others)
+		others = slices.Compact(others)
+	}
+	return Change{Namespace: namespace, Name: e.name, Others: slices.Clip(others)}
 }
 
-func (v *View) notify(change *Change) {
-	if change == nil {
-		return
-	}
+func (v *View) notify(namespace string, effects ...*effect) {
 	v.mu.RLock()
 	subscribers := v.subscribers
 	v.mu.RUnlock()
-	for _, subscriber := range subscribers {
-		subscriber(*change)
+	for _, e := range effects {
+		if e == nil {
+			continue
+		}
+		change := e.change(namespace)
+		for _, subscriber := range subscribers {
+			subscriber(change)
+		}
 	}
 }

@@ -46,10 +46,11 @@ type View struct {
 	maxDepth int
 	silence  time.Duration
 	clock    clock.PassiveClock
+	feeds    *feeds
 
 	mu              sync.RWMutex // not held while the lock of a namespace is awaited
 	namespaces      map[string]*namespaceView
-	resourceVersion uint64
+	resourceVersion uint64    // up to which events were received
 	heard           time.Time // when the API server last sent something
 	subscribers     []func(Change)
 
@@ -74,13 +75,15 @@ type namespaceView struct {
 // NewView returns an empty view. Its verdicts allow chains of up to maxDepth turns. If the API server sends nothing for the time
 // given as silence, the view is stale, and its watch is started again.
 func NewView(maxDepth int, silence time.Duration) *View {
-	return &View{
+	v := &View{
 		maxDepth:   maxDepth,
 		silence:    silence,
 		clock:      clock.RealClock{},
 		namespaces: map[string]*namespaceView{},
 		synced:     make(chan struct{}),
 	}
+	v.feeds = newFeeds(v.take)
+	return v
 }
 
 // Subscribe calls the function for every change from now on, and first once for each namespace with all sessions that

@@ -268,12 +268,12 @@ func TestReflects(t *testing.T) {
 		t.Error("synced before the first list")
 	}
 	replace(s, 10)
-	if !v.HasSynced() || !v.Reflects(10) || v.Reflects(11) {
+	if !v.HasSynced() || !v.Reflects("ns", 10) || v.Reflects("ns", 11) {
 		t.Error("want synced at 10")
 	}
 	s.UpdateResourceVersion("15")
 	add(s, object("a", "", 12))
-	if !v.Reflects(15) || v.Reflects(16) {
+	if !v.Reflects("ns", 15) || v.Reflects("ns", 16) {
 		t.Error("want 15")
 	}
 }

@@ -19,6 +19,7 @@ package sessions
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"time"
 
@@ -42,6 +43,7 @@ func (v *View) Run(ctx context.Context, client rest.Interface) {
 		Name: kubeclient.Sessions, TypeDescription: v1alpha1.ResponseSessionKind,
 	})
 	reflector.RunWithContext(ctx)
+	v.feeds.wait()
 }
 
 // known returns the record of an object, or nil if the view does not have the object.
@@ -70,11 +72,13 @@ func (v *View) WaitForSync(ctx context.Context) error {
 	}
 }
 
-// Reflects reports whether the view is at least as new as a resource version, and its subscribers have been notified.
-func (v *View) Reflects(resourceVersion uint64) bool {
+// Reflects reports whether what the view has of a namespace, or of all if that is empty, is at least as new as a resource
+// version, and its subscribers have been notified.
+func (v *View) Reflects(namespace string, resourceVersion uint64) bool {
 	v.mu.RLock()
-	defer v.mu.RUnlock()
-	return v.resourceVersion >= resourceVersion
+	received := v.resourceVersion
+	v.mu.RUnlock()
+	return received >= resourceVersion && v.feeds.reflect(namespace, resourceVersion)
 }
 
 // advance records how far the watch has come.
@@ -122,36 +126,30 @@ func (s *store) Add(object any) error { return s.Update(object) }
 
 func (s *store) Update(object any) error {
 	r, err := s.record(object)
-	if err != nil {
-		return err
+	if err == nil {
+		(*View)(s).receive(r, event{name: r.Name, version: r.ResourceVersion, record: r})
 	}
-	v := (*View)(s)
-	ns := v.lockOrAdd(r.Namespace)
-	change := ns.put(r, true)
-	v.unlock(ns)
-	v.notify(change)
-	v.advance(r.ResourceVersion)
-	return nil
+	return err
 }
 
 func (s *store) Delete(object any) error {
 	r, err := s.record(object)
-	if err != nil {
-		return err
+	if err == nil {
+		(*View)(s).receive(r, event{name: r.Name, version: r.ResourceVersion})
 	}
-	v := (*View)(s)
-	if ns := v.lock(r.Namespace); ns != nil {
-		change := ns.delete(r.Name)
-		v.unlock(ns)
-		v.notify(change)
-	}
-	v.advance(r.ResourceVersion)
-	return nil
+	return err
 }
 
-// Replace makes a new list the view's content, one namespace after the other: no chain is in two of them.
+// receive passes on what the watch has sent of an object.
+func (v *View) receive(r *Record, e event) {
+	v.feeds.add(r.Namespace, e)
+	v.advance(r.ResourceVersion)
+}
+
+// Replace makes a new list the view's content. It returns once that is done, so that the view is then synced.
 func (s *store) Replace(objects []any, resourceVersion string) error {
 	v := (*View)(s)
+	v.feeds.wait() // an event that waits may be of a namespace that neither the view nor the list has
 	listed := map[string][]*Record{}
 	v.readAll(func(ns *namespaceView) { listed[ns.name] = nil })
 	for _, object := range objects {
@@ -161,34 +159,79 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 		}
 		listed[r.Namespace] = append(listed[r.Namespace], r)
 	}
-	var changes []*Change
-	for name, records := range listed {
-		ns := v.lockOrAdd(name)
-		changes = append(changes, ns.replace(records)...)
-		v.unlock(ns)
+	version := parseResourceVersion(resourceVersion)
+	for namespace, records := range listed {
+		v.feeds.add(namespace, event{version: version, isList: true, list: records})
 	}
+	v.feeds.wait()
 	v.syncedOnce.Do(func() { close(v.synced) })
-	for _, change := range changes {
-		v.notify(change)
-	}
-	v.advance(parseResourceVersion(resourceVersion))
+	v.advance(version)
 	return nil
 }
 
+// take takes in an event of a namespace, and notifies the subscribers.
+func (v *View) take(namespace string, e event) {
+	var effects []*effect
+	switch {
+	case e.isList:
+		ns := v.lockOrAdd(namespace)
+		effects = ns.replace(e.list)
+		v.unlock(ns)
+	case e.record != nil:
+		ns := v.lockOrAdd(namespace)
+		effects = append(effects, ns.put(e.record, true))
+		v.unlock(ns)
+	default:
+		if ns := v.lock(namespace); ns != nil {
+			effects = append(effects, ns.delete(e.name))
+			v.unlock(ns)
+		}
+	}
+	v.notify(namespace, effects...)
+}
+
 // replace stores the listed records and forgets all others.
-func (ns *namespaceView) replace(records []*Record) []*Change {
-	var changes []*Change
+func (ns *namespaceView) replace(records []*Record) []*effect {
+	var effects []*effect
 	listed := make(map[string]bool, len(records))
-	for _, r := range records {
+	for r := range parentsFirst(records) {
 		listed[r.Name] = true
-		changes = append(changes, ns.put(r, true))
+		effects = append(effects, ns.put(r, true))
 	}
 	for name := range maps.Clone(ns.byName) {
 		if !listed[name] {
-			changes = append(changes, ns.delete(name))
+			effects = append(effects, ns.delete(name))
 		}
 	}
-	return changes
+	return effects
+}
+
+// parentsFirst yields each record after its parent, if that is one of them and they are on no cycle. Otherwise each record of
+// a chain whose names are sorted the other way round would have all its descendants judged again.
+func parentsFirst(records []*Record) iter.Seq[*Record] {
+	return func(yield func(*Record) bool) {
+		waiting := make(map[string]*Record, len(records)) // by response ID
+		for _, r := range records {
+			if r.InChain() {
+				waiting[r.Turn.ID] = r
+			}
+		}
+		var chain []*Record
+		for _, r := range records {
+			if !r.InChain() && !yield(r) {
+				return
+			}
+			for next := waiting[r.Turn.ID]; next != nil && r.InChain(); next = waiting[next.Turn.Previous] {
+				chain = append(chain, next)
+				delete(waiting, next.Turn.ID)
+			}
+			for ; len(chain) > 0; chain = chain[:len(chain)-1] {
+				if !yield(chain[len(chain)-1]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Resync does nothing: the view has no other copy to compare itself with.

@@ -1,0 +1,125 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sessions
+
+import "sync"
+
+// feeds are the events that the API server has sent and the view has not taken in yet. Each namespace has a goroutine while
+// it has events, which takes them in one after another, because one change of a root with 100,000 descendants takes as long as
+// many changes of others. Of the events of one object only the latest is kept, at the place of the first, so that a root that
+// changes faster than it can be judged waits for nothing but the last judgement.
+type feeds struct {
+	take func(namespace string, e event)
+
+	running sync.WaitGroup
+	mu      sync.Mutex
+	waiting map[string]*feed // of the namespaces with events
+}
+
+// event is a change of one object, or a list of all objects of a namespace.
+type event struct {
+	name    string // empty for a list
+	version uint64
+	record  *Record // nil if the object was deleted
+	isList  bool
+	list    []*Record
+}
+
+// feed has the events of one namespace.
+type feed struct {
+	taking *place // of the event that is being taken in, nil if none is
+	places []place
+	latest map[string]event // by name
+}
+
+// place is that of an object in a feed, with the version of the first event that waits there.
+type place struct {
+	name    string
+	version uint64
+}
+
+func newFeeds(take func(namespace string, e event)) *feeds {
+	return &feeds{take: take, waiting: map[string]*feed{}}
+}
+
+// add adds an event. It does not block.
+func (f *feeds) add(namespace string, e event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ns := f.waiting[namespace]
+	if ns == nil {
+		ns = &feed{latest: map[string]event{}}
+		f.waiting[namespace] = ns
+		defer f.running.Go(func() { f.run(namespace, ns) })
+	}
+	if _, found := ns.latest[e.name]; !found {
+		ns.places = append(ns.places, place{e.name, e.version})
+	}
+	ns.latest[e.name] = e
+}
+
+// run takes in the events of a namespace until there are none.
+func (f *feeds) run(namespace string, ns *feed) {
+	for {
+		e, more := f.next(namespace, ns)
+		if !more {
+			return
+		}
+		f.take(namespace, e)
+	}
+}
+
+// next returns the next event of a namespace, after the one before was taken in.
+func (f *feeds) next(namespace string, ns *feed) (event, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(ns.places) == 0 {
+		delete(f.waiting, namespace)
+		return event{}, false
+	}
+	ns.taking, ns.places = &ns.places[0], ns.places[1:]
+	e := ns.latest[ns.taking.name]
+	delete(ns.latest, e.name)
+	return e, true
+}
+
+// reflect reports whether all events of a namespace, or of all if that is empty, up to a version were taken in.
+func (f *feeds) reflect(namespace string, version uint64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if namespace != "" {
+		ns := f.waiting[namespace]
+		return ns == nil || ns.reflects(version)
+	}
+	for _, ns := range f.waiting {
+		if !ns.reflects(version) {
+			return false
+		}
+	}
+	return true
+}
+
+func (f *feed) reflects(version uint64) bool {
+	oldest := f.taking
+	if oldest == nil {
+		oldest = &f.places[0]
+	}
+	return oldest.version > version
+}
+
+// wait waits until all events were taken in. None may be added meanwhile.
+func (f *feeds) wait() { f.running.Wait() }

@@ -1,0 +1,194 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sessions
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/catena-dev/catena/internal/chain"
+)
+
+// sent is an event that a reference remembers.
+type sent struct {
+	event
+	namespace   string
+	taken, done bool
+}
+
+// TestFeeds compares with a list of all events: each namespace takes in its own, whether others have finished or not, the
+// object that has waited longest first, and of an object the latest event.
+func TestFeeds(t *testing.T) {
+	namespaces := []string{"a", "b", "c"}
+	synctest.Test(t, func(t *testing.T) {
+		rapid.Check(struct{ testing.TB }{t}, func(t *rapid.T) { // a bubble has no deadline
+			var all []*sent // the reference
+			taking, finish := map[string]event{}, map[string]chan struct{}{}
+			for _, namespace := range namespaces {
+				finish[namespace] = make(chan struct{})
+			}
+			started := make(chan *sent, len(namespaces))
+			f := newFeeds(func(namespace string, e event) {
+				started <- &sent{event: e, namespace: namespace}
+				<-finish[namespace]
+			})
+			check := func() {
+				synctest.Wait()
+				for len(started) > 0 {
+					got := <-started
+					taking[got.namespace] = got.event
+					if want := take(all, got.namespace); want == nil || want.name != got.name || want.version != got.version {
+						t.Fatalf("%s takes in %s@%d, want %+v", got.namespace, got.name, got.version, want)
+					}
+				}
+				for _, namespace := range append(namespaces, "") {
+					version := rapid.Uint64Range(0, uint64(len(all)+1)).Draw(t, "version")
+					waits := slices.ContainsFunc(all, func(e *sent) bool {
+						return !e.done && e.version <= version && (e.namespace == namespace || namespace == "")
+					})
+					if got := f.reflect(namespace, version); got == waits {
+						t.Fatalf("%q reflects %d: %t", namespace, version, got)
+					}
+				}
+			}
+			for range rapid.IntRange(1, 50).Draw(t, "steps") {
+				namespace := rapid.SampledFrom(namespaces).Draw(t, "namespace")
+				if _, busy := taking[namespace]; busy && rapid.Bool().Draw(t, "finish") {
+					finished(all, namespace)
+					delete(taking, namespace)
+					finish[namespace] <- struct{}{}
+				} else {
+					e := event{name: rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "name"), version: uint64(len(all) + 1)}
+					all = append(all, &sent{event: e, namespace: namespace})
+					f.add(namespace, e)
+				}
+				check()
+			}
+			for len(taking) > 0 {
+				for _, namespace := range namespaces {
+					if _, busy := taking[namespace]; busy {
+						finished(all, namespace)
+						delete(taking, namespace)
+						finish[namespace] <- struct{}{}
+						check()
+					}
+				}
+			}
+			f.wait()
+			if i := slices.IndexFunc(all, func(e *sent) bool { return !e.done }); i >= 0 || len(f.waiting) > 0 {
+				t.Fatalf("event %d was not taken in; %v wait", i, f.waiting)
+			}
+		})
+	})
+}
+
+// take marks the events that are taken in together, and returns the latest.
+func take(all []*sent, namespace string) (latest *sent) {
+	for _, e := range all {
+		if e.namespace == namespace && !e.taken && (latest == nil || latest.name == e.name) {
+			e.taken, latest = true, e
+		}
+	}
+	return latest
+}
+
+func finished(all []*sent, namespace string) {
+	for _, e := range all {
+		if e.namespace == namespace && e.taken {
+			e.done = true
+		}
+	}
+}
+
+// bigTree fills the namespace "big" of a view with a root and as many descendants as given, which are children of the root or,
+// as a chain, of one another.
+func bigTree(tb testing.TB, v *View, descendants int, isChain bool) {
+	tb.Helper()
+	records := []any{bigRecord("root", "")}
+	for i := range descendants {
+		parent := "root"
+		if isChain && i > 0 {
+			parent = fmt.Sprint("child-", i-1)
+		}
+		records = append(records, bigRecord(fmt.Sprint("child-", i), parent))
+	}
+	slices.Reverse(records) // children first
+	must((*store)(v).Replace(records, "1"))
+}
+
+func bigRecord(id, previous string) *Record {
+	return &Record{
+		Namespace: "big", Name: id, UID: types.UID("uid-of-" + id), Generation: 1, ResourceVersion: 1,
+		Turn: chain.Turn{ID: id, Previous: previous, Status: chain.StatusCompleted},
+	}
+}
+
+// TestNamesInReverse: a list in which every parent comes after its children is taken in as quickly as any other.
+func TestNamesInReverse(t *testing.T) {
+	const turns = 100_000
+	v := NewView(2*turns, time.Hour)
+	bigTree(t, v, turns, true) // would take minutes
+	verdict, _ := v.Verdict("big", fmt.Sprint("child-", turns-1))
+	if verdict.Rule != chain.Resolved || verdict.Depth != turns+1 {
+		t.Errorf("got %s with depth %d", verdict.Rule, verdict.Depth)
+	}
+}
+
+// BenchmarkFeedDelay is the time from an event of one namespace to its notification, while in another one the root of 100,000
+// turns changes with each.
+func BenchmarkFeedDelay(b *testing.B) {
+	for _, shape := range []string{"star", "chain"} {
+		b.Run(shape, func(b *testing.B) {
+			v := NewView(chain.DefaultMaxDepth, time.Hour)
+			bigTree(b, v, 100_000, shape == "chain")
+			notified, queue := make(chan struct{}), map[string]bool{}
+			v.Subscribe(func(change Change) {
+				if change.Namespace == "ns" {
+					notified <- struct{}{}
+					return
+				}
+				for _, name := range change.Others {
+					queue[name] = true
+				}
+			})
+			version := 1
+			var delays []time.Duration
+			for b.Loop() {
+				version++
+				root := in("big", object("root", "", version))
+				root.Generation = int64(version)
+				root.Spec.ResponseStatus = []string{"completed", "failed"}[version%2]
+				start := time.Now()
+				must((*store)(v).Add(watched((*store)(v), root)))
+				go func() { must((*store)(v).Add(watched((*store)(v), object(fmt.Sprint("t", version), "", version)))) }()
+				<-notified
+				delays = append(delays, time.Since(start))
+				b.StopTimer()
+				v.feeds.wait()
+				b.StartTimer()
+			}
+			slices.Sort(delays)
+			b.ReportMetric(float64(delays[len(delays)*99/100].Microseconds()), "p99-µs")
+		})
+	}
+}
