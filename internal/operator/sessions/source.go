@@ -40,10 +40,6 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
-// maxEventBytes is the size of the largest event of a watch. An object has up to 3 MiB, of which each byte can take six when
-// it is escaped.
-const maxEventBytes = 32 << 20
-
 // errSilent is the error of a list or watch that the API server, or a proxy before it, has stopped sending.
 var errSilent = errors.New("nothing was received for too long")
 
@@ -126,17 +122,15 @@ func (s *source) list(ctx context.Context, options metav1.ListOptions) (runtime.
 		return nil, err
 	}
 	defer func() { _ = response.Close() }()
-	raw, err := io.ReadAll(response)
+	list := &metav1.List{}
+	metadata, err := readList(response, func(object gjson.Result) {
+		list.Items = append(list.Items, runtime.RawExtension{Object: s.item(object)})
+	})
 	if err != nil {
 		return nil, fmt.Errorf("unable to read a list of sessions: %w", err)
 	}
-	fields := jsonvalue.Members(gjson.ParseBytes(raw), "metadata", "items")
-	meta := jsonvalue.Members(fields[0], "resourceVersion", "continue")
-	list := &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: meta[0].String(), Continue: meta[1].String()}}
-	fields[1].ForEach(func(_, value gjson.Result) bool {
-		list.Items = append(list.Items, runtime.RawExtension{Object: s.item(value)})
-		return true
-	})
+	fields := jsonvalue.Members(metadata, "resourceVersion", "continue")
+	list.ResourceVersion, list.Continue = fields[0].String(), fields[1].String()
 	return list, nil
 }
 
@@ -194,7 +188,7 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 
 // line returns the next line that is not empty.
 func (e *events) line() ([]byte, error) {
-	if e.buffer.Cap() > 1<<20 {
+	if e.buffer.Cap() > keptBytes {
 		e.buffer = bytes.Buffer{} // one large event must not keep its memory
 	}
 	e.buffer.Reset()
@@ -202,8 +196,8 @@ func (e *events) line() ([]byte, error) {
 		part, err := e.lines.ReadSlice('\n')
 		e.buffer.Write(part)
 		switch {
-		case e.buffer.Len() > maxEventBytes:
-			return nil, fmt.Errorf("an event has more than %d bytes", maxEventBytes)
+		case e.buffer.Len() > maxObjectBytes:
+			return nil, fmt.Errorf("an event has more than %d bytes", maxObjectBytes)
 		case errors.Is(err, bufio.ErrBufferFull):
 			continue
 		case err == io.EOF && len(bytes.TrimSpace(e.buffer.Bytes())) > 0:
