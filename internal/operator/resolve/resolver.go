@@ -83,7 +83,7 @@ func (r *Resolver) Resolve(ctx context.Context, namespace, name string, minVersi
 			}
 		}
 		if walkErr != nil {
-			l.reportUnreadable(walkErr)
+			l.explain(walkErr)
 			return nil, walkErr
 		}
 		history, err := l.read(ctx, path)
@@ -93,12 +93,17 @@ func (r *Resolver) Resolve(ctx context.Context, namespace, name string, minVersi
 	}
 }
 
-// reportUnreadable reports a snapshot outside its object that turned out to be unreadable, unless the view knows that, or the
-// object itself shows why: the leader sees that too, or is newer and can read the format.
-func (l *lookup) reportUnreadable(walkErr error) {
+// explain adds to an error of the walk why a turn is unreadable, as far as its object shows that. If it does not, it reports
+// the snapshot, unless the view knows that it is unreadable. If it does, the leader sees that too, or is newer and can read the
+// format.
+func (l *lookup) explain(walkErr error) {
 	chainError, _ := errors.AsType[*chain.Error](walkErr)
 	s := l.confirmed[chainError.ResponseID]
-	if chainError.Rule != chain.SnapshotUnreadable || s == nil || s.Snapshot == nil || s.Problem != "" {
+	if chainError.Rule != chain.SnapshotUnreadable || s == nil {
+		return
+	}
+	chainError.Problem = s.Problem
+	if s.Snapshot == nil || s.Problem != "" {
 		return
 	}
 	known, found := l.view.Get(s.Namespace, s.Name)

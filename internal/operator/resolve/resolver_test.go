@@ -235,6 +235,29 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 	}
 }
 
+// TestProblemIsNamed: the error of a turn that is unreadable says why, as the message of its condition does.
+func TestProblemIsNamed(t *testing.T) {
+	f := newFixture(t)
+	instructions := func(s *v1alpha1.ResponseSession) {
+		s.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"instructions":[]}`)}
+	}
+	f.save("a", "", instructions)
+	f.save("b", "a")
+	f.freeze()
+	f.save("new", "", instructions)
+	for asked, at := range map[string]string{"a": "a", "b": "a", "new": "new"} {
+		want := &chain.Error{
+			Rule: chain.SnapshotUnreadable, ResponseID: at, PreviousResponseID: asked, MaxDepth: 64, Status: "completed",
+			Problem: "unable to read `instructions` of the request: must be a string",
+		}
+		_, err := f.resolver.Resolve(t.Context(), f.namespace, asked, 0, chain.WalkOptions{MaxDepth: 64})
+		got, _ := errors.AsType[*chain.Error](err)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("error of %s (-want +got):\n%s", asked, diff)
+		}
+	}
+}
+
 // TestResolveResourceVersion: a cached body may be as old as the view, unless the query asks for a newer one.
 func TestResolveResourceVersion(t *testing.T) {
 	f := newFixture(t)
