@@ -23,10 +23,11 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/operator/sessions"
@@ -37,9 +38,9 @@ import (
 const snapshotFieldOwner = client.FieldOwner("catena-snapshots")
 
 const (
-	// reportQueue is the number of unreadable snapshots that may wait to be reported. Those beyond it are reported when
-	// they are next read.
-	reportQueue = 64
+	// maxReports is the number of unreadable snapshots of a namespace that may wait to be reported. Those beyond it are
+	// reported when they are next read.
+	maxReports = 64
 	// reportTimeout is how long one report may take.
 	reportTimeout = 10 * time.Second
 )
@@ -52,50 +53,67 @@ const (
 type SnapshotReporter struct {
 	client client.Client
 	clock  clock.PassiveClock
-	queue  chan *sessions.Record
+	queue  workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 	mu sync.Mutex
-	// pending are the sessions in the queue and the one that is being reported, so that each is there once.
-	pending map[types.UID]bool
+	// pending are the sessions in the queue and the one that is being reported, by namespace.
+	pending map[string]map[reconcile.Request]*sessions.Record
 }
 
 // NewSnapshotReporter returns a reporter that writes with a client.
 func NewSnapshotReporter(c client.Client, clock clock.PassiveClock) *SnapshotReporter {
-	return &SnapshotReporter{client: c, clock: clock, queue: make(chan *sessions.Record, reportQueue), pending: map[types.UID]bool{}}
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff)
+	return &SnapshotReporter{
+		client: c, clock: clock, queue: withOrder(newOrder())("snapshot-reports", limiter),
+		pending: map[string]map[reconcile.Request]*sessions.Record{},
+	}
 }
 
 // Report queues the report of a session whose snapshot could not be read, unless it is queued already. It does not block.
 func (r *SnapshotReporter) Report(record *sessions.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.pending[record.UID] {
+	pending, key := r.pending[record.Namespace], request(record.Namespace, record.Name)
+	if pending[key] != nil || len(pending) >= maxReports {
 		return
 	}
-	select {
-	case r.queue <- record:
-		r.pending[record.UID] = true
-	default:
+	if pending == nil {
+		pending = map[reconcile.Request]*sessions.Record{}
+		r.pending[record.Namespace] = pending
 	}
+	pending[key] = record
+	r.queue.Add(key)
 }
 
 // NeedLeaderElection returns false: every replica reports.
 func (r *SnapshotReporter) NeedLeaderElection() bool { return false }
 
-// Start reports until ctx is done.
+// Start reports until ctx is done. The namespaces take turns.
 func (r *SnapshotReporter) Start(ctx context.Context) error {
+	defer context.AfterFunc(ctx, r.queue.ShutDown)()
 	for {
-		select {
-		case <-ctx.Done():
+		key, done := r.queue.Get()
+		if done || ctx.Err() != nil {
 			return nil
-		case record := <-r.queue:
-			if err := r.report(ctx, record); ignoreGone(err) != nil {
-				log.FromContext(ctx).Error(err, "Unable to report an unreadable snapshot", "namespace", record.Namespace, "name", record.Name)
-			}
-			r.mu.Lock()
-			delete(r.pending, record.UID)
-			r.mu.Unlock()
 		}
+		r.mu.Lock()
+		record := r.pending[key.Namespace][key]
+		r.mu.Unlock()
+		if err := r.report(ctx, record); ignoreGone(err) != nil {
+			log.FromContext(ctx).Error(err, "Unable to report an unreadable snapshot", "namespace", record.Namespace, "name", record.Name)
+		}
+		r.forget(key)
 	}
+}
+
+func (r *SnapshotReporter) forget(key reconcile.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.pending[key.Namespace], key)
+	if len(r.pending[key.Namespace]) == 0 {
+		delete(r.pending, key.Namespace)
+	}
+	r.queue.Done(key)
 }
 
 func (r *SnapshotReporter) report(ctx context.Context, record *sessions.Record) error {
