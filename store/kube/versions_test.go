@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -254,5 +255,57 @@ func TestNewerFormat(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestStoredObjects: objects that earlier builds have stored stay readable. testdata has some in the first format, with a turn in
+// the object and one in a chunk. They are never written again: add others for a new format.
+func TestStoredObjects(t *testing.T) {
+	s := open(t, kube.Options{})
+	data, err := os.ReadFile("testdata/stored-1.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var objects []map[string]any
+	if err := json.Unmarshal(data, &objects); err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range objects {
+		o := &unstructured.Unstructured{Object: object}
+		o.SetNamespace(s.Namespace())
+		if err := env.Client.Create(t.Context(), o, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[string]*store.Session{
+		"resp_1": {
+			ResponseID: "resp_1", ConversationID: "conv_1", Status: "completed", Immutable: true,
+			CreatedAt: time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC), CompletedAt: time.Date(2026, 11, 20, 10, 0, 9, 0, time.UTC),
+			Request:  []byte(`{"input":"one","instructions":"be brief"}`),
+			Response: []byte(`{"output":[{"role":"assistant","type":"message"}]}`),
+			Metadata: []byte(`{"k":"ü"}`),
+		},
+		"resp_2": {
+			ResponseID: "resp_2", PreviousResponseID: "resp_1", Status: "completed",
+			Request:  []byte(`{ "input":"grüße \u0001", "n":12345678901234567890 }`),
+			Response: []byte(`{"output":[{"type":"message","role":"assistant","content":"one"}],"f":1.0}`),
+			Metadata: []byte(`{"a":1,"a":2}`),
+		},
+	}
+	for id, turn := range want {
+		got, err := s.Get(t.Context(), id)
+		if err != nil {
+			t.Errorf("%s: %v", id, err)
+			continue
+		}
+		got.CreatedAt, got.CompletedAt = got.CreatedAt.UTC(), got.CompletedAt.UTC()
+		if diff := cmp.Diff(turn, got, sameSession); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", id, diff)
+		}
+	}
+	wantReason(t, s.Namespace(), "resp_2", v1alpha1.ReasonResolved)
+	history, err := s.Resolve(t.Context(), "resp_2", store.ResolveOptions{})
+	if err != nil || len(history.Turns) != 2 || len(history.Items) != 5 {
+		t.Errorf("got %+v and error %v, want 2 turns with 5 items", history, err)
 	}
 }
