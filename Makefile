@@ -95,6 +95,11 @@ bench: $(CONTROL_PLANE) ## Measure against a real control plane, each figure bes
 	. hack/flags.sh && go test -run='^$$' -bench='$(BENCH)' -benchmem -timeout=60m ./internal/...
 	. hack/flags.sh && go run ./test/bench -run='$(BENCH)' $(BENCH_ARGS)
 
+.PHONY: bench-hostile
+bench-hostile: export INLINE = 1
+bench-hostile: $(CONTROL_PLANE) ## Measure how much slower one tenant becomes while another attacks (BENCH=regexp, BENCH_ARGS='-rounds=5 -scale=5').
+	. hack/flags.sh && go test -run='^$$' -bench='^BenchmarkAttacks$$/$(BENCH)' -benchtime=1x -timeout=120m ./test/hostile -args $(BENCH_ARGS)
+
 .PHONY: chaos
 chaos: $(CONTROL_PLANE) ## Make 10,000 turns while the leader, the kube-apiserver and etcd are killed.
 	. hack/flags.sh && CGO_ENABLED=1 go test -race -vet=off -count=1 -v -run='^TestChaos$$' -timeout=60m ./test/e2e -args -chaos.full

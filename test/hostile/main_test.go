@@ -48,19 +48,20 @@ var (
 	sessions rest.Interface
 )
 
-func TestMain(m *testing.M) {
-	os.Exit(testenv.RunSuite(m.Run, func(ctx context.Context, started *testenv.Environment) (err error) {
-		env = started
-		if sessions, err = kubeclient.New(env.Config); err != nil {
-			return err
-		}
-		operator, err = env.StartOperator(ctx, operatorOptions())
+func TestMain(m *testing.M) { os.Exit(testenv.RunSuite(m.Run, prepare)) }
+
+// prepare makes a control plane the one that is used.
+func prepare(ctx context.Context, started *testenv.Environment) (err error) {
+	env = started
+	if sessions, err = kubeclient.New(env.Config); err != nil {
 		return err
-	}))
+	}
+	operator, err = env.StartOperator(ctx, operatorOptions())
+	return err
 }
 
 func operatorOptions() catenatest.OperatorOptions {
-	return catenatest.OperatorOptions{Args: []string{"--shutdown-delay-duration=0s"}}
+	return catenatest.OperatorOptions{Args: append(operatorArgs, strings.Fields(*extra)...)}
 }
 
 // restartOperator replaces the operator with one that reads everything anew.
@@ -102,7 +103,7 @@ func wantUnharmed(t *testing.T, namespace string) {
 }
 
 // wantReason waits until a session has a reason, and a message that contains text.
-func wantReason(t *testing.T, namespace, id, reason, text string) {
+func wantReason(t testing.TB, namespace, id, reason, text string) {
 	t.Helper()
 	testutil.Eventually(t, func(ctx context.Context) error {
 		condition, err := chainValid(ctx, namespace, v1alpha1.ObjectName(id))

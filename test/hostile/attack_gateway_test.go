@@ -1,0 +1,234 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package hostile_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/gateway/enginetest"
+	"github.com/catena-dev/catena/internal/testenv"
+)
+
+// gatewayAttacks go through a gateway, which both tenants use.
+var gatewayAttacks = map[string]attack{
+	"many streams": {
+		gateway: true, clients: 64, prepare: manyStreams, answers: map[string]bool{"200": true, "429 overloaded": true},
+	},
+	"large bodies of tiny members": {
+		gateway: true, clients: 16, small: 1 << 20, large: 1 << 20, prepare: tinyMembers, answers: map[string]bool{"200": true, "429 overloaded": false},
+	},
+	"hanging uploads": {
+		gateway: true, clients: 192, prepare: hangingUploads, answers: map[string]bool{"200": true, "429 overloaded": true},
+	},
+}
+
+// The limits of the gateway in attacks, and what docs/gateway.md promises for the program in addition.
+const (
+	gatewayBytes        = 192 << 20
+	gatewayProgramBytes = 128 << 20
+	gatewayRequests     = 256
+	gatewayStreams      = 32
+)
+
+// holdFor is how long a client keeps a connection for nothing.
+const holdFor = 2 * time.Second
+
+// gateway is a gateway whose tenants' keys are their namespaces.
+type gateway struct {
+	*testenv.Gateway
+	client *http.Client
+}
+
+// slowModel is the model of an engine that begins a stream and does not end it.
+const slowModel = "slow"
+
+func startGateway(a *arena, tenants ...string) *gateway {
+	a.Helper()
+	engine := httptest.NewServer(http.HandlerFunc(slowEngine))
+	a.Cleanup(engine.Close)
+	var keys strings.Builder
+	for _, namespace := range tenants {
+		fmt.Fprintf(&keys, "- {namespace: %s, key: %s}\n", namespace, namespace)
+	}
+	file := filepath.Join(a.TempDir(), "tenants.yaml")
+	if err := os.WriteFile(file, []byte(keys.String()), 0o600); err != nil {
+		a.Fatal(err)
+	}
+	started, err := env.StartGateway(a.Context(), testenv.GatewayOptions{Upstream: engine.URL, Args: []string{
+		"--store=" + testenv.StoreURL("default", env.Kubeconfig), "--tenants-file=" + file,
+		fmt.Sprintf("--max-inflight-bytes=%d", gatewayBytes), fmt.Sprintf("--max-inflight-requests=%d", gatewayRequests),
+		fmt.Sprintf("--max-inflight-streams=%d", gatewayStreams), "--max-request-bytes=8388608", "--max-response-bytes=8388608",
+	}})
+	if err != nil {
+		a.Fatal(err)
+	}
+	a.Cleanup(func() {
+		if err := started.Stop(); err != nil {
+			a.Error(err)
+		}
+	})
+	transport := &http.Transport{MaxIdleConnsPerHost: 256}
+	a.Cleanup(transport.CloseIdleConnections)
+	return &gateway{Gateway: started, client: &http.Client{Transport: transport}}
+}
+
+// slowEngine is the scripted engine, except for slowModel.
+func slowEngine(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	if gjson.GetBytes(body, "model").Str == slowModel {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, `data: {"type":"response.created","response":{"id":"resp_x","status":"in_progress","output":[]}}`+"\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+		return
+	}
+	r.Body = io.NopCloser(strings.NewReader(string(body)))
+	enginetest.Handler().ServeHTTP(w, r)
+}
+
+// do sends a request with the key of a tenant.
+func (g *gateway) do(ctx context.Context, key, method, path, body string) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, g.URL+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+key)
+	return g.client.Do(r)
+}
+
+// ask sends a request and reads the answer.
+func (g *gateway) ask(ctx context.Context, key, method, path, body string) (answer, content string, err error) {
+	response, err := g.do(ctx, key, method, path, body)
+	if err != nil {
+		return "", "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	return readAnswer(response)
+}
+
+func readAnswer(response *http.Response) (answer, content string, err error) {
+	raw, err := io.ReadAll(response.Body)
+	if response.StatusCode != http.StatusOK {
+		return fmt.Sprintf("%d %s", response.StatusCode, gjson.GetBytes(raw, "error.code").Str), "", err
+	}
+	return "200", string(raw), err
+}
+
+// victim returns how a tenant makes turns through the gateway.
+func (g *gateway) victim(key string) (
+	save func(ctx context.Context, id, previous string) (string, error), resolve func(ctx context.Context, id string) (int, error),
+) {
+	save = func(ctx context.Context, _, previous string) (string, error) {
+		body := `{"model":"scripted","input":"hello"`
+		if previous != "" {
+			body += fmt.Sprintf(`,"previous_response_id":%q`, previous)
+		}
+		answer, content, err := g.ask(ctx, key, http.MethodPost, "/v1/responses", body+"}")
+		if err == nil && answer != "200" {
+			err = fmt.Errorf("got %s", answer)
+		}
+		return gjson.Get(content, "id").Str, err
+	}
+	resolve = func(ctx context.Context, id string) (int, error) {
+		answer, content, err := g.ask(ctx, key, http.MethodGet, "/v1/responses/"+id+"/input_items?limit=100", "")
+		if err == nil && answer != "200" {
+			err = fmt.Errorf("got %s", answer)
+		}
+		return (len(gjson.Get(content, "data").Array()) + 1) / 2, err
+	}
+	return save, resolve
+}
+
+// posts returns a request that the gateway answers as fast as it can.
+func (a *arena) posts(amount int, body string) request {
+	return func(ctx context.Context, _ int) (string, int, error) {
+		answer, _, err := a.gateway.ask(ctx, a.attacker.namespace, http.MethodPost, "/v1/responses", body)
+		return answer, amount, err
+	}
+}
+
+// manyStreams begins streams that do not end.
+func manyStreams(a *arena, _ int) (hostile, harmless request) {
+	body := `{"model":"` + slowModel + `","input":"x","stream":true}`
+	hostile = func(ctx context.Context, _ int) (string, int, error) {
+		streamCtx, cancel := context.WithTimeout(ctx, holdFor)
+		defer cancel()
+		response, err := a.gateway.do(streamCtx, a.attacker.namespace, http.MethodPost, "/v1/responses", body)
+		if err != nil {
+			return "", 1, err
+		}
+		defer func() { _ = response.Body.Close() }()
+		if response.StatusCode != http.StatusOK {
+			answer, _, err := readAnswer(response)
+			return answer, 1, err
+		}
+		_, _ = io.Copy(io.Discard, response.Body) // until holdFor
+		return "200", 1, nil
+	}
+	return hostile, a.posts(1, `{"model":"scripted","input":"x","stream":true}`)
+}
+
+// tinyMembers sends bodies of size bytes in tiny members. The comparison sends as many bytes as one string.
+func tinyMembers(a *arena, size int) (hostile, harmless request) {
+	members := `{"model":"scripted","input":"x","metadata":{"a":1` + strings.Repeat(`,"b":1`, size/6) + `}}`
+	text := `{"model":"scripted","input":"` + strings.Repeat("x", size) + `"}`
+	return a.posts(len(members), members), a.posts(len(text), text)
+}
+
+// hangingUploads sends the beginning of a request and no more.
+func hangingUploads(a *arena, _ int) (hostile, harmless request) {
+	head := "POST /v1/responses HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + a.attacker.namespace + "\r\nContent-Length: 1000000\r\n\r\n" +
+		`{"input":"`
+	hostile = func(ctx context.Context, _ int) (string, int, error) {
+		connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", strings.TrimPrefix(a.gateway.URL, "http://"))
+		if err != nil {
+			return "", 1, err
+		}
+		defer func() { _ = connection.Close() }()
+		stop := context.AfterFunc(ctx, func() { _ = connection.Close() })
+		defer stop()
+		if _, err := io.WriteString(connection, head); err != nil {
+			return "", 1, err
+		}
+		if err := connection.SetReadDeadline(time.Now().Add(holdFor)); err != nil {
+			return "", 1, err
+		}
+		response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+		if err != nil {
+			return "200", 1, ctx.Err() // the upload hangs, as it is to
+		}
+		defer func() { _ = response.Body.Close() }()
+		answer, _, err := readAnswer(response)
+		return answer, 1, err
+	}
+	return hostile, a.posts(1, `{"model":"scripted","input":"x"}`)
+}

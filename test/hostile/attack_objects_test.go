@@ -1,0 +1,103 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package hostile_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil"
+)
+
+// objectAttacks store many objects that are costly, or many objects.
+var objectAttacks = map[string]attack{
+	"undecodable objects":   {clients: 8, small: 50, large: 1000, prepare: undecodableObjects, answers: map[string]bool{"200": true}},
+	"unreadable snapshots":  {clients: 8, small: 100, large: 4000, prepare: unreadableSnapshots, answers: map[string]bool{"200": true}},
+	"many small namespaces": {clients: 8, small: 20, large: 200, prepare: manyNamespaces, answers: map[string]bool{"200": true}},
+}
+
+// savedAs returns a request that creates a session from an object with an ID.
+func savedAs(a *arena, prefix string, object func(id string) []byte) request {
+	return func(ctx context.Context, _ int) (string, int, error) {
+		answer, err := answerOf(a.attacker.create(ctx, object(fmt.Sprintf("%s_%d", prefix, a.victim.ids.next()))))
+		return answer, 1, err
+	}
+}
+
+// undecodableObjects: size objects that Go cannot decode are stored, and more are created.
+func undecodableObjects(a *arena, size int) (hostile, harmless request) {
+	body := nested(2000)
+	undecodable := func(id string) []byte { return session(id, `"request":{"input":[`+body+`]}`) }
+	a.plant(size, func(i int) []byte { return undecodable(fmt.Sprintf("resp_planted_%d", i)) })
+	for _, i := range []int{0, size - 1} {
+		wantReason(a, a.attacker.namespace, fmt.Sprintf("resp_planted_%d", i), v1alpha1.ReasonSnapshotUnreadable, "nested")
+	}
+	text := strings.Repeat("x", len(body))
+	return savedAs(a, "resp_deep", undecodable), savedAs(a, "resp_flat", func(id string) []byte {
+		return session(id, `"request":{"input":"`+text+`"},"response":{"output":[]}`)
+	})
+}
+
+// unreadableSnapshots: size sessions refer to snapshots that do not exist, and more are created.
+func unreadableSnapshots(a *arena, size int) (hostile, harmless request) {
+	lost := func(id string) []byte {
+		return session(id, fmt.Sprintf(`"snapshot":{"store":"Chunks","key":%q,"parts":1,"sizeBytes":1000,"storedBytes":1000,"sha256":%q}`,
+			strings.Repeat("a", 26), strings.Repeat("0", 64)))
+	}
+	a.plant(size, func(i int) []byte { return lost(fmt.Sprintf("resp_planted_%d", i)) })
+	wantReason(a, a.attacker.namespace, fmt.Sprintf("resp_planted_%d", size-1), v1alpha1.ReasonSnapshotUnreadable, "")
+	text := strings.Repeat("x", 150)
+	return savedAs(a, "resp_lost", lost), savedAs(a, "resp_kept", func(id string) []byte {
+		return session(id, `"request":{"input":"`+text+`"},"response":{"output":[]}`)
+	})
+}
+
+// manyNamespaces: each of size namespaces has a small tree whose root changes again and again. The comparison changes as many
+// turns of one namespace that have no descendants.
+func manyNamespaces(a *arena, size int) (hostile, harmless request) {
+	const children = 10
+	everywhere := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "hostile-"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: a.attacker.namespace, Name: "catena-gateway"}},
+	}
+	if err := env.Client.Create(a.Context(), everywhere); err != nil {
+		a.Fatal(err)
+	}
+	namespaces := make([]string, size)
+	group, ctx := errgroup.WithContext(a.Context())
+	group.SetLimit(8)
+	for i := range namespaces {
+		namespaces[i] = env.NewNamespace(a)
+	}
+	testutil.Eventually(a, func(ctx context.Context) error { // the kube-apiserver learns of the binding a moment later
+		return a.attacker.createIn(ctx, namespaces[size-1], session("resp_allowed", ok))
+	})
+	for _, namespace := range namespaces {
+		group.Go(func() error { return a.attacker.plantTree(ctx, namespace, children, ok) })
+	}
+	if err := group.Wait(); err != nil {
+		a.Fatal(err)
+	}
+	return a.flips(func(n int) (string, string) { return namespaces[n%size], "resp_root" }), a.flips(a.lonely())
+}

@@ -1,0 +1,108 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package hostile_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/catena-dev/catena/internal/kubeclient"
+)
+
+// resolveAttacks ask for histories that are costly.
+var resolveAttacks = map[string]attack{
+	"deep broken chains": {
+		clients: 16, small: 100, large: 2000, prepare: deepBrokenChain,
+		answers: map[string]bool{"422 session.chain.not_found": true, "429": false, "503": false, "504": false},
+	},
+	"cold histories": {
+		clients: 16, small: 16, large: 64, prepare: coldHistories, answers: map[string]bool{"200": true, "429": false},
+	},
+	"many clients ask for one history": {
+		clients: 64, small: 4, large: 8, prepare: oneHistory, answers: map[string]bool{"200": true, "429": false},
+	},
+}
+
+// ok are the bodies of a small turn.
+const ok = `"request":{"input":"x"},"response":{"output":[]}`
+
+// chainOf plants a chain of turns with bodies, and returns the ID of the last one.
+func (a *arena) chainOf(name string, turns int, first, bodies string) (last string) {
+	a.Helper()
+	id := func(i int) string { return fmt.Sprintf("resp_%s_%d", name, i) }
+	a.plant(turns, func(i int) []byte {
+		previous := first
+		if i > 0 {
+			previous = id(i - 1)
+		}
+		if previous == "" {
+			return session(id(i), bodies)
+		}
+		return session(id(i), fmt.Sprintf(`"previousResponseID":%q,%s`, previous, bodies))
+	})
+	return id(turns - 1)
+}
+
+// bodiesOf returns bodies of about a size.
+func bodiesOf(size int) string {
+	return `"request":{"input":"x"},"response":{"output":[{"type":"message","text":"` + strings.Repeat("lorem ", size/6) + `"}]}`
+}
+
+// resolves returns a request for a history that is read as fast as it comes.
+func (a *arena) resolves(id func(n int) string) request {
+	return func(ctx context.Context, n int) (string, int, error) {
+		_, err := kubeclient.Read(ctx, a.attacker.resolve(id(n)))
+		answer, err := answerOf(err)
+		return answer, 1, err
+	}
+}
+
+// deepBrokenChain: a chain of size turns whose first parent is missing, so that each of its turns has to be confirmed.
+func deepBrokenChain(a *arena, size int) (hostile, harmless request) {
+	broken := a.chainOf("broken", size, "resp_missing", ok)
+	intact := a.chainOf("intact", size, "", ok)
+	return a.resolves(func(int) string { return broken }), a.resolves(func(int) string { return intact })
+}
+
+// coldHistories: size conversations are resolved one after another. 16 of them are twice what the cache of items holds.
+func coldHistories(a *arena, size int) (hostile, harmless request) {
+	last := make([]string, size)
+	for i := range last {
+		last[i] = a.chainOf(fmt.Sprintf("cold_%d", i), 2*cacheBytes/coldTurn/16, "", bodiesOf(coldTurn))
+	}
+	return a.resolves(func(n int) string { return last[n%size] }), a.resolves(func(int) string { return last[0] })
+}
+
+// coldTurn is the size of the turns of coldHistories.
+const coldTurn = 512 << 10
+
+// oneHistory: all clients ask for one history of size MiB. The comparison reads as many bytes of plain objects.
+func oneHistory(a *arena, size int) (hostile, harmless request) {
+	last := a.chainOf("shared", size, "", bodiesOf(1<<20))
+	plain := a.plainObject(1 << 20)
+	hostile = func(ctx context.Context, _ int) (string, int, error) {
+		body, err := kubeclient.Read(ctx, a.attacker.resolve(last))
+		answer, err := answerOf(err)
+		return answer, len(body), err
+	}
+	return hostile, func(ctx context.Context, _ int) (string, int, error) {
+		body, err := kubeclient.Read(ctx, plain())
+		answer, err := answerOf(err)
+		return answer, len(body), err
+	}
+}
