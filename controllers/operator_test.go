@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -37,6 +38,7 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/chunks"
 	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/operator/writes"
 )
 
 // operator is the controller as internal/operator sets it up, with exactly the rights of config/rbac.
@@ -46,6 +48,7 @@ type operator struct {
 	usage      *controllers.UsageCounter
 	clock      *clocktesting.FakePassiveClock
 	writes     *recorder
+	limiter    *writes.Limiter
 	cancel     context.CancelFunc
 	done       chan struct{}
 	err        error // how it ended; to be read after done
@@ -68,19 +71,25 @@ const workers = 16
 // quotaInterval is the time between two writes of the status of a quota.
 var quotaInterval = 100 * time.Millisecond
 
+// connect returns the configuration with which the operator reaches the API server, unless a test sets another.
+var connect = func(config *rest.Config) *rest.Config { return config }
+
 func startOperator(ctx context.Context) (*operator, error) {
 	cfg, err := env.ConfigFor(operatorUser, operatorGroups...)
 	if err != nil {
 		return nil, err
 	}
 	o := &operator{
-		view:   sessions.NewView(chain.DefaultMaxDepth, time.Hour),
-		clock:  clocktesting.NewFakePassiveClock(startTime),
-		writes: &recorder{},
-		done:   make(chan struct{}),
+		view:    sessions.NewView(chain.DefaultMaxDepth, time.Hour),
+		clock:   clocktesting.NewFakePassiveClock(startTime),
+		writes:  &recorder{},
+		limiter: writes.NewLimiter(workers),
+		done:    make(chan struct{}),
 	}
 	o.usage = &controllers.UsageCounter{Sessions: o.view, Chunks: chunks.NewView(), MaxNamespaces: 1}
+	cfg = connect(cfg)
 	cfg.Wrap(o.writes.wrap)
+	cfg = o.limiter.Limit(cfg)
 	mgr, err := ctrl.NewManager(cfg, manager.Options{
 		Scheme:     env.Client.Scheme(),
 		Metrics:    metricsserver.Options{BindAddress: "0"},

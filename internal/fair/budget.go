@@ -33,7 +33,7 @@ import (
 type Budget struct {
 	mu    sync.Mutex
 	units int64
-	free  int64
+	free  int64 // less than 0 after Resize, until enough is returned
 	held  map[string]int64
 	// queues are the tenants that wait, the one that was served longest ago first.
 	queues []*queue
@@ -105,6 +105,16 @@ func (b *Budget) Release(tenant string, units int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.release(tenant, units)
+	b.grant()
+}
+
+// Resize changes the number of units, which is at least 1. If more are held, none is granted until enough are returned. A call
+// of Acquire that waits for more units than there are now waits until there are enough again.
+func (b *Budget) Resize(units int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.free += units - b.units
+	b.units = units
 	b.grant()
 }
 

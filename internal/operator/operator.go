@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -41,6 +42,7 @@ import (
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/resolveapi"
 	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/operator/writes"
 	"github.com/catena-dev/catena/internal/profiling"
 	"github.com/catena-dev/catena/internal/snapshot"
 )
@@ -59,8 +61,8 @@ const (
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=catena-system,resources=leases,verbs=create;get;update
 // +kubebuilder:rbac:groups="",namespace=catena-system,resources=events,verbs=create;patch
 
-// Run runs the operator with the options, which must be valid, until ctx is done. Its clients have no rate limit of their
-// own: the API server's priority and fairness decides what is too much. One process can run one operator at a time,
+// Run runs the operator with the options, which must be valid, until ctx is done. Its clients have no rate: the API server's
+// priority and fairness decides what is too much, and writes follow that. One process can run one operator at a time,
 // because the metrics of controller-runtime are global.
 func Run(ctx context.Context, config *rest.Config, o *Options) error {
 	config = rest.CopyConfig(config)
@@ -70,7 +72,9 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 		return err
 	}
 	config.Timeout = o.APITimeout // of every other request, of every client
-	sessionClient, err := kubeclient.New(config)
+	limiter := writes.NewLimiter(o.ConcurrentReconciles)
+	limited := limiter.Limit(config)
+	sessionClient, err := kubeclient.New(limited)
 	if err != nil {
 		return err
 	}
@@ -84,17 +88,15 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 		return err
 	}
 	view := sessions.NewView(int(o.ResolveAPI.DefaultMaxDepth), o.WatchSilence)
-	if err := metrics.Registry.Register(view); err != nil {
-		return fmt.Errorf("unable to register metrics: %w", err)
-	}
-	defer metrics.Registry.Unregister(view)
 	stored := chunks.NewView()
 	usage := &controllers.UsageCounter{Sessions: view, Chunks: stored, MaxNamespaces: o.UsageMetricNamespaces}
-	if err := metrics.Registry.Register(usage); err != nil {
-		return fmt.Errorf("unable to register metrics: %w", err)
+	for _, collector := range []prometheus.Collector{view, usage, limiter.Metric()} {
+		if err := metrics.Registry.Register(collector); err != nil {
+			return fmt.Errorf("unable to register metrics: %w", err)
+		}
+		defer metrics.Registry.Unregister(collector)
 	}
-	defer metrics.Registry.Unregister(usage)
-	mgr, err := newManager(config, o)
+	mgr, err := newManager(limited, config, o)
 	if err != nil {
 		return err
 	}
@@ -145,7 +147,8 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 	return mgr.Start(ctx)
 }
 
-func newManager(config *rest.Config, o *Options) (manager.Manager, error) {
+// newManager returns a manager with a client of config. The lease is renewed with that of leaderConfig.
+func newManager(config, leaderConfig *rest.Config, o *Options) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -159,6 +162,7 @@ func newManager(config *rest.Config, o *Options) (manager.Manager, error) {
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:        o.HealthAddress,
 		LeaderElection:                o.LeaderElect,
+		LeaderElectionConfig:          leaderConfig,
 		LeaderElectionNamespace:       o.LeaderElectionNamespace,
 		LeaderElectionID:              "catena.sessions.catena.dev",
 		LeaderElectionReleaseOnCancel: true,

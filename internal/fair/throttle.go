@@ -1,0 +1,94 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package fair
+
+import (
+	"context"
+	"sync"
+)
+
+// Throttle limits the calls to a server that are in progress at once to as many as the server takes, as TCP limits what it
+// sends: a call that the server refuses halves the limit, and as many served calls as the limit raise it by one. Tenants
+// share it as in Budget. It is safe for concurrent use.
+type Throttle struct {
+	most   int64
+	budget *Budget
+
+	mu     sync.Mutex
+	limit  int64
+	served int64 // calls since the limit has changed
+	begun  uint64
+	halved uint64 // the number of calls that had begun when the limit was last halved
+}
+
+// Outcome is what a server did with a call.
+type Outcome int
+
+const (
+	// Unknown is the outcome of a call that says nothing about the server, such as one that was canceled.
+	Unknown Outcome = iota
+	// Served is the outcome of a call that the server has answered.
+	Served
+	// Refused is the outcome of a call that the server has put off, or for which it took too long.
+	Refused
+)
+
+// NewThrottle returns a throttle whose limit is at first, and at most, the number of calls given. That is at least 1.
+func NewThrottle(most int64) *Throttle {
+	return &Throttle{most: most, limit: most, budget: NewBudget(most)}
+}
+
+// Begin waits until a tenant may call, and returns the function with which the call must be ended, once. It returns the
+// error of the context if that is done first.
+func (t *Throttle) Begin(ctx context.Context, tenant string) (end func(Outcome), err error) {
+	if err := t.budget.Acquire(ctx, tenant, 1); err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.begun++
+	number := t.begun
+	return func(outcome Outcome) {
+		t.note(number, outcome)
+		t.budget.Release(tenant, 1)
+	}, nil
+}
+
+// Limit returns the current limit.
+func (t *Throttle) Limit() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.limit
+}
+
+func (t *Throttle) note(number uint64, outcome Outcome) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case outcome == Refused && number > t.halved: // the calls that began before have not met the new limit yet
+		t.limit, t.halved = max(t.limit/2, 1), t.begun
+	case outcome == Served && t.limit < t.most:
+		if t.served++; t.served < t.limit {
+			return
+		}
+		t.limit++
+	default:
+		return
+	}
+	t.served = 0
+	t.budget.Resize(t.limit)
+}

@@ -1,0 +1,110 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package writes lets what the operator writes follow what the API server grants. client-go has no limit of its own then, and
+// repeats a request that is refused with 429 after the time that the API server asks for; without this package, all workers
+// would do so at once.
+package writes
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"github.com/catena-dev/catena/internal/fair"
+)
+
+// slowWrite is how long a write may take before it counts as refused. Kubernetes' own objective is that 99 of 100 writes take
+// less.
+const slowWrite = time.Second
+
+// Limiter limits the writes to the objects of namespaces that are in progress at once, of all clients together: to half as
+// many if the API server refuses one or is slow, and to one more after as many successes. Namespaces share them as in
+// fair.Budget: one alone may use half. Reads are not limited, and neither are writes without a namespace, which are reviews of
+// access. It is safe for concurrent use.
+type Limiter struct{ throttle *fair.Throttle }
+
+// NewLimiter returns a limiter of at most a number of writes, which one namespace alone can have.
+func NewLimiter(alone int) *Limiter { return &Limiter{fair.NewThrottle(2 * int64(alone))} }
+
+// Limit returns a copy of the configuration of a client, whose writes count.
+func (l *Limiter) Limit(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &transport{limiter: l, next: next} })
+	return config
+}
+
+// Current returns the number of writes that may be in progress at once.
+func (l *Limiter) Current() int64 { return l.throttle.Limit() }
+
+// Metric returns a gauge with the current limit.
+func (l *Limiter) Metric() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "catena_write_limit",
+		Help: "Number of writes to the API server that may be in progress at once. It falls if the API server refuses writes or is slow.",
+	}, func() float64 { return float64(l.Current()) })
+}
+
+type transport struct {
+	limiter *Limiter
+	next    http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper. client-go calls it for each attempt, so that nothing counts while it waits for the
+// next one.
+func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	namespace := namespaceOf(request.URL.Path)
+	if request.Method == http.MethodGet || namespace == "" {
+		return t.next.RoundTrip(request)
+	}
+	end, err := t.limiter.throttle.Begin(request.Context(), namespace)
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	response, err := t.next.RoundTrip(request)
+	end(outcome(request.Context(), response, err, time.Since(start)))
+	return response, err
+}
+
+// WrappedRoundTripper gives client-go the transport below this one.
+func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+func outcome(ctx context.Context, response *http.Response, err error, took time.Duration) fair.Outcome {
+	switch {
+	case took >= slowWrite:
+		return fair.Refused
+	case ctx.Err() != nil:
+		return fair.Unknown
+	case err != nil, response.StatusCode == http.StatusTooManyRequests, response.StatusCode >= http.StatusInternalServerError:
+		return fair.Refused
+	}
+	return fair.Served
+}
+
+// namespaceOf returns the namespace in the path of a request, empty if it has none.
+func namespaceOf(path string) string {
+	_, rest, found := strings.Cut(path, "/namespaces/")
+	if !found {
+		return ""
+	}
+	namespace, _, _ := strings.Cut(rest, "/")
+	return namespace
+}

@@ -1,0 +1,137 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package writes
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+)
+
+const statusPath = "/apis/sessions.catena.dev/v1alpha1/namespaces/team-a/responsesessions/resp.1/status"
+
+// TestOutcomes: what the API server answers to one request, and what that does to a limit of eight writes.
+func TestOutcomes(t *testing.T) {
+	cases := map[string]struct {
+		method, path string
+		code         int
+		want         int64
+	}{
+		"served":                        {http.MethodPatch, statusPath, http.StatusOK, 8},
+		"not found":                     {http.MethodPatch, statusPath, http.StatusNotFound, 8},
+		"conflict":                      {http.MethodPatch, statusPath, http.StatusConflict, 8},
+		"too many requests":             {http.MethodPatch, statusPath, http.StatusTooManyRequests, 4},
+		"unavailable":                   {http.MethodDelete, statusPath, http.StatusServiceUnavailable, 4},
+		"too slow":                      {http.MethodPost, statusPath, http.StatusGatewayTimeout, 4},
+		"a read":                        {http.MethodGet, statusPath, http.StatusTooManyRequests, 8},
+		"a write that has no namespace": {http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", http.StatusTooManyRequests, 8},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(tc.code) }))
+			defer server.Close()
+			limiter := NewLimiter(4)
+			code, err := send(t.Context(), limiter, server.URL, tc.method, tc.path)
+			if err != nil || code != tc.code {
+				t.Fatalf("got %d, %v", code, err)
+			}
+			if got := limiter.Current(); got != tc.want {
+				t.Errorf("the limit is %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestUnreachable: an API server that cannot be reached gets fewer writes, and a canceled request says nothing about it.
+func TestUnreachable(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	limiter := NewLimiter(4)
+	if _, err := send(t.Context(), limiter, server.URL, http.MethodPatch, statusPath); err == nil {
+		t.Fatal("a server that is closed has answered")
+	}
+	if got := limiter.Current(); got != 4 {
+		t.Errorf("the limit is %d, want 4", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	busy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		cancel()
+		<-r.Context().Done()
+	}))
+	defer busy.Close()
+	if _, err := send(ctx, limiter, busy.URL, http.MethodPatch, statusPath); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the context's error", err)
+	}
+	if got := limiter.Current(); got != 4 {
+		t.Errorf("the limit is %d, want 4", got)
+	}
+}
+
+// TestReadsDoNotWait: while writes that are never answered take a namespace's whole share, it can read, and another namespace
+// can write.
+func TestReadsDoNotWait(t *testing.T) {
+	arrived, end := make(chan struct{}, 100), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "team-a") {
+			arrived <- struct{}{}
+			<-end
+		}
+	}))
+	defer server.Close()
+	defer close(end)
+	limiter := NewLimiter(2)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range 10 {
+		go func() { _, _ = send(ctx, limiter, server.URL, http.MethodPatch, statusPath) }()
+	}
+	<-arrived
+	<-arrived
+	for _, request := range []struct{ method, path string }{
+		{http.MethodGet, statusPath},
+		{http.MethodPatch, strings.Replace(statusPath, "team-a", "team-b", 1)},
+	} {
+		if _, err := send(t.Context(), limiter, server.URL, request.method, request.path); err != nil {
+			t.Errorf("%s %s: %v", request.method, request.path, err)
+		}
+	}
+	if len(arrived) > 0 {
+		t.Errorf("the namespace has %d writes more than its share", len(arrived))
+	}
+}
+
+// send sends a request through a client that the limiter limits, and returns the status code of the response.
+func send(ctx context.Context, limiter *Limiter, host, method, path string) (int, error) {
+	client, err := rest.HTTPClientFor(limiter.Limit(&rest.Config{Host: host}))
+	if err != nil {
+		return 0, err
+	}
+	request, err := http.NewRequestWithContext(ctx, method, host+path, http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	return response.StatusCode, response.Body.Close()
+}
