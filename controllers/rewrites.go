@@ -44,9 +44,6 @@ const (
 // rewriteBurst is how far a namespace may be ahead of its limits.
 const rewriteBurst = 10 * time.Second
 
-// objectOverhead is the approximate size of an object without bodies.
-const objectOverhead = 2 << 10
-
 // DefaultRewriteLimits returns the defaults.
 func DefaultRewriteLimits() RewriteLimits {
 	return RewriteLimits{PerSecond: DefaultRewritesPerSecond, BytesPerSecond: DefaultRewriteBytesPerSecond}

@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/controllers"
 	"github.com/catena-dev/catena/internal/testutil"
@@ -86,4 +88,43 @@ func TestFlappingRoot(t *testing.T) {
 	want["root"] = brokenIn(v1alpha1.ReasonTurnNotCompleted, "root", 1, "root")
 	settle(t, ns)
 	wantVerdicts(t, ns, want)
+}
+
+// TestRewriteBytes: what is rewritten counts with the size of the whole object, whatever takes it up.
+func TestRewriteBytes(t *testing.T) {
+	usual := rewrites
+	rewrites = controllers.RewriteLimits{PerSecond: 1e6, BytesPerSecond: 50_000}
+	restartOperator(t, func() {})
+	t.Cleanup(func() {
+		rewrites = usual
+		restartOperator(t, func() {})
+	})
+	// An object counts for about 2.1 seconds, so that five of them begin within ten seconds.
+	const children, bytes, burst = 10, 100 << 10, 5
+	ns := env.NewNamespace(t)
+	create(t, turn(ns, "root"))
+	for i := range children {
+		child := turn(ns, fmt.Sprint("child-", i), "root")
+		child.Annotations = map[string]string{"example.com/large": strings.Repeat("x", bytes)}
+		create(t, child)
+	}
+	settle(t, ns)
+	overwrite(t, ns, "root", `{"responseStatus":"failed"}`)
+	settleRewrites := func(context.Context) error {
+		broken := 0
+		for _, s := range list(t, client.InNamespace(ns)) {
+			if verdictOf(&s).Reason == v1alpha1.ReasonTurnNotCompleted {
+				broken++
+			}
+		}
+		if broken != burst+1 {
+			return fmt.Errorf("%d verdicts are rewritten, want %d children and the root", broken, burst)
+		}
+		return nil
+	}
+	testutil.Eventually(t, settleRewrites)
+	settle(t, ns)
+	if err := settleRewrites(t.Context()); err != nil {
+		t.Error(err)
+	}
 }

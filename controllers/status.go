@@ -97,11 +97,7 @@ func (r *ResponseSessionReconciler) delay(record *sessions.Record) time.Duration
 		r.rewrites.Forget(record.NamespacedName())
 		return 0
 	}
-	bytes := int64(objectOverhead)
-	if record.Snapshot == nil {
-		bytes += record.SnapshotBytes
-	}
-	return r.rewrites.Delay(r.Clock.Now(), record.Namespace, record.NamespacedName(), r.Rewrites.cost(bytes))
+	return r.rewrites.Delay(r.Clock.Now(), record.Namespace, record.NamespacedName(), r.Rewrites.cost(record.ObjectBytes))
 }
 
 func (r *ResponseSessionReconciler) writeStatus(ctx context.Context, v sessions.Verdict, status *v1alpha1.ResponseSessionStatus) error {
