@@ -20,6 +20,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -147,6 +149,37 @@ func turnIDs(n int) []string {
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// TestUsageMetrics: the metrics of the operator have what a namespace stores, whether it has a quota or not.
+func TestUsageMetrics(t *testing.T) {
+	s := open(t, kube.Options{})
+	save(t, s, largeTurn("resp_1", "")) // one of the largest namespaces
+	testutil.Eventually(t, func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, operator.MetricsURL, http.NoBody)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = response.Body.Close() }()
+		metrics, err := io.ReadAll(response.Body)
+		if err != nil {
+			return err
+		}
+		for _, want := range []string{
+			fmt.Sprintf("catena_stored_bytes{namespace=%q} ", s.Namespace()),
+			fmt.Sprintf("catena_stored_sessions{namespace=%q} 1\n", s.Namespace()),
+			fmt.Sprintf("catena_stored_snapshot_chunks{namespace=%q} 3\n", s.Namespace()),
+		} {
+			if !strings.Contains(string(metrics), want) {
+				return fmt.Errorf("the metrics do not have %q", want)
+			}
+		}
+		return nil
+	})
 }
 
 // TestResourceQuota: Kubernetes' own limit of the number of objects has the same code. A snapshot that meets it half way
