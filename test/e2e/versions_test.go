@@ -1,0 +1,234 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/catenatest"
+	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testturn"
+	"github.com/catena-dev/catena/store"
+)
+
+// beta is the version that TestSecondVersion serves besides v1alpha1.
+var beta = schema.GroupVersion{Group: v1alpha1.GroupVersion.Group, Version: "v1beta1"}
+
+// versions is a control plane of its own, because a stored version cannot easily be removed from a CRD.
+type versions struct {
+	*testenv.Environment
+	discovery discovery.DiscoveryInterface
+}
+
+// TestSecondVersion: if another version is stored and preferred, ownerReferences to v1alpha1 still work. Nothing is deleted wrongly,
+// descendants and chunks are deleted with a turn, and the library and the operator go on.
+func TestSecondVersion(t *testing.T) {
+	e := startVersions(t)
+	s := e.Store
+	for _, turn := range []*store.Session{
+		testturn.Make("resp_1", ""), testturn.Make("resp_2", "resp_1"), testturn.Make("resp_3", "resp_2"), large("resp_4", "resp_3"),
+	} {
+		if err := s.Save(t.Context(), turn, store.SaveOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.wantResolved(t, "resp_4")
+
+	e.serveBeta(t)
+	e.wantWatched(t)
+	// The library and the operator go on, with references to v1alpha1.
+	for _, turn := range []*store.Session{testturn.Make("new_1", "resp_2"), testturn.Make("new_3", "new_2"), testturn.Make("new_2", "new_1"), large("new_4", "new_3")} {
+		if err := s.Save(t.Context(), turn, store.SaveOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.wantResolved(t, "new_3") // its reference is set by the operator
+	e.wantResolved(t, "new_4")
+	e.want(t, "new_1", "new_2", "new_3", "new_4", "resp_1", "resp_2", "resp_3", "resp_4")
+	e.remove(t, "resp_3")
+	e.want(t, "new_1", "new_2", "new_3", "new_4", "resp_1", "resp_2")
+	e.remove(t, "new_2")
+	e.want(t, "new_1", "resp_1", "resp_2")
+}
+
+func startVersions(t *testing.T) *versions {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	own, err := testenv.Start(ctx, catenatest.Options{GarbageCollector: catenatest.Required})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := own.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := own.StartOperator(ctx, operatorOptions(0)); err != nil {
+		t.Fatal(err)
+	}
+	client, err := discovery.NewDiscoveryClientForConfig(own.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &versions{own, client}
+}
+
+// large returns a turn that is stored in a chunk, because no custom resource keeps its JSON.
+func large(id, previous string) *store.Session {
+	turn := testturn.Make(id, previous)
+	turn.Metadata = []byte(`{"a":1,"a":2}`)
+	return turn
+}
+
+// addBeta serves v1beta1 too, stores it, and prefers it, as Kubernetes does by the order of versions.
+func addBeta(served []map[string]any) []map[string]any {
+	next := maps.Clone(served[0])
+	next["name"] = beta.Version
+	served[0]["storage"] = false
+	return append(served, next)
+}
+
+// serveBeta changes the versions of both CRDs, and waits until the API server prefers the new one.
+func (e *versions) serveBeta(t *testing.T) {
+	t.Helper()
+	for _, resource := range []string{"responsesessions", "snapshotchunks"} {
+		crd := &unstructured.Unstructured{}
+		crd.SetAPIVersion("apiextensions.k8s.io/v1")
+		crd.SetKind("CustomResourceDefinition")
+		crd.SetName(resource + "." + beta.Group)
+		if err := e.Client.Get(t.Context(), client.ObjectKeyFromObject(crd), crd); err != nil {
+			t.Fatal(err)
+		}
+		var defined []map[string]any
+		for _, version := range crd.Object["spec"].(map[string]any)["versions"].([]any) {
+			defined = append(defined, version.(map[string]any))
+		}
+		patch, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/spec/versions", "value": addBeta(defined)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Client.Patch(t.Context(), crd, client.RawPatch(types.JSONPatchType, patch)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testutil.Eventually(t, func(context.Context) error {
+		groups, err := e.discovery.ServerGroups()
+		if err != nil {
+			return err
+		}
+		for _, group := range groups.Groups {
+			if group.Name == beta.Group {
+				return unless(group.PreferredVersion.Version == beta.Version, "the preferred version is "+group.PreferredVersion.Version)
+			}
+		}
+		return fmt.Errorf("the group %s is not served", beta.Group)
+	})
+}
+
+// wantWatched waits until garbage collection watches the sessions in the version that it prefers.
+func (e *versions) wantWatched(t *testing.T) {
+	t.Helper()
+	testutil.Eventually(t, func(ctx context.Context) error {
+		metrics, err := e.discovery.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(metrics)) {
+			if strings.HasPrefix(line, "apiserver_longrunning_requests{") && strings.Contains(line, `resource="responsesessions"`) &&
+				strings.Contains(line, `version="v1beta1"`) && !strings.HasSuffix(line, " 0\n") {
+				return nil
+			}
+		}
+		return fmt.Errorf("garbage collection does not watch %s yet", beta)
+	})
+}
+
+func (e *versions) wantResolved(t *testing.T, id string) {
+	t.Helper()
+	testutil.Eventually(t, func(ctx context.Context) error {
+		session := &v1alpha1.ResponseSession{}
+		err := e.Client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: v1alpha1.ObjectName(id)}, session)
+		if err != nil {
+			return err
+		}
+		if len(session.Status.Conditions) == 0 || len(session.OwnerReferences) != 1 {
+			return fmt.Errorf("%s has %+v and the owners %v", id, session.Status, session.OwnerReferences)
+		}
+		return unless(session.Status.Conditions[0].Reason == v1alpha1.ReasonResolved, session.Status.Conditions[0].Message)
+	})
+	if _, err := e.Store.Resolve(t.Context(), id, store.ResolveOptions{}); err != nil {
+		t.Errorf("%s does not resolve: %v", id, err)
+	}
+}
+
+// want waits until exactly the turns given are stored. Each of them that has a chunk still has it.
+func (e *versions) want(t *testing.T, want ...string) {
+	t.Helper()
+	chunks := 0
+	for _, id := range want {
+		if strings.HasSuffix(id, "_4") {
+			chunks++
+		}
+	}
+	testutil.Eventually(t, func(ctx context.Context) error {
+		var got []string
+		for _, session := range e.list(ctx, t, v1alpha1.ResponseSessionKind) {
+			got = append(got, strings.ReplaceAll(session.GetName(), ".", "_"))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("sessions (-want +got):\n%s", diff)
+		}
+		return unless(len(e.list(ctx, t, v1alpha1.SnapshotChunkKind)) == chunks, fmt.Sprintf("want %d chunks", chunks))
+	})
+}
+
+// list lists the objects of a kind in v1beta1, by name.
+func (e *versions) list(ctx context.Context, t *testing.T, kind string) []metav1.PartialObjectMetadata {
+	t.Helper()
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(beta.WithKind(kind + "List"))
+	if err := e.Client.List(ctx, list, client.InNamespace(metav1.NamespaceDefault)); err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// remove deletes a turn in v1beta1, as kubectl does, which leaves its descendants to garbage collection.
+func (e *versions) remove(t *testing.T, id string) {
+	t.Helper()
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(beta.WithKind(v1alpha1.ResponseSessionKind))
+	o.Namespace, o.Name = metav1.NamespaceDefault, v1alpha1.ObjectName(id)
+	if err := e.Client.Delete(t.Context(), o, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+		t.Fatal(err)
+	}
+}
