@@ -145,12 +145,9 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (swee
 	}
 	now := s.Clock.Now()
 	plan := s.Limits.plan(found, now)
-	var errs []error
-	for _, part := range plan.unmark {
-		errs = append(errs, store.Mark(ctx, part, time.Time{}))
-	}
-	for _, part := range plan.mark {
-		errs = append(errs, store.Mark(ctx, part, now))
+	errs := []error{
+		each(plan.unmark, func(part snapshot.Part) error { return store.Mark(ctx, part, time.Time{}) }),
+		each(plan.mark, func(part snapshot.Part) error { return store.Mark(ctx, part, now) }),
 	}
 	lastSweep.WithLabelValues(store.Name()).Set(float64(now.Unix()))
 	// A part that cannot be marked, whatever its owner did to it, keeps no other from being deleted.
@@ -175,11 +172,21 @@ func (s *SnapshotSweeper) delete(
 	if err := s.Limits.refusal(plan); err != nil {
 		return sweepRefused, err
 	}
+	return sweepCompleted, each(plan.due, func(parts []snapshot.Part) error { return s.collect(ctx, store, parts) })
+}
+
+// each makes a request for each of many, and returns the errors. It ends with one that is not answered in time: all others would
+// wait as long, one after another. The next sweep makes them.
+func each[T any](all []T, request func(T) error) error {
 	var errs []error
-	for _, parts := range plan.due {
-		errs = append(errs, s.collect(ctx, store, parts))
+	for _, one := range all {
+		err := request(one)
+		errs = append(errs, err)
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+			break
+		}
 	}
-	return sweepCompleted, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 // holdOff reports whether a sweep must not delete. If sessions are back, a restore may be under way.
