@@ -43,6 +43,8 @@ const (
 	maxReports = 64
 	// reportTimeout is how long one report may take.
 	reportTimeout = 10 * time.Second
+	// maxReportRetries is how often a report that fails is repeated, with growing delays of up to maxBackoff: for about two minutes.
+	maxReportRetries = 20
 )
 
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions/status,verbs=patch
@@ -99,21 +101,28 @@ func (r *SnapshotReporter) Start(ctx context.Context) error {
 		r.mu.Lock()
 		record := r.pending[key.Namespace][key]
 		r.mu.Unlock()
-		if err := r.report(ctx, record); ignoreGone(err) != nil {
+		err := ignoreGone(r.report(ctx, record))
+		if err != nil {
 			log.FromContext(ctx).Error(err, "Unable to report an unreadable snapshot", "namespace", record.Namespace, "name", record.Name)
 		}
-		r.forget(key)
+		r.finish(key, err)
 	}
 }
 
-func (r *SnapshotReporter) forget(key reconcile.Request) {
+// finish takes a report from the queue, or has it repeated if it failed. The retries are counted by the metrics of the queue.
+func (r *SnapshotReporter) finish(key reconcile.Request, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	defer r.queue.Done(key)
+	if err != nil && r.queue.NumRequeues(key) < maxReportRetries {
+		r.queue.AddRateLimited(key)
+		return
+	}
+	r.queue.Forget(key)
 	delete(r.pending[key.Namespace], key)
 	if len(r.pending[key.Namespace]) == 0 {
 		delete(r.pending, key.Namespace)
 	}
-	r.queue.Done(key)
 }
 
 func (r *SnapshotReporter) report(ctx context.Context, record *sessions.Record) error {
