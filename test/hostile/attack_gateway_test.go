@@ -56,9 +56,6 @@ const (
 	gatewayStreams      = 32
 )
 
-// holdFor is how long a client keeps a connection for nothing.
-const holdFor = 2 * time.Second
-
 // gateway is a gateway whose tenants' keys are their namespaces.
 type gateway struct {
 	*testenv.Gateway

@@ -20,12 +20,16 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
 // resolveAttacks ask for histories that are costly.
 var resolveAttacks = map[string]attack{
+	"slow readers of large histories": {
+		clients: 16, small: 32, large: 32, prepare: slowReaders, answers: map[string]bool{"200": true, "429": false},
+	},
 	"deep broken chains": {
 		clients: 16, small: 100, large: 2000, prepare: deepBrokenChain,
 		answers: map[string]bool{"422 session.chain.not_found": true, "429": false, "503": false, "504": false},
@@ -40,6 +44,9 @@ var resolveAttacks = map[string]attack{
 
 // ok are the bodies of a small turn.
 const ok = `"request":{"input":"x"},"response":{"output":[]}`
+
+// holdFor is how long a slow client keeps a connection.
+const holdFor = 2 * time.Second
 
 // chainOf plants a chain of turns with bodies, and returns the ID of the last one.
 func (a *arena) chainOf(name string, turns int, first, bodies string) (last string) {
@@ -70,6 +77,28 @@ func (a *arena) resolves(id func(n int) string) request {
 		answer, err := answerOf(err)
 		return answer, 1, err
 	}
+}
+
+// slowReaders ask for a history of size MiB, and do not read it.
+func slowReaders(a *arena, size int) (hostile, harmless request) {
+	last := a.chainOf("large", size, "", bodiesOf(1<<20))
+	small := a.chainOf("small", 1, "", ok)
+	if _, err := kubeclient.Read(a.Context(), a.attacker.resolve(last)); err != nil { // from now on it is cached
+		a.Fatal(err)
+	}
+	hostile = func(ctx context.Context, _ int) (string, int, error) {
+		body, err := a.attacker.resolve(last).Stream(ctx)
+		if err == nil {
+			select {
+			case <-time.After(holdFor):
+			case <-ctx.Done():
+			}
+			_ = body.Close()
+		}
+		answer, err := answerOf(err)
+		return answer, 1, err
+	}
+	return hostile, a.resolves(func(int) string { return small })
 }
 
 // deepBrokenChain: a chain of size turns whose first parent is missing, so that each of its turns has to be confirmed.

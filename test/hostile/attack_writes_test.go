@@ -18,7 +18,9 @@ package hostile_test
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -32,16 +34,41 @@ import (
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/store"
 )
 
 // writeAttacks write much, or cause the operator to.
 var writeAttacks = map[string]attack{
+	"bursts of large turns": {clients: 2, small: 8, large: 60, prepare: largeTurns, answers: map[string]bool{"200": true}},
 	"flapping root of a large tree": {
 		clients: 1, small: 100, large: 2000, prepare: flappingTree, settle: settleTree, answers: map[string]bool{"200": true},
 	},
 	"flapping root of large children": {
 		clients: 1, small: 8, large: 100, prepare: flappingLarge, settle: settleTree, answers: map[string]bool{"200": true},
 	},
+}
+
+// largeTurns saves turns of size MiB that do not compress. The comparison writes as many bytes as plain objects of the size of
+// a chunk.
+func largeTurns(a *arena, size int) (hostile, harmless request) {
+	random := make([]byte, size<<20/4*3-1<<10)
+	rand.NewChaCha8([32]byte{}).Read(random) //nolint:errcheck // never fails
+	response := []byte(`{"output":[{"type":"image","data":"` + base64.StdEncoding.EncodeToString(random) + `"}]}`)
+	hostile = func(ctx context.Context, _ int) (string, int, error) {
+		turn := &store.Session{
+			ResponseID: fmt.Sprintf("resp_large_%d", a.victim.ids.next()), Status: store.StatusCompleted,
+			Request: []byte(`{"input":"x"}`), Response: response,
+		}
+		err := a.attacker.store.Save(ctx, turn, store.SaveOptions{})
+		return "200", len(response), err
+	}
+	const piece = v1alpha1.MaxSnapshotChunkBytes / 3 * 4 // as base64
+	data := string(response[len(response)-piece-10 : len(response)-10])
+	create := a.plainCreate()
+	return hostile, func(ctx context.Context, _ int) (string, int, error) {
+		answer, err := answerOf(create(ctx, fmt.Sprintf("plain-%d", a.victim.ids.next()), data))
+		return answer, piece, err
+	}
 }
 
 // flappingTree: a root with size children changes between completed and failed. The comparison changes as often a turn that
