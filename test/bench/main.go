@@ -50,6 +50,7 @@ var experiments = []experiment{
 	{"inline", inlineExperiment},
 	{"gateway", gatewayExperiment},
 	{"scale", scaleExperiment},
+	{"chunks", chunksExperiment},
 }
 
 // bench has the environment and the parameters of an experiment, and collects its results.
@@ -59,6 +60,7 @@ type bench struct {
 	rounds   int
 	sessions int
 	turns    int
+	chunks   int
 	progress io.Writer
 
 	comparisons []*comparison
@@ -70,6 +72,7 @@ func main() {
 	rounds := flag.Int("rounds", 9, "number of rounds, each of which runs all cases of a comparison once")
 	sessions := flag.Int("sessions", 100_000, "number of sessions that the scale experiment stores")
 	turns := flag.Int("turns", 10_000, "number of turns that the tree experiment stores")
+	chunks := flag.Int("chunks", 2_000, "number of chunks that the chunks experiment stores")
 	flag.Parse()
 	log.SetLogger(logr.Discard()) // drops the logs of envtest
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -83,7 +86,7 @@ func main() {
 		if !selected.MatchString(e.name) {
 			continue
 		}
-		b := &bench{rounds: *rounds, sessions: *sessions, turns: *turns, progress: os.Stderr}
+		b := &bench{rounds: *rounds, sessions: *sessions, turns: *turns, chunks: *chunks, progress: os.Stderr}
 		if err := b.run(ctx, e); err != nil {
 			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", e.name, err)
 			os.Exit(1)
@@ -94,7 +97,7 @@ func main() {
 
 func (b *bench) run(ctx context.Context, e experiment) (err error) {
 	fmt.Fprintf(b.progress, "==> %s: starting a control plane\n", e.name)
-	options := catenatest.Options{Fsync: true, GarbageCollector: catenatest.Required}
+	options := catenatest.Options{Fsync: e.name != "chunks", GarbageCollector: catenatest.Required} // chunks measures only reads
 	if e.name == "scale" {
 		options.GarbageCollector = catenatest.Off
 	}
