@@ -17,6 +17,7 @@ limitations under the License.
 package gateway_test
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -28,9 +29,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 // TestNoSecondRun checks that the model runs once for a turn that cannot be saved, although OpenAI's client retries.
@@ -41,14 +44,22 @@ func TestNoSecondRun(t *testing.T) {
 	if err := env.Client.Create(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
-	quota.Status = corev1.ResourceQuotaStatus{Hard: none, Used: none} // as the quota controller does
-	if err := env.Client.Status().Update(t.Context(), quota); err != nil {
-		t.Fatal(err)
-	}
-	for name, store := range map[string]string{
-		"a full quota":      testenv.StoreURL(full, env.Kubeconfig),
-		"no such namespace": testenv.StoreURL("no-such-namespace", env.Kubeconfig),
-		"no rights":         testenv.StoreURL("default", stranger(t)),
+	testutil.Eventually(t, func(ctx context.Context) error { // until Kubernetes' controller has counted, the quota refuses for another reason
+		if err := env.Client.Get(ctx, client.ObjectKeyFromObject(quota), quota); err != nil {
+			return err
+		}
+		if len(quota.Status.Used) == 0 {
+			return errors.New("nothing was counted")
+		}
+		return nil
+	})
+	for name, tc := range map[string]struct {
+		store string
+		want  int
+	}{
+		"a full quota":      {store: testenv.StoreURL(full, env.Kubeconfig), want: http.StatusTooManyRequests},
+		"no such namespace": {store: testenv.StoreURL("no-such-namespace", env.Kubeconfig), want: http.StatusInternalServerError},
+		"no rights":         {store: testenv.StoreURL("default", stranger(t)), want: http.StatusInternalServerError},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var runs atomic.Int64
@@ -58,15 +69,15 @@ func TestNoSecondRun(t *testing.T) {
 				scripted.ServeHTTP(w, r)
 			}))
 			defer engine.Close()
-			options := testenv.GatewayOptions{Upstream: engine.URL, Race: true, Args: []string{"--store=" + store}}
+			options := testenv.GatewayOptions{Upstream: engine.URL, Race: true, Args: []string{"--store=" + tc.store}}
 			gateway, err := env.StartGateway(t.Context(), options)
 			if err != nil {
 				t.Fatal(err)
 			}
-			client := responses.NewResponseService(option.WithBaseURL(gateway.URL+"/v1"), option.WithAPIKey("none"), option.WithMaxRetries(2))
-			_, err = client.New(t.Context(), params("", user("hello")))
-			if e, ok := errors.AsType[*responses.Error](err); !ok || e.StatusCode < http.StatusInternalServerError {
-				t.Errorf("got %v, want a server error", err)
+			api := responses.NewResponseService(option.WithBaseURL(gateway.URL+"/v1"), option.WithAPIKey("none"), option.WithMaxRetries(2))
+			_, err = api.New(t.Context(), params("", user("hello")))
+			if e, ok := errors.AsType[*responses.Error](err); !ok || e.StatusCode != tc.want {
+				t.Errorf("got %v, want status %d", err, tc.want)
 			}
 			if got := runs.Load(); got != 1 {
 				t.Errorf("the model ran %d times", got)
