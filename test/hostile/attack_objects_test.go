@@ -44,7 +44,8 @@ func savedAs(a *arena, prefix string, object func(id string) []byte) request {
 	}
 }
 
-// undecodableObjects: size objects that Go cannot decode are stored, and more are created.
+// undecodableObjects: size objects that Go cannot decode are stored, and more are created. The comparison creates plain objects
+// with the same body, because so deep a body costs the kube-apiserver more than a flat one of its size.
 func undecodableObjects(a *arena, size int) (hostile, harmless request) {
 	body := nested(2000)
 	undecodable := func(id string) []byte { return session(id, `"request":{"input":[`+body+`]}`) }
@@ -52,10 +53,11 @@ func undecodableObjects(a *arena, size int) (hostile, harmless request) {
 	for _, i := range []int{0, size - 1} {
 		wantReason(a, a.attacker.namespace, fmt.Sprintf("resp_planted_%d", i), v1alpha1.ReasonSnapshotUnreadable, "nested")
 	}
-	text := strings.Repeat("x", len(body))
-	return savedAs(a, "resp_deep", undecodable), savedAs(a, "resp_flat", func(id string) []byte {
-		return session(id, `"request":{"input":"`+text+`"},"response":{"output":[]}`)
-	})
+	create := a.plainCreate()
+	return savedAs(a, "resp_deep", undecodable), func(ctx context.Context, _ int) (string, int, error) {
+		answer, err := answerOf(create(ctx, fmt.Sprintf("plain-%d", a.victim.ids.next()), body))
+		return answer, 1, err
+	}
 }
 
 // unreadableSnapshots: size sessions refer to snapshots that do not exist, and more are created.

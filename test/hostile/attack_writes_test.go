@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -63,7 +64,7 @@ func largeTurns(a *arena, size int) (hostile, harmless request) {
 		return "200", len(response), err
 	}
 	const piece = v1alpha1.MaxSnapshotChunkBytes / 3 * 4 // as base64
-	data := string(response[len(response)-piece-10 : len(response)-10])
+	data := strconv.Quote(string(response[len(response)-piece-10 : len(response)-10]))
 	create := a.plainCreate()
 	return hostile, func(ctx context.Context, _ int) (string, int, error) {
 		answer, err := answerOf(create(ctx, fmt.Sprintf("plain-%d", a.victim.ids.next()), data))
@@ -203,12 +204,12 @@ func (a *arena) plainResource() (client rest.Interface, path string) {
 	return client, path
 }
 
-// plainCreate returns a function that creates a plain object.
+// plainCreate returns a function that creates a plain object with data, which is JSON.
 func (a *arena) plainCreate() func(ctx context.Context, name, data string) error {
 	a.Helper()
 	client, path := a.plainResource()
 	return func(ctx context.Context, name, data string) error {
-		object := fmt.Appendf(nil, `{"apiVersion":"hostile.example.com/v1","kind":"Plain","metadata":{"name":%q},"data":%q}`, name, data)
+		object := fmt.Appendf(nil, `{"apiVersion":"hostile.example.com/v1","kind":"Plain","metadata":{"name":%q},"data":%s}`, name, data)
 		return client.Post().AbsPath(path).SetHeader("Content-Type", "application/json").
 			SetHeader("Accept", kubeclient.MetadataOnly).Body(object).Do(ctx).Error()
 	}
@@ -217,7 +218,7 @@ func (a *arena) plainCreate() func(ctx context.Context, name, data string) error
 // plainObject creates a plain object of a size, and returns a function that makes a request for it.
 func (a *arena) plainObject(size int) func() *rest.Request {
 	a.Helper()
-	if err := a.plainCreate()(a.Context(), "large", strings.Repeat("x", size)); err != nil {
+	if err := a.plainCreate()(a.Context(), "large", strconv.Quote(strings.Repeat("x", size))); err != nil {
 		a.Fatal(err)
 	}
 	client, path := a.plainResource()
