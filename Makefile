@@ -102,7 +102,7 @@ bench-hostile: $(CONTROL_PLANE) ## Measure how much slower one tenant becomes wh
 
 .PHONY: chaos
 chaos: $(CONTROL_PLANE) ## Make 10,000 turns while the leader, the kube-apiserver and etcd are killed.
-	. hack/flags.sh && CGO_ENABLED=1 go test -race -vet=off -count=1 -v -run='^TestChaos$$' -timeout=60m ./test/e2e -args -chaos.full
+	$(TEST_FLAGS) && CGO_ENABLED=1 go test -race -vet=off -count=1 -v -run='^TestChaos$$' -timeout=60m ./test/e2e -args -chaos.full
 
 .PHONY: benchstat
 benchstat: ## Compare two saved results of `go test -bench` (OLD=file, NEW=file).

@@ -199,7 +199,7 @@ func TestRestoreOfCluster(t *testing.T) {
 			write("catena-sweeper", "old")
 			never := s.write(t, "never")
 			refs := map[string]*v1alpha1.SnapshotReference{"a": s.write(t, "a"), "b": s.write(t, "b"), "c": s.write(t, "c")}
-			// The sessions exist in the old cluster only. Whoever restores it hands the bucket over.
+			// The sessions exist in the old cluster only. A restore hands the bucket over.
 			s.store = storeIn(bucket, "new")
 			if err := s.store.Claim(t.Context(), nil); !errors.Is(err, snapshot.ErrForeign) {
 				t.Fatalf("claimed the bucket of another cluster: %v", err)

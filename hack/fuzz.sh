@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every fuzz test of the given packages for a time, one after the other: hack/fuzz.sh FUZZTIME PACKAGE...
 set -euo pipefail
-source "$(dirname "$0")/flags.sh"
+INLINE=1 source "$(dirname "$0")/flags.sh"
 
 fuzztime=$1
 shift

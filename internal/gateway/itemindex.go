@@ -90,7 +90,7 @@ func keyOf(c *call, session *store.Session) indexKey {
 	return indexKey{c.store.Namespace(), session.ResponseID, session.Version}
 }
 
-// get returns an index, which is empty if there is none.
+// get returns the index that is kept under a key, or an empty one.
 func (x *itemIndexes) get(key indexKey) *itemIndex {
 	x.mu.Lock()
 	defer x.mu.Unlock()

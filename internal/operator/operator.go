@@ -90,12 +90,6 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 	view := sessions.NewView(int(o.ResolveAPI.DefaultMaxDepth), o.WatchSilence)
 	stored := chunks.NewView()
 	usage := &controllers.UsageCounter{Sessions: view, Chunks: stored, MaxNamespaces: o.UsageMetricNamespaces}
-	for _, collector := range []prometheus.Collector{view, usage, limiter.Metric()} {
-		if err := metrics.Registry.Register(collector); err != nil {
-			return fmt.Errorf("unable to register metrics: %w", err)
-		}
-		defer metrics.Registry.Unregister(collector)
-	}
 	mgr, err := newManager(limited, config, o)
 	if err != nil {
 		return err
@@ -118,10 +112,12 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 		Clock:        clock.RealClock{},
 		StallTimeout: o.StallTimeout,
 	}
-	if err := metrics.Registry.Register(reconciler); err != nil {
-		return fmt.Errorf("unable to register metrics: %w", err)
+	for _, collector := range []prometheus.Collector{view, usage, limiter.Metric(), reconciler} {
+		if err := metrics.Registry.Register(collector); err != nil {
+			return fmt.Errorf("unable to register metrics: %w", err)
+		}
+		defer metrics.Registry.Unregister(collector)
 	}
-	defer metrics.Registry.Unregister(reconciler)
 	sweeper := &controllers.SnapshotSweeper{
 		View: view, Client: sessionClient, Stores: snapshots, Clock: clock.RealClock{},
 		Interval: o.SnapshotSweepInterval, Limits: o.Sweep,
@@ -132,7 +128,10 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 	err = errors.Join(
 		reconciler.SetupWithManager(mgr),
 		quotas.SetupWithManager(mgr),
-		mgr.Add(leader(func(ctx context.Context) { stored.Run(ctx, watchClient) })),
+		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { // on the leader only
+			stored.Run(ctx, watchClient)
+			return nil
+		})),
 		mgr.Add(&replica{watch: func(ctx context.Context) { view.Run(ctx, watchClient) }, server: server}),
 		mgr.Add(reporter),
 		mgr.Add(sweeper),
@@ -185,18 +184,6 @@ func (everywhere) NeedLeaderElection() bool { return false }
 
 // Start runs the function until ctx is done.
 func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
-
-// leader is a Runnable that only the leader runs.
-type leader func(ctx context.Context)
-
-// NeedLeaderElection returns true.
-func (leader) NeedLeaderElection() bool { return true }
-
-// Start runs the function until ctx is done.
-func (f leader) Start(ctx context.Context) error {
-	f(ctx)
-	return nil
-}
 
 // replica is what every replica runs: the resolve API, and the watch that it answers from. The watch continues until the
 // server has finished its last request.

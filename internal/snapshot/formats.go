@@ -40,8 +40,8 @@ func (e *newerError) Error() string {
 // Is reports whether target is ErrNewer or ErrUnreadable.
 func (e *newerError) Is(target error) bool { return target == ErrNewer || target == ErrUnreadable }
 
-// CheckFormats returns an error that is ErrNewer if the bodies of a turn are in a format that this build does not know, or its
-// snapshot is, nil if there is none. The error is a clause about the turn, and names the program that reads it as given.
+// CheckFormats returns an ErrNewer if the bodies of a turn or its snapshot are in a format that this build does not know. The
+// reference is nil for a turn without a snapshot. The error is a clause about the turn, and names the given program as its reader.
 func CheckFormats(reader string, bodies int64, ref *v1alpha1.SnapshotReference) error {
 	switch {
 	case bodies > v1alpha1.MaxFormat:

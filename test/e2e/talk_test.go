@@ -130,7 +130,7 @@ func (c *talk) turn(ctx context.Context, n int, ids []string) (string, error) {
 	}
 }
 
-// post returns the status of the response, 0 if there is none, and the body.
+// post returns the status and the body of the response. The status is 0 if no response came.
 func post(ctx context.Context, url, key, body string) (status int, answer string) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/responses", strings.NewReader(body))
 	if err != nil {

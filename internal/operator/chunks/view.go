@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -43,9 +44,7 @@ type Usage struct {
 type View struct {
 	mu         sync.RWMutex
 	namespaces map[string]*namespace
-
-	syncedOnce sync.Once
-	synced     chan struct{}
+	synced     atomic.Bool
 }
 
 // namespace has the chunks of one namespace: the size of each by name, and the sum.
@@ -56,18 +55,11 @@ type namespace struct {
 
 // NewView returns an empty view.
 func NewView() *View {
-	return &View{namespaces: map[string]*namespace{}, synced: make(chan struct{})}
+	return &View{namespaces: map[string]*namespace{}}
 }
 
 // HasSynced reports whether the view has held all chunks at least once.
-func (v *View) HasSynced() bool {
-	select {
-	case <-v.synced:
-		return true
-	default:
-		return false
-	}
-}
+func (v *View) HasSynced() bool { return v.synced.Load() }
 
 // Usage returns what the chunks of a namespace take.
 func (v *View) Usage(name string) Usage {
@@ -158,5 +150,5 @@ func (v *View) replace(chunks []*chunk) {
 	v.mu.Lock()
 	v.namespaces = namespaces
 	v.mu.Unlock()
-	v.syncedOnce.Do(func() { close(v.synced) })
+	v.synced.Store(true)
 }

@@ -53,7 +53,7 @@ func newShared(bytes int64) *shared {
 	return &shared{bytes: fair.NewBudget(bytes), turns: map[cacheKey]*heldTurn{}, reads: map[cacheKey]*sharedRead{}}
 }
 
-// begin returns the read of a turn that is in progress, and nil if there is none: then the caller must read, and call end.
+// begin returns the read of a turn that is in progress. If it returns nil, the caller must read the turn, and then call end.
 func (s *shared) begin(key cacheKey) *sharedRead {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -72,7 +72,7 @@ func (f *feeds) add(namespace string, e event) {
 	ns.latest[e.name] = e
 }
 
-// run takes in the events of a namespace until there are none.
+// run takes in the events of a namespace until no more wait.
 func (f *feeds) run(namespace string, ns *feed) {
 	for {
 		e, more := f.next(namespace, ns)

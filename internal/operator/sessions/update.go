@@ -89,7 +89,7 @@ type effect struct {
 	judged, unowned []*Record
 }
 
-// put stores a record unless it is older than the one that is there, and returns the effect, nil if there is none. Of two
+// put stores a record unless it is older than the one that is there, and returns the effect, or nil if it changed nothing. Of two
 // records of the same version the watched one wins: the other has the status that was asked for, which differs from the
 // stored one if another writer has set some of its fields.
 func (ns *namespaceView) put(r *Record, watched bool) *effect {
