@@ -40,6 +40,8 @@ type blobStore struct {
 	claim  *claim
 	// timeout is the deadline of each request that moves no snapshot.
 	timeout time.Duration
+	// files gives requests a deadline if the bucket is in a file system, and is nil otherwise.
+	files *fileRequests
 }
 
 var _ Store = &blobStore{}
@@ -47,19 +49,25 @@ var _ Store = &blobStore{}
 // NewBlobStore returns a store in a bucket of any kind that gocloud.dev/blob supports. The caller closes the bucket. identify
 // returns the identity of the cluster, to which the bucket must belong.
 func NewBlobStore(bucket *blob.Bucket, identify func(ctx context.Context) (string, error)) Store {
-	return &blobStore{bucket, &claim{bucket: bucket, identify: identify}, bucketTimeout}
+	return &blobStore{bucket, &claim{bucket: bucket, identify: identify}, bucketTimeout, newFileRequests(bucket)}
 }
 
 // bucketTimeout is the deadline of a request to a bucket that moves no snapshot, and of the few requests for a claim. The clients of
 // the clouds have none, and would wait for ever for an answer that never comes. Snapshots are read and written within the
-// deadline of the caller, because how long that takes depends on their size. A file system that hangs heeds no deadline.
+// deadline of the caller, because how long that takes depends on their size.
 const bucketTimeout = time.Minute
 
-// do calls a function with the deadline of one request.
+// do calls a function with the deadline of one request. The function may go on after that, so it must share nothing with the caller.
 func (s *blobStore) do(ctx context.Context, request func(ctx context.Context) error) error {
+	_, err := ask(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, request(ctx) })
+	return err
+}
+
+// ask is do for a function that returns something.
+func ask[T any](ctx context.Context, s *blobStore, request func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	return request(ctx)
+	return within(ctx, s.files, func() (T, error) { return request(ctx) })
 }
 
 // openBucket opens the bucket that a URL names. A prefix must end with a slash: otherwise, a cluster that uses the
@@ -89,11 +97,13 @@ func (s *blobStore) Write(ctx context.Context, session types.NamespacedName, key
 	if err := s.do(ctx, s.claim.recheck); err != nil {
 		return 0, err
 	}
-	return 1, s.bucket.WriteAll(ctx, blobName(session, key), data, &blob.WriterOptions{ContentType: "application/zstd"})
+	return within(ctx, s.files, func() (int, error) {
+		return 1, s.bucket.WriteAll(ctx, blobName(session, key), data, &blob.WriterOptions{ContentType: "application/zstd"})
+	})
 }
 
 func (s *blobStore) Read(ctx context.Context, session types.NamespacedName, key string, _ int) ([]byte, error) {
-	data, err := s.bucket.ReadAll(ctx, blobName(session, key))
+	data, err := s.readAll(ctx, blobName(session, key))
 	if gcerrors.Code(err) != gcerrors.NotFound {
 		return data, err
 	}
@@ -101,10 +111,14 @@ func (s *blobStore) Read(ctx context.Context, session types.NamespacedName, key 
 	if err := s.do(ctx, s.claim.check); err != nil {
 		return nil, fmt.Errorf("unable to find out whether the bucket has lost %s: %w", blobName(session, key), err)
 	}
-	if data, err = s.bucket.ReadAll(ctx, blobName(session, key)); gcerrors.Code(err) == gcerrors.NotFound {
+	if data, err = s.readAll(ctx, blobName(session, key)); gcerrors.Code(err) == gcerrors.NotFound {
 		return nil, fmt.Errorf("%w: the bucket has no %s", ErrUnreadable, blobName(session, key))
 	}
 	return data, err
+}
+
+func (s *blobStore) readAll(ctx context.Context, name string) ([]byte, error) {
+	return within(ctx, s.files, func() ([]byte, error) { return s.bucket.ReadAll(ctx, name) })
 }
 
 func (s *blobStore) Claim(ctx context.Context, known []Part) error {
@@ -145,12 +159,8 @@ func (s *blobStore) list(ctx context.Context, prefix string) iter.Seq2[Part, err
 }
 
 // next returns the next object of a list, which can take a request. It returns io.EOF at the end.
-func (s *blobStore) next(ctx context.Context, objects *blob.ListIterator) (object *blob.ListObject, err error) {
-	err = s.do(ctx, func(ctx context.Context) error {
-		object, err = objects.Next(ctx)
-		return err
-	})
-	return object, err
+func (s *blobStore) next(ctx context.Context, objects *blob.ListIterator) (*blob.ListObject, error) {
+	return ask(ctx, s, objects.Next)
 }
 
 // readMark reports whether an object is a mark of a snapshot, and sets the time of the first one.

@@ -31,14 +31,11 @@ import (
 const sweeperName = "catena-sweeper"
 
 func (s *blobStore) HeldOff(ctx context.Context, now time.Time) (time.Time, error) {
-	cluster, text := "", []byte(nil)
-	err := s.do(ctx, func(ctx context.Context) (err error) {
-		if cluster, err = s.claim.identify(ctx); err != nil {
-			return err
-		}
-		text, err = s.bucket.ReadAll(ctx, sweeperName)
-		return err
-	})
+	var text []byte
+	cluster, err := ask(ctx, s, s.claim.identify)
+	if err == nil {
+		text, err = ask(ctx, s, func(ctx context.Context) ([]byte, error) { return s.bucket.ReadAll(ctx, sweeperName) })
+	}
 	if err != nil && gcerrors.Code(err) != gcerrors.NotFound {
 		return time.Time{}, fmt.Errorf("unable to find out whether sweeps of the bucket are held off: %w", err)
 	}
