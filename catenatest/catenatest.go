@@ -79,7 +79,7 @@ type Options struct {
 }
 
 // Environment is a running control plane with Catena. Its methods may be called concurrently, except that Stop,
-// RestartAPIServer and RestartEtcd must not run concurrently with others.
+// RestartAPIServer, RestartEtcd and RestartControllerManager must not run concurrently with others.
 type Environment struct {
 	// Config authenticates as an administrator of the cluster, and has no client-side rate limit.
 	Config *rest.Config

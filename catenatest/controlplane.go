@@ -217,6 +217,19 @@ func (e *Environment) RestartEtcd(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// RestartControllerManager stops the kube-controller-manager and starts it again. Its garbage collector, which looks for new kinds and
+// versions only every 30 s, then knows all that the API server serves.
+func (e *Environment) RestartControllerManager() error {
+	if err := e.manager.Stop(); err != nil {
+		return fmt.Errorf("unable to stop the controller manager: %w", err)
+	}
+	path, err := findBinary(e.options.BinaryDir, "kube-controller-manager")
+	if err != nil {
+		return err
+	}
+	return e.startControllerManager(path)
+}
+
 // CompactEtcd removes the history from etcd, as it does every few minutes in a cluster: a list of which some pages have been read
 // expires, and a watch that has fallen behind ends.
 func (e *Environment) CompactEtcd(ctx context.Context) error {

@@ -42,6 +42,9 @@ func (a *Attempts) FailedWith(record *sessions.Record, status *v1alpha1.Response
 
 func (a *Attempts) Forget(name types.NamespacedName) { a.forget(name) }
 
+// RewriteOwners is one pass.
+func RewriteOwners(ctx context.Context, o *OwnerVersions) (failed int, err error) { return o.pass(ctx) }
+
 // Sweep sweeps one store once.
 func Sweep(ctx context.Context, s *SnapshotSweeper, store snapshot.Store) error {
 	_, err := s.sweep(ctx, store)

@@ -112,7 +112,11 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 		Clock:        clock.RealClock{},
 		StallTimeout: o.StallTimeout,
 	}
-	for _, collector := range []prometheus.Collector{view, usage, limiter.Metric(), reconciler} {
+	owners := &controllers.OwnerVersions{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Sessions: view, Chunks: stored,
+		Interval: o.OwnerReferenceInterval, Clock: clock.RealClock{},
+	}
+	for _, collector := range []prometheus.Collector{view, usage, limiter.Metric(), reconciler, owners} {
 		if err := metrics.Registry.Register(collector); err != nil {
 			return fmt.Errorf("unable to register metrics: %w", err)
 		}
@@ -135,6 +139,7 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 		mgr.Add(&replica{watch: func(ctx context.Context) { view.Run(ctx, watchClient) }, server: server}),
 		mgr.Add(reporter),
 		mgr.Add(sweeper),
+		mgr.Add(owners),
 		mgr.Add(everywhere(func(ctx context.Context) error { return profiling.Serve(ctx, o.ProfilingAddress) })),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddHealthzCheck("reconciles", reconciler.Healthy),

@@ -72,6 +72,8 @@ type Options struct {
 	// SnapshotSweepInterval is the time between two sweeps, and Sweep limits what they delete.
 	SnapshotSweepInterval time.Duration
 	Sweep                 controllers.SweepLimits
+	// OwnerReferenceInterval is the time between two passes that rewrite ownerReferences to another version of the API.
+	OwnerReferenceInterval time.Duration
 	// Resolve and ResolveAPI are the options of the resolve API.
 	Resolve    resolve.Options
 	ResolveAPI *resolveapi.Options
@@ -80,21 +82,22 @@ type Options struct {
 // NewOptions returns the defaults.
 func NewOptions() *Options {
 	return &Options{
-		MetricsAddress:        ":8080",
-		HealthAddress:         ":8081",
-		LeaderElect:           true,
-		ConcurrentReconciles:  16,
-		Rewrites:              controllers.DefaultRewriteLimits(),
-		SessionQuotaInterval:  3 * time.Second,
-		UsageMetricNamespaces: 100,
-		EventsPerSecond:       10,
-		WatchSilence:          3 * time.Minute,
-		APITimeout:            time.Minute,
-		StallTimeout:          5 * time.Minute,
-		SnapshotSweepInterval: 10 * time.Minute,
-		Sweep:                 controllers.DefaultSweepLimits(),
-		Resolve:               resolve.DefaultOptions(),
-		ResolveAPI:            resolveapi.NewOptions(),
+		MetricsAddress:         ":8080",
+		HealthAddress:          ":8081",
+		LeaderElect:            true,
+		ConcurrentReconciles:   16,
+		Rewrites:               controllers.DefaultRewriteLimits(),
+		SessionQuotaInterval:   3 * time.Second,
+		UsageMetricNamespaces:  100,
+		EventsPerSecond:        10,
+		WatchSilence:           3 * time.Minute,
+		APITimeout:             time.Minute,
+		StallTimeout:           5 * time.Minute,
+		SnapshotSweepInterval:  10 * time.Minute,
+		Sweep:                  controllers.DefaultSweepLimits(),
+		OwnerReferenceInterval: time.Minute,
+		Resolve:                resolve.DefaultOptions(),
+		ResolveAPI:             resolveapi.NewOptions(),
 	}
 }
 
@@ -130,6 +133,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.SnapshotSweepInterval, "snapshot-sweep-interval", o.SnapshotSweepInterval,
 		"Time between two sweeps, which compare the stored snapshots with the sessions that refer to them.")
 	o.Sweep.AddFlags(flags)
+	flags.DurationVar(&o.OwnerReferenceInterval, "owner-reference-interval", o.OwnerReferenceInterval,
+		"Time between two passes that rewrite ownerReferences to another version of the API than the operator's.")
 	o.Resolve.AddFlags(flags)
 	o.ResolveAPI.AddFlags(flags)
 }
@@ -160,6 +165,9 @@ func (o *Options) Validate() error {
 	}
 	if o.SnapshotSweepInterval <= 0 {
 		errs = append(errs, fmt.Errorf("--snapshot-sweep-interval is %s: must be positive", o.SnapshotSweepInterval))
+	}
+	if o.OwnerReferenceInterval <= 0 {
+		errs = append(errs, fmt.Errorf("--owner-reference-interval is %s: must be positive", o.OwnerReferenceInterval))
 	}
 	return errors.Join(errs...)
 }

@@ -46,6 +46,7 @@ func TestOptions(t *testing.T) {
 		"no answer ever":            {args: []string{"--api-timeout=0s"}, wantErr: "--api-timeout is 0s: must be positive"},
 		"stall below a reconcile":   {args: []string{"--stall-timeout=3m59s"}, wantErr: "--stall-timeout is 3m59s: must be at least 4m0s"},
 		"no sweep interval":         {args: []string{"--snapshot-sweep-interval=0s"}, wantErr: "--snapshot-sweep-interval is 0s: must be positive"},
+		"no owner interval":         {args: []string{"--owner-reference-interval=0s"}, wantErr: "--owner-reference-interval is 0s: must be positive"},
 		"no share":                  {args: []string{"--snapshot-sweep-max-share=NaN"}, wantErr: "--snapshot-sweep-max-share is NaN: must be from 0 to 1"},
 		"negative hold-off":         {args: []string{"--snapshot-sweep-hold-off=-1s"}, wantErr: "--snapshot-sweep-hold-off is -1s: must not be negative"},
 		"no hold-off":               {args: []string{"--snapshot-sweep-hold-off=0s"}},

@@ -40,17 +40,21 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// beta is the version that TestSecondVersion serves besides v1alpha1.
+// beta is the version that TestSecondVersion serves besides v1alpha1 for a time.
 var beta = schema.GroupVersion{Group: v1alpha1.GroupVersion.Group, Version: "v1beta1"}
 
 // versions is a control plane of its own, because a stored version cannot easily be removed from a CRD.
 type versions struct {
 	*testenv.Environment
+	operator  *catenatest.Operator
 	discovery discovery.DiscoveryInterface
+	// preferred is the version that the API server prefers.
+	preferred schema.GroupVersion
 }
 
-// TestSecondVersion: if another version is stored and preferred, ownerReferences to v1alpha1 still work. Nothing is deleted wrongly,
-// descendants and chunks are deleted with a turn, and the library and the operator go on.
+// TestSecondVersion: if another version is stored and preferred, ownerReferences to v1alpha1 still work. References to the other one
+// are rewritten, and work once that is no longer served. Nothing is deleted wrongly, descendants and chunks are deleted with a
+// turn, and the library and the operator go on.
 func TestSecondVersion(t *testing.T) {
 	e := startVersions(t)
 	s := e.Store
@@ -63,7 +67,11 @@ func TestSecondVersion(t *testing.T) {
 	}
 	e.wantResolved(t, "resp_4")
 
-	e.serveBeta(t)
+	e.setVersions(t, beta, func(version map[string]any) []map[string]any {
+		next := maps.Clone(version)
+		next["name"], version["storage"] = beta.Version, false
+		return []map[string]any{version, next}
+	})
 	e.wantWatched(t)
 	// The library and the operator go on, with references to v1alpha1.
 	for _, turn := range []*store.Session{testturn.Make("new_1", "resp_2"), testturn.Make("new_3", "new_2"), testturn.Make("new_2", "new_1"), large("new_4", "new_3")} {
@@ -74,10 +82,28 @@ func TestSecondVersion(t *testing.T) {
 	e.wantResolved(t, "new_3") // its reference is set by the operator
 	e.wantResolved(t, "new_4")
 	e.want(t, "new_1", "new_2", "new_3", "new_4", "resp_1", "resp_2", "resp_3", "resp_4")
+	e.outdate(t)
+	current := e.wantCurrent(t)
 	e.remove(t, "resp_3")
 	e.want(t, "new_1", "new_2", "new_3", "new_4", "resp_1", "resp_2")
+
+	e.setVersions(t, v1alpha1.GroupVersion, func(version map[string]any) []map[string]any {
+		before := maps.Clone(version)
+		before["name"], before["served"], before["storage"], version["storage"] = beta.Version, false, false, true
+		return []map[string]any{version, before}
+	})
+	if err := e.Store.Save(t.Context(), testturn.Make("last_1", "resp_2"), store.SaveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.wantResolved(t, "last_1")
 	e.remove(t, "new_2")
-	e.want(t, "new_1", "resp_1", "resp_2")
+	e.want(t, "last_1", "new_1", "resp_1", "resp_2")
+	left := e.wantCurrent(t)
+	for _, name := range []string{"resp.1", "resp.2", "new.1"} {
+		if left[name] != current[name] {
+			t.Errorf("%s was written again", name)
+		}
+	}
 }
 
 func startVersions(t *testing.T) *versions {
@@ -92,14 +118,15 @@ func startVersions(t *testing.T) *versions {
 			t.Error(err)
 		}
 	})
-	if _, err := own.StartOperator(ctx, operatorOptions(0)); err != nil {
+	operator, err := own.StartOperator(ctx, operatorOptions(0, "--owner-reference-interval=100ms"))
+	if err != nil {
 		t.Fatal(err)
 	}
 	client, err := discovery.NewDiscoveryClientForConfig(own.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &versions{own, client}
+	return &versions{own, operator, client, v1alpha1.GroupVersion}
 }
 
 // large returns a turn that is stored in a chunk, because no custom resource keeps its JSON.
@@ -109,16 +136,9 @@ func large(id, previous string) *store.Session {
 	return turn
 }
 
-// addBeta serves v1beta1 too, stores it, and prefers it, as Kubernetes does by the order of versions.
-func addBeta(served []map[string]any) []map[string]any {
-	next := maps.Clone(served[0])
-	next["name"] = beta.Version
-	served[0]["storage"] = false
-	return append(served, next)
-}
-
-// serveBeta changes the versions of both CRDs, and waits until the API server prefers the new one.
-func (e *versions) serveBeta(t *testing.T) {
+// setVersions changes the versions of both CRDs, given v1alpha1 as it is, and waits until the API server prefers one, as Kubernetes
+// does by the order of those that are served. Garbage collection goes on meanwhile, and then learns of it.
+func (e *versions) setVersions(t *testing.T, preferred schema.GroupVersion, change func(alpha map[string]any) []map[string]any) {
 	t.Helper()
 	for _, resource := range []string{"responsesessions", "snapshotchunks"} {
 		crd := &unstructured.Unstructured{}
@@ -128,11 +148,8 @@ func (e *versions) serveBeta(t *testing.T) {
 		if err := e.Client.Get(t.Context(), client.ObjectKeyFromObject(crd), crd); err != nil {
 			t.Fatal(err)
 		}
-		var defined []map[string]any
-		for _, version := range crd.Object["spec"].(map[string]any)["versions"].([]any) {
-			defined = append(defined, version.(map[string]any))
-		}
-		patch, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/spec/versions", "value": addBeta(defined)}})
+		alpha := crd.Object["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)
+		patch, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/spec/versions", "value": change(alpha)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,11 +164,60 @@ func (e *versions) serveBeta(t *testing.T) {
 		}
 		for _, group := range groups.Groups {
 			if group.Name == beta.Group {
-				return unless(group.PreferredVersion.Version == beta.Version, "the preferred version is "+group.PreferredVersion.Version)
+				return unless(group.PreferredVersion.Version == preferred.Version, "the preferred version is "+group.PreferredVersion.Version)
 			}
 		}
 		return fmt.Errorf("the group %s is not served", beta.Group)
 	})
+	e.preferred = preferred
+	if err := e.RestartControllerManager(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// outdate changes all references to v1alpha1 into references to v1beta1, as an operator and gateways that know both write them.
+func (e *versions) outdate(t *testing.T) {
+	t.Helper()
+	for _, kind := range []string{v1alpha1.ResponseSessionKind, v1alpha1.SnapshotChunkKind} {
+		changed := 0
+		for _, object := range e.list(t.Context(), t, kind) {
+			before := object.DeepCopy()
+			for i := range object.OwnerReferences {
+				object.OwnerReferences[i].APIVersion = beta.String()
+				changed++
+			}
+			object.SetGroupVersionKind(beta.WithKind(kind))
+			if err := e.Client.Patch(t.Context(), &object, client.MergeFrom(before)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if changed == 0 {
+			t.Fatalf("no %s has an owner", kind)
+		}
+	}
+}
+
+// wantCurrent waits until all references are to v1alpha1, and returns the resource versions of the sessions.
+func (e *versions) wantCurrent(t *testing.T) map[string]string {
+	t.Helper()
+	versions := map[string]string{}
+	testutil.Eventually(t, func(ctx context.Context) error {
+		if outdated, err := testenv.Sum(ctx, e.operator, "catena_outdated_owner_references", "kind="); err != nil || outdated > 0 {
+			return fmt.Errorf("%.0f objects have outdated references: %w", outdated, err)
+		}
+		for _, kind := range []string{v1alpha1.SnapshotChunkKind, v1alpha1.ResponseSessionKind} {
+			for _, object := range e.list(ctx, t, kind) {
+				versions[object.Name] = object.ResourceVersion
+				for _, owner := range object.OwnerReferences {
+					if owner.APIVersion != v1alpha1.GroupVersion.String() {
+						return fmt.Errorf("%s has an owner in %s", object.Name, owner.APIVersion)
+					}
+				}
+			}
+		}
+		return nil
+	})
+	return versions
 }
 
 // wantWatched waits until garbage collection watches the sessions in the version that it prefers.
@@ -211,22 +277,22 @@ func (e *versions) want(t *testing.T, want ...string) {
 	})
 }
 
-// list lists the objects of a kind in v1beta1, by name.
+// list lists the objects of a kind in the preferred version, by name.
 func (e *versions) list(ctx context.Context, t *testing.T, kind string) []metav1.PartialObjectMetadata {
 	t.Helper()
 	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(beta.WithKind(kind + "List"))
+	list.SetGroupVersionKind(e.preferred.WithKind(kind + "List"))
 	if err := e.Client.List(ctx, list, client.InNamespace(metav1.NamespaceDefault)); err != nil {
 		t.Fatal(err)
 	}
 	return list.Items
 }
 
-// remove deletes a turn in v1beta1, as kubectl does, which leaves its descendants to garbage collection.
+// remove deletes a turn in the preferred version, as kubectl does, which leaves its descendants to garbage collection.
 func (e *versions) remove(t *testing.T, id string) {
 	t.Helper()
 	o := &metav1.PartialObjectMetadata{}
-	o.SetGroupVersionKind(beta.WithKind(v1alpha1.ResponseSessionKind))
+	o.SetGroupVersionKind(e.preferred.WithKind(v1alpha1.ResponseSessionKind))
 	o.Namespace, o.Name = metav1.NamespaceDefault, v1alpha1.ObjectName(id)
 	if err := e.Client.Delete(t.Context(), o, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 		t.Fatal(err)

@@ -14,19 +14,23 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package chunks is the leader's watch of SnapshotChunks. It reads only their metadata, and keeps only their sizes.
+// Package chunks is the leader's watch of SnapshotChunks. It reads only their metadata, and keeps only their sizes, and which of
+// them have outdated ownerReferences.
 package chunks
 
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
 // maxDataSize is the size of spec.data of the largest chunk, in base64: the CRD's maxLength.
@@ -47,10 +51,12 @@ type View struct {
 	synced     atomic.Bool
 }
 
-// namespace has the chunks of one namespace: the size of each by name, and the sum.
+// namespace has the chunks of one namespace: the size of each by name, the sum, and those with an ownerReference to another
+// version of our API.
 type namespace struct {
-	sizes map[string]int64
-	bytes int64
+	sizes    map[string]int64
+	bytes    int64
+	outdated map[string]bool
 }
 
 // NewView returns an empty view.
@@ -86,10 +92,23 @@ func (n *namespace) usage() Usage {
 	return Usage{Chunks: len(n.sizes), Bytes: n.bytes}
 }
 
+// Outdated returns the keys of the chunks that have an ownerReference to another version of our API, in any order.
+func (v *View) Outdated() (keys []types.NamespacedName) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for namespace, ns := range v.namespaces {
+		for name := range ns.outdated {
+			keys = append(keys, types.NamespacedName{Namespace: namespace, Name: name})
+		}
+	}
+	return keys
+}
+
 // chunk is what the view keeps of a SnapshotChunk.
 type chunk struct {
 	namespace, name string
 	bytes           int64
+	outdated        bool
 }
 
 // GetObjectMeta gives client-go's reflector the key of a chunk, which is all that it asks for.
@@ -106,12 +125,18 @@ func newChunk(object *metav1.PartialObjectMetadata) (*chunk, error) {
 	if err != nil || data < 0 || data > maxDataSize {
 		data = maxDataSize
 	}
-	return &chunk{namespace: object.Namespace, name: object.Name, bytes: int64(len(encoded)) + data}, nil
+	return &chunk{
+		namespace: object.Namespace, name: object.Name, bytes: int64(len(encoded)) + data,
+		outdated: slices.ContainsFunc(object.OwnerReferences, kubeclient.IsOutdated),
+	}, nil
 }
 
 func (n *namespace) set(c *chunk) {
 	n.bytes += c.bytes - n.sizes[c.name]
 	n.sizes[c.name] = c.bytes
+	if delete(n.outdated, c.name); c.outdated {
+		n.outdated[c.name] = true
+	}
 }
 
 func (v *View) set(c *chunk) {
@@ -123,7 +148,7 @@ func (v *View) set(c *chunk) {
 func addTo(namespaces map[string]*namespace, c *chunk) {
 	ns := namespaces[c.namespace]
 	if ns == nil {
-		ns = &namespace{sizes: map[string]int64{}}
+		ns = &namespace{sizes: map[string]int64{}, outdated: map[string]bool{}}
 		namespaces[c.namespace] = ns
 	}
 	ns.set(c)
@@ -137,6 +162,7 @@ func (v *View) remove(c *chunk) {
 		return
 	}
 	ns.bytes -= ns.sizes[c.name]
+	delete(ns.outdated, c.name)
 	if delete(ns.sizes, c.name); len(ns.sizes) == 0 {
 		delete(v.namespaces, c.namespace)
 	}

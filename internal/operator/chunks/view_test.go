@@ -77,8 +77,12 @@ func TestView(t *testing.T) {
 		s := (*store)(v)
 		stored := map[string]*metav1.PartialObjectMetadata{}
 		draw := func(t *rapid.T) *metav1.PartialObjectMetadata {
-			return object(rapid.SampledFrom([]string{"ns", "other"}).Draw(t, "namespace"), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name"),
+			o := object(rapid.SampledFrom([]string{"ns", "other"}).Draw(t, "namespace"), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name"),
 				map[string]string{v1alpha1.DataSizeAnnotation: fmt.Sprint(rapid.IntRange(0, 600_000).Draw(t, "size"))})
+			if rapid.Bool().Draw(t, "outdated") {
+				o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap"}, {APIVersion: "sessions.catena.dev/v1beta1"}}
+			}
+			return o
 		}
 		key := func(o *metav1.PartialObjectMetadata) string { return o.Namespace + "/" + o.Name }
 		must := func(err error) {
@@ -116,8 +120,11 @@ func TestView(t *testing.T) {
 				}
 			},
 			"": func(t *rapid.T) {
-				want := map[string]Usage{}
+				want, wantOutdated := map[string]Usage{}, map[string]bool{}
 				for _, o := range stored {
+					if len(o.OwnerReferences) > 0 {
+						wantOutdated[key(o)] = true
+					}
 					c, err := newChunk(o)
 					must(err)
 					usage := want[o.Namespace]
@@ -125,6 +132,13 @@ func TestView(t *testing.T) {
 				}
 				if diff := cmp.Diff(want, v.Usages()) + cmp.Diff(want["ns"], v.Usage("ns")); diff != "" {
 					t.Fatalf("usage (-want +got):\n%s", diff)
+				}
+				outdated := map[string]bool{}
+				for _, key := range v.Outdated() {
+					outdated[key.String()] = true
+				}
+				if diff := cmp.Diff(wantOutdated, outdated); diff != "" {
+					t.Fatalf("outdated (-want +got):\n%s", diff)
 				}
 			},
 		})

@@ -50,6 +50,16 @@ func (v *View) Keys(namespace string, after types.NamespacedName, limit int) []t
 	return keys
 }
 
+// Outdated returns the keys of the sessions that have an ownerReference to another version of our API, in any order.
+func (v *View) Outdated() (keys []types.NamespacedName) {
+	v.readAll(func(ns *namespaceView) {
+		for name := range ns.outdated {
+			keys = append(keys, types.NamespacedName{Namespace: ns.name, Name: name})
+		}
+	})
+	return keys
+}
+
 // first returns the first object names after a name, at most limit of them, sorted. It never sorts more than twice that many
 // at once, because a namespace may have many more.
 func (ns *namespaceView) first(after string, limit int) []string {

@@ -65,9 +65,10 @@ func parseMetadata(metadata gjson.Result) metav1.ObjectMeta {
 		}
 	}
 	for _, owner := range fields[7].Array() {
-		f := jsonvalue.Members(owner, "kind", "name", "uid")
+		f := jsonvalue.Members(owner, "apiVersion", "kind", "name", "uid")
 		parsed.OwnerReferences = append(parsed.OwnerReferences, metav1.OwnerReference{
-			Kind: strings.Clone(f[0].Str), Name: strings.Clone(f[1].Str), UID: types.UID(strings.Clone(f[2].Str)),
+			APIVersion: strings.Clone(f[0].Str), Kind: strings.Clone(f[1].Str), Name: strings.Clone(f[2].Str),
+			UID: types.UID(strings.Clone(f[3].Str)),
 		})
 	}
 	return parsed

@@ -31,6 +31,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
 // Record is what the view keeps of a ResponseSession: everything that its chain and its controller need, and no body. A
@@ -57,6 +58,8 @@ type Record struct {
 	OwnerUID types.UID
 	// OmitOwner is set if the object carries the annotation that opts out of the ownerReference.
 	OmitOwner bool
+	// OutdatedOwner is set if an ownerReference of the object is to another version of our API.
+	OutdatedOwner bool
 
 	// Snapshot refers to the bodies, nil if they are in the object, and SnapshotBytes is their size.
 	Snapshot      *v1alpha1.SnapshotReference
@@ -142,7 +145,7 @@ func (r *Record) setSpec(spec gjson.Result) *chain.Items {
 
 // setRest sets what follows from the metadata and the status, after the spec.
 func (r *Record) setRest(object parsed) {
-	r.OwnerUID, r.OmitOwner = ownerUID(&object.meta, v1alpha1.ObjectName(r.Turn.Previous)), omitsOwner(&object.meta)
+	r.setOwner(&object.meta)
 	status := object.decodeStatus()
 	r.setStatus(status)
 	if r.Snapshot != nil && r.Problem == "" {
@@ -173,8 +176,7 @@ func (r *Record) WithMetadata(object *metav1.PartialObjectMetadata) *Record {
 	}
 	next := *r
 	next.ResourceVersion = parseResourceVersion(object.ResourceVersion)
-	next.OwnerUID = ownerUID(object, v1alpha1.ObjectName(r.Turn.Previous))
-	next.OmitOwner = omitsOwner(object)
+	next.setOwner(object)
 	next.Deleting = object.DeletionTimestamp != nil
 	return &next
 }
@@ -239,18 +241,22 @@ func parseResourceVersion(version string) uint64 {
 	return n
 }
 
+// setOwner sets what follows from the ownerReferences and the annotation.
+func (r *Record) setOwner(object metav1.Object) {
+	owners := object.GetOwnerReferences()
+	r.OwnerUID = ownerUID(owners, v1alpha1.ObjectName(r.Turn.Previous))
+	r.OutdatedOwner = slices.ContainsFunc(owners, kubeclient.IsOutdated)
+	r.OmitOwner = object.GetAnnotations()[v1alpha1.OmitOwnerReferenceAnnotation] == "true"
+}
+
 // ownerUID returns the UID in the ownerReference to the named session, empty if there is none.
-func ownerUID(object metav1.Object, parentName string) types.UID {
-	for _, owner := range object.GetOwnerReferences() {
+func ownerUID(owners []metav1.OwnerReference, parentName string) types.UID {
+	for _, owner := range owners {
 		if owner.Kind == v1alpha1.ResponseSessionKind && owner.Name == parentName {
 			return owner.UID
 		}
 	}
 	return ""
-}
-
-func omitsOwner(object metav1.Object) bool {
-	return object.GetAnnotations()[v1alpha1.OmitOwnerReferenceAnnotation] == "true"
 }
 
 var (

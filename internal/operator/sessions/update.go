@@ -64,7 +64,9 @@ func (v *View) lockOrAdd(name string) *namespaceView {
 		}
 		v.mu.Lock()
 		if v.namespaces[name] == nil {
-			v.namespaces[name] = &namespaceView{name: name, byName: map[string]*Record{}, index: chain.NewIndex[*Record](v.maxDepth)}
+			v.namespaces[name] = &namespaceView{
+				name: name, byName: map[string]*Record{}, outdated: map[string]bool{}, index: chain.NewIndex[*Record](v.maxDepth),
+			}
 		}
 		v.mu.Unlock()
 	}

@@ -60,6 +60,9 @@ func (ns *namespaceView) keep(r *Record) {
 	ns.drop(r.Name)
 	ns.byName[r.Name] = r
 	ns.bytes += r.storedBytes()
+	if r.OutdatedOwner {
+		ns.outdated[r.Name] = true
+	}
 }
 
 // drop forgets the record with a name, if there is one.
@@ -67,6 +70,7 @@ func (ns *namespaceView) drop(name string) {
 	if r := ns.byName[name]; r != nil {
 		ns.bytes -= r.storedBytes()
 		delete(ns.byName, name)
+		delete(ns.outdated, name)
 	}
 }
 

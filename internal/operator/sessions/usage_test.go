@@ -23,13 +23,16 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 )
 
-// TestUsage feeds the view what the watch may bring, and compares its sums with a count of what is stored then.
+// TestUsage feeds the view what the watch may bring, and compares its sums, and the sessions with outdated owners, with what is stored
+// then.
 func TestUsage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := NewView(chain.DefaultMaxDepth, time.Hour)
@@ -46,6 +49,9 @@ func TestUsage(t *testing.T) {
 			}
 			if rapid.Bool().Draw(t, "deleting") {
 				deleting(o)
+			}
+			if rapid.Bool().Draw(t, "outdated") {
+				o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "sessions.catena.dev/v1beta1", Kind: v1alpha1.ResponseSessionKind, Name: "a"}}
 			}
 			if rapid.Bool().Draw(t, "external") {
 				o.Spec.Snapshot = &v1alpha1.SnapshotReference{
@@ -90,7 +96,11 @@ func TestUsage(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				want := Usage{Sessions: len(stored)}
+				wantOutdated := map[types.NamespacedName]bool{}
 				for _, o := range stored {
+					if len(o.OwnerReferences) > 0 {
+						wantOutdated[types.NamespacedName{Namespace: "ns", Name: o.Name}] = true
+					}
 					want.Bytes += int64(len(encoded(o).Raw))
 					if o.Spec.Snapshot != nil && o.Spec.Snapshot.Store == v1alpha1.SnapshotStoreBlob {
 						want.Bytes += o.Spec.Snapshot.StoredBytes
@@ -102,6 +112,13 @@ func TestUsage(t *testing.T) {
 				}
 				if diff := cmp.Diff(want, v.Usage("ns")) + cmp.Diff(all, v.Usages()); diff != "" {
 					t.Fatalf("usage (-want +got):\n%s", diff)
+				}
+				outdated := map[types.NamespacedName]bool{}
+				for _, key := range v.Outdated() {
+					outdated[key] = true
+				}
+				if diff := cmp.Diff(wantOutdated, outdated); diff != "" {
+					t.Fatalf("outdated (-want +got):\n%s", diff)
 				}
 			},
 		})

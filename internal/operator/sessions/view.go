@@ -70,6 +70,8 @@ type namespaceView struct {
 	// misnamed is the number of misnamed sessions in byName, and bytes is what all of them store.
 	misnamed int
 	bytes    int64
+	// outdated are the sessions with an ownerReference to another version of our API.
+	outdated map[string]bool
 }
 
 // NewView returns an empty view. Its verdicts allow chains of up to maxDepth turns. If the API server sends nothing for the time

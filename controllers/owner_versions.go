@@ -1,0 +1,172 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/chunks"
+	"github.com/catena-dev/catena/internal/operator/sessions"
+)
+
+// ownersAtOnce is how many objects have their ownerReferences rewritten at once.
+const ownersAtOnce = 4
+
+// +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions;snapshotchunks,verbs=get;patch;delete
+
+// OwnerVersions rewrites the ownerReferences of sessions and chunks that are outdated: to a session or chunk, but in another version
+// of the API than that of this build. Garbage collection looks for an owner at the version in the reference. If that is no longer
+// served, it can delete objects whose owner exists, and keep objects whose owner was deleted. OwnerVersions runs on the
+// leader only, so that operators of two versions do not undo each other's work. It is a collector of a metric that shows when the
+// other version can go.
+type OwnerVersions struct {
+	Client client.Client
+	// Live reads past every cache.
+	Live     client.Reader
+	Sessions *sessions.View
+	Chunks   *chunks.View
+	// Interval is the time between two passes over all outdated references.
+	Interval time.Duration
+	Clock    clock.Clock
+}
+
+// NeedLeaderElection returns true.
+func (o *OwnerVersions) NeedLeaderElection() bool { return true }
+
+// Start rewrites references until ctx is done. What fails is repeated in the next pass.
+func (o *OwnerVersions) Start(ctx context.Context) error {
+	for {
+		if failed, err := o.pass(ctx); err != nil && ctx.Err() == nil {
+			log.FromContext(ctx).Error(err, "Unable to rewrite ownerReferences to another version of the API", "objects", failed)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-o.Clock.After(o.Interval):
+		}
+	}
+}
+
+// pass rewrites the references of all objects that have outdated ones. It returns how many failed, and the first error. It ends with
+// a request that is not answered in time, because all others would wait as long.
+func (o *OwnerVersions) pass(ctx context.Context) (failed int, first error) {
+	var mu sync.Mutex
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(ownersAtOnce)
+	for kind, keys := range o.outdated() {
+		for _, key := range keys {
+			group.Go(func() error {
+				if ctx.Err() != nil {
+					return nil
+				}
+				err := o.rewrite(ctx, kind, key)
+				if err == nil {
+					return nil
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if failed++; first == nil {
+					first = fmt.Errorf("unable to rewrite the ownerReferences of %s %s: %w", kind, key, err)
+				}
+				if errors.Is(err, context.DeadlineExceeded) {
+					return err
+				}
+				return nil
+			})
+		}
+	}
+	_ = group.Wait() // first has its error
+	return failed, first
+}
+
+func (o *OwnerVersions) outdated() map[string][]types.NamespacedName {
+	return map[string][]types.NamespacedName{
+		v1alpha1.ResponseSessionKind: o.Sessions.Outdated(), v1alpha1.SnapshotChunkKind: o.Chunks.Outdated(),
+	}
+}
+
+// rewrite changes the version in the outdated references of an object to owners that exist, and nothing else. So it never adds a
+// reference: if anything has changed since the object was read, it writes nothing.
+func (o *OwnerVersions) rewrite(ctx context.Context, kind string, key types.NamespacedName) error {
+	object := partialMetadata(kind, key.Namespace, key.Name)
+	if err := o.Live.Get(ctx, key, object); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	before, changed := object.DeepCopy(), false
+	for i := range object.OwnerReferences {
+		owner := &object.OwnerReferences[i]
+		if !kubeclient.IsOutdated(*owner) {
+			continue
+		}
+		exists, err := o.exists(ctx, key.Namespace, owner)
+		if err != nil {
+			return fmt.Errorf("unable to read the owner: %w", err)
+		}
+		if exists {
+			owner.APIVersion, changed = v1alpha1.GroupVersion.String(), true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	return ignoreGone(o.Client.Patch(ctx, object, patch, FieldOwner))
+}
+
+// exists reports whether the owner in a reference exists. A reference to one that does not is left to garbage collection: to
+// rewrite it would have an object deleted that was restored without its owner.
+func (o *OwnerVersions) exists(ctx context.Context, namespace string, owner *metav1.OwnerReference) (bool, error) {
+	if owner.Kind != v1alpha1.ResponseSessionKind && owner.Kind != v1alpha1.SnapshotChunkKind {
+		return false, nil
+	}
+	found := partialMetadata(owner.Kind, namespace, owner.Name)
+	err := o.Live.Get(ctx, client.ObjectKeyFromObject(found), found)
+	return err == nil && found.UID == owner.UID, client.IgnoreNotFound(err)
+}
+
+var outdatedOwnersDesc = prometheus.NewDesc("catena_outdated_owner_references",
+	"Number of objects with an ownerReference to a session or chunk in another version of the API than the operator's. A version that is to "+
+		"be removed must be served until this is 0. Only the leader reports it.", []string{"kind"}, nil)
+
+var _ prometheus.Collector = &OwnerVersions{}
+
+// Describe implements prometheus.Collector.
+func (o *OwnerVersions) Describe(descs chan<- *prometheus.Desc) { descs <- outdatedOwnersDesc }
+
+// Collect implements prometheus.Collector. There is no metric until everything has been listed once.
+func (o *OwnerVersions) Collect(metrics chan<- prometheus.Metric) {
+	if !o.Sessions.HasSynced() || !o.Chunks.HasSynced() {
+		return
+	}
+	for kind, keys := range o.outdated() {
+		metrics <- prometheus.MustNewConstMetric(outdatedOwnersDesc, prometheus.GaugeValue, float64(len(keys)), kind)
+	}
+}

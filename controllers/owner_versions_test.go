@@ -1,0 +1,234 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/controllers"
+	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
+)
+
+// otherVersion is one that the API server does not serve. Garbage collection keeps an object with a reference to it.
+const otherVersion = "sessions.catena.dev/v1beta1"
+
+// ownerVersions returns OwnerVersions with the operator's rights. intercept may change what its requests do.
+func ownerVersions(t *testing.T, intercept interceptor.Funcs) *controllers.OwnerVersions {
+	t.Helper()
+	config, err := env.ConfigFor(operatorUser, operatorGroups...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.NewWithWatch(config, client.Options{Scheme: env.Client.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c = interceptor.NewClient(c, intercept)
+	return &controllers.OwnerVersions{Client: c, Live: c, Sessions: op.view, Chunks: op.usage.Chunks}
+}
+
+// ownerIn returns the reference to a session or chunk in a version.
+func ownerIn(apiVersion, kind string, owner client.Object) metav1.OwnerReference {
+	return metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: owner.GetName(), UID: owner.GetUID(), BlockOwnerDeletion: new(true)}
+}
+
+// wantOutdated waits until the operator's watches know of exactly these objects.
+func wantOutdated(t *testing.T, ns string, want ...string) {
+	t.Helper()
+	testutil.Eventually(t, func(context.Context) error {
+		var got []string
+		for _, key := range append(op.view.Outdated(), op.usage.Chunks.Outdated()...) {
+			if key.Namespace == ns {
+				got = append(got, key.Name)
+			}
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			return fmt.Errorf("objects with outdated references (-want +got):\n%s", diff)
+		}
+		return nil
+	})
+}
+
+// TestOwnerVersions: references to another version of the API are rewritten if their owner exists, once, and nothing else is.
+func TestOwnerVersions(t *testing.T) {
+	ns := env.NewNamespace(t)
+	a, chunk := turn(ns, "a"), newChunk(ns, "a", "data", "")
+	createAll(t, a, chunk)
+	in := func(version string) map[string][]metav1.OwnerReference {
+		own, misspelt := ownerIn(version, v1alpha1.ResponseSessionKind, a), ownerIn(version, v1alpha1.ResponseSessionKind, a)
+		misspelt.Name = "misspelt"
+		foreign := ownerIn("example.com/v1beta1", "ResponseSession", a)
+		foreign.UID = "foreign"
+		foreign.BlockOwnerDeletion = nil
+		return map[string][]metav1.OwnerReference{
+			"child":    {own},
+			"stranger": {own}, // not a's child
+			"mixed":    {foreign, own},
+			"piece":    {ownerIn(version, v1alpha1.SnapshotChunkKind, chunk)},
+			"misspelt": {misspelt},
+		}
+	}
+	gone := func(kind string) []metav1.OwnerReference {
+		return []metav1.OwnerReference{ownerIn(otherVersion, kind, turn(ns, "gone"))}
+	}
+	before, want := in(otherVersion), in(v1alpha1.GroupVersion.String())
+	before["orphan"], want["orphan"] = gone(v1alpha1.ResponseSessionKind), gone(v1alpha1.ResponseSessionKind)
+	before["unknown"], want["unknown"] = gone("Unknown"), gone("Unknown")
+	want["misspelt"] = before["misspelt"]
+	for _, owners := range []map[string][]metav1.OwnerReference{before, want} {
+		for _, name := range []string{"orphan", "unknown"} {
+			owners[name][0].UID = "gone"
+		}
+	}
+	objects := map[string]client.Object{"piece": newChunk(ns, "b", "data", "")}
+	for name := range before {
+		if objects[name] == nil {
+			objects[name] = turn(ns, name)
+		}
+		if name == "child" {
+			objects[name] = turn(ns, name, "a")
+		}
+		objects[name].SetOwnerReferences(before[name])
+		createAll(t, objects[name])
+	}
+	outdated := []string{"child", "misspelt", "mixed", "orphan", "stranger", "unknown"}
+	wantOutdated(t, ns, append([]string{objects["piece"].GetName()}, outdated...)...)
+	settle(t, ns)
+
+	o := ownerVersions(t, interceptor.Funcs{})
+	for range 2 {
+		if failed, err := controllers.RewriteOwners(t.Context(), o); err != nil {
+			t.Fatalf("%d failed: %v", failed, err)
+		}
+		for name, object := range objects {
+			version := object.GetResourceVersion()
+			if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want[name], object.GetOwnerReferences()); diff != "" {
+				t.Errorf("ownerReferences of %s (-want +got):\n%s", name, diff)
+			}
+			if cmp.Equal(before, want) && object.GetResourceVersion() != version {
+				t.Errorf("%s was written again", name)
+			}
+		}
+		before = want // the second pass finds nothing to do
+	}
+	left := []string{"misspelt", "orphan", "unknown"}
+	wantOutdated(t, ns, left...)
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(o)
+	if got := sum(t, registry, "catena_outdated_owner_references", func(map[string]string) bool { return true }); int(got) != len(left) {
+		t.Errorf("the metric is %g, want %d", got, len(left))
+	}
+
+	// The references work.
+	if err := env.Client.Delete(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	wantSessions(t, ns, "misspelt", "mixed", "orphan", "unknown")
+	for _, name := range left { // garbage collection would look for their owners for ever
+		if err := env.Client.Delete(t.Context(), objects[name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestOwnerVersionsWhileOrphaned: a reference that is removed while it is being rewritten, because the parent is deleted without its
+// children, does not come back: garbage collection would delete the child.
+func TestOwnerVersionsWhileOrphaned(t *testing.T) {
+	ns := env.NewNamespace(t)
+	parent, child := turn(ns, "a"), turn(ns, "b", "a")
+	createAll(t, parent)
+	child.OwnerReferences = []metav1.OwnerReference{ownerIn(otherVersion, v1alpha1.ResponseSessionKind, parent)}
+	child.Annotations = map[string]string{v1alpha1.OmitOwnerReferenceAnnotation: "true"} // the operator must not add another
+	createAll(t, child)
+	wantOutdated(t, ns, "b")
+	o := ownerVersions(t, interceptor.Funcs{
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			orphan := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`))
+			if err := env.Client.Patch(ctx, turn(ns, "b"), orphan); err != nil {
+				return err
+			}
+			if err := env.Client.Delete(ctx, parent); err != nil {
+				return err
+			}
+			return c.Patch(ctx, object, patch, options...)
+		},
+	})
+	if failed, err := controllers.RewriteOwners(t.Context(), o); err != nil {
+		t.Fatalf("%d failed: %v", failed, err)
+	}
+	wantOwned(t, ns, map[string]string{})
+	wantOutdated(t, ns)
+	wantSessions(t, ns, "b")
+}
+
+// TestOwnerVersionsFail: an object whose reference cannot be rewritten keeps no other from it, but a request without an answer ends
+// the pass.
+func TestOwnerVersionsFail(t *testing.T) {
+	ns := env.NewNamespace(t)
+	parent := turn(ns, "a")
+	createAll(t, parent)
+	names := []string{"b", "c", "d", "e", "f", "g", "h", "i"}
+	for _, name := range names {
+		child := testsession.Make(ns, name).OwnedBy(parent).Obj()
+		child.OwnerReferences[0].APIVersion = otherVersion
+		createAll(t, child)
+	}
+	wantOutdated(t, ns, names...)
+	refused := errors.New("refused")
+	for want, answer := range map[int]error{len(names): refused, 1: context.DeadlineExceeded} {
+		var requests atomic.Int32
+		o := ownerVersions(t, interceptor.Funcs{
+			Patch: func(ctx context.Context, _ client.WithWatch, _ client.Object, _ client.Patch, _ ...client.PatchOption) error {
+				if requests.Add(1) > 1 && errors.Is(answer, context.DeadlineExceeded) {
+					<-ctx.Done() // it must be cancelled
+					return ctx.Err()
+				}
+				return answer
+			},
+		})
+		failed, err := controllers.RewriteOwners(t.Context(), o)
+		if err == nil || !strings.Contains(err.Error(), "of ResponseSession "+ns) || failed < want {
+			t.Errorf("%v: %d failed: %v", answer, failed, err)
+		}
+		if want == 1 && requests.Load() > 4 {
+			t.Errorf("%d requests were sent", requests.Load())
+		}
+	}
+	if failed, err := controllers.RewriteOwners(t.Context(), ownerVersions(t, interceptor.Funcs{})); err != nil {
+		t.Errorf("%d failed: %v", failed, err)
+	}
+	wantOutdated(t, ns)
+}

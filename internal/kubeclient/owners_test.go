@@ -1,0 +1,42 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kubeclient
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestIsOutdated(t *testing.T) {
+	for apiVersion, want := range map[string]bool{
+		"sessions.catena.dev/v1alpha1":  false,
+		"sessions.catena.dev/v1beta1":   true,
+		"sessions.catena.dev/v1":        true,
+		"sessions.catena.dev/":          true,
+		"sessions.catena.dev":           false, // a version of the core group
+		"sessions.catena.dev/v1/x":      false,
+		"resolve.catena.dev/v1beta1":    false,
+		"x.sessions.catena.dev/v1beta1": false,
+		"v1":                            false,
+		"":                              false,
+	} {
+		if got := IsOutdated(metav1.OwnerReference{APIVersion: apiVersion}); got != want {
+			t.Errorf("%q: got %t, want %t", apiVersion, got, want)
+		}
+	}
+}
