@@ -19,6 +19,7 @@ package controllers_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -26,14 +27,19 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// storedSessions returns sessions with every kind of status, except that of a chain that is too deep.
+// deepID returns the response ID of a turn of the chain that is too deep by one turn.
+func deepID(depth int) string { return fmt.Sprintf("t%02d", depth) }
+
+// storedSessions returns sessions with every kind of status.
 func storedSessions(ns string) []*v1alpha1.ResponseSession {
 	snapshot := func(id, key string) *v1alpha1.ResponseSession {
 		s := turn(ns, id)
@@ -45,13 +51,17 @@ func storedSessions(ns string) []*v1alpha1.ResponseSession {
 	}
 	misnamed := turn(ns, "NOT_A_NAME")
 	misnamed.Name = "sha256." + strings.Repeat("a", 52)
-	return []*v1alpha1.ResponseSession{
+	deep := []*v1alpha1.ResponseSession{turn(ns, deepID(1))}
+	for depth := 2; depth <= chain.DefaultMaxDepth+1; depth++ {
+		deep = append(deep, turn(ns, deepID(depth), deepID(depth-1)))
+	}
+	return append(deep,
 		turn(ns, "root"), turn(ns, "child", "root"), turn(ns, "lost", "missing"), turn(ns, "cycle1", "cycle2"), turn(ns, "cycle2", "cycle1"),
 		testsession.Make(ns, "pending").After("root").Status(v1alpha1.ResponseStatusInProgress).Obj(), turn(ns, "waits", "pending"),
 		testsession.Make(ns, "failed").After("root").Status(v1alpha1.ResponseStatusFailed).Obj(), turn(ns, "after-failed", "failed"),
 		testsession.Make(ns, "unreadable").Request(`{"input":5}`).Obj(), turn(ns, "after-unreadable", "unreadable"),
 		snapshot("snapshot", "a"), snapshot("snapshot-reported", "b"), snapshot("snapshot-lost", "c"), misnamed,
-	}
+	)
 }
 
 // TestUpgrade: an operator that starts over the statuses of an earlier build, with other messages, writes nothing. The statuses
@@ -65,6 +75,11 @@ func TestUpgrade(t *testing.T) {
 	if err := json.Unmarshal(data, &stored); err != nil {
 		t.Fatal(err)
 	}
+	for depth := 1; depth < chain.DefaultMaxDepth; depth++ { // as those of the last turn that is not too deep
+		status := stored[deepID(chain.DefaultMaxDepth)].DeepCopy()
+		status.Depth = int32(depth)
+		stored[deepID(depth)] = status
+	}
 	before := readable
 	t.Cleanup(func() { restartOperator(t, func() { readable = before }) })
 	for name, message := range map[string]func(string) string{
@@ -77,16 +92,23 @@ func TestUpgrade(t *testing.T) {
 			settle(t, metav1.NamespaceAll)
 			restartOperator(t, func() {
 				readable = func(_ context.Context, r *sessions.Record) (bool, error) { return r.Turn.ID != "snapshot-lost", nil }
+				var group errgroup.Group
 				for _, s := range storedSessions(ns) {
-					create(t, s)
-					s.Status = *stored[s.Spec.ResponseID].DeepCopy()
-					for i := range s.Status.Conditions {
-						s.Status.Conditions[i].Message = message(s.Status.Conditions[i].Message)
-						reasons[s.Status.Conditions[i].Reason] = true
+					status := stored[s.Spec.ResponseID].DeepCopy()
+					for i := range status.Conditions {
+						status.Conditions[i].Message = message(status.Conditions[i].Message)
+						reasons[status.Conditions[i].Reason] = true
 					}
-					if err := env.Client.Status().Update(t.Context(), s); err != nil {
-						t.Fatal(err)
-					}
+					group.Go(func() error {
+						if err := env.Client.Create(t.Context(), s); err != nil {
+							return err
+						}
+						s.Status = *status
+						return env.Client.Status().Update(t.Context(), s)
+					})
+				}
+				if err := group.Wait(); err != nil {
+					t.Fatal(err)
 				}
 			})
 			settle(t, metav1.NamespaceAll)
@@ -100,7 +122,7 @@ func TestUpgrade(t *testing.T) {
 				t.Errorf("the operator wrote %v", writes)
 			}
 			want := []string{
-				v1alpha1.ReasonCycleDetected, v1alpha1.ReasonNameMismatch, v1alpha1.ReasonParentNotFound, v1alpha1.ReasonResolved,
+				v1alpha1.ReasonCycleDetected, v1alpha1.ReasonDepthExceeded, v1alpha1.ReasonNameMismatch, v1alpha1.ReasonParentNotFound, v1alpha1.ReasonResolved,
 				v1alpha1.ReasonSnapshotUnreadable, v1alpha1.ReasonSnapshotVerified, v1alpha1.ReasonTurnNotCompleted, v1alpha1.ReasonTurnPending,
 			}
 			if diff := cmp.Diff(want, slices.Sorted(maps.Keys(reasons))); diff != "" {
