@@ -17,6 +17,8 @@ limitations under the License.
 package controllers_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,6 +27,7 @@ import (
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/controllers"
 	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 // TestAttempts: a status that is written again after a failure is the same to its last byte, because the first one may be stored.
@@ -64,5 +67,35 @@ func TestAttempts(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestAttemptsOfDeletedSessions: a failed write to a session that was deleted meanwhile, or deleted and created again, is not
+// remembered.
+func TestAttemptsOfDeletedSessions(t *testing.T) {
+	ns := env.NewNamespace(t)
+	settle(t, ns)
+	release := op.writes.hold()
+	defer release()
+	for _, id := range []string{"a", "b", "c", "d"} {
+		create(t, turn(ns, id))
+	}
+	testutil.Eventually(t, func(context.Context) error {
+		if op.writes.waiting.Load() < 4 {
+			return errors.New("not all are being written")
+		}
+		return nil
+	})
+	for _, id := range []string{"a", "b", "c", "d"} {
+		if err := env.Client.Delete(t.Context(), turn(ns, id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(t, turn(ns, "c"))
+	release()
+	wantVerdicts(t, ns, map[string]verdict{"c": resolved(1, "c")})
+	settle(t, ns)
+	if pending := controllers.PendingAttempts(op.reconciler); pending > 0 {
+		t.Errorf("%d failed writes are remembered", pending)
 	}
 }

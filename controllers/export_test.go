@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/operator/sessions"
@@ -39,6 +41,16 @@ func (a *Attempts) Repeat(record *sessions.Record, status *v1alpha1.ResponseSess
 func (a *Attempts) FailedWith(record *sessions.Record, status *v1alpha1.ResponseSessionStatus) {
 	a.failedWith(record, status)
 }
+
+// PendingAttempts returns the number of sessions whose failed writes a reconciler remembers.
+func PendingAttempts(r *ResponseSessionReconciler) int {
+	r.attempts.mu.Lock()
+	defer r.attempts.mu.Unlock()
+	return len(r.attempts.failed)
+}
+
+// NewWaits returns the delays of sessions that wait to have their snapshots read.
+func NewWaits() workqueue.TypedRateLimiter[ctrl.Request] { return newWaits() }
 
 func (a *Attempts) Forget(name types.NamespacedName) { a.forget(name) }
 

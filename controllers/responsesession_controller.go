@@ -108,7 +108,7 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	order := newOrder()
 	r.rewrites = fair.NewPace[types.NamespacedName](rewriteBurst)
 	r.verifications = fair.NewBudget(int64(r.Concurrency))
-	r.waits = workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](minBusyDelay, maxBackoff)
+	r.waits = newWaits()
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("responsesession").
 		WatchesRawSource(&viewSource{view: r.View, order: order}).

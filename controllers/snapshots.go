@@ -23,6 +23,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,6 +31,12 @@ import (
 	acv1alpha1 "github.com/catena-dev/catena/api/v1alpha1/applyconfiguration/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
+
+// newWaits returns the delays of sessions that wait to have their snapshots read: minBusyDelay at first, then twice as long each time,
+// up to maxBackoff.
+func newWaits() workqueue.TypedRateLimiter[ctrl.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](minBusyDelay, maxBackoff)
+}
 
 // errBusy indicates that the sessions of a namespace use its share of the workers.
 var errBusy = errors.New("too many snapshots of the namespace are being read")
