@@ -28,7 +28,8 @@ import (
 //
 // A tenant may take units if it then holds at most as many as remain free. So one tenant alone can hold half of all units,
 // two can hold a third each, and n can hold 1/(n+1) each: however much they ask for, some is free for a tenant that holds
-// nothing. Such a tenant may take everything that is free, because one request may need more than a share.
+// nothing. Such a tenant may take everything that is free, because one request may need more than a share. While tenants still
+// hold what they took when they were fewer, one that joins them can hold half of what they leave.
 // (Choudhury and Hahne, Dynamic Queue Length Thresholds for Shared-Memory Packet Switches, 1998, with α = 1.)
 type Budget struct {
 	mu    sync.Mutex
@@ -57,15 +58,21 @@ func NewBudget(units int64) *Budget {
 }
 
 // TryAcquire takes units for a tenant and returns true, or returns false without taking any. A tenant that holds something
-// does not overtake calls of Acquire that wait.
+// overtakes neither its own calls of Acquire that wait, nor those of tenants that hold nothing. A call that waits for more than
+// its tenant's share keeps no other tenant from its own.
 func (b *Budget) TryAcquire(tenant string, units int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.permits(tenant, units) || b.held[tenant] > 0 && len(b.queues) > 0 {
+	if !b.permits(tenant, units) || b.held[tenant] > 0 && b.goesBehind(tenant) {
 		return false
 	}
 	b.take(tenant, units)
 	return true
+}
+
+// goesBehind reports whether a call waits that a tenant which holds something must not overtake.
+func (b *Budget) goesBehind(tenant string) bool {
+	return slices.ContainsFunc(b.queues, func(q *queue) bool { return q.tenant == tenant || b.held[q.tenant] == 0 })
 }
 
 // Acquire takes units for a tenant. If it has to wait, the tenants that wait take turns, each with its oldest call. Those

@@ -172,3 +172,31 @@ func TestGivingUp(t *testing.T) {
 		}
 	})
 }
+
+// TestWaitingBeyondAShare: a tenant that waits for more than its share keeps no other from its own.
+func TestWaitingBeyondAShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		budget := NewBudget(12)
+		for range 6 {
+			if !budget.TryAcquire("greedy", 1) {
+				t.Fatal("a tenant alone got less than half")
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		waiting := make(chan error)
+		go func() { waiting <- budget.Acquire(ctx, "greedy", 1) }()
+		synctest.Wait()
+		for i := range 3 {
+			if !budget.TryAcquire("modest", 1) {
+				t.Errorf("another tenant got only %d of 6 that are free", i)
+			}
+		}
+		if budget.TryAcquire("greedy", 1) {
+			t.Error("a tenant got more than its share")
+		}
+		cancel()
+		if err := <-waiting; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+}
