@@ -25,7 +25,6 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
-	"time"
 
 	"github.com/catena-dev/catena/store"
 )
@@ -42,8 +41,6 @@ type call struct {
 	log   *slog.Logger
 	// requests, streams and memory are what the call holds of the limits that tenants share; nil before it is admitted.
 	requests, streams, memory *share
-	// patience is how long the call waits for memory once the engine was called.
-	patience time.Duration
 	// engineCalled is set once the engine may have begun a response. From then on, no error invites the client to retry,
 	// unless it sent a key: the model would run, and be billed, again, and there would be a second turn.
 	engineCalled bool
@@ -57,7 +54,7 @@ func (g *Gateway) handle(next handler) http.Handler {
 		start := g.now()
 		ctx, cancel := context.WithTimeoutCause(r.Context(), g.options.RequestTimeout, errTimeout)
 		defer cancel()
-		c := &call{requestID: requestID(r), patience: g.options.SaveTimeout}
+		c := &call{requestID: requestID(r)}
 		c.log = g.log.With("requestID", c.requestID)
 		defer c.release()
 		w.Header().Set("X-Request-Id", c.requestID)
@@ -87,7 +84,7 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, c *call, nex
 	if err := g.identify(r, c); err != nil {
 		return err
 	}
-	if err := g.admit(r.Context(), c); err != nil {
+	if err := g.admit(c); err != nil {
 		return err
 	}
 	return next(w, r, c)

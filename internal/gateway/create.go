@@ -37,7 +37,7 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 		return err
 	}
 	if request.stream {
-		if err := c.streams.take(r.Context(), 1, false); err != nil {
+		if err := c.streams.take(1); err != nil {
 			return err
 		}
 	}
@@ -49,7 +49,7 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 	if err != nil {
 		return err
 	}
-	if err := g.reserveAnswer(r.Context(), c, request); err != nil {
+	if err := g.reserveAnswer(c, request); err != nil {
 		return err
 	}
 	response, err := g.send(r.Context(), r, c, body)
@@ -60,7 +60,7 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 	defer func() { _ = response.Body.Close() }()
 	switch encoding := response.Header.Get("Content-Encoding"); {
 	case response.StatusCode != http.StatusOK:
-		return g.passThrough(r.Context(), w, c, response)
+		return g.passThrough(w, c, response)
 	case encoding != "" && encoding != "identity":
 		return upstreamInvalid(fmt.Errorf("unrequested content encoding %q", encoding))
 	case request.stream:
@@ -79,7 +79,7 @@ func (g *Gateway) engineBody(ctx context.Context, c *call, request *createReques
 	}
 	defer c.memory.give(historyBytes(history))
 	added := engineBytes(history.Items)
-	if err := c.hold(ctx, added); err != nil {
+	if err := c.hold(added); err != nil {
 		return nil, err
 	}
 	// The part of the request has counted since the request was read.
@@ -103,7 +103,7 @@ func (g *Gateway) history(ctx context.Context, c *call, previous string) (*store
 
 // respond answers with a response that is not a stream.
 func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *turn, upstream *http.Response) error {
-	body, err := g.readBody(r.Context(), c, upstream)
+	body, err := g.readBody(c, upstream)
 	if err != nil {
 		return err
 	}

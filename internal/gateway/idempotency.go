@@ -141,7 +141,7 @@ func (g *Gateway) streamAgain(w http.ResponseWriter, r *http.Request, c *call, s
 		return failure
 	}
 	// The response goes out in pieces and then as a whole, for which it is copied three times.
-	if err := c.hold(r.Context(), 4*int64(len(session.Response))); err != nil {
+	if err := c.hold(4 * int64(len(session.Response))); err != nil {
 		return err
 	}
 	output, final := response.raw("output"), response.String()

@@ -90,7 +90,7 @@ const readItems = 100
 func (g *Gateway) readPage(ctx context.Context, c *call, session *store.Session, options *pageOptions) (*page, error) {
 	key := keyOf(c, session)
 	for {
-		p := newPage(options, session.ResponseID, g.items.seed, g.items.get(key), c.holder(ctx), c.memory.give)
+		p := newPage(options, session.ResponseID, g.items.seed, g.items.get(key), c.hold, c.memory.give)
 		var cursors []string
 		skipped := p.begin()
 		err := g.eachInputItem(ctx, c, session, p, skipped, func(next string) { cursors = append(cursors, next) })

@@ -30,6 +30,9 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
+// codeOverloaded is the code of the error of a tenant that has reached its share of a limit.
+const codeOverloaded = "overloaded"
+
 // callBytes is the memory that every call takes besides its bodies: the buffers of two connections and their goroutines.
 const callBytes = 128 << 10
 
@@ -64,21 +67,22 @@ func (l *sharedLimit) of(tenant string) *share { return &share{limit: l, tenant:
 
 // refused returns the error of a tenant that has reached the limit.
 func (l *sharedLimit) refused() *apiError {
-	e := temporaryError("overloaded", fmt.Sprintf("Your requests take too %s of the gateway (%s); retry later.", l.what, l.flag), nil)
+	e := temporaryError(codeOverloaded, fmt.Sprintf("Your requests take too %s of the gateway (%s); retry later.", l.what, l.flag), nil)
 	e.status = http.StatusTooManyRequests
 	return e
 }
 
-// take takes units until the call ends or they are given back. It waits for them until ctx is done if wait is set, and
-// otherwise does not wait. It returns an error if it cannot get them; one that is final if they are too many for a tenant.
+// take takes units until the call ends or they are given back. It returns an error if the tenant cannot get them now; one that
+// is final if they are too many for a tenant. It never waits: a call that waited would keep what it holds from those that it
+// waits for.
 //
 // Units that are reserved are used first.
-func (s *share) take(ctx context.Context, units int64, wait bool) error {
+func (s *share) take(units int64) error {
 	s.mu.Lock()
 	spare := min(s.spare, units)
 	s.spare -= spare
 	s.mu.Unlock()
-	err := s.acquire(ctx, units-spare, wait)
+	err := s.acquire(units - spare)
 	if err != nil {
 		s.mu.Lock()
 		s.spare += spare
@@ -87,9 +91,9 @@ func (s *share) take(ctx context.Context, units int64, wait bool) error {
 	return err
 }
 
-// reserve holds units for what the call takes later, without waiting. Those that are given back are spare again.
-func (s *share) reserve(ctx context.Context, units int64) error {
-	if err := s.acquire(ctx, units, false); err != nil {
+// reserve holds units for what the call takes later. Those that are given back are spare again.
+func (s *share) reserve(units int64) error {
+	if err := s.acquire(units); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -99,14 +103,14 @@ func (s *share) reserve(ctx context.Context, units int64) error {
 	return nil
 }
 
-func (s *share) acquire(ctx context.Context, units int64, wait bool) error {
+func (s *share) acquire(units int64) error {
 	s.mu.Lock()
 	held := s.held
 	s.mu.Unlock()
 	if held+units > s.limit.most {
 		return invalidRequest("", string(store.CodeTooLarge), "The request or its conversation is too large for the gateway (%s).", s.limit.flag)
 	}
-	if units > 0 && !s.limit.budget.TryAcquire(s.tenant, units) && (!wait || s.limit.budget.Acquire(ctx, s.tenant, units) != nil) {
+	if units > 0 && !s.limit.budget.TryAcquire(s.tenant, units) {
 		return s.limit.refused()
 	}
 	s.mu.Lock()
@@ -147,12 +151,12 @@ func (s *share) end() {
 }
 
 // admit counts a call of a tenant as in flight, with the memory that every call takes.
-func (g *Gateway) admit(ctx context.Context, c *call) error {
+func (g *Gateway) admit(c *call) error {
 	c.requests, c.streams, c.memory = g.requests.of(c.store.Namespace()), g.streams.of(c.store.Namespace()), g.memory.of(c.store.Namespace())
-	if err := c.requests.take(ctx, 1, false); err != nil {
+	if err := c.requests.take(1); err != nil {
 		return err
 	}
-	return c.memory.take(ctx, callBytes, false)
+	return c.memory.take(callBytes)
 }
 
 // release gives back all that a call holds.
@@ -165,27 +169,22 @@ func (c *call) release() {
 	c.requests.end()
 }
 
-// hold counts memory before the call takes it. Once the engine may have begun a response, it waits for memory, so that the
-// engine's work is not lost; without it, it fails after the save timeout.
-func (c *call) hold(ctx context.Context, bytes int64) error {
-	if !c.engineCalled {
-		return c.memory.take(ctx, bytes, false)
+// hold counts memory before the call takes it. Once the engine was called, what was reserved for its response is used first; if
+// the response needs more than that and than is free, it is lost.
+func (c *call) hold(bytes int64) error {
+	err := c.memory.take(bytes)
+	if e, ok := errors.AsType[*apiError](err); ok && c.engineCalled && e.code == codeOverloaded {
+		e.message = "The response is larger than what was reserved for it (--response-reserve-bytes), and your requests take too much " +
+			"memory of the gateway (--max-inflight-bytes)."
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.patience)
-	defer cancel()
-	return c.memory.take(ctx, bytes, true)
-}
-
-// holder returns hold with a context, for package metered.
-func (c *call) holder(ctx context.Context) func(int64) error {
-	return func(bytes int64) error { return c.hold(ctx, bytes) }
+	return err
 }
 
 // readAll reads a body and holds twice its size: for the body, and for what is made of it.
-func (c *call) readAll(ctx context.Context, r io.Reader) ([]byte, error) {
+func (c *call) readAll(r io.Reader) ([]byte, error) {
 	taken := int64(0)
 	body, err := metered.ReadAll(r, func(bytes int64) error {
-		err := c.hold(ctx, bytes)
+		err := c.hold(bytes)
 		if err == nil {
 			taken += bytes
 		}
@@ -199,7 +198,7 @@ func (c *call) readAll(ctx context.Context, r io.Reader) ([]byte, error) {
 func read[T any](ctx context.Context, c *call, read func(context.Context) (T, error), size func(T) int64) (T, error) {
 	var taken atomic.Int64
 	result, err := read(metered.With(ctx, func(bytes int64) error {
-		if err := c.hold(ctx, bytes); err != nil {
+		if err := c.hold(bytes); err != nil {
 			return err
 		}
 		taken.Add(bytes)
@@ -210,7 +209,7 @@ func read[T any](ctx context.Context, c *call, read func(context.Context) (T, er
 		remaining = size(result)
 	}
 	if more := remaining - taken.Load(); more > 0 {
-		return result, c.hold(ctx, more) // the store does not count
+		return result, c.hold(more) // the store does not count
 	}
 	c.memory.give(taken.Load() - remaining)
 	return result, err
@@ -234,10 +233,10 @@ func historyBytes(h *store.History) (bytes int64) {
 // event whose size is not known while it is read, the same as an item and as a response, and the response with that item.
 func answerCosts(bytes int64) int64 { return (2*eventCosts + 5) * bytes }
 
-// reserveAnswer holds what an answer of up to Options.ResponseReserveBytes will need. So a request that gets as far as the engine
-// does not have to wait for memory that others hold, who may wait for its own. A larger answer has to.
-func (g *Gateway) reserveAnswer(ctx context.Context, c *call, request *createRequest) error {
-	return c.memory.reserve(ctx, g.options.reserve(int64(len(request.body)), request.store))
+// reserveAnswer holds what an answer of up to Options.ResponseReserveBytes will need. So such an answer to a request that gets as
+// far as the engine is never lost for lack of memory.
+func (g *Gateway) reserveAnswer(c *call, request *createRequest) error {
+	return c.memory.reserve(g.options.reserve(int64(len(request.body)), request.store))
 }
 
 // saveCosts returns the memory that a store takes to save bodies: a copy in one piece, and a compressed one that is sent in

@@ -25,7 +25,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -105,7 +104,7 @@ func TestAdmittedRequestsFinish(t *testing.T) {
 				w.Header().Set("Content-Type", "text/event-stream")
 				_, _ = fmt.Fprintf(w, "data: {\"type\":\"response.output_item.done\",\"item\":%s}\n\n", item)
 				_, _ = fmt.Fprintf(w, "data: {\"type\":\"response.completed\",\"response\":%s}\n\n", response)
-			}), func(o *Options) { o.MaxRequestBytes, o.MaxInFlightBytes, o.SaveTimeout = 1<<20, 64<<20, time.Second })
+			}), func(o *Options) { o.MaxRequestBytes, o.MaxInFlightBytes = 1<<20, 64<<20 })
 			body := fmt.Sprintf(`{"stream":%t,"input":"%s"}`, stream, strings.Repeat("x", 1<<20-100))
 			done := make(chan reply)
 			held := 0
@@ -176,12 +175,12 @@ func TestSharesHold(t *testing.T) {
 				reserve := rapid.Bool().Draw(t, "reserve")
 				take, more := c.share.take, units
 				if reserve {
-					take = func(ctx context.Context, units int64, _ bool) error { return c.share.reserve(ctx, units) }
+					take = c.share.reserve
 				} else {
 					more = max(0, units-(c.held-c.used))
 				}
 				fits := more == 0 || all+more <= 1000 && (own == 0 || own+more <= 1000-all-more)
-				err := take(t.Context(), units, false)
+				err := take(units)
 				if want := fits && !c.ended && c.held+more <= 500; (err == nil) != want {
 					t.Fatalf("got %v with %d held, %d by the tenant, %d by the call, ended %t", err, all, own, c.held, c.ended)
 				}
@@ -233,6 +232,19 @@ func drawCall[T any](t *rapid.T, calls []T) T {
 	return rapid.SampledFrom(calls).Draw(t, "call")
 }
 
+// wantFree waits until a number of bytes are free.
+func (f *fixture) wantFree(bytes int64) {
+	f.t.Helper()
+	testutil.Eventually(f.t, func(context.Context) error {
+		budget := f.gateway.memory.budget
+		if !budget.TryAcquire("probe", bytes) {
+			return fmt.Errorf("less than %d is free", bytes)
+		}
+		budget.Release("probe", bytes)
+		return nil
+	})
+}
+
 // TestSentBytesAreFree checks that neither a stream nor a slow response holds the conversation that was sent to the engine, and
 // that nothing is held in the end.
 func TestSentBytesAreFree(t *testing.T) {
@@ -252,28 +264,17 @@ func TestSentBytesAreFree(t *testing.T) {
 					jsonHandler(200, `{"status":"completed","output":[]}`).ServeHTTP(w, r)
 				}
 			}))
-			free := func(want int64) {
-				t.Helper()
-				testutil.Eventually(t, func(context.Context) error {
-					budget := f.gateway.memory.budget
-					if !budget.TryAcquire("probe", want) {
-						return fmt.Errorf("less than %d is free", want)
-					}
-					budget.Release("probe", want)
-					return nil
-				})
-			}
 			f.seedLarge("resp_large", 8<<20)
 			done := make(chan reply)
 			body := fmt.Sprintf(`{"input":"x","stream":%t,"previous_response_id":"resp_large"}`, stream)
 			go func() { done <- f.do(http.MethodPost, "/v1/responses", body) }()
 			<-waiting
-			free(f.gateway.options.MaxInFlightBytes - 2*callBytes - f.gateway.options.reserve(int64(len(body)), true))
+			f.wantFree(f.gateway.options.MaxInFlightBytes - 2*callBytes - f.gateway.options.reserve(int64(len(body)), true))
 			close(proceed)
 			if r := <-done; r.status != http.StatusOK {
 				t.Errorf("got %d %s", r.status, r.body)
 			}
-			free(f.gateway.options.MaxInFlightBytes)
+			f.wantFree(f.gateway.options.MaxInFlightBytes)
 		})
 	}
 }

@@ -66,8 +66,8 @@ type Options struct {
 	// beyond a tenant's share is answered with 429, or with 400 if it needs more memory by itself than one tenant gets.
 	MaxInFlightBytes, MaxInFlightRequests, MaxInFlightStreams int64
 	// ResponseReserveBytes is the size of a response for which memory is reserved before the engine is called, with what it takes
-	// to save it and the request. For a larger response the gateway waits for memory once it has arrived; if it gets none within
-	// SaveTimeout, the response is lost.
+	// to save it and the request. A larger response takes what is free of its tenant's share while it arrives; if that is not
+	// enough, it is lost.
 	ResponseReserveBytes int64
 	// RequestTimeout limits a whole request, including its stream. A save that has begun has SaveTimeout of its own.
 	RequestTimeout, SaveTimeout time.Duration
@@ -133,7 +133,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.MaxInFlightRequests, "max-inflight-requests", o.MaxInFlightRequests, "Maximum number of requests at the same time, shared in the same way.")
 	flags.Int64Var(&o.MaxInFlightStreams, "max-inflight-streams", o.MaxInFlightStreams, "Maximum number of streams at the same time, shared in the same way.")
 	flags.Int64Var(&o.ResponseReserveBytes, "response-reserve-bytes", o.ResponseReserveBytes,
-		"Size of a response for which memory is reserved before the engine is called. A larger one is lost if there is no memory for it within --save-timeout.")
+		"Size of a response for which memory is reserved before the engine is called. A larger one is lost if its tenant has no memory left for it when it arrives.")
 	flags.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request, including its stream.")
 	flags.DurationVar(&o.ReadTimeout, "read-timeout", o.ReadTimeout, "Maximum time for a client to send a request.")
 	flags.DurationVar(&o.SaveTimeout, "save-timeout", o.SaveTimeout, "Maximum time to save a turn, including retries.")

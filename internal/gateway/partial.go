@@ -41,8 +41,8 @@ type partial struct {
 	sequence int64
 }
 
-// add records an event.
-func (p *partial) add(kind string, data *object, maxBytes int64) error {
+// add records an event. It calls hold before it takes memory for an item.
+func (p *partial) add(kind string, data *object, maxBytes int64, hold func(bytes int64) error) error {
 	if sequence := data.get("sequence_number"); sequence.Type == gjson.Number {
 		p.sequence = sequence.Int()
 	}
@@ -50,10 +50,14 @@ func (p *partial) add(kind string, data *object, maxBytes int64) error {
 	if kind != eventItemDone || !item.IsObject() {
 		return nil
 	}
-	p.bytes += int64(len(item.Raw)) + outputItemBytes
-	if p.bytes > maxBytes {
+	bytes := int64(len(item.Raw)) + outputItemBytes
+	if p.bytes+bytes > maxBytes {
 		return errTooLarge
 	}
+	if err := hold(bytes); err != nil {
+		return err
+	}
+	p.bytes += bytes
 	p.output = append(p.output, outputItem{index: p.index(data), raw: strings.Clone(item.Raw)}) // the event may be larger
 	return nil
 }

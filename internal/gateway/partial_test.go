@@ -47,7 +47,7 @@ func TestPartialOutput(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if err := p.add("response.output_item.done", data, 1000); err != nil {
+				if err := p.add("response.output_item.done", data, 1000, func(int64) error { return nil }); err != nil {
 					t.Fatal(err)
 				}
 			}

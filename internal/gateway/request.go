@@ -46,7 +46,7 @@ type createRequest struct {
 // readRequest reads a request and checks the members that the gateway uses. The engine checks the others.
 func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request, c *call) (*createRequest, error) {
 	// What has been sent counts, twice, whatever the Content-Length is: for the body, and for its part of what the engine gets.
-	body, err := c.readAll(r.Context(), http.MaxBytesReader(w, r.Body, g.options.MaxRequestBytes))
+	body, err := c.readAll(http.MaxBytesReader(w, r.Body, g.options.MaxRequestBytes))
 	if err != nil {
 		return nil, readError(err)
 	}

@@ -38,7 +38,7 @@ func (g *Gateway) retrieve(w http.ResponseWriter, r *http.Request, c *call) erro
 		return err
 	}
 	// Another gateway's response is completed, and so copied.
-	if err := c.hold(r.Context(), int64(len(session.Response))); err != nil {
+	if err := c.hold(int64(len(session.Response))); err != nil {
 		return err
 	}
 	writeJSON(w, http.StatusOK, responseOf(session))

@@ -90,11 +90,16 @@ func (r *eventReader) reserve(size int) error {
 	return nil
 }
 
-// next returns the next event, and io.EOF after the last one. The event before it must not be in use any more. An unfinished event at the end of the stream counts if it
-// has data: some engines omit the last empty line, or even the end of the line before it.
-func (r *eventReader) next() (*event, error) {
+// release gives back the memory of the last event, which must not be in use any more.
+func (r *eventReader) release() {
 	r.give(r.held)
 	r.held = 0
+}
+
+// next returns the next event, and io.EOF after the last one. It releases the event before it. An unfinished event at the end of
+// the stream counts if it has data: some engines omit the last empty line, or even the end of the line before it.
+func (r *eventReader) next() (*event, error) {
+	r.release()
 	e := &event{}
 	var data []string
 	for {

@@ -105,7 +105,8 @@ func (s *relay) run(ctx context.Context, upstream io.ReadCloser) error {
 	if err := s.control.Flush(); err != nil {
 		return errClientGone
 	}
-	events := newEventReader(upstream, s.g.options.MaxResponseBytes, s.call.holder(ctx), s.call.memory.give)
+	events := newEventReader(upstream, s.g.options.MaxResponseBytes, s.call.hold, s.call.memory.give)
+	defer events.release()
 	var end *time.Timer
 	for {
 		if s.ended && end == nil {
@@ -142,11 +143,7 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 		}
 		s.failing = false
 	}
-	before := s.partial.bytes
-	if err := s.partial.add(kind, data, s.g.options.MaxResponseBytes); err != nil {
-		return err
-	}
-	if err := s.call.hold(ctx, s.partial.bytes-before); err != nil {
+	if err := s.partial.add(kind, data, s.g.options.MaxResponseBytes, s.call.hold); err != nil {
 		return err
 	}
 	switch {
@@ -184,7 +181,7 @@ func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data
 		return fmt.Errorf("the response of an event %w", err)
 	}
 	s.turn.claim(response)
-	if err := s.keep(ctx, response, len(e.data)); err != nil {
+	if err := s.keep(response, len(e.data)); err != nil {
 		return err
 	}
 	if status := terminalEvents[kind]; status != "" {
@@ -197,11 +194,11 @@ func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data
 }
 
 // keep makes a response the response of the turn. It shares the memory of its event, of a number of bytes.
-func (s *relay) keep(ctx context.Context, response *object, bytes int) error {
+func (s *relay) keep(response *object, bytes int) error {
 	s.call.memory.give(int64(s.partial.responseBytes))
 	s.partial.response, s.partial.responseBytes = nil, 0
 	if bytes > smallEvent {
-		if err := s.call.hold(ctx, int64(bytes)); err != nil {
+		if err := s.call.hold(int64(bytes)); err != nil {
 			return err
 		}
 		s.partial.responseBytes = bytes

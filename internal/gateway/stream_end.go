@@ -53,7 +53,7 @@ func (s *relay) finish(ctx context.Context, kind, status string, response *objec
 
 // save completes the response and saves the turn, or returns the one that another request has saved.
 func (s *relay) save(ctx context.Context, response *object) (*store.Session, *apiError) {
-	costs, failure := s.holdEnd(ctx, response)
+	costs, failure := s.holdEnd(response)
 	if failure != nil {
 		return nil, failure
 	}
@@ -63,12 +63,12 @@ func (s *relay) save(ctx context.Context, response *object) (*store.Session, *ap
 }
 
 // holdEnd takes the memory for the response as JSON, and for the list of finished items that completes it.
-func (s *relay) holdEnd(ctx context.Context, response *object) (int64, *apiError) {
+func (s *relay) holdEnd(response *object) (int64, *apiError) {
 	costs := int64(s.partial.responseBytes)
 	if s.partial.completes(response) {
 		costs += 2 * s.partial.bytes
 	}
-	if err := s.call.hold(ctx, costs); err != nil {
+	if err := s.call.hold(costs); err != nil {
 		return 0, saveError(err)
 	}
 	return costs, nil
@@ -127,7 +127,7 @@ func (s *relay) saveUnended(ctx context.Context, status string, reason *apiError
 	if reason != nil {
 		setFailed(response, reason)
 	}
-	costs, failure := s.holdEnd(ctx, response)
+	costs, failure := s.holdEnd(response)
 	if failure != nil {
 		s.notSaved(failure)
 		return response

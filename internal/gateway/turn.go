@@ -98,7 +98,7 @@ func (g *Gateway) save(ctx context.Context, c *call, t *turn, response *object, 
 		return nil
 	}
 	costs := saveCosts(int64(len(t.request.body) + len(final)))
-	if err := c.hold(ctx, costs); err != nil {
+	if err := c.hold(costs); err != nil {
 		return err
 	}
 	defer c.memory.give(costs)

@@ -125,8 +125,8 @@ func setHeaders(to, from http.Header, names []string) {
 }
 
 // passThrough answers with the engine's response as it is.
-func (g *Gateway) passThrough(ctx context.Context, w http.ResponseWriter, c *call, response *http.Response) error {
-	body, err := g.readBody(ctx, c, response)
+func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Response) error {
+	body, err := g.readBody(c, response)
 	if err != nil {
 		return err
 	}
@@ -152,8 +152,8 @@ func (g *Gateway) copyHeaders(to, from http.Header) {
 }
 
 // readBody reads the body of the engine's response. Its memory counts twice: as it came, and as the client gets it.
-func (g *Gateway) readBody(ctx context.Context, c *call, response *http.Response) ([]byte, error) {
-	body, err := c.readAll(ctx, http.MaxBytesReader(nil, response.Body, g.options.MaxResponseBytes))
+func (g *Gateway) readBody(c *call, response *http.Response) ([]byte, error) {
+	body, err := c.readAll(http.MaxBytesReader(nil, response.Body, g.options.MaxResponseBytes))
 	if e, ok := errors.AsType[*apiError](err); ok {
 		return nil, e // from hold
 	}
@@ -173,7 +173,7 @@ func (g *Gateway) listModels(w http.ResponseWriter, r *http.Request, c *call) er
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
-	return g.passThrough(r.Context(), w, c, response)
+	return g.passThrough(w, c, response)
 }
 
 var errTooLarge = errors.New("larger than --max-response-bytes")
