@@ -197,6 +197,22 @@ func (s *Store) Delete(ctx context.Context, responseID string, options DeleteOpt
 	return err
 }
 
+// CheckQuota returns an error that is ErrQuotaExceeded if the namespace stores as much as a quota allows, so that Save would be
+// refused: call it before a model runs for a turn that is to be saved. ErrUnsupported indicates a kind of store without quotas.
+//
+// In a cluster it reads the namespace's SessionQuotas, once, and does not retry. Their usage is some seconds old, so the answer
+// can be kept for a second. A ResourceQuota is not considered.
+func (s *Store) CheckQuota(ctx context.Context) error {
+	if s.closed.Load() {
+		return errClosed
+	}
+	checker, err := driver.Optional[driver.QuotaChecker](s.driver, "check a quota")
+	if err != nil {
+		return err
+	}
+	return checker.CheckQuota(ctx, s.namespace)
+}
+
 // errClosed is the error of a store that is used after Close.
 var errClosed = errors.New("the store is closed")
 

@@ -262,3 +262,36 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 }
+
+// limited is a driver with quotas, of which that of one namespace is exceeded.
+type limited struct {
+	driver.Store
+	exceeded string
+}
+
+func (l limited) CheckQuota(_ context.Context, namespace string) error {
+	if namespace == l.exceeded {
+		return &store.Error{Code: store.CodeQuotaExceeded}
+	}
+	return nil
+}
+
+// TestCheckQuota: a store reports the quota of its own namespace, if its driver has quotas.
+func TestCheckQuota(t *testing.T) {
+	s := store.New(limited{&fake{}, "full"}, driver.Options{Namespace: "default"})
+	if err := s.CheckQuota(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := s.InNamespace("full").CheckQuota(t.Context()); !errors.Is(err, store.ErrQuotaExceeded) {
+		t.Errorf("got %v, want ErrQuotaExceeded", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CheckQuota(t.Context()); err == nil {
+		t.Error("no error of a store that is closed")
+	}
+	if err := memory.New(memory.Options{}).CheckQuota(t.Context()); !errors.Is(err, store.ErrUnsupported) {
+		t.Errorf("got %v, want ErrUnsupported", err)
+	}
+}

@@ -45,6 +45,9 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 	if answered, err := g.repeat(w, r, c, t); answered || err != nil {
 		return err
 	}
+	if err := g.checkQuota(r.Context(), c, request); err != nil {
+		return err
+	}
 	body, err := g.engineBody(r.Context(), c, request)
 	if err != nil {
 		return err

@@ -205,6 +205,7 @@ type hookedStore struct {
 	onSave    func(ctx context.Context, session *store.Session, next func() error) error
 	onResolve func(context.Context) error
 	onGet     func() error
+	onQuota   func(ctx context.Context, namespace string) error
 	onOptions func(store.SaveOptions)
 }
 
@@ -241,6 +242,13 @@ func (s *hookedStore) Resolve(ctx context.Context, namespace, id string, options
 
 func (s *hookedStore) Delete(ctx context.Context, namespace, id string, options store.DeleteOptions) error {
 	return s.next.InNamespace(namespace).Delete(ctx, id, options)
+}
+
+func (s *hookedStore) CheckQuota(ctx context.Context, namespace string) error {
+	if s.onQuota == nil {
+		return nil
+	}
+	return s.onQuota(ctx, namespace)
 }
 
 func (s *hookedStore) Close() error { return s.next.Close() }

@@ -43,6 +43,7 @@ type Gateway struct {
 	// The limits that tenants share.
 	requests, streams, memory *sharedLimit
 	items                     *itemIndexes
+	quotas                    *quotas
 	stopping                  atomic.Bool
 
 	now func() time.Time
@@ -59,6 +60,7 @@ func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
 		streams:  newSharedLimit(options.MaxInFlightStreams, "--max-inflight-streams", "many streams"),
 		memory:   newSharedLimit(options.MaxInFlightBytes, "--max-inflight-bytes", "much memory"),
 		items:    newItemIndexes(),
+		quotas:   newQuotas(),
 		now:      time.Now,
 	}
 	if options.TenantsFile != "" {

@@ -102,13 +102,18 @@ func saveError(err error) *apiError {
 		// The request has been checked, so it is the response that cannot be stored.
 		return upstreamInvalid(err)
 	case errors.Is(err, store.ErrQuotaExceeded):
-		e := finalError(code, "You have stored as much as your quota allows. Delete responses, or ask for a higher quota.", err)
-		e.status, e.kind = http.StatusTooManyRequests, typeQuota // as OpenAI answers
-		return e
+		return quotaError(err)
 	case errors.Is(err, store.ErrTooLarge):
 		return finalError(code, "The turn is too large to be stored.", err)
 	case store.IsRetryable(err):
 		return temporaryError(code, "The response could not be stored.", err)
 	}
 	return finalError(code, "The response could not be stored.", err)
+}
+
+// quotaError returns the error of a tenant that has used up its quota.
+func quotaError(err error) *apiError {
+	e := finalError(string(store.CodeQuotaExceeded), "You have stored as much as your quota allows. Delete responses, or ask for a higher quota.", err)
+	e.status, e.kind = http.StatusTooManyRequests, typeQuota // as OpenAI answers
+	return e
 }

@@ -54,6 +54,13 @@ type Store interface {
 	Close() error
 }
 
+// QuotaChecker is implemented by drivers whose namespaces may have quotas.
+type QuotaChecker interface {
+	// CheckQuota returns an error that is ErrQuotaExceeded if a quota of a namespace is exceeded, as far as that is known
+	// without saving anything.
+	CheckQuota(ctx context.Context, namespace string) error
+}
+
 // Options are what a driver determines about the store.Store above it.
 type Options struct {
 	// Namespace is the namespace of the store.

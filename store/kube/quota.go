@@ -18,6 +18,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -28,22 +29,32 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// checkQuota returns an error if a SessionQuota of a namespace is exceeded. It is called before a snapshot is written: the API
-// server would refuse its chunks and its session, but it does not see what is written to a bucket. If the quotas cannot be
-// read, that does not prevent the save, because the session is refused nevertheless.
-func (c *cluster) checkQuota(ctx context.Context, namespace, responseID string) error {
+var _ driver.QuotaChecker = (*cluster)(nil)
+
+// CheckQuota implements driver.QuotaChecker for SessionQuotas. A ResourceQuota is met when the turn is saved.
+func (c *cluster) CheckQuota(ctx context.Context, namespace string) error {
 	quotas := &v1alpha1.SessionQuotaList{}
 	if err := c.client.Get().Namespace(namespace).Resource(kubeclient.Quotas).Do(ctx).Into(quotas); err != nil {
-		return nil //nolint:nilerr // see above
+		return toError(ctx, "", fmt.Sprintf("read the quotas of namespace %q", namespace), err)
 	}
 	for _, quota := range quotas.Items {
 		if quota.IsExceeded() {
 			return &driver.Error{
-				Code: driver.CodeQuotaExceeded, ResponseID: responseID,
-				Message: fmt.Sprintf("%s: %[3]s of %[4]s bytes of SessionQuota %[2]s are used",
-					quotaMessage(responseID), quota.Name, quota.Status.Used.Bytes.String(), quota.Spec.Hard.Bytes.String()),
+				Code: driver.CodeQuotaExceeded,
+				Message: fmt.Sprintf("SessionQuota %s of namespace %q is exceeded: %s of %s bytes are used",
+					quota.Name, namespace, quota.Status.Used.Bytes.String(), quota.Spec.Hard.Bytes.String()),
 			}
 		}
+	}
+	return nil
+}
+
+// checkQuota returns an error if a SessionQuota of a namespace is exceeded. It is called before a snapshot is written: the API
+// server would refuse its chunks and its session, but it does not see what is written to a bucket. If the quotas cannot be
+// read, that does not prevent the save, because the session is refused nevertheless.
+func (c *cluster) checkQuota(ctx context.Context, namespace, responseID string) error {
+	if err := c.CheckQuota(ctx, namespace); errors.Is(err, driver.ErrQuotaExceeded) {
+		return &driver.Error{Code: driver.CodeQuotaExceeded, ResponseID: responseID, Message: quotaMessage(responseID), Err: err}
 	}
 	return nil
 }

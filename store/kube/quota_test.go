@@ -96,6 +96,9 @@ func TestSessionQuota(t *testing.T) {
 			save(t, s, testturn.Make("resp_3", "resp_2"))
 			limit(t, namespace, "512Ki")
 			wantQuotaExceeded(t, s, testturn.Make("resp_4", "resp_3"))
+			if err := s.CheckQuota(t.Context()); !errors.Is(err, store.ErrQuotaExceeded) || !strings.Contains(err.Error(), "of 512Ki bytes") {
+				t.Errorf("CheckQuota: %v", err)
+			}
 			overwritten := testturn.Make("resp_3", "resp_2")
 			overwritten.ConversationID = "conv"
 			if err := s.Save(t.Context(), overwritten, store.SaveOptions{Overwrite: true}); !errors.Is(err, store.ErrQuotaExceeded) {
@@ -114,6 +117,9 @@ func TestSessionQuota(t *testing.T) {
 			}
 			limit(t, namespace, "1Gi")
 			testutil.Eventually(t, func(ctx context.Context) error { return s.Save(ctx, largeTurn("resp_6", ""), store.SaveOptions{}) })
+			if err := s.CheckQuota(t.Context()); err != nil {
+				t.Errorf("CheckQuota: %v", err)
+			}
 		})
 	}
 }

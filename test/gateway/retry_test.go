@@ -31,14 +31,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// TestNoSecondRun checks that the model runs once for a turn that cannot be saved, although OpenAI's client retries.
+// TestNoSecondRun checks that the model runs at most once for a turn that cannot be saved, although OpenAI's client retries, and not
+// at all if that could be known before.
 func TestNoSecondRun(t *testing.T) {
-	full := env.NewNamespace(t)
+	full, large := env.NewNamespace(t), env.NewNamespace(t)
 	none := corev1.ResourceList{"count/responsesessions.sessions.catena.dev": resource.MustParse("0")}
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: full, Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: none}}
 	if err := env.Client.Create(t.Context(), quota); err != nil {
@@ -53,13 +55,16 @@ func TestNoSecondRun(t *testing.T) {
 		}
 		return nil
 	})
+	reachLimit(t, large)
 	for name, tc := range map[string]struct {
-		store string
-		want  int
+		store    string
+		want     int
+		wantRuns int64
 	}{
-		"a full quota":      {store: testenv.StoreURL(full, env.Kubeconfig), want: http.StatusTooManyRequests},
-		"no such namespace": {store: testenv.StoreURL("no-such-namespace", env.Kubeconfig), want: http.StatusInternalServerError},
-		"no rights":         {store: testenv.StoreURL("default", stranger(t)), want: http.StatusInternalServerError},
+		"a full ResourceQuota": {testenv.StoreURL(full, env.Kubeconfig), http.StatusTooManyRequests, 1},
+		"a full SessionQuota":  {testenv.StoreURL(large, env.Kubeconfig), http.StatusTooManyRequests, 0},
+		"no such namespace":    {testenv.StoreURL("no-such-namespace", env.Kubeconfig), http.StatusInternalServerError, 1},
+		"no rights":            {testenv.StoreURL("default", stranger(t)), http.StatusInternalServerError, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var runs atomic.Int64
@@ -79,14 +84,31 @@ func TestNoSecondRun(t *testing.T) {
 			if e, ok := errors.AsType[*responses.Error](err); !ok || e.StatusCode != tc.want {
 				t.Errorf("got %v, want status %d", err, tc.want)
 			}
-			if got := runs.Load(); got != 1 {
-				t.Errorf("the model ran %d times", got)
+			if got := runs.Load(); got != tc.wantRuns {
+				t.Errorf("the model ran %d times, want %d", got, tc.wantRuns)
 			}
 			if err := gateway.Stop(); err != nil {
 				t.Error(err)
 			}
 		})
 	}
+}
+
+// reachLimit gives a namespace a SessionQuota, and waits until it has reached it.
+func reachLimit(t *testing.T, namespace string) {
+	t.Helper()
+	quota := &v1alpha1.SessionQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "none"}}
+	quota.Spec.Hard.Bytes = new(resource.MustParse("0"))
+	if err := env.Client.Create(t.Context(), quota); err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, func(ctx context.Context) error {
+		err := env.Client.Get(ctx, client.ObjectKeyFromObject(quota), quota)
+		if err == nil && !quota.IsExceeded() {
+			return errors.New("the limit is not reached")
+		}
+		return err
+	})
 }
 
 // stranger returns the kubeconfig of a user without any rights.

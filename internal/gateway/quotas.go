@@ -1,0 +1,91 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/catena-dev/catena/store"
+)
+
+const (
+	// quotaAge is how long an answer about the quota of a namespace is used. The operator counts what is stored every 3 s.
+	quotaAge = time.Second
+	// quotaTimeout is how long a request waits for that answer. Without one it goes on: what cannot be stored is refused later.
+	quotaTimeout = 5 * time.Second
+)
+
+// quotas knows which namespaces were lately found to have reached their quota. It is safe for concurrent use.
+type quotas struct {
+	now   func() time.Time
+	reads singleflight.Group
+
+	mu sync.Mutex
+	// answers has the last one of each namespace that saved a turn. The tenants file bounds their number.
+	answers map[string]quotaAnswer
+}
+
+type quotaAnswer struct {
+	err   error
+	until time.Time
+}
+
+func newQuotas() *quotas { return &quotas{now: time.Now, answers: map[string]quotaAnswer{}} }
+
+// check returns store.CheckQuota's answer, at most quotaAge old. Calls at the same time read once.
+func (q *quotas) check(ctx context.Context, s *store.Store) error {
+	if answer := q.get(s.Namespace()); q.now().Before(answer.until) {
+		return answer.err
+	}
+	_, err, _ := q.reads.Do(s.Namespace(), func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quotaTimeout) // others may wait for it
+		defer cancel()
+		err := s.CheckQuota(ctx)
+		q.put(s.Namespace(), quotaAnswer{err: err, until: q.now().Add(quotaAge)})
+		return nil, err
+	})
+	return err
+}
+
+func (q *quotas) get(namespace string) quotaAnswer {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.answers[namespace]
+}
+
+func (q *quotas) put(namespace string, answer quotaAnswer) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.answers[namespace] = answer
+}
+
+// checkQuota returns an error if the turn of a request could not be saved because its tenant has reached its quota: the model must
+// not run for it.
+func (g *Gateway) checkQuota(ctx context.Context, c *call, request *createRequest) error {
+	if !request.store {
+		return nil
+	}
+	if err := g.quotas.check(ctx, c.store); errors.Is(err, store.ErrQuotaExceeded) {
+		return quotaError(err)
+	}
+	return nil
+}
