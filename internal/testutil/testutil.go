@@ -32,7 +32,8 @@ const (
 	// Patience is how long anything that happens eventually may take on a busy machine.
 	Patience = 3 * time.Minute
 
-	pollInterval = 20 * time.Millisecond
+	// The least and the most time between two checks. In between, it is an eighth of the time that has passed.
+	minPollInterval, maxPollInterval = 20 * time.Millisecond, time.Second
 )
 
 // Root returns the root directory of this repository: the first directory that contains hack/build.sh, from the working
@@ -62,14 +63,14 @@ func EventuallyWithin(t testing.TB, patience time.Duration, check func(ctx conte
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	start := time.Now()
 	for {
-		start := time.Now()
 		err := check(ctx)
 		if err == nil {
 			return
 		}
 		select {
-		case <-time.After(max(pollInterval, time.Since(start))): // an expensive check leaves time to what it waits for
+		case <-time.After(min(max(minPollInterval, time.Since(start)/8), maxPollInterval)): // checks take time from what they wait for
 		case <-ctx.Done():
 			t.Fatalf("gave up waiting: %v; last: %v", ctx.Err(), err)
 		}
