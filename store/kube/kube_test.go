@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 	code := testenv.RunSuite(m.Run, func(ctx context.Context, started *testenv.Environment) (err error) {
 		env = started
 		operator, err = env.StartOperator(ctx, catenatest.OperatorOptions{Args: []string{
-			"--shutdown-delay-duration=0s", "--snapshot-store=" + bucketURL(), "--snapshot-sweep-interval=200ms",
+			"--shutdown-delay-duration=0s", "--snapshot-store=" + bucketURL(), "--snapshot-sweep-interval=1s",
 			"--snapshot-grace-period=" + gracePeriod.String(), "--unsafe-snapshot-grace-period", "--snapshot-sweep-hold-off=0s",
 		}})
 		return err
