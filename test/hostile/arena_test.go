@@ -39,7 +39,7 @@ import (
 // The limits of the operator's memory in attacks, smaller than the defaults so that they are reached. docs/architecture.md
 // promises the sum: the cache, three times the bytes in flight, and the program.
 const (
-	cacheBytes    = 48 << 20
+	cacheBytes    = 16 << 20
 	historyBytes  = 64 << 20
 	inFlightBytes = 128 << 20
 	programBytes  = 250 << 20

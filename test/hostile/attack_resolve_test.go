@@ -28,7 +28,7 @@ import (
 // resolveAttacks ask for histories that are costly.
 var resolveAttacks = map[string]attack{
 	"slow readers of large histories": {
-		clients: 16, small: 32, large: 32, prepare: slowReaders, answers: map[string]bool{"200": true, "429": false},
+		clients: 16, small: 12, large: 12, prepare: slowReaders, answers: map[string]bool{"200": true, "429": false},
 	},
 	"deep broken chains": {
 		clients: 16, small: 100, large: 2000, prepare: deepBrokenChain,

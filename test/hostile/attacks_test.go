@@ -71,12 +71,10 @@ func TestAttacks(t *testing.T) {
 	for name, attack := range attacks() {
 		t.Run(name, func(t *testing.T) {
 			a := newArena(t, attack.gateway)
-			hostile, harmless := attack.prepare(a, attack.small)
+			hostile, _ := attack.prepare(a, attack.small)
 			a.settle(attack)
 			p := a.run(phase{clients: attack.clients, send: hostile, answers: attack.answers, turns: turnsPerPhase})
-			t.Logf("hostile: %v", p.got)
-			p = a.run(phase{clients: attack.clients, send: harmless, answers: attack.harmless(), turns: turnsPerPhase})
-			t.Logf("harmless: %v", p.got)
+			t.Logf("answers: %v", p.got)
 			a.settle(attack)
 			a.checkMemory()
 		})
