@@ -229,7 +229,7 @@ func (e *Environment) connect(ctx context.Context) error {
 	if e.Client, err = client.New(e.Config, client.Options{Scheme: newScheme()}); err != nil {
 		return err
 	}
-	content, err := admin.KubeConfig()
+	content, err := kubeconfig(admin)
 	if err != nil {
 		return err
 	}

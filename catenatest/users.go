@@ -23,6 +23,7 @@ import (
 	"path/filepath"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
 
@@ -42,7 +43,7 @@ func (e *Environment) KubeconfigFor(user string, groups ...string) (string, erro
 	if err != nil {
 		return "", err
 	}
-	content, err := authenticated.KubeConfig()
+	content, err := kubeconfig(authenticated)
 	if err != nil {
 		return "", err
 	}
@@ -54,8 +55,25 @@ func (e *Environment) KubeconfigFor(user string, groups ...string) (string, erro
 	return file.Name(), errors.Join(err, file.Close())
 }
 
+// kubeconfig returns the content of a kubeconfig file for a user.
+func kubeconfig(user *envtest.AuthenticatedUser) ([]byte, error) {
+	content, err := user.KubeConfig()
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.Load(content)
+	if err != nil {
+		return nil, err
+	}
+	for _, cluster := range config.Clusters {
+		cluster.DisableCompression = true
+	}
+	return clientcmd.Write(*config)
+}
+
+// addUser creates a user. Responses are not compressed: on one machine, that costs more than it saves.
 func (e *Environment) addUser(user string, groups []string) (*envtest.AuthenticatedUser, error) {
-	authenticated, err := e.envtest.AddUser(envtest.User{Name: user, Groups: groups}, &rest.Config{QPS: -1})
+	authenticated, err := e.envtest.AddUser(envtest.User{Name: user, Groups: groups}, &rest.Config{QPS: -1, DisableCompression: true})
 	if err != nil {
 		return nil, fmt.Errorf("unable to add user %q: %w", user, err)
 	}
