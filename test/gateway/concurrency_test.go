@@ -41,7 +41,7 @@ import (
 
 const (
 	clients        = 64
-	turnsPerClient = 50
+	turnsPerClient = 30
 	// maxRetries is far more than it takes the operator to restart.
 	maxRetries = 120
 )
