@@ -65,7 +65,7 @@ build: ## Build the programs of cmd/ into bin.
 # PKG is a list of packages and RUN a regular expression of test names. With either of them, `make test` runs only tests.
 .PHONY: test
 test: $(if $(PKG)$(RUN),,verify lint) $(CONTROL_PLANE) ## Check generated files, lint, and run all tests with the race detector (PKG=packages, RUN=regexp).
-	$(TEST_FLAGS) && CGO_ENABLED=1 $(GO_TEST_ALL) -race -vet=off $(or $(PKG),./...) # lint runs vet
+	$(TEST_FLAGS) && CGO_ENABLED=1 $(GO_TEST_ALL) -race -vet=off $(or $(PKG),$(SUITES) ./...) # lint runs vet
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no control plane.
