@@ -27,7 +27,7 @@ import (
 	"github.com/catena-dev/catena/catenatest"
 )
 
-// Sum adds up the series of an operator's metric that have a label, written as name="value".
+// Sum adds up the series of an operator's metric that have a label, written as name="value". All series have the empty label.
 func Sum(ctx context.Context, from *catenatest.Operator, metric, label string) (float64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from.MetricsURL, nil)
 	if err != nil {
@@ -41,7 +41,7 @@ func Sum(ctx context.Context, from *catenatest.Operator, metric, label string) (
 	total := 0.0
 	for scanner := bufio.NewScanner(response.Body); scanner.Scan(); {
 		line := scanner.Text()
-		if !strings.HasPrefix(line, metric+"{") || !strings.Contains(line, label) {
+		if name := line[:max(0, strings.IndexAny(line, "{ "))]; name != metric || !strings.Contains(line, label) {
 			continue
 		}
 		value, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)

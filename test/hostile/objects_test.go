@@ -131,7 +131,7 @@ func nested(depth int) string {
 }
 
 // withoutTimePattern removes the pattern of times from the CRD, until restore is called.
-func withoutTimePattern(t *testing.T) (restore func()) {
+func withoutTimePattern(t testing.TB) (restore func()) {
 	t.Helper()
 	set := func(patterns map[string]string) {
 		t.Helper()
