@@ -16,7 +16,11 @@ limitations under the License.
 
 package resolve
 
-import "k8s.io/client-go/rest"
+import (
+	"time"
+
+	"k8s.io/client-go/rest"
+)
 
 // SetClient replaces the client of a reader.
 func (r *Reader) SetClient(client rest.Interface) { r.client = client }
@@ -26,6 +30,10 @@ func (r *Reader) CachedBytes() uint64 {
 	r.cache.CleanUp()
 	return r.cache.WeightedSize()
 }
+
+// SetWaits sets how many turns are confirmed without waiting for the view, and how long a query waits for the view and for its
+// namespace's turn.
+func (r *Resolver) SetWaits(few int, view, turn time.Duration) { r.waits = waits{few, view, turn} }
 
 // TurnOverhead is what a query counts for each turn besides the items.
 const TurnOverhead = turnOverhead

@@ -20,9 +20,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +42,7 @@ import (
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 var env *testenv.Environment
@@ -49,16 +54,20 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// fixture is a namespace and a resolver whose view is frozen at the moment when freeze was called. That is the oldest that
-// a view can be: errors and new turns must not depend on later events of the watch.
+// fixture is a namespace and a resolver. If freeze was called, its view is frozen at that moment. That is the oldest that a view
+// can be: errors and new turns must not depend on later events of the watch.
 type fixture struct {
 	*testing.T
 	namespace string
 	silence   time.Duration // after which the view is stale
-	client    rest.Interface
-	view      *sessions.View
-	reader    *resolve.Reader
-	resolver  *resolve.Resolver
+	options   resolve.Options
+	// Of a resolver that follows: its live reads, and what holds up the events of its view.
+	reads    atomic.Int64
+	gate     *gate
+	client   rest.Interface
+	view     *sessions.View
+	reader   *resolve.Reader
+	resolver *resolve.Resolver
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -67,30 +76,130 @@ func newFixture(t *testing.T) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &fixture{T: t, namespace: env.NewNamespace(t), silence: time.Hour, client: sessionClient}
+	return &fixture{T: t, namespace: env.NewNamespace(t), silence: time.Hour, options: resolve.DefaultOptions(), client: sessionClient}
 }
 
 // freeze creates the resolver, with a view of the current sessions.
 func (f *fixture) freeze() {
 	f.Helper()
-	ctx, stop := context.WithCancel(f.Context())
+	f.start()()
+	f.resolver.SetWaits(8, 0, time.Hour)
+}
+
+// follow creates the resolver, with a view that gets no events until the resolver has asked for the current resource version. Then a
+// session of another namespace is saved, so that the view can catch up.
+func (f *fixture) follow() {
+	f.Helper()
+	other := &fixture{T: f.T, namespace: env.NewNamespace(f)}
+	var saves sync.WaitGroup
+	var saved atomic.Int64
+	f.gate = newGate()
+	f.client = f.clientThrough(func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		if strings.Contains(r.URL.Path, "/"+f.namespace+"/") {
+			f.reads.Add(1)
+		}
+		response, err := next.RoundTrip(r)
+		switch {
+		case err == nil && r.URL.Query().Get("watch") != "":
+			response.Body = &gatedBody{response.Body, f.gate, r.Context()}
+		case isVersion(r):
+			saves.Go(func() {
+				other.save(fmt.Sprint("resp", saved.Add(1)), "")
+				f.gate.open()
+			})
+		}
+		return response, err
+	})
+	stop := f.start()
+	f.gate.close()
+	f.Cleanup(func() {
+		stop()
+		saves.Wait()
+	})
+	f.resolver.SetWaits(0, testutil.Patience, testutil.Patience)
+}
+
+// gate holds up what is read while it is closed, which it is not at first.
+type gate struct {
+	mu     sync.Mutex
+	isOpen bool
+	opened chan struct{} // closed with the next change from closed to open
+}
+
+func newGate() *gate {
+	g := &gate{opened: make(chan struct{})}
+	g.open()
+	return g
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.isOpen {
+		g.isOpen = true
+		close(g.opened)
+	}
+}
+
+func (g *gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.isOpen {
+		g.isOpen, g.opened = false, make(chan struct{})
+	}
+}
+
+func (g *gate) wait(ctx context.Context) {
+	g.mu.Lock()
+	opened := g.opened
+	g.mu.Unlock()
+	select {
+	case <-opened:
+	case <-ctx.Done():
+	}
+}
+
+type gatedBody struct {
+	io.ReadCloser
+	gate *gate
+	ctx  context.Context //nolint:containedctx // of the request
+}
+
+// Read passes on what it has read when the gate is open.
+func (b *gatedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.gate.wait(b.ctx)
+	return n, err
+}
+
+// isVersion reports whether a request asks for the current resource version.
+func isVersion(r *http.Request) bool { return r.URL.Query().Has("fieldSelector") }
+
+func (f *fixture) start() (stop func()) {
+	f.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(f.Context()))
 	view := sessions.NewView(chain.DefaultMaxDepth, f.silence)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		view.Run(ctx, f.client)
 	}()
-	if err := view.WaitForSync(ctx); err != nil {
+	stop = func() {
+		cancel()
+		<-done
+	}
+	if err := view.WaitForSync(f.Context()); err != nil {
+		stop()
 		f.Fatal(err)
 	}
-	stop()
-	<-done
-	reader, err := resolve.NewReader(f.client, nil, resolve.DefaultOptions())
+	reader, err := resolve.NewReader(f.client, nil, f.options)
 	if err != nil {
+		stop()
 		f.Fatal(err)
 	}
 	f.view, f.reader = view, reader
-	f.resolver = resolve.New(view, reader, func(*sessions.Record) {}, resolve.DefaultOptions())
+	f.resolver = resolve.New(view, reader, func(*sessions.Record) {}, f.options)
+	return stop
 }
 
 // save creates a completed turn whose output is one item with the text "says ID".
@@ -106,8 +215,8 @@ func (f *fixture) save(id, previous string, changes ...func(*v1alpha1.ResponseSe
 	for _, change := range changes {
 		change(session)
 	}
-	if err := env.Client.Create(f.Context(), session); err != nil {
-		f.Fatal(err)
+	if err := env.Client.Create(context.WithoutCancel(f.Context()), session); err != nil {
+		f.Error(err)
 	}
 	return session
 }

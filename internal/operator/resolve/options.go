@@ -29,10 +29,15 @@ const (
 	DefaultHistoryBytes  = 128 << 20
 	DefaultInFlightBytes = 384 << 20
 	DefaultLiveReads     = 32
+
+	DefaultConfirmationsPerSecond = 100
 )
 
 // minBytes keeps the cache and the other limits large enough for a turn of the largest size that one object can have.
 const minBytes = 2 << 20
+
+// maxConfirmationsPerSecond is more than any API server can read.
+const maxConfirmationsPerSecond = 1_000_000
 
 // Options limit what a Reader and a Resolver use.
 type Options struct {
@@ -48,6 +53,9 @@ type Options struct {
 	// LiveReads is the number of reads from the API server that may be in progress at once, over all queries. Namespaces
 	// share it as in fair.Budget; a read beyond that waits.
 	LiveReads int64
+	// ConfirmationsPerSecond is the number of turns that each namespace may have confirmed with live reads, on average, and at
+	// once after a pause. A query beyond that waits, and is answered with a *ThrottledError if it would have to wait long.
+	ConfirmationsPerSecond int64
 }
 
 // DefaultOptions returns the defaults.
@@ -55,6 +63,7 @@ func DefaultOptions() Options {
 	return Options{
 		CacheBytes: DefaultCacheBytes, HistoryBytes: DefaultHistoryBytes,
 		InFlightBytes: DefaultInFlightBytes, LiveReads: DefaultLiveReads,
+		ConfirmationsPerSecond: DefaultConfirmationsPerSecond,
 	}
 }
 
@@ -67,6 +76,9 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"Maximum size in bytes of the input items that all requests together hold at once, each counted once. "+
 			"One namespace alone may hold half, two a third each, and so on. A request beyond that is answered with 429.")
 	flags.Int64Var(&o.LiveReads, "max-live-reads", o.LiveReads, "Maximum number of sessions that the resolve API reads from the kube-apiserver at once, shared in the same way.")
+	flags.Int64Var(&o.ConfirmationsPerSecond, "confirmations-per-second", o.ConfirmationsPerSecond,
+		"Number of turns that the resolve API reads each second in each namespace to confirm that a chain is broken. "+
+			"A request beyond that waits for up to 5 s, or is answered with 429.")
 }
 
 // Validate returns all errors in the options, joined.
@@ -81,6 +93,9 @@ func (o *Options) Validate() error {
 	}
 	if o.LiveReads < 1 {
 		errs = append(errs, fmt.Errorf("--max-live-reads is %d: must be at least 1", o.LiveReads))
+	}
+	if o.ConfirmationsPerSecond < 1 || o.ConfirmationsPerSecond > maxConfirmationsPerSecond {
+		errs = append(errs, fmt.Errorf("--confirmations-per-second is %d: must be from 1 to %d", o.ConfirmationsPerSecond, maxConfirmationsPerSecond))
 	}
 	return errors.Join(errs...)
 }

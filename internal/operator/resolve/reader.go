@@ -57,6 +57,7 @@ func keyOf(record *sessions.Record) cacheKey { return cacheKey{record.UID, recor
 const cacheOverhead = 256
 
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions;snapshotchunks,verbs=get
+// +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=list
 
 // Reader reads sessions and their snapshots from the API server and the stores of snapshots, past every cache of objects,
 // and keeps the items that it has read in a cache of its own. It is safe for concurrent use.
@@ -201,6 +202,19 @@ func (r *Reader) lost(ctx context.Context, record *sessions.Record) (*sessions.R
 	}
 	record.Turn.Unreadable, record.Verified = true, false
 	return record, nil, nil
+}
+
+// currentVersion returns a resource version that is at least as new as every change of a session that was answered before.
+func (r *Reader) currentVersion(ctx context.Context, namespace string) (uint64, error) {
+	if err := r.slots.Acquire(ctx, namespace, 1); err != nil {
+		return 0, err
+	}
+	defer r.slots.Release(namespace, 1)
+	version, err := kubeclient.CurrentVersion(ctx, r.client, kubeclient.Sessions, namespace)
+	if err != nil {
+		return 0, fmt.Errorf("unable to read the current resource version: %w", err)
+	}
+	return version, nil
 }
 
 // isCurrent reports whether a session still has the spec of its record, and is not being deleted.

@@ -21,10 +21,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/internal/history"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
@@ -32,14 +34,18 @@ import (
 // Resolver answers queries. It is safe for concurrent use.
 //
 // A chain that is intact in the view is answered from the view and the cache of items; items that are not cached are read
-// live. Any other verdict of the view may be outdated, so it is confirmed: each turn that the walk has visited is read
-// live, and the walk is repeated over the turns read, until it succeeds or every turn is confirmed.
+// live. Any other verdict of the view may be outdated, so the turns that the walk has visited are confirmed, and the walk is
+// repeated, until it succeeds or every turn is confirmed: see confirm.
 type Resolver struct {
 	view         *sessions.View
 	reader       *Reader
 	report       func(*sessions.Record)
 	historyBytes int64
 	shared       *shared
+	// confirmTime is the time that a namespace has for each turn that is confirmed with a live read, and pace spaces them out.
+	confirmTime time.Duration
+	pace        *fair.Pace[*lookup]
+	waits       waits
 }
 
 // New returns a resolver. It calls report, which must not block, with a session whose snapshot turns out to be unreadable.
@@ -47,14 +53,16 @@ func New(view *sessions.View, reader *Reader, report func(*sessions.Record), opt
 	return &Resolver{
 		view: view, reader: reader, report: report,
 		historyBytes: options.HistoryBytes, shared: newShared(options.InFlightBytes),
+		confirmTime: time.Second / time.Duration(options.ConfirmationsPerSecond), pace: fair.NewPace[*lookup](time.Second),
+		waits: defaultWaits,
 	}
 }
 
 // Resolve returns the history of a turn, which is named by its response ID or, if no turn has that ID, by the object name
 // of its ResponseSession. The result is at least as new as the resource version minVersion; 0 accepts any.
 //
-// It returns a *chain.Error if the chain does not resolve, ErrTooLarge or ErrBusy if the history would exceed a limit of
-// Options, the API server's error if a live read fails, and the context's error once ctx is done. Release the result when
+// It returns a *chain.Error if the chain does not resolve, ErrTooLarge, ErrBusy or a *ThrottledError if a limit of Options is
+// exceeded, the API server's error if a live read fails, and the context's error once ctx is done. Release the result when
 // it is no longer needed.
 func (r *Resolver) Resolve(ctx context.Context, namespace, name string, minVersion uint64, options chain.WalkOptions) (*Result, error) {
 	l := &lookup{Resolver: r, namespace: namespace, confirmed: map[string]*sessions.Record{}}
@@ -62,7 +70,7 @@ func (r *Resolver) Resolve(ctx context.Context, namespace, name string, minVersi
 	if err != nil {
 		return nil, err
 	}
-	fresh := r.view.Reflects(namespace, minVersion) && !r.view.IsStale()
+	fresh := !r.view.IsStale() && l.await(ctx, minVersion, r.waits.view)
 	if path := r.view.Path(namespace, id, options.MaxDepth); path != nil && fresh {
 		history, err := l.read(ctx, path)
 		if !errors.Is(err, errOutdated) {
@@ -75,8 +83,8 @@ func (r *Resolver) Resolve(ctx context.Context, namespace, name string, minVersi
 			return nil, walkErr
 		}
 		if walkErr != nil || !fresh {
-			if unconfirmed := l.unconfirmed(); len(unconfirmed) > 0 {
-				if err := l.confirm(ctx, unconfirmed); err != nil {
+			if len(l.unconfirmed()) > 0 {
+				if err := l.confirm(ctx); err != nil {
 					return nil, err
 				}
 				continue
@@ -98,7 +106,7 @@ func (r *Resolver) Resolve(ctx context.Context, namespace, name string, minVersi
 // format.
 func (l *lookup) explain(walkErr error) {
 	chainError, _ := errors.AsType[*chain.Error](walkErr)
-	s := l.confirmed[chainError.ResponseID]
+	s := l.get(chainError.ResponseID)
 	if chainError.Rule != chain.SnapshotUnreadable || s == nil {
 		return
 	}
@@ -127,7 +135,10 @@ type lookup struct {
 
 	mu        sync.Mutex
 	confirmed map[string]*sessions.Record // by response ID; nil for turns that do not exist
-	visited   []string
+	// caughtUp is set if the view has everything that was stored when the lookup began, and when the last of its live reads was
+	// answered.
+	caughtUp bool
+	visited  []string
 }
 
 // responseID returns the response ID that a name stands for. A response ID wins over an object name, so a name that the
@@ -167,10 +178,11 @@ func (l *lookup) get(id string) *sessions.Record {
 	return s
 }
 
+// set notes what a live read has returned, which may refer to turns that the view does not have yet.
 func (l *lookup) set(id string, s *sessions.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.confirmed[id] = s
+	l.confirmed[id], l.caughtUp = s, false
 }
 
 func (l *lookup) walk(ctx context.Context, id string, options chain.WalkOptions) ([]*sessions.Record, error) {
@@ -190,45 +202,6 @@ func (l *lookup) walk(ctx context.Context, id string, options chain.WalkOptions)
 		path[i] = found[turn.ID]
 	}
 	return path, err
-}
-
-func (l *lookup) unconfirmed() []string {
-	var ids []string
-	for _, id := range l.visited {
-		if _, done := l.confirmed[id]; !done {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// confirm reads turns live.
-func (l *lookup) confirm(ctx context.Context, ids []string) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(readsPerQuery)
-	for _, id := range ids {
-		group.Go(func() error {
-			s := l.get(id)
-			// The metadata do not show whether a snapshot outside the object can be read.
-			if s != nil && (s.Snapshot == nil || !s.Turn.Unreadable) {
-				current, err := l.reader.isCurrent(ctx, s)
-				if err != nil {
-					return err
-				}
-				if current {
-					l.set(id, s)
-					return nil
-				}
-			}
-			s, _, err := l.reader.getID(ctx, l.namespace, id)
-			if err != nil {
-				return err
-			}
-			l.set(id, s)
-			return nil
-		})
-	}
-	return group.Wait()
 }
 
 // read returns the history that a path of sessions makes, or errOutdated.

@@ -33,7 +33,8 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// TestResolveAheadOfTheWatch changes sessions after the view has stopped.
+// TestResolveAheadOfTheWatch changes sessions after the view has stopped, and just before the answer is taken from a view that
+// follows.
 func TestResolveAheadOfTheWatch(t *testing.T) {
 	plain := chain.WalkOptions{MaxDepth: chain.DefaultMaxDepth}
 	tests := map[string]struct {
@@ -223,15 +224,17 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 		},
 	}
 	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			change := tc.before(f)
-			f.freeze()
-			options := change()
-			if diff := cmp.Diff(tc.want, f.answer(tc.ask, options)); diff != "" {
-				t.Errorf("answer (-want +got):\n%s", diff)
-			}
-		})
+		for view, start := range map[string]func(*fixture){"frozen": (*fixture).freeze, "following": (*fixture).follow} {
+			t.Run(name+"/"+view, func(t *testing.T) {
+				f := newFixture(t)
+				change := tc.before(f)
+				start(f)
+				options := change()
+				if diff := cmp.Diff(tc.want, f.answer(tc.ask, options)); diff != "" {
+					t.Errorf("answer (-want +got):\n%s", diff)
+				}
+			})
+		}
 	}
 }
 

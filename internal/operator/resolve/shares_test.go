@@ -24,6 +24,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
@@ -74,6 +75,7 @@ func TestLiveReadsAreShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	resolver := resolve.New(modest.view, reader, func(*sessions.Record) {}, options)
+	resolver.SetWaits(8, 0, time.Hour)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var queries sync.WaitGroup

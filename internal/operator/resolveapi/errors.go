@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"time"
@@ -63,6 +64,7 @@ func (e badRequest) Error() string { return string(e) }
 func toStatus(ctx context.Context, name string, err error) (*apierrors.StatusError, string) {
 	var chainError *chain.Error
 	var badRequest badRequest
+	var throttled *resolve.ThrottledError
 	var status *apierrors.StatusError
 	switch {
 	case errors.As(err, &chainError):
@@ -73,6 +75,8 @@ func toStatus(ctx context.Context, name string, err error) (*apierrors.StatusErr
 		status = apierrors.NewRequestEntityTooLargeError(err.Error() + ", the operator's --max-history-bytes")
 	case errors.Is(err, resolve.ErrBusy):
 		status = apierrors.NewTooManyRequests(err.Error(), retryAfterSeconds)
+	case errors.As(err, &throttled):
+		status = apierrors.NewTooManyRequests(err.Error(), int(math.Ceil(throttled.RetryAfter.Seconds())))
 	case errors.Is(ctx.Err(), context.Canceled):
 		return newTimeout("the request was canceled"), driver.ResultCanceled
 	default:

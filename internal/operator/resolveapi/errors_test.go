@@ -25,6 +25,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/testutil/golden"
 )
 
@@ -83,6 +85,10 @@ func TestToStatus(t *testing.T) {
 		"bad request": {
 			err:  badRequest("no"),
 			want: summary{400, metav1.StatusReasonBadRequest, "BadRequest", "", 0},
+		},
+		"throttled": {
+			err:  fmt.Errorf("resolve: %w", &resolve.ThrottledError{RetryAfter: 1200 * time.Millisecond}),
+			want: summary{429, metav1.StatusReasonTooManyRequests, "TooManyRequests", "", 2},
 		},
 		"deadline": {
 			err:  fmt.Errorf("get: %w", context.DeadlineExceeded),

@@ -24,6 +24,7 @@ import "sync"
 // changes faster than it can be judged waits for nothing but the last judgement.
 type feeds struct {
 	take func(namespace string, e event)
+	took *bell // rings after each event
 
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -52,8 +53,8 @@ type place struct {
 	version uint64
 }
 
-func newFeeds(take func(namespace string, e event)) *feeds {
-	return &feeds{take: take, waiting: map[string]*feed{}}
+func newFeeds(take func(namespace string, e event), took *bell) *feeds {
+	return &feeds{take: take, took: took, waiting: map[string]*feed{}}
 }
 
 // add adds an event. It does not block.
@@ -76,6 +77,7 @@ func (f *feeds) add(namespace string, e event) {
 func (f *feeds) run(namespace string, ns *feed) {
 	for {
 		e, more := f.next(namespace, ns)
+		f.took.ring()
 		if !more {
 			return
 		}

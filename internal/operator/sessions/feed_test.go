@@ -17,8 +17,10 @@ limitations under the License.
 package sessions
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,7 +53,7 @@ func TestFeeds(t *testing.T) {
 			f := newFeeds(func(namespace string, e event) {
 				started <- &sent{event: e, namespace: namespace}
 				<-finish[namespace]
-			})
+			}, &bell{})
 			check := func() {
 				synctest.Wait()
 				for len(started) > 0 {
@@ -99,6 +101,52 @@ func TestFeeds(t *testing.T) {
 				t.Fatalf("event %d was not taken in; %v wait", i, f.waiting)
 			}
 		})
+	})
+}
+
+// TestWaitUntilReflects: those who wait go on when the event was taken in, not when it was received, and one of another namespace
+// shows that there is none.
+func TestWaitUntilReflects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := NewView(chain.DefaultMaxDepth, time.Hour)
+		s := (*store)(v)
+		replace(s, 1)
+		taken := make(chan struct{})
+		v.Subscribe(func(change Change) {
+			if change.Namespace == "ns" {
+				<-taken
+			}
+		})
+		var reached atomic.Int64
+		wait := func(ctx context.Context, namespace string, version uint64) {
+			go func() {
+				if v.WaitUntilReflects(ctx, namespace, version) == nil {
+					reached.Add(1)
+				}
+			}()
+		}
+		check := func(what string, want int64) {
+			synctest.Wait()
+			if got := reached.Load(); got != want {
+				t.Errorf("%s: %d have gone on, want %d", what, got, want)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		wait(t.Context(), "ns", 1)
+		check("listed", 1)
+		wait(t.Context(), "ns", 5)
+		wait(t.Context(), "other", 5)
+		wait(ctx, "other", 6)
+		check("nothing has happened", 1)
+		must(s.Add(watched(s, object("t1", "", 5))))
+		check("an event of the namespace is being taken in", 2)
+		close(taken)
+		check("it was taken in", 3)
+		cancel()
+		check("one has given up", 3)
+		s.UpdateResourceVersion("6")
+		wait(t.Context(), "ns", 6)
+		check("a bookmark has come", 4)
 	})
 }
 

@@ -47,6 +47,7 @@ type View struct {
 	silence  time.Duration
 	clock    clock.PassiveClock
 	feeds    *feeds
+	moved    bell // rings when Reflects may have changed
 
 	mu              sync.RWMutex // not held while the lock of a namespace is awaited
 	namespaces      map[string]*namespaceView
@@ -84,7 +85,7 @@ func NewView(maxDepth int, silence time.Duration) *View {
 		namespaces: map[string]*namespaceView{},
 		synced:     make(chan struct{}),
 	}
-	v.feeds = newFeeds(v.take)
+	v.feeds = newFeeds(v.take, &v.moved)
 	return v
 }
 

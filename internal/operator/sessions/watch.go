@@ -81,12 +81,29 @@ func (v *View) Reflects(namespace string, resourceVersion uint64) bool {
 	return received >= resourceVersion && v.feeds.reflect(namespace, resourceVersion)
 }
 
+// WaitUntilReflects waits until Reflects, and returns the error of the context if that is done first. That can take a minute: if
+// no session changes, the view learns only from bookmarks that it is current.
+func (v *View) WaitUntilReflects(ctx context.Context, namespace string, resourceVersion uint64) error {
+	for {
+		moved := v.moved.wait()
+		if v.Reflects(namespace, resourceVersion) {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // advance records how far the watch has come.
 func (v *View) advance(resourceVersion uint64) {
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	v.resourceVersion = max(v.resourceVersion, resourceVersion)
 	v.heard = v.clock.Now()
+	v.mu.Unlock()
+	v.moved.ring()
 }
 
 // Age returns the time since the API server last sent an event, a bookmark or a list. Bookmarks come about once a minute.
@@ -164,8 +181,8 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 		v.feeds.add(namespace, event{version: version, isList: true, list: records})
 	}
 	v.feeds.wait()
-	v.syncedOnce.Do(func() { close(v.synced) })
 	v.advance(version)
+	v.syncedOnce.Do(func() { close(v.synced) })
 	return nil
 }
 

@@ -1,0 +1,155 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolve
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// waits are how long queries wait. Only tests change them.
+type waits struct {
+	// few turns are confirmed without waiting for the view, unless the namespace has had too many confirmed.
+	few int
+	// view is how long a query waits for the view, which is usually some milliseconds old.
+	view time.Duration
+	// turn is how long a query waits until its namespace may have turns confirmed again.
+	turn time.Duration
+}
+
+var defaultWaits = waits{few: readsPerQuery, view: 250 * time.Millisecond, turn: 5 * time.Second}
+
+// ThrottledError is returned for a query of a namespace that has had more turns confirmed than
+// Options.ConfirmationsPerSecond permits.
+type ThrottledError struct {
+	// RetryAfter is when the namespace may confirm turns again.
+	RetryAfter time.Duration
+}
+
+// Error returns the reason, for the caller.
+func (e *ThrottledError) Error() string {
+	return "too many broken chains, or chains that have just been changed, were resolved in this namespace"
+}
+
+// confirm makes sure that what the lookup knows of the unconfirmed turns is no older than the lookup.
+//
+// If they are many, or the namespace has had too many confirmed, it waits until the view has caught up: that needs one live read,
+// and the next event of any session shows it. If none comes in time, it reads each turn. It does so at once if the view is stale,
+// because then all turns of all namespaces have to be confirmed.
+func (l *lookup) confirm(ctx context.Context) error {
+	if l.view.IsStale() {
+		return l.readTurns(ctx, l.unconfirmed())
+	}
+	turns := len(l.unconfirmed())
+	if turns > l.waits.few {
+		if err := l.catchUp(ctx, l.waits.view); err != nil || l.caughtUp {
+			return err
+		}
+	}
+	delay := func() time.Duration {
+		return l.pace.Delay(time.Now(), l.namespace, l, time.Duration(turns)*l.confirmTime)
+	}
+	for wait := delay(); wait > 0; wait = delay() {
+		err := l.catchUp(ctx, min(wait, l.waits.turn))
+		if err == nil && !l.caughtUp && wait <= l.waits.turn {
+			continue
+		}
+		l.pace.Forget(l)
+		if err == nil && !l.caughtUp {
+			err = &ThrottledError{RetryAfter: wait}
+		}
+		return err
+	}
+	return l.readTurns(ctx, l.unconfirmed())
+}
+
+// unconfirmed returns the visited turns of which the lookup may have an old state.
+func (l *lookup) unconfirmed() []string {
+	return filter(l.visited, func(id string) bool {
+		_, read := l.confirmed[id]
+		return !read && (!l.caughtUp || l.hidesState(id))
+	})
+}
+
+// hidesState reports whether a turn is unreadable because of a snapshot outside its object. That may have changed since,
+// without the object.
+func (l *lookup) hidesState(id string) bool {
+	s := l.get(id)
+	return s != nil && s.Snapshot != nil && s.Turn.Unreadable
+}
+
+// catchUp waits until the view reflects what is stored now, and sets caughtUp if it does in time. It reads turns whose state the
+// view does not show.
+func (l *lookup) catchUp(ctx context.Context, within time.Duration) error {
+	if err := l.readTurns(ctx, filter(l.unconfirmed(), l.hidesState)); err != nil {
+		return err
+	}
+	version, err := l.reader.currentVersion(ctx, l.namespace)
+	if err != nil {
+		return err
+	}
+	l.caughtUp = l.await(ctx, version, within)
+	return ctx.Err()
+}
+
+// await reports whether the view reflects a resource version within some time.
+func (l *lookup) await(ctx context.Context, version uint64, within time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	return l.view.WaitUntilReflects(ctx, l.namespace, version) == nil
+}
+
+// readTurns reads turns live, and only the metadata of those that the view has.
+func (l *lookup) readTurns(ctx context.Context, ids []string) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(readsPerQuery)
+	for _, id := range ids {
+		group.Go(func() error { return l.readTurn(ctx, id) })
+	}
+	return group.Wait()
+}
+
+func (l *lookup) readTurn(ctx context.Context, id string) error {
+	if s := l.get(id); s != nil && !l.hidesState(id) {
+		current, err := l.reader.isCurrent(ctx, s)
+		if err != nil {
+			return err
+		}
+		if current {
+			l.set(id, s)
+			return nil
+		}
+	}
+	s, _, err := l.reader.getID(ctx, l.namespace, id)
+	if err != nil {
+		return err
+	}
+	l.set(id, s)
+	return nil
+}
+
+func filter(ids []string, keep func(id string) bool) []string {
+	var kept []string
+	for _, id := range ids {
+		if keep(id) {
+			kept = append(kept, id)
+		}
+	}
+	return kept
+}

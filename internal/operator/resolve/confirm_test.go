@@ -1,0 +1,189 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolve_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/operator/resolve"
+)
+
+var deep = chain.WalkOptions{MaxDepth: 1000}
+
+// brokenChain saves a chain of turns whose first parent is missing, and returns the ID of the last one.
+func (f *fixture) brokenChain(turns int) (last string) {
+	f.Helper()
+	last = "missing"
+	for i := range turns {
+		id := fmt.Sprint("broken", i)
+		f.save(id, last)
+		last = id
+	}
+	return last
+}
+
+// TestDeepBrokenChain: while sessions change somewhere in the cluster, a broken chain costs one live read, however long it is.
+func TestDeepBrokenChain(t *testing.T) {
+	const queries = 16
+	f := newFixture(t)
+	last := f.brokenChain(50)
+	f.follow()
+	var running sync.WaitGroup
+	for range queries {
+		running.Go(func() {
+			if got, want := f.answer(last, deep), "session.chain.not_found at missing"; got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		})
+	}
+	running.Wait()
+	if reads := f.reads.Load(); reads != queries {
+		t.Errorf("%d live reads for %d queries", reads, queries)
+	}
+}
+
+// TestLostSnapshotIsReadAgain: the view shows neither that the snapshot of a turn has become readable, nor that it has not.
+func TestLostSnapshotIsReadAgain(t *testing.T) {
+	f := newFixture(t)
+	f.save("a", "", withLostSnapshot)
+	f.save("b", "a")
+	f.follow()
+	record, _ := f.view.Get(f.namespace, "a")
+	f.view.SetReadable(record, false)
+	if got, want := f.answer("b", deep), "session.snapshot.unreadable at a"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestConfirmationsArePaced: if the view does not catch up, a namespace has only so many turns confirmed, and others are served
+// while it waits.
+func TestConfirmationsArePaced(t *testing.T) {
+	greedy, modest := newFixture(t), newFixture(t)
+	greedyLast, modestLast := greedy.brokenChain(3), modest.brokenChain(3)
+	waits := make(chan struct{}, 10)
+	modest.options.ConfirmationsPerSecond = 1
+	modest.client = modest.clientThrough(func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		if isVersion(r) {
+			waits <- struct{}{}
+		}
+		return next.RoundTrip(r)
+	})
+	modest.freeze()
+	modest.save("later", "") // so that the view is not current
+	greedy.resolver = modest.resolver
+	const want = "session.chain.not_found at missing"
+
+	if got := greedy.answer(greedyLast, deep); got != want {
+		t.Fatalf("the first query got %q, want %q", got, want)
+	}
+	modest.resolver.SetWaits(8, 0, 0)
+	_, err := greedy.resolver.Resolve(t.Context(), greedy.namespace, greedyLast, 0, deep)
+	throttled, ok := errors.AsType[*resolve.ThrottledError](err)
+	if !ok || throttled.RetryAfter <= 0 || throttled.RetryAfter > 3*time.Second {
+		t.Errorf("the second query got %v, want a throttled error", err)
+	}
+	<-waits
+
+	modest.resolver.SetWaits(8, 0, time.Hour)
+	ctx, cancel := context.WithCancel(t.Context())
+	canceled := make(chan error)
+	go func() {
+		_, err := greedy.resolver.Resolve(ctx, greedy.namespace, greedyLast, 0, deep)
+		canceled <- err
+	}()
+	<-waits
+	if got := modest.answer(modestLast, deep); got != want {
+		t.Errorf("the other namespace got %q, want %q", got, want)
+	}
+	cancel()
+	if err := <-canceled; !errors.Is(err, context.Canceled) {
+		t.Errorf("the third query: %v, want the context's error", err)
+	}
+}
+
+// TestErrorsAreCurrent saves, changes and deletes turns at random while the view is behind, and compares each error with a walk over
+// what is stored.
+func TestErrorsAreCurrent(t *testing.T) {
+	f := newFixture(t)
+	f.follow()
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(uint64(seed), 0))
+	id := func() string { return fmt.Sprint("t", random.IntN(6)) }
+	stored := map[string]*v1alpha1.ResponseSession{} // the reference
+	for range 60 {
+		f.gate.close()
+		for range random.IntN(4) {
+			f.change(random, id, stored)
+		}
+		asked := id()
+		options := chain.WalkOptions{MaxDepth: 1 + random.IntN(6)}
+		got, want := f.answer(asked, options), reference(t.Context(), stored, asked, options)
+		isError := strings.HasPrefix(got, "session.")
+		if isError && got != want || !isError && !strings.HasPrefix(got, "says ") { // a history may be older
+			t.Fatalf("%s with %d turns: got %q, want %q", asked, options.MaxDepth, got, want)
+		}
+	}
+}
+
+// change saves, overwrites or deletes a turn.
+func (f *fixture) change(random *rand.Rand, id func() string, stored map[string]*v1alpha1.ResponseSession) {
+	f.Helper()
+	changed := id()
+	switch session := stored[changed]; {
+	case session == nil:
+		previous := id()
+		if previous == changed {
+			previous = ""
+		}
+		stored[changed] = f.save(changed, previous)
+	case random.IntN(2) == 0:
+		f.delete(session)
+		delete(stored, changed)
+	default:
+		f.update(session, withStatus([]string{"completed", "failed"}[random.IntN(2)]))
+	}
+}
+
+// reference is what answer must return.
+func reference(ctx context.Context, stored map[string]*v1alpha1.ResponseSession, id string, options chain.WalkOptions) string {
+	turns, err := chain.Walk(ctx, id, func(_ context.Context, id string) (chain.Turn, bool, error) {
+		session := stored[id]
+		if session == nil {
+			return chain.Turn{}, false, nil
+		}
+		return chain.Turn{ID: id, Previous: session.Spec.PreviousResponseID, Status: session.Spec.ResponseStatus}, true, nil
+	}, options)
+	if chainErr, ok := errors.AsType[*chain.Error](err); ok {
+		return fmt.Sprintf("%s at %s", chainErr.Code(), chainErr.ResponseID)
+	}
+	said := make([]string, len(turns))
+	for i, turn := range turns {
+		said[i] = "says " + turn.ID
+	}
+	return strings.Join(said, ", ")
+}
