@@ -35,3 +35,6 @@ func OpenSlow(ctx context.Context, options Options, slow time.Duration) (*store.
 	d.(*cluster).slow = slow
 	return store.New(d, common), nil
 }
+
+// DecodeIdentity is decodeIdentity.
+var DecodeIdentity = decodeIdentity

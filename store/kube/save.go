@@ -71,6 +71,8 @@ type save struct {
 	// found is what the first attempt of an overwrite found, nil if that was nothing. It is valid if looked is set.
 	found  *v1alpha1.ResponseSession
 	looked bool
+	// undecodable is set if Go could decode only the identity of the object that was read last.
+	undecodable bool
 }
 
 func (s *save) spec(ctx context.Context) (*v1alpha1.ResponseSessionSpec, error) {
@@ -207,13 +209,36 @@ func (s *save) alreadyStored(ctx context.Context) (*v1alpha1.ResponseSession, er
 	return object, nil
 }
 
-// current returns the stored object, nil if there is none.
+// current returns the stored object, nil if there is none. Of one that Go cannot decode, it returns what decides whether it may be
+// replaced: an overwrite repairs it.
 func (s *save) current(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	object, err := s.getObject(ctx, s.namespace, s.session.ResponseID)
+	if s.undecodable = errors.Is(err, kubeclient.ErrUndecodable); s.undecodable {
+		object, err = s.getIdentity(ctx)
+	}
 	if errors.Is(err, driver.ErrNotFound) {
 		return nil, nil
 	}
 	return object, err
+}
+
+// getIdentity is getObject for an object that Go cannot decode.
+func (s *save) getIdentity(ctx context.Context) (*v1alpha1.ResponseSession, error) {
+	raw, err := kubeclient.GetRaw(ctx, s.client, kubeclient.Sessions, objectName(s.namespace, s.session.ResponseID))
+	if apierrors.IsNotFound(err) {
+		return nil, driver.NotFound(s.session.ResponseID)
+	}
+	if err != nil {
+		return nil, toError(ctx, s.session.ResponseID, "", err)
+	}
+	object, err := decodeIdentity(raw)
+	if err != nil {
+		return nil, toError(ctx, s.session.ResponseID, "", err)
+	}
+	if object.Spec.ResponseID != s.session.ResponseID || object.DeletionTimestamp != nil {
+		return nil, driver.NotFound(s.session.ResponseID)
+	}
+	return object, nil
 }
 
 // decide decides what to do, given the stored object, nil if there is none.
@@ -237,6 +262,12 @@ func (s *save) decide(ctx context.Context, object *v1alpha1.ResponseSession, opt
 // sameContent reports whether an object has the content of the session. An unreadable object counts as different, unless only a
 // newer version can read it: that must not be replaced.
 func (s *save) sameContent(ctx context.Context, object *v1alpha1.ResponseSession) (bool, error) {
+	if s.undecodable {
+		if err := snapshot.CheckFormats("this program", int64(object.Spec.Format), object.Spec.Snapshot); err != nil {
+			return false, unreadable(s.session.ResponseID, err)
+		}
+		return false, nil
+	}
 	stored, err := s.stored(ctx, object)
 	if errors.Is(err, snapshot.ErrNewer) {
 		return false, err

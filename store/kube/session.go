@@ -26,6 +26,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -153,6 +154,23 @@ func replaceSpec(spec *v1alpha1.ResponseSessionSpec) ([]kubeclient.Operation, er
 		}
 	}
 	return operations, nil
+}
+
+// decodeIdentity decodes the parts of an object that decide whether it may be replaced, whatever its other fields contain.
+func decodeIdentity(raw []byte) (*v1alpha1.ResponseSession, error) {
+	fields := jsonvalue.Members(gjson.ParseBytes(raw), "metadata", "spec")
+	spec := jsonvalue.Members(fields[1], "responseID", "previousResponseID", "immutable", "format", "snapshot")
+	object := &v1alpha1.ResponseSession{Spec: v1alpha1.ResponseSessionSpec{
+		ResponseID: spec[0].String(), PreviousResponseID: spec[1].String(), Immutable: new(spec[2].Bool()),
+	}}
+	if err := json.Unmarshal([]byte(fields[0].Raw), &object.ObjectMeta); err != nil {
+		return nil, fmt.Errorf("%w: %w", kubeclient.ErrUndecodable, err)
+	}
+	object.Spec.Format = int32(spec[3].Int())
+	if format := jsonvalue.Members(spec[4], "format")[0]; format.Exists() {
+		object.Spec.Snapshot = &v1alpha1.SnapshotReference{Format: int32(format.Int())}
+	}
+	return object, nil
 }
 
 // fitsObject reports whether an object can hold the bodies and keeps their values.

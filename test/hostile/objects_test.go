@@ -31,6 +31,7 @@ import (
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -42,9 +43,11 @@ func TestUndecodableObjects(t *testing.T) {
 	const pattern = `RFC 3339`
 	restore := withoutTimePattern(t)
 	objects := map[string]struct{ fields, problem string }{
-		"lower-case z":      {`"createdAt":"2026-01-01t00:00:00z"`, pattern},
-		"lower-case t":      {`"createdAt":"2026-01-01t00:00:00Z"`, pattern},
-		"offset of 99:99":   {`"completedAt":"2026-01-01T00:00:00+99:99"`, pattern},
+		"lower-case z":    {`"createdAt":"2026-01-01t00:00:00z"`, pattern},
+		"lower-case t":    {`"createdAt":"2026-01-01t00:00:00Z"`, pattern},
+		"offset of 99:99": {`"completedAt":"2026-01-01T00:00:00+99:99"`, pattern},
+		// The API server refuses every write of it, and so its status.
+		"immutable":         {`"createdAt":"2026-01-01t00:00:00z","immutable":true`, ""},
 		"nested 2,000 deep": {`"request":{"input":[` + nested(2_000) + `]}`, "nested"},
 		"nested 9,990 deep": {`"metadata":` + nested(9_990), ""},
 		"nested 9,993 deep": {`"request":{"input":` + nested(9_991) + `}`, "nested"},
@@ -89,6 +92,28 @@ func TestUndecodableObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantReason(t, attacker, ids["lower-case z"], v1alpha1.ReasonResolved, "")
+
+	// So does the library, under the rules for every overwrite.
+	overwrite := store.SaveOptions{Overwrite: true}
+	for _, name := range []string{"lower-case t", "offset of 99:99", "nested 2,000 deep", "nested 9,993 deep"} {
+		if err := turns.Save(t.Context(), testturn.Make(ids[name], ""), store.SaveOptions{}); !errors.Is(err, store.ErrConflict) {
+			t.Errorf("%s, without Overwrite: %v, want ErrConflict", name, err)
+		}
+		moved := testturn.Make(ids[name], "resp_elsewhere")
+		if err := turns.Save(t.Context(), moved, overwrite); !errors.Is(err, store.ErrConflict) {
+			t.Errorf("%s, with another parent: %v, want ErrConflict", name, err)
+		}
+		if err := turns.Save(t.Context(), testturn.Make(ids[name], ""), overwrite); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		wantReason(t, attacker, ids[name], v1alpha1.ReasonResolved, "")
+		if _, err := turns.Get(t.Context(), ids[name]); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := turns.Save(t.Context(), testturn.Make(ids["immutable"], ""), overwrite); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("immutable: %v, want ErrConflict", err)
+	}
 }
 
 // TestTimePattern: the API server refuses times that Go cannot decode.

@@ -1,0 +1,59 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kube_test
+
+import (
+	"testing"
+
+	"github.com/catena-dev/catena/store/kube"
+)
+
+// TestDecodeIdentity: what protects a turn from being replaced is read from an object that Go cannot decode, too.
+func TestDecodeIdentity(t *testing.T) {
+	const undecodable = `"responseID":"resp_1","createdAt":"2026-01-01t00:00:00z"`
+	for name, tc := range map[string]struct {
+		spec                         string
+		wantPrevious                 string
+		wantImmutable                bool
+		wantFormat, wantSnapshotForm int32
+	}{
+		"a root":           {undecodable, "", false, 0, 0},
+		"a parent":         {undecodable + `,"previousResponseID":"resp_0"`, "resp_0", false, 0, 0},
+		"immutable":        {undecodable + `,"immutable":true`, "", true, 0, 0},
+		"a newer format":   {undecodable + `,"format":2`, "", false, 2, 0},
+		"a newer snapshot": {undecodable + `,"snapshot":{"format":2,"parts":99999999999}`, "", false, 0, 2},
+		"only in a body":   {undecodable + `,"request":{"immutable":true,"format":2}`, "", false, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			object, err := kube.DecodeIdentity([]byte(`{"metadata":{"name":"resp.1","uid":"u","generation":3,"resourceVersion":"7"},"spec":{` + tc.spec + `}}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if object.UID != "u" || object.Generation != 3 || object.ResourceVersion != "7" || object.Spec.ResponseID != "resp_1" {
+				t.Errorf("got %+v", object)
+			}
+			snapshotFormat := int32(0)
+			if object.Spec.Snapshot != nil {
+				snapshotFormat = object.Spec.Snapshot.Format
+			}
+			if object.Spec.PreviousResponseID != tc.wantPrevious || *object.Spec.Immutable != tc.wantImmutable ||
+				object.Spec.Format != tc.wantFormat || snapshotFormat != tc.wantSnapshotForm {
+				t.Errorf("got %+v", object.Spec)
+			}
+		})
+	}
+}
