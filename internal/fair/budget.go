@@ -63,6 +63,22 @@ func NewBudget(units int64) *Budget {
 func (b *Budget) TryAcquire(tenant string, units int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.tryAcquire(tenant, units)
+}
+
+// TryBegin is TryAcquire for a request that may need more later, when it is a loss to refuse it. The request already holds own
+// units. If its tenant also holds others, it gets units only if it then holds at most half as many as remain free, so that a part
+// of its share is left for what has begun.
+func (b *Budget) TryBegin(tenant string, own, units int64) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if held := b.held[tenant]; held > own && 2*(held+units) > b.free-units {
+		return false
+	}
+	return b.tryAcquire(tenant, units)
+}
+
+func (b *Budget) tryAcquire(tenant string, units int64) bool {
 	if !b.permits(tenant, units) || b.held[tenant] > 0 && b.goesBehind(tenant) {
 		return false
 	}

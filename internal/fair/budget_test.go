@@ -200,3 +200,48 @@ func TestWaitingBeyondAShare(t *testing.T) {
 		}
 	})
 }
+
+// TestRoomToGrow: when tenants have begun as much as they can, one of them can take half as much again.
+func TestRoomToGrow(t *testing.T) {
+	for tenants := range 6 {
+		const capacity, size, own = 10_000, 10, 1
+		budget, held := NewBudget(capacity), map[string]int64{}
+		for more := true; more; {
+			more = false
+			for i := range tenants + 1 {
+				tenant := fmt.Sprint(i)
+				if !budget.TryAcquire(tenant, own) {
+					continue
+				}
+				if !budget.TryBegin(tenant, own, size-own) {
+					budget.Release(tenant, own)
+					continue
+				}
+				held[tenant] += size
+				more = true
+			}
+		}
+		for tenant, begun := range held {
+			grown := int64(0)
+			for budget.TryAcquire(tenant, 1) {
+				grown++
+			}
+			if want := begun / 2; grown < want-2*size {
+				t.Errorf("one of %d tenants that has begun %d of %d could take only %d more, want %d", len(held), begun, capacity, grown, want)
+			}
+			budget.Release(tenant, grown)
+		}
+	}
+}
+
+// TestBeginAlone: the only request of a tenant gets as much as TryAcquire gives.
+func TestBeginAlone(t *testing.T) {
+	budget := NewBudget(12)
+	if !budget.TryAcquire("a", 2) || !budget.TryBegin("a", 2, 4) || budget.TryBegin("a", 6, 1) {
+		t.Errorf("holds %d of 12, want half", budget.held["a"])
+	}
+	budget.Release("a", 4)
+	if budget.TryBegin("a", 1, 3) || !budget.TryBegin("a", 1, 2) {
+		t.Errorf("with another request, holds %d of 12, want a third", budget.held["a"])
+	}
+}

@@ -30,14 +30,14 @@ import (
 // memory, because all would wait for each other. Some are lost, and the error invites no retry. A tenant that stays within its
 // share does not notice.
 func TestLargerThanReserved(t *testing.T) {
-	// Sizes of responses of which there is memory for one, but not while another request is in flight.
-	for stream, size := range map[bool]int{false: 100 << 10, true: 40 << 10} {
+	// Sizes of responses of which there is memory for one, but not while two others are in flight.
+	for stream, size := range map[bool]int{false: 230 << 10, true: 100 << 10} {
 		t.Run(fmt.Sprintf("stream=%t", stream), func(t *testing.T) {
 			engine := &heldEngine{waiting: make(chan struct{}), proceed: map[string]chan struct{}{}}
 			engine.proceed["small"], engine.proceed["large"] = make(chan struct{}), make(chan struct{})
 			engine.item = `{"type":"message","text":"` + strings.Repeat("y", size) + `"}`
 			f := start(t, engine, twoTenants(t), func(o *Options) {
-				o.MaxRequestBytes, o.ResponseReserveBytes, o.MaxInFlightBytes = 64<<10, 4<<10, 4<<20
+				o.MaxRequestBytes, o.ResponseReserveBytes, o.MaxInFlightBytes = 64<<10, 4<<10, 8<<20
 			})
 			// begin sends a request, and returns once the engine has it or it is answered.
 			begin := func(tenant, body string) (done chan reply, refused bool) {
@@ -72,7 +72,7 @@ func TestLargerThanReserved(t *testing.T) {
 					lost++
 				}
 			}
-			if len(filling) < 2 || lost == 0 {
+			if len(filling) < 3 || lost == 0 {
 				t.Errorf("of %d responses at once, %d were lost", len(filling), lost)
 			}
 			again, _ := begin("b", small)

@@ -77,12 +77,21 @@ func (l *sharedLimit) refused() *apiError {
 // waits for.
 //
 // Units that are reserved are used first.
-func (s *share) take(units int64) error {
+func (s *share) take(units int64) error { return s.use(units, s.limit.budget.TryAcquire) }
+
+// begin is take for a call that can still be refused without loss. It leaves some of the tenant's share for those that cannot.
+func (s *share) begin(units int64) error { return s.use(units, s.tryBegin) }
+
+func (s *share) tryBegin(tenant string, units int64) bool {
+	return s.limit.budget.TryBegin(tenant, s.holds(), units)
+}
+
+func (s *share) use(units int64, try func(tenant string, units int64) bool) error {
 	s.mu.Lock()
 	spare := min(s.spare, units)
 	s.spare -= spare
 	s.mu.Unlock()
-	err := s.acquire(units - spare)
+	err := s.acquire(units-spare, try)
 	if err != nil {
 		s.mu.Lock()
 		s.spare += spare
@@ -91,9 +100,9 @@ func (s *share) take(units int64) error {
 	return err
 }
 
-// reserve holds units for what the call takes later. Those that are given back are spare again.
+// reserve begins to hold units for what the call takes later. Those that are given back are spare again.
 func (s *share) reserve(units int64) error {
-	if err := s.acquire(units); err != nil {
+	if err := s.acquire(units, s.tryBegin); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -103,14 +112,17 @@ func (s *share) reserve(units int64) error {
 	return nil
 }
 
-func (s *share) acquire(units int64) error {
+func (s *share) holds() int64 {
 	s.mu.Lock()
-	held := s.held
-	s.mu.Unlock()
-	if held+units > s.limit.most {
+	defer s.mu.Unlock()
+	return s.held
+}
+
+func (s *share) acquire(units int64, try func(tenant string, units int64) bool) error {
+	if s.holds()+units > s.limit.most {
 		return invalidRequest("", string(store.CodeTooLarge), "The request or its conversation is too large for the gateway (%s).", s.limit.flag)
 	}
-	if units > 0 && !s.limit.budget.TryAcquire(s.tenant, units) {
+	if units > 0 && !try(s.tenant, units) {
 		return s.limit.refused()
 	}
 	s.mu.Lock()
@@ -156,7 +168,7 @@ func (g *Gateway) admit(c *call) error {
 	if err := c.requests.take(1); err != nil {
 		return err
 	}
-	return c.memory.take(callBytes)
+	return c.memory.begin(callBytes)
 }
 
 // release gives back all that a call holds.
@@ -172,8 +184,11 @@ func (c *call) release() {
 // hold counts memory before the call takes it. Once the engine was called, what was reserved for its response is used first; if
 // the response needs more than that and than is free, it is lost.
 func (c *call) hold(bytes int64) error {
+	if !c.engineCalled {
+		return c.memory.begin(bytes)
+	}
 	err := c.memory.take(bytes)
-	if e, ok := errors.AsType[*apiError](err); ok && c.engineCalled && e.code == codeOverloaded {
+	if e, ok := errors.AsType[*apiError](err); ok && e.code == codeOverloaded {
 		e.message = "The response is larger than what was reserved for it (--response-reserve-bytes), and your requests take too much " +
 			"memory of the gateway (--max-inflight-bytes)."
 	}

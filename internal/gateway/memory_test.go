@@ -104,7 +104,7 @@ func TestAdmittedRequestsFinish(t *testing.T) {
 				w.Header().Set("Content-Type", "text/event-stream")
 				_, _ = fmt.Fprintf(w, "data: {\"type\":\"response.output_item.done\",\"item\":%s}\n\n", item)
 				_, _ = fmt.Fprintf(w, "data: {\"type\":\"response.completed\",\"response\":%s}\n\n", response)
-			}), func(o *Options) { o.MaxRequestBytes, o.MaxInFlightBytes = 1<<20, 64<<20 })
+			}), func(o *Options) { o.MaxRequestBytes, o.MaxInFlightBytes = 1<<20, 96<<20 })
 			body := fmt.Sprintf(`{"stream":%t,"input":"%s"}`, stream, strings.Repeat("x", 1<<20-100))
 			done := make(chan reply)
 			held := 0
@@ -172,14 +172,20 @@ func TestSharesHold(t *testing.T) {
 				c := drawCall(t, calls)
 				units := rapid.Int64Range(1, 300).Draw(t, "units")
 				all, own := heldBy(c.tenant)
-				reserve := rapid.Bool().Draw(t, "reserve")
-				take, more := c.share.take, units
+				reserve, begin := rapid.Bool().Draw(t, "reserve"), rapid.Bool().Draw(t, "begin")
+				take, more, weight := c.share.take, units, int64(1)
+				if (reserve || begin) && own > c.held {
+					weight = 2
+				}
+				if begin {
+					take = c.share.begin
+				}
 				if reserve {
 					take = c.share.reserve
 				} else {
 					more = max(0, units-(c.held-c.used))
 				}
-				fits := more == 0 || all+more <= 1000 && (own == 0 || own+more <= 1000-all-more)
+				fits := more == 0 || all+more <= 1000 && (own == 0 || weight*(own+more) <= 1000-all-more)
 				err := take(units)
 				if want := fits && !c.ended && c.held+more <= 500; (err == nil) != want {
 					t.Fatalf("got %v with %d held, %d by the tenant, %d by the call, ended %t", err, all, own, c.held, c.ended)

@@ -67,7 +67,8 @@ type Options struct {
 	MaxInFlightBytes, MaxInFlightRequests, MaxInFlightStreams int64
 	// ResponseReserveBytes is the size of a response for which memory is reserved before the engine is called, with what it takes
 	// to save it and the request. A larger response takes what is free of its tenant's share while it arrives; if that is not
-	// enough, it is lost.
+	// enough, it is lost. To leave some free, what a request needs before the engine is called makes up at most 1/(n+2) of
+	// the limit, unless it is its tenant's only one.
 	ResponseReserveBytes int64
 	// RequestTimeout limits a whole request, including its stream. A save that has begun has SaveTimeout of its own.
 	RequestTimeout, SaveTimeout time.Duration

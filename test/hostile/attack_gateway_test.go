@@ -48,9 +48,9 @@ var gatewayAttacks = map[string]attack{
 	},
 }
 
-// The limits of the gateway in attacks, and what docs/gateway.md promises for the program in addition. The attacker fills its half:
-// sixteen bodies of 1 MiB take 12 MiB each, and those whose response repeats them 22 MiB. Of the other half, at least a half is
-// for the victim, whose eight requests at once take 1.8 MiB each.
+// The limits of the gateway in attacks, and what docs/gateway.md promises for the program in addition. The attacker gets at most half:
+// its bodies of 1 MiB take 12 MiB each, and those whose response repeats them 22 MiB. Of the other half, the victim can begin
+// requests of 32 MiB, and its eight at once take 1.8 MiB each.
 const (
 	gatewayBytes        = 192 << 20
 	gatewayProgramBytes = 128 << 20
