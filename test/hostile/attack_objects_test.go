@@ -31,9 +31,9 @@ import (
 
 // objectAttacks store many objects that are costly, or many objects.
 var objectAttacks = map[string]attack{
-	"undecodable objects":   {clients: 8, small: 50, large: 1000, prepare: undecodableObjects, answers: map[string]bool{"200": true}},
-	"unreadable snapshots":  {clients: 8, small: 100, large: 4000, prepare: unreadableSnapshots, answers: map[string]bool{"200": true}},
-	"many small namespaces": {clients: 8, small: 20, large: 200, prepare: manyNamespaces, answers: map[string]bool{"200": true}},
+	"undecodable objects":   {clients: 8, small: 20, large: 1000, prepare: undecodableObjects, answers: map[string]bool{"200": true}},
+	"unreadable snapshots":  {clients: 8, small: 50, large: 4000, prepare: unreadableSnapshots, answers: map[string]bool{"200": true}},
+	"many small namespaces": {clients: 8, small: 10, large: 200, prepare: manyNamespaces, answers: map[string]bool{"200": true}},
 }
 
 // savedAs returns a request that creates a session from an object with an ID.

@@ -38,7 +38,7 @@ var resolveAttacks = map[string]attack{
 		clients: 16, small: 16, large: 64, prepare: coldHistories, answers: map[string]bool{"200": true, "429": false},
 	},
 	"many clients ask for one history": {
-		clients: 64, small: 4, large: 8, prepare: oneHistory, answers: map[string]bool{"200": true, "429": false},
+		clients: 64, small: 2, large: 8, prepare: oneHistory, answers: map[string]bool{"200": true, "429": false},
 	},
 }
 

@@ -40,7 +40,7 @@ import (
 
 // writeAttacks write much, or cause the operator to.
 var writeAttacks = map[string]attack{
-	"bursts of large turns": {clients: 2, small: 8, large: 60, prepare: largeTurns, answers: map[string]bool{"200": true}},
+	"bursts of large turns": {clients: 2, small: 4, large: 60, prepare: largeTurns, answers: map[string]bool{"200": true}},
 	"flapping root of a large tree": {
 		clients: 1, small: 100, large: 2000, prepare: flappingTree, settle: settleTree, answers: map[string]bool{"200": true},
 	},
