@@ -39,7 +39,7 @@ func TestRecordKeeps(t *testing.T) {
 	}
 	want := []string{
 		"Namespace string", "Name string", "UID types.UID", "Generation int64", "Created time.Time", "ResourceVersion uint64", "ObjectBytes int64",
-		"Turn chain.Turn", "Misnamed bool", "Deleting bool", "OwnerUID types.UID", "OmitOwner bool",
+		"Turn chain.Turn", "Misnamed bool", "Deleting bool", "OwnerUID types.UID", "OmitOwner bool", "OutdatedOwner bool",
 		"Snapshot *v1alpha1.SnapshotReference", "SnapshotBytes int64", "Verified bool", "Problem string", "Reported int64",
 		"ChainValid v1.ConditionStatus", "Since time.Time", "HasVerdict bool", "Written sessions.Fingerprint",
 	}
@@ -108,7 +108,10 @@ func TestNewRecord(t *testing.T) {
 			s.Problem = "its snapshot is in format 2, and the operator reads formats up to 1: upgrade the operator"
 		}},
 		"format of this build": {func(o *v1alpha1.ResponseSession) { o.Spec.Format = 1 }, func(*Record) {}},
-		"no version":           {func(o *v1alpha1.ResponseSession) { o.ResourceVersion = "" }, func(s *Record) { s.ResourceVersion = 0 }},
+		"outdated owner": {func(o *v1alpha1.ResponseSession) {
+			o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap"}, {APIVersion: "sessions.catena.dev/v9", UID: "x"}}
+		}, func(s *Record) { s.OutdatedOwner = true }},
+		"no version": {func(o *v1alpha1.ResponseSession) { o.ResourceVersion = "" }, func(s *Record) { s.ResourceVersion = 0 }},
 	}
 	ref := &v1alpha1.SnapshotReference{Store: v1alpha1.SnapshotStoreChunks, SizeBytes: 9}
 	external := func(reason, brokenAt string, observed, bytes, reported int64) func(*v1alpha1.ResponseSession) {
