@@ -56,6 +56,16 @@ type OwnerVersions struct {
 	// Interval is the time between two passes over all outdated references.
 	Interval time.Duration
 	Clock    clock.Clock
+
+	// settled are the objects whose outdated references are to owners that do not exist, with their resource versions. They are
+	// not read again in every pass, because a tenant can store many. Only pass uses it.
+	settled map[object]string
+}
+
+// object identifies a session or a chunk.
+type object struct {
+	kind string
+	types.NamespacedName
 }
 
 // NeedLeaderElection returns true.
@@ -78,67 +88,81 @@ func (o *OwnerVersions) Start(ctx context.Context) error {
 // pass rewrites the references of all objects that have outdated ones. It returns how many failed, and the first error. It ends with
 // a request that is not answered in time, because all others would wait as long.
 func (o *OwnerVersions) pass(ctx context.Context) (failed int, first error) {
+	before, settled := o.settled, map[object]string{}
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(ownersAtOnce)
-	for kind, keys := range o.outdated() {
-		for _, key := range keys {
-			group.Go(func() error {
-				if ctx.Err() != nil {
-					return nil
-				}
-				err := o.rewrite(ctx, kind, key)
-				if err == nil {
-					return nil
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				if failed++; first == nil {
-					first = fmt.Errorf("unable to rewrite the ownerReferences of %s %s: %w", kind, key, err)
-				}
-				if errors.Is(err, context.DeadlineExceeded) {
-					return err
-				}
-				return nil
-			})
+	for key, version := range o.outdated() {
+		if before[key] == version {
+			mu.Lock()
+			settled[key] = version
+			mu.Unlock()
+			continue
 		}
+		group.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
+			}
+			version, err := o.rewrite(ctx, key)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil {
+				settled[key] = version
+				return nil
+			}
+			if failed++; first == nil {
+				first = fmt.Errorf("unable to rewrite the ownerReferences of %s %s: %w", key.kind, key, err)
+			}
+			if errors.Is(err, context.DeadlineExceeded) {
+				return err
+			}
+			return nil
+		})
 	}
 	_ = group.Wait() // first has its error
+	o.settled = settled
 	return failed, first
 }
 
-func (o *OwnerVersions) outdated() map[string][]types.NamespacedName {
-	return map[string][]types.NamespacedName{
-		v1alpha1.ResponseSessionKind: o.Sessions.Outdated(), v1alpha1.SnapshotChunkKind: o.Chunks.Outdated(),
+// outdated returns the resource versions of the objects with outdated references.
+func (o *OwnerVersions) outdated() map[object]string {
+	all := map[object]string{}
+	for key, version := range o.Sessions.Outdated() {
+		all[object{v1alpha1.ResponseSessionKind, key}] = version
 	}
+	for key, version := range o.Chunks.Outdated() {
+		all[object{v1alpha1.SnapshotChunkKind, key}] = version
+	}
+	return all
 }
 
 // rewrite changes the version in the outdated references of an object to owners that exist, and nothing else. So it never adds a
-// reference: if anything has changed since the object was read, it writes nothing.
-func (o *OwnerVersions) rewrite(ctx context.Context, kind string, key types.NamespacedName) error {
-	object := partialMetadata(kind, key.Namespace, key.Name)
-	if err := o.Live.Get(ctx, key, object); err != nil {
-		return client.IgnoreNotFound(err)
+// reference: if anything has changed since the object was read, it writes nothing. If there was nothing to write, it returns the
+// resource version of the object, otherwise none.
+func (o *OwnerVersions) rewrite(ctx context.Context, key object) (settled string, err error) {
+	current := partialMetadata(key.kind, key.Namespace, key.Name)
+	if err := o.Live.Get(ctx, key.NamespacedName, current); err != nil {
+		return "", client.IgnoreNotFound(err)
 	}
-	before, changed := object.DeepCopy(), false
-	for i := range object.OwnerReferences {
-		owner := &object.OwnerReferences[i]
+	before, changed := current.DeepCopy(), false
+	for i := range current.OwnerReferences {
+		owner := &current.OwnerReferences[i]
 		if !kubeclient.IsOutdated(*owner) {
 			continue
 		}
 		exists, err := o.exists(ctx, key.Namespace, owner)
 		if err != nil {
-			return fmt.Errorf("unable to read the owner: %w", err)
+			return "", fmt.Errorf("unable to read the owner: %w", err)
 		}
 		if exists {
 			owner.APIVersion, changed = v1alpha1.GroupVersion.String(), true
 		}
 	}
 	if !changed {
-		return nil
+		return current.ResourceVersion, nil
 	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	return ignoreGone(o.Client.Patch(ctx, object, patch, FieldOwner))
+	return "", ignoreGone(o.Client.Patch(ctx, current, patch, FieldOwner))
 }
 
 // exists reports whether the owner in a reference exists. A reference to one that does not is left to garbage collection: to
@@ -166,7 +190,9 @@ func (o *OwnerVersions) Collect(metrics chan<- prometheus.Metric) {
 	if !o.Sessions.HasSynced() || !o.Chunks.HasSynced() {
 		return
 	}
-	for kind, keys := range o.outdated() {
-		metrics <- prometheus.MustNewConstMetric(outdatedOwnersDesc, prometheus.GaugeValue, float64(len(keys)), kind)
+	for kind, outdated := range map[string]int{
+		v1alpha1.ResponseSessionKind: len(o.Sessions.Outdated()), v1alpha1.SnapshotChunkKind: len(o.Chunks.Outdated()),
+	} {
+		metrics <- prometheus.MustNewConstMetric(outdatedOwnersDesc, prometheus.GaugeValue, float64(outdated), kind)
 	}
 }

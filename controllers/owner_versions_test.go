@@ -66,9 +66,11 @@ func wantOutdated(t *testing.T, ns string, want ...string) {
 	t.Helper()
 	testutil.Eventually(t, func(context.Context) error {
 		var got []string
-		for _, key := range append(op.view.Outdated(), op.usage.Chunks.Outdated()...) {
-			if key.Namespace == ns {
-				got = append(got, key.Name)
+		for _, outdated := range []map[types.NamespacedName]string{op.view.Outdated(), op.usage.Chunks.Outdated()} {
+			for key := range outdated {
+				if key.Namespace == ns {
+					got = append(got, key.Name)
+				}
 			}
 		}
 		slices.Sort(got)
@@ -125,7 +127,13 @@ func TestOwnerVersions(t *testing.T) {
 	wantOutdated(t, ns, append([]string{objects["piece"].GetName()}, outdated...)...)
 	settle(t, ns)
 
-	o := ownerVersions(t, interceptor.Funcs{})
+	var requests atomic.Int32
+	o := ownerVersions(t, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+			requests.Add(1)
+			return c.Get(ctx, key, into, options...)
+		},
+	})
 	for range 2 {
 		if failed, err := controllers.RewriteOwners(t.Context(), o); err != nil {
 			t.Fatalf("%d failed: %v", failed, err)
@@ -151,6 +159,26 @@ func TestOwnerVersions(t *testing.T) {
 	if got := sum(t, registry, "catena_outdated_owner_references", func(map[string]string) bool { return true }); int(got) != len(left) {
 		t.Errorf("the metric is %g, want %d", got, len(left))
 	}
+
+	// What cannot be rewritten is read again only if it has changed.
+	requests.Store(0)
+	rewrite := func(want int32) {
+		t.Helper()
+		if failed, err := controllers.RewriteOwners(t.Context(), o); err != nil {
+			t.Fatalf("%d failed: %v", failed, err)
+		}
+		if got := requests.Swap(0); got != want {
+			t.Errorf("%d requests, want %d", got, want)
+		}
+	}
+	rewrite(0)
+	label := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))
+	if err := env.Client.Patch(t.Context(), objects["orphan"], label); err != nil {
+		t.Fatal(err)
+	}
+	settle(t, ns)
+	rewrite(2) // the object and the owner
+	rewrite(0)
 
 	// The references work.
 	if err := env.Client.Delete(t.Context(), a); err != nil {

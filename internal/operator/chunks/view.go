@@ -56,7 +56,7 @@ type View struct {
 type namespace struct {
 	sizes    map[string]int64
 	bytes    int64
-	outdated map[string]bool
+	outdated map[string]string // their resource versions
 }
 
 // NewView returns an empty view.
@@ -92,23 +92,25 @@ func (n *namespace) usage() Usage {
 	return Usage{Chunks: len(n.sizes), Bytes: n.bytes}
 }
 
-// Outdated returns the keys of the chunks that have an ownerReference to another version of our API, in any order.
-func (v *View) Outdated() (keys []types.NamespacedName) {
+// Outdated returns the resource versions of the chunks that have an ownerReference to another version of our API.
+func (v *View) Outdated() map[types.NamespacedName]string {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
+	versions := map[types.NamespacedName]string{}
 	for namespace, ns := range v.namespaces {
-		for name := range ns.outdated {
-			keys = append(keys, types.NamespacedName{Namespace: namespace, Name: name})
+		for name, version := range ns.outdated {
+			versions[types.NamespacedName{Namespace: namespace, Name: name}] = version
 		}
 	}
-	return keys
+	return versions
 }
 
 // chunk is what the view keeps of a SnapshotChunk.
 type chunk struct {
 	namespace, name string
 	bytes           int64
-	outdated        bool
+	// outdated is the resource version if an ownerReference is to another version of our API, otherwise empty.
+	outdated string
 }
 
 // GetObjectMeta gives client-go's reflector the key of a chunk, which is all that it asks for.
@@ -125,17 +127,18 @@ func newChunk(object *metav1.PartialObjectMetadata) (*chunk, error) {
 	if err != nil || data < 0 || data > maxDataSize {
 		data = maxDataSize
 	}
-	return &chunk{
-		namespace: object.Namespace, name: object.Name, bytes: int64(len(encoded)) + data,
-		outdated: slices.ContainsFunc(object.OwnerReferences, kubeclient.IsOutdated),
-	}, nil
+	c := &chunk{namespace: object.Namespace, name: object.Name, bytes: int64(len(encoded)) + data}
+	if slices.ContainsFunc(object.OwnerReferences, kubeclient.IsOutdated) {
+		c.outdated = object.ResourceVersion
+	}
+	return c, nil
 }
 
 func (n *namespace) set(c *chunk) {
 	n.bytes += c.bytes - n.sizes[c.name]
 	n.sizes[c.name] = c.bytes
-	if delete(n.outdated, c.name); c.outdated {
-		n.outdated[c.name] = true
+	if delete(n.outdated, c.name); c.outdated != "" {
+		n.outdated[c.name] = c.outdated
 	}
 }
 
@@ -148,7 +151,7 @@ func (v *View) set(c *chunk) {
 func addTo(namespaces map[string]*namespace, c *chunk) {
 	ns := namespaces[c.namespace]
 	if ns == nil {
-		ns = &namespace{sizes: map[string]int64{}, outdated: map[string]bool{}}
+		ns = &namespace{sizes: map[string]int64{}, outdated: map[string]string{}}
 		namespaces[c.namespace] = ns
 	}
 	ns.set(c)

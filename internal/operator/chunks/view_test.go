@@ -24,6 +24,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -79,6 +80,7 @@ func TestView(t *testing.T) {
 		draw := func(t *rapid.T) *metav1.PartialObjectMetadata {
 			o := object(rapid.SampledFrom([]string{"ns", "other"}).Draw(t, "namespace"), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name"),
 				map[string]string{v1alpha1.DataSizeAnnotation: fmt.Sprint(rapid.IntRange(0, 600_000).Draw(t, "size"))})
+			o.ResourceVersion = fmt.Sprint(rapid.IntRange(1, 9).Draw(t, "version"))
 			if rapid.Bool().Draw(t, "outdated") {
 				o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap"}, {APIVersion: "sessions.catena.dev/v1beta1"}}
 			}
@@ -120,10 +122,10 @@ func TestView(t *testing.T) {
 				}
 			},
 			"": func(t *rapid.T) {
-				want, wantOutdated := map[string]Usage{}, map[string]bool{}
+				want, wantOutdated := map[string]Usage{}, map[types.NamespacedName]string{}
 				for _, o := range stored {
 					if len(o.OwnerReferences) > 0 {
-						wantOutdated[key(o)] = true
+						wantOutdated[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = o.ResourceVersion
 					}
 					c, err := newChunk(o)
 					must(err)
@@ -133,11 +135,7 @@ func TestView(t *testing.T) {
 				if diff := cmp.Diff(want, v.Usages()) + cmp.Diff(want["ns"], v.Usage("ns")); diff != "" {
 					t.Fatalf("usage (-want +got):\n%s", diff)
 				}
-				outdated := map[string]bool{}
-				for _, key := range v.Outdated() {
-					outdated[key.String()] = true
-				}
-				if diff := cmp.Diff(wantOutdated, outdated); diff != "" {
+				if diff := cmp.Diff(wantOutdated, v.Outdated()); diff != "" {
 					t.Fatalf("outdated (-want +got):\n%s", diff)
 				}
 			},

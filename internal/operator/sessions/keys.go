@@ -19,6 +19,7 @@ package sessions
 import (
 	"maps"
 	"slices"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -50,14 +51,16 @@ func (v *View) Keys(namespace string, after types.NamespacedName, limit int) []t
 	return keys
 }
 
-// Outdated returns the keys of the sessions that have an ownerReference to another version of our API, in any order.
-func (v *View) Outdated() (keys []types.NamespacedName) {
+// Outdated returns the resource versions of the sessions that have an ownerReference to another version of our API.
+func (v *View) Outdated() map[types.NamespacedName]string {
+	versions := map[types.NamespacedName]string{}
 	v.readAll(func(ns *namespaceView) {
 		for name := range ns.outdated {
-			keys = append(keys, types.NamespacedName{Namespace: ns.name, Name: name})
+			version := strconv.FormatUint(ns.byName[name].ResourceVersion, 10)
+			versions[types.NamespacedName{Namespace: ns.name, Name: name}] = version
 		}
 	})
-	return keys
+	return versions
 }
 
 // first returns the first object names after a name, at most limit of them, sorted. It never sorts more than twice that many

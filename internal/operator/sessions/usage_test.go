@@ -96,10 +96,10 @@ func TestUsage(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				want := Usage{Sessions: len(stored)}
-				wantOutdated := map[types.NamespacedName]bool{}
+				wantOutdated := map[types.NamespacedName]string{}
 				for _, o := range stored {
 					if len(o.OwnerReferences) > 0 {
-						wantOutdated[types.NamespacedName{Namespace: "ns", Name: o.Name}] = true
+						wantOutdated[types.NamespacedName{Namespace: "ns", Name: o.Name}] = o.ResourceVersion
 					}
 					want.Bytes += int64(len(encoded(o).Raw))
 					if o.Spec.Snapshot != nil && o.Spec.Snapshot.Store == v1alpha1.SnapshotStoreBlob {
@@ -113,11 +113,7 @@ func TestUsage(t *testing.T) {
 				if diff := cmp.Diff(want, v.Usage("ns")) + cmp.Diff(all, v.Usages()); diff != "" {
 					t.Fatalf("usage (-want +got):\n%s", diff)
 				}
-				outdated := map[types.NamespacedName]bool{}
-				for _, key := range v.Outdated() {
-					outdated[key] = true
-				}
-				if diff := cmp.Diff(wantOutdated, outdated); diff != "" {
+				if diff := cmp.Diff(wantOutdated, v.Outdated()); diff != "" {
 					t.Fatalf("outdated (-want +got):\n%s", diff)
 				}
 			},
