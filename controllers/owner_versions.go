@@ -40,7 +40,8 @@ import (
 // ownersAtOnce is how many objects have their ownerReferences rewritten at once.
 const ownersAtOnce = 4
 
-// +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions;snapshotchunks,verbs=get;patch;delete
+// +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=get;patch;delete
+// +kubebuilder:rbac:groups=sessions.catena.dev,resources=snapshotchunks,verbs=get;patch;delete
 
 // OwnerVersions rewrites the ownerReferences of sessions and chunks that are outdated: to a session or chunk, but in another version
 // of the API than that of this build. Garbage collection looks for an owner at the version in the reference. If that is no longer
