@@ -43,6 +43,9 @@ var gatewayAttacks = map[string]attack{
 	"large bodies of tiny members": {
 		gateway: true, clients: 16, small: 1 << 20, large: 1 << 20, prepare: tinyMembers, answers: map[string]bool{"200": true, "429 overloaded": false},
 	},
+	"large responses": {
+		gateway: true, clients: 16, small: 1 << 20, large: 1 << 20, prepare: largeResponses, answers: map[string]bool{"200": false, "429 overloaded": true},
+	},
 	"hanging uploads": {
 		gateway: true, clients: 192, prepare: hangingUploads, answers: map[string]bool{"200": true, "429 overloaded": true},
 	},
@@ -201,6 +204,13 @@ func tinyMembers(a *arena, size int) (hostile, harmless request) {
 	members := `{"model":"scripted","input":"x","metadata":{"a":1` + strings.Repeat(`,"b":1`, size/6) + `}}`
 	text := `{"model":"scripted","input":"` + strings.Repeat("x", size) + `"}`
 	return a.posts(len(members), members), a.posts(len(text), text)
+}
+
+// largeResponses sends texts of size bytes, which the engine repeats twice. It repeats none of those of the comparison.
+func largeResponses(a *arena, size int) (hostile, harmless request) {
+	text := strings.Repeat("x", size)
+	repeated, ignored := `{"model":"scripted","input":"`+text+`"}`, `{"model":"scripted","input":"x","metadata":{"a":"`+text+`"}}`
+	return a.posts(len(repeated), repeated), a.posts(len(ignored), ignored)
 }
 
 // hangingUploads sends the beginning of a request and no more.
