@@ -57,26 +57,47 @@ func (l *lookup) confirm(ctx context.Context) error {
 		return l.readTurns(ctx, l.unconfirmed())
 	}
 	turns := len(l.unconfirmed())
-	if turns > l.waits.few {
-		if err := l.catchUp(ctx, l.waits.view); err != nil || l.caughtUp {
+	if turns > l.waits.few || l.delay(turns) > 0 {
+		if err := l.catchUp(ctx); err != nil || l.caughtUp {
+			l.pace.Forget(l)
+			return err
+		}
+		if err := l.takeTurn(ctx, turns); err != nil {
 			return err
 		}
 	}
-	delay := func() time.Duration {
-		return l.pace.Delay(time.Now(), l.namespace, l, time.Duration(turns)*l.confirmTime)
-	}
-	for wait := delay(); wait > 0; wait = delay() {
-		err := l.catchUp(ctx, min(wait, l.waits.turn))
-		if err == nil && !l.caughtUp && wait <= l.waits.turn {
-			continue
-		}
-		l.pace.Forget(l)
-		if err == nil && !l.caughtUp {
-			err = &ThrottledError{RetryAfter: wait}
-		}
-		return err
-	}
 	return l.readTurns(ctx, l.unconfirmed())
+}
+
+// delay returns how long it takes until the namespace may have another number of turns confirmed. If that is zero, it has had them.
+func (l *lookup) delay(turns int) time.Duration {
+	return l.pace.Delay(time.Now(), l.namespace, l, time.Duration(turns)*l.confirmTime)
+}
+
+// takeTurn waits until the namespace may have another number of turns confirmed.
+func (l *lookup) takeTurn(ctx context.Context, turns int) error {
+	for delay := l.delay(turns); delay > 0; delay = l.delay(turns) {
+		if delay > l.waits.turn {
+			l.pace.Forget(l)
+			return &ThrottledError{RetryAfter: delay}
+		}
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			l.pace.Forget(l)
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// payForError waits until the namespace may have an error that the view has shown, which counts like as many turns as would have
+// been read at once. Otherwise clients that repeat such queries would all go on with each event of another namespace.
+func (l *lookup) payForError(ctx context.Context) error {
+	if !l.caughtUp {
+		return nil
+	}
+	return l.takeTurn(ctx, min(len(l.visited), readsPerQuery))
 }
 
 // unconfirmed returns the visited turns of which the lookup may have an old state.
@@ -96,7 +117,7 @@ func (l *lookup) hidesState(id string) bool {
 
 // catchUp waits until the view reflects what is stored now, and sets caughtUp if it does in time. It reads turns whose state the
 // view does not show.
-func (l *lookup) catchUp(ctx context.Context, within time.Duration) error {
+func (l *lookup) catchUp(ctx context.Context) error {
 	if err := l.readTurns(ctx, filter(l.unconfirmed(), l.hidesState)); err != nil {
 		return err
 	}
@@ -104,13 +125,13 @@ func (l *lookup) catchUp(ctx context.Context, within time.Duration) error {
 	if err != nil {
 		return err
 	}
-	l.caughtUp = l.await(ctx, version, within)
+	l.caughtUp = l.await(ctx, version)
 	return ctx.Err()
 }
 
-// await reports whether the view reflects a resource version within some time.
-func (l *lookup) await(ctx context.Context, version uint64, within time.Duration) bool {
-	ctx, cancel := context.WithTimeout(ctx, within)
+// await reports whether the view reflects a resource version in time.
+func (l *lookup) await(ctx context.Context, version uint64) bool {
+	ctx, cancel := context.WithTimeout(ctx, l.waits.view)
 	defer cancel()
 	return l.view.WaitUntilReflects(ctx, l.namespace, version) == nil
 }

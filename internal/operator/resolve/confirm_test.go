@@ -30,6 +30,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 var deep = chain.WalkOptions{MaxDepth: 1000}
@@ -51,6 +52,7 @@ func TestDeepBrokenChain(t *testing.T) {
 	const queries = 16
 	f := newFixture(t)
 	last := f.brokenChain(50)
+	f.options.ConfirmationsPerSecond = 1000
 	f.follow()
 	var running sync.WaitGroup
 	for range queries {
@@ -125,10 +127,34 @@ func TestConfirmationsArePaced(t *testing.T) {
 	}
 }
 
+// TestErrorsArePaced: a namespace gets only so many errors that the view has shown, and still resolves what it has just saved.
+func TestErrorsArePaced(t *testing.T) {
+	f := newFixture(t)
+	last := f.brokenChain(3)
+	f.options.ConfirmationsPerSecond = 1
+	f.follow()
+	f.resolver.SetWaits(0, testutil.Patience, 0)
+	if got, want := f.answer(last, deep), "session.chain.not_found at missing"; got != want {
+		t.Fatalf("the first query got %q, want %q", got, want)
+	}
+	for range 2 {
+		_, err := f.resolver.Resolve(t.Context(), f.namespace, last, 0, deep)
+		if _, ok := errors.AsType[*resolve.ThrottledError](err); !ok {
+			t.Errorf("got %v, want a throttled error", err)
+		}
+	}
+	f.gate.close()
+	f.save("missing", "")
+	if got, want := f.answer(last, deep), "says missing, says broken0, says broken1, says broken2"; got != want {
+		t.Errorf("after the missing turn was saved: got %q, want %q", got, want)
+	}
+}
+
 // TestErrorsAreCurrent saves, changes and deletes turns at random while the view is behind, and compares each error with a walk over
 // what is stored.
 func TestErrorsAreCurrent(t *testing.T) {
 	f := newFixture(t)
+	f.options.ConfirmationsPerSecond = 1_000_000
 	f.follow()
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)

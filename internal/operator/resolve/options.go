@@ -54,7 +54,8 @@ type Options struct {
 	// share it as in fair.Budget; a read beyond that waits.
 	LiveReads int64
 	// ConfirmationsPerSecond is the number of turns that each namespace may have confirmed with live reads, on average, and at
-	// once after a pause. A query beyond that waits, and is answered with a *ThrottledError if it would have to wait long.
+	// once after a pause. An error that the view has shown instead counts like up to eight. A query beyond that waits, and is
+	// answered with a *ThrottledError if it would have to wait long.
 	ConfirmationsPerSecond int64
 }
 
@@ -78,7 +79,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.LiveReads, "max-live-reads", o.LiveReads, "Maximum number of sessions that the resolve API reads from the kube-apiserver at once, shared in the same way.")
 	flags.Int64Var(&o.ConfirmationsPerSecond, "confirmations-per-second", o.ConfirmationsPerSecond,
 		"Number of turns that the resolve API reads each second in each namespace to confirm that a chain is broken. "+
-			"A request beyond that waits for up to 5 s, or is answered with 429.")
+			"A broken chain that needs no such reads counts like up to eight turns. A request beyond that waits for up to 5 s, or is answered with 429.")
 }
 
 // Validate returns all errors in the options, joined.

@@ -70,7 +70,7 @@ func (r *Resolver) Resolve(ctx context.Context, namespace, name string, minVersi
 	if err != nil {
 		return nil, err
 	}
-	fresh := !r.view.IsStale() && l.await(ctx, minVersion, r.waits.view)
+	fresh := !r.view.IsStale() && l.await(ctx, minVersion)
 	if path := r.view.Path(namespace, id, options.MaxDepth); path != nil && fresh {
 		history, err := l.read(ctx, path)
 		if !errors.Is(err, errOutdated) {
@@ -91,6 +91,9 @@ func (r *Resolver) Resolve(ctx context.Context, namespace, name string, minVersi
 			}
 		}
 		if walkErr != nil {
+			if err := l.payForError(ctx); err != nil {
+				return nil, err
+			}
 			l.explain(walkErr)
 			return nil, walkErr
 		}
