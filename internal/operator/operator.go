@@ -116,7 +116,7 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Sessions: view, Chunks: stored,
 		Interval: o.OwnerReferenceInterval, Clock: clock.RealClock{},
 	}
-	for _, collector := range []prometheus.Collector{view, usage, limiter.Metric(), reconciler, owners} {
+	for _, collector := range []prometheus.Collector{view, usage, limiter.Metric(), resolver.Metric(), reconciler, owners} {
 		if err := metrics.Registry.Register(collector); err != nil {
 			return fmt.Errorf("unable to register metrics: %w", err)
 		}

@@ -37,10 +37,3 @@ func (r *Resolver) SetWaits(few int, view, turn time.Duration) { r.waits = waits
 
 // TurnOverhead is what a query counts for each turn besides the items.
 const TurnOverhead = turnOverhead
-
-// InFlightBytes returns the bytes that all queries hold.
-func (r *Resolver) InFlightBytes() int64 {
-	r.shared.mu.Lock()
-	defer r.shared.mu.Unlock()
-	return r.shared.bytes.Used()
-}

@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/catena-dev/catena/internal/chain"
@@ -56,6 +57,14 @@ func New(view *sessions.View, reader *Reader, report func(*sessions.Record), opt
 		confirmTime: time.Second / time.Duration(options.ConfirmationsPerSecond), pace: fair.NewPace[*lookup](time.Second),
 		waits: defaultWaits,
 	}
+}
+
+// Metric returns a gauge with the bytes of the histories in flight.
+func (r *Resolver) Metric() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "catena_resolve_inflight_bytes",
+		Help: "Bytes of the input items that all requests together hold. --max-inflight-bytes limits them.",
+	}, func() float64 { return float64(r.shared.bytes.Used()) })
 }
 
 // Resolve returns the history of a turn, which is named by its response ID or, if no turn has that ID, by the object name

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	promtestutil "github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -216,17 +217,18 @@ func TestHistoryIsHeldOnce(t *testing.T) {
 		}
 	}
 	const overhead = turns * resolve.TurnOverhead
+	inFlightBytes := func() int64 { return int64(promtestutil.ToFloat64(resolver.Metric())) }
 	want := []int64{items + queries*overhead, items + (queries-1)*overhead, items + overhead, 0}
-	got := []int64{resolver.InFlightBytes()}
+	got := []int64{inFlightBytes()}
 	held[0].Release()
 	held[0].Release()
-	got = append(got, resolver.InFlightBytes())
+	got = append(got, inFlightBytes())
 	for _, result := range held[1 : queries-1] {
 		result.Release()
 	}
-	got = append(got, resolver.InFlightBytes())
+	got = append(got, inFlightBytes())
 	held[queries-1].Release()
-	got = append(got, resolver.InFlightBytes())
+	got = append(got, inFlightBytes())
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("bytes in flight with all, all but one, one and no query (-want +got):\n%s", diff)
 	}
