@@ -33,6 +33,9 @@ import (
 
 // slowWrite is how long a write may take before it counts as refused. Kubernetes' own objective is that 99 of 100 writes take
 // less.
+//
+// It is not relative to the lowest recent latency, because writes are too different for that: a status rewrites the whole object,
+// from 1 KB to 1.4 MB, and one tenant's large sessions would slow down the writes of all.
 const slowWrite = time.Second
 
 // Limiter limits the writes to the objects of namespaces that are in progress at once, of all clients together: to half as
