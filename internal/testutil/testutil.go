@@ -58,10 +58,10 @@ func Eventually(t testing.TB, check func(ctx context.Context) error) {
 }
 
 // EventuallyWithin waits until check returns nil. If that takes longer than patience, the test fails with the last error;
-// the context that check gets ends at the same time.
+// the context that check gets ends at the same time. It can be called in a cleanup, when the test's context has ended.
 func EventuallyWithin(t testing.TB, patience time.Duration, check func(ctx context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 	defer cancel()
 	start := time.Now()
 	for {

@@ -61,8 +61,8 @@ func changeCRD(t *testing.T, patch, field string, value any, accepted bool) {
 		if err := env.Client.Patch(context.WithoutCancel(t.Context()), crd, client.RawPatch(types.JSONPatchType, []byte(patch))); err != nil {
 			t.Fatal(err)
 		}
-		testutil.Eventually(t, func(context.Context) error {
-			if err := try(context.WithoutCancel(t.Context()), field, value); (err == nil) != accepted {
+		testutil.Eventually(t, func(ctx context.Context) error {
+			if err := try(ctx, field, value); (err == nil) != accepted {
 				return fmt.Errorf("the field %s: %w", field, err)
 			}
 			return nil
