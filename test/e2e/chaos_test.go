@@ -48,7 +48,7 @@ type chaos struct {
 }
 
 var (
-	shortChaos = chaos{planned: 400, turns: 200, leaders: 3, apiServers: 2, etcds: 1}
+	shortChaos = chaos{planned: 200, turns: 100, leaders: 3, apiServers: 2, etcds: 1}
 	fullChaos  = chaos{planned: 5000, turns: 5000, leaders: 20, apiServers: 5, etcds: 3}
 
 	chaosFull = flag.Bool("chaos.full", false, "let TestChaos make 10,000 turns, and kill processes 28 times")

@@ -85,7 +85,7 @@ func saveAndResolve(t *testing.T, namespace string, writers, chains, length int,
 }
 
 func TestReadYourWrites(t *testing.T) {
-	saveAndResolve(t, env.NewNamespace(t), 8, 5, 25, aggregated(t))
+	saveAndResolve(t, env.NewNamespace(t), 8, 3, 25, aggregated(t))
 }
 
 func TestLateParentResolvesAtOnce(t *testing.T) {
