@@ -57,9 +57,8 @@ func NewBudget(units int64) *Budget {
 	return &Budget{units: units, free: units, held: map[string]int64{}}
 }
 
-// TryAcquire takes units for a tenant and returns true, or returns false without taking any. A tenant that holds something
-// overtakes neither its own calls of Acquire that wait, nor those of tenants that hold nothing. A call that waits for more than
-// its tenant's share keeps no other tenant from its own.
+// TryAcquire takes units for a tenant and returns true, or returns false without taking any. It overtakes calls of Acquire that wait,
+// so that a tenant that waits for more than its share keeps no other from its own.
 func (b *Budget) TryAcquire(tenant string, units int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,16 +78,11 @@ func (b *Budget) TryBegin(tenant string, own, units int64) bool {
 }
 
 func (b *Budget) tryAcquire(tenant string, units int64) bool {
-	if !b.permits(tenant, units) || b.held[tenant] > 0 && b.goesBehind(tenant) {
+	if !b.permits(tenant, units) {
 		return false
 	}
 	b.take(tenant, units)
 	return true
-}
-
-// goesBehind reports whether a call waits that a tenant which holds something must not overtake.
-func (b *Budget) goesBehind(tenant string) bool {
-	return slices.ContainsFunc(b.queues, func(q *queue) bool { return q.tenant == tenant || b.held[q.tenant] == 0 })
 }
 
 // Acquire takes units for a tenant. If it has to wait, the tenants that wait take turns, each with its oldest call. Those

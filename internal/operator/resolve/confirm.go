@@ -18,6 +18,7 @@ package resolve
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -102,9 +103,9 @@ func (l *lookup) payForError(ctx context.Context) error {
 
 // unconfirmed returns the visited turns of which the lookup may have an old state.
 func (l *lookup) unconfirmed() []string {
-	return filter(l.visited, func(id string) bool {
+	return slices.DeleteFunc(slices.Clone(l.visited), func(id string) bool {
 		_, read := l.confirmed[id]
-		return !read && (!l.caughtUp || l.hidesState(id))
+		return read || l.caughtUp && !l.hidesState(id)
 	})
 }
 
@@ -118,7 +119,8 @@ func (l *lookup) hidesState(id string) bool {
 // catchUp waits until the view reflects what is stored now, and sets caughtUp if it does in time. It reads turns whose state the
 // view does not show.
 func (l *lookup) catchUp(ctx context.Context) error {
-	if err := l.readTurns(ctx, filter(l.unconfirmed(), l.hidesState)); err != nil {
+	hidden := slices.DeleteFunc(l.unconfirmed(), func(id string) bool { return !l.hidesState(id) })
+	if err := l.readTurns(ctx, hidden); err != nil {
 		return err
 	}
 	version, err := l.reader.currentVersion(ctx, l.namespace)
@@ -131,12 +133,15 @@ func (l *lookup) catchUp(ctx context.Context) error {
 
 // await reports whether the view reflects a resource version in time.
 func (l *lookup) await(ctx context.Context, version uint64) bool {
+	if l.view.Reflects(l.namespace, version) {
+		return true
+	}
 	ctx, cancel := context.WithTimeout(ctx, l.waits.view)
 	defer cancel()
 	return l.view.WaitUntilReflects(ctx, l.namespace, version) == nil
 }
 
-// readTurns reads turns live, and only the metadata of those that the view has.
+// readTurns reads turns live. If the view has a turn, only its metadata is read.
 func (l *lookup) readTurns(ctx context.Context, ids []string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(readsPerQuery)
@@ -163,14 +168,4 @@ func (l *lookup) readTurn(ctx context.Context, id string) error {
 	}
 	l.set(id, s)
 	return nil
-}
-
-func filter(ids []string, keep func(id string) bool) []string {
-	var kept []string
-	for _, id := range ids {
-		if keep(id) {
-			kept = append(kept, id)
-		}
-	}
-	return kept
 }
