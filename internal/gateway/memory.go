@@ -72,14 +72,14 @@ func (l *sharedLimit) refused() *apiError {
 	return e
 }
 
-// take takes units until the call ends or they are given back. It returns an error if the tenant cannot get them now; one that
-// is final if they are too many for a tenant. It never waits: a call that waited would keep what it holds from those that it
-// waits for.
+// take takes units until the call ends or they are given back. It returns an error if the tenant cannot get them now. The
+// error is final if the call would hold more than one tenant may. It never waits: calls that hold units would wait for each other.
 //
 // Units that are reserved are used first.
 func (s *share) take(units int64) error { return s.use(units, s.limit.budget.TryAcquire) }
 
-// begin is take for a call that can still be refused without loss. It leaves some of the tenant's share for those that cannot.
+// begin is take for a call that can still be refused without loss. It leaves part of the tenant's share for calls whose engine
+// has begun.
 func (s *share) begin(units int64) error { return s.use(units, s.tryBegin) }
 
 func (s *share) tryBegin(tenant string, units int64) bool {

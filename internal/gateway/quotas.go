@@ -40,7 +40,7 @@ type quotas struct {
 	reads singleflight.Group
 
 	mu sync.Mutex
-	// answers has the last one of each namespace that saved a turn. The tenants file bounds their number.
+	// answers has the last answer for each namespace that saved a turn. The tenants file bounds their number.
 	answers map[string]quotaAnswer
 }
 

@@ -44,7 +44,7 @@ func openHungBucket(t *testing.T) hungBucket {
 	return hungBucket{store, dir}
 }
 
-// hang makes a file hang whoever opens it, until heal is called. It then has the content that it had before.
+// hang replaces a file with one that blocks when it is opened, and heal restores the file.
 func (b hungBucket) hang(t *testing.T, name string) (heal func()) {
 	t.Helper()
 	path := filepath.Join(b.dir, name)

@@ -209,8 +209,8 @@ func (s *save) alreadyStored(ctx context.Context) (*v1alpha1.ResponseSession, er
 	return object, nil
 }
 
-// current returns the stored object, nil if there is none. Of one that Go cannot decode, it returns what decides whether it may be
-// replaced: an overwrite repairs it.
+// current returns the stored object, or nil if nothing is stored. If Go cannot decode the object, only the fields that decide
+// whether it may be replaced are set, because an overwrite repairs it.
 func (s *save) current(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	object, err := s.getObject(ctx, s.namespace, s.session.ResponseID)
 	if s.undecodable = errors.Is(err, kubeclient.ErrUndecodable); s.undecodable {

@@ -136,8 +136,8 @@ func large(id, previous string) *store.Session {
 	return turn
 }
 
-// setVersions changes the versions of both CRDs, given v1alpha1 as it is, and waits until the API server prefers one, as Kubernetes
-// does by the order of those that are served. Garbage collection goes on meanwhile, and then learns of it.
+// setVersions changes the versions of both CRDs, given v1alpha1 as it is, and waits until the API server prefers the given version. It
+// then restarts the controller manager, so that garbage collection knows the versions that are served.
 func (e *versions) setVersions(t *testing.T, preferred schema.GroupVersion, change func(alpha map[string]any) []map[string]any) {
 	t.Helper()
 	for _, resource := range []string{"responsesessions", "snapshotchunks"} {

@@ -104,8 +104,8 @@ func TestFeeds(t *testing.T) {
 	})
 }
 
-// TestWaitUntilReflects: those who wait go on when the event was taken in, not when it was received, and one of another namespace
-// shows that there is none.
+// TestWaitUntilReflects: a caller waits until the event was taken in, not only received. If the event is of another namespace, it
+// does not wait for that.
 func TestWaitUntilReflects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := NewView(chain.DefaultMaxDepth, time.Hour)
