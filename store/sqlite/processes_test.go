@@ -24,6 +24,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -33,9 +34,10 @@ import (
 )
 
 const (
-	// saverEnv has the path of the database for TestSaver.
-	saverEnv   = "CATENA_TEST_SAVER"
-	saverTurns = 200
+	// saverEnv has the path of the database for TestSaver, and saverTurnsEnv the number of turns.
+	saverEnv      = "CATENA_TEST_SAVER"
+	saverTurnsEnv = "CATENA_TEST_SAVER_TURNS"
+	saverTurns    = 200
 )
 
 // TestSaver is not a test but the process that startSaver starts. It saves a chain of turns named after its process, and as
@@ -45,9 +47,13 @@ func TestSaver(t *testing.T) {
 	if path == "" {
 		t.Skip("started by other tests")
 	}
+	turns, err := strconv.Atoi(os.Getenv(saverTurnsEnv))
+	if err != nil {
+		t.Fatalf("Unexpected error: %v", err)
+	}
 	s := open(t, path)
 	previous := ""
-	for i := range saverTurns {
+	for i := range turns {
 		own := testturn.Make(fmt.Sprintf("own_%d_%d", os.Getpid(), i), previous)
 		save(t, s, own)
 		fmt.Fprintln(os.Stdout, own.ResponseID)
@@ -64,11 +70,11 @@ func TestSaver(t *testing.T) {
 	}
 }
 
-// startSaver starts a saver and returns what it prints.
-func startSaver(t *testing.T, path string) (*exec.Cmd, *bufio.Scanner) {
+// startSaver starts a saver and returns its output. If nothing reads the output, the saver stops as soon as the pipe is full.
+func startSaver(t *testing.T, path string, turns int) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSaver$")
-	cmd.Env = append(os.Environ(), saverEnv+"="+path)
+	cmd.Env = append(os.Environ(), saverEnv+"="+path, saverTurnsEnv+"="+strconv.Itoa(turns))
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -88,7 +94,7 @@ func TestProcesses(t *testing.T) {
 	own := map[int]int{}
 	var wait sync.WaitGroup
 	for range 2 {
-		cmd, lines := startSaver(t, path)
+		cmd, lines := startSaver(t, path, saverTurns)
 		wait.Go(func() {
 			for lines.Scan() {
 				mu.Lock()
@@ -135,7 +141,7 @@ func TestProcesses(t *testing.T) {
 func TestKill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "turns.db")
 	for range 3 {
-		cmd, lines := startSaver(t, path)
+		cmd, lines := startSaver(t, path, saverTurns)
 		var saved []string
 		for lines.Scan() {
 			if id := lines.Text(); strings.HasPrefix(id, "own") || strings.HasPrefix(id, "shared") {
