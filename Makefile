@@ -143,7 +143,7 @@ linter:
 
 .PHONY: lint
 lint: linter ## Run golangci-lint.
-	$(TEST_FLAGS) && GOGC=200 CGO_ENABLED=1 GOFLAGS="$$GOFLAGS -race" bin/golangci-lint run # reads the packages that the tests are compiled with
+	$(TEST_FLAGS) && GOGC=off GOMEMLIMIT=4GiB CGO_ENABLED=1 GOFLAGS="$$GOFLAGS -race" bin/golangci-lint run # reads the packages that the tests are compiled with
 
 .PHONY: control-plane
 control-plane: ## Build etcd, kube-apiserver, kube-controller-manager (and kubectl if none is installed) into bin/k8s.
