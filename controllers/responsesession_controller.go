@@ -91,7 +91,9 @@ type ResponseSessionReconciler struct {
 	// ReconcileTimeout.
 	StallTimeout time.Duration
 
-	// rewrites are the statuses that wait until they may be rewritten.
+	// settling has the sessions that wait until their chains have settled, and rewrites those that wait until their statuses may be
+	// rewritten.
+	settling *settling
 	rewrites *fair.Pace[types.NamespacedName]
 	// verifications are the sessions whose snapshots are being read, by namespace: large ones must not occupy all workers.
 	verifications *fair.Budget
@@ -106,12 +108,13 @@ type ResponseSessionReconciler struct {
 // SetupWithManager adds the controller to a manager.
 func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	order := newOrder()
+	r.settling = newSettling(r.Rewrites.Hold)
 	r.rewrites = fair.NewPace[types.NamespacedName](rewriteBurst)
 	r.verifications = fair.NewBudget(int64(r.Concurrency))
 	r.waits = newWaits()
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("responsesession").
-		WatchesRawSource(&viewSource{view: r.View, order: order}).
+		WatchesRawSource(&viewSource{view: r.View, order: order, settling: r.settling}).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: r.Concurrency,
 			CacheSyncTimeout:        syncTimeout,

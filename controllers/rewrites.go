@@ -27,35 +27,40 @@ import (
 // RewriteLimits limit, for each namespace, the statuses that are written again although their sessions have not changed,
 // because a turn before them has. One small write can change the verdicts on 100,000 descendants, and each status that is
 // rewritten rewrites its whole object in etcd. A namespace beyond a limit waits, and what changes back meanwhile is not
-// written. Both limits allow bursts of ten seconds' worth.
+// written. PerSecond and BytesPerSecond allow bursts of one second's worth.
 type RewriteLimits struct {
 	// PerSecond is the number of statuses, more than 0.
 	PerSecond float64
 	// BytesPerSecond is the size of their objects, more than 0.
 	BytesPerSecond float64
+	// Hold is how long a status at most waits while a turn before its session keeps changing. It is not negative.
+	Hold time.Duration
 }
 
 // The defaults of RewriteLimits.
 const (
-	DefaultRewritesPerSecond     = 200
-	DefaultRewriteBytesPerSecond = 8 << 20
+	DefaultRewritesPerSecond     = 100
+	DefaultRewriteBytesPerSecond = 2 << 20
+	DefaultRewriteHold           = time.Minute
 )
 
 // rewriteBurst is how far a namespace may be ahead of its limits.
-const rewriteBurst = 10 * time.Second
+const rewriteBurst = time.Second
 
 // DefaultRewriteLimits returns the defaults.
 func DefaultRewriteLimits() RewriteLimits {
-	return RewriteLimits{PerSecond: DefaultRewritesPerSecond, BytesPerSecond: DefaultRewriteBytesPerSecond}
+	return RewriteLimits{PerSecond: DefaultRewritesPerSecond, BytesPerSecond: DefaultRewriteBytesPerSecond, Hold: DefaultRewriteHold}
 }
 
 // AddFlags adds the limits to flags.
 func (l *RewriteLimits) AddFlags(flags *pflag.FlagSet) {
 	flags.Float64Var(&l.PerSecond, "status-rewrites-per-second", l.PerSecond,
 		"Maximum rate, for each namespace, at which statuses of unchanged sessions are rewritten because an earlier turn has changed, "+
-			"with bursts of ten seconds' worth.")
+			"with bursts of one second's worth.")
 	flags.Float64Var(&l.BytesPerSecond, "status-rewrite-bytes-per-second", l.BytesPerSecond,
 		"The same in bytes of the objects, because etcd writes whole objects.")
+	flags.DurationVar(&l.Hold, "status-rewrite-hold", l.Hold,
+		"Maximum time that such statuses wait while the earlier turn keeps changing.")
 }
 
 // Validate returns all errors in the limits, joined.
@@ -66,6 +71,9 @@ func (l *RewriteLimits) Validate() error {
 	}
 	if !(l.BytesPerSecond > 0) {
 		errs = append(errs, fmt.Errorf("--status-rewrite-bytes-per-second is %g: must be positive", l.BytesPerSecond))
+	}
+	if l.Hold < 0 {
+		errs = append(errs, fmt.Errorf("--status-rewrite-hold is %s: must not be negative", l.Hold))
 	}
 	return errors.Join(errs...)
 }

@@ -40,25 +40,17 @@ func TestFlappingRoot(t *testing.T) {
 		rewrites = usual
 		restartOperator(t, func() {})
 	})
-	const children, burst = 23, 21 // ten seconds' worth at once, and one
+	const children, burst = 5, 3 // one second's worth at once, and one
 	ns, other := env.NewNamespace(t), env.NewNamespace(t)
 	create(t, turn(ns, "root"))
 	for i := range children {
 		create(t, turn(ns, fmt.Sprintf("child-%d", i), "root"))
 	}
 	settle(t, ns)
-	writes := func() (statuses int) {
-		for _, write := range op.writes.sessions(ns) {
-			if strings.HasPrefix(write, "child-") && strings.HasSuffix(write, "/status") {
-				statuses++
-			}
-		}
-		return statuses
-	}
-	before := writes()
+	before := childWrites(ns)
 	overwrite(t, ns, "root", `{"responseStatus":"failed"}`)
 	testutil.Eventually(t, func(context.Context) error {
-		if got := writes() - before; got != burst {
+		if got := childWrites(ns) - before; got != burst {
 			return fmt.Errorf("%d statuses were rewritten, want %d", got, burst)
 		}
 		return nil
@@ -70,14 +62,14 @@ func TestFlappingRoot(t *testing.T) {
 	create(t, turn(other, "a"))
 	settle(t, other)
 	wantVerdicts(t, other, map[string]verdict{"a": resolved(1, "a")})
-	if got := writes() - before; got != burst {
+	if got := childWrites(ns) - before; got != burst {
 		t.Errorf("%d statuses were rewritten, want %d", got, burst)
 	}
 
 	op.clock.SetTime(op.clock.Now().Add(time.Minute))
 	want := map[string]verdict{"root": broken(v1alpha1.ReasonTurnNotCompleted, "root")}
 	testutil.Eventually(t, func(context.Context) error {
-		if got := writes() - before; got != children {
+		if got := childWrites(ns) - before; got != children {
 			return fmt.Errorf("%d statuses were rewritten, want %d: once for each child", got, children)
 		}
 		return nil
@@ -90,17 +82,58 @@ func TestFlappingRoot(t *testing.T) {
 	wantVerdicts(t, ns, want)
 }
 
-// TestRewriteBytes: what is rewritten counts with the size of the whole object, whatever takes it up.
-func TestRewriteBytes(t *testing.T) {
+// childWrites returns how many statuses of children were written in a namespace.
+func childWrites(namespace string) (statuses int) {
+	for _, write := range op.writes.sessions(namespace) {
+		if strings.HasPrefix(write, "child-") && strings.HasSuffix(write, "/status") {
+			statuses++
+		}
+	}
+	return statuses
+}
+
+// TestFlappingSettles: without any limit of their rate, the statuses below a root that fails and completes again and again are
+// rewritten only when it has settled.
+func TestFlappingSettles(t *testing.T) {
 	usual := rewrites
-	rewrites = controllers.RewriteLimits{PerSecond: 1e6, BytesPerSecond: 50_000}
+	rewrites.Hold = 16 * time.Second // so that the root must not change for 0.25 to 2 seconds
 	restartOperator(t, func() {})
 	t.Cleanup(func() {
 		rewrites = usual
 		restartOperator(t, func() {})
 	})
-	// An object counts for about 2.1 seconds, so that five of them begin within ten seconds.
-	const children, bytes, burst = 10, 100 << 10, 5
+	const children, flips = 20, 31
+	ns := env.NewNamespace(t)
+	create(t, turn(ns, "root"))
+	want := map[string]verdict{"root": brokenIn(v1alpha1.ReasonTurnNotCompleted, "root", 1, "root")}
+	for i := range children {
+		name := fmt.Sprint("child-", i)
+		create(t, turn(ns, name, "root"))
+		want[name] = brokenIn(v1alpha1.ReasonTurnNotCompleted, "root", 2, "root")
+	}
+	settle(t, ns)
+	before := childWrites(ns)
+	for i := range flips {
+		overwrite(t, ns, "root", fmt.Sprintf(`{"responseStatus":%q}`, []string{"failed", "completed"}[i%2]))
+	}
+	wantVerdicts(t, ns, want)
+	// The children are rewritten up to five times: at once, and when this test stands still, for ever longer times.
+	if got := childWrites(ns) - before; got > 5*children {
+		t.Errorf("%d statuses of %d children were rewritten", got, children)
+	}
+}
+
+// TestRewriteBytes: what is rewritten counts with the size of the whole object, whatever takes it up.
+func TestRewriteBytes(t *testing.T) {
+	usual := rewrites
+	rewrites = controllers.RewriteLimits{PerSecond: 1e6, BytesPerSecond: 250_000}
+	restartOperator(t, func() {})
+	t.Cleanup(func() {
+		rewrites = usual
+		restartOperator(t, func() {})
+	})
+	// An object counts for about 0.4 seconds, so that three of them begin within one second.
+	const children, bytes, burst = 5, 100 << 10, 3
 	ns := env.NewNamespace(t)
 	create(t, turn(ns, "root"))
 	for i := range children {

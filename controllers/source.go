@@ -37,23 +37,28 @@ type viewSource struct {
 	view *sessions.View
 	// order is that of the queue.
 	order *fair.Queue[reconcile.Request]
+	// settling holds back sessions whose verdicts keep changing.
+	settling *settling
 }
 
 var _ source.SyncingSource = &viewSource{}
 
 // Start implements source.Source.
 func (s *viewSource) Start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	s.view.Subscribe(func(change sessions.Change) {
-		if change.Name != "" {
-			queue.Add(request(change.Namespace, change.Name))
-		}
-		for _, name := range change.Others {
-			r := request(change.Namespace, name)
-			if len(change.Others) > bulk {
+	add := func(namespace string, names []string) {
+		for _, name := range names {
+			r := request(namespace, name)
+			if len(names) > bulk {
 				s.order.Later(r)
 			}
 			queue.Add(r)
 		}
+	}
+	s.view.Subscribe(func(change sessions.Change) {
+		if change.Name != "" {
+			queue.Add(request(change.Namespace, change.Name))
+		}
+		s.settling.changed(change, add)
 	})
 	return nil
 }

@@ -79,9 +79,13 @@ func message(explanation *chain.Error) string {
 // how long.
 func (r *ResponseSessionReconciler) reconcileStatus(ctx context.Context, v sessions.Verdict) (wait time.Duration, err error) {
 	status := newStatus(v, r.Clock.Now())
-	if sessions.NewFingerprint(status) == v.Record.Written {
+	switch {
+	case sessions.NewFingerprint(status) == v.Record.Written:
 		r.rewrites.Forget(v.Record.NamespacedName())
 		r.attempts.forget(v.Record.NamespacedName())
+		return 0, nil
+	case v.Record.HasVerdict && r.settling.waits(v.Record.NamespacedName()):
+		r.rewrites.Forget(v.Record.NamespacedName())
 		return 0, nil
 	}
 	if wait = r.delay(v.Record); wait > 0 {

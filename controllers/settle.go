@@ -1,0 +1,144 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/catena-dev/catena/internal/operator/sessions"
+)
+
+// settling holds back the sessions of chains that keep changing, so that their statuses are written once, when the chains have
+// settled, and not after each change: a root that flips between completed and failed would otherwise cause as many writes as it has
+// descendants, each time. The first change of a session reaches the others at once. While it changes again and again, they wait until
+// it has not changed for an ever longer time, but no longer than hold altogether. It is safe for concurrent use.
+type settling struct {
+	hold time.Duration
+
+	mu      sync.Mutex
+	causes  map[types.NamespacedName]cause
+	sweepAt int
+	held    map[string]*heldSessions // by namespace
+}
+
+// cause is a session that has changed the verdicts on others.
+type cause struct {
+	last time.Time
+	// quiet is how long it must not change until the others are released.
+	quiet time.Duration
+}
+
+// heldSessions are those of one namespace.
+type heldSessions struct {
+	names map[string]struct{}
+	since time.Time
+	until time.Time
+}
+
+// minCauses is the number of causes that are kept at least.
+const minCauses = 64
+
+func newSettling(hold time.Duration) *settling {
+	return &settling{hold: hold, causes: map[types.NamespacedName]cause{}, sweepAt: minCauses, held: map[string]*heldSessions{}}
+}
+
+// changed releases the sessions whose verdicts a change has changed: at once, or when that has settled.
+func (s *settling) changed(change sessions.Change, release func(namespace string, names []string)) {
+	if len(change.Others) > 0 && !s.holds(change, release) {
+		release(change.Namespace, change.Others)
+	}
+}
+
+// holds reports whether the sessions are released later.
+func (s *settling) holds(change sessions.Change, release func(namespace string, names []string)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	quiet := s.quiet(now, types.NamespacedName{Namespace: change.Namespace, Name: change.Name})
+	if quiet == 0 {
+		return false
+	}
+	held := s.held[change.Namespace]
+	if held == nil {
+		held = &heldSessions{names: map[string]struct{}{}, since: now}
+		s.held[change.Namespace] = held
+		time.AfterFunc(quiet, func() { s.end(change.Namespace, release) })
+	}
+	for _, other := range change.Others {
+		held.names[other] = struct{}{}
+	}
+	held.until = now.Add(quiet)
+	if latest := held.since.Add(s.hold); held.until.After(latest) {
+		held.until = latest
+	}
+	return true
+}
+
+// quiet returns how long a session that changes now must not change again. It doubles with each change that comes soon after the one
+// before.
+func (s *settling) quiet(now time.Time, name types.NamespacedName) time.Duration {
+	c, known := s.causes[name]
+	switch {
+	case name.Name == "": // the first list of a namespace
+		return 0
+	case !known || s.calm(now, c):
+		c.quiet = 0
+	default:
+		c.quiet = min(max(2*c.quiet, s.hold/64), s.hold/8)
+	}
+	c.last = now
+	s.causes[name] = c
+	if len(s.causes) >= s.sweepAt {
+		maps.DeleteFunc(s.causes, func(_ types.NamespacedName, c cause) bool { return s.calm(now, c) })
+		s.sweepAt = max(minCauses, 2*len(s.causes))
+	}
+	return c.quiet
+}
+
+// calm reports whether a cause has not changed for so long that its next change is like its first.
+func (s *settling) calm(now time.Time, c cause) bool { return now.Sub(c.last) > s.hold/8+c.quiet }
+
+// end releases what a namespace has held, if that is due.
+func (s *settling) end(namespace string, release func(namespace string, names []string)) {
+	s.mu.Lock()
+	held := s.held[namespace]
+	if wait := time.Until(held.until); wait > 0 {
+		time.AfterFunc(wait, func() { s.end(namespace, release) })
+		s.mu.Unlock()
+		return
+	}
+	delete(s.held, namespace)
+	s.mu.Unlock()
+	release(namespace, slices.Collect(maps.Keys(held.names)))
+}
+
+// waits reports whether a session is held back. It is released later.
+func (s *settling) waits(name types.NamespacedName) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held := s.held[name.Namespace]
+	if held == nil {
+		return false
+	}
+	_, found := held.names[name.Name]
+	return found
+}
