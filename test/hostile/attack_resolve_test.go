@@ -22,6 +22,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
@@ -108,13 +110,14 @@ func deepBrokenChain(a *arena, size int) (hostile, harmless request) {
 	return a.resolves(func(int) string { return broken }), a.resolves(func(int) string { return intact })
 }
 
-// coldHistories: size conversations are resolved one after another. 16 of them are twice what the cache of items holds.
+// coldHistories: size conversations are resolved one after another. 16 of them are twice what the cache of items holds. The
+// comparison reads as many bytes of plain objects.
 func coldHistories(a *arena, size int) (hostile, harmless request) {
 	last := make([]string, size)
 	for i := range last {
 		last[i] = a.chainOf(fmt.Sprintf("cold_%d", i), 2*cacheBytes/coldTurn/16, "", bodiesOf(coldTurn))
 	}
-	return a.resolves(func(n int) string { return last[n%size] }), a.resolves(func(int) string { return last[0] })
+	return a.reads(func(n int) *rest.Request { return a.attacker.resolve(last[n%size]) }), a.reads(a.plainObject(coldTurn))
 }
 
 // coldTurn is the size of the turns of coldHistories.
@@ -123,14 +126,13 @@ const coldTurn = 512 << 10
 // oneHistory: all clients ask for one history of size MiB. The comparison reads as many bytes of plain objects.
 func oneHistory(a *arena, size int) (hostile, harmless request) {
 	last := a.chainOf("shared", size, "", bodiesOf(1<<20))
-	plain := a.plainObject(1 << 20)
-	hostile = func(ctx context.Context, _ int) (string, int, error) {
-		body, err := kubeclient.Read(ctx, a.attacker.resolve(last))
-		answer, err := answerOf(err)
-		return answer, len(body), err
-	}
-	return hostile, func(ctx context.Context, _ int) (string, int, error) {
-		body, err := kubeclient.Read(ctx, plain())
+	return a.reads(func(int) *rest.Request { return a.attacker.resolve(last) }), a.reads(a.plainObject(1 << 20))
+}
+
+// reads returns a request for bytes that are read as fast as they come.
+func (a *arena) reads(from func(n int) *rest.Request) request {
+	return func(ctx context.Context, n int) (string, int, error) {
+		body, err := kubeclient.Read(ctx, from(n))
 		answer, err := answerOf(err)
 		return answer, len(body), err
 	}

@@ -216,11 +216,11 @@ func (a *arena) plainCreate() func(ctx context.Context, name, data string) error
 }
 
 // plainObject creates a plain object of a size, and returns a function that makes a request for it.
-func (a *arena) plainObject(size int) func() *rest.Request {
+func (a *arena) plainObject(size int) func(int) *rest.Request {
 	a.Helper()
 	if err := a.plainCreate()(a.Context(), "large", strconv.Quote(strings.Repeat("x", size))); err != nil {
 		a.Fatal(err)
 	}
 	client, path := a.plainResource()
-	return func() *rest.Request { return client.Get().AbsPath(path, "large") }
+	return func(int) *rest.Request { return client.Get().AbsPath(path, "large") }
 }
