@@ -45,6 +45,8 @@ func TestOptions(t *testing.T) {
 		"history beyond in-flight":  {args: []string{"--max-history-bytes=4194304", "--max-inflight-bytes=2097152"}, wantErr: "must be from 2097152 to half of --max-inflight-bytes, which is 2097152"},
 		"no live reads":             {args: []string{"--max-live-reads=0"}, wantErr: "--max-live-reads is 0: must be at least 1"},
 		"no confirmations":          {args: []string{"--confirmations-per-second=0"}, wantErr: "--confirmations-per-second is 0: must be from 1 to 1000000"},
+		"no answers":                {args: []string{"--answer-bytes-per-second=0"}, wantErr: "--answer-bytes-per-second is 0: must be at least 1"},
+		"no requests":               {args: []string{"--max-inflight-requests=0"}, wantErr: "--max-inflight-requests is 0: must be at least 1"},
 		"silence below bookmarks":   {args: []string{"--watch-silence-timeout=1m59s"}, wantErr: "--watch-silence-timeout is 1m59s: must be at least 2m0s"},
 		"no answer ever":            {args: []string{"--api-timeout=0s"}, wantErr: "--api-timeout is 0s: must be positive"},
 		"stall below a reconcile":   {args: []string{"--stall-timeout=3m59s"}, wantErr: "--stall-timeout is 3m59s: must be at least 4m0s"},

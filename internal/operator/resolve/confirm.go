@@ -30,23 +30,11 @@ type waits struct {
 	few int
 	// view is how long a query waits for the view, which is usually some milliseconds old.
 	view time.Duration
-	// turn is how long a query waits until its namespace may have turns confirmed again.
+	// turn is how long a query waits until its namespace may have turns confirmed, or bytes returned, again.
 	turn time.Duration
 }
 
 var defaultWaits = waits{few: readsPerQuery, view: 250 * time.Millisecond, turn: 5 * time.Second}
-
-// ThrottledError is returned for a query of a namespace that has had more turns confirmed than
-// Options.ConfirmationsPerSecond permits.
-type ThrottledError struct {
-	// RetryAfter is when the namespace may confirm turns again.
-	RetryAfter time.Duration
-}
-
-// Error returns the reason, for the caller.
-func (e *ThrottledError) Error() string {
-	return "too many broken chains, or chains that have just been changed, were resolved in this namespace"
-}
 
 // confirm makes sure that what the lookup knows of the unconfirmed turns is no older than the lookup.
 //
@@ -58,38 +46,16 @@ func (l *lookup) confirm(ctx context.Context) error {
 		return l.readTurns(ctx, l.unconfirmed())
 	}
 	turns := len(l.unconfirmed())
-	if turns > l.waits.few || l.delay(turns) > 0 {
+	if turns > l.waits.few || l.confirmations.delay(l, int64(turns)) > 0 {
 		if err := l.catchUp(ctx); err != nil || l.caughtUp {
-			l.pace.Forget(l)
+			l.confirmations.forget(l)
 			return err
 		}
-		if err := l.takeTurn(ctx, turns); err != nil {
+		if err := l.confirmations.take(ctx, l, int64(turns)); err != nil {
 			return err
 		}
 	}
 	return l.readTurns(ctx, l.unconfirmed())
-}
-
-// delay returns how long it takes until the namespace may have another number of turns confirmed. If that is zero, it has had them.
-func (l *lookup) delay(turns int) time.Duration {
-	return l.pace.Delay(time.Now(), l.namespace, l, time.Duration(turns)*l.confirmTime)
-}
-
-// takeTurn waits until the namespace may have another number of turns confirmed.
-func (l *lookup) takeTurn(ctx context.Context, turns int) error {
-	for delay := l.delay(turns); delay > 0; delay = l.delay(turns) {
-		if delay > l.waits.turn {
-			l.pace.Forget(l)
-			return &ThrottledError{RetryAfter: delay}
-		}
-		select {
-		case <-time.After(delay):
-		case <-ctx.Done():
-			l.pace.Forget(l)
-			return ctx.Err()
-		}
-	}
-	return nil
 }
 
 // payForError waits until the namespace may have an error that the view has shown, which counts like as many turns as would have
@@ -98,7 +64,7 @@ func (l *lookup) payForError(ctx context.Context) error {
 	if !l.caughtUp {
 		return nil
 	}
-	return l.takeTurn(ctx, min(len(l.visited), readsPerQuery))
+	return l.confirmations.take(ctx, l, int64(min(len(l.visited), readsPerQuery)))
 }
 
 // unconfirmed returns the visited turns of which the lookup may have an old state.

@@ -28,9 +28,11 @@ const (
 	DefaultCacheBytes    = 256 << 20
 	DefaultHistoryBytes  = 128 << 20
 	DefaultInFlightBytes = 384 << 20
-	DefaultLiveReads     = 32
+	DefaultLiveReads     = 8
 
+	DefaultInFlightRequests       = 400
 	DefaultConfirmationsPerSecond = 100
+	DefaultAnswerBytesPerSecond   = 64 << 20
 )
 
 // minBytes keeps the cache and the other limits large enough for a turn of the largest size that one object can have.
@@ -50,6 +52,9 @@ type Options struct {
 	// counts once. Namespaces share the bytes as in fair.Budget: one alone may hold half. A query beyond that is answered with
 	// ErrBusy.
 	InFlightBytes int64
+	// InFlightRequests is the number of queries that may be in progress at once, until their results are released. Namespaces share it
+	// as in fair.Budget. A query beyond that is answered with ErrBusy.
+	InFlightRequests int64
 	// LiveReads is the number of reads from the API server that may be in progress at once, over all queries. Namespaces
 	// share it as in fair.Budget; a read beyond that waits.
 	LiveReads int64
@@ -57,6 +62,9 @@ type Options struct {
 	// once after a pause. An error that the view has shown instead counts like up to eight. A query beyond that waits, and is
 	// answered with a *ThrottledError if it would have to wait long.
 	ConfirmationsPerSecond int64
+	// AnswerBytesPerSecond is the size of the histories that each namespace may have, on average, and a quarter of it at once after a
+	// pause. Turns that are not cached count four times. A query beyond that waits, and is answered with a *ThrottledError if it would have to wait long.
+	AnswerBytesPerSecond int64
 }
 
 // DefaultOptions returns the defaults.
@@ -64,7 +72,8 @@ func DefaultOptions() Options {
 	return Options{
 		CacheBytes: DefaultCacheBytes, HistoryBytes: DefaultHistoryBytes,
 		InFlightBytes: DefaultInFlightBytes, LiveReads: DefaultLiveReads,
-		ConfirmationsPerSecond: DefaultConfirmationsPerSecond,
+		InFlightRequests:       DefaultInFlightRequests,
+		ConfirmationsPerSecond: DefaultConfirmationsPerSecond, AnswerBytesPerSecond: DefaultAnswerBytesPerSecond,
 	}
 }
 
@@ -76,10 +85,15 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.InFlightBytes, "max-inflight-bytes", o.InFlightBytes,
 		"Maximum size in bytes of the input items that all requests together hold at once, each counted once. "+
 			"One namespace alone may hold half, two a third each, and so on. A request beyond that is answered with 429.")
+	flags.Int64Var(&o.InFlightRequests, "max-inflight-requests", o.InFlightRequests,
+		"Maximum number of requests for histories at once, shared in the same way. A request beyond that is answered with 429.")
 	flags.Int64Var(&o.LiveReads, "max-live-reads", o.LiveReads, "Maximum number of sessions that the resolve API reads from the kube-apiserver at once, shared in the same way.")
 	flags.Int64Var(&o.ConfirmationsPerSecond, "confirmations-per-second", o.ConfirmationsPerSecond,
 		"Number of turns that the resolve API reads each second in each namespace to confirm that a chain is broken. "+
 			"A broken chain that needs no such reads counts like up to eight turns. A request beyond that waits for up to 5 s, or is answered with 429.")
+	flags.Int64Var(&o.AnswerBytesPerSecond, "answer-bytes-per-second", o.AnswerBytesPerSecond,
+		"Maximum size in bytes of the histories that the resolve API returns each second in each namespace. Turns that it has to read from the kube-apiserver count four times. "+
+			"A request beyond that waits for up to 5 s, or is answered with 429.")
 }
 
 // Validate returns all errors in the options, joined.
@@ -92,11 +106,17 @@ func (o *Options) Validate() error {
 		errs = append(errs, fmt.Errorf("--max-history-bytes is %d: must be from %d to half of --max-inflight-bytes, which is %d",
 			o.HistoryBytes, minBytes, o.InFlightBytes))
 	}
+	if o.InFlightRequests < 1 {
+		errs = append(errs, fmt.Errorf("--max-inflight-requests is %d: must be at least 1", o.InFlightRequests))
+	}
 	if o.LiveReads < 1 {
 		errs = append(errs, fmt.Errorf("--max-live-reads is %d: must be at least 1", o.LiveReads))
 	}
 	if o.ConfirmationsPerSecond < 1 || o.ConfirmationsPerSecond > maxConfirmationsPerSecond {
 		errs = append(errs, fmt.Errorf("--confirmations-per-second is %d: must be from 1 to %d", o.ConfirmationsPerSecond, maxConfirmationsPerSecond))
+	}
+	if o.AnswerBytesPerSecond < 1 {
+		errs = append(errs, fmt.Errorf("--answer-bytes-per-second is %d: must be at least 1", o.AnswerBytesPerSecond))
 	}
 	return errors.Join(errs...)
 }

@@ -41,8 +41,9 @@ const readsPerQuery = 8
 var (
 	// ErrTooLarge is returned for a history of more than Options.HistoryBytes bytes.
 	ErrTooLarge = errors.New("history is too large")
-	// ErrBusy is returned for a query that would exceed its namespace's share of Options.InFlightBytes. A retry can succeed.
-	ErrBusy = errors.New("too many bytes are being resolved in this namespace")
+	// ErrBusy is returned for a query that would exceed its namespace's share of Options.InFlightRequests or Options.InFlightBytes.
+	// A retry can succeed.
+	ErrBusy = errors.New("too many histories, or too many bytes of them, are being resolved in this namespace")
 )
 
 // cacheKey changes with every overwrite of the spec, but not with a write of the status.

@@ -42,20 +42,26 @@ type Resolver struct {
 	reader       *Reader
 	report       func(*sessions.Record)
 	historyBytes int64
+	requests     *fair.Budget // by namespace
 	shared       *shared
-	// confirmTime is the time that a namespace has for each turn that is confirmed with a live read, and pace spaces them out.
-	confirmTime time.Duration
-	pace        *fair.Pace[*lookup]
-	waits       waits
+	// confirmations are the turns that are confirmed with live reads, and answers the bytes of histories.
+	confirmations, answers *rate
+	waits                  waits
 }
+
+// answerBurst is how far a namespace may be ahead of Options.AnswerBytesPerSecond. It is short, because whatever begins at once
+// competes with the requests of others.
+const answerBurst = 250 * time.Millisecond
 
 // New returns a resolver. It calls report, which must not block, with a session whose snapshot turns out to be unreadable.
 func New(view *sessions.View, reader *Reader, report func(*sessions.Record), options Options) *Resolver {
 	return &Resolver{
 		view: view, reader: reader, report: report,
-		historyBytes: options.HistoryBytes, shared: newShared(options.InFlightBytes),
-		confirmTime: time.Second / time.Duration(options.ConfirmationsPerSecond), pace: fair.NewPace[*lookup](time.Second),
-		waits: defaultWaits,
+		historyBytes: options.HistoryBytes, requests: fair.NewBudget(options.InFlightRequests), shared: newShared(options.InFlightBytes),
+		confirmations: newRate(options.ConfirmationsPerSecond, time.Second,
+			"too many broken chains, or chains that have just been changed, were resolved in this namespace"),
+		answers: newRate(options.AnswerBytesPerSecond, answerBurst, "too many bytes of histories were resolved in this namespace"),
+		waits:   defaultWaits,
 	}
 }
 
@@ -74,6 +80,20 @@ func (r *Resolver) Metric() prometheus.Collector {
 // exceeded, the API server's error if a live read fails, and the context's error once ctx is done. Release the result when
 // it is no longer needed.
 func (r *Resolver) Resolve(ctx context.Context, namespace, name string, minVersion uint64, options chain.WalkOptions) (*Result, error) {
+	if !r.requests.TryAcquire(namespace, 1) {
+		return nil, ErrBusy
+	}
+	done := sync.OnceFunc(func() { r.requests.Release(namespace, 1) })
+	result, err := r.resolve(ctx, namespace, name, minVersion, options)
+	if err != nil {
+		done()
+		return nil, err
+	}
+	result.done = done
+	return result, nil
+}
+
+func (r *Resolver) resolve(ctx context.Context, namespace, name string, minVersion uint64, options chain.WalkOptions) (*Result, error) {
 	l := &lookup{Resolver: r, namespace: namespace, confirmed: map[string]*sessions.Record{}}
 	id, err := l.responseID(ctx, name)
 	if err != nil {
@@ -218,6 +238,9 @@ func (l *lookup) walk(ctx context.Context, id string, options chain.WalkOptions)
 
 // read returns the history that a path of sessions makes, or errOutdated.
 func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, error) {
+	if err := l.answers.take(ctx, l, l.bytes(path)); err != nil {
+		return nil, err
+	}
 	holding, err := l.shared.hold(l.namespace, len(path), l.historyBytes)
 	if err != nil {
 		return nil, err
@@ -231,6 +254,25 @@ func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, er
 		return nil, err
 	}
 	return history, nil
+}
+
+// cold is how much more a byte costs the kube-apiserver and the operator if it has to be read live than if it is cached.
+const cold = 4
+
+// bytes returns about how large the history of a path is, with turns that are not cached counted as cold. It is at most what the
+// largest history that is cached has.
+func (l *lookup) bytes(path []*sessions.Record) (bytes int64) {
+	for _, s := range path {
+		size := s.ObjectBytes
+		if s.Snapshot != nil {
+			size = s.SnapshotBytes
+		}
+		if l.reader.cached(s) == nil {
+			size *= cold
+		}
+		bytes += size
+	}
+	return min(bytes, l.historyBytes)
 }
 
 func (l *lookup) readItems(ctx context.Context, path []*sessions.Record, history *Result) error {

@@ -35,11 +35,15 @@ type Result struct {
 	Turns []history.TurnItems
 
 	holding *holding // nil for a result that is not counted
+	done    func()   // ends the query, nil for a result that is not counted
 }
 
 // Release returns the memory that the result counts for. It may be called more than once.
 func (r *Result) Release() {
 	if r.holding != nil {
 		r.holding.release()
+	}
+	if r.done != nil {
+		r.done()
 	}
 }

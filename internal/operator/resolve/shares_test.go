@@ -35,6 +35,7 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 type transport func(*http.Request) (*http.Response, error)
@@ -135,6 +136,95 @@ func TestInFlightBytesAreShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	result.Release()
+}
+
+// TestRequestsAreShared: a namespace that has as many queries in progress as it can leaves room for those of others. A query ends
+// when its result is released, or with its error.
+func TestRequestsAreShared(t *testing.T) {
+	greedy, modest := newFixture(t), newFixture(t)
+	greedy.save("t1", "")
+	modest.save("t1", "")
+	modest.options.InFlightRequests = 6
+	modest.freeze()
+	query := func(f *fixture, id string) (*resolve.Result, error) {
+		return modest.resolver.Resolve(t.Context(), f.namespace, id, 0, deep)
+	}
+	for range 10 {
+		if _, err := query(greedy, "missing"); err == nil || errors.Is(err, resolve.ErrBusy) {
+			t.Errorf("got %v, want that the turn is missing", err)
+		}
+	}
+	var held []*resolve.Result
+	hold := func(want int) {
+		t.Helper()
+		for len(held) < want {
+			result, err := query(greedy, "t1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, result)
+		}
+		if _, err := query(greedy, "t1"); !errors.Is(err, resolve.ErrBusy) {
+			t.Errorf("query %d of the namespace: %v, want ErrBusy", want+1, err)
+		}
+	}
+	hold(3)
+	held[0].Release()
+	held[0].Release()
+	hold(4)
+	result, err := query(modest, "t1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held = append(held, result)
+	for _, result := range held {
+		result.Release()
+	}
+}
+
+// TestAnswersArePaced: a namespace gets only so many bytes a second. Its queries wait, or are refused if they would wait for long, and
+// those of others go on.
+func TestAnswersArePaced(t *testing.T) {
+	greedy, modest := newFixture(t), newFixture(t)
+	large := func(s *v1alpha1.ResponseSession) {
+		s.Annotations = map[string]string{"example.com/large": strings.Repeat("x", 1000)}
+	}
+	greedy.save("t1", "", large)
+	modest.save("t1", "", large)
+	modest.options.AnswerBytesPerSecond = 10_000
+	modest.freeze()
+	greedy.resolver = modest.resolver
+	throttled := func() time.Duration {
+		t.Helper()
+		greedy.resolver.SetWaits(8, 0, 0)
+		defer greedy.resolver.SetWaits(8, 0, testutil.Patience)
+		_, err := greedy.resolver.Resolve(t.Context(), greedy.namespace, "t1", 0, deep)
+		throttled, ok := errors.AsType[*resolve.ThrottledError](err)
+		if !ok {
+			t.Fatalf("got %v, want a throttled error", err)
+		}
+		return throttled.RetryAfter
+	}
+	want := greedy.answer("t1", deep)
+	// It was read live, so that each of more than 1,000 bytes counts four times.
+	first := throttled()
+	if first < 100*time.Millisecond {
+		t.Errorf("the namespace is to wait for %s", first)
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := greedy.resolver.Resolve(canceled, greedy.namespace, "t1", 0, deep); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the context's error", err)
+	}
+	if got := modest.answer("t1", deep); got != want {
+		t.Errorf("the other namespace got %q, want %q", got, want)
+	}
+	if later := throttled(); later > first {
+		t.Errorf("a query that was refused and one that was canceled count: %s, then %s", first, later)
+	}
+	if got := greedy.answer("t1", deep); got != want {
+		t.Errorf("after it has waited, the namespace got %q, want %q", got, want)
+	}
 }
 
 // TestHistoryIsHeldOnce: queries of one history that is not cached share one read of each of its turns, also if the one that

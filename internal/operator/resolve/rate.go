@@ -1,0 +1,73 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolve
+
+import (
+	"context"
+	"time"
+
+	"github.com/catena-dev/catena/internal/fair"
+)
+
+// rate is how much of something each namespace may have: on average, and at once after a pause. It is safe for concurrent use.
+type rate struct {
+	pace      *fair.Pace[*lookup]
+	perSecond float64
+	// reason is why a query that would have to wait for long is refused.
+	reason string
+}
+
+// ThrottledError is returned for a query of a namespace that has had more than Options.ConfirmationsPerSecond or
+// Options.AnswerBytesPerSecond permits.
+type ThrottledError struct {
+	// RetryAfter is when the namespace may have more.
+	RetryAfter time.Duration
+	reason     string
+}
+
+// Error returns the reason, for the caller.
+func (e *ThrottledError) Error() string { return e.reason }
+
+func newRate(perSecond int64, burst time.Duration, reason string) *rate {
+	return &rate{pace: fair.NewPace[*lookup](burst), perSecond: float64(perSecond), reason: reason}
+}
+
+// delay returns how long it takes until the namespace of a lookup may have a number of units. If that is zero, it has had them.
+// Otherwise the lookup keeps its place until it takes or forgets them.
+func (r *rate) delay(l *lookup, units int64) time.Duration {
+	cost := time.Duration(float64(units) / r.perSecond * float64(time.Second))
+	return r.pace.Delay(time.Now(), l.namespace, l, cost)
+}
+
+func (r *rate) forget(l *lookup) { r.pace.Forget(l) }
+
+// take waits until the namespace of a lookup may have a number of units.
+func (r *rate) take(ctx context.Context, l *lookup, units int64) error {
+	for delay := r.delay(l, units); delay > 0; delay = r.delay(l, units) {
+		if delay > l.waits.turn {
+			r.forget(l)
+			return &ThrottledError{RetryAfter: delay, reason: r.reason}
+		}
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			r.forget(l)
+			return ctx.Err()
+		}
+	}
+	return nil
+}
