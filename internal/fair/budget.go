@@ -24,29 +24,29 @@ import (
 	"sync"
 )
 
-// Budget has a number of units, such as bytes or requests, that tenants hold for a while. It is safe for concurrent use.
+// Budget is a number of units, such as bytes or requests, that tenants acquire and release. It is safe for concurrent use.
 //
 // A tenant may take units if it then holds at most as many as remain free. So one tenant alone can hold half of all units,
-// two can hold a third each, and n can hold 1/(n+1) each: however much they ask for, some is free for a tenant that holds
-// nothing. Such a tenant may take everything that is free, because one request may need more than a share. While tenants still
-// hold what they took when they were fewer, one that joins them can hold half of what they leave.
-// (Choudhury and Hahne, Dynamic Queue Length Thresholds for Shared-Memory Packet Switches, 1998, with α = 1.)
+// two can hold a third each, and n can hold 1/(n+1) each: however much they ask for, some units stay free for a tenant that
+// holds none. Such a tenant may take all free units, because one request may need more than a share. While tenants still
+// hold units that they took when there were fewer tenants, a new tenant can hold half of the rest. (Choudhury and Hahne,
+// Dynamic Queue Length Thresholds for Shared-Memory Packet Switches, 1998, with α = 1.)
 type Budget struct {
 	mu    sync.Mutex
 	units int64
 	free  int64 // less than 0 after Resize, until enough is returned
 	held  map[string]int64
-	// queues are the tenants that wait, the one that was served longest ago first.
+	// queues are the tenants with waiting calls, the least recently served first.
 	queues []*queue
 }
 
-// queue has the waiting calls of one tenant, oldest first.
+// queue holds the waiting calls of one tenant, oldest first.
 type queue struct {
 	tenant string
 	calls  []*call
 }
 
-// call is a call of Acquire that waits.
+// call is a waiting call of Acquire.
 type call struct {
 	units   int64
 	granted chan struct{}
@@ -57,17 +57,17 @@ func NewBudget(units int64) *Budget {
 	return &Budget{units: units, free: units, held: map[string]int64{}}
 }
 
-// TryAcquire takes units for a tenant and returns true, or returns false without taking any. It overtakes calls of Acquire that wait,
-// so that a tenant that waits for more than its share keeps no other from its own.
+// TryAcquire takes units for a tenant and returns true, or returns false without taking any. It overtakes waiting calls of
+// Acquire, so that a tenant waiting for more than its share does not block the shares of others.
 func (b *Budget) TryAcquire(tenant string, units int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.tryAcquire(tenant, units)
 }
 
-// TryBegin is TryAcquire for a request that may need more later, when it is a loss to refuse it. The request already holds own
-// units. If its tenant also holds others, it gets units only if it then holds at most half as many as remain free, so that a part
-// of its share is left for what has begun.
+// TryBegin is TryAcquire for a request that may need more units later, when refusing it would waste the work done. The
+// request already holds own units. If its tenant also holds others, it gets units only if it then holds at most half as
+// many as remain free, so that part of its share is left for the requests that have begun.
 func (b *Budget) TryBegin(tenant string, own, units int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,9 +85,9 @@ func (b *Budget) tryAcquire(tenant string, units int64) bool {
 	return true
 }
 
-// Acquire takes units for a tenant. If it has to wait, the tenants that wait take turns, each with its oldest call. Those
-// that hold nothing come first; while one of them waits for more than is free, no other gets more than it holds. Acquire
-// returns an error, and takes nothing, if ctx is done before, or if the budget never had as many units.
+// Acquire takes units for a tenant. If calls have to wait, their tenants take turns, each with its oldest call. Tenants
+// that hold no units come first; while one of them waits for more units than are free, no other tenant gets additional
+// units. Acquire returns an error, and takes nothing, if ctx is done first, or if the budget never had that many units.
 func (b *Budget) Acquire(ctx context.Context, tenant string, units int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (b *Budget) Acquire(ctx context.Context, tenant string, units int64) error 
 	return ctx.Err()
 }
 
-// Release returns units that a tenant has taken.
+// Release returns units that a tenant has acquired.
 func (b *Budget) Release(tenant string, units int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -125,8 +125,8 @@ func (b *Budget) Release(tenant string, units int64) {
 	b.grant()
 }
 
-// Resize changes the number of units, which is at least 1. If more are held, none is granted until enough are returned. A call
-// of Acquire that waits for more units than there are now waits until there are enough again.
+// Resize changes the number of units, which is at least 1. If more are held, no units are granted until enough are
+// released. A call of Acquire that needs more units than the new total waits until the budget is large enough again.
 func (b *Budget) Resize(units int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,7 +135,7 @@ func (b *Budget) Resize(units int64) {
 	b.grant()
 }
 
-// Used returns the number of units that all tenants hold.
+// Used returns the number of units that all tenants hold together.
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,7 +188,7 @@ func (b *Budget) queueOf(tenant string) int {
 	return slices.IndexFunc(b.queues, func(q *queue) bool { return q.tenant == tenant })
 }
 
-// grant lets calls go on for as long as there is one that may.
+// grant grants waiting calls until none of them is permitted.
 func (b *Budget) grant() {
 	for {
 		i := b.next()
@@ -207,7 +207,7 @@ func (b *Budget) grant() {
 	}
 }
 
-// next returns the queue whose first call may go on, or -1.
+// next returns the index of the queue whose first call may proceed, or -1.
 func (b *Budget) next() int {
 	blocked, holding := false, -1
 	for i, q := range b.queues {

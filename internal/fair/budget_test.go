@@ -28,7 +28,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestShares: whatever tenants take and return, each obeys the rule, and something is left for one that holds nothing.
+// TestShares: no sequence of acquires and releases breaks the rule, and some units are always left for a tenant that holds none.
 func TestShares(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		capacity := rapid.Int64Range(1, 1000).Draw(t, "capacity")
@@ -64,7 +64,7 @@ func TestShares(t *testing.T) {
 	})
 }
 
-// TestGreed: tenants that take one unit after the other for as long as they can leave a share for the next tenant.
+// TestGreed: tenants that take units one by one until they are refused leave a share for the next tenant.
 func TestGreed(t *testing.T) {
 	for greedy := int64(1); greedy <= 8; greedy++ {
 		const capacity = 1000
@@ -123,7 +123,7 @@ func TestWaiting(t *testing.T) {
 	})
 }
 
-// TestLargeCall: a call that needs everything is not kept waiting by a tenant that always asks for a little more.
+// TestLargeCall: a call that needs all units is not starved by a tenant that keeps acquiring a few more.
 func TestLargeCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := NewBudget(4)
@@ -147,7 +147,7 @@ func TestLargeCall(t *testing.T) {
 	})
 }
 
-// TestGivingUp: a call that gives up takes nothing, and those behind it go on.
+// TestGivingUp: a canceled call takes no units, and the calls queued behind it proceed.
 func TestGivingUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := NewBudget(4)
@@ -173,7 +173,7 @@ func TestGivingUp(t *testing.T) {
 	})
 }
 
-// TestWaitingBeyondAShare: a tenant that waits for more than its share keeps no other from its own.
+// TestWaitingBeyondAShare: a tenant that waits for more than its share does not block the shares of others.
 func TestWaitingBeyondAShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := NewBudget(12)
@@ -201,7 +201,7 @@ func TestWaitingBeyondAShare(t *testing.T) {
 	})
 }
 
-// TestRoomToGrow: when tenants have begun as much as they can, one of them can take half as much again.
+// TestRoomToGrow: when tenants have begun as many requests as they can, one of them can take half as much again.
 func TestRoomToGrow(t *testing.T) {
 	for tenants := range 6 {
 		const capacity, size, own = 10_000, 10, 1

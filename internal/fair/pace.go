@@ -21,38 +21,38 @@ import (
 	"time"
 )
 
-// Pace spaces out the items that each tenant has done, such as writes, so that no tenant uses more than its time. An item
-// costs an amount of time, and a tenant's items may exceed the time that has passed by a burst. It is safe for concurrent use.
+// Pace limits the rate of each tenant's items, such as writes. Each item costs an amount of time, and the total cost of a
+// tenant's items may exceed the elapsed time by at most a burst. It is safe for concurrent use.
 //
-// (It is the generic cell rate algorithm, with a place for each item that has to wait.)
+// It implements the generic cell rate algorithm, with a reserved slot for each item that has to wait.
 type Pace[T comparable] struct {
 	burst time.Duration
 
 	mu sync.Mutex
-	// paid is when what a tenant was granted so far is paid for. A tenant for which that is past has no entry, or will lose
-	// it when there are sweepAt entries.
+	// paid is the time at which the items granted to a tenant are paid for. An entry whose time has passed is equivalent to
+	// no entry, and is removed when there are sweepAt entries.
 	paid    map[string]time.Time
 	sweepAt int
-	places  map[T]place // of the items that wait
+	places  map[T]place // the reserved slots of waiting items
 }
 
-// place is when an item may be done, and what it costs its tenant.
+// place is the reserved slot of an item: the time from which it may run, and its cost.
 type place struct {
 	at     time.Time
 	tenant string
 	cost   time.Duration
 }
 
-// minSweep is the number of tenants that a Pace keeps at least.
+// minSweep is the number of entries below which a Pace removes none.
 const minSweep = 64
 
-// NewPace returns a pace that permits a burst.
+// NewPace returns a Pace with the given burst.
 func NewPace[T comparable](burst time.Duration) *Pace[T] {
 	return &Pace[T]{burst: burst, paid: map[string]time.Time{}, sweepAt: minSweep, places: map[T]place{}}
 }
 
-// Delay returns how long an item of a tenant has to wait at a time, zero if it may be done. An item that has to wait keeps its
-// place and its cost, however often it asks, until it may be done or is forgotten.
+// Delay returns how long a tenant's item has to wait from the given time, or zero if it may run. An item that has to wait
+// keeps its slot and its cost, however often Delay is called, until it may run or is forgotten.
 func (p *Pace[T]) Delay(now time.Time, tenant string, item T, cost time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,7 +69,7 @@ func (p *Pace[T]) Delay(now time.Time, tenant string, item T, cost time.Duration
 	return delay
 }
 
-// Forget gives up the place of an item that need not be done any more, if it waits, so that it costs its tenant nothing.
+// Forget releases the slot of a waiting item that is no longer needed, so that it costs its tenant nothing.
 func (p *Pace[T]) Forget(item T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +79,7 @@ func (p *Pace[T]) Forget(item T) {
 	}
 }
 
-// grant returns when a tenant may do another item.
+// grant returns the time from which the tenant's next item may run.
 func (p *Pace[T]) grant(now time.Time, tenant string, cost time.Duration) time.Time {
 	paid := p.paid[tenant]
 	if paid.Before(now) {

@@ -26,8 +26,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPace: an item waits until what the tenant did before is paid for, except for a burst, however often it asks, and
-// whatever other tenants do. One that is forgotten costs nothing.
+// TestPace: an item waits until the tenant's earlier items are paid for, except for a burst, however often Delay is called,
+// and regardless of other tenants. A forgotten item costs nothing.
 func TestPace(t *testing.T) {
 	const burst = 100 * time.Millisecond
 	rapid.Check(t, func(t *rapid.T) {
@@ -68,7 +68,7 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// TestPaceForgets: what is over takes no memory.
+// TestPaceForgets: items that are done take no memory.
 func TestPaceForgets(t *testing.T) {
 	pace, now := NewPace[string](0), time.Unix(0, 0)
 	for i := range 10_000 {

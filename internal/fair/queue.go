@@ -19,9 +19,10 @@ package fair
 import "sync"
 
 // Queue is the order of a workqueue in which tenants take turns, so that one with 100,000 items delays an item of another
-// only by one of its own. The items of one tenant come first in, first out, those marked with Later after all others.
+// only by one of its own. The items of one tenant come out in the order in which they were added, except that items marked
+// with Later come after all others.
 //
-// It is safe for concurrent use: a workqueue calls it under its own lock, and Later is called without.
+// It is safe for concurrent use: a workqueue calls it under its own lock, but Later is called without that lock.
 type Queue[T comparable] struct {
 	tenant func(item T) string
 
@@ -32,7 +33,7 @@ type Queue[T comparable] struct {
 	size  int
 }
 
-// lane has the items of one tenant.
+// lane holds the items of one tenant.
 type lane[T comparable] struct {
 	tenant          string
 	now, afterwards []T

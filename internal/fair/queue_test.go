@@ -67,7 +67,7 @@ func TestQueueOrder(t *testing.T) {
 func TestQueueIsFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		queue, waiting, next := NewQueue(tenantOf), map[string]bool{}, 0
-		// passed counts, by a waiting tenant, the items of others since its last turn.
+		// passed counts the items of other tenants since a waiting tenant's last turn.
 		passed := map[string]map[string]int{}
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			if len(waiting) == 0 || rapid.Bool().Draw(t, "push") {

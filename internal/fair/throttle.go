@@ -21,16 +21,16 @@ import (
 	"sync"
 )
 
-// Throttle limits the calls to a server that are in progress at once to as many as the server takes, as TCP limits what it
-// sends: a call that the server refuses halves the limit, and as many served calls as the limit raise it by one. Tenants
-// share it as in Budget. It is safe for concurrent use.
+// Throttle limits the concurrent calls to a server to as many as the server accepts, as TCP congestion control does: a call
+// that the server refuses halves the limit, and as many served calls as the limit raise it by one. Tenants share it as in
+// Budget. It is safe for concurrent use.
 type Throttle struct {
 	most   int64
 	budget *Budget
 
 	mu     sync.Mutex
 	limit  int64
-	served int64 // calls since the limit has changed
+	served int64 // calls since the limit changed
 	begun  uint64
 	halved uint64 // the number of calls that had begun when the limit was last halved
 }
@@ -39,15 +39,15 @@ type Throttle struct {
 type Outcome int
 
 const (
-	// Unknown is the outcome of a call that says nothing about the server, such as one that was canceled.
+	// Unknown is the outcome of a call that gives no information about the server, such as one that was canceled.
 	Unknown Outcome = iota
 	// Served is the outcome of a call that the server has answered.
 	Served
-	// Refused is the outcome of a call that the server has put off, or for which it took too long.
+	// Refused is the outcome of a call that the server asked to retry later, or that took too long.
 	Refused
 )
 
-// NewThrottle returns a throttle whose limit is at first, and at most, the number of calls given. That is at least 1.
+// NewThrottle returns a throttle. Its initial and maximum limit is the number of calls given, which is at least 1.
 func NewThrottle(most int64) *Throttle {
 	return &Throttle{most: most, limit: most, budget: NewBudget(most)}
 }
@@ -79,7 +79,7 @@ func (t *Throttle) note(number uint64, outcome Outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case outcome == Refused && number > t.halved: // the calls that began before have not met the new limit yet
+	case outcome == Refused && number > t.halved: // earlier calls began under the previous limit
 		t.limit, t.halved = max(t.limit/2, 1), t.begun
 	case outcome == Served && t.limit < t.most:
 		if t.served++; t.served < t.limit {

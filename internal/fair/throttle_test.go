@@ -28,7 +28,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestThrottle compares the limit with one that is computed anew from all calls so far.
+// TestThrottle compares the limit with one that is recomputed from all calls so far.
 func TestThrottle(t *testing.T) {
 	type call struct {
 		begun   int // the number of calls that had begun with it
@@ -68,7 +68,7 @@ func TestThrottle(t *testing.T) {
 					running[i].end(outcome)
 					running = append(running[:i], running[i+1:]...)
 				} else {
-					// Each call is of a tenant of its own, so that only the limit counts.
+					// Each call has its own tenant, so that only the limit matters.
 					end, err := beginNow(throttle, fmt.Sprint(begun))
 					if free := int64(len(running)) < limit(most, ended); (err == nil) != free {
 						t.Fatalf("%d calls run, the limit is %d: got %v", len(running), limit(most, ended), err)
@@ -105,8 +105,8 @@ func beginNow(throttle *Throttle, tenant string) (end func(Outcome), err error) 
 	return end, err
 }
 
-// TestThrottleFollowsTheServer: calls to a server that refuses all but a few at once are soon few enough, for all tenants, and
-// as many as before when it takes more again.
+// TestThrottleFollowsTheServer: when a server accepts only a few calls at once, the calls of all tenants soon drop to that
+// number, and return to the previous number when it accepts more again.
 func TestThrottleFollowsTheServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most, few = 32, 4

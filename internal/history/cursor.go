@@ -28,15 +28,16 @@ import (
 const (
 	// cursorVersion is the first byte of a cursor, before it is encoded.
 	cursorVersion = 1
-	// maxCursorVersion is the largest first byte that later versions of cursors may have. Anything else with a larger one is
-	// no cursor.
+	// maxCursorVersion is the largest first byte that later versions of cursors may have. Any other input with a larger
+	// first byte is not a cursor.
 	maxCursorVersion = 15
 )
 
 var cursorEncoding = base64.RawURLEncoding.Strict()
 
-// cursor identifies the last entry of a page, and the view that it is a page of. It contains the turn instead of the number
-// of the entry in the history, so that it can be checked, and so that overwriting a turn does not move the entries of others.
+// cursor identifies the last entry of a page, and the view to which the page belongs. It contains the turn instead of the
+// entry's index in the history, so that it can be validated, and so that overwriting one turn does not shift the entries of
+// others.
 type cursor struct {
 	view       byte
 	uid        string
@@ -44,13 +45,13 @@ type cursor struct {
 	entry      int
 }
 
-// CursorError is the error of a cursor that cannot be used: the reason, as a clause about "it".
+// CursorError indicates a cursor that cannot be used. It is the reason, as a clause about "it".
 type CursorError string
 
 // Error returns the reason.
 func (e CursorError) Error() string { return string(e) }
 
-// errNoCursor is the error of anything that no version has made.
+// errNoCursor is the error for a value that is not a cursor of any version.
 const errNoCursor = CursorError("it is not a cursor of this API")
 
 // view returns the options on which the pages of a history must agree, as one byte.
@@ -65,7 +66,7 @@ func view(o *driver.ResolveOptions) byte {
 	return b
 }
 
-// encode returns the cursor as it goes over the wire.
+// encode returns the wire form of the cursor.
 func (c cursor) encode() string {
 	b := []byte{cursorVersion, c.view}
 	b = binary.AppendUvarint(b, uint64(c.entry))
@@ -100,7 +101,7 @@ func decodeCursor(s string) (cursor, error) {
 	return c, nil
 }
 
-// cursor returns the cursor of the page after this one, which is not empty.
+// cursor returns the cursor of the page after this one. This page must not be empty.
 func (p *Page) cursor() string {
 	last := p.to - 1
 	if p.Descending() {

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package history shows the history of a turn as options ask for it: which entries, in which order, and which page of them.
+// Package history selects, orders and pages the entries of a turn's history according to options.
 package history
 
 import (
@@ -30,21 +30,21 @@ type TurnItems struct {
 	Items      *chain.Items
 }
 
-// Page is the part of a history that the options ask for, possibly all of it. Its entries are instructions and items,
+// Page is the part of a history that the options select, possibly all of it. Its entries are instructions and items,
 // numbered in the order of the conversation.
 type Page struct {
-	// uid identifies the stored turn that was asked for.
+	// uid identifies the requested stored turn.
 	uid     string
 	turns   []TurnItems // oldest first
 	options driver.ResolveOptions
-	// The page has the entries from up to, but not including, to.
+	// The page has the entries in the half-open range [from, to).
 	from, to int
 	next     string
 }
 
-// New returns the page that the options ask for, or the whole history if they ask for no page. The UID is that of the turn
-// asked for, and the turns are those of its chain, oldest first. The options must be valid. New returns a CursorError if
-// the cursor does not belong to this history and these options.
+// New returns the page that the options select, or the whole history if they do not request a page. uid identifies the
+// requested turn, and turns are the turns of its chain, oldest first. The options must be valid. New returns a CursorError
+// if the cursor does not belong to this history and these options.
 func New(uid string, turns []TurnItems, options driver.ResolveOptions) (*Page, error) {
 	p := &Page{uid: uid, turns: turns, options: options}
 	for turn := range turns {
@@ -112,7 +112,7 @@ func (p *Page) Entry(turn, i int) []byte {
 	return p.turns[turn].Items.Slice(i, i+1)
 }
 
-// Part is the part of a turn that is on the page: its entries From up to, but not including, To. Start is the number of
+// Part is the part of a turn that is on the page: its entries in the half-open range [From, To). Start is the number of
 // entries before the turn.
 type Part struct{ Turn, Start, From, To int }
 
@@ -159,8 +159,8 @@ func (p *Page) Entries() iter.Seq[[]byte] {
 	}
 }
 
-// Raw returns the entries in the order of the page, as raw JSON. It yields one entry or several joined by commas at a time,
-// and never nothing.
+// Raw returns the entries in the order of the page, as raw JSON. Each yielded chunk is one entry or several joined by
+// commas, and is never empty.
 func (p *Page) Raw() iter.Seq[[]byte] {
 	if p.Descending() {
 		return p.Entries()

@@ -221,8 +221,8 @@ func TestBadCursors(t *testing.T) {
 	}
 }
 
-// TestStoredCursor: a cursor that the first version handed out. Clients keep cursors while the operator is upgraded, so a later
-// version must read it, too.
+// TestStoredCursor: a cursor issued by the first version. Clients keep cursors while the operator is upgraded, so later
+// versions must read it.
 func TestStoredCursor(t *testing.T) {
 	const stored = "AQ2sAgd1aWQtb25lcmVzcF8x"
 	want := cursor{view: 13, uid: "uid-one", responseID: "resp_1", entry: 300}

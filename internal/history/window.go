@@ -16,7 +16,7 @@ limitations under the License.
 
 package history
 
-// Window is the part of a list of entries, oldest first, that a page has: the entries From up to, but not including, To.
+// Window is the part of a list of entries, oldest first, on one page: the half-open range [From, To).
 type Window struct {
 	From, To int
 	// More reports whether further pages follow.

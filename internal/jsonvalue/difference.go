@@ -40,8 +40,8 @@ func Decode(raw []byte) (any, error) {
 	return value, nil
 }
 
-// Difference describes the first difference of two JSON values, or returns the empty string. Numbers are compared by their
-// value, to the last digit: 1.0 equals 1.
+// Difference describes the first difference between two JSON values, or returns the empty string if they are equal. Numbers
+// are compared by value and exactly: 1.0 equals 1.
 func Difference(path string, want, got any) string {
 	switch want := want.(type) {
 	case map[string]any:

@@ -24,9 +24,9 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Elements yields the members of a JSON object, each as its raw key and its raw value, or the elements of a list, with empty
-// keys. Of any other value it yields nothing. It allocates no memory: a body of many tiny members takes no more than its
-// bytes. What it yields is undefined if raw is not valid JSON.
+// Elements yields the members of a JSON object, each as its raw key and its raw value, or the elements of a list, with
+// empty keys. For any other value it yields nothing. It allocates no memory, even for a body with many tiny members. The
+// result is undefined if raw is not valid JSON.
 func Elements(raw string) iter.Seq2[string, string] {
 	return func(yield func(key, value string) bool) {
 		for s := range spans(raw) {
@@ -37,10 +37,10 @@ func Elements(raw string) iter.Seq2[string, string] {
 	}
 }
 
-// span is where an element stands: its key, empty in a list, and its value.
+// span is the position of an element: that of its key, empty in a list, and that of its value.
 type span struct{ key, keyEnd, value, end int }
 
-// spans yields where the elements of Elements stand.
+// spans yields the positions of the elements that Elements yields.
 func spans(raw string) iter.Seq[span] {
 	return func(yield func(span) bool) {
 		i := skip(raw, 0)
@@ -64,16 +64,16 @@ func spans(raw string) iter.Seq[span] {
 	}
 }
 
-// IsObject reports whether a raw JSON value, without white space before it, is an object.
+// IsObject reports whether a raw JSON value without leading white space is an object.
 func IsObject(raw string) bool { return strings.HasPrefix(raw, "{") }
 
-// IsList reports whether a raw JSON value, without white space before it, is a list.
+// IsList reports whether a raw JSON value without leading white space is a list.
 func IsList(raw string) bool { return strings.HasPrefix(raw, "[") }
 
-// IsString reports whether a raw JSON value, without white space before it, is a string.
+// IsString reports whether a raw JSON value without leading white space is a string.
 func IsString(raw string) bool { return strings.HasPrefix(raw, `"`) }
 
-// IsNull reports whether a raw JSON value, without white space before it, is null or absent.
+// IsNull reports whether a raw JSON value without leading white space is null or absent.
 func IsNull(raw string) bool { return raw == "" || raw[0] == 'n' }
 
 // Count returns the number of elements of a list, or of members of an object. See Elements.
@@ -101,7 +101,7 @@ func skip(raw string, i int) int {
 	return i
 }
 
-// endOfValue returns the index after the value that begins at i, which is i if none does.
+// endOfValue returns the index after the value that begins at i, or i if no value begins there.
 func endOfValue(raw string, i int) int {
 	depth := 0
 	for ; i < len(raw); i++ {
@@ -152,7 +152,7 @@ func endOfString(raw string, i int) int {
 	}
 }
 
-// Text returns bytes as a string that shares their memory. The bytes must not change while the string is in use.
+// Text returns a string that shares the memory of the given bytes. The bytes must not change while the string is in use.
 func Text(raw []byte) string { return unsafe.String(unsafe.SliceData(raw), len(raw)) }
 
 // Bytes returns a string as bytes that share its memory. The bytes must not change while the string is in use, nor at all if

@@ -25,7 +25,7 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// FuzzElements: the elements are those that gjson finds.
+// FuzzElements: Elements yields the same elements as gjson.
 func FuzzElements(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `[]`, ` [ ] `, `1`, `"[1]"`, `null`, ` { "a" : [1 , {"b":"]"}] , "\u0061\"":null,"":-1.5e3,"a":true} `,
@@ -39,7 +39,7 @@ func FuzzElements(f *testing.F) {
 			got = append(got, [2]string{key, value})
 		}
 		if !json.Valid([]byte(raw)) || Validate([]byte(raw)) != nil {
-			return // it has ended without a panic
+			return // it did not panic
 		}
 		if trimmed := strings.TrimLeft(raw, " \t\r\n"); IsObject(trimmed) || IsList(trimmed) {
 			gjson.Parse(raw).ForEach(func(key, value gjson.Result) bool {
@@ -56,7 +56,7 @@ func FuzzElements(f *testing.F) {
 	})
 }
 
-// TestElementsAllocateNothing: a body of many tiny members takes no more memory than its bytes.
+// TestElementsAllocateNothing: iterating over a body with many tiny members allocates no memory.
 func TestElementsAllocateNothing(t *testing.T) {
 	raw := []byte(`{"a":[` + strings.Repeat(`{},`, 1<<16) + `{}],"b":"` + strings.Repeat(`\n`, 1<<16) + `"}`)
 	allocations := testing.AllocsPerRun(1, func() {

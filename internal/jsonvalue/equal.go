@@ -25,7 +25,8 @@ import (
 )
 
 // Equal reports whether two bodies, each JSON or empty, have the same bytes or the same value. If one of them would not
-// survive in a custom resource, only the bytes count. It builds no trees: it takes less memory than the bodies.
+// survive in a custom resource, only the bytes are compared. It does not decode the bodies, and uses less memory than they
+// do.
 func Equal(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -33,10 +34,10 @@ func Equal(a, b []byte) bool {
 	return Survives(a) && Survives(b) && equal(trimmed(a), trimmed(b))
 }
 
-// trimmed returns a body without the white space before it.
+// trimmed returns a body without leading white space.
 func trimmed(raw []byte) string { return Text(raw)[skip(Text(raw), 0):] }
 
-// equal compares two values that survive, without white space before them.
+// equal compares two values that survive and have no leading white space.
 func equal(a, b string) bool {
 	switch {
 	case IsObject(a) && IsObject(b):
@@ -53,7 +54,7 @@ func equal(a, b string) bool {
 
 func isNumber(raw string) bool { return raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9' }
 
-// literal returns a value that is no list, object or string without the white space after it.
+// literal returns a number, boolean or null without trailing white space.
 func literal(raw string) string { return raw[:endOfValue(raw, 0)] }
 
 func equalObjects(a, b string) bool {
@@ -83,7 +84,7 @@ func equalLists(a, b string) bool {
 	}
 }
 
-// sortedKeys returns where the keys of an object begin, ordered by their names.
+// sortedKeys returns the offsets of an object's keys, ordered by their names.
 func sortedKeys(object string) []int32 {
 	keys := make([]int32, 0, Count(object))
 	for s := range spans(object) {

@@ -27,8 +27,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestEqualValues compares with Difference, which compares trees: of values that are drawn, written with spaces and in another
-// order of their keys.
+// TestEqualValues compares Equal with Difference, which compares decoded trees, for random values that are written with
+// spaces and shuffled keys.
 func TestEqualValues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := drawValue(t, 3)
@@ -96,12 +96,12 @@ func write(t *rapid.T, value any) string {
 func mustEncode(value any) string {
 	raw, err := json.Marshal(value)
 	if err != nil {
-		panic(err) // never: all values can be encoded
+		panic(err) // unreachable: all values can be encoded
 	}
 	return string(raw)
 }
 
-// TestEqualAllocates checks that bodies of many tiny members take no trees.
+// TestEqualAllocates checks that bodies with many tiny members are not decoded into trees.
 func TestEqualAllocates(t *testing.T) {
 	object := func(count int) []byte {
 		var b strings.Builder

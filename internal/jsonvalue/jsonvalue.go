@@ -14,8 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package jsonvalue handles JSON by its value: it validates bodies, determines which values a custom resource keeps, and compares
-// two values.
+// Package jsonvalue validates JSON bodies, determines which values a custom resource keeps, and compares values.
 package jsonvalue
 
 import (
@@ -65,7 +64,7 @@ func Members(object gjson.Result, keys ...string) []gjson.Result {
 	return values
 }
 
-// RawMembers is Members for raw JSON, and allocates nothing but the result: an absent member is the empty string.
+// RawMembers is Members for raw JSON, and allocates only the result: an absent member is the empty string.
 func RawMembers(object string, keys ...string) []string {
 	values := make([]string, len(keys))
 	for key, value := range Elements(object) {

@@ -23,14 +23,14 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// Object is a valid JSON object, or no value. Parse each body once at the boundary where it arrives, with ParseObject, and
-// pass on the Object: code that is given one need not validate it again.
+// Object is a valid JSON object, or absent. Parse each body once, with ParseObject, at the boundary where it arrives, and
+// pass on the Object: code that receives one need not validate it again.
 type Object struct{ value gjson.Result }
 
-// ParseObject parses a JSON object. Nothing and null are no value. It returns an error if raw is anything else, or is
-// nested more deeply than MaxDepth. It does not check that strings are valid UTF-8.
+// ParseObject parses a JSON object. For empty input and null, it returns an Object that does not exist. It returns an error
+// if raw is anything else, or is nested more deeply than MaxDepth. It does not check that strings are valid UTF-8.
 //
-// The object shares the memory of raw, which must not change while the object, or a value of it, is in use.
+// The object shares the memory of raw, which must not change while the object or one of its values is in use.
 func ParseObject(raw []byte) (Object, error) {
 	if len(raw) == 0 {
 		return Object{}, nil
@@ -48,9 +48,9 @@ func ParseObject(raw []byte) (Object, error) {
 	return Object{value}, nil
 }
 
-// ValidObject returns the object of a body that was validated before and has become bytes again, such as the bodies that
-// store.Store passes to a driver. With any other bytes, its members are undefined. The object shares the memory of raw, as that of
-// ParseObject does.
+// ValidObject returns the object for the bytes of a body that was already validated, such as the bodies that store.Store
+// passes to a driver. For any other bytes, its members are undefined. The object shares the memory of raw, as in
+// ParseObject.
 func ValidObject(raw []byte) Object { return Object{gjson.Parse(Text(raw))} }
 
 // Exists reports whether there is a value.
@@ -66,5 +66,5 @@ func (o Object) Members(keys ...string) []gjson.Result { return Members(o.value,
 // RawMembers returns the raw values of members, empty for those that are absent. It is Members without allocations.
 func (o Object) RawMembers(keys ...string) []string { return RawMembers(o.value.Raw, keys...) }
 
-// Survives reports whether a custom resource keeps the value. See the function Survives. No value at all is kept too.
+// Survives reports whether a custom resource keeps the value (see the function Survives). An absent value survives.
 func (o Object) Survives() bool { return utf8.ValidString(o.value.Raw) && survives(o.value.Raw, 0) }

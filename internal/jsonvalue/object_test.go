@@ -24,7 +24,7 @@ import (
 func TestParseObject(t *testing.T) {
 	for name, tc := range map[string]struct {
 		raw, wantErr string
-		want         bool // whether there is a value
+		want         bool // whether the object exists
 	}{
 		"object":     {` {"a":1,"b":{}} `, "", true},
 		"empty":      {`{}`, "", true},

@@ -24,7 +24,8 @@ import (
 	"unicode/utf8"
 )
 
-// survivableDepth is the maximum nesting of lists and objects that survives. Kubernetes accepts more, but not everywhere.
+// survivableDepth is the maximum nesting of lists and objects that survives. Kubernetes accepts deeper nesting, but not
+// everywhere.
 const survivableDepth = 100
 
 // Survives reports whether a custom resource keeps a JSON value. Kubernetes decodes a body into strings, int64, float64, maps
@@ -35,7 +36,7 @@ func Survives(raw []byte) bool {
 	return utf8.Valid(raw) && Validate(raw) == nil && survives(trimmed(raw), 0)
 }
 
-// survives reports whether a valid value survives, which has no white space before it.
+// survives reports whether a valid value without leading white space survives.
 func survives(raw string, depth int) bool {
 	switch {
 	case IsString(raw):
@@ -56,7 +57,7 @@ func survives(raw string, depth int) bool {
 	return true
 }
 
-// keysDiffer reports whether an object has no key twice. Most objects have few keys.
+// keysDiffer reports whether all keys of an object are different. Most objects have few keys.
 func keysDiffer(object string) bool {
 	const most = 16
 	var few [most]string
@@ -103,11 +104,11 @@ func stringSurvives(raw string) bool {
 	}
 }
 
-// codeUnit returns the number of an escape's four digits.
+// codeUnit returns the value of an escape's four hexadecimal digits.
 func codeUnit(digits string) uint64 {
 	unit, err := strconv.ParseUint(digits[:4], 16, 16)
 	if err != nil {
-		return 0 // never: the JSON is valid
+		return 0 // unreachable: the JSON is valid
 	}
 	return unit
 }
@@ -128,7 +129,7 @@ func numberSurvives(raw string) bool {
 	return err == nil && parseDecimal(raw) == parseDecimal(strconv.FormatFloat(f, 'e', -1, 64))
 }
 
-// decimal is a number as its digits, without zeros at either end, and the exponent of the last digit.
+// decimal is a number's digits, without leading or trailing zeros, and the exponent of the last digit.
 type decimal struct {
 	negative bool
 	digits   string
@@ -145,7 +146,7 @@ func parseDecimal(raw string) decimal {
 	}
 	e, err := strconv.Atoi(cmp.Or(exponent, "0"))
 	if err != nil {
-		return decimal{digits: raw} // an exponent beyond every float: equal to none
+		return decimal{digits: raw} // exponent out of range: not equal to any float
 	}
 	trimmed := strings.TrimRight(digits, "0")
 	return decimal{negative, trimmed, e - len(fraction) + len(digits) - len(trimmed)}

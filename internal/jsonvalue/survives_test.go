@@ -87,7 +87,7 @@ func TestSurvives(t *testing.T) {
 	}
 }
 
-// FuzzSurvives compares with Kubernetes: a value that survives must be the same after decoding and encoding.
+// FuzzSurvives compares Survives with Kubernetes: a value that survives must be the same after decoding and encoding.
 func FuzzSurvives(f *testing.F) {
 	for _, seed := range []string{`{"a":[1,-0.0,1e3,"\ud83d\ude00"],"b":null}`, `12345678901234567890`, `0.1234567890123456789`, `{"a":1,"a":2}`} {
 		f.Add([]byte(seed))

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package kubeclient makes clients of ResponseSessions and SnapshotChunks, and the requests that several packages send.
+// Package kubeclient creates clients for ResponseSessions and SnapshotChunks, and sends the requests that several packages need.
 package kubeclient
 
 import (
@@ -49,8 +49,8 @@ const MetadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=
 // MetadataListOnly is the Accept header of requests for the metadata of a list of objects.
 const MetadataListOnly = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
-// New returns a client of the ResponseSessions' group and version. Requests are not limited here: that is left to the API
-// server's priority and fairness.
+// New returns a client for the group and version of ResponseSessions. It does not limit its request rate, and relies on API
+// priority and fairness.
 func New(config *rest.Config) (rest.Interface, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -72,7 +72,7 @@ func New(config *rest.Config) (rest.Interface, error) {
 	return client, nil
 }
 
-// ErrUndecodable indicates an object that the API server stores and Go cannot decode, such as one with a time like
+// ErrUndecodable indicates an object that the API server stores but Go cannot decode, such as one with a time like
 // 2026-01-01t00:00:00z.
 var ErrUndecodable = errors.New("unable to decode the stored object")
 
@@ -97,7 +97,7 @@ func GetRaw(ctx context.Context, client rest.Interface, resource string, name ty
 }
 
 // Read sends a request and returns the body of the response. If the context counts memory (see package metered), the body
-// counts while it is read.
+// is counted as it is read.
 func Read(ctx context.Context, request *rest.Request) ([]byte, error) {
 	if !metered.Counts(ctx) {
 		result := request.Do(ctx)
@@ -122,19 +122,19 @@ func GetMetadata(ctx context.Context, client rest.Interface, resource string, na
 	return object, err
 }
 
-// IsGone reports whether err says that the object with a name does not exist. Another 404 says nothing about the object: the API
-// server may not serve the resource or its version, or something else may have answered.
+// IsGone reports whether err indicates that the named object does not exist. Any other 404 gives no information about the
+// object: the API server may not serve the resource or its version, or the response may come from another server.
 func IsGone(err error, resource, name string) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Reason != metav1.StatusReasonNotFound || status.Status().Details == nil {
 		return false
 	}
 	details := status.Status().Details
-	// client-go fills in the object if the response is not a Status, and then says so in a cause.
+	// client-go fills in the object if the response is not a Status, and then adds a cause that indicates this.
 	return details.Kind == resource && details.Name == name && len(details.Causes) == 0
 }
 
-// ClusterID returns the UID of the namespace kube-system, which identifies the cluster. Everybody may read it: see
+// ClusterID returns the UID of the namespace kube-system, which identifies the cluster. All users may read it: see
 // config/rbac/identity_role.yaml.
 func ClusterID(ctx context.Context, client rest.Interface) (string, error) {
 	object := &metav1.PartialObjectMetadata{}
@@ -145,8 +145,8 @@ func ClusterID(ctx context.Context, client rest.Interface) (string, error) {
 	return string(object.UID), nil
 }
 
-// Children reads the metadata of up to limit ResponseSessions of a namespace whose parent is previousResponseID. Next, if it
-// is not empty, continues the list.
+// Children reads the metadata of up to limit ResponseSessions in a namespace whose parent is previousResponseID. If next is
+// not empty, it continues the list.
 func Children(
 	ctx context.Context, client rest.Interface, namespace, previousResponseID string, limit int, next string,
 ) (*metav1.PartialObjectMetadataList, error) {
@@ -154,7 +154,7 @@ func Children(
 	return listMetadata(ctx, client.Get().Namespace(namespace).Resource(Sessions).Param("fieldSelector", selector), limit, next)
 }
 
-// ListMetadata reads the metadata of up to limit objects of all namespaces. Next, if it is not empty, continues the list.
+// ListMetadata reads the metadata of up to limit objects in all namespaces. If next is not empty, it continues the list.
 func ListMetadata(ctx context.Context, client rest.Interface, resource string, limit int, next string) (*metav1.PartialObjectMetadataList, error) {
 	return listMetadata(ctx, client.Get().Resource(resource), limit, next)
 }
@@ -165,9 +165,8 @@ func listMetadata(ctx context.Context, request *rest.Request, limit int, next st
 	return list, err
 }
 
-// CurrentVersion returns a resource version that is at least as new as every change of a resource that was answered before. It
-// costs what the read of one object costs, in the shares of API priority and fairness too: it is a list of one name, and no
-// object has it.
+// CurrentVersion returns a resource version that is at least as new as every acknowledged change of a resource. It costs as
+// much as reading one object, also for API priority and fairness: it lists by a name that no object has.
 func CurrentVersion(ctx context.Context, client rest.Interface, resource, namespace string) (uint64, error) {
 	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, "-").String()
 	list, err := listMetadata(ctx, client.Get().Namespace(namespace).Resource(resource).Param("fieldSelector", selector), 1, "")
@@ -191,7 +190,7 @@ func Annotate(ctx context.Context, client rest.Interface, resource string, name 
 		SetHeader("Accept", MetadataOnly).Body(patch).Do(ctx).Error()
 }
 
-// Delete deletes an object if it meets the preconditions, which may be nil. It returns the object if that is still being
+// Delete deletes an object if it meets the preconditions, which may be nil. It returns the object if it is still being
 // deleted, and otherwise a Status.
 func Delete(
 	ctx context.Context, client rest.Interface, resource string, name types.NamespacedName,

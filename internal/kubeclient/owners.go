@@ -23,8 +23,9 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
 
-// IsOutdated reports whether an ownerReference is to one of our kinds in another version than that of this build. Garbage collection
-// looks for an owner at the version in the reference, and the API server does not convert that: see docs/decisions/versions.md.
+// IsOutdated reports whether an ownerReference names one of Catena's kinds in a version other than this build's. Garbage
+// collection looks up an owner at the version in the reference, which the API server does not convert: see
+// docs/decisions/versions.md.
 func IsOutdated(owner metav1.OwnerReference) bool {
 	version, err := schema.ParseGroupVersion(owner.APIVersion)
 	return err == nil && version.Group == v1alpha1.GroupVersion.Group && version != v1alpha1.GroupVersion

@@ -28,7 +28,7 @@ func TestIsOutdated(t *testing.T) {
 		"sessions.catena.dev/v1beta1":   true,
 		"sessions.catena.dev/v1":        true,
 		"sessions.catena.dev/":          true,
-		"sessions.catena.dev":           false, // a version of the core group
+		"sessions.catena.dev":           false, // parsed as a version of the core group
 		"sessions.catena.dev/v1/x":      false,
 		"resolve.catena.dev/v1beta1":    false,
 		"x.sessions.catena.dev/v1beta1": false,

@@ -29,19 +29,20 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// fieldValidation makes the API server refuse a field that its CRD does not have. By default it drops such a field and says
-// so only in a warning, so that a program which is newer than the CRD would lose what it writes.
+// fieldValidation makes the API server reject fields that its CRD does not have. By default it drops them with only a
+// warning, so a program that is newer than the CRD would lose data.
 const fieldValidation = "fieldValidation"
 
-// strictError begins what the API server says about such a field.
+// strictError is the prefix of the API server's message about such a field.
 const strictError = "strict decoding error: "
 
-// IsUnknownField reports whether the API server refused a write because its CRD lacks a field.
+// IsUnknownField reports whether the API server rejected a write because its CRD lacks a field.
 func IsUnknownField(err error) bool {
 	return apierrors.IsBadRequest(err) && strings.Contains(err.Error(), strictError+"unknown field")
 }
 
-// Create creates an object in a namespace and reads the result. The error of a field that the CRD lacks is IsUnknownField.
+// Create creates an object in a namespace and decodes the result. IsUnknownField reports true for its error if the CRD
+// lacks a field.
 func Create(ctx context.Context, client rest.Interface, resource, namespace string, object, into runtime.Object) error {
 	return client.Post().Namespace(namespace).Resource(resource).Param(fieldValidation, metav1.FieldValidationStrict).Body(object).Do(ctx).Into(into)
 }
@@ -53,9 +54,9 @@ type Operation struct {
 	Value any    `json:"value"`
 }
 
-// Patch changes an object with a JSON patch and reads the result. It leaves alone what the patch does not name, including fields
-// that this program does not know. The error is a conflict if the object no longer has the resource version, and IsUnknownField if
-// the CRD lacks a field.
+// Patch changes an object with a JSON patch and decodes the result. It keeps all fields that the patch does not name,
+// including those that this program does not know. The error is a conflict if the object no longer has the resource
+// version; IsUnknownField reports true for it if the CRD lacks a field.
 func Patch(
 	ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, resourceVersion string, operations []Operation,
 	into runtime.Object,
@@ -69,8 +70,8 @@ func Patch(
 	return withoutObject(err)
 }
 
-// withoutObject returns the error of a patch. If the API server cannot decode the object that is the result of a patch, its error
-// quotes all of that, and with it the bodies of a conversation.
+// withoutObject returns the error of a patch without the object. If the API server cannot decode the patched object, its
+// error quotes the whole object, including the bodies of a conversation.
 func withoutObject(err error) error {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {

@@ -14,8 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package metered lets a caller count the memory that an operation takes below it, before it is taken: a program that serves
-// several tenants bounds its memory by it. It is for what grows with what was stored or sent, not for what every call takes.
+// Package metered lets a caller count the memory that an operation needs before it is allocated, so that a program that
+// serves several tenants can bound its memory. It covers allocations that grow with the size of stored or received data,
+// not the fixed overhead of each call.
 package metered
 
 import (
@@ -28,8 +29,8 @@ import (
 type key struct{}
 
 // With returns a context whose operations call take with the number of bytes before they take memory, possibly from several
-// goroutines at once. If take returns an error, the operation ends with that error. What an operation has taken counts until
-// the caller decides otherwise.
+// goroutines at once. If take returns an error, the operation ends with that error. Memory stays counted until the caller
+// releases it.
 func With(ctx context.Context, take func(bytes int64) error) context.Context {
 	return context.WithValue(ctx, key{}, take)
 }
@@ -53,14 +54,14 @@ func taker(ctx context.Context) func(int64) error {
 	return take
 }
 
-// The pieces in which ReadAll reads.
+// The sizes of the pieces that ReadAll reads.
 const (
 	firstPiece = 4 << 10
 	maxPiece   = 512 << 10
 )
 
-// ReadAll reads all of r, and calls take before it takes memory: in all for twice the bytes that it reads, and for a last
-// piece of at most 512 KiB that may be partly empty. Nothing is taken for what has not begun to arrive.
+// ReadAll reads all of r, and calls take before it takes memory: in total for twice the bytes that it reads, plus a last
+// piece of at most 512 KiB that may be partly empty. It takes no memory for data that has not begun to arrive.
 func ReadAll(r io.Reader, take func(bytes int64) error) ([]byte, error) {
 	var pieces [][]byte
 	var piece []byte

@@ -27,7 +27,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestReadAll: it returns what it reads, and takes what it says.
+// TestReadAll: it returns the data that it reads, and takes the documented amount of memory.
 func TestReadAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := bytes.Repeat([]byte("x"), rapid.OneOf(rapid.IntRange(0, 10), rapid.IntRange(0, 3*maxPiece)).Draw(t, "size"))
@@ -46,7 +46,7 @@ func TestReadAll(t *testing.T) {
 	})
 }
 
-// TestReadAllErrors: an error of the reader, even one that looks like an end, or of take, is the result.
+// TestReadAllErrors: an error from take or from the reader, even one that looks like the end of the input, is returned.
 func TestReadAllErrors(t *testing.T) {
 	refused := errors.New("refused")
 	for name, tc := range map[string]struct {

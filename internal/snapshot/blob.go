@@ -33,12 +33,12 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
 
-// blobStore keeps each snapshot as one object of a bucket, named NAMESPACE/SESSION/KEY. The namespace and the name are never
-// taken from a session's spec: no tenant reaches another's snapshots by using their keys.
+// blobStore keeps each snapshot as one object of a bucket, named NAMESPACE/SESSION/KEY. The namespace and the name are
+// never taken from a session's spec, so a tenant cannot read another tenant's snapshots by using their keys.
 type blobStore struct {
 	bucket *blob.Bucket
 	claim  *claim
-	// timeout is the deadline of each request that moves no snapshot.
+	// timeout is the deadline of each request that does not transfer a snapshot.
 	timeout time.Duration
 	// files gives requests a deadline if the bucket is in a file system, and is nil otherwise.
 	files *fileRequests
@@ -46,32 +46,33 @@ type blobStore struct {
 
 var _ Store = &blobStore{}
 
-// NewBlobStore returns a store in a bucket of any kind that gocloud.dev/blob supports. The caller closes the bucket. identify
-// returns the identity of the cluster, to which the bucket must belong.
+// NewBlobStore returns a store in a bucket of any kind that gocloud.dev/blob supports. The caller closes the bucket.
+// identify returns the identity of the cluster that must own the bucket.
 func NewBlobStore(bucket *blob.Bucket, identify func(ctx context.Context) (string, error)) Store {
 	return &blobStore{bucket, &claim{bucket: bucket, identify: identify}, bucketTimeout, newFileRequests(bucket)}
 }
 
-// bucketTimeout is the deadline of a request to a bucket that moves no snapshot, and of the few requests for a claim. The clients of
-// the clouds have none, and would wait for ever for an answer that never comes. Snapshots are read and written within the
-// deadline of the caller, because how long that takes depends on their size.
+// bucketTimeout is the deadline of a bucket request that does not transfer a snapshot, and of the few requests for a claim.
+// The cloud SDKs set no timeout, and would wait forever for a response. Snapshots are read and written within the deadline
+// of the caller, because how long that takes depends on their size.
 const bucketTimeout = time.Minute
 
-// do calls a function with the deadline of one request. The function may go on after that, so it must share nothing with the caller.
+// do calls a function with the deadline of one request. The function may continue after do returns, so it must not share
+// data with the caller.
 func (s *blobStore) do(ctx context.Context, request func(ctx context.Context) error) error {
 	_, err := ask(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, request(ctx) })
 	return err
 }
 
-// ask is do for a function that returns something.
+// ask is do for a function that returns a value.
 func ask[T any](ctx context.Context, s *blobStore, request func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	return within(ctx, s.files, func() (T, error) { return request(ctx) })
 }
 
-// openBucket opens the bucket that a URL names. A prefix must end with a slash: otherwise, a cluster that uses the
-// whole bucket would take the prefix for part of a namespace.
+// openBucket opens the bucket that a URL names. A prefix must end with a slash: otherwise, a cluster that uses the whole
+// bucket would mistake the prefix for part of a namespace.
 func openBucket(ctx context.Context, bucketURL string) (*blob.Bucket, error) {
 	u, err := url.Parse(bucketURL)
 	if err != nil {
@@ -107,7 +108,7 @@ func (s *blobStore) Read(ctx context.Context, session types.NamespacedName, key 
 	if gcerrors.Code(err) != gcerrors.NotFound {
 		return data, err
 	}
-	// A bucket that does not exist, or is not the one that it was, has no snapshots either.
+	// Snapshots are also not found if the bucket does not exist or has been replaced.
 	if err := s.do(ctx, s.claim.check); err != nil {
 		return nil, fmt.Errorf("unable to find out whether the bucket has lost %s: %w", blobName(session, key), err)
 	}
@@ -137,10 +138,10 @@ func (s *blobStore) Find(ctx context.Context, session types.NamespacedName, key 
 	return nil, nil
 }
 
-// list lists the objects with a prefix. It relies on the order of the bucket's list: by name, so that a mark follows its snapshot.
+// list lists the objects with a prefix. It relies on the bucket listing objects by name, so that a mark follows its snapshot.
 func (s *blobStore) list(ctx context.Context, prefix string) iter.Seq2[Part, error] {
 	return func(yield func(Part, error) bool) {
-		var last Part // not yielded yet, because its mark may follow
+		var last Part // not yielded yet: its mark may follow
 		for objects := s.bucket.List(&blob.ListOptions{Prefix: prefix}); ; {
 			object, err := s.next(ctx, objects)
 			if err != nil && !errors.Is(err, io.EOF) {
@@ -158,7 +159,7 @@ func (s *blobStore) list(ctx context.Context, prefix string) iter.Seq2[Part, err
 	}
 }
 
-// next returns the next object of a list, which can take a request. It returns io.EOF at the end.
+// next returns the next object of a list, which may require a request. It returns io.EOF at the end.
 func (s *blobStore) next(ctx context.Context, objects *blob.ListIterator) (*blob.ListObject, error) {
 	return ask(ctx, s, objects.Next)
 }
@@ -172,7 +173,7 @@ func (p *Part) readMark(name string) bool {
 	return found
 }
 
-// blobPart returns the snapshot that an object is, or of which it is the mark, and the zero Part if it is neither.
+// blobPart returns the part for an object that is a snapshot or the mark of one, and the zero Part for any other object.
 func blobPart(object *blob.ListObject) Part {
 	path := strings.Split(object.Key, "/")
 	if len(path) != 3 {
@@ -191,7 +192,7 @@ func blobPart(object *blob.ListObject) Part {
 	return part
 }
 
-// Mark writes an empty object beside the snapshot. Two leaders at once may write two; the earlier one counts.
+// Mark writes an empty object next to the snapshot. Two concurrent leaders may write two; the earlier one counts.
 func (s *blobStore) Mark(ctx context.Context, part Part, since time.Time) error {
 	prefix := blobName(part.Session, part.Key) + markInfix
 	if !since.IsZero() {

@@ -42,7 +42,7 @@ func TestFileBucket(t *testing.T) {
 	testBucket(t, "file://"+t.TempDir()+"?no_tmp_dir=true")
 }
 
-// TestS3Bucket runs against a server that speaks S3, built from its Go module.
+// TestS3Bucket runs against an S3-compatible server, built from its Go module.
 func TestS3Bucket(t *testing.T) {
 	setS3Credentials(t)
 	parameters := "?use_path_style=true&endpoint=http://" + startS3(t, "snapshots")
@@ -63,7 +63,7 @@ func setS3Credentials(t *testing.T) {
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", os.DevNull)
 }
 
-// openStore opens the store of a cluster in a bucket.
+// openStore opens a cluster's store in a bucket.
 func openStore(t *testing.T, url, cluster string) Store {
 	t.Helper()
 	bucket, err := blob.OpenBucket(t.Context(), url)
@@ -74,15 +74,16 @@ func openStore(t *testing.T, url, cluster string) Store {
 	return NewBlobStore(bucket, identity(cluster))
 }
 
-// TestLostBucket: a snapshot is lost if it is missing in the bucket that it was written to, and not if the bucket is.
+// TestLostBucket: a snapshot is lost if it is missing from the bucket that it was written to, but not if the bucket itself
+// is missing.
 func TestLostBucket(t *testing.T) {
 	here := func(dir string, path ...string) string { return filepath.Join(append([]string{dir}, path...)...) }
 	tests := map[string]struct {
 		lose func(dir string, ref string) error
 		want error
-		// unreadable is whether the session is marked.
+		// unreadable is set if the session is marked unreadable.
 		unreadable bool
-		// wantClaim is what the operator gets when it claims the bucket again.
+		// wantClaim is the error that the operator gets when it claims the bucket again.
 		wantClaim error
 	}{
 		"the snapshot": {
@@ -101,7 +102,7 @@ func TestLostBucket(t *testing.T) {
 			lose: func(dir, ref string) error {
 				return errors.Join(os.Remove(here(dir, session.String(), ref)), os.Remove(here(dir, claimName)))
 			},
-			want: ErrUnclaimed, // another snapshot shows that the bucket is the right one
+			want: ErrUnclaimed, // another snapshot proves that it is the right bucket
 		},
 		"the bucket to another cluster": {
 			lose: func(dir, _ string) error {
@@ -145,7 +146,7 @@ func TestLostBucket(t *testing.T) {
 func startS3(t *testing.T, bucket string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "s3server")
-	// With the flags of all programs, so that the SDK for S3 is compiled once.
+	// Built with the same flags as all programs, so that the S3 SDK is compiled once.
 	build := exec.CommandContext(t.Context(), "bash", "-c", `. ../flags.sh && go build -o "$0" .`, binary)
 	build.Dir = filepath.Join(testutil.Root(), "hack", "s3server")
 	if output, err := build.CombinedOutput(); err != nil {
@@ -233,7 +234,7 @@ func testBucket(t *testing.T, url string) {
 		t.Error("the bytes differ")
 	}
 
-	// Objects of others are left alone.
+	// Unrelated objects are ignored.
 	for _, name := range []string{"readme", "team-a/resp.1/readme", "a/b/c/" + newKey()} {
 		if err := bucket.WriteAll(t.Context(), name, []byte("hello"), nil); err != nil {
 			t.Fatal(err)
@@ -244,7 +245,7 @@ func testBucket(t *testing.T, url string) {
 		t.Fatalf("listed %+v, want the one that was written", listed)
 	}
 
-	// Of two leaders, the first one counts.
+	// If two leaders write marks, the earlier one counts.
 	mark := func(since time.Time) time.Time {
 		t.Helper()
 		if err := store.Mark(t.Context(), listed[0], since); err != nil {

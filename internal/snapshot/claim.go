@@ -29,25 +29,25 @@ import (
 )
 
 var (
-	// ErrForeign is the error of a bucket that another cluster has claimed.
+	// ErrForeign indicates a bucket that another cluster has claimed.
 	ErrForeign = errors.New("the bucket belongs to another cluster")
-	// ErrUnclaimed is the error of a bucket that no cluster has claimed. Either the operator has not opened it yet, or it is not
-	// the bucket that it should be: it was moved, emptied, or is configured wrongly.
+	// ErrUnclaimed indicates a bucket that no cluster has claimed. Either the operator has not opened it yet, or it is the
+	// wrong bucket: it was moved, emptied, or misconfigured.
 	ErrUnclaimed = errors.New("the bucket belongs to no cluster")
 )
 
 const (
-	// claimName is the object that identifies the cluster to which a bucket belongs.
+	// claimName is the object that identifies the cluster that owns a bucket.
 	claimName = "catena-cluster"
-	// claimValid is how long a bucket is taken to be this cluster's after its claim was read. It must be shorter than the grace
-	// period: what a cluster writes to a bucket that another one takes over is deleted after that.
+	// claimValid is how long a claim that was read stays valid. It must be shorter than the grace period, after which
+	// snapshots that this cluster writes to a bucket taken over by another one are deleted.
 	claimValid = time.Minute
-	// maxProbes is how many snapshots are looked for, to find out whether an unclaimed bucket is that of this cluster.
+	// maxProbes is the maximum number of snapshots to look up to determine whether an unclaimed bucket belongs to this cluster.
 	maxProbes = 16
 )
 
-// claim is the mark of a bucket that tells to which cluster it belongs. Without it, a wrong bucket would look like one in
-// which all snapshots are lost. It is safe for concurrent use.
+// claim reads and writes the object that identifies the cluster that owns a bucket. Without it, a wrong bucket would look
+// like one that has lost all its snapshots. It is safe for concurrent use.
 type claim struct {
 	bucket *blob.Bucket
 	// identify returns the identity of this cluster, which never changes.
@@ -55,7 +55,7 @@ type claim struct {
 	checked  atomic.Pointer[time.Time]
 }
 
-// recheck reads the claim, unless it was read a short time ago. See check.
+// recheck is check, unless the claim was read recently.
 func (c *claim) recheck(ctx context.Context) error {
 	if checked := c.checked.Load(); checked != nil && time.Since(*checked) < claimValid {
 		return nil
@@ -63,8 +63,8 @@ func (c *claim) recheck(ctx context.Context) error {
 	return c.check(ctx)
 }
 
-// check reads the claim. It returns nil if the bucket answers and belongs to this cluster. Its errors can be ErrForeign and
-// ErrUnclaimed.
+// check reads the claim. It returns nil if the bucket responds and belongs to this cluster. Its errors include ErrForeign
+// and ErrUnclaimed.
 func (c *claim) check(ctx context.Context) error {
 	now := time.Now()
 	cluster, err := c.identify(ctx)
@@ -77,7 +77,7 @@ func (c *claim) check(ctx context.Context) error {
 		return fmt.Errorf("%w: it has no object %s, which the operator writes", ErrUnclaimed, claimName)
 	case err != nil:
 		return fmt.Errorf("unable to read the claim on the bucket: %w", err)
-	case strings.TrimSpace(string(claimed)) != cluster: // a person may have written it
+	case strings.TrimSpace(string(claimed)) != cluster: // it may have been written by hand
 		return fmt.Errorf("%w: it belongs to %s, and this is %s: give each cluster its own bucket or prefix, or write %s into the object %s if that cluster no longer exists",
 			ErrForeign, claimed, cluster, cluster, claimName)
 	}
@@ -85,7 +85,7 @@ func (c *claim) check(ctx context.Context) error {
 	return nil
 }
 
-// make claims the bucket if nobody has. If this cluster has stored snapshots, the bucket must have one of them.
+// make claims the bucket if it is unclaimed. If this cluster has stored snapshots, the bucket must contain one of them.
 func (c *claim) make(ctx context.Context, known []Part) error {
 	err := c.check(ctx)
 	if !errors.Is(err, ErrUnclaimed) {
@@ -106,7 +106,8 @@ func (c *claim) make(ctx context.Context, known []Part) error {
 	return c.check(ctx)
 }
 
-// recognise returns an error if the bucket has none of the known snapshots, although there are some or it had the claim before.
+// recognise returns an error if the bucket contains none of the known snapshots, unless none are known and the claim was
+// never read.
 func (c *claim) recognise(ctx context.Context, known []Part) error {
 	if len(known) == 0 && c.checked.Load() == nil {
 		return nil

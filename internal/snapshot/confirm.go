@@ -28,18 +28,19 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
 
-// confirmPolls returns how long Confirm waits before it looks again: from 100 ms to 10 seconds.
+// confirmPolls returns how long Confirm waits between checks: from 100 ms to 10 seconds.
 func confirmPolls() wait.DelayFunc {
 	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Steps: 20, Cap: 10 * time.Second}.DelayFunc()
 }
 
 // Confirm returns nil once no sweep can delete the snapshot of a stored session any more, although it may have been
-// unreferenced for the grace period. It is for a save that took so long.
+// unreferenced for the grace period. It is for saves that took longer than that.
 //
-// A sweep deletes only what has a mark, and only if the session, read after the mark was set, does not refer to it. So if all
-// parts are stored and have no mark, every sweep that may delete them will find the session. While one has a mark, a sweep that
-// read the session before it was stored may be about to delete. Then Confirm waits: the next sweep removes the mark. It writes
-// missing parts again. It returns an error that is ErrUnreadable if these bodies are not those of the reference.
+// A sweep deletes only parts that have a mark, and only if the session, read after the mark was set, does not refer to it.
+// So if all parts are stored and have no mark, every sweep that may delete them will find the session. While a part has a
+// mark, a sweep that read the session before it was stored may be about to delete that part. In that case Confirm waits:
+// the next sweep removes the mark. Confirm also rewrites missing parts. It returns ErrUnreadable if the given bodies do not
+// match the reference.
 //
 // In a bucket, a leader that was suspended between reading the session and deleting can still delete the snapshot long after
 // another one has removed the mark, because a bucket has no deletion with a precondition.
@@ -69,8 +70,8 @@ func (s Stores) Confirm(ctx context.Context, session types.NamespacedName, ref *
 	}
 }
 
-// restore writes a snapshot again under its key. It removes what is left of it first, because chunks are deleted with the first
-// one that they were written with.
+// restore rewrites a snapshot under its key. It removes the remaining parts first, because chunks are deleted together with
+// the first chunk of the same write.
 func (s Stores) restore(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference, bodies Bodies) error {
 	same, compressed, err := encode(bodies)
 	if err != nil {

@@ -28,12 +28,12 @@ import (
 // TestConfirm: a snapshot is confirmed when all of it is stored and nothing has a mark.
 func TestConfirm(t *testing.T) {
 	bodies := Bodies{Request: []byte(`{"a":1}`)}
-	warm := memoryStore(t) // the coders make channels when they are first used, which must not belong to a bubble
+	warm := memoryStore(t) // the coders create channels on first use, which must not belong to a synctest bubble
 	if _, err := (Stores{warm}).Read(t.Context(), session, mustWrite(t, warm, bodies)); err != nil {
 		t.Fatal(err)
 	}
 	tests := map[string]struct {
-		// before happens to the snapshot before it is confirmed, and after an hour later.
+		// before changes the snapshot before it is confirmed, and after does so an hour later.
 		before, after func(ctx context.Context, store Store, part Part) error
 		bodies        Bodies
 		wantWait      bool

@@ -32,8 +32,8 @@ type header struct {
 	Metadata int `json:"metadata"`
 }
 
-// decompress allocates size bytes, whatever window size the data declares. Data that expands to more is refused, but can take
-// slightly more than twice that memory first: the decoder checks the size after each block.
+// decompress allocates size bytes, whatever window size the data declares. Data that expands to more is rejected, but can
+// first take slightly more than twice that memory: the decoder checks the size after each block.
 func decompress(compressed []byte, size int) ([]byte, error) {
 	plain, err := decoder.DecodeAll(compressed, make([]byte, 0, size))
 	if errors.Is(err, zstd.ErrDecoderSizeExceeded) {

@@ -25,21 +25,21 @@ import (
 	"gocloud.dev/blob"
 )
 
-// maxFileRequests is how many requests to the file system of a bucket are in progress at once. Each may occupy a thread.
+// maxFileRequests is the maximum number of concurrent requests to the file system of a bucket. Each may occupy a thread.
 const maxFileRequests = 64
 
-// errHung is the error of a request that is not sent, because the file system has not answered maxFileRequests others. For
-// the caller it is the same as a deadline.
+// errHung indicates that a request was not sent because the file system has not responded to maxFileRequests others.
+// Callers treat it like an exceeded deadline.
 var errHung = fmt.Errorf("the file system of the bucket has not answered %d earlier requests: %w", maxFileRequests, context.DeadlineExceeded)
 
-// fileRequests gives requests to a file system a deadline. They heed no context: one to a hung NFS never returns. So each has a
-// goroutine of its own, which is abandoned at the deadline and ends when the file system answers.
+// fileRequests gives requests to a file system a deadline. They ignore contexts, and a request to a hung NFS server never
+// returns. So each has a goroutine of its own, which is abandoned at the deadline and ends when the file system responds.
 type fileRequests struct {
 	slots     chan struct{}
 	abandoned atomic.Int32
 }
 
-// newFileRequests returns nil if a bucket is not in a file system.
+// newFileRequests returns nil if the bucket is not in a file system.
 func newFileRequests(bucket *blob.Bucket) *fileRequests {
 	var directory os.FileInfo
 	if !bucket.As(&directory) {
@@ -48,8 +48,8 @@ func newFileRequests(bucket *blob.Bucket) *fileRequests {
 	return &fileRequests{slots: make(chan struct{}, maxFileRequests)}
 }
 
-// within makes a request, and returns its answer or, if ctx is done first, the error of that. The request goes on then, so it must
-// share nothing with the caller.
+// within runs a request and returns its result or, if ctx is done first, the context's error. In that case the request
+// continues, so it must not share data with the caller.
 func within[T any](ctx context.Context, files *fileRequests, request func() (T, error)) (T, error) {
 	if files == nil {
 		return request()

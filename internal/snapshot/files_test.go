@@ -30,7 +30,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// hungBucket is a bucket in a file system, in which a file can hang. So does any request to a hung NFS.
+// hungBucket is a bucket in a file system, in which a file can hang as on an unresponsive NFS server.
 type hungBucket struct {
 	*blobStore
 	dir string
@@ -59,12 +59,12 @@ func (b hungBucket) hang(t *testing.T, name string) (heal func()) {
 		t.Fatal(err)
 	}
 	must(os.MkdirAll(filepath.Dir(path), 0o700))
-	must(syscall.Mkfifo(path, 0o600)) // to open it for reading waits for a writer
+	must(syscall.Mkfifo(path, 0o600)) // opening it for reading blocks until there is a writer
 	return func() {
 		t.Helper()
 		writer, err := os.OpenFile(path, os.O_RDWR, 0)
 		must(err)
-		must(os.Remove(path)) // no request waits for it from now on
+		must(os.Remove(path)) // later requests do not block on it
 		if err := os.Rename(aside, path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
 		}
@@ -78,7 +78,7 @@ func (b hungBucket) hang(t *testing.T, name string) (heal func()) {
 	}
 }
 
-// TestHungFileSystem: a request to a file system that does not answer ends at its deadline, and works once the file system answers.
+// TestHungFileSystem: a request to an unresponsive file system ends at its deadline, and succeeds once the file system responds.
 func TestHungFileSystem(t *testing.T) {
 	key := newKey()
 	part, since := Part{Session: session, Key: key}, time.Unix(0, 0)
@@ -137,8 +137,8 @@ func TestHungFileSystem(t *testing.T) {
 	}
 }
 
-// TestHungFileSystemIsBounded: the requests that a hung file system does not answer are bounded. Beyond that, even a request without a
-// deadline fails.
+// TestHungFileSystemIsBounded: the number of requests blocked on a hung file system is bounded. Beyond the limit, even a
+// request without a deadline fails.
 func TestHungFileSystemIsBounded(t *testing.T) {
 	b := openHungBucket(t)
 	if err := b.Claim(t.Context(), nil); err != nil {
@@ -175,7 +175,7 @@ func TestHungFileSystemIsBounded(t *testing.T) {
 			t.Errorf("%d requests are abandoned, want none", abandoned)
 		}
 		var group errgroup.Group
-		for range 3 * maxFileRequests { // those beyond the limit wait
+		for range 3 * maxFileRequests { // requests beyond the limit wait
 			group.Go(func() error { return read(t.Context()) })
 		}
 		if err := group.Wait(); err != nil {

@@ -23,7 +23,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
 
-// ErrNewer is the error of a format that only a newer build reads. It is an ErrUnreadable, although nothing is damaged.
+// ErrNewer indicates a format that only a newer build can read. It is also an ErrUnreadable, although nothing is damaged.
 var ErrNewer = errors.New("format is newer")
 
 // newerError is an ErrNewer.
@@ -32,7 +32,7 @@ type newerError struct {
 	format, supported int64
 }
 
-// Error names both versions and what must be upgraded. It quotes no body.
+// Error names both versions and what must be upgraded. It does not quote bodies.
 func (e *newerError) Error() string {
 	return fmt.Sprintf("its %s in format %d, and %s reads formats up to %d: upgrade %[3]s", e.what, e.format, e.reader, e.supported)
 }
@@ -40,8 +40,9 @@ func (e *newerError) Error() string {
 // Is reports whether target is ErrNewer or ErrUnreadable.
 func (e *newerError) Is(target error) bool { return target == ErrNewer || target == ErrUnreadable }
 
-// CheckFormats returns an ErrNewer if the bodies of a turn or its snapshot are in a format that this build does not know. The
-// reference is nil for a turn without a snapshot. The error is a clause about the turn, and names the given program as its reader.
+// CheckFormats returns ErrNewer if the bodies of a turn or its snapshot have a format that this build does not know. The
+// reference is nil for a turn without a snapshot. The error message is a clause about the turn, and names the given program
+// as the reader.
 func CheckFormats(reader string, bodies int64, ref *v1alpha1.SnapshotReference) error {
 	switch {
 	case bodies > v1alpha1.MaxFormat:

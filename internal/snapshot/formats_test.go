@@ -57,13 +57,13 @@ func TestCheckFormats(t *testing.T) {
 	}
 }
 
-// stored is a snapshot as a build has stored it.
+// stored is a snapshot as a build stored it.
 type stored struct {
 	Reference *v1alpha1.SnapshotReference
 	Bodies    struct{ Request, Response, Metadata string }
 }
 
-// archive is a store with one snapshot, in a file.
+// archive is a store with one snapshot, kept in a file.
 type archive struct {
 	Store
 	file string
@@ -75,8 +75,8 @@ func (a archive) Read(context.Context, types.NamespacedName, string, int) ([]byt
 	return os.ReadFile(a.file)
 }
 
-// TestStoredFormats: snapshots that earlier builds have stored stay readable. testdata/formats has one of each format, with its
-// reference and what it contains. They are never written again: add another for a new format.
+// TestStoredFormats: snapshots stored by earlier builds stay readable. testdata/formats has one of each format, with its
+// reference and its content. Never rewrite these files: add another for a new format.
 func TestStoredFormats(t *testing.T) {
 	files, err := filepath.Glob("testdata/formats/*.json")
 	if err != nil || len(files) != v1alpha1.MaxSnapshotFormat {
@@ -105,7 +105,7 @@ func TestStoredFormats(t *testing.T) {
 	}
 }
 
-// TestNewerParts: parts in a format that only a newer build knows are no parts to this one, which neither lists nor deletes them.
+// TestNewerParts: this build neither lists nor deletes parts in a format that only a newer build knows.
 func TestNewerParts(t *testing.T) {
 	bucket := memblob.OpenBucket(nil)
 	t.Cleanup(func() { _ = bucket.Close() })

@@ -26,8 +26,9 @@ import (
 	"gocloud.dev/gcerrors"
 )
 
-// sweeperName is the object of a bucket that has the UID of the cluster that may delete snapshots in it. While sweeps are held off,
-// the time since when follows. A person can end that by writing the UID alone.
+// sweeperName is the object that contains the UID of the cluster that may delete snapshots in the bucket. While sweeps are
+// held off, the UID is followed by the start time of the hold-off. An administrator can end the hold-off by writing only
+// the UID.
 const sweeperName = "catena-sweeper"
 
 func (s *blobStore) HeldOff(ctx context.Context, now time.Time) (time.Time, error) {

@@ -26,7 +26,7 @@ import (
 	"time"
 )
 
-// TestSilentBucket: a bucket that accepts connections and never answers ends each request with an error.
+// TestSilentBucket: each request to a bucket that accepts connections but never responds ends with an error.
 func TestSilentBucket(t *testing.T) {
 	setS3Credentials(t)
 	release := make(chan struct{})

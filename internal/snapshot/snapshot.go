@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package snapshot keeps the bodies of turns outside their ResponseSessions, if they are too large for one or would not
-// survive in it: exactly as they were received, compressed, and checked against their SHA-256 on every read.
+// Package snapshot keeps the bodies of turns outside their ResponseSessions if they are too large or would be changed by a
+// custom resource. The bodies are stored exactly as received, compressed, and checked against their SHA-256 on every read.
 //
 // A snapshot is written once under a key of its own and never changed. The ResponseSession that refers to the key is written
 // last, so that a turn is stored completely or not at all. A snapshot that no session refers to is a leftover.
@@ -42,11 +42,11 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
-// MaxWriteTime is how long a save may take from the first part to the session. Leftovers are removed only after a longer
-// time, so that the parts of a running save are not mistaken for leftovers.
+// MaxWriteTime is the maximum time that a save may take from writing the first part to writing the session. Leftovers are
+// removed only after a longer time, so that the parts of a running save are not mistaken for leftovers.
 const MaxWriteTime = 15 * time.Minute
 
-// Overhead is the most bytes that a snapshot can have in addition to its bodies.
+// Overhead is the maximum size of a snapshot beyond that of its bodies, in bytes.
 const Overhead = 128
 
 // Within reports whether the bodies that ref describes total at most the given number of bytes, and whether its stored size
@@ -59,9 +59,9 @@ func Within(ref *v1alpha1.SnapshotReference, bodies int) bool {
 const partsAtOnce = 4
 
 var (
-	// ErrUnreadable is the error of a snapshot with a missing or damaged part.
+	// ErrUnreadable indicates a snapshot with a missing or damaged part.
 	ErrUnreadable = errors.New("snapshot is unreadable")
-	// ErrChanged is the error of a part that is not deleted because it has changed since it was listed.
+	// ErrChanged indicates that a part was not deleted because it has changed since it was listed.
 	ErrChanged = errors.New("the part has changed")
 )
 
@@ -69,30 +69,30 @@ var (
 type Store interface {
 	// Name is the name of the store in a session's spec.snapshot.store.
 	Name() string
-	// Write stores data under a key of a session, and returns the number of its parts. It returns an error that is ErrForeign or
-	// ErrUnclaimed if the store is not this cluster's.
+	// Write stores data under a key of a session and returns the number of parts. It returns ErrForeign or ErrUnclaimed if
+	// the store does not belong to this cluster.
 	Write(ctx context.Context, session types.NamespacedName, key string, data []byte) (parts int, err error)
-	// Read returns the data under a key, which has a number of parts. It returns an error that is ErrUnreadable if a part
-	// is missing or belongs to another session, but not if the store does not answer, or is not this cluster's.
+	// Read returns the data under a key, which has the given number of parts. It returns ErrUnreadable if a part is missing
+	// or belongs to another session, but not if the store does not respond or does not belong to this cluster.
 	Read(ctx context.Context, session types.NamespacedName, key string, parts int) ([]byte, error)
-	// Claim marks the store as used by this cluster. It returns an error that is ErrForeign if another cluster uses it: each
-	// would mistake the snapshots of the other for leftovers. known are snapshots that were read from the store before, if any.
-	// The error is ErrUnclaimed if the store is not marked and has none of them.
+	// Claim marks the store as used by this cluster. It returns ErrForeign if another cluster uses it, because each cluster
+	// would mistake the other's snapshots for leftovers. known are snapshots that were read from the store before, if any.
+	// Claim returns ErrUnclaimed if the store is not marked and contains none of them.
 	Claim(ctx context.Context, known []Part) error
-	// HeldOff returns since when sweeps of the store have been held off, and the zero time if they are not. If no sweep of this
-	// cluster has ever asked, they are held off from now on.
+	// HeldOff returns the time since which sweeps of the store have been held off, or the zero time if they are not. The
+	// first call by a cluster starts the hold-off.
 	HeldOff(ctx context.Context, now time.Time) (since time.Time, err error)
-	// HoldOff records that sweeps are held off since a time or, with the zero time, that they no longer are.
+	// HoldOff records that sweeps are held off since the given time or, with the zero time, that they no longer are.
 	HoldOff(ctx context.Context, since time.Time) error
-	// List yields every stored part, in any order, and nothing that Write cannot have written. It ends with the first error.
+	// List yields all stored parts in any order, and ignores data that Write cannot have written. It stops at the first error.
 	List(ctx context.Context) iter.Seq2[Part, error]
-	// Find returns those parts of a snapshot with a number of parts that are stored.
+	// Find returns the stored parts of a snapshot with the given number of parts.
 	Find(ctx context.Context, session types.NamespacedName, key string, parts int) ([]Part, error)
-	// Mark records in the store since when no session has referred to the snapshot of a part, or, with the zero time, that one
-	// does again. It is not an error if the part does not exist.
+	// Mark records in the store the time since which no session has referred to the snapshot of a part or, with the zero
+	// time, that one does again. It is not an error if the part does not exist.
 	Mark(ctx context.Context, part Part, since time.Time) error
-	// Delete removes a part, and then its mark. It is not an error if the part does not exist. The error is ErrChanged if the part
-	// comes from List, and the store can tell that it was marked, unmarked or written again since.
+	// Delete removes a part, and then its mark. It is not an error if the part does not exist. It returns ErrChanged if the
+	// part comes from List and the store detects that it was marked, unmarked or rewritten since.
 	Delete(ctx context.Context, part Part) error
 }
 
@@ -103,17 +103,17 @@ type Part struct {
 	Key     string
 	// Index is 0 for the first part.
 	Index int
-	// Written is when the part was written, zero if only its mark is left. Unreferenced is the time of its mark, zero if it has
-	// none.
+	// Written is the time at which the part was written, zero if only its mark is left. Unreferenced is the time of its
+	// mark, zero if there is none.
 	Written, Unreferenced time.Time
-	// listed identifies a chunk as it was listed.
+	// listed identifies the version of a chunk that was listed.
 	listed *metav1.Preconditions
 }
 
-// Bodies are the bodies of one turn, each as it was received, or nil.
+// Bodies are the bodies of one turn, each as received, or nil.
 type Bodies struct{ Request, Response, Metadata []byte }
 
-// Size returns the number of bytes of all three.
+// Size returns the total size of the bodies in bytes.
 func (b Bodies) Size() int { return len(b.Request) + len(b.Response) + len(b.Metadata) }
 
 // Write stores bodies and returns the reference for the session's spec.snapshot.
@@ -131,7 +131,7 @@ func Write(ctx context.Context, store Store, session types.NamespacedName, bodie
 	return ref, nil
 }
 
-// encode returns what is stored of bodies, and a reference with its sizes and its hash. Both depend on nothing else.
+// encode returns the stored form of bodies, and a reference with their sizes and hash. Both results depend only on the bodies.
 func encode(bodies Bodies) (*v1alpha1.SnapshotReference, []byte, error) {
 	plain, err := join(bodies)
 	if err != nil {
@@ -147,8 +147,8 @@ func encode(bodies Bodies) (*v1alpha1.SnapshotReference, []byte, error) {
 // Stores are all stores from which snapshots are read.
 type Stores []Store
 
-// Open returns the stores of a client of the ResponseSessions' group and version: SnapshotChunks and, as the last one, the
-// bucket that a URL names, unless the URL is empty. Call closeAll when they are no longer needed.
+// Open returns the snapshot stores: SnapshotChunks, accessed with a client of the ResponseSessions' group and version, and
+// last, unless the URL is empty, the bucket at that URL. Call closeAll when they are no longer needed.
 func Open(ctx context.Context, client rest.Interface, bucketURL string) (stores Stores, closeAll func() error, err error) {
 	stores = Stores{NewChunkStore(client)}
 	if bucketURL == "" {
@@ -162,7 +162,7 @@ func Open(ctx context.Context, client rest.Interface, bucketURL string) (stores 
 	return append(stores, NewBlobStore(bucket, identify)), bucket.Close, nil
 }
 
-// named returns the store with a name, or nil if there is none.
+// named returns the store with the given name, or nil if there is none.
 func (s Stores) named(name string) Store {
 	for _, store := range s {
 		if store.Name() == name {
@@ -172,8 +172,8 @@ func (s Stores) named(name string) Store {
 	return nil
 }
 
-// Delete removes the snapshot of a reference. It does nothing if the reference is to none of these stores, or in a format that
-// only a newer build knows: then that build's operator removes the parts.
+// Delete removes the snapshot of a reference. It does nothing if the reference names none of these stores, or has a format
+// that only a newer build knows: that build's operator removes the parts.
 func (s Stores) Delete(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference) error {
 	store := s.named(ref.Store)
 	if store == nil || ref.Format > v1alpha1.MaxSnapshotFormat {
@@ -187,8 +187,8 @@ func (s Stores) Delete(ctx context.Context, session types.NamespacedName, ref *v
 	return group.Wait()
 }
 
-// Read returns the bodies of a reference. It needs memory for both of the reference's sizes. It returns an error that is
-// ErrUnreadable if a part is missing or damaged, or if the reference is to none of these stores.
+// Read returns the bodies of a reference. It needs memory for both sizes in the reference. It returns ErrUnreadable if a
+// part is missing or damaged, or if the reference names none of these stores.
 func (s Stores) Read(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference) (Bodies, error) {
 	store := s.named(ref.Store)
 	if store == nil {
@@ -203,7 +203,7 @@ func (s Stores) Read(ctx context.Context, session types.NamespacedName, ref *v1a
 }
 
 func read(ctx context.Context, store Store, session types.NamespacedName, ref *v1alpha1.SnapshotReference) (Bodies, error) {
-	// The parts that are read into memory must not be larger than the reference says.
+	// The parts that are read into memory must not be larger than the size in the reference.
 	if int64(ref.Parts-1)*v1alpha1.MaxSnapshotChunkBytes >= ref.StoredBytes {
 		return Bodies{}, fmt.Errorf("%w: %d parts are too many for %d bytes", ErrUnreadable, ref.Parts, ref.StoredBytes)
 	}
@@ -228,8 +228,8 @@ func read(ctx context.Context, store Store, session types.NamespacedName, ref *v
 	return bodies, nil
 }
 
-// keyPattern matches every key. Data under any other name is not ours, or in a format that only a newer build knows, and is left
-// alone: see docs/decisions/versions.md.
+// keyPattern matches every key. Data under any other name does not belong to Catena or has a format that only a newer build
+// knows, and is ignored: see docs/decisions/versions.md.
 var keyPattern = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
 // newKey returns a unique key: 26 characters, a to z and 2 to 7.

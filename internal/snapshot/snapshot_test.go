@@ -50,7 +50,7 @@ func memoryStore(t testing.TB) Store {
 	return store
 }
 
-// identity is that of a cluster.
+// identity returns the same cluster identity on every call.
 func identity(cluster string) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) { return cluster, nil }
 }
@@ -64,7 +64,7 @@ func mustWrite(t *testing.T, store Store, bodies Bodies) *v1alpha1.SnapshotRefer
 	return ref
 }
 
-// TestRoundTrip: every byte comes back, whatever it is, and nothing stays nothing.
+// TestRoundTrip: all bytes are returned unchanged, and absent bodies stay absent.
 func TestRoundTrip(t *testing.T) {
 	store := memoryStore(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -87,7 +87,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// TestSizes: snapshots of any size can be read, also around the sizes at which the compressor changes its method.
+// TestSizes: snapshots of any size can be read, including sizes around which the compressor changes its method.
 func TestSizes(t *testing.T) {
 	store := memoryStore(t)
 	const near = 64 // bytes, more than the first line has
@@ -102,7 +102,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestStreamed: a compressor that did not know how much was to come has asked for a window larger than that.
+// TestStreamed: a compressor that did not know the size of its input declares a window larger than that.
 func TestStreamed(t *testing.T) {
 	plain := []byte(`{"request":2}` + "\n{}")
 	var compressed bytes.Buffer
@@ -235,7 +235,7 @@ func repeated(times int) []byte {
 	return append(frame, 0x03, 0x00, 0x10, 'a') // the last one
 }
 
-// TestMemory: the memory for reading depends on the data, not on the window that a frame asks for.
+// TestMemory: the memory for reading depends on the data, not on the window that a frame declares.
 func TestMemory(t *testing.T) {
 	for name, compressed := range map[string][]byte{"small": repeated(1), "large": repeated(64)} {
 		const size = 128 << 10

@@ -18,7 +18,7 @@ limitations under the License.
 
 package buckets
 
-// Tests do not use it, and with the race detector its SDK takes long to compile.
+// Tests do not use it, and its SDK is slow to compile with the race detector.
 import (
 	_ "gocloud.dev/blob/azureblob" // azblob://
 )

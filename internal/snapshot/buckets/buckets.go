@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package buckets registers the kinds of buckets in which the programs can keep snapshots: s3://, gs://, azblob:// and
-// file://. Importing it is enough; gocloud.dev/blob opens the URLs.
+// Package buckets registers the URL schemes of the buckets in which the programs can keep snapshots: s3://, gs://,
+// azblob:// and file://. Importing it is enough; gocloud.dev/blob opens the URLs.
 package buckets
 
 import (
