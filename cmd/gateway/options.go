@@ -26,7 +26,7 @@ import (
 	"github.com/catena-dev/catena/internal/profiling"
 )
 
-// options are the command line: those of the gateway, and those of the program around it.
+// options are the options of the command line: those of the gateway and those of the program itself.
 type options struct {
 	gateway            gateway.Options
 	store              string

@@ -14,13 +14,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command replay stores recorded turns of the Responses API in a cluster, resolves them through the resolve API, and
-// compares what comes back with what went in.
+// Command replay stores recorded turns of the Responses API in a cluster, resolves them through the resolve API, and compares
+// the result with the input.
 //
 // The file has one turn per line, plain or gzipped: a JSON object with the `request` and the `response` of the Responses API.
-// The turns are stored as chains in the order of the file, as a gateway would: each has the previous one as its
-// previous_response_id. A turn keeps the ID of its response unless another turn of the namespace has it already: then an ID
-// of this run is appended.
+// The turns are stored as chains in file order, as a gateway would store them: each has the previous turn as its
+// previous_response_id. A turn keeps its response ID unless another turn in the namespace already has it; in that case, a
+// suffix for this run is appended.
 package main
 
 import (
@@ -75,7 +75,7 @@ func main() {
 	}
 }
 
-// run replays a file and prints the summary. It returns an error unless everything was read back as it was stored.
+// run replays a file and prints the summary. It returns an error unless everything was read back exactly as stored.
 func run(ctx context.Context, o *options, path string) error {
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig, Precedence: clientcmd.NewDefaultClientConfigLoadingRules().Precedence},

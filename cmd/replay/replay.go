@@ -32,7 +32,7 @@ import (
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// replay is one run.
+// replay is the state of one run.
 type replay struct {
 	*options
 	target *store.Store
@@ -47,13 +47,13 @@ func newReplay(o *options, target *store.Store) *replay {
 	return &replay{options: o, target: target, ids: newIdentities(), start: time.Now()}
 }
 
-// conversation is a chain that is not stored yet.
+// conversation is a chain that has not been stored yet.
 type conversation struct {
 	turns []*turn
 	ids   []string
 }
 
-// replay reads all turns, and stores and checks them while it reads.
+// replay reads all turns, and stores and checks them concurrently.
 func (r *replay) replay(ctx context.Context, turns *turnReader) error {
 	group, ctx := errgroup.WithContext(ctx)
 	conversations := make(chan *conversation)
@@ -113,7 +113,7 @@ func (r *replay) read(ctx context.Context, turns *turnReader, conversations chan
 	return send()
 }
 
-// play stores a conversation, resolves it, and compares.
+// play stores a conversation, resolves it, and compares the result.
 func (r *replay) play(ctx context.Context, c *conversation) error {
 	var want []any
 	var ids []string
@@ -136,7 +136,7 @@ func (r *replay) play(ctx context.Context, c *conversation) error {
 		want, ids, last = append(want, items...), append(ids, stored), stored
 	}
 	start := time.Now()
-	// Recorded turns may have been queued.
+	// Recorded turns may have the status queued.
 	h, err := r.target.Resolve(ctx, last, store.ResolveOptions{IncludeIncomplete: true, MaxDepth: new(max(r.chainLength, store.DefaultMaxDepth))})
 	if err != nil {
 		return err

@@ -26,10 +26,10 @@ import (
 
 // report is the result of a run so far.
 type report struct {
-	recorded    int // without the refused ones
+	recorded    int // without refused turns
 	refused     int
 	stored      int
-	exact       int // byte by byte as sent
+	exact       int // byte for byte as sent
 	chains      int
 	items       int
 	bytes       int
@@ -44,13 +44,13 @@ func (r *replay) add(update func()) {
 	update()
 }
 
-// refuse reports a turn that is not sent.
+// refuse reports a turn that was skipped.
 func (r *replay) refuse(t *turn, id string, size int) {
 	r.add(func() { r.refused++ })
 	fmt.Fprintf(os.Stderr, "line %d: turn %q is refused: it has %d bytes, more than --max-turn-bytes, which is %d.\n", t.Line, id, size, r.maxTurnBytes)
 }
 
-// differ reports something that was not read back as it was stored.
+// differ reports a value that was not read back as stored.
 func (r *replay) differ(what string) {
 	r.add(func() { r.differences++ })
 	fmt.Fprintln(os.Stderr, "difference:", what)

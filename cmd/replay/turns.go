@@ -59,7 +59,7 @@ func openTurns(path string) (*turnReader, error) {
 	return &turnReader{file: file, lines: lines}, nil
 }
 
-// plain returns the content of r, which may be gzipped.
+// plain returns a reader of the content of r, which may be gzipped.
 func plain(r io.Reader) (*bufio.Reader, error) {
 	const size = 1 << 20
 	buffered := bufio.NewReaderSize(r, size)
@@ -103,7 +103,7 @@ func (r *turnReader) next() (*turn, error) {
 	}
 }
 
-// identities gives the turns of a run their response IDs.
+// identities assigns response IDs to the turns of a run.
 type identities struct {
 	run  string
 	used map[string]bool
@@ -113,7 +113,7 @@ func newIdentities() *identities {
 	return &identities{run: strings.ToLower(rand.Text()[:8]), used: map[string]bool{}}
 }
 
-// choose returns the recorded ID or, if there is none or the run has used it, another one.
+// choose returns the recorded ID, or another one if it is empty or has been used in this run.
 func (i *identities) choose(recorded string, line int) string {
 	id := recorded
 	if id == "" || i.used[id] {
@@ -123,7 +123,7 @@ func (i *identities) choose(recorded string, line int) string {
 	return id
 }
 
-// other returns an ID for a turn whose ID is taken in the namespace.
+// other returns an ID for a turn whose recorded ID is taken in the namespace.
 func (i *identities) other(id string) string { return id + "_" + i.run }
 
 // session returns the session of a turn.
@@ -159,6 +159,6 @@ func (t *turn) recordedID() string {
 	response := struct {
 		ID string `json:"id"`
 	}{}
-	_ = json.Unmarshal(t.Response, &response) // an ID that is not a string counts as none
+	_ = json.Unmarshal(t.Response, &response) // an ID that is not a string is treated as missing
 	return response.ID
 }

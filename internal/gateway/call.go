@@ -29,26 +29,27 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// handler serves a request. If it returns an error, it has not answered yet.
+// handler serves a request. If it returns an error, it has not written a response yet.
 type handler func(http.ResponseWriter, *http.Request, *call) error
 
-// call is one HTTP request of a client while it is served.
+// call is the state of one HTTP request while it is served.
 type call struct {
-	// requestID is the client's X-Request-Id, or a new one.
+	// requestID is the client's X-Request-Id, or a generated one.
 	requestID string
 	// store is the store of the client's namespace.
 	store *store.Store
 	log   *slog.Logger
-	// requests, streams and memory are what the call holds of the limits that tenants share; nil before it is admitted.
+	// requests, streams and memory are the call's holdings of the limits that tenants share. They are nil until it is
+	// admitted.
 	requests, streams, memory *share
-	// engineCalled is set once the engine may have begun a response. From then on, no error invites the client to retry,
-	// unless it sent a key: the model would run, and be billed, again, and there would be a second turn.
+	// engineCalled is set once the engine may have started a response. From then on, errors do not ask the client to retry
+	// unless it sent an Idempotency-Key: a retry would run and bill the model again and create a second turn.
 	engineCalled bool
 	// idempotencyKey is the client's Idempotency-Key, or empty.
 	idempotencyKey string
 }
 
-// handle wraps a handler: it identifies the client, limits the time, answers errors, logs and counts.
+// handle wraps a handler: it identifies the client, limits the duration, writes errors, logs the request and records metrics.
 func (g *Gateway) handle(next handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := g.now()
@@ -62,8 +63,8 @@ func (g *Gateway) handle(next handler) http.Handler {
 			w.Header().Set("Connection", "close") // the next request should go to another replica
 		}
 		if r.ContentLength != 0 {
-			// The server reads the rest of the body before it answers, even if no handler wants it. Only a test's writer
-			// does not support deadlines.
+			// net/http reads the rest of the body before it responds, even if no handler reads it. The error is ignored: only
+			// ResponseWriters of tests do not support deadlines.
 			_ = http.NewResponseController(w).SetReadDeadline(start.Add(g.options.ReadTimeout))
 		}
 
@@ -76,7 +77,7 @@ func (g *Gateway) handle(next handler) http.Handler {
 	})
 }
 
-// serveCall calls the handler if the client may use the gateway.
+// serveCall calls the handler if the client is allowed to use the gateway.
 func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, c *call, next handler) error {
 	if err := g.checkOrigin(r); err != nil {
 		return err
@@ -90,7 +91,7 @@ func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, c *call, nex
 	return next(w, r, c)
 }
 
-// identify sets the store of the namespace that the client may use.
+// identify sets the store to the client's namespace.
 func (g *Gateway) identify(r *http.Request, c *call) error {
 	namespace := g.options.Namespace
 	if g.tenants != nil {
@@ -109,7 +110,7 @@ func (g *Gateway) identify(r *http.Request, c *call) error {
 
 var requestIDs = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// requestID returns the client's ID of the request, or a new one.
+// requestID returns the request ID that the client sent, or a new one.
 func requestID(r *http.Request) string {
 	if id := r.Header.Get("X-Request-Id"); requestIDs.MatchString(id) {
 		return id
@@ -148,13 +149,13 @@ func (w *statusWriter) WriteHeader(status int) {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// fail answers with an error, unless an answer has begun or the client has gone away.
+// fail responds with an error, unless the response has started or the client has disconnected.
 func (w *statusWriter) fail(ctx context.Context, c *call, err error) {
 	e, ok := errors.AsType[*apiError](err)
 	if !ok {
 		e = serverError(http.StatusInternalServerError, "internal_error", "The gateway failed.", err)
 	}
-	// If the context is done, that is the reason for the failure, whatever the error is.
+	// If the context is done, report its cause instead of the error.
 	if reason := interrupted(ctx); reason != nil && e.status >= http.StatusInternalServerError {
 		e = reason
 	}

@@ -26,8 +26,8 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// create creates a response: it sends the request to the engine with the conversation before it, and saves the turn
-// before the client sees how it ends.
+// create creates a response: it sends the request to the engine, preceded by the conversation, and saves the turn before the
+// client receives the end of the response.
 func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error {
 	request, err := g.readRequest(w, r, c)
 	if err != nil {
@@ -73,8 +73,8 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 	}
 }
 
-// engineBody returns the body for the engine. Its memory counts until it has been sent, and that of the conversation, which is
-// part of it, only until it has been made.
+// engineBody returns the body for the engine. Its memory is held until the body has been sent; the memory of the conversation,
+// which is part of the body, is held only while the body is built.
 func (g *Gateway) engineBody(ctx context.Context, c *call, request *createRequest) (*payload, error) {
 	history, err := g.history(ctx, c, request.previous)
 	if err != nil {
@@ -85,7 +85,7 @@ func (g *Gateway) engineBody(ctx context.Context, c *call, request *createReques
 	if err := c.hold(added); err != nil {
 		return nil, err
 	}
-	// The part of the request has counted since the request was read.
+	// The request's share of the body has been held since the request was read.
 	size := added + int64(len(request.body))
 	return &payload{text: request.forEngine(history.Items), freed: func() { c.memory.give(size) }}, nil
 }
@@ -104,7 +104,7 @@ func (g *Gateway) history(ctx context.Context, c *call, previous string) (*store
 	return history, nil
 }
 
-// respond answers with a response that is not a stream.
+// respond writes a response that is not a stream.
 func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *turn, upstream *http.Response) error {
 	body, err := g.readBody(c, upstream)
 	if err != nil {
@@ -132,7 +132,7 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 	return nil
 }
 
-// checkResponse returns an error if an object is not a finished response.
+// checkResponse returns an error unless the object is a finished response.
 func checkResponse(response *object) error {
 	if !jsonvalue.IsList(response.raw("output")) {
 		return errors.New("`output` is not a list")

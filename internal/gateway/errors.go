@@ -32,25 +32,25 @@ const (
 	typeQuota          = "insufficient_quota"
 )
 
-// statusClientClosedRequest is the status in logs and metrics of a request whose client went away. It is never sent.
+// statusClientClosedRequest is the status in logs and metrics of a request whose client disconnected. It is never sent.
 const statusClientClosedRequest = 499
 
-// The causes that end a request's context, besides context.Canceled if the client goes away.
+// The causes with which a request's context is canceled, besides context.Canceled if the client disconnects.
 var (
 	errTimeout      = errors.New("the request took longer than the request timeout")
 	errShuttingDown = errors.New("the gateway is shutting down")
 )
 
-// apiError is an error as the client sees it.
+// apiError is an error that is returned to the client.
 type apiError struct {
 	status                     int
 	message, kind, param, code string
 	retry                      retryAdvice
-	// err is the cause, or nil. It is only logged.
+	// err is the cause, or nil. It is logged but not sent.
 	err error
 }
 
-// retryAdvice tells the client whether to retry. OpenAI's SDKs retry after 409 and 5xx unless they are told not to.
+// retryAdvice indicates whether the client should retry. OpenAI's SDKs retry after 409 and 5xx unless a header forbids it.
 type retryAdvice int
 
 const (
@@ -65,7 +65,7 @@ func (e *apiError) Error() string { return e.message }
 // Unwrap returns the cause.
 func (e *apiError) Unwrap() error { return e.err }
 
-// write answers with the error.
+// write responds with the error.
 func (e *apiError) write(w http.ResponseWriter) {
 	switch e.retry {
 	case retryLater:
@@ -76,7 +76,7 @@ func (e *apiError) write(w http.ResponseWriter) {
 	writeJSON(w, e.status, `{"error":`+e.object()+"}")
 }
 
-// object returns the error as OpenAI's JSON object.
+// object returns the error in OpenAI's JSON format.
 func (e *apiError) object() string {
 	return fmt.Sprintf(`{"message":%s,"type":%s,"param":%s,"code":%s}`, quote(e.message), quote(e.kind), quoteOrNull(e.param), quoteOrNull(e.code))
 }
@@ -100,22 +100,22 @@ func serverError(status int, code, message string, err error) *apiError {
 	return &apiError{status: status, kind: typeServer, code: code, message: message, err: err}
 }
 
-// temporaryError returns the error for a failure that a retry can help against.
+// temporaryError returns the error for a failure that a retry may resolve.
 func temporaryError(code, message string, err error) *apiError {
 	e := serverError(http.StatusServiceUnavailable, code, message, err)
 	e.retry = retryLater
 	return e
 }
 
-// finalError returns the error for a failure that the same request meets again, such as a lack of rights or a full quota:
-// a retry would only cost time and, after the engine was called, another run of the model.
+// finalError returns the error for a failure that a retry would only repeat, such as missing permissions or an exceeded quota.
+// A retry after the engine was called would also run the model again.
 func finalError(code, message string, err error) *apiError {
 	e := serverError(http.StatusInternalServerError, code, message, err)
 	e.retry = retryNever
 	return e
 }
 
-// interrupted returns why a context is done as an error for the client, nil if it is not done.
+// interrupted returns the reason why a context is done as an error for the client, or nil if it is not done.
 func interrupted(ctx context.Context) *apiError {
 	switch cause := context.Cause(ctx); {
 	case cause == nil:

@@ -28,8 +28,8 @@ import (
 	"time"
 )
 
-// watchedFile is a file whose last valid content is in use. It is reopened each time, so that it follows the symbolic
-// links that are swapped when a mounted Secret changes.
+// watchedFile is a file whose last valid content is in use. It is reopened for every check, to follow the symbolic links that
+// are swapped when a mounted Secret changes.
 type watchedFile struct {
 	name, path string
 	// load starts using the content, or returns an error and keeps the previous content.
@@ -70,7 +70,7 @@ func (g *Gateway) watchFiles(ctx context.Context) {
 	}
 }
 
-// reloadFiles reloads the files once. It logs if a file becomes unusable or usable again, but not at every failure.
+// reloadFiles reloads the files once. It logs when a file becomes unusable or usable again, not every failure.
 func (g *Gateway) reloadFiles() {
 	for _, file := range g.files {
 		before, failed := file.loaded, ""
@@ -88,12 +88,12 @@ func (g *Gateway) reloadFiles() {
 	}
 }
 
-// secret is a key that can change.
+// secret is a key that can be reloaded.
 type secret struct {
 	value atomic.Pointer[string]
 }
 
-// load starts using a key, without white space around it.
+// load starts using a key. It trims surrounding white space.
 func (s *secret) load(content []byte) error {
 	key := string(bytes.TrimSpace(content))
 	if key == "" {

@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package gateway serves the OpenAI Responses API with state in front of an engine that keeps none. A request that names
-// a previous response is sent to the engine with the whole conversation before its own input, and every turn is saved
-// before the client sees how it ends.
+// Package gateway serves the stateful OpenAI Responses API in front of a stateless engine. A request with a previous response
+// is sent to the engine with the whole conversation before its own input, and every turn is saved before the client receives
+// the end of the response.
 //
 // All JSON passes through unchanged, except the few members that identify the turn. Bodies are never logged.
 package gateway
@@ -49,7 +49,7 @@ type Gateway struct {
 	now func() time.Time
 }
 
-// New returns a gateway with valid options. It fails if one of the files cannot be read.
+// New returns a gateway with valid options. It returns an error if one of the files cannot be read.
 func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
 	g := &Gateway{
 		options:  options,

@@ -31,7 +31,7 @@ import (
 // maxKeyBytes is the maximum length of an Idempotency-Key.
 const maxKeyBytes = 255
 
-// readKey reads the client's Idempotency-Key. Nothing can be repeated if the response is not stored.
+// readKey reads the client's Idempotency-Key. It ignores a valid key if the response is not stored and so cannot be repeated.
 func (c *call) readKey(r *http.Request, request *createRequest) error {
 	key := r.Header.Get("Idempotency-Key")
 	if len(key) > maxKeyBytes {
@@ -43,8 +43,8 @@ func (c *call) readKey(r *http.Request, request *createRequest) error {
 	return nil
 }
 
-// newResponseID returns the ID for the response of a request. With an Idempotency-Key it follows from the tenant and the key,
-// so that a repeated request cannot make a second turn, whichever replica it reaches. If clients use their own accounts at the
+// newResponseID returns the ID for the response to a request. With an Idempotency-Key, the ID is derived from the tenant and
+// the key, so that a repeated request cannot create a second turn on any replica. If clients use their own accounts at the
 // engine, the account is part of the tenant.
 func (g *Gateway) newResponseID(r *http.Request, c *call) string {
 	if c.idempotencyKey == "" {
@@ -58,8 +58,8 @@ func (g *Gateway) newResponseID(r *http.Request, c *call) string {
 	return "resp_" + hex.EncodeToString(sum[:16])
 }
 
-// find returns the turn that an earlier request with the same Idempotency-Key has saved, or nil. For a failed or cancelled turn
-// it also returns nil, and sets t.replaces: the new response replaces that turn.
+// find returns the turn that an earlier request with the same Idempotency-Key has saved, or nil. If that turn failed or was
+// cancelled, find returns nil and sets t.replaces: the new response replaces it.
 func (g *Gateway) find(ctx context.Context, c *call, t *turn) (*store.Session, *apiError) {
 	t.replaces = ""
 	session, err := g.getSession(ctx, c, t.id)
@@ -82,7 +82,7 @@ func (g *Gateway) find(ctx context.Context, c *call, t *turn) (*store.Session, *
 	return session, nil
 }
 
-// repeat answers with the stored response if an earlier request had the same Idempotency-Key, and reports whether it did.
+// repeat sends the stored response if an earlier request had the same Idempotency-Key, and reports whether it did.
 func (g *Gateway) repeat(w http.ResponseWriter, r *http.Request, c *call, t *turn) (answered bool, err error) {
 	if c.idempotencyKey == "" {
 		return false, nil
@@ -125,7 +125,7 @@ func (g *Gateway) saveOrFind(ctx context.Context, c *call, t *turn, response *ob
 	return nil, saveError(err)
 }
 
-// storedResponse returns the response of a session, parsed.
+// storedResponse returns the parsed response of a session.
 func storedResponse(session *store.Session) (*object, *apiError) {
 	response, err := parseObject(jsonvalue.Bytes(responseOf(session)))
 	if err != nil {
@@ -134,13 +134,13 @@ func storedResponse(session *store.Session) (*object, *apiError) {
 	return response, nil
 }
 
-// streamAgain answers with a stored response as a stream: each item of its output as a whole, without the deltas.
+// streamAgain sends a stored response as a stream: each output item as a whole, without the deltas.
 func (g *Gateway) streamAgain(w http.ResponseWriter, r *http.Request, c *call, session *store.Session) error {
 	response, failure := storedResponse(session)
 	if failure != nil {
 		return failure
 	}
-	// The response goes out in pieces and then as a whole, for which it is copied three times.
+	// The response is sent in pieces and then as a whole, which takes three copies.
 	if err := c.hold(4 * int64(len(session.Response))); err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (g *Gateway) streamAgain(w http.ResponseWriter, r *http.Request, c *call, s
 		if err == nil {
 			e := &event{}
 			e.replace(kind, data.String())
-			err = s.send(r.Context(), e) // fails only if the client has gone away
+			err = s.send(r.Context(), e) // fails only if the client has disconnected
 		}
 	}
 	send("response.created", "response", response.String())

@@ -41,8 +41,8 @@ type pageOptions struct {
 	descending bool
 }
 
-// listInputItems answers with a page of the items that a response was created from, as OpenAI does: those of the
-// conversation before it, and the input of its request. A broken conversation is an error here too.
+// listInputItems returns a page of the items that a response was created from, as OpenAI does: the items of the conversation
+// before it and the input of its request. A broken conversation is an error here too.
 func (g *Gateway) listInputItems(w http.ResponseWriter, r *http.Request, c *call) error {
 	options, err := parsePageOptions(r.URL.Query())
 	if err != nil {
@@ -83,7 +83,7 @@ func parsePageOptions(query url.Values) (*pageOptions, error) {
 	return o, nil
 }
 
-// readItems is how many items of a conversation are read at a time.
+// readItems is the number of items of a conversation that are read at a time.
 const readItems = 100
 
 // readPage returns a page of the items that a response was created from.
@@ -109,16 +109,16 @@ func (g *Gateway) readPage(ctx context.Context, c *call, session *store.Session,
 	}
 }
 
-// eachInputItem adds the items that a response was created from to a page, oldest first, after it has skipped some pieces of the
-// conversation, until the page returns an error. It calls reached with each cursor that the page does not know.
+// eachInputItem adds the items that a response was created from to a page, oldest first, until the page returns an error. It
+// first skips some chunks of the conversation, and calls reached with each cursor that the page does not know.
 //
-// OpenAI's pages start after an item's ID, which can be anywhere in the conversation, so all of it may be read for a page, but
-// not at once.
+// OpenAI's pages start after an item's ID, which can be anywhere in the conversation. A page may therefore require reading the
+// whole conversation, but never all of it at once.
 func (g *Gateway) eachInputItem(
 	ctx context.Context, c *call, session *store.Session, p *page, skipped int, reached func(next string),
 ) error {
 	options := g.options.resolveOptions()
-	options.IncludeIncomplete = true // a turn that is not completed has input items too
+	options.IncludeIncomplete = true // a turn that is not completed has input items as well
 	if options.Limit = readItems; skipped > 0 {
 		options.After = p.known.cursors[skipped-1]
 	}

@@ -26,25 +26,25 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// The memory of the indexes of input items, besides that of requests in flight: that of all of them, and of one.
+// The maximum memory of all indexes of input items, and of one. It is not part of the memory of requests in flight.
 const (
 	maxIndexesBytes = 16 << 20
 	maxIndexBytes   = maxIndexesBytes / 4
 )
 
-// itemIndex has the positions of the input items of a response, from the oldest one on, as far as they have been read. It never
-// changes.
+// itemIndex has the positions of the input items of a response that have been read so far, starting with the oldest. It is
+// immutable.
 type itemIndex struct {
-	// positions are those of the items by the hash of their IDs.
+	// positions maps the hash of an item's ID to its position.
 	positions map[uint64]int
-	// cursors continue the conversation after each readItems items.
+	// cursors has one cursor for every readItems items, with which reading the conversation continues.
 	cursors []string
 	count   int
-	// complete is set if there are no more items.
+	// complete is set if the index has all items.
 	complete bool
 }
 
-// bytes returns the memory of the index.
+// bytes returns the memory that the index takes.
 func (x *itemIndex) bytes() (bytes int) {
 	for _, cursor := range x.cursors {
 		bytes += len(cursor) + 16
@@ -52,7 +52,7 @@ func (x *itemIndex) bytes() (bytes int) {
 	return bytes + seenBytes*len(x.positions)
 }
 
-// extended returns the index with more items.
+// extended returns a copy of the index with more items.
 func (x *itemIndex) extended(positions map[uint64]int, cursors []string, count int, complete bool) *itemIndex {
 	all := maps.Clone(x.positions)
 	if all == nil {
@@ -62,8 +62,8 @@ func (x *itemIndex) extended(positions map[uint64]int, cursors []string, count i
 	return &itemIndex{positions: all, cursors: slices.Concat(x.cursors, cursors), count: count, complete: complete}
 }
 
-// itemIndexes keeps the indexes that were used last, so that a page in the middle of a conversation is found without reading all
-// that is before it. It is safe for concurrent use.
+// itemIndexes is a cache of the most recently used indexes, so that a page in the middle of a conversation is found without
+// reading everything before it. It is safe for concurrent use.
 type itemIndexes struct {
 	seed maphash.Seed
 
@@ -73,7 +73,7 @@ type itemIndexes struct {
 	byKey  map[indexKey]*list.Element
 }
 
-// indexKey identifies a response with its content: another version may have other items.
+// indexKey identifies a version of a response: another version may have other items.
 type indexKey struct{ namespace, responseID, version string }
 
 type indexEntry struct {
@@ -85,12 +85,12 @@ func newItemIndexes() *itemIndexes {
 	return &itemIndexes{seed: maphash.MakeSeed(), recent: list.New(), byKey: map[indexKey]*list.Element{}}
 }
 
-// keyOf returns the key of a session's index.
+// keyOf returns the key of the index of a session.
 func keyOf(c *call, session *store.Session) indexKey {
 	return indexKey{c.store.Namespace(), session.ResponseID, session.Version}
 }
 
-// get returns the index that is kept under a key, or an empty one.
+// get returns the cached index, or an empty one.
 func (x *itemIndexes) get(key indexKey) *itemIndex {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -102,7 +102,7 @@ func (x *itemIndexes) get(key indexKey) *itemIndex {
 	return element.Value.(indexEntry).index
 }
 
-// put keeps an index of at most maxIndexBytes, unless a longer one is kept.
+// put caches an index of at most maxIndexBytes, unless a longer one is cached already.
 func (x *itemIndexes) put(key indexKey, index *itemIndex) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -118,7 +118,7 @@ func (x *itemIndexes) put(key indexKey, index *itemIndex) {
 	}
 }
 
-// drop forgets an index.
+// drop removes an index.
 func (x *itemIndexes) drop(key indexKey) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

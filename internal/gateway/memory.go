@@ -30,31 +30,31 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// codeOverloaded is the code of the error of a tenant that has reached its share of a limit.
+// codeOverloaded is the error code for a tenant that has reached its share of a limit.
 const codeOverloaded = "overloaded"
 
-// callBytes is the memory that every call takes besides its bodies: the buffers of two connections and their goroutines.
+// callBytes is the memory that every call takes besides its bodies: goroutines and the buffers of two connections.
 const callBytes = 128 << 10
 
-// share is what one call holds of a limit that tenants share. It is safe for concurrent use.
+// share is the part of a shared limit that one call holds. It is safe for concurrent use.
 type share struct {
 	limit  *sharedLimit
 	tenant string
 
 	mu   sync.Mutex
 	held int64
-	// reserved is how much is held for what is taken later, and spare the part of it that is not in use.
+	// reserved is the number of units held for later use, and spare the number of them that are not in use.
 	reserved, spare int64
-	// ended is set once the call has ended. Nothing can be held any more.
+	// ended is set once the call has ended. After that, it cannot acquire units.
 	ended bool
 }
 
-// sharedLimit is a limit that tenants share.
+// sharedLimit is a limit that is shared by all tenants.
 type sharedLimit struct {
 	budget *fair.Budget
-	// most is how much one tenant can hold at the same time.
+	// most is the maximum that one tenant can hold at the same time.
 	most int64
-	// flag and what name the limit in errors.
+	// flag and what describe the limit in errors.
 	flag, what string
 }
 
@@ -62,24 +62,25 @@ func newSharedLimit(units int64, flag, what string) *sharedLimit {
 	return &sharedLimit{budget: fair.NewBudget(units), most: units / 2, flag: flag, what: what}
 }
 
-// of returns what a new call of a tenant holds: nothing yet.
+// of returns an empty share for a new call of a tenant.
 func (l *sharedLimit) of(tenant string) *share { return &share{limit: l, tenant: tenant} }
 
-// refused returns the error of a tenant that has reached the limit.
+// refused returns the error for a tenant that has reached the limit.
 func (l *sharedLimit) refused() *apiError {
 	e := temporaryError(codeOverloaded, fmt.Sprintf("Your requests take too %s of the gateway (%s); retry later.", l.what, l.flag), nil)
 	e.status = http.StatusTooManyRequests
 	return e
 }
 
-// take takes units until the call ends or they are given back. It returns an error if the tenant cannot get them now. The
-// error is final if the call would hold more than one tenant may. It never waits: calls that hold units would wait for each other.
+// take acquires units until the call ends or they are given back. It returns an error if they are not available to the tenant
+// now. The error is final if the call alone would exceed the maximum of a tenant. It never blocks: calls that hold units would
+// wait for each other.
 //
-// Units that are reserved are used first.
+// Reserved units are used first.
 func (s *share) take(units int64) error { return s.use(units, s.limit.budget.TryAcquire) }
 
-// begin is take for a call that can still be refused without loss. It leaves part of the tenant's share for calls whose engine
-// has begun.
+// begin is like take, for a call that can still be rejected without losing work. It leaves part of the tenant's share to calls
+// whose engine has started.
 func (s *share) begin(units int64) error { return s.use(units, s.tryBegin) }
 
 func (s *share) tryBegin(tenant string, units int64) bool {
@@ -100,7 +101,7 @@ func (s *share) use(units int64, try func(tenant string, units int64) bool) erro
 	return err
 }
 
-// reserve begins to hold units for what the call takes later. Those that are given back are spare again.
+// reserve acquires units for later use by the call. Reserved units that are given back become spare again.
 func (s *share) reserve(units int64) error {
 	if err := s.acquire(units, s.tryBegin); err != nil {
 		return err
@@ -135,7 +136,7 @@ func (s *share) acquire(units int64, try func(tenant string, units int64) bool) 
 	return nil
 }
 
-// give gives units back.
+// give returns units.
 func (s *share) give(units int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,7 +146,7 @@ func (s *share) give(units int64) {
 	s.release(units - spare)
 }
 
-// release gives units back that are not in use. The lock is held.
+// release returns units that are not in use. The caller holds the lock.
 func (s *share) release(units int64) {
 	if units > 0 {
 		s.held -= units
@@ -153,7 +154,7 @@ func (s *share) release(units int64) {
 	}
 }
 
-// end gives everything back.
+// end returns all units.
 func (s *share) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +163,7 @@ func (s *share) end() {
 	s.release(s.held)
 }
 
-// admit counts a call of a tenant as in flight, with the memory that every call takes.
+// admit counts a call as in flight for its tenant and holds the memory that every call takes.
 func (g *Gateway) admit(c *call) error {
 	c.requests, c.streams, c.memory = g.requests.of(c.store.Namespace()), g.streams.of(c.store.Namespace()), g.memory.of(c.store.Namespace())
 	if err := c.requests.take(1); err != nil {
@@ -171,7 +172,7 @@ func (g *Gateway) admit(c *call) error {
 	return c.memory.begin(callBytes)
 }
 
-// release gives back all that a call holds.
+// release returns everything that a call holds.
 func (c *call) release() {
 	if c.memory == nil {
 		return // it was not admitted
@@ -181,8 +182,8 @@ func (c *call) release() {
 	c.requests.end()
 }
 
-// hold counts memory before the call takes it. Once the engine was called, what was reserved for its response is used first; if
-// the response needs more than that and than is free, it is lost.
+// hold reserves memory before the call allocates it. Once the engine has been called, the reserve for its response is used
+// first. If the response needs more than the reserve and the free memory, it is lost.
 func (c *call) hold(bytes int64) error {
 	if !c.engineCalled {
 		return c.memory.begin(bytes)
@@ -195,7 +196,7 @@ func (c *call) hold(bytes int64) error {
 	return err
 }
 
-// readAll reads a body and holds twice its size: for the body, and for what is made of it.
+// readAll reads a body and holds twice its size: once for the body, and once for the data derived from it.
 func (c *call) readAll(r io.Reader) ([]byte, error) {
 	taken := int64(0)
 	body, err := metered.ReadAll(r, func(bytes int64) error {
@@ -209,7 +210,7 @@ func (c *call) readAll(r io.Reader) ([]byte, error) {
 	return body, err
 }
 
-// read reads from the store and counts the memory that this takes. Afterwards the size of the result remains held.
+// read reads from the store and holds the memory that this takes. After it returns, only the size of the result remains held.
 func read[T any](ctx context.Context, c *call, read func(context.Context) (T, error), size func(T) int64) (T, error) {
 	var taken atomic.Int64
 	result, err := read(metered.With(ctx, func(bytes int64) error {
@@ -244,18 +245,19 @@ func historyBytes(h *store.History) (bytes int64) {
 	return bytes
 }
 
-// answerCosts returns the memory for an answer of a number of bytes, until its turn is saved. The most is that of a stream: an
-// event whose size is not known while it is read, the same as an item and as a response, and the response with that item.
+// answerCosts returns the memory for a response with the given number of bytes until its turn is saved. The worst case is a
+// stream: an event whose size is unknown while it is read, the same data as an item and as a response, and the response with
+// that item.
 func answerCosts(bytes int64) int64 { return (2*eventCosts + 5) * bytes }
 
-// reserveAnswer holds what an answer of up to Options.ResponseReserveBytes will need. So such an answer to a request that gets as
-// far as the engine is never lost for lack of memory.
+// reserveAnswer reserves the memory for a response of up to Options.ResponseReserveBytes. Once a request has reached the
+// engine, a response of that size is never lost for lack of memory.
 func (g *Gateway) reserveAnswer(c *call, request *createRequest) error {
 	return c.memory.reserve(g.options.reserve(int64(len(request.body)), request.store))
 }
 
-// saveCosts returns the memory that a store takes to save bodies: a copy in one piece, and a compressed one that is sent in
-// parts, of which a few are encoded at once.
+// saveCosts returns the memory that a store takes to save bodies: one contiguous copy, and a compressed copy that is sent in
+// parts, of which a few are encoded at the same time.
 func saveCosts(bodies int64) int64 {
 	const parts = 10 << 20
 	return 2*bodies + min(6*bodies, parts)

@@ -57,14 +57,14 @@ func (m *gatewayMetrics) all() []prometheus.Collector {
 	return []prometheus.Collector{m.requests, m.reloadFailures, m.streams, m.streamsEnded, m.upstreamSeconds}
 }
 
-// Describe is part of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (m *gatewayMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range m.all() {
 		c.Describe(ch)
 	}
 }
 
-// Collect is part of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (m *gatewayMetrics) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range m.all() {
 		c.Collect(ch)

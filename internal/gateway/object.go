@@ -29,7 +29,7 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// object is a JSON object whose members can be read and set one by one. All other members keep their place and every
+// object is a JSON object whose members can be read and set individually. All other members keep their position and every
 // byte.
 type object struct {
 	members []member
@@ -40,18 +40,18 @@ type member struct {
 	name, key, value string
 }
 
-// maxMembers limits the members of an object that is read one by one: the bodies and events of the API, of which none has more
-// than some dozens. So an object never takes much more memory than its bytes, which it shares.
+// maxMembers limits the number of members of an object. The bodies and events of the API have a few dozen at most. The limit
+// keeps the memory of an object close to the size of its bytes, which it shares.
 const maxMembers = 256
 
-// parseObject parses a JSON object. Errors contain nothing of the object, because they are logged. The object shares the memory
-// of raw, which must not change.
+// parseObject parses a JSON object. Errors do not contain any content of the object, because they are logged. The object
+// shares the memory of raw, which must not change.
 func parseObject(raw []byte) (*object, error) {
 	_, o, err := parseBody(raw)
 	return o, err
 }
 
-// parseBody is parseObject, and also returns the body in the form that other packages take.
+// parseBody is like parseObject, and also returns the body in the representation that other packages use.
 func parseBody(raw []byte) (jsonvalue.Object, *object, error) {
 	if !utf8.Valid(raw) {
 		return jsonvalue.Object{}, nil, errors.New("must be UTF-8")
@@ -67,8 +67,8 @@ func parseBody(raw []byte) (jsonvalue.Object, *object, error) {
 	return body, o, err
 }
 
-// objectOf returns a valid JSON object with its members. A repeated name is an error: readers differ in which value they use,
-// and the engine must not read another request than the gateway.
+// objectOf returns the object for valid JSON. A repeated name is an error: parsers differ in which value they use, and the
+// engine must not interpret a request differently from the gateway.
 func objectOf(raw string) (*object, error) {
 	o := &object{}
 	for key, value := range jsonvalue.Elements(raw) {
@@ -119,7 +119,7 @@ func (o *object) setMissing(name, value string) {
 	}
 }
 
-// remove removes a member, if it is there.
+// remove removes a member if it exists.
 func (o *object) remove(name string) {
 	o.members = slices.DeleteFunc(o.members, func(m member) bool { return m.name == name })
 }

@@ -38,59 +38,60 @@ type Options struct {
 	// ListenAddress is the address of the Responses API. It must be a loopback address unless TenantsFile or
 	// InsecureAllowAnonymous is set.
 	ListenAddress string
-	// InsecureAllowAnonymous serves clients without API keys on any address, and web pages too.
+	// InsecureAllowAnonymous serves clients without API keys on any address, including web pages.
 	InsecureAllowAnonymous bool
 	// TenantsFile maps API keys to namespaces; see parseTenants. If it is empty, every client uses Namespace.
 	TenantsFile string
-	// Namespace is the namespace of all clients if there is no TenantsFile. If it is empty, it is the store's.
+	// Namespace is the namespace of all clients if there is no TenantsFile. If it is empty, the store's namespace is used.
 	Namespace string
 
 	// Upstream is the base URL of the engine, with or without a trailing /v1.
 	Upstream *url.URL
-	// UpstreamAPIKeyFile contains the API key for the engine. If it is empty, the engine gets the client's own key,
-	// OpenAI-Organization and OpenAI-Project, or no key at all if there is a TenantsFile: tenants' keys stay here.
+	// UpstreamAPIKeyFile contains the API key for the engine. If it is empty, the gateway forwards the client's own key,
+	// OpenAI-Organization and OpenAI-Project. With a TenantsFile it sends no key at all: tenants' keys are never forwarded.
 	UpstreamAPIKeyFile string
 
 	// Instructions selects the earlier turns whose instructions the engine gets: one of the store's Instructions constants.
 	Instructions string
-	// MaxDepth is the maximum number of turns of a conversation that is continued.
+	// MaxDepth is the maximum number of turns in a conversation that can be continued.
 	MaxDepth int
 
-	// MaxRequestBytes limits the body of a request. MaxResponseBytes limits the body of the engine's response, or each
-	// event of a stream. The store should accept a turn that has both; otherwise the engine's work is lost.
+	// MaxRequestBytes limits the body of a request. MaxResponseBytes limits the body of the engine's response, or each event
+	// of a stream. The store should accept a turn with both at their maximum; otherwise the engine's work is lost.
 	MaxRequestBytes, MaxResponseBytes int64
-	// MaxInFlightBytes limits the memory of all requests in flight, with their conversations and responses. It counts before it
-	// is taken. MaxInFlightRequests and MaxInFlightStreams limit the number of requests and of streams at the same time.
+	// MaxInFlightBytes limits the memory of all requests in flight, including their conversations and responses. Memory is
+	// counted before it is allocated. MaxInFlightRequests and MaxInFlightStreams limit the number of concurrent requests and
+	// streams.
 	//
-	// Tenants share each of these limits: n of them get at least 1/(n+1) of it each, and so one alone gets half. A request
-	// beyond a tenant's share is answered with 429, or with 400 if it needs more memory by itself than one tenant gets.
+	// Tenants share each of these limits: each of n tenants gets at least 1/(n+1) of it, so a single tenant gets half. A
+	// request beyond a tenant's share is rejected with 429, or with 400 if it alone needs more memory than one tenant can get.
 	MaxInFlightBytes, MaxInFlightRequests, MaxInFlightStreams int64
-	// ResponseReserveBytes is the size of a response for which memory is reserved before the engine is called, with what it takes
-	// to save it and the request. A larger response takes what is free of its tenant's share while it arrives; if that is not
-	// enough, it is lost. To leave some free, what a request needs before the engine is called makes up at most 1/(n+2) of
-	// the limit, unless it is its tenant's only one.
+	// ResponseReserveBytes is the response size for which memory is reserved before the engine is called, including the memory
+	// for saving it and the request. A larger response uses the free part of its tenant's share as it arrives; if that is not
+	// enough, it is lost. To keep some memory free, the requirements of a request before the engine is called are limited to
+	// 1/(n+2) of the limit, unless it is its tenant's only request.
 	ResponseReserveBytes int64
-	// RequestTimeout limits a whole request, including its stream. A save that has begun has SaveTimeout of its own.
+	// RequestTimeout limits a whole request, including its stream. A save that has begun is limited by SaveTimeout instead.
 	RequestTimeout, SaveTimeout time.Duration
-	// ReadTimeout limits how long a client may take to send a request.
+	// ReadTimeout limits the time in which a client must send a request.
 	ReadTimeout time.Duration
-	// ShutdownDelay is how long the gateway keeps serving, but is not ready, after its context is done. ShutdownTimeout
-	// is how long requests may then take to finish.
+	// ShutdownDelay is how long the gateway keeps serving, without being ready, after its context is done. ShutdownTimeout is
+	// how long the remaining requests may then take to finish.
 	ShutdownDelay, ShutdownTimeout time.Duration
 	// ReloadInterval is how often the files are checked for changes.
 	ReloadInterval time.Duration
 }
 
-// DefaultMaxDepth is the number of turns that the gateway asks for, and that whatever installs Catena sets as the operator's
-// --max-depth: a chain of the gateway must not be marked as broken. See docs/decisions/depth.md.
+// DefaultMaxDepth is the maximum depth that the gateway requests. All installations of Catena set the operator's --max-depth
+// to the same value, so that the operator does not mark a chain of the gateway as broken. See docs/decisions/depth.md.
 const DefaultMaxDepth = 1000
 
-// DefaultResponseReserveBytes is the size of a response of some 16,000 tokens of text.
+// DefaultResponseReserveBytes is the size of a response with about 16,000 tokens of text.
 const DefaultResponseReserveBytes = 64 << 10
 
 const maxResponseReserve = 1 << 30
 
-// DefaultOptions returns the default options. They lack Store, Upstream and Logger.
+// DefaultOptions returns the default options, without Store, Upstream and Logger.
 func DefaultOptions() Options {
 	return Options{
 		ListenAddress:        "127.0.0.1:8090",
@@ -111,7 +112,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// AddFlags adds a flag for every option that a command line can set.
+// AddFlags adds a flag for every option that can be set on the command line.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.ListenAddress, "listen-address", o.ListenAddress, "Address to serve the Responses API on.")
 	flags.Func("upstream", "Base `URL` of the engine, with or without a trailing /v1. Required.", o.setUpstream)
@@ -144,7 +145,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.ReloadInterval, "reload-interval", o.ReloadInterval, "How often the files are checked for changes.")
 }
 
-// setUpstream sets Upstream to a URL that requests can be sent to.
+// setUpstream parses and sets Upstream. It returns an error unless requests can be sent to the URL.
 func (o *Options) setUpstream(text string) error {
 	upstream, err := url.Parse(text)
 	switch {
@@ -198,7 +199,7 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// reserve returns the memory that is reserved for the answer to a request, and for saving both.
+// reserve returns the memory that is reserved for the response to a request, and for saving both.
 func (o *Options) reserve(requestBytes int64, save bool) int64 {
 	response := min(o.ResponseReserveBytes, o.MaxResponseBytes)
 	costs := answerCosts(response)
@@ -208,13 +209,13 @@ func (o *Options) reserve(requestBytes int64, save bool) int64 {
 	return costs
 }
 
-// largestRequest returns the memory of the largest request without a conversation: the call, the request, its part of the body for
-// the engine, and the reserve.
+// largestRequest returns the memory of the largest request without a conversation: the call, the request, the request's share
+// of the body for the engine, and the reserve.
 func (o *Options) largestRequest() int64 {
 	return callBytes + 2*o.MaxRequestBytes + o.reserve(o.MaxRequestBytes, true)
 }
 
-// loopbackOnly reports whether only programs on this machine may use the gateway.
+// loopbackOnly reports whether the gateway is restricted to programs on this machine.
 func (o *Options) loopbackOnly() bool { return o.TenantsFile == "" && !o.InsecureAllowAnonymous }
 
 // resolveOptions returns the options for resolving the conversation of a request.

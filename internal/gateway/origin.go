@@ -23,9 +23,9 @@ import (
 	"strings"
 )
 
-// checkOrigin refuses requests that a web page may have sent from the user's browser, if clients need no API key: those
-// of another origin, and those to a host that is not a loopback address. The host matters because a web site's name can
-// resolve to this machine, and its pages are then of the same origin.
+// checkOrigin rejects requests that a web page may have sent from the user's browser, if clients need no API key: requests
+// from another origin, and requests to a host that is not a loopback address. The host matters because a web site's name can
+// resolve to this machine, which makes its pages same-origin.
 func (g *Gateway) checkOrigin(r *http.Request) error {
 	if !g.options.loopbackOnly() || sameOrigin(r) && isLoopback(r.Host) {
 		return nil
@@ -36,8 +36,8 @@ func (g *Gateway) checkOrigin(r *http.Request) error {
 	}
 }
 
-// sameOrigin reports whether a request, of any method, is not one that a browser sends for a page of another site. GET
-// requests count too; http.CrossOriginProtection lets them pass.
+// sameOrigin reports whether a request, of any method, was not sent by a browser for a page of another site. GET requests are
+// checked too; http.CrossOriginProtection does not check them.
 func sameOrigin(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "none", "same-origin":

@@ -26,14 +26,14 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// partial is the part of a response that a stream has delivered so far. It has only finished output items: half an item
-// is useless to readers of the turn.
+// partial is the part of a response that a stream has delivered so far. It contains only finished output items: an unfinished
+// item is useless to readers of the turn.
 type partial struct {
-	// response is the response of the last event that had one, or nil.
+	// response is the response of the last event that contained one, or nil.
 	response *object
-	// responseBytes is how much memory counts for the response.
+	// responseBytes is the memory held for the response.
 	responseBytes int
-	// output has the finished items in the order of their arrival.
+	// output has the finished items in order of arrival.
 	output []outputItem
 	// bytes is the memory of the finished items.
 	bytes int64
@@ -41,7 +41,7 @@ type partial struct {
 	sequence int64
 }
 
-// add records an event. It calls hold before it takes memory for an item.
+// add records an event. It calls hold before it allocates memory for an item.
 func (p *partial) add(kind string, data *object, maxBytes int64, hold func(bytes int64) error) error {
 	if sequence := data.get("sequence_number"); sequence.Type == gjson.Number {
 		p.sequence = sequence.Int()
@@ -62,16 +62,16 @@ func (p *partial) add(kind string, data *object, maxBytes int64, hold func(bytes
 	return nil
 }
 
-// outputItemBytes is the memory of a finished item besides its own bytes.
+// outputItemBytes is the memory overhead of a finished item.
 const outputItemBytes = 48
 
-// outputItem is an item and the index that the engine gave it. Some engines give all items the same.
+// outputItem is an item and the index that the engine assigned to it. Some engines assign the same index to all items.
 type outputItem struct {
 	index int64
 	raw   string
 }
 
-// index returns the index of an event's item. An item without one stands after the item before it.
+// index returns the output index of an event's item. An item without an index follows the previous item.
 func (p *partial) index(data *object) int64 {
 	given := data.get("output_index")
 	switch {
@@ -83,7 +83,7 @@ func (p *partial) index(data *object) int64 {
 	return p.output[len(p.output)-1].index
 }
 
-// outputList returns the finished items as a JSON list, ordered by their index, and by their arrival if it is the same.
+// outputList returns the finished items as a JSON list, ordered by index and then by arrival.
 func (p *partial) outputList() string {
 	sorted := slices.Clone(p.output)
 	slices.SortStableFunc(sorted, func(a, b outputItem) int { return cmp.Compare(a.index, b.index) })
@@ -106,8 +106,8 @@ func (p *partial) completes(response *object) bool {
 	return jsonvalue.IsNull(output)
 }
 
-// complete adds the finished items to a response without output: some engines send the output only as single items, and
-// the turn would lack what the client has seen.
+// complete adds the finished items to a response without output: some engines send the output only as individual items, and
+// the turn would otherwise lack output that the client has received.
 func (p *partial) complete(response *object) {
 	if p.completes(response) {
 		response.set("output", p.outputList())

@@ -24,14 +24,16 @@ import (
 )
 
 // smallPayload is the size of a body that may fit into the buffers of a connection. If the connection turns out to be closed,
-// the transport reads such a body again, although it has read all of it. It needs a larger one no more than once.
+// the transport reads such a body a second time even though it was read completely. A larger body is read completely at most
+// once.
 const smallPayload = 64 << 10
 
-// payload is the body of a request to the engine. The engine may take minutes after it has read it, and so may a stream, but its
-// memory is free once it has been sent: when it is dropped and each of its readers is closed.
+// payload is the body of a request to the engine. The engine may take minutes to respond after it has read the body, and a
+// stream may take as long. The memory of the body is freed earlier: once the payload is dropped and all of its readers are
+// closed.
 type payload struct {
 	text string
-	// freed is called once nothing refers to the text any more.
+	// freed is called once the text is no longer referenced.
 	freed func()
 
 	mu      sync.Mutex
@@ -39,7 +41,7 @@ type payload struct {
 	dropped bool
 }
 
-// open returns a reader of the text. The transport opens another one if it repeats the request on another connection.
+// open returns a reader of the text. The transport opens another one if it repeats the request on a new connection.
 func (p *payload) open() (io.ReadCloser, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,14 +52,14 @@ func (p *payload) open() (io.ReadCloser, error) {
 	return &payloadReader{payload: p, text: strings.NewReader(p.text)}, nil
 }
 
-// drop says that the text is not opened again.
+// drop indicates that the payload will not be opened again.
 func (p *payload) drop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free(true)
 }
 
-// close closes a reader that has read some of the text, or all of it.
+// close closes a reader. all indicates whether it has read the whole text.
 func (p *payload) close(all bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,15 +77,15 @@ func (p *payload) free(drop bool) {
 	}
 }
 
-// payloadReader is a reader of a payload. The transport may close it while it is read.
+// payloadReader is a reader of a payload. The transport may close it during a Read.
 type payloadReader struct {
 	payload *payload
 
 	mu   sync.Mutex
-	text *strings.Reader // nil once closed
+	text *strings.Reader // nil after Close
 }
 
-// Read is part of io.Reader.
+// Read implements io.Reader.
 func (r *payloadReader) Read(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,7 +95,7 @@ func (r *payloadReader) Read(p []byte) (int, error) {
 	return r.text.Read(p)
 }
 
-// Close is part of io.Closer.
+// Close implements io.Closer.
 func (r *payloadReader) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

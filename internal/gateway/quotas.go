@@ -28,19 +28,20 @@ import (
 )
 
 const (
-	// quotaAge is how long an answer about the quota of a namespace is used. The operator counts what is stored every 3 s.
+	// quotaAge is how long the result of a quota check is cached. The operator updates the usage every 3 s.
 	quotaAge = time.Second
-	// quotaTimeout is how long a request waits for that answer. Without one it goes on: what cannot be stored is refused later.
+	// quotaTimeout is how long a request waits for a quota check. After that it continues: a save beyond the quota is rejected
+	// later.
 	quotaTimeout = 5 * time.Second
 )
 
-// quotas knows which namespaces were lately found to have reached their quota. It is safe for concurrent use.
+// quotas caches which namespaces have reached their quota. It is safe for concurrent use.
 type quotas struct {
 	now   func() time.Time
 	reads singleflight.Group
 
 	mu sync.Mutex
-	// answers has the last answer for each namespace that saved a turn. The tenants file bounds their number.
+	// answers has the last result for each namespace that has saved a turn. The tenants file limits their number.
 	answers map[string]quotaAnswer
 }
 
@@ -51,13 +52,13 @@ type quotaAnswer struct {
 
 func newQuotas() *quotas { return &quotas{now: time.Now, answers: map[string]quotaAnswer{}} }
 
-// check returns store.CheckQuota's answer, at most quotaAge old. Calls at the same time read once.
+// check returns the result of store.CheckQuota, at most quotaAge old. Concurrent calls share one read.
 func (q *quotas) check(ctx context.Context, s *store.Store) error {
 	if answer := q.get(s.Namespace()); q.now().Before(answer.until) {
 		return answer.err
 	}
 	_, err, _ := q.reads.Do(s.Namespace(), func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quotaTimeout) // others may wait for it
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quotaTimeout) // other calls may wait for the result
 		defer cancel()
 		err := s.CheckQuota(ctx)
 		q.put(s.Namespace(), quotaAnswer{err: err, until: q.now().Add(quotaAge)})
@@ -78,8 +79,8 @@ func (q *quotas) put(namespace string, answer quotaAnswer) {
 	q.answers[namespace] = answer
 }
 
-// checkQuota returns an error if the turn of a request could not be saved because its tenant has reached its quota: the model must
-// not run for it.
+// checkQuota returns an error if the turn of a request could not be saved because its tenant has reached its quota: the model
+// must not run for such a request.
 func (g *Gateway) checkQuota(ctx context.Context, c *call, request *createRequest) error {
 	if !request.store {
 		return nil

@@ -35,7 +35,7 @@ import (
 
 // createRequest is a client's request to create a response.
 type createRequest struct {
-	// body is the request as the client sent it, which is saved. object is the same, parsed.
+	// body is the request as the client sent it, which is what the store saves. object is the parsed body.
 	body   []byte
 	object *object
 	// previous is the ID of the previous response, or empty.
@@ -45,7 +45,7 @@ type createRequest struct {
 
 // readRequest reads a request and checks the members that the gateway uses. The engine checks the others.
 func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request, c *call) (*createRequest, error) {
-	// What has been sent counts, twice, whatever the Content-Length is: for the body, and for its part of what the engine gets.
+	// The bytes received are held twice, whatever the Content-Length is: for the body, and for its share of the engine's body.
 	body, err := c.readAll(http.MaxBytesReader(w, r.Body, g.options.MaxRequestBytes))
 	if err != nil {
 		return nil, readError(err)
@@ -69,8 +69,8 @@ func readError(err error) *apiError {
 	return e
 }
 
-// parseRequest checks a request in a fixed order: the JSON, the members that need state which the gateway does not keep,
-// and the members that it uses.
+// parseRequest checks a request in a fixed order: the JSON, the members that need state that the gateway does not keep, and
+// the members that it uses.
 func parseRequest(body []byte) (*createRequest, error) {
 	parsed, o, err := parseBody(body)
 	if err != nil {
@@ -96,7 +96,7 @@ func parseRequest(body []byte) (*createRequest, error) {
 	return q, nil
 }
 
-// checkConversation refuses OpenAI's other way to continue a conversation.
+// checkConversation rejects `conversation`, OpenAI's other way to continue a conversation.
 func checkConversation(o *object) error {
 	switch {
 	case o.get("conversation").Type == gjson.Null:
@@ -110,7 +110,7 @@ func checkConversation(o *object) error {
 	}
 }
 
-// readBooleans reads the boolean members, and refuses background responses.
+// readBooleans reads the boolean members, and rejects background responses.
 func (q *createRequest) readBooleans() error {
 	var background bool
 	for _, member := range []struct {
@@ -146,8 +146,8 @@ func readPrevious(o *object) (string, error) {
 	return previous.Str, nil
 }
 
-// forEngine returns the body for the engine: the client's, with the history before its input, and without the members
-// that ask for state.
+// forEngine returns the body for the engine: the client's body with the history before its input, and without the members that
+// request state.
 func (q *createRequest) forEngine(history []json.RawMessage) string {
 	o := &object{members: slices.Clone(q.object.members)}
 	o.remove("previous_response_id")
@@ -172,12 +172,12 @@ func (q *createRequest) forEngine(history []json.RawMessage) string {
 		b.WriteString(separator)
 		b.WriteString(item)
 		separator = ","
-	}) // it was checked when the request was parsed
+	}) // checked when the request was parsed
 	b.WriteString("]}")
 	return b.String()
 }
 
-// engineBytes returns the memory of a history in the body for the engine, with what the gateway adds to the body.
+// engineBytes returns the memory of a history in the body for the engine, including the members that the gateway adds.
 func engineBytes(history []json.RawMessage) (bytes int64) {
 	const added = 256
 	for _, item := range history {

@@ -28,7 +28,7 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// retrieve answers with a stored response, as the client that created it saw it.
+// retrieve returns a stored response as the client that created it received it.
 func (g *Gateway) retrieve(w http.ResponseWriter, r *http.Request, c *call) error {
 	if r.URL.Query().Get("stream") == "true" {
 		return invalidRequest("stream", "unsupported_parameter", "Unsupported parameter: 'stream'. Only background responses can be streamed again.")
@@ -37,7 +37,7 @@ func (g *Gateway) retrieve(w http.ResponseWriter, r *http.Request, c *call) erro
 	if err != nil {
 		return err
 	}
-	// Another gateway's response is completed, and so copied.
+	// A response that another gateway saved may have to be completed, which copies it.
 	if err := c.hold(int64(len(session.Response))); err != nil {
 		return err
 	}
@@ -45,8 +45,8 @@ func (g *Gateway) retrieve(w http.ResponseWriter, r *http.Request, c *call) erro
 	return nil
 }
 
-// responseOf returns the response of a session. Other gateways may leave out of the body what the session has anyway; it
-// is added, so that the client gets a complete response.
+// responseOf returns the response of a session. Other gateways may omit members from the body that the session contains as
+// fields. They are added, so that the client gets a complete response.
 func responseOf(s *store.Session) string {
 	if gjson.GetBytes(s.Response, "id").Exists() {
 		return jsonvalue.Text(s.Response)
@@ -66,7 +66,7 @@ func responseOf(s *store.Session) string {
 	return response.String()
 }
 
-// delete deletes a response, even if it cannot be read. Later turns of its conversation remain, but cannot be continued.
+// delete deletes a response, even if it is unreadable. Later turns of its conversation remain, but cannot be continued.
 func (g *Gateway) delete(w http.ResponseWriter, r *http.Request, c *call) error {
 	id := r.PathValue("id")
 	if _, err := g.getSession(r.Context(), c, id); err != nil && !isUnreadable(err) {
@@ -94,7 +94,7 @@ func (g *Gateway) get(ctx context.Context, c *call, id string) (*store.Session, 
 	return session, nil
 }
 
-// getSession is get with the error of the store.
+// getSession is like get, but returns the store's error unchanged.
 func (g *Gateway) getSession(ctx context.Context, c *call, id string) (*store.Session, error) {
 	return read(ctx, c, func(ctx context.Context) (*store.Session, error) { return c.store.Get(ctx, id) }, sessionBytes)
 }

@@ -30,15 +30,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Serve serves the API on one listener, and health and metrics on the other, until ctx is done. It then stops being
-// ready, keeps serving for the shutdown delay, and finally accepts no more connections and waits for the requests in
-// progress. Requests that outlast the shutdown timeout are aborted: a stream ends with an event that reports it, and its
-// turn is saved as failed.
+// Serve serves the API on one listener, and health and metrics on the other, until ctx is done. It then becomes not ready,
+// keeps serving for the shutdown delay, and finally closes the listener and waits for the requests in progress. Requests that
+// outlast the shutdown timeout are aborted: a stream ends with an error event, and its turn is saved as failed.
 func (g *Gateway) Serve(ctx context.Context, api, operations net.Listener, gatherer prometheus.Gatherer) error {
 	base, abort := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abort(nil)
 	apiServer := g.server(base, g.Handler())
-	// A stream sets a deadline for each piece of an event; this one is for clients that do not read their response.
+	// A stream sets a deadline for each piece of an event; this one is for clients that stop reading their response.
 	apiServer.WriteTimeout = g.options.ReadTimeout + g.options.RequestTimeout + g.options.SaveTimeout + writeTimeout
 	operationsServer := g.server(base, g.operations(gatherer))
 
@@ -60,7 +59,7 @@ func (g *Gateway) Serve(ctx context.Context, api, operations net.Listener, gathe
 	return group.Wait()
 }
 
-// maxHeaderBytes limits the header of a request, which arrives before it is known whose it is.
+// maxHeaderBytes limits the header of a request, which is read before the tenant is known.
 const maxHeaderBytes = 32 << 10
 
 func (g *Gateway) server(base context.Context, handler http.Handler) *http.Server {
@@ -81,7 +80,7 @@ func serve(server *http.Server, listener net.Listener) error {
 	return nil
 }
 
-// drain waits for the requests in progress, and aborts those that take too long.
+// drain waits for the requests in progress, and aborts them after the shutdown timeout.
 func (g *Gateway) drain(ctx context.Context, server *http.Server, abort context.CancelCauseFunc) error {
 	wait, cancel := context.WithTimeout(ctx, g.options.ShutdownTimeout)
 	defer cancel()
@@ -99,7 +98,7 @@ func (g *Gateway) drain(ctx context.Context, server *http.Server, abort context.
 	return nil
 }
 
-// operations returns the handler of health and metrics.
+// operations returns the handler for health and metrics.
 func (g *Gateway) operations(gatherer prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
@@ -109,7 +108,8 @@ func (g *Gateway) operations(gatherer prometheus.Gatherer) http.Handler {
 }
 
 // ready reports whether the gateway accepts requests. It does not depend on the store: if the store were unreachable, all
-// replicas would be taken out at once, and clients would see refused connections instead of an error that explains why.
+// replicas would become unready at once, and clients would get refused connections instead of an error that explains the
+// cause.
 func (g *Gateway) ready(w http.ResponseWriter, _ *http.Request) {
 	if g.stopping.Load() {
 		http.Error(w, "shutting down", http.StatusServiceUnavailable)

@@ -24,9 +24,9 @@ import (
 	"strings"
 )
 
-// event is a server-sent event. Unless it is replaced, it is sent as it was received.
+// event is a server-sent event. It is forwarded as received unless it is replaced.
 type event struct {
-	// raw is the whole event with the empty line at its end. All lines end with a line feed, however they ended before.
+	// raw is the whole event including the terminating empty line. All line ends are converted to line feeds.
 	raw []byte
 	// name and data are the values of the event field and of all data fields.
 	name, data string
@@ -52,8 +52,8 @@ func (e *event) replace(name, data string) {
 	e.raw = b.Bytes()
 }
 
-// The memory of an event counts as eventCosts times its size: it is read line by line, parsed, changed and written. That of an
-// event of at most smallEvent bytes is part of what every call takes.
+// The memory held for an event is eventCosts times its size: it is read line by line, parsed, modified and written. Events of
+// at most smallEvent bytes are part of the memory that every call takes.
 const (
 	eventCosts = 6
 	smallEvent = 4 << 10
@@ -63,7 +63,7 @@ const (
 type eventReader struct {
 	reader *bufio.Reader
 	max    int64
-	// hold is called before memory is taken for an event, and give once that event is no longer in use. held is how much that is.
+	// hold is called before memory is allocated for an event, and give once the event is no longer in use. held is the amount.
 	hold func(bytes int64) error
 	give func(bytes int64)
 	held int64
@@ -77,7 +77,7 @@ func newEventReader(r io.Reader, maxBytes int64, hold func(int64) error, give fu
 	return &eventReader{reader: bufio.NewReaderSize(r, 32<<10), max: maxBytes, hold: hold, give: give}
 }
 
-// reserve takes the memory for an event that will have a number of bytes, at least.
+// reserve holds the memory for an event of at least the given size.
 func (r *eventReader) reserve(size int) error {
 	costs := int64(eventCosts * size)
 	if size <= smallEvent || costs <= r.held {
@@ -90,14 +90,14 @@ func (r *eventReader) reserve(size int) error {
 	return nil
 }
 
-// release gives back the memory of the last event, which must not be in use any more.
+// release returns the memory of the last event, which must not be used any more.
 func (r *eventReader) release() {
 	r.give(r.held)
 	r.held = 0
 }
 
-// next returns the next event, and io.EOF after the last one. It releases the event before it. An unfinished event at the end of
-// the stream counts if it has data: some engines omit the last empty line, or even the end of the line before it.
+// next returns the next event, or io.EOF after the last one. It releases the previous event. An unfinished event at the end of
+// the stream is returned if it has data: some engines omit the last empty line, or even the line end before it.
 func (r *eventReader) next() (*event, error) {
 	r.release()
 	e := &event{}
@@ -141,7 +141,7 @@ func (e *event) read(line []byte) (data string, ok bool) {
 }
 
 // line returns the next line without its line end, or the rest of the stream with io.EOF. A line ends with a line feed, a
-// carriage return, or both. The lines of the event before it have a number of bytes.
+// carriage return, or both. before is the size of the event's preceding lines.
 func (r *eventReader) line(limit int64, before int) ([]byte, error) {
 	var line []byte
 	for {

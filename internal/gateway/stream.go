@@ -31,14 +31,14 @@ import (
 )
 
 const (
-	// writeTimeout is the time a client has to read a piece of an event, which has at most pieceBytes.
+	// writeTimeout is the time in which a client must read a piece of an event, of at most pieceBytes.
 	writeTimeout = 30 * time.Second
 	pieceBytes   = 64 << 10
-	// endTimeout is the time an engine has to close a stream after the terminal event.
+	// endTimeout is the time in which an engine must close a stream after the terminal event.
 	endTimeout = time.Second
 )
 
-// terminalEvents are the events that end a response, with its status.
+// terminalEvents maps the events that end a response to its status.
 var terminalEvents = map[string]string{
 	"response.completed":  store.StatusCompleted,
 	"response.incomplete": store.StatusIncomplete,
@@ -64,16 +64,16 @@ type relay struct {
 	writer  http.ResponseWriter
 	control *http.ResponseController
 	partial partial
-	// ended is set once the outcome of the turn is known, just before it is saved. Only the first outcome counts.
+	// ended is set once the outcome of the turn is known, immediately before it is saved. Later outcomes are ignored.
 	ended bool
-	// failing is set if the outcome was an error event. The response.failed that belongs to it may follow.
+	// failing is set if the outcome was an error event. The corresponding response.failed may follow.
 	failing bool
-	// outcome is the status that the turn ended with.
+	// outcome is the final status of the turn.
 	outcome string
 }
 
-// stream forwards a stream to the client, each event as it arrives. The turn is saved once: before the client sees the
-// terminal event, or as failed or cancelled if there is none.
+// stream forwards a stream to the client, event by event. The turn is saved once: before the client receives the terminal
+// event, or as failed or cancelled if there is none.
 func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, c *call, t *turn, upstream *http.Response) error {
 	if contentType, _, _ := mime.ParseMediaType(upstream.Header.Get("Content-Type")); contentType != "text/event-stream" {
 		return upstreamInvalid(fmt.Errorf("content type %q, want text/event-stream", contentType))
@@ -85,18 +85,18 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, c *call, t *tur
 	s := &relay{g: g, call: c, turn: t, writer: w, control: http.NewResponseController(w)}
 	err := s.run(r.Context(), upstream.Body)
 	if !s.ended {
-		_ = upstream.Body.Close() // the engine need not go on
+		_ = upstream.Body.Close() // the engine can stop
 		s.abort(r.Context(), err)
 	}
 	g.metrics.streamsEnded.WithLabelValues(s.outcome).Inc()
 	return nil
 }
 
-// writeStreamHeader begins a response that is a stream.
+// writeStreamHeader writes the header of a streamed response.
 func writeStreamHeader(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-cache")
-	w.Header().Set("X-Accel-Buffering", "no") // proxies must not hold events back
+	w.Header().Set("X-Accel-Buffering", "no") // proxies must not buffer events
 	w.WriteHeader(http.StatusOK)
 }
 
@@ -126,7 +126,7 @@ func (s *relay) run(ctx context.Context, upstream io.ReadCloser) error {
 	}
 }
 
-// forward sends an event on. After the terminal event, only a redundant end marker is forwarded, and the response.failed that
+// forward forwards an event. After the terminal event, only a redundant end marker is forwarded, and the response.failed that
 // follows an error event.
 func (s *relay) forward(ctx context.Context, e *event) error {
 	if !strings.HasPrefix(strings.TrimLeft(e.data, " \t\n"), "{") {
@@ -158,8 +158,8 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 	return s.send(ctx, e)
 }
 
-// forwardOther forwards an event without a JSON object, such as a comment. Some engines end a stream with [DONE]. Before
-// the terminal event it is an error, because OpenAI's clients stop there and would take the turn for finished.
+// forwardOther forwards an event without a JSON object, such as a comment. Some engines end a stream with [DONE]. Before the
+// terminal event it is an error, because OpenAI's clients would stop there and treat the turn as finished.
 func (s *relay) forwardOther(ctx context.Context, e *event) error {
 	if terminalEvents[e.name] != "" {
 		return errors.New("the data of the terminal event is not an object")
@@ -174,7 +174,7 @@ func (s *relay) forwardOther(ctx context.Context, e *event) error {
 	return s.send(ctx, e)
 }
 
-// forwardResponse forwards an event with a response, which becomes the response of the turn.
+// forwardResponse forwards an event that contains a response, which becomes the response of the turn.
 func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data *object) error {
 	response, err := objectOf(data.raw("response"))
 	if err != nil {
@@ -193,7 +193,7 @@ func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data
 	return s.send(ctx, e)
 }
 
-// keep makes a response the response of the turn. It shares the memory of its event, of a number of bytes.
+// keep makes a response the response of the turn. It shares the memory of its event, whose size is bytes.
 func (s *relay) keep(response *object, bytes int) error {
 	s.call.memory.give(int64(s.partial.responseBytes))
 	s.partial.response, s.partial.responseBytes = nil, 0
@@ -207,8 +207,8 @@ func (s *relay) keep(response *object, bytes int) error {
 	return nil
 }
 
-// kindOf returns the kind of an event. An event without a type but with an error is an error event: some engines send
-// such events, and OpenAI's clients read them in this way.
+// kindOf returns the kind of an event. An event that has an error but no type is an error event: some engines send such
+// events, and OpenAI's clients handle them in the same way.
 func kindOf(e *event, data *object) string {
 	kind := data.get("type").Str
 	switch {
@@ -220,8 +220,8 @@ func kindOf(e *event, data *object) string {
 	return e.name
 }
 
-// send writes an event and flushes it. A client that reads nothing must not keep the engine and the turn waiting; a slow
-// one may go on until the request times out.
+// send writes an event and flushes it. A client that does not read must not block the engine and the turn; a slow client is
+// served until the request times out.
 func (s *relay) send(ctx context.Context, e *event) error {
 	for i := 0; i < len(e.raw); i += pieceBytes {
 		if i == 0 || ctx.Err() == nil {

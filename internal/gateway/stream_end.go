@@ -26,8 +26,8 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// finish saves the turn with the response of the terminal event, and returns the kind of event that the client sees. The
-// response becomes the one that is stored.
+// finish saves the turn with the response of the terminal event, and returns the kind of the event to send to the client. It
+// changes the response to the stored one.
 func (s *relay) finish(ctx context.Context, kind, status string, response *object) string {
 	if s.ended {
 		return kind
@@ -51,7 +51,7 @@ func (s *relay) finish(ctx context.Context, kind, status string, response *objec
 	return "response." + stored.Status
 }
 
-// save completes the response and saves the turn, or returns the one that another request has saved.
+// save completes the response and saves the turn, or returns the turn that another request has saved.
 func (s *relay) save(ctx context.Context, response *object) (*store.Session, *apiError) {
 	costs, failure := s.holdEnd(response)
 	if failure != nil {
@@ -62,7 +62,7 @@ func (s *relay) save(ctx context.Context, response *object) (*store.Session, *ap
 	return s.g.saveOrFind(ctx, s.call, s.turn, response, response.String())
 }
 
-// holdEnd takes the memory for the response as JSON, and for the list of finished items that completes it.
+// holdEnd holds the memory for the response as JSON, and for the list of finished items that completes it.
 func (s *relay) holdEnd(response *object) (int64, *apiError) {
 	costs := int64(s.partial.responseBytes)
 	if s.partial.completes(response) {
@@ -105,10 +105,10 @@ func (s *relay) abort(ctx context.Context, err error) {
 	data.set("response", response.String())
 	e := &event{}
 	e.replace(eventFailed, data.String())
-	_ = s.send(ctx, e) // fails only if the client has gone away in the meantime
+	_ = s.send(ctx, e) // fails only if the client has disconnected
 }
 
-// streamError returns the error of a stream that the engine has ended early, or that found no memory.
+// streamError returns the error for a stream that the engine ended early, or for which there was not enough memory.
 func streamError(err error) *apiError {
 	if e, ok := errors.AsType[*apiError](err); ok {
 		return e
@@ -116,7 +116,7 @@ func streamError(err error) *apiError {
 	return upstreamBroken(err)
 }
 
-// saveUnended saves a turn whose response did not end. It can be read, but never continued.
+// saveUnended saves a turn whose response was not finished. It can be retrieved, but not continued.
 func (s *relay) saveUnended(ctx context.Context, status string, reason *apiError) *object {
 	s.ended, s.outcome = true, status
 	response := s.partial.response
@@ -135,18 +135,19 @@ func (s *relay) saveUnended(ctx context.Context, status string, reason *apiError
 	defer s.call.memory.give(costs)
 	s.partial.complete(response)
 	if err := s.g.save(ctx, s.call, s.turn, response, response.String()); err != nil {
-		s.notSaved(err) // the client, if it is still there, sees the first failure
+		s.notSaved(err) // a client that is still connected gets the first failure
 	}
 	return response
 }
 
-// notSaved logs that a turn was lost. The status of the HTTP response was sent long before.
+// notSaved logs that a turn was lost. The HTTP status was sent long before.
 func (s *relay) notSaved(err error) {
 	s.outcome = store.StatusFailed
 	s.call.log.Error("unable to save the turn", "responseID", s.turn.id, "error", err)
 }
 
-// setFailed makes a response a failed one. Its error code is OpenAI's; the message includes the gateway's own code.
+// setFailed changes a response to a failed one. Its error code is one of OpenAI's; the message includes the gateway's own
+// code.
 func setFailed(response *object, e *apiError) {
 	message := e.message
 	if e.code != "" {

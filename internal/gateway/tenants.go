@@ -30,22 +30,22 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// tenant is an API key and its namespace. Only the hash of the key is kept.
+// tenant is an API key and its namespace. Only the hash of the key is stored.
 type tenant struct {
 	keySHA256 [sha256.Size]byte
 	namespace string
 }
 
-// tenants are all API keys. They can be reloaded at any time.
+// tenants is the set of all API keys. It can be reloaded at any time.
 type tenants struct {
 	list atomic.Pointer[[]tenant]
 }
 
-// parseTenants parses the tenants file: a YAML or JSON list of entries with a `namespace` and either the API key as `key`,
-// or its hexadecimal SHA-256 as `keySHA256`. A namespace may have several keys. An empty list allows no client; an empty
-// file is an error.
+// parseTenants parses the tenants file: a YAML or JSON list of entries with a `namespace` and either the API key as `key`, or
+// its hexadecimal SHA-256 as `keySHA256`. A namespace may have several keys. An empty list rejects all clients; an empty file
+// is an error.
 //
-// Errors contain nothing of a key.
+// Errors never contain any part of a key.
 func parseTenants(content []byte) ([]tenant, error) {
 	var entries []struct {
 		Namespace string `json:"namespace"`
@@ -107,7 +107,7 @@ func (t *tenants) load(content []byte) error {
 	return nil
 }
 
-// namespaceOf returns the namespace of the key in an Authorization header. It always compares with all keys, by hash and
+// namespaceOf returns the namespace of the key in an Authorization header. It always compares the hash with those of all keys,
 // in constant time.
 func (t *tenants) namespaceOf(authorization string) (string, error) {
 	scheme, key, _ := strings.Cut(authorization, " ")

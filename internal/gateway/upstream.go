@@ -47,21 +47,21 @@ func newUpstream(base *url.URL) *upstream {
 				// A compressed stream is held back until a block is full.
 				DisableCompression: true,
 			},
-			// A redirect would send the key and the conversation somewhere else.
+			// A redirect would send the key and the conversation to another server.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
 }
 
-// The headers that pass through. Account headers pass only with the client's own key: clients must not choose which
-// account the gateway's key is billed to.
+// The headers that pass through. Account headers pass only together with the client's own key: clients must not choose the
+// account to which the gateway's key is billed.
 var (
 	requestHeaders  = []string{"Accept", "Openai-Beta", "Traceparent", "Tracestate"}
 	accountHeaders  = []string{"Authorization", "Openai-Organization", "Openai-Project"}
 	responseHeaders = []string{"Retry-After", "Retry-After-Ms", "X-Should-Retry", "Openai-Processing-Ms"}
 )
 
-// send sends a request to the engine, with a body or nil. The status of the response is 200 or an error.
+// send sends a request to the engine; body may be nil. The status of the returned response is 200 or an HTTP error.
 func (g *Gateway) send(ctx context.Context, r *http.Request, c *call, body *payload) (*http.Response, error) {
 	target := g.upstream.base + r.URL.Path
 	if r.URL.RawQuery != "" {
@@ -101,11 +101,11 @@ func (g *Gateway) send(ctx context.Context, r *http.Request, c *call, body *payl
 	return nil, err
 }
 
-// ownsAccount reports whether the engine sees an account of the gateway, not of the client. Clients do not get the headers with
-// its limits, nor what the engine writes about its key.
+// ownsAccount reports whether the account at the engine belongs to the gateway and not to the client. If it does, clients get
+// neither the headers with the account's limits nor the engine's messages about the key.
 func (g *Gateway) ownsAccount() bool { return g.upstreamKey != nil || g.tenants != nil }
 
-// authorize adds the credentials for the engine to a request. The key of a tenant stays here.
+// authorize adds the credentials for the engine to a request. Tenants' keys are never forwarded.
 func (g *Gateway) authorize(request, r *http.Request) {
 	switch {
 	case g.upstreamKey != nil:
@@ -124,7 +124,7 @@ func setHeaders(to, from http.Header, names []string) {
 	}
 }
 
-// passThrough answers with the engine's response as it is.
+// passThrough returns the engine's response unchanged.
 func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Response) error {
 	body, err := g.readBody(c, response)
 	if err != nil {
@@ -133,7 +133,7 @@ func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Res
 	g.copyHeaders(w.Header(), response.Header)
 	setHeaders(w.Header(), response.Header, []string{"Content-Type", "Content-Encoding"})
 	w.WriteHeader(response.StatusCode)
-	_, _ = w.Write(body) // fails only if the client has gone away
+	_, _ = w.Write(body) // fails only if the client has disconnected
 	return nil
 }
 
@@ -151,7 +151,8 @@ func (g *Gateway) copyHeaders(to, from http.Header) {
 	}
 }
 
-// readBody reads the body of the engine's response. Its memory counts twice: as it came, and as the client gets it.
+// readBody reads the body of the engine's response. Its memory is held twice: for the body as received, and as sent to the
+// client.
 func (g *Gateway) readBody(c *call, response *http.Response) ([]byte, error) {
 	body, err := c.readAll(http.MaxBytesReader(nil, response.Body, g.options.MaxResponseBytes))
 	if e, ok := errors.AsType[*apiError](err); ok {
@@ -166,7 +167,7 @@ func (g *Gateway) readBody(c *call, response *http.Response) ([]byte, error) {
 	return body, nil
 }
 
-// listModels answers with the engine's models.
+// listModels returns the engine's models.
 func (g *Gateway) listModels(w http.ResponseWriter, r *http.Request, c *call) error {
 	response, err := g.send(r.Context(), r, c, nil)
 	if err != nil {
@@ -178,7 +179,7 @@ func (g *Gateway) listModels(w http.ResponseWriter, r *http.Request, c *call) er
 
 var errTooLarge = errors.New("larger than --max-response-bytes")
 
-// errNotConnected marks an error before the engine could get anything.
+// errNotConnected marks an error that occurred before anything was sent to the engine.
 var errNotConnected = errors.New("not connected")
 
 func upstreamError(err error) *apiError {
@@ -191,7 +192,8 @@ func upstreamError(err error) *apiError {
 	return serverError(http.StatusBadGateway, "upstream_unreachable", "The upstream cannot be reached.", err)
 }
 
-// upstreamRefused returns the error for an engine that does not accept the gateway. What the engine wrote may quote the key.
+// upstreamRefused returns the error for an engine that rejects the gateway's credentials. It omits the engine's message, which
+// may quote the key.
 func upstreamRefused(err error) *apiError {
 	e := finalError("upstream_refused", "The upstream does not accept the gateway's credentials.", err)
 	e.status = http.StatusBadGateway

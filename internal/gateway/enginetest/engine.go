@@ -14,12 +14,12 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package enginetest is a scripted engine for tests and demonstrations: it serves the Responses API without a model and
-// without state, and always responds to the same request in the same way.
+// Package enginetest is a scripted engine for tests and demonstrations: it serves the Responses API without a model or state,
+// and always returns the same response to the same request.
 //
-// It states how many things the user has said, with the first and the last of them, so that the response shows whether
-// the request contained the conversation. If the user says "call NAME" or "call NAME ARGUMENTS", it calls that function,
-// and it repeats the output of a function.
+// The response contains the number of user messages and the first and the last of them, which shows whether the request
+// contained the conversation. If the last user message is "call NAME" or "call NAME ARGUMENTS", the engine calls that
+// function. It repeats the output of a function.
 package enginetest
 
 import (
@@ -37,7 +37,7 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// ResponseID is the ID of every response: engines without state need no unique IDs.
+// ResponseID is the ID of every response: stateless engines do not need unique IDs.
 const ResponseID = "resp_scripted"
 
 // Model is the only model.
@@ -129,7 +129,7 @@ type part struct {
 	Annotations []any  `json:"annotations"`
 }
 
-// respond returns the response to a request. Its time is fixed, so that responses differ only by the script.
+// respond returns the response to a request. Its timestamps are fixed, so that responses differ only in the scripted output.
 func respond(request gjson.Result) *response {
 	output := script(request)
 	inputTokens, outputTokens := len(strings.Fields(request.Get("input").Raw)), len(strings.Fields(text(output)))
