@@ -25,8 +25,8 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// attempts are the statuses whose write has failed. The API server may have stored one all the same, if only its answer was lost.
-// The write is then repeated with the same times, so that nothing is written twice.
+// attempts are the statuses whose write has failed. The API server may have stored one anyway if only its response was lost. So
+// the write is retried with the same timestamps, and nothing is written twice.
 type attempts struct {
 	mu     sync.Mutex
 	failed map[types.NamespacedName]attempt
@@ -48,7 +48,7 @@ func (a *attempts) repeat(record *sessions.Record, status *v1alpha1.ResponseSess
 	return status
 }
 
-// failedWith notes that the write of a status has failed.
+// failedWith records that the write of a status has failed.
 func (a *attempts) failedWith(record *sessions.Record, status *v1alpha1.ResponseSessionStatus) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -58,7 +58,7 @@ func (a *attempts) failedWith(record *sessions.Record, status *v1alpha1.Response
 	a.failed[record.NamespacedName()] = attempt{record.UID, status}
 }
 
-// forget drops what is known about a session, because it has its status or is gone.
+// forget drops the failed status of a session whose status is now written or which is gone.
 func (a *attempts) forget(name types.NamespacedName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -37,20 +37,20 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// ownersAtOnce is how many objects have their ownerReferences rewritten at once.
+// ownersAtOnce is the number of objects whose ownerReferences are rewritten concurrently.
 const ownersAtOnce = 4
 
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=get;patch;delete
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=snapshotchunks,verbs=get;patch;delete
 
-// OwnerVersions rewrites the ownerReferences of sessions and chunks that are outdated: to a session or chunk, but in another version
-// of the API than that of this build. Garbage collection looks for an owner at the version in the reference. If that is no longer
-// served, it can delete objects whose owner exists, and keep objects whose owner was deleted. OwnerVersions runs on the
-// leader only, so that operators of two versions do not undo each other's work. It is a collector of a metric that shows when the
-// other version can go.
+// OwnerVersions rewrites outdated ownerReferences of sessions and chunks: references to a session or chunk in another version
+// of the API than this build uses. Garbage collection looks up an owner at the version in the reference. If that is no longer
+// served, it can delete objects whose owner exists, and keep objects whose owner was deleted. OwnerVersions runs on the leader
+// only, so that operators of two versions do not undo each other's work. It also collects a metric that shows when the other
+// version can be removed.
 type OwnerVersions struct {
 	Client client.Client
-	// Live reads past every cache.
+	// Live bypasses every cache.
 	Live     client.Reader
 	Sessions *sessions.View
 	Chunks   *chunks.View
@@ -58,8 +58,8 @@ type OwnerVersions struct {
 	Interval time.Duration
 	Clock    clock.Clock
 
-	// settled are the objects whose outdated references are to owners that do not exist, with their resource versions. They are
-	// not read again in every pass, because a tenant can store many. Only pass uses it.
+	// settled holds the resource versions of objects whose outdated references are to owners that do not exist. These objects
+	// are not read again in every pass, because a tenant can store many of them. Only pass uses it.
 	settled map[object]string
 }
 
@@ -72,7 +72,7 @@ type object struct {
 // NeedLeaderElection returns true.
 func (o *OwnerVersions) NeedLeaderElection() bool { return true }
 
-// Start rewrites references until ctx is done. What fails is repeated in the next pass.
+// Start rewrites references until ctx is done. Failed rewrites are retried in the next pass.
 func (o *OwnerVersions) Start(ctx context.Context) error {
 	for {
 		if failed, err := o.pass(ctx); err != nil && ctx.Err() == nil {
@@ -86,8 +86,8 @@ func (o *OwnerVersions) Start(ctx context.Context) error {
 	}
 }
 
-// pass rewrites the references of all objects that have outdated ones. It returns how many failed, and the first error. It ends with
-// a request that is not answered in time, because all others would wait as long.
+// pass rewrites the references of all objects that have outdated ones. It returns the number of failures and the first error.
+// It stops after the first request that times out, because all others would take as long.
 func (o *OwnerVersions) pass(ctx context.Context) (failed int, first error) {
 	before, settled := o.settled, map[object]string{}
 	var mu sync.Mutex
@@ -137,9 +137,9 @@ func (o *OwnerVersions) outdated() map[object]string {
 	return all
 }
 
-// rewrite changes the version in the outdated references of an object to owners that exist, and nothing else. So it never adds a
-// reference: if anything has changed since the object was read, it writes nothing. If there was nothing to write, it returns the
-// resource version of the object, otherwise none.
+// rewrite changes the version in the outdated references of an object to owners that exist, and nothing else. It never adds a
+// reference: if the object has changed since it was read, nothing is written. If there was nothing to write, it returns the
+// resource version of the object, otherwise an empty string.
 func (o *OwnerVersions) rewrite(ctx context.Context, key object) (settled string, err error) {
 	current := partialMetadata(key.kind, key.Namespace, key.Name)
 	if err := o.Live.Get(ctx, key.NamespacedName, current); err != nil {
@@ -166,8 +166,8 @@ func (o *OwnerVersions) rewrite(ctx context.Context, key object) (settled string
 	return "", ignoreGone(o.Client.Patch(ctx, current, patch, FieldOwner))
 }
 
-// exists reports whether the owner in a reference exists. A reference to one that does not is left to garbage collection: to
-// rewrite it would have an object deleted that was restored without its owner.
+// exists reports whether the owner in a reference exists. A reference to a missing owner is left to garbage collection:
+// rewriting it would cause an object that was restored without its owner to be deleted.
 func (o *OwnerVersions) exists(ctx context.Context, namespace string, owner *metav1.OwnerReference) (bool, error) {
 	if owner.Kind != v1alpha1.ResponseSessionKind && owner.Kind != v1alpha1.SnapshotChunkKind {
 		return false, nil
@@ -186,7 +186,7 @@ var _ prometheus.Collector = &OwnerVersions{}
 // Describe implements prometheus.Collector.
 func (o *OwnerVersions) Describe(descs chan<- *prometheus.Desc) { descs <- outdatedOwnersDesc }
 
-// Collect implements prometheus.Collector. There is no metric until everything has been listed once.
+// Collect implements prometheus.Collector. No metric is exported until everything has been listed once.
 func (o *OwnerVersions) Collect(metrics chan<- prometheus.Metric) {
 	if !o.Sessions.HasSynced() || !o.Chunks.HasSynced() {
 		return

@@ -31,13 +31,13 @@ import (
 )
 
 // The right to delete is never used, and the policy in config/admission/operator.yaml refuses deletions: the admission plugin
-// OwnerReferencesPermissionEnforcement, if enabled, demands it of those who change ownerReferences. For references that do not
-// block the deletion of their owner it demands nothing else.
+// OwnerReferencesPermissionEnforcement, if enabled, requires it of clients that change ownerReferences. For references that do
+// not block the deletion of their owner, it requires no other right.
 //
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=get;patch;delete
 
-// reconcileOwner adds the ownerReference to the parent if the session may have one and has none. An existing reference is
-// left alone, whatever its UID: whether it is valid is up to garbage collection.
+// reconcileOwner adds the ownerReference to the parent if the session may have one and has none. An existing reference is left
+// unchanged, whatever its UID: garbage collection decides whether it is valid.
 //
 // The parent's UID is read just before, because garbage collection deletes a session whose owner's UID does not exist.
 func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessions.Verdict) error {
@@ -69,7 +69,7 @@ func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessio
 	return nil
 }
 
-// applyOwner applies the ownerReferences of a session and returns the metadata that the object has then.
+// applyOwner applies the ownerReferences of a session and returns the resulting metadata.
 func (r *ResponseSessionReconciler) applyOwner(
 	ctx context.Context, record *sessions.Record, owners ...*metav1ac.OwnerReferenceApplyConfiguration,
 ) (*metav1.PartialObjectMetadata, error) {
@@ -92,7 +92,7 @@ func ownerReference(kind string, owner metav1.Object) *metav1ac.OwnerReferenceAp
 		WithBlockOwnerDeletion(false)
 }
 
-// gone reports whether a parent that was read before no longer exists, or is being deleted.
+// gone reports whether a parent that was read earlier no longer exists, or is being deleted.
 func (r *ResponseSessionReconciler) gone(ctx context.Context, parent *metav1.PartialObjectMetadata) (bool, error) {
 	now := partialMetadata(v1alpha1.ResponseSessionKind, parent.Namespace, parent.Name)
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(now), now); err != nil {

@@ -49,8 +49,8 @@ func withOrder(order *fair.Queue[reconcile.Request]) func(
 	}
 }
 
-// queueMetrics makes the metrics of a workqueue as controller-runtime does for its own, in its collectors. It cannot be
-// left to client-go's global provider, because k8s.io/component-base sets that to one of another registry.
+// queueMetrics makes the metrics of a workqueue as controller-runtime does for its own, in its collectors. It cannot be left to
+// client-go's global provider, because k8s.io/component-base sets that to a provider of another registry.
 type queueMetrics struct{}
 
 var _ workqueue.MetricsProvider = queueMetrics{}

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package controllers has the controllers of the leader: one writes the verdict on each chain into the status of its
-// session, and the ownerReference that lets garbage collection delete a turn with its descendants; the other removes
+// Package controllers contains the controllers that run on the leader: one writes the verdict on each chain into the status of
+// its session, and the ownerReference that lets garbage collection delete a turn with its descendants; the other deletes
 // snapshots that no session refers to. A reporter on every replica marks snapshots that it could not read.
 package controllers
 
@@ -41,25 +41,25 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// After a failed write a session is retried. The longest wait is also how long a verdict may stay outdated after an outage
-// of the API server; controller-runtime's own is a quarter of an hour.
+// After a failed write a session is retried. The longest wait is also how long a verdict may stay outdated after an outage of
+// the API server; controller-runtime's default is a quarter of an hour.
 const (
 	minBackoff = 5 * time.Millisecond
 	maxBackoff = 15 * time.Second
 )
 
-// syncTimeout is how long the first list may take before the process ends. It is long because the next process would
-// start the list again; meanwhile the replica is not ready. controller-runtime's own is two minutes.
+// syncTimeout is how long the first list may take before the process ends. It is long because a restarted process would start
+// the list again; meanwhile the replica is not ready. controller-runtime's default is two minutes.
 const syncTimeout = time.Hour
 
 // ReconcileTimeout is how long one reconcile may take, so that requests that are never answered do not occupy a worker.
 const ReconcileTimeout = 2 * time.Minute
 
 // minBusyDelay is when a session is first reconciled again if its namespace uses its share of the workers. The delay doubles
-// each time, up to maxBackoff, because a namespace may have 100,000 that wait.
+// each time, up to maxBackoff, because a namespace may have 100,000 waiting sessions.
 const minBusyDelay = 50 * time.Millisecond
 
-// FieldOwner is the field manager of everything that the leader writes.
+// FieldOwner is the field manager of all writes of the leader.
 const FieldOwner = client.FieldOwner("catena")
 
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions/status,verbs=patch
@@ -68,9 +68,9 @@ const FieldOwner = client.FieldOwner("catena")
 // ResponseSessionReconciler brings the status and the ownerReference of ResponseSessions in line with the view. It
 // writes only what differs, so that a restart over validated sessions writes nothing.
 type ResponseSessionReconciler struct {
-	// Client writes. It must not be asked for ResponseSessions through a cache: the view is the only watch of them.
+	// Client writes. It must not read ResponseSessions through a cache: the view is the only watch of them.
 	Client client.Client
-	// Live reads past every cache.
+	// Live bypasses every cache.
 	Live client.Reader
 	// View has the verdicts. The caller runs it; the controller waits for its first list.
 	View *sessions.View
@@ -85,21 +85,21 @@ type ResponseSessionReconciler struct {
 	Rewrites RewriteLimits
 	// EventLimiter limits the events recorded; those beyond it are dropped.
 	EventLimiter *rate.Limiter
-	// Clock gives the lastTransitionTime of conditions.
+	// Clock provides the lastTransitionTime of conditions.
 	Clock clock.PassiveClock
 	// StallTimeout is how long all workers may be busy and none finish before Healthy returns an error, more than
 	// ReconcileTimeout.
 	StallTimeout time.Duration
 
-	// settling has the sessions that wait until their chains have settled, and rewrites those that wait until their statuses may be
-	// rewritten.
+	// settling holds the sessions that wait until their chains have settled, and rewrites holds those that wait until their
+	// statuses may be rewritten.
 	settling *settling
 	rewrites *fair.Pace[types.NamespacedName]
 	// verifications are the sessions whose snapshots are being read, by namespace: large ones must not occupy all workers.
 	verifications *fair.Budget
 	// waits are the delays of sessions that wait for verifications.
 	waits workqueue.TypedRateLimiter[ctrl.Request]
-	// progress is that of the workers.
+	// progress tracks the progress of the workers.
 	progress progress
 	// attempts are the statuses whose write has failed.
 	attempts attempts
@@ -126,8 +126,8 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile writes what follows from the verdict on one session. The status, the ownerReference and the answer to a report
-// are written independently: an error of one does not prevent the others.
+// Reconcile writes the status, the ownerReference and the answer to a report that follow from the verdict on one session. They
+// are written independently: an error in one does not prevent the others.
 func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	r.progress.start(r.Clock.Now())
 	defer func() { r.progress.finish(r.Clock.Now()) }()
@@ -153,7 +153,7 @@ func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Requ
 	return ctrl.Result{RequeueAfter: wait}, errors.Join(ignoreGone(statusErr), ignoreGone(ownerErr), ignoreGone(reportErr))
 }
 
-// ignoreGone drops the error of a write to a session that has been deleted, or deleted and created again, meanwhile: the
+// ignoreGone drops the error of a write to a session that has been deleted, or deleted and recreated, in the meantime: the
 // watch delivers the new state.
 func ignoreGone(err error) error {
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
@@ -162,8 +162,8 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// applyPatch returns the server-side apply of a configuration. It is sent for a PartialObjectMetadata, because the answer
-// to a write would otherwise carry the whole body back.
+// applyPatch returns the server-side apply of a configuration. It is sent for a PartialObjectMetadata, because the response
+// would otherwise contain the whole body.
 func applyPatch(configuration any) (client.Patch, error) {
 	data, err := json.Marshal(configuration)
 	if err != nil {
@@ -172,7 +172,7 @@ func applyPatch(configuration any) (client.Patch, error) {
 	return client.RawPatch(types.ApplyPatchType, data), nil
 }
 
-// partialMetadata names an object of one of our kinds.
+// partialMetadata returns a PartialObjectMetadata that identifies an object of one of our kinds.
 func partialMetadata(kind, namespace, name string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: kind},

@@ -26,14 +26,14 @@ import (
 
 // RewriteLimits limit, for each namespace, the statuses that are written again although their sessions have not changed,
 // because a turn before them has. One small write can change the verdicts on 100,000 descendants, and each status that is
-// rewritten rewrites its whole object in etcd. A namespace beyond a limit waits, and what changes back meanwhile is not
-// written. PerSecond and BytesPerSecond allow bursts of one second's worth.
+// rewritten rewrites its whole object in etcd. A namespace that exceeds a limit waits, and statuses that change back in the
+// meantime are not written. PerSecond and BytesPerSecond allow bursts of one second's worth.
 type RewriteLimits struct {
 	// PerSecond is the number of statuses, more than 0.
 	PerSecond float64
 	// BytesPerSecond is the size of their objects, more than 0.
 	BytesPerSecond float64
-	// Hold is how long a status at most waits while a turn before its session keeps changing. It is not negative.
+	// Hold is the longest time that a status waits while an ancestor of its session keeps changing. It must not be negative.
 	Hold time.Duration
 }
 
@@ -78,7 +78,7 @@ func (l *RewriteLimits) Validate() error {
 	return errors.Join(errs...)
 }
 
-// cost is the time that one rewrite of an object takes of a namespace's limits.
+// cost is the share of a namespace's limits that one rewrite of an object uses, as a duration.
 func (l *RewriteLimits) cost(bytes int64) time.Duration {
 	return time.Duration(max(1/l.PerSecond, float64(bytes)/l.BytesPerSecond) * float64(time.Second))
 }

@@ -42,7 +42,7 @@ const quotaWorkers = 8
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=sessionquotas,verbs=list;watch
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=sessionquotas/status,verbs=patch
 
-// SessionQuotaReconciler writes what a namespace stores into the status of its SessionQuotas. The admission policy
+// SessionQuotaReconciler writes the storage usage of a namespace into the status of its SessionQuotas. The admission policy
 // quota.sessions.catena.dev compares it with their limits. It runs on the leader.
 type SessionQuotaReconciler struct {
 	// Client writes, and reads SessionQuotas from its cache.
@@ -50,7 +50,7 @@ type SessionQuotaReconciler struct {
 	Usage  *UsageCounter
 	// Interval is the time between two writes of a status, if the usage has changed.
 	Interval time.Duration
-	// Clock gives the lastTransitionTime of conditions.
+	// Clock provides the lastTransitionTime of conditions.
 	Clock clock.PassiveClock
 }
 
@@ -58,11 +58,11 @@ type SessionQuotaReconciler struct {
 func (r *SessionQuotaReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("sessionquota").
-		// A new limit counts at once. Changes of the status must not cause more than one write in each interval.
+		// A new limit takes effect immediately. Changes of the status must not cause more than one write in each interval.
 		For(&v1alpha1.SessionQuota{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: quotaWorkers,
-			CacheSyncTimeout:        math.MaxInt64, // if the CRD of SessionQuotas is not installed, everything else goes on
+			CacheSyncTimeout:        math.MaxInt64, // if the CRD of SessionQuotas is not installed, everything else continues to work
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](minBackoff, maxBackoff),
 			SkipNameValidation:      new(true), // see ResponseSessionReconciler
 		}).
@@ -77,7 +77,7 @@ func (r *SessionQuotaReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	if err := r.Client.Get(ctx, req.NamespacedName, quota); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	// A count of what has been listed so far would lift the limit.
+	// An incomplete count would lift the limit.
 	if r.Usage.HasSynced() {
 		if err := ignoreGone(r.reconcileStatus(ctx, quota)); err != nil {
 			return ctrl.Result{}, err
@@ -107,7 +107,7 @@ func (r *SessionQuotaReconciler) reconcileStatus(ctx context.Context, quota *v1a
 	return nil
 }
 
-// newStatus returns everything that the leader writes into the status of a quota.
+// newStatus returns the complete status of a quota as the leader writes it.
 func (r *SessionQuotaReconciler) newStatus(quota *v1alpha1.SessionQuota) *v1alpha1.SessionQuotaStatus {
 	counted := quota.DeepCopy()
 	usage := r.Usage.Of(quota.Namespace)
@@ -137,8 +137,8 @@ func (r *SessionQuotaReconciler) newStatus(quota *v1alpha1.SessionQuota) *v1alph
 	}
 }
 
-// sameQuotaStatus reports whether a status is the one that a quota has, except for the message of the condition, so that an
-// upgrade which rewords it writes nothing.
+// sameQuotaStatus reports whether a status equals the quota's current one, except for the message of the condition, so that an
+// upgrade that rewords it writes nothing.
 func sameQuotaStatus(status, stored *v1alpha1.SessionQuotaStatus) bool {
 	want := status.Conditions[0]
 	got := meta.FindStatusCondition(stored.Conditions, want.Type)

@@ -28,9 +28,10 @@ import (
 )
 
 // settling holds back the sessions of chains that keep changing, so that their statuses are written once, when the chains have
-// settled, and not after each change: a root that flips between completed and failed would otherwise cause as many writes as it has
-// descendants, each time. The first change of a session reaches the others at once. While it changes again and again, they wait until
-// it has not changed for an ever longer time, but no longer than hold altogether. It is safe for concurrent use.
+// settled, and not after each change: a root that flips between completed and failed would otherwise cause as many writes as it
+// has descendants, each time. The first change of a session takes effect on the others at once. While it keeps changing, they
+// wait until it has been unchanged for a period that grows with each change, but no longer than hold in total. It is safe for
+// concurrent use.
 type settling struct {
 	hold time.Duration
 
@@ -43,25 +44,25 @@ type settling struct {
 // cause is a session that has changed the verdicts on others.
 type cause struct {
 	last time.Time
-	// quiet is how long it must not change until the others are released.
+	// quiet is how long it must remain unchanged before the others are released.
 	quiet time.Duration
 }
 
-// heldSessions are those of one namespace.
+// heldSessions are the held sessions of one namespace.
 type heldSessions struct {
 	names map[string]struct{}
 	since time.Time
 	until time.Time
 }
 
-// minCauses is the number of causes that are kept at least.
+// minCauses is the minimum number of causes that are kept.
 const minCauses = 64
 
 func newSettling(hold time.Duration) *settling {
 	return &settling{hold: hold, causes: map[types.NamespacedName]cause{}, sweepAt: minCauses, held: map[string]*heldSessions{}}
 }
 
-// changed releases the sessions whose verdicts a change has changed: at once, or when that has settled.
+// changed releases the sessions whose verdicts a change affects: at once, or when the change has settled.
 func (s *settling) changed(change sessions.Change, release func(namespace string, names []string)) {
 	if len(change.Others) > 0 && !s.holds(change, release) {
 		release(change.Namespace, change.Others)
@@ -93,8 +94,8 @@ func (s *settling) holds(change sessions.Change, release func(namespace string, 
 	return true
 }
 
-// quiet returns how long a session that changes now must not change again. It doubles with each change that comes soon after the one
-// before.
+// quiet returns how long a session that changes now must remain unchanged. The time doubles with each change that comes soon
+// after the previous one.
 func (s *settling) quiet(now time.Time, name types.NamespacedName) time.Duration {
 	c, known := s.causes[name]
 	switch {
@@ -114,10 +115,10 @@ func (s *settling) quiet(now time.Time, name types.NamespacedName) time.Duration
 	return c.quiet
 }
 
-// calm reports whether a cause has not changed for so long that its next change is like its first.
+// calm reports whether a cause has been unchanged for so long that its next change counts as its first.
 func (s *settling) calm(now time.Time, c cause) bool { return now.Sub(c.last) > s.hold/8+c.quiet }
 
-// end releases what a namespace has held, if that is due.
+// end releases the held sessions of a namespace if they are due.
 func (s *settling) end(namespace string, release func(namespace string, names []string)) {
 	s.mu.Lock()
 	held := s.held[namespace]

@@ -26,9 +26,9 @@ type sweepResult string
 
 const (
 	sweepCompleted sweepResult = "completed"
-	// sweepHeldOff: it has deleted nothing, because this cluster has taken over the bucket a short time ago.
+	// sweepHeldOff: the sweep deleted nothing, because this cluster took over the bucket only recently.
 	sweepHeldOff sweepResult = "held_off"
-	// sweepRefused: it has deleted nothing, because it would have been too much.
+	// sweepRefused: the sweep deleted nothing, because it would have deleted too many snapshots.
 	sweepRefused sweepResult = "refused"
 	sweepFailed  sweepResult = "failed"
 )

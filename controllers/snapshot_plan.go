@@ -28,16 +28,16 @@ import (
 	"github.com/catena-dev/catena/internal/snapshot"
 )
 
-// SweepLimits are the limits of what sweeps delete.
+// SweepLimits limit the deletions of sweeps.
 type SweepLimits struct {
-	// Grace is how long no session must have referred to a snapshot before it is deleted. At least twice
+	// Grace is how long a snapshot must have been unreferenced before it is deleted. It must be at least twice
 	// snapshot.MaxWriteTime.
 	Grace time.Duration
-	// HoldOff is how long sweeps of a bucket that this cluster has not swept before delete nothing, counted from the first of
-	// them or, if that is later, from the last one that found a session which was back.
+	// HoldOff is how long sweeps of a bucket that is new to this cluster delete nothing, counted from the first sweep or, if
+	// later, from the last sweep that found a returned session.
 	HoldOff time.Duration
-	// MaxShare is the largest share of the stored snapshots, from 0 to 1, that a sweep deletes. If more are to be deleted, and
-	// they are more than 100, something else is probably wrong: the sweep deletes none.
+	// MaxShare is the largest share of the stored snapshots, from 0 to 1, that a sweep deletes. If a sweep would delete more
+	// than this share and more than 100 snapshots, something else is probably wrong, so it deletes none.
 	MaxShare float64
 	// UnsafeGrace permits any Grace, for tests.
 	UnsafeGrace bool
@@ -50,7 +50,7 @@ const (
 	DefaultSweepMaxShare = 0.5
 )
 
-// minGracePeriod is twice the time that a save takes at most, to allow for clocks that differ.
+// minGracePeriod is twice the maximum duration of a save, to allow for clock skew.
 const minGracePeriod = 2 * snapshot.MaxWriteTime
 
 // DefaultSweepLimits returns the defaults.
@@ -88,19 +88,19 @@ func (l *SweepLimits) Validate() error {
 	return errors.Join(errs...)
 }
 
-// maxUncheckedDeletions is how many snapshots a sweep may delete whatever SweepLimits.MaxShare is.
+// maxUncheckedDeletions is the number of snapshots that a sweep may delete regardless of SweepLimits.MaxShare.
 const maxUncheckedDeletions = 100
 
-// sweepPlan is what a sweep does.
+// sweepPlan lists the actions of a sweep.
 type sweepPlan struct {
 	mark, unmark []snapshot.Part
-	// due are the snapshots to delete. The first part of each has a mark.
+	// due are the snapshots to delete. The first part of each is marked.
 	due [][]snapshot.Part
 	// stored is the number of snapshots.
 	stored int
 }
 
-// plan decides what a sweep at a time does about what it found.
+// plan plans the actions of a sweep that runs at the given time, from the result of its comparison.
 func (l SweepLimits) plan(found *comparison, now time.Time) sweepPlan {
 	p := sweepPlan{stored: found.snapshots, unmark: slices.Concat(found.returned, found.strayMarks)}
 	for _, parts := range found.unreferenced {
@@ -115,7 +115,7 @@ func (l SweepLimits) plan(found *comparison, now time.Time) sweepPlan {
 	return p
 }
 
-// rank sorts parts with a mark before others: if the mark has been removed since, none of them is deleted.
+// rank sorts marked parts first: if the mark has been removed since, none of the parts is deleted.
 func rank(part snapshot.Part) int {
 	if part.Unreferenced.IsZero() {
 		return 1
@@ -132,7 +132,7 @@ func (l SweepLimits) refusal(p sweepPlan) error {
 	return nil
 }
 
-// stage is how far an unreferenced snapshot is.
+// stage is the progress of an unreferenced snapshot towards deletion.
 type stage int
 
 const (

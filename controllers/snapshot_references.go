@@ -27,7 +27,7 @@ import (
 type references struct {
 	// parts counts the stored parts of the snapshot of each session.
 	parts map[*sessions.Record]int
-	// named are the sessions by the names of their snapshots. Several of a namespace may refer to the same one.
+	// named are the sessions by the names of their snapshots. Several sessions of a namespace may refer to the same snapshot.
 	named map[storedKey]*sessions.Record
 	// found is set for the snapshots that have a stored part.
 	found map[snapshotKey]bool
@@ -49,15 +49,15 @@ func (s *SnapshotSweeper) references(store snapshot.Store) *references {
 	return r
 }
 
-// comparison is what a store has.
+// comparison is the result of comparing a store with the sessions.
 type comparison struct {
-	// snapshots is their number.
+	// snapshots is the number of snapshots.
 	snapshots int
 	// unreferenced are the parts of the snapshots that no session refers to.
 	unreferenced map[snapshotKey][]snapshot.Part
-	// returned are parts that have a mark although a session refers to their snapshot.
+	// returned are marked parts of snapshots that a session refers to.
 	returned []snapshot.Part
-	// strayMarks are marks of snapshots that are gone.
+	// strayMarks are marks of snapshots that no longer exist.
 	strayMarks []snapshot.Part
 }
 

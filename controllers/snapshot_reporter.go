@@ -38,20 +38,21 @@ import (
 const snapshotFieldOwner = client.FieldOwner("catena-snapshots")
 
 const (
-	// maxReports is the number of unreadable snapshots of a namespace that may wait to be reported. Those beyond it are
-	// reported when they are next read.
+	// maxReports is the number of unreadable snapshots of a namespace that may wait to be reported. Further ones are reported
+	// the next time they are read.
 	maxReports = 64
 	// reportTimeout is how long one report may take.
 	reportTimeout = 10 * time.Second
-	// maxReportRetries is how often a report that fails is repeated, with growing delays of up to maxBackoff: for about two minutes.
+	// maxReportRetries is how often a failed report is retried, with exponential backoff up to maxBackoff: for about two
+	// minutes.
 	maxReportRetries = 20
 )
 
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions/status,verbs=patch
 
-// SnapshotReporter reports snapshots that the resolve API could not read, by setting the SnapshotReadable condition of
-// their sessions to False. It runs on every replica, because every one answers reads. The leader sees the condition, reads
-// the snapshot again, and writes the verdict.
+// SnapshotReporter reports snapshots that the resolve API could not read, by setting the SnapshotReadable condition of their
+// sessions to False. It runs on every replica, because every replica answers reads. The leader sees the condition, reads the
+// snapshot again, and writes the verdict.
 type SnapshotReporter struct {
 	client client.Client
 	clock  clock.PassiveClock
@@ -109,7 +110,7 @@ func (r *SnapshotReporter) Start(ctx context.Context) error {
 	}
 }
 
-// finish takes a report from the queue, or has it repeated if it failed. The retries are counted by the metrics of the queue.
+// finish removes a report from the queue, or requeues it if it failed. The retries are counted by the metrics of the queue.
 func (r *SnapshotReporter) finish(key reconcile.Request, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,8 +138,8 @@ func (r *SnapshotReporter) report(ctx context.Context, record *sessions.Record) 
 	return err
 }
 
-// answerReport sets the SnapshotReadable condition of a session to True if its bodies are readable although a replica could
-// not read them, or those of an earlier generation.
+// answerReport sets the SnapshotReadable condition of a session to True if its bodies are readable although a replica failed to
+// read them, or failed to read the bodies of an earlier generation.
 func (r *ResponseSessionReconciler) answerReport(ctx context.Context, record *sessions.Record) error {
 	if readable := record.Snapshot == nil || record.Verified; !readable || record.Reported == 0 {
 		return nil
@@ -158,8 +159,7 @@ func (r *ResponseSessionReconciler) answerReport(ctx context.Context, record *se
 	return nil
 }
 
-// applySnapshotReadable applies the SnapshotReadable condition of a session and returns the metadata that the object has
-// then.
+// applySnapshotReadable applies the SnapshotReadable condition of a session and returns the resulting metadata.
 func applySnapshotReadable(
 	ctx context.Context, c client.Client, record *sessions.Record, condition metav1.Condition,
 ) (*metav1.PartialObjectMetadata, error) {

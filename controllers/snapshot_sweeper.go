@@ -38,12 +38,12 @@ import (
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=get
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 
-// SnapshotSweeper periodically compares the stored snapshots with the sessions that refer to them. It marks snapshots that
-// no session refers to, and deletes them once they have been marked for the grace period. It has the snapshot of a session
-// read again if parts of it have disappeared or are back. It runs on the leader.
+// SnapshotSweeper periodically compares the stored snapshots with the sessions that refer to them. It marks snapshots that no
+// session refers to, and deletes them once they have been marked for the grace period. It triggers another read of a snapshot
+// if parts of it have disappeared or reappeared. It runs on the leader.
 //
-// The mark is stored with the snapshot, so that any leader knows it, and it is only ever lost together with the snapshot. A
-// session that appears within the grace period, as in a restore, removes it.
+// The mark is stored with the snapshot, so that every leader sees it, and it can only be lost together with the snapshot. The
+// mark is removed if a session appears within the grace period, as in a restore.
 type SnapshotSweeper struct {
 	View *sessions.View
 	// Client is a client of the ResponseSessions' group and version.
@@ -54,15 +54,15 @@ type SnapshotSweeper struct {
 	Limits   SweepLimits
 	Clock    clock.Clock
 
-	// heldOff are the names of the stores whose last sweep was held off. Only Start uses it.
+	// heldOff holds the names of the stores whose last sweep was held off. Only Start uses it.
 	heldOff map[string]bool
 }
 
 // NeedLeaderElection returns true.
 func (s *SnapshotSweeper) NeedLeaderElection() bool { return true }
 
-// Start sweeps until ctx is done. A sweep that fails is logged, and the next one repeats it. Start returns an error if a
-// store belongs to another cluster, which would take whatever this one stores there for leftovers.
+// Start sweeps until ctx is done. A failed sweep is logged, and the next sweep retries it. Start returns an error if a store
+// belongs to another cluster, which would treat the snapshots of this one as unreferenced.
 func (s *SnapshotSweeper) Start(ctx context.Context) error {
 	if err := s.View.WaitForSync(ctx); err != nil {
 		return nil //nolint:nilerr // the context is done
@@ -101,10 +101,10 @@ func (s *SnapshotSweeper) claim(ctx context.Context, store snapshot.Store) error
 	return store.Claim(ctx, known)
 }
 
-// snapshotKey identifies a snapshot. The session is not part of it: a chunk can have lost the annotation that names it.
+// snapshotKey identifies a snapshot. The session is not part of it: a chunk may have lost the annotation with its name.
 type snapshotKey struct{ namespace, key string }
 
-// record counts a sweep, and logs its error and when sweeps begin and cease to be held off.
+// record counts a sweep, and logs its error, and when sweeps start or stop being held off.
 func (s *SnapshotSweeper) record(ctx context.Context, store snapshot.Store, result sweepResult, err error) {
 	sweeps.WithLabelValues(store.Name(), string(result)).Inc()
 	if err != nil {
@@ -129,9 +129,10 @@ func (s *SnapshotSweeper) record(ctx context.Context, store snapshot.Store, resu
 	sweepsHeldOff.WithLabelValues(store.Name()).Set(value)
 }
 
-// sweep compares a store with the sessions, marks, and deletes. It does nothing if it could not list the whole store.
+// sweep compares a store with the sessions, and marks and deletes snapshots. It does nothing if it could not list the whole
+// store.
 func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (sweepResult, error) {
-	// The sessions first: any snapshot that they refer to was stored before the list.
+	// List the sessions first: every snapshot that they refer to was stored before the store is listed.
 	known := s.references(store)
 	found, err := known.compare(store.List(ctx))
 	if err != nil {
@@ -150,7 +151,8 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (swee
 		each(plan.mark, func(part snapshot.Part) error { return store.Mark(ctx, part, now) }),
 	}
 	lastSweep.WithLabelValues(store.Name()).Set(float64(now.Unix()))
-	// A part that cannot be marked, whatever its owner did to it, keeps no other from being deleted.
+	// A part that cannot be marked, for example because its owner has tampered with it, does not prevent the deletion of
+	// others.
 	result, err := s.delete(ctx, store, plan, len(found.returned) > 0, now)
 	if errs = append(errs, err); result == sweepCompleted && errors.Join(errs...) != nil {
 		result = sweepFailed
@@ -158,7 +160,7 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (swee
 	return result, errors.Join(errs...)
 }
 
-// delete deletes what a plan says, unless that is held off or refused.
+// delete executes the deletions of a plan, unless they are held off or refused.
 func (s *SnapshotSweeper) delete(
 	ctx context.Context, store snapshot.Store, plan sweepPlan, sessionsAreBack bool, now time.Time,
 ) (sweepResult, error) {
@@ -175,8 +177,8 @@ func (s *SnapshotSweeper) delete(
 	return sweepCompleted, each(plan.due, func(parts []snapshot.Part) error { return s.collect(ctx, store, parts) })
 }
 
-// each makes a request for each of many, and returns the errors. It ends with one that is not answered in time: all others would
-// wait as long, one after another. The next sweep makes them.
+// each makes one request per element and returns the errors. It stops after the first request that times out, because each of
+// the others would take as long. The next sweep retries them.
 func each[T any](all []T, request func(T) error) error {
 	var errs []error
 	for _, one := range all {
@@ -189,7 +191,7 @@ func each[T any](all []T, request func(T) error) error {
 	return errors.Join(errs...)
 }
 
-// holdOff reports whether a sweep must not delete. If sessions are back, a restore may be under way.
+// holdOff reports whether a sweep must not delete. If sessions have returned, a restore may be in progress.
 func (s *SnapshotSweeper) holdOff(ctx context.Context, store snapshot.Store, sessionsAreBack bool, now time.Time) (bool, error) {
 	since, err := store.HeldOff(ctx, now)
 	switch {
@@ -203,7 +205,7 @@ func (s *SnapshotSweeper) holdOff(ctx context.Context, store snapshot.Store, ses
 	return false, store.HoldOff(ctx, time.Time{})
 }
 
-// collect deletes a snapshot, unless a session that one of its parts names refers to it when read live.
+// collect deletes a snapshot, unless a session named by one of its parts refers to it according to a live read.
 func (s *SnapshotSweeper) collect(ctx context.Context, store snapshot.Store, parts []snapshot.Part) error {
 	read := map[types.NamespacedName]bool{}
 	for _, part := range parts {
@@ -230,9 +232,9 @@ func (s *SnapshotSweeper) collect(ctx context.Context, store snapshot.Store, par
 	return nil
 }
 
-// refers reports whether the session that a part names refers to its snapshot.
+// refers reports whether the session named by a part refers to its snapshot.
 func (s *SnapshotSweeper) refers(ctx context.Context, part snapshot.Part) (bool, error) {
-	// The annotation of a chunk, which has the name of its session, can have any value.
+	// The annotation with the name of the session can have any value.
 	if len(validation.NameIsDNSSubdomain(part.Session.Name, false)) > 0 {
 		return false, nil
 	}

@@ -32,7 +32,7 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// newWaits returns the delays of sessions that wait to have their snapshots read: minBusyDelay at first, then twice as long each time,
+// newWaits returns the delays of sessions whose snapshots wait to be read: minBusyDelay at first, then twice as long each time,
 // up to maxBackoff.
 func newWaits() workqueue.TypedRateLimiter[ctrl.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](minBusyDelay, maxBackoff)
@@ -42,7 +42,7 @@ func newWaits() workqueue.TypedRateLimiter[ctrl.Request] {
 var errBusy = errors.New("too many snapshots of the namespace are being read")
 
 // verify reads a snapshot that is outside its object and has not been read yet, or could not be, and makes the session its
-// owner. Afterwards the view has the result, and the status records it. It returns errBusy if that must wait.
+// owner. Afterwards the view has the result, and the status records it. It returns errBusy if the read must wait.
 func (r *ResponseSessionReconciler) verify(ctx context.Context, req ctrl.Request) error {
 	record, found := r.View.Get(req.Namespace, req.Name)
 	if !found || record.Deleting || record.Snapshot == nil || record.Verified || record.Problem != "" {
@@ -72,7 +72,7 @@ func (r *ResponseSessionReconciler) verify(ctx context.Context, req ctrl.Request
 // adopt makes a session the owner of the first chunk of its snapshot, which owns the others.
 func (r *ResponseSessionReconciler) adopt(ctx context.Context, record *sessions.Record) error {
 	chunk := partialMetadata(v1alpha1.SnapshotChunkKind, record.Namespace, v1alpha1.SnapshotChunkName(record.Snapshot.Key, 0))
-	// Without the chunk's UID, an apply would create the chunk if it has been deleted meanwhile.
+	// Without the chunk's UID, an apply would create the chunk if it has been deleted in the meantime.
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(chunk), chunk); err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (r *ResponseSessionReconciler) adopt(ctx context.Context, record *sessions.
 	}
 	err = r.Client.Patch(ctx, chunk, patch, FieldOwner, client.ForceOwnership)
 	if apierrors.IsInvalid(err) {
-		return fmt.Errorf("chunk %s is invalid", chunk.Name) // the API server's message repeats the chunk's data
+		return fmt.Errorf("chunk %s is invalid", chunk.Name) // the API server's message contains the chunk's data
 	}
 	return err
 }

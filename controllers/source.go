@@ -28,14 +28,14 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// bulk is the number of sessions above which those of a change come after all others of their namespace. A broken root may
-// have tens of thousands of descendants; a turn saved meanwhile gets its verdict first.
+// bulk is the number of sessions above which the sessions of a change are queued after all others of their namespace. A broken
+// root may have tens of thousands of descendants; a turn saved in the meantime gets its verdict first.
 const bulk = 100
 
 // viewSource feeds a controller's queue from the view.
 type viewSource struct {
 	view *sessions.View
-	// order is that of the queue.
+	// order is the order of the queue.
 	order *fair.Queue[reconcile.Request]
 	// settling holds back sessions whose verdicts keep changing.
 	settling *settling
@@ -63,7 +63,7 @@ func (s *viewSource) Start(_ context.Context, queue workqueue.TypedRateLimitingI
 	return nil
 }
 
-// WaitForSync implements source.SyncingSource. Verdicts on an incomplete view would be wrong, and would be written.
+// WaitForSync implements source.SyncingSource. Verdicts from an incomplete view would be wrong, and would be written.
 func (s *viewSource) WaitForSync(ctx context.Context) error { return s.view.WaitForSync(ctx) }
 
 func request(namespace, name string) reconcile.Request {

@@ -25,10 +25,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// progress is that of the workers of a controller. It is safe for concurrent use.
+// progress tracks the progress of the workers of a controller. It is safe for concurrent use.
 type progress struct {
 	mu sync.Mutex
-	// busy is the number of workers that reconcile, and moved is when one of them last started or finished.
+	// busy is the number of workers that are reconciling, and moved is when a worker last started or finished.
 	busy  int
 	moved time.Time
 }
@@ -44,7 +44,7 @@ func (p *progress) move(busy int, now time.Time) {
 	p.moved = now
 }
 
-// stalled returns for how long all of a number of workers have been busy without finishing, 0 if one of them is free.
+// stalled returns how long all of the given number of workers have been busy without finishing, or 0 if a worker is free.
 func (p *progress) stalled(workers int, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -54,13 +54,13 @@ func (p *progress) stalled(workers int, now time.Time) time.Duration {
 	return now.Sub(p.moved)
 }
 
-// Healthy is a check of /healthz. It returns an error if the queue stands still: all workers are busy, and none has finished for
+// Healthy is a check of /healthz. It returns an error if the queue is stalled: all workers are busy, and none has finished for
 // StallTimeout.
 //
-// An API server or a bucket that is down, or silent, is no such case: every request has a deadline, so reconciles end with an
-// error, which counts as finished, and are repeated. A restart would not help, and would empty the view and the cache. What is
-// left is a worker that heeds no deadline, such as one that waits for a lock or for a file system that hangs. Then a restart
-// helps, or another replica, which becomes the leader.
+// An unavailable or unresponsive API server or bucket does not cause a stall: every request has a deadline, so reconciles end
+// with an error, which counts as finished, and are retried. A restart would not help, and would empty the view and the cache.
+// The remaining cause is a worker that ignores its deadline, such as one that waits for a lock or for a hung file system. In
+// that case, a restart helps, or another replica that becomes the leader.
 func (r *ResponseSessionReconciler) Healthy(*http.Request) error {
 	if stalled := r.stalled(); stalled > r.StallTimeout {
 		return fmt.Errorf("all %d workers are busy, and none has finished for %s", r.Concurrency, stalled.Round(time.Second))

@@ -35,8 +35,8 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// newStatus returns everything that the leader writes into the status of a session. What identifies a status, what is
-// applied and what must be cleared all follow from it, so that a new field is added here and nowhere else.
+// newStatus returns the complete status of a session as the leader writes it. The fingerprint, the applied fields and the
+// fields to clear are all derived from it, so that a new field is added only here.
 func newStatus(v sessions.Verdict, now time.Time) *v1alpha1.ResponseSessionStatus {
 	r := v.Record
 	condition := metav1.Condition{
@@ -68,15 +68,15 @@ func newStatus(v sessions.Verdict, now time.Time) *v1alpha1.ResponseSessionStatu
 	return status
 }
 
-// message returns the sentence of a verdict as the message of a condition.
+// message returns the condition message for a verdict.
 func message(explanation *chain.Error) string {
 	sentence := explanation.Error()
 	first, size := utf8.DecodeRuneInString(sentence)
 	return string(unicode.ToUpper(first)) + sentence[size:] + "."
 }
 
-// reconcileStatus writes the status that follows from a verdict, if the object has another one. If that must wait, it returns
-// how long.
+// reconcileStatus writes the status that follows from a verdict if the object has a different one. If the write must wait, it
+// returns the delay.
 func (r *ResponseSessionReconciler) reconcileStatus(ctx context.Context, v sessions.Verdict) (wait time.Duration, err error) {
 	status := newStatus(v, r.Clock.Now())
 	switch {
@@ -94,8 +94,8 @@ func (r *ResponseSessionReconciler) reconcileStatus(ctx context.Context, v sessi
 	return 0, r.writeStatus(ctx, v, status)
 }
 
-// delay returns how long a session must wait until its status may be rewritten. The first status of each generation need
-// not wait: its owner has written the object just as often.
+// delay returns how long a session must wait until its status may be rewritten. The first status of each generation does not
+// wait: its owner has written the object equally often.
 func (r *ResponseSessionReconciler) delay(record *sessions.Record) time.Duration {
 	if !record.HasVerdict {
 		r.rewrites.Forget(record.NamespacedName())
@@ -116,7 +116,7 @@ func (r *ResponseSessionReconciler) writeStatus(ctx context.Context, v sessions.
 		return fmt.Errorf("unable to write the status: %w", err)
 	}
 	if v.Record.SameVersion(written) {
-		// The apply has changed nothing, yet the status differs: another writer has set fields that it must not have.
+		// The apply changed nothing, but the status differs: another writer has set fields that must be absent.
 		if err := r.clearStatus(ctx, written, status); err != nil {
 			return fmt.Errorf("unable to clear foreign fields of the status: %w", err)
 		}
@@ -154,7 +154,7 @@ func (r *ResponseSessionReconciler) clearStatus(
 	return r.Client.Status().Patch(ctx, object, client.RawPatch(types.MergePatchType, data), FieldOwner)
 }
 
-// absentFields returns the JSON names of the fields that a status does not have, each with the value nil.
+// absentFields maps the JSON names of the fields that a status does not have to nil.
 func absentFields(status *v1alpha1.ResponseSessionStatus) (map[string]any, error) {
 	data, err := json.Marshal(status)
 	if err != nil {

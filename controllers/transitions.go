@@ -54,10 +54,10 @@ func init() {
 	}
 }
 
-// recordTransition counts and records that a session's chain becomes broken, or no longer is. A chain with its first
-// verdict is assumed to have been intact, and one that only waits for a turn to be completed is not broken. Every
-// transition is counted and logged, but events are objects that etcd holds: beyond the limiter's rate, for example when
-// the root of a large tree is deleted, they are dropped.
+// recordTransition counts and records that a session's chain becomes broken, or is no longer broken. A chain with its first
+// verdict is assumed to have been intact, and a chain that only waits for a turn to be completed is not broken. Every
+// transition is counted and logged, but events are objects that etcd holds: beyond the limiter's rate, for example when the
+// root of a large tree is deleted, they are dropped.
 func (r *ResponseSessionReconciler) recordTransition(ctx context.Context, v sessions.Verdict, status *v1alpha1.ResponseSessionStatus) {
 	condition := status.Conditions[0]
 	wasBroken := v.Record.ChainValid == metav1.ConditionFalse
@@ -81,8 +81,8 @@ func (r *ResponseSessionReconciler) recordTransition(ctx context.Context, v sess
 	}
 }
 
-// brokenAt refers to the session at which the chain breaks, which need not exist. It keeps events about different breaks
-// from being counted as repetitions of one event, which would keep only the first note.
+// brokenAt refers to the session at which the chain breaks, which may not exist. It prevents events about different breaks from
+// being aggregated into one event, which would keep only the first note.
 func brokenAt(v sessions.Verdict) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.ResponseSessionKind,
@@ -104,7 +104,7 @@ func (r *ResponseSessionReconciler) event(regarding *sessions.Record, related ru
 // maxNoteBytes is the largest note of an event that the API server accepts.
 const maxNoteBytes = 1024
 
-// truncate shortens a text to a number of bytes, between characters.
+// truncate shortens a text to at most a number of bytes without splitting a character.
 func truncate(text string, limit int) string {
 	if len(text) <= limit {
 		return text

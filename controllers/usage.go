@@ -28,8 +28,8 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// UsageCounter knows what each namespace stores. It is a collector of metrics about it, which have a value once both views
-// have been filled: on the leader, because only the leader watches chunks. It is safe for concurrent use.
+// UsageCounter counts the storage that each namespace uses. It also collects metrics about it, which have values once both
+// views have synced: only on the leader, because only the leader watches chunks. It is safe for concurrent use.
 type UsageCounter struct {
 	Sessions *sessions.View
 	Chunks   *chunks.View
@@ -37,10 +37,10 @@ type UsageCounter struct {
 	MaxNamespaces int
 }
 
-// HasSynced reports whether everything that is stored has been counted at least once.
+// HasSynced reports whether all stored objects have been counted at least once.
 func (u *UsageCounter) HasSynced() bool { return u.Sessions.HasSynced() && u.Chunks.HasSynced() }
 
-// Of returns what a namespace stores, with the bytes rounded up to KiB.
+// Of returns the usage of a namespace, with the bytes rounded up to KiB.
 func (u *UsageCounter) Of(namespace string) v1alpha1.SessionUsage {
 	stored := stored{u.Sessions.Usage(namespace), u.Chunks.Usage(namespace)}
 	return v1alpha1.SessionUsage{
@@ -48,7 +48,7 @@ func (u *UsageCounter) Of(namespace string) v1alpha1.SessionUsage {
 	}
 }
 
-// stored is what a namespace stores, or several.
+// stored is the usage of one or more namespaces.
 type stored struct {
 	sessions sessions.Usage
 	chunks   chunks.Usage
@@ -94,7 +94,7 @@ func (u *UsageCounter) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// largest returns what the largest namespaces store, and under "" the sum of all others.
+// largest returns the usage of the largest namespaces, and under "" the sum of all others.
 func (u *UsageCounter) largest() map[string]stored {
 	all := map[string]stored{}
 	for name, usage := range u.Sessions.Usages() {

@@ -40,12 +40,12 @@ import (
 	"github.com/catena-dev/catena/internal/version"
 )
 
-// gcPercent is how far the heap grows between two garbage collections, unless the environment sets GOGC. Most of the heap
-// is the view, which is cheap to scan; Go's default of 100 would double the memory that it takes.
+// gcPercent is how much the heap grows between two garbage collections, unless the environment sets GOGC. Most of the heap is
+// the view, which is cheap to scan; Go's default of 100 would double its memory.
 const gcPercent = 50
 
 // programBytes is the memory that the operator takes in addition to what its flags limit, with 100,000 sessions, and
-// mappedBytes is the part of it that is not Go's: the program itself.
+// mappedBytes is the part that Go's runtime does not manage: the mapped binary itself.
 const (
 	programBytes = 250 << 20
 	mappedBytes  = 64 << 20
@@ -85,15 +85,15 @@ func run(args []string) error {
 	return operator.Run(ctrl.SetupSignalHandler(), config, o.operator)
 }
 
-// limitMemory makes the garbage collector work harder before the process takes more than docs/architecture.md promises, unless
-// GOMEMLIMIT sets a limit.
+// limitMemory makes the garbage collector run more often before the process exceeds the memory that docs/architecture.md
+// promises, unless GOMEMLIMIT sets a limit.
 func limitMemory(o *resolve.Options) {
 	if os.Getenv("GOMEMLIMIT") == "" && o.CacheBytes < math.MaxInt64/8 && o.InFlightBytes < math.MaxInt64/8 {
 		debug.SetMemoryLimit(int64(o.CacheBytes) + 3*o.InFlightBytes + programBytes - mappedBytes)
 	}
 }
 
-// options are the command line: those of the operator, and those of the program around it.
+// options are the command-line options of the operator and of the program itself.
 type options struct {
 	operator   *operator.Options
 	kubeconfig string
@@ -120,7 +120,8 @@ func parse(args []string) (*options, error) {
 	return o, nil
 }
 
-// logger returns the logger that the flags ask for. Errors name what failed; the stack of a reconcile adds nothing.
+// logger returns the logger that the flags configure. Errors name the failed operation; the stack of a reconcile adds no
+// information.
 func (o *options) logger() logr.Logger {
 	if o.zap.StacktraceLevel == nil {
 		o.zap.StacktraceLevel = zapcore.DPanicLevel

@@ -18,13 +18,13 @@ package sessions
 
 import "sync"
 
-// bell wakes all who wait for something to change. Its zero value is ready. It is safe for concurrent use.
+// bell wakes all goroutines that wait for a change. Its zero value is ready. It is safe for concurrent use.
 type bell struct {
 	mu   sync.Mutex
-	next chan struct{} // nil if none waits
+	next chan struct{} // nil if no goroutine waits
 }
 
-// wait returns a channel that is closed when the bell rings next.
+// wait returns a channel that is closed the next time the bell rings.
 func (b *bell) wait() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()

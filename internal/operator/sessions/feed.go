@@ -18,20 +18,20 @@ package sessions
 
 import "sync"
 
-// feeds are the events that the API server has sent and the view has not taken in yet. Each namespace has a goroutine while
-// it has events, which takes them in one after another, because one change of a root with 100,000 descendants takes as long as
-// many changes of others. Of the events of one object only the latest is kept, at the place of the first, so that a root that
-// changes faster than it can be judged waits for nothing but the last judgement.
+// feeds are the events that the API server has sent and that have not been applied to the view yet. While a namespace has
+// events, a goroutine of its own applies them one after another, because one change of a root with 100,000 descendants takes as
+// long as many changes of other sessions. Only the latest event of each object is kept, at the position of the first, so that a
+// root that changes faster than the verdicts can be computed has to wait for at most one computation.
 type feeds struct {
 	take func(namespace string, e event)
 	took *bell // rings after each event
 
 	running sync.WaitGroup
 	mu      sync.Mutex
-	waiting map[string]*feed // of the namespaces with events
+	waiting map[string]*feed // by namespace, only those with events
 }
 
-// event is a change of one object, or a list of all objects of a namespace.
+// event is a change of one object, or a list of all objects in a namespace.
 type event struct {
 	name    string // empty for a list
 	version uint64
@@ -40,14 +40,14 @@ type event struct {
 	list    []*Record
 }
 
-// feed has the events of one namespace.
+// feed holds the events of one namespace.
 type feed struct {
-	taking *place // of the event that is being taken in, nil if none is
+	taking *place // of the event that is being applied, nil if there is none
 	places []place
 	latest map[string]event // by name
 }
 
-// place is that of an object in a feed, with the version of the first event that waits there.
+// place is an object's position in a feed, with the version of its first waiting event.
 type place struct {
 	name    string
 	version uint64
@@ -73,7 +73,7 @@ func (f *feeds) add(namespace string, e event) {
 	ns.latest[e.name] = e
 }
 
-// run takes in the events of a namespace until no more wait.
+// run applies the events of a namespace until none are left.
 func (f *feeds) run(namespace string, ns *feed) {
 	for {
 		e, more := f.next(namespace, ns)
@@ -85,7 +85,7 @@ func (f *feeds) run(namespace string, ns *feed) {
 	}
 }
 
-// next returns the next event of a namespace, after the one before was taken in.
+// next returns the next event of a namespace, once the previous one has been applied.
 func (f *feeds) next(namespace string, ns *feed) (event, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,7 +99,8 @@ func (f *feeds) next(namespace string, ns *feed) (event, bool) {
 	return e, true
 }
 
-// reflect reports whether all events of a namespace, or of all if that is empty, up to a version were taken in.
+// reflect reports whether all events up to a version have been applied: those of one namespace or, if it is empty, of all
+// namespaces.
 func (f *feeds) reflect(namespace string, version uint64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -123,5 +124,5 @@ func (f *feed) reflects(version uint64) bool {
 	return oldest.version > version
 }
 
-// wait waits until all events were taken in. None may be added meanwhile.
+// wait waits until all events have been applied. No event may be added meanwhile.
 func (f *feeds) wait() { f.running.Wait() }

@@ -24,8 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Keys returns the keys of the first sessions after a key, at most limit of them, sorted by namespace and name: of those in
-// one namespace or, if that is empty, in all. The last key of one call is where the next one continues.
+// Keys returns the keys of the first sessions after a key, at most limit of them, sorted by namespace and name. If the
+// namespace is empty, it includes all namespaces. To continue, pass the last key of one call to the next.
 func (v *View) Keys(namespace string, after types.NamespacedName, limit int) []types.NamespacedName {
 	namespaces := []string{namespace}
 	if namespace == "" {
@@ -51,7 +51,7 @@ func (v *View) Keys(namespace string, after types.NamespacedName, limit int) []t
 	return keys
 }
 
-// Outdated returns the resource versions of the sessions that have an ownerReference to another version of our API.
+// Outdated returns the resource versions of the sessions that have an ownerReference to another version of the API.
 func (v *View) Outdated() map[types.NamespacedName]string {
 	versions := map[types.NamespacedName]string{}
 	v.readAll(func(ns *namespaceView) {
@@ -63,7 +63,7 @@ func (v *View) Outdated() map[types.NamespacedName]string {
 	return versions
 }
 
-// first returns the first object names after a name, at most limit of them, sorted. It never sorts more than twice that many
+// first returns the first object names after a name, at most limit of them, sorted. It never sorts more than twice limit names
 // at once, because a namespace may have many more.
 func (ns *namespaceView) first(after string, limit int) []string {
 	names := make([]string, 0, min(2*limit, len(ns.byName)))

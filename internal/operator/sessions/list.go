@@ -26,15 +26,15 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// maxObjectBytes is the size of the largest object of a list or event of a watch. An object has up to 3 MiB, of which each byte
-// can take six when it is escaped.
+// maxObjectBytes is the size of the largest object of a list or event of a watch. An object has up to 3 MiB, and each byte can
+// take six when it is escaped.
 const maxObjectBytes = 32 << 20
 
-// keptBytes is the size up to which the buffer of one object is kept for the next.
+// keptBytes is the largest size of a buffer that is reused for the next object.
 const keptBytes = 1 << 20
 
-// readList reads a list as the API server sends it and calls each with its objects, one after the other, so that no more than
-// one is in memory. It returns the metadata of the list. What each is called with is valid until it returns.
+// readList reads a list as the API server sends it and calls each with one object after another, so that at most one is in
+// memory. It returns the metadata of the list. The argument of each is valid until each returns.
 func readList(list io.Reader, each func(object gjson.Result)) (metadata gjson.Result, err error) {
 	r := &valueReader{in: bufio.NewReaderSize(list, 64<<10)}
 	var raw string
@@ -149,7 +149,7 @@ func (r *valueReader) value() ([]byte, error) {
 	}
 }
 
-// extent finds the end of a JSON value in the pieces that it comes in.
+// extent finds the end of a JSON value that arrives in pieces.
 type extent struct {
 	depth             int
 	inString, escaped bool

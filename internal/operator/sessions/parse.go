@@ -33,7 +33,7 @@ import (
 
 // parsed is an object whose metadata has been read, and whose spec and status have been found.
 type parsed struct {
-	meta         metav1.ObjectMeta // what a record keeps of it
+	meta         metav1.ObjectMeta // the fields that a record keeps
 	bytes        int64             // the size of the whole object
 	spec, status gjson.Result
 }
@@ -55,7 +55,7 @@ func parseMetadata(metadata gjson.Result) metav1.ObjectMeta {
 	if fields[5].Type != gjson.Null {
 		parsed.DeletionTimestamp = &metav1.Time{}
 	}
-	if created, err := time.Parse(time.RFC3339, fields[8].Str); err == nil { // the API server writes no other
+	if created, err := time.Parse(time.RFC3339, fields[8].Str); err == nil { // the API server writes no other format
 		parsed.CreationTimestamp = metav1.NewTime(created)
 	}
 	annotations := []string{v1alpha1.OmitOwnerReferenceAnnotation, metav1.InitialEventsAnnotationKey}
@@ -74,7 +74,7 @@ func parseMetadata(metadata gjson.Result) metav1.ObjectMeta {
 	return parsed
 }
 
-// record returns a record with what follows from the metadata alone.
+// record returns a record with the fields that are derived from the metadata alone.
 func (p *parsed) record() *Record {
 	return &Record{
 		Namespace: p.meta.Namespace, Name: p.meta.Name, UID: p.meta.UID, Generation: p.meta.Generation,
@@ -83,7 +83,7 @@ func (p *parsed) record() *Record {
 	}
 }
 
-// decodeStatus returns the status, empty if it cannot be decoded: then the leader writes another one.
+// decodeStatus returns the status, or an empty one if it cannot be decoded; the leader then rewrites it.
 func (p *parsed) decodeStatus() *v1alpha1.ResponseSessionStatus {
 	status := &v1alpha1.ResponseSessionStatus{}
 	if p.status.IsObject() && json.Unmarshal([]byte(p.status.Raw), status) != nil {
@@ -92,8 +92,8 @@ func (p *parsed) decodeStatus() *v1alpha1.ResponseSessionStatus {
 	return status
 }
 
-// timeProblem returns what is wrong with a time in a spec, empty if nothing is. The API server has accepted times that
-// metav1.Time does not, and with it no client in Go.
+// timeProblem describes why a time in a spec is invalid; it returns an empty string if the time is valid. The API server
+// accepts times that metav1.Time rejects, and with it every Go client.
 func timeProblem(name string, field gjson.Result) string {
 	if field.Type == gjson.Null {
 		return ""
@@ -104,8 +104,8 @@ func timeProblem(name string, field gjson.Result) string {
 	return ""
 }
 
-// formatProblem returns what is wrong with the formats in which a turn is stored, empty if this build knows them. After an
-// upgrade, it does.
+// formatProblem describes why this build cannot read the formats in which a turn is stored; it returns an empty string if it
+// can. An upgraded build may know them.
 func formatProblem(format gjson.Result, ref *v1alpha1.SnapshotReference) string {
 	if err := snapshot.CheckFormats("the operator", format.Int(), ref); err != nil {
 		return err.Error()
@@ -113,8 +113,8 @@ func formatProblem(format gjson.Result, ref *v1alpha1.SnapshotReference) string 
 	return ""
 }
 
-// parseReference returns the reference to a snapshot, and what is wrong with it. A reference that cannot be decoded keeps its
-// key, so that the sweeper does not delete the snapshot.
+// parseReference returns the reference to a snapshot, and a description of the problem if it is invalid. A reference that
+// cannot be decoded keeps its key, so that the sweeper does not delete the snapshot.
 func parseReference(reference gjson.Result) (*v1alpha1.SnapshotReference, string) {
 	decoded := &v1alpha1.SnapshotReference{}
 	if err := json.Unmarshal([]byte(reference.Raw), decoded); err != nil {

@@ -34,8 +34,8 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
-// Record is what the view keeps of a ResponseSession: everything that its chain and its controller need, and no body. A
-// record is never changed, only replaced.
+// Record is the part of a ResponseSession that the view keeps: everything that its chain and its controller need, but no
+// bodies. A record is never changed, only replaced.
 type Record struct {
 	Namespace  string
 	Name       string
@@ -43,7 +43,7 @@ type Record struct {
 	Generation int64
 	// Created is when the object was created.
 	Created time.Time
-	// ResourceVersion is that of the object, as a number.
+	// ResourceVersion is the object's resource version, as a number.
 	ResourceVersion uint64
 	// ObjectBytes is the size of the object as the API server has sent it.
 	ObjectBytes int64
@@ -58,7 +58,7 @@ type Record struct {
 	OwnerUID types.UID
 	// OmitOwner is set if the object carries the annotation that opts out of the ownerReference.
 	OmitOwner bool
-	// OutdatedOwner is set if an ownerReference of the object is to another version of our API.
+	// OutdatedOwner is set if an ownerReference of the object is to another version of the API.
 	OutdatedOwner bool
 
 	// Snapshot refers to the bodies, nil if they are in the object, and SnapshotBytes is their size.
@@ -83,11 +83,11 @@ type Record struct {
 }
 
 // NewRecord returns the record of an object as the API server has sent it. Its strings do not keep the object alive. known,
-// which may be nil, returns the record that an object has so far, or nil. If that is of the same spec, the spec is not read again.
+// which may be nil, returns an object's current record, or nil. If that record has the same spec, the spec is not parsed again.
 //
-// The API server stores objects that Go cannot decode: times that its own pattern accepts and Go's does not, integers beyond
-// an int64, bodies that are nested too deeply. So every object is read by itself, field by field and without recursion. One
-// that has such a field is an unreadable turn with a Problem, and no other object notices.
+// The API server stores objects that Go cannot decode: times that its own pattern accepts and Go's does not, integers beyond an
+// int64, bodies that are nested too deeply. So every object is parsed separately, field by field and without recursion. An
+// object with such a field becomes an unreadable turn with a Problem, and does not affect other objects.
 func NewRecord(value gjson.Result, known func(namespace, name string) *Record) *Record {
 	object := parseObject(value)
 	r := object.record()
@@ -113,7 +113,7 @@ func Flatten(value gjson.Result) (*Record, *chain.Items) {
 	return r, items
 }
 
-// setSpec sets what follows from the spec, and returns the items of bodies in the object.
+// setSpec sets the fields that are derived from the spec, and returns the items if the bodies are in the object.
 func (r *Record) setSpec(spec gjson.Result) *chain.Items {
 	// One pass over the spec, which has the bodies.
 	fields := jsonvalue.Members(spec, "responseID", "previousResponseID", "responseStatus", "createdAt", "completedAt",
@@ -143,7 +143,7 @@ func (r *Record) setSpec(spec gjson.Result) *chain.Items {
 	return items
 }
 
-// setRest sets what follows from the metadata and the status, after the spec.
+// setRest sets the fields that are derived from the metadata and the status. It must be called after setSpec.
 func (r *Record) setRest(object parsed) {
 	r.setOwner(&object.meta)
 	status := object.decodeStatus()
@@ -153,9 +153,9 @@ func (r *Record) setRest(object parsed) {
 	}
 }
 
-// verification returns what the status records about a snapshot outside the object: that it was read, or that it cannot
-// be read. So a restart neither reads all snapshots again nor takes a broken one for intact. If the snapshot has been
-// reported as unreadable since it was read, it counts as not read.
+// verification returns whether the status records that a snapshot outside the object was read, or that it cannot be read. So a
+// restart neither reads all snapshots again nor treats a broken one as intact. If the snapshot has been reported as unreadable
+// since it was read, it counts as not read.
 func (r *Record) verification(status *v1alpha1.ResponseSessionStatus) (verified, unreadable bool) {
 	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionChainValid)
 	if condition == nil || status.ObservedGeneration != r.Generation {
@@ -226,13 +226,13 @@ func (r *Record) NamespacedName() types.NamespacedName {
 	return types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
 }
 
-// GetObjectMeta gives client-go's reflector the key of a record, which is all that it asks for.
+// GetObjectMeta gives client-go's reflector the key of a record, the only metadata that it needs.
 func (r *Record) GetObjectMeta() metav1.Object {
 	return &metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name}
 }
 
-// parseResourceVersion returns zero, which is older than everything, for a version that is not a number. Kubernetes has
-// no such version.
+// parseResourceVersion returns zero, which is older than everything, for a version that is not a number. Kubernetes has no such
+// versions.
 func parseResourceVersion(version string) uint64 {
 	n, err := strconv.ParseUint(version, 10, 64)
 	if err != nil {
@@ -241,7 +241,7 @@ func parseResourceVersion(version string) uint64 {
 	return n
 }
 
-// setOwner sets what follows from the ownerReferences and the annotation.
+// setOwner sets the fields that are derived from the ownerReferences and the annotation.
 func (r *Record) setOwner(object metav1.Object) {
 	owners := object.GetOwnerReferences()
 	r.OwnerUID = ownerUID(owners, v1alpha1.ObjectName(r.Turn.Previous))
@@ -264,7 +264,7 @@ var (
 	conditionStatuses = []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown}
 )
 
-// intern returns the known string that equals s, so that the record does not keep a copy, and s itself if there is none.
+// intern returns the known string that equals s, so that the record does not keep a copy, or s itself if there is none.
 func intern[S ~string](s S, known []S) S {
 	if i := slices.Index(known, s); i >= 0 {
 		return known[i]

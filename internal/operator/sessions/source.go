@@ -40,7 +40,7 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
-// errSilent is the error of a list or watch that the API server, or a proxy before it, has stopped sending.
+// errSilent is the error of a list or watch if the API server, or a proxy in front of it, has stopped sending data.
 var errSilent = errors.New("nothing was received for too long")
 
 // item is a record in the form that client-go's reflector handles.
@@ -54,8 +54,8 @@ func (i *item) DeepCopyObject() runtime.Object {
 	return &item{*i.PartialObjectMetadata.DeepCopy(), i.record}
 }
 
-// source lists and watches the sessions. It reads each object by itself, so that one that cannot be decoded does not stop
-// the others, and it gives up on an API server that sends nothing for the time given as silence.
+// source lists and watches the sessions. It parses each object separately, so that one that cannot be decoded does not affect
+// the others, and it gives up if the API server sends nothing for the silence duration.
 type source struct {
 	client  rest.Interface
 	silence time.Duration
@@ -66,7 +66,7 @@ func (s *source) listWatch() cache.ListerWatcher {
 	return &cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}
 }
 
-// stream sends a request and returns its response, which ends with errSilent after a silence.
+// stream sends a request and returns its response, whose body ends with errSilent if the API server falls silent.
 func (s *source) stream(ctx context.Context, options *metav1.ListOptions) (*response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r := &response{ctx: ctx, cancel: cancel, silence: s.silence}
@@ -151,7 +151,7 @@ func (s *source) watch(ctx context.Context, options metav1.ListOptions) (watch.I
 	return watch.NewStreamWatcher(&events{source: s, response: response, lines: bufio.NewReaderSize(response, 64<<10)}, reporter), nil
 }
 
-// events decodes the events of a watch, one a line.
+// events decodes the events of a watch, one per line.
 type events struct {
 	source   *source
 	response *response
@@ -189,7 +189,7 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 // line returns the next line that is not empty.
 func (e *events) line() ([]byte, error) {
 	if e.buffer.Cap() > keptBytes {
-		e.buffer = bytes.Buffer{} // one large event must not keep its memory
+		e.buffer = bytes.Buffer{} // do not keep the memory of one large event
 	}
 	e.buffer.Reset()
 	for {

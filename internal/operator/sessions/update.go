@@ -22,10 +22,10 @@ import (
 	"github.com/catena-dev/catena/internal/chain"
 )
 
-// Observe takes in the answer to a write, ahead of the watch, so that nothing is decided on a state that this process has
-// already changed. update returns the known record as the write left it (see Record.WithMetadata). It is not called for a
-// session that the view does not know, and its result is dropped if the view knows a newer version: the answer may arrive
-// after the watch has reported the deletion of the object.
+// Observe applies the response to a write before the watch delivers it, so that no decision is based on a state that this
+// process has already changed. update returns the known record as the write left it (see Record.WithMetadata). It is not called
+// for a session that the view does not know, and its result is dropped if the view knows a newer version: the response may
+// arrive after the watch has reported the deletion of the object.
 func (v *View) Observe(namespace, name string, update func(known *Record) *Record) {
 	ns := v.lock(namespace)
 	if ns == nil {
@@ -39,7 +39,7 @@ func (v *View) Observe(namespace, name string, update func(known *Record) *Recor
 	v.notify(namespace, changed)
 }
 
-// lock returns a namespace, locked for writing, and nil if it has no sessions.
+// lock returns a namespace, locked for writing, or nil if it has no sessions.
 func (v *View) lock(name string) *namespaceView {
 	for {
 		v.mu.RLock()
@@ -83,16 +83,16 @@ func (v *View) unlock(ns *namespaceView) {
 	ns.mu.Unlock()
 }
 
-// effect is what a change of one session has changed. A Change is made of it when its namespace is no longer locked, because
-// it may be large.
+// effect holds the sessions that a change of one session affects. It is converted into a Change after its namespace is
+// unlocked, because it may be large.
 type effect struct {
 	name string
-	// judged are the sessions whose verdict has changed, and unowned those that lack an ownerReference to this one.
-	judged, unowned []*Record
+	// changed are the sessions whose verdict has changed, and unowned are the sessions that lack an ownerReference to this one.
+	changed, unowned []*Record
 }
 
-// put stores a record unless it is older than the one that is there, and returns the effect, or nil if it changed nothing. Of two
-// records of the same version the watched one wins: the other has the status that was asked for, which differs from the
+// put stores a record unless it is older than the current one, and returns the effect, or nil if nothing changed. Of two
+// records of the same version, the one from the watch wins: the other has the status that was applied, which differs from the
 // stored one if another writer has set some of its fields.
 func (ns *namespaceView) put(r *Record, watched bool) *effect {
 	old := ns.byName[r.Name]
@@ -112,11 +112,11 @@ func (ns *namespaceView) put(r *Record, watched bool) *effect {
 	if parent, found := ns.index.Get(r.Turn.Previous); found {
 		r.Turn.Previous = parent.Turn.ID // share one string
 	}
-	changed := &effect{name: r.Name}
+	e := &effect{name: r.Name}
 	created := old == nil || old.UID != r.UID
 	// An object that was deleted and created again while the watch was interrupted may have another ID under its name.
 	if old != nil && (old.Turn.ID != r.Turn.ID || old.InChain() != r.InChain()) {
-		changed.judged = ns.remove(old)
+		e.changed = ns.remove(old)
 		old = nil
 	}
 	if old != nil {
@@ -127,17 +127,17 @@ func (ns *namespaceView) put(r *Record, watched bool) *effect {
 		ns.misnamed++
 	}
 	if !r.InChain() {
-		return changed
+		return e
 	}
-	changed.judged = append(changed.judged, ns.index.Set(r.Turn, r)...)
+	e.changed = append(e.changed, ns.index.Set(r.Turn, r)...)
 	if created || old == nil {
-		changed.unowned = ns.unowned(r)
+		e.unowned = ns.unowned(r)
 	}
-	return changed
+	return e
 }
 
-// carryOver returns the record with what is known about its snapshot, if that is newer than what its status records. A
-// new report that the snapshot is unreadable is newer still.
+// carryOver returns the record with the known state of its snapshot if that is newer than the state recorded in its status. A
+// new report that the snapshot is unreadable takes precedence over both.
 func (r *Record) carryOver(old *Record) *Record {
 	reported := r.Reported == r.Generation && old.Reported != r.Reported
 	if r.Snapshot == nil || !r.SameSpec(old) || r.Verified || r.Turn.Unreadable || reported {
@@ -170,7 +170,7 @@ func (v *View) Recheck(r *Record) {
 	})
 }
 
-// update changes what is known about a session's snapshot, and notifies the subscribers if change returns true.
+// update changes the known state of a session's snapshot, and notifies the subscribers if change returns true.
 func (v *View) update(r *Record, change func(next *Record) bool) {
 	ns := v.lock(r.Namespace)
 	if ns == nil {
@@ -191,23 +191,23 @@ func (ns *namespaceView) update(r *Record, change func(next *Record) bool) *effe
 		return nil
 	}
 	ns.keep(&next)
-	changed := &effect{name: r.Name}
+	e := &effect{name: r.Name}
 	if next.InChain() {
-		changed.judged = ns.index.Set(next.Turn, &next)
+		e.changed = ns.index.Set(next.Turn, &next)
 	}
-	return changed
+	return e
 }
 
-// delete forgets the session with an object name.
+// delete removes the session with an object name.
 func (ns *namespaceView) delete(name string) *effect {
 	r := ns.byName[name]
 	if r == nil {
 		return nil
 	}
-	return &effect{name: name, judged: ns.remove(r)}
+	return &effect{name: name, changed: ns.remove(r)}
 }
 
-// remove forgets a record and returns the other sessions whose verdict has changed.
+// remove removes a record and returns the other sessions whose verdict has changed.
 func (ns *namespaceView) remove(r *Record) []*Record {
 	ns.drop(r.Name)
 	if r.Misnamed {
@@ -219,8 +219,8 @@ func (ns *namespaceView) remove(r *Record) []*Record {
 	return ns.index.Delete(r.Turn.ID)
 }
 
-// unowned returns a new session's children that have no ownerReference to it. Their verdict need not have changed: they may
-// be incomplete themselves.
+// unowned returns a new session's children that have no ownerReference to it. Their verdicts may not have changed, because they
+// may be incomplete themselves.
 func (ns *namespaceView) unowned(parent *Record) []*Record {
 	var children []*Record
 	for child := range ns.index.Children(parent.Turn.ID) {
@@ -231,10 +231,10 @@ func (ns *namespaceView) unowned(parent *Record) []*Record {
 	return children
 }
 
-// change returns what the subscribers are told.
+// change returns the Change that the subscribers receive.
 func (e *effect) change(namespace string) Change {
 	var others []string
-	for _, list := range [][]*Record{e.judged, e.unowned} {
+	for _, list := range [][]*Record{e.changed, e.unowned} {
 		for _, r := range list {
 			if r.Name != e.name {
 				others = append(others, r.Name)

@@ -18,26 +18,26 @@ package sessions
 
 import v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 
-// maxBucketBytes is the size above which a snapshot in a bucket does not count as larger: 1 TiB. Its size is whatever the
-// session says, and sums must not overflow.
+// maxBucketBytes is the size above which a snapshot in a bucket does not count as larger: 1 TiB. The size comes from the
+// session unchecked, and sums must not overflow.
 const maxBucketBytes = 1 << 40
 
-// Usage is what the sessions of a namespace store.
+// Usage is the storage that the sessions of a namespace use.
 type Usage struct {
-	// Sessions is the number of ResponseSessions, including those that are in no chain.
+	// Sessions is the number of ResponseSessions, including those that are not in a chain.
 	Sessions int
 	// Bytes is the size of their objects and of their snapshots in a bucket. Chunks are not included: not every chunk belongs to
 	// a session.
 	Bytes int64
 }
 
-// Usage returns what the sessions of a namespace store.
+// Usage returns the usage of a namespace.
 func (v *View) Usage(namespace string) (usage Usage) {
 	v.read(namespace, func(ns *namespaceView) { usage = ns.usage() })
 	return usage
 }
 
-// Usages returns what the sessions of each namespace store.
+// Usages returns the usage of each namespace.
 func (v *View) Usages() map[string]Usage {
 	usages := map[string]Usage{}
 	v.readAll(func(ns *namespaceView) { usages[ns.name] = ns.usage() })
@@ -46,7 +46,7 @@ func (v *View) Usages() map[string]Usage {
 
 func (ns *namespaceView) usage() Usage { return Usage{Sessions: len(ns.byName), Bytes: ns.bytes} }
 
-// storedBytes returns what a session adds to Usage.Bytes.
+// storedBytes returns the number of bytes that a session adds to Usage.Bytes.
 func (r *Record) storedBytes() int64 {
 	bytes := r.ObjectBytes
 	if r.Snapshot != nil && r.Snapshot.Store == v1alpha1.SnapshotStoreBlob {
@@ -55,7 +55,7 @@ func (r *Record) storedBytes() int64 {
 	return bytes
 }
 
-// keep stores a record under its name, in place of the one that is there.
+// keep stores a record under its name, replacing any previous one.
 func (ns *namespaceView) keep(r *Record) {
 	ns.drop(r.Name)
 	ns.byName[r.Name] = r
@@ -65,7 +65,7 @@ func (ns *namespaceView) keep(r *Record) {
 	}
 }
 
-// drop forgets the record with a name, if there is one.
+// drop removes the named record, if it exists.
 func (ns *namespaceView) drop(name string) {
 	if r := ns.byName[name]; r != nil {
 		ns.bytes -= r.storedBytes()
@@ -74,8 +74,8 @@ func (ns *namespaceView) drop(name string) {
 	}
 }
 
-// resize corrects the size of an object. The answers to the operator's own writes, which the view takes in ahead of the watch,
-// do not have it.
+// resize corrects the size of an object. The responses to the operator's own writes, which are applied to the view before the
+// watch delivers them, do not contain it.
 func (ns *namespaceView) resize(known *Record, bytes int64) {
 	if known.ObjectBytes == bytes {
 		return

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package sessions is the one watch of ResponseSessions that all of the operator shares: the chain of each session, the
-// verdict on it, and the status that each object has. It holds no bodies.
+// Package sessions provides the single watch of ResponseSessions that the whole operator shares. Its view has the chain of each
+// session, the verdict on it, and the status of each object, but no bodies.
 package sessions
 
 import (
@@ -40,8 +40,8 @@ type Change struct {
 	Others []string
 }
 
-// View is the operator's view of all ResponseSessions. It is kept current by Run, which feeds it what the API server
-// sends, and by Observe. It is safe for concurrent use.
+// View is the operator's view of all ResponseSessions. It is kept current by Run, which feeds it the events of the API server,
+// and by Observe. It is safe for concurrent use.
 type View struct {
 	maxDepth int
 	silence  time.Duration
@@ -59,10 +59,10 @@ type View struct {
 	synced     chan struct{}
 }
 
-// namespaceView has the sessions of one namespace: all of them by object name, and those that are in a chain in the index. It
-// has a lock of its own, because a change of a root with 100,000 descendants must not block the readers of other namespaces. Those
-// of its own wait for the 13 to 20 ms that this takes (BenchmarkIndexBreak): a reader in between would see verdicts that are right
-// for no state, and a copy would cost each change the memory of the namespace.
+// namespaceView holds the sessions of one namespace: all of them by object name, and those in a chain in the index. It has its
+// own lock, because a change of a root with 100,000 descendants must not block readers of other namespaces. Readers of the same
+// namespace wait for the 13 to 20 ms that the change takes (BenchmarkIndexBreak): without the lock they would see inconsistent
+// verdicts, and copy-on-write would cost the memory of the whole namespace for each change.
 type namespaceView struct {
 	name string
 
@@ -70,15 +70,15 @@ type namespaceView struct {
 	gone   bool // it became empty and was removed from the view
 	byName map[string]*Record
 	index  *chain.Index[*Record]
-	// misnamed is the number of misnamed sessions in byName, and bytes is what all of them store.
+	// misnamed is the number of misnamed sessions in byName, and bytes is the storage that all sessions use.
 	misnamed int
 	bytes    int64
-	// outdated are the sessions with an ownerReference to another version of our API.
+	// outdated are the sessions with an ownerReference to another version of the API.
 	outdated map[string]bool
 }
 
-// NewView returns an empty view. Its verdicts allow chains of up to maxDepth turns. If the API server sends nothing for the time
-// given as silence, the view is stale, and its watch is started again.
+// NewView returns an empty view. Its verdicts allow chains of up to maxDepth turns. If the API server sends nothing for the
+// silence duration, the view is stale, and its watch is restarted.
 func NewView(maxDepth int, silence time.Duration) *View {
 	v := &View{
 		maxDepth:   maxDepth,
@@ -106,7 +106,7 @@ func (v *View) Subscribe(subscriber func(Change)) {
 	}
 }
 
-// read calls fn with a namespace, locked for reading, if it has sessions.
+// read calls fn with the namespace, locked for reading, if it has sessions.
 func (v *View) read(name string, fn func(ns *namespaceView)) {
 	v.mu.RLock()
 	ns := v.namespaces[name]
@@ -148,10 +148,10 @@ func (v *View) Path(namespace, responseID string, maxDepth int) (path []*Record)
 	return path
 }
 
-// Verdict is everything that a session's status and ownerReference follow from.
+// Verdict is everything from which a session's status and ownerReference are derived.
 type Verdict struct {
 	chain.Verdict
-	// Explanation is the verdict as an error, for its sentence.
+	// Explanation is the verdict as an error, used for its message.
 	Explanation *chain.Error
 	// Record is the session.
 	Record *Record
@@ -180,15 +180,15 @@ func (ns *namespaceView) verdict(r *Record, maxDepth int) Verdict {
 		Rule: verdict.Rule, ResponseID: verdict.BrokenAt, PreviousResponseID: r.Turn.ID,
 		MaxDepth: maxDepth, ObjectName: v1alpha1.ObjectName(r.Turn.ID),
 	}
-	// The sentence goes into a status, which is not written again if an ancestor changes from queued to in_progress.
+	// The message goes into a status, which is not rewritten if an ancestor changes from queued to in_progress.
 	if verdict.BrokenAt == r.Turn.ID {
 		verdict.Explanation.Status, verdict.Explanation.Problem = r.Turn.Status, r.Problem
 	}
 	return verdict
 }
 
-// Counts returns the number of sessions for each reason of the ChainValid condition, zeros included. Sessions with a
-// right name that are being deleted do not count.
+// Counts returns the number of sessions for each reason of the ChainValid condition, zeros included. Correctly named sessions
+// that are being deleted do not count.
 func (v *View) Counts() map[string]int {
 	total := map[string]int{}
 	for rule := range chain.Reasons() {

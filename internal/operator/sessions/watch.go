@@ -32,8 +32,8 @@ import (
 
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=list;watch
 
-// Run watches all ResponseSessions through a client of their group and version, and keeps the view current until ctx is
-// done. It never gives up: while the API server is unreachable or silent, it tries again.
+// Run watches all ResponseSessions through a client of their group and version, and keeps the view current until ctx is done.
+// It never gives up: while the API server is unreachable or silent, it retries.
 //
 // client-go's reflector feeds the view directly, without the store of an informer, which would need more memory than the
 // whole view: see docs/decisions/no-informer.md.
@@ -72,7 +72,7 @@ func (v *View) WaitForSync(ctx context.Context) error {
 	}
 }
 
-// Reflects reports whether what the view has of a namespace, or of all if that is empty, is at least as new as a resource
+// Reflects reports whether the view of a namespace, or of all namespaces if it is empty, is at least as new as a resource
 // version, and its subscribers have been notified.
 func (v *View) Reflects(namespace string, resourceVersion uint64) bool {
 	v.mu.RLock()
@@ -81,8 +81,8 @@ func (v *View) Reflects(namespace string, resourceVersion uint64) bool {
 	return received >= resourceVersion && v.feeds.reflect(namespace, resourceVersion)
 }
 
-// WaitUntilReflects waits until Reflects, and returns the error of the context if that is done first. That can take a minute: if
-// no session changes, the view learns only from bookmarks that it is current.
+// WaitUntilReflects waits until Reflects, or returns the error of the context if it is done first. It can take a minute: if no
+// session changes, only bookmarks show that the view is current.
 func (v *View) WaitUntilReflects(ctx context.Context, namespace string, resourceVersion uint64) error {
 	for {
 		moved := v.moved.wait()
@@ -97,7 +97,7 @@ func (v *View) WaitUntilReflects(ctx context.Context, namespace string, resource
 	}
 }
 
-// advance records how far the watch has come.
+// advance records the progress of the watch.
 func (v *View) advance(resourceVersion uint64) {
 	v.mu.Lock()
 	v.resourceVersion = max(v.resourceVersion, resourceVersion)
@@ -157,16 +157,17 @@ func (s *store) Delete(object any) error {
 	return err
 }
 
-// receive passes on what the watch has sent of an object.
+// receive passes on an object that the watch has sent.
 func (v *View) receive(r *Record, e event) {
 	v.feeds.add(r.Namespace, e)
 	v.advance(r.ResourceVersion)
 }
 
-// Replace makes a new list the view's content. It returns once that is done, so that the view is then synced.
+// Replace replaces the view's content with a new list. It returns once the list has been applied, so that the view is then
+// synced.
 func (s *store) Replace(objects []any, resourceVersion string) error {
 	v := (*View)(s)
-	v.feeds.wait() // an event that waits may be of a namespace that neither the view nor the list has
+	v.feeds.wait() // a waiting event may belong to a namespace that is neither in the view nor in the list
 	listed := map[string][]*Record{}
 	v.readAll(func(ns *namespaceView) { listed[ns.name] = nil })
 	for _, object := range objects {
@@ -186,7 +187,7 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 	return nil
 }
 
-// take takes in an event of a namespace, and notifies the subscribers.
+// take applies an event to a namespace, and notifies the subscribers.
 func (v *View) take(namespace string, e event) {
 	var effects []*effect
 	switch {
@@ -207,7 +208,7 @@ func (v *View) take(namespace string, e event) {
 	v.notify(namespace, effects...)
 }
 
-// replace stores the listed records and forgets all others.
+// replace stores the listed records and removes all others.
 func (ns *namespaceView) replace(records []*Record) []*effect {
 	var effects []*effect
 	listed := make(map[string]bool, len(records))
@@ -223,8 +224,9 @@ func (ns *namespaceView) replace(records []*Record) []*effect {
 	return effects
 }
 
-// parentsFirst yields each record after its parent, if that is one of them and they are on no cycle. Otherwise each record of
-// a chain whose names are sorted the other way round would have all its descendants judged again.
+// parentsFirst yields each record after its parent if the parent is among the records and they are not part of a cycle. Without
+// it, if the names of a chain sort in reverse order, each record would cause the verdicts on all its descendants to be
+// recomputed.
 func parentsFirst(records []*Record) iter.Seq[*Record] {
 	return func(yield func(*Record) bool) {
 		waiting := make(map[string]*Record, len(records)) // by response ID
@@ -254,7 +256,7 @@ func parentsFirst(records []*Record) iter.Seq[*Record] {
 // Resync does nothing: the view has no other copy to compare itself with.
 func (s *store) Resync() error { return nil }
 
-// UpdateResourceVersion takes in a bookmark.
+// UpdateResourceVersion applies a bookmark.
 func (s *store) UpdateResourceVersion(resourceVersion string) {
 	(*View)(s).advance(parseResourceVersion(resourceVersion))
 }
