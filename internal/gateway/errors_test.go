@@ -94,7 +94,7 @@ func TestRefusedRequests(t *testing.T) {
 		},
 		"too deep": {
 			`{"previous_response_id":"resp_3"}`, 400,
-			`{"message":"The conversation has too many turns: the limit is exceeded at response with id 'resp_done'.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.depth_exceeded"}`,
+			`{"message":"The conversation has more turns than the gateway's --max-depth, at response with id 'resp_done'.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.depth_exceeded"}`,
 		},
 		"failed parent": {
 			`{"previous_response_id":"resp_failed"}`, 400,

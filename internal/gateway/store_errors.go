@@ -47,7 +47,7 @@ func getError(id string, err error) *apiError {
 var conversationMessages = map[store.Code]string{
 	store.CodeNotFound:      "The conversation is broken: response with id '%s', an earlier turn of it, does not exist.",
 	store.CodeCycleDetected: "The conversation is broken: it leads back to response with id '%s'.",
-	store.CodeDepthExceeded: "The conversation has too many turns: the limit is exceeded at response with id '%s'.",
+	store.CodeDepthExceeded: "The conversation has more turns than the gateway's --max-depth, at response with id '%s'.",
 	store.CodeUnavailable:   "Response with id '%s' is not completed and cannot be used as context.",
 	store.CodeTooLarge:      "The conversation is too large to be continued.",
 	store.CodeInvalid:       "The previous response cannot be used.",

@@ -19,16 +19,19 @@ package kube_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -109,11 +112,26 @@ func TestLostPart(t *testing.T) {
 		t.Error(err)
 	}
 
+	text := strings.Repeat("!", base64.StdEncoding.EncodedLen(len(last.Spec.Data)))
+	noBase64 := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"data":%q}}`, text))
+	if err := env.Client.Patch(t.Context(), partialChunk(key), noBase64); err != nil {
+		t.Fatal(err)
+	}
+	evict()
+	wantUnreadable()
+
 	flipped := bytes.Clone(last.Spec.Data)
 	flipped[len(flipped)/2] ^= 1
 	replace(flipped)
 	evict()
 	wantUnreadable()
+}
+
+// partialChunk returns a chunk for a request whose answer has no data.
+func partialChunk(key client.ObjectKey) *metav1.PartialObjectMetadata {
+	chunk := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	chunk.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SnapshotChunk"))
+	return chunk
 }
 
 // damage flips a bit of a snapshot in the bucket, and returns a function that repairs it.

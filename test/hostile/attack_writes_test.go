@@ -27,6 +27,7 @@ import (
 	"sync"
 
 	"github.com/tidwall/gjson"
+	"golang.org/x/sync/errgroup"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,8 +50,8 @@ var writeAttacks = map[string]attack{
 	},
 }
 
-// largeTurns saves turns of size MiB that do not compress. The comparison writes as many bytes as plain objects of the size of
-// a chunk.
+// largeTurns saves turns of size MiB that do not compress. The comparison writes as many bytes, as plain objects of the size
+// of a chunk, as many at once.
 func largeTurns(a *arena, size int) (hostile, harmless request) {
 	random := make([]byte, size<<20/4*3-1<<10)
 	rand.NewChaCha8([32]byte{}).Read(random) //nolint:errcheck // never fails
@@ -67,10 +68,18 @@ func largeTurns(a *arena, size int) (hostile, harmless request) {
 	data := strconv.Quote(string(response[len(response)-piece-10 : len(response)-10]))
 	create := a.plainCreate()
 	return hostile, func(ctx context.Context, _ int) (string, int, error) {
-		answer, err := answerOf(create(ctx, fmt.Sprintf("plain-%d", a.victim.ids.next()), data))
-		return answer, piece, err
+		group, ctx := errgroup.WithContext(ctx)
+		group.SetLimit(piecesAtOnce)
+		for range len(response) / piece {
+			group.Go(func() error { return create(ctx, fmt.Sprintf("plain-%d", a.victim.ids.next()), data) })
+		}
+		answer, err := answerOf(group.Wait())
+		return answer, len(response), err
 	}
 }
+
+// piecesAtOnce is how many chunks of a turn the library writes at once.
+const piecesAtOnce = 4
 
 // flappingTree: a root with size children changes between completed and failed. The comparison changes as often a turn that
 // has no children.

@@ -23,7 +23,7 @@ package v1alpha1
 //
 // SnapshotChunkSpec has the bytes of a SnapshotChunk.
 type SnapshotChunkSpecApplyConfiguration struct {
-	// data is a part of the compressed snapshot, at most 393216 bytes, in base64.
+	// data is a part of the compressed snapshot, at most 393216 bytes, in base64. That it is base64 is checked when it is read.
 	Data []byte `json:"data,omitempty"`
 }
 
