@@ -35,7 +35,8 @@ func newMetrics() *prometheus.HistogramVec {
 	}, []string{"operation", "code"})
 }
 
-// codeOf returns the label of a result. It has few values: a code of another driver's invention is "other".
+// codeOf returns the metric label for a result. The set of values is bounded: an unknown code of another driver becomes
+// "other".
 func codeOf(err error) string {
 	e, isError := errors.AsType[*Error](err)
 	switch {

@@ -14,15 +14,15 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package store is what gateways import to keep the turns of the OpenAI Responses API: a turn is saved under its response
-// ID, and a later request that names it in previous_response_id gets the whole history back as one list of input items.
+// Package store stores the turns of the OpenAI Responses API for gateways: a turn is saved under its response ID, and a later
+// request with that ID as previous_response_id gets the whole history as one list of input items.
 //
-// There are three kinds of stores with the same behaviour: store/kube keeps turns as ResponseSessions in a Kubernetes
-// cluster, store/sqlite in a file, and store/memory in the process. Open opens the one that a URL names. A program links
-// only the kinds that it imports.
+// There are three kinds of stores with the same behaviour: store/kube stores turns as ResponseSessions in a Kubernetes
+// cluster, store/sqlite in a file, and store/memory in the memory of the process. Open selects the kind by URL. A program
+// links only the kinds that it imports.
 //
-// Package store/driver is for the authors of other kinds. It also documents the fields and methods of the types that are
-// aliases here, such as Session: see go doc ./store/driver Session.
+// Package store/driver is for authors of other kinds. It also documents the fields and methods of the types that are aliases
+// here, such as Session: see go doc ./store/driver Session.
 package store
 
 import (
@@ -37,17 +37,17 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// Store keeps turns. It is bound to one namespace, which is the tenant: a chain never leaves it, and nothing stored in
-// another namespace can be read, continued or deleted. All methods are safe for concurrent use, honour their context's
-// deadline, and return an *Error if one of the codes of this package applies. If the store cannot be reached for a moment,
-// they retry by themselves for a few seconds.
+// Store stores turns. It is bound to one namespace, which is the tenant: a chain never leaves it, and turns in other
+// namespaces cannot be read, continued or deleted. All methods are safe for concurrent use, honour their context's deadline,
+// and return an *Error if one of the codes of this package applies. If the store is temporarily unreachable, they retry for a
+// few seconds.
 type Store struct {
 	*shared
 	namespace string
-	owner     bool // closes what is shared
+	owner     bool // Close releases the shared state
 }
 
-// shared is what the stores of all namespaces have in common.
+// shared is the state that the stores of all namespaces share.
 type shared struct {
 	driver       driver.Store
 	maxTurnBytes int
@@ -55,8 +55,8 @@ type shared struct {
 	closed       atomic.Bool
 }
 
-// Open opens the store that a URL names. Its scheme selects the driver, whose package must be imported, with the blank
-// identifier if nothing else of it is needed:
+// Open opens the store for a URL. Its scheme selects the driver, whose package must be imported, with the blank identifier if
+// it is not used otherwise:
 //
 //	memory:                      in the process (store/memory)
 //	sqlite:turns.db              in a file with a relative path (store/sqlite)
@@ -75,7 +75,7 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	return New(d, options), nil
 }
 
-// New returns a store on top of a driver. Only packages of drivers need it.
+// New returns a store for a driver. Only driver packages need it.
 func New(d driver.Store, options driver.Options) *Store {
 	return &Store{
 		shared:    &shared{driver: d, maxTurnBytes: options.MaxTurnBytes, metrics: newMetrics()},
@@ -87,18 +87,18 @@ func New(d driver.Store, options driver.Options) *Store {
 // Namespace returns the store's namespace.
 func (s *Store) Namespace() string { return s.namespace }
 
-// InNamespace returns the store of another namespace. In a cluster the namespace must exist. The returned store shares the
-// connections and the metrics of this one and ends with it: closing it does nothing.
+// InNamespace returns a store for another namespace. In a cluster the namespace must exist. The returned store shares the
+// connections, the metrics and the lifetime of this one: closing it has no effect.
 func (s *Store) InNamespace(namespace string) *Store {
 	return &Store{shared: s.shared, namespace: namespace}
 }
 
 // Collector returns the metrics of the store and of all stores made from it with InNamespace, for a Prometheus registry:
 // catena_store_operation_seconds, a histogram by operation and code. A program that opens several stores registers each with
-// prometheus.WrapRegistererWith and a label of its own.
+// prometheus.WrapRegistererWith and a distinct label.
 func (s *Store) Collector() prometheus.Collector { return s.metrics }
 
-// Close releases what the store holds. The store cannot be used afterwards. Close may be called more than once.
+// Close releases the store's resources. The store cannot be used afterwards. Close may be called more than once.
 func (s *Store) Close() error {
 	if !s.owner || s.closed.Swap(true) {
 		return nil
@@ -120,11 +120,11 @@ func (s *Store) Get(ctx context.Context, responseID string) (*Session, error) {
 // Save stores a turn completely or not at all. Once it has returned, the turn resolves on every replica.
 //
 // The checks run in this order: the session itself (ErrInvalid, ErrTooLarge), SaveOptions.ExpectedPreviousResponseID
-// (ErrConflict), and whether the response ID is taken (ErrConflict, unless SaveOptions.Overwrite is set). Saving what is
-// already stored, as defined by Session.SameContent, is a success and not a conflict, so that a save whose response was
-// lost can be repeated. Neither the parent's existence nor its status is checked.
+// (ErrConflict), and whether the response ID is taken (ErrConflict, unless SaveOptions.Overwrite is set). Saving a turn that
+// is already stored with the same content, as defined by Session.SameContent, is a success and not a conflict, so that a save
+// whose response was lost can be repeated. Neither the existence of the parent nor its status is checked.
 //
-// On success Save sets session.Version, and changes nothing else of the session.
+// On success, Save sets session.Version and changes nothing else in the session.
 func (s *Store) Save(ctx context.Context, session *Session, options SaveOptions) error {
 	version, err := call(s, "save", session.ResponseID, func() (string, error) {
 		next, err := s.prepare(session, options)
@@ -140,7 +140,7 @@ func (s *Store) Save(ctx context.Context, session *Session, options SaveOptions)
 	return nil
 }
 
-// prepare returns the session as a driver gets it, or an error if it must not be saved.
+// prepare returns the session to pass to the driver, or an error if it must not be saved.
 func (s *Store) prepare(session *Session, options SaveOptions) (*Session, error) {
 	if err := session.Validate(); err != nil {
 		return nil, err
@@ -165,9 +165,9 @@ func (s *Store) prepare(session *Session, options SaveOptions) (*Session, error)
 }
 
 // Resolve returns the history of a turn, or a page of it. Without a limit it returns the whole history or an error, never a
-// part that looks whole: ErrNotFound, ErrCycleDetected, ErrDepthExceeded, ErrUnavailable or ErrUnreadable. If several
-// apply, the one nearest to the turn asked for is returned; at the same turn, the depth comes first. The history of the
-// empty response ID is empty.
+// partial history: ErrNotFound, ErrCycleDetected, ErrDepthExceeded, ErrUnavailable or ErrUnreadable. If several apply, it
+// returns the one nearest to the requested turn; at the same turn, the depth has precedence. The history of the empty response
+// ID is empty.
 func (s *Store) Resolve(ctx context.Context, responseID string, options ResolveOptions) (*History, error) {
 	return call(s, "resolve", responseID, func() (*History, error) {
 		if err := options.Validate(); err != nil {
@@ -197,11 +197,11 @@ func (s *Store) Delete(ctx context.Context, responseID string, options DeleteOpt
 	return err
 }
 
-// CheckQuota returns an error that is ErrQuotaExceeded if the namespace stores as much as a quota allows, so that Save would be
-// refused: call it before a model runs for a turn that is to be saved. ErrUnsupported indicates a kind of store without quotas.
+// CheckQuota returns an error that is ErrQuotaExceeded if the namespace has reached a quota, so that Save would be rejected:
+// call it before running a model for a turn that is to be saved. ErrUnsupported indicates a kind of store without quotas.
 //
-// In a cluster it reads the namespace's SessionQuotas, once, and does not retry. Their usage is some seconds old, so the answer
-// can be kept for a second. A ResourceQuota is not considered.
+// In a cluster it reads the namespace's SessionQuotas, once, and does not retry. Their usage is some seconds old, so the
+// result can be cached for a second. ResourceQuotas are not considered.
 func (s *Store) CheckQuota(ctx context.Context) error {
 	if s.closed.Load() {
 		return errClosed
@@ -213,10 +213,10 @@ func (s *Store) CheckQuota(ctx context.Context) error {
 	return checker.CheckQuota(ctx, s.namespace)
 }
 
-// errClosed is the error of a store that is used after Close.
+// errClosed is the error for a store that is used after Close.
 var errClosed = errors.New("the store is closed")
 
-// call runs an operation: it refuses if the store is closed, records the result, and completes the error.
+// call runs an operation: it returns an error if the store is closed, records the result, and completes the error.
 func call[T any](s *Store, operation, responseID string, do func() (T, error)) (result T, err error) {
 	start := time.Now()
 	if s.closed.Load() {
@@ -228,7 +228,7 @@ func call[T any](s *Store, operation, responseID string, do func() (T, error)) (
 	return result, complete(err, operation, responseID)
 }
 
-// complete adds the operation and the turn to the error of a driver if it names neither.
+// complete adds the operation and the turn to the error of a driver if they are missing.
 func complete(err error, operation, responseID string) error {
 	if err == nil {
 		return nil

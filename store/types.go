@@ -19,29 +19,29 @@ package store
 import "github.com/catena-dev/catena/store/driver"
 
 type (
-	// Session is one stored turn: what was asked, what was answered, and which turn came before it. Its methods return what
-	// is commonly read from the bodies.
+	// Session is one stored turn: its request, its response, and the ID of the previous turn. Its methods return commonly used
+	// parts of the bodies.
 	Session = driver.Session
 	// Usage is the number of tokens that a turn used.
 	Usage = driver.Usage
-	// History is the result of Store.Resolve: the items of every turn from the first one of the conversation to the one
-	// asked for, or a page of them.
+	// History is the result of Store.Resolve: the items of every turn from the first one of the conversation to the requested
+	// one, or a page of them.
 	History = driver.History
 	// Handle identifies the last turn of a History as it was when it was resolved.
 	Handle = driver.Handle
 	// SaveOptions are the options of Store.Save. The zero value stores a turn with a new response ID.
 	SaveOptions = driver.SaveOptions
-	// ResolveOptions are the options of Store.Resolve. The zero value asks for the whole history.
+	// ResolveOptions are the options of Store.Resolve. The zero value returns the whole history.
 	ResolveOptions = driver.ResolveOptions
 	// DeleteOptions are the options of Store.Delete. The zero value deletes one turn and keeps its descendants.
 	DeleteOptions = driver.DeleteOptions
-	// Error is the error of a store if one of the codes applies. Get it with errors.AsType or errors.As.
+	// Error is a store's error if one of the codes applies. Get it with errors.AsType or errors.As.
 	Error = driver.Error
-	// Code is the machine-readable code of an Error, as it goes over the wire.
+	// Code is the machine-readable code of an Error, as in responses of the resolve API.
 	Code = driver.Code
 )
 
-// The values of Session.Status with a meaning. They mirror the status of OpenAI's Response object; any other string is
+// The values of Session.Status that Catena interprets. They mirror the status of OpenAI's Response object; any other string is
 // stored unchanged and treated as not completed.
 const (
 	StatusQueued     = driver.StatusQueued     // "queued"
@@ -52,11 +52,11 @@ const (
 	StatusCancelled  = driver.StatusCancelled  // "cancelled"
 )
 
-// The values of ResolveOptions.Instructions: which turns' instructions are among the items of a history.
+// The values of ResolveOptions.Instructions, which selects the turns whose instructions are part of a history.
 const (
 	// InstructionsAll ("All") puts every turn's instructions before its input, as a system message. It is the default.
 	InstructionsAll = driver.InstructionsAll
-	// InstructionsLast ("Last") omits all instructions except those of the turn asked for.
+	// InstructionsLast ("Last") omits all instructions except those of the requested turn.
 	InstructionsLast = driver.InstructionsLast
 	// InstructionsOmit ("Omit") omits all instructions, as OpenAI's own API does.
 	InstructionsOmit = driver.InstructionsOmit
@@ -82,19 +82,19 @@ const (
 	MaxLimit = driver.MaxLimit
 )
 
-// DefaultNamespace ("default") is the namespace of a store opened by a URL that names none, outside of a cluster.
+// DefaultNamespace ("default") is the namespace of a store outside of a cluster whose URL does not specify one.
 const DefaultNamespace = driver.DefaultNamespace
 
 // The codes of errors. Those of chains and snapshots are the resolve API's.
 const (
-	// CodeNotFound is "session.chain.not_found": the turn asked for, or one of its ancestors, does not exist.
+	// CodeNotFound is "session.chain.not_found": the requested turn, or one of its ancestors, does not exist.
 	CodeNotFound = driver.CodeNotFound
-	// CodeCycleDetected is "session.chain.cycle_detected": the chain of parents leads back to a turn that is part of it.
+	// CodeCycleDetected is "session.chain.cycle_detected": the chain of parents contains a cycle.
 	CodeCycleDetected = driver.CodeCycleDetected
 	// CodeDepthExceeded is "session.chain.depth_exceeded": the chain has more turns than allowed.
 	CodeDepthExceeded = driver.CodeDepthExceeded
-	// CodeUnavailable is "session.chain.unavailable": a turn of the chain is not completed. A retry can help if it is queued
-	// or in progress.
+	// CodeUnavailable is "session.chain.unavailable": a turn of the chain is not completed. A retry can help if its status is
+	// queued or in_progress.
 	CodeUnavailable = driver.CodeUnavailable
 	// CodeConflict is "session.store.conflict": the response ID is taken, the parent is not the expected one, or an
 	// overwrite is not allowed or lost a race.
@@ -104,17 +104,17 @@ const (
 	// CodeUnreachable is "session.store.unreachable": the store could not be reached or did not answer in time. A retry can
 	// help; whether a turn was stored is unknown until the save is repeated.
 	CodeUnreachable = driver.CodeUnreachable
-	// CodeUnsupported is "session.store.unsupported": this kind of store does not support the operation, or its schema does not
-	// match this version, which the message explains.
+	// CodeUnsupported is "session.store.unsupported": this kind of store does not support the operation, or its schema does
+	// not match this version; the message explains which.
 	CodeUnsupported = driver.CodeUnsupported
-	// CodeQuotaExceeded is "session.store.quota_exceeded": the namespace stores as much as its quota allows. Nothing was stored,
-	// and nothing will be until turns were deleted or the quota was raised.
+	// CodeQuotaExceeded is "session.store.quota_exceeded": the namespace has reached its quota. Nothing was stored, and saves
+	// will be rejected until turns are deleted or the quota is raised.
 	CodeQuotaExceeded = driver.CodeQuotaExceeded
 	// CodeUnreadable is "session.snapshot.unreadable": the stored bodies of a turn are missing, damaged, or not the JSON of
 	// the Responses API.
 	CodeUnreadable = driver.CodeUnreadable
-	// CodeTooLarge is "session.snapshot.too_large": the turn is larger than the store accepts, or the history larger than it
-	// returns. Nothing was stored.
+	// CodeTooLarge is "session.snapshot.too_large": the turn exceeds the store's size limit, or the history exceeds the limit
+	// for responses. Nothing was stored.
 	CodeTooLarge = driver.CodeTooLarge
 )
 

@@ -18,7 +18,7 @@ package driver
 
 import "fmt"
 
-// Decision is what a save does.
+// Decision is the outcome of Decide: what a save has to do.
 type Decision string
 
 // The decisions of Decide.
@@ -27,11 +27,11 @@ const (
 	Create Decision = "create"
 	// Replace stores the turn in place of the stored one.
 	Replace Decision = "replace"
-	// Keep writes nothing: the same turn is stored already.
+	// Keep writes nothing: the same turn is already stored.
 	Keep Decision = "keep"
 )
 
-// Stored is what a save finds stored under the response ID of its session.
+// Stored describes the turn that is stored under the response ID of a session to save.
 type Stored struct {
 	// PreviousResponseID and Immutable are those of the stored turn.
 	PreviousResponseID string
@@ -67,7 +67,7 @@ func Decide(stored *Stored, changed bool, session *Session, options SaveOptions)
 	return Replace, nil
 }
 
-// Overwritten returns the conflict of a save with another that overwrote the turn since it was read.
+// Overwritten returns the conflict for a save of a turn that was overwritten since it was read.
 func Overwritten(responseID string) *Error {
 	return Conflict(responseID, "response %q was overwritten since it was read", responseID)
 }

@@ -14,54 +14,54 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package driver defines what implements storage below package store: the interface Store, the types that both packages
-// share, and the registry of URL schemes.
+// Package driver defines the interface between package store and its storage implementations: the interface Store, the types
+// that both packages share, and the registry of URL schemes.
 //
-// Gateways use package store, which re-exports the types. Only authors of drivers import this package. The interface may
-// gain methods in any release: it promises no compatibility, and a driver is best kept next to the version of Catena that
-// it is built with. Run package storetest's suite against it.
+// Gateways use package store, which re-exports the types. Only authors of drivers import this package. It makes no
+// compatibility promise: the interface may gain methods in any release, so a driver is best kept next to the version of Catena
+// that it is built with. Run package storetest's suite against it.
 //
-// What goes beyond turns is not added to Store but is an interface of its own that a driver may implement. Package store
-// looks for it with Optional, which returns an error with CodeUnsupported if the driver does not implement it.
+// Functionality beyond turns is not added to Store. It is a separate interface that a driver may implement. Package store
+// looks it up with Optional, which returns an error with CodeUnsupported if the driver does not implement it.
 package driver
 
 import "context"
 
-// Store stores turns. A namespace is a tenant: nothing stored in one can be read, continued or deleted through another.
+// Store stores turns. A namespace is a tenant: turns in one namespace cannot be read, continued or deleted through another.
 // All methods are safe for concurrent use and honour their context.
 //
-// The caller, store.Store, has validated the session and the options, passes no empty response ID, and makes no call after
-// Close. It adds the operation and the response ID to errors, so that a driver returns only what it knows: an *Error if one
-// of the codes applies, with a Message only if there is more to say than the operation that failed, and otherwise any other
-// error. It repeats a call whose error is marked with Again.
+// The caller, store.Store, has validated the session and the options, never passes an empty response ID, and makes no call
+// after Close. It adds the operation and the response ID to errors, so a driver only returns what it knows: an *Error if one
+// of the codes applies, with a Message only if it adds to the name of the failed operation, and otherwise any other error. The
+// caller repeats a call whose error is marked with Again.
 type Store interface {
 	// Get returns the turn with a response ID, or an error that is ErrNotFound if it does not exist. The driver must not
 	// keep references to the session that it returns.
 	Get(ctx context.Context, namespace, responseID string) (*Session, error)
 
-	// Save stores a turn completely or not at all, as Decide decides, and returns its version. Once it has returned, the
-	// turn resolves on every replica. The driver must neither change the session nor keep references to its bodies. Its
-	// times are in UTC, without parts of a second. SaveOptions.ExpectedPreviousResponseID has been checked.
+	// Save stores a turn completely or not at all, according to Decide, and returns its version. Once it has returned, the
+	// turn resolves on every replica. The driver must neither change the session nor keep references to its bodies. The
+	// session's times are in UTC and whole seconds. SaveOptions.ExpectedPreviousResponseID has been checked.
 	Save(ctx context.Context, namespace string, session *Session, options SaveOptions) (version string, err error)
 
-	// Resolve returns the history of a turn, or a page of it. See store.Store.Resolve for what it promises.
+	// Resolve returns the history of a turn, or a page of it. See store.Store.Resolve for its guarantees.
 	Resolve(ctx context.Context, namespace, responseID string, options ResolveOptions) (*History, error)
 
 	// Delete removes a turn, and with DeleteOptions.Cascade its descendants. It is not an error if the turn does not exist.
 	Delete(ctx context.Context, namespace, responseID string, options DeleteOptions) error
 
-	// Close releases what the driver holds. It is called once, possibly while other calls are running.
+	// Close releases the driver's resources. It is called once, possibly while other calls are running.
 	Close() error
 }
 
 // QuotaChecker is implemented by drivers whose namespaces may have quotas.
 type QuotaChecker interface {
-	// CheckQuota returns an error that is ErrQuotaExceeded if a quota of a namespace is exceeded, as far as that is known
-	// without saving anything.
+	// CheckQuota returns an error that is ErrQuotaExceeded if a quota of the namespace is exceeded, as far as this can be
+	// determined without saving.
 	CheckQuota(ctx context.Context, namespace string) error
 }
 
-// Options are what a driver determines about the store.Store above it.
+// Options are the options of store.Store that a driver determines.
 type Options struct {
 	// Namespace is the namespace of the store.
 	Namespace string

@@ -23,7 +23,7 @@ import (
 	"github.com/catena-dev/catena/internal/chain"
 )
 
-// Code is the machine-readable code of an Error, as it goes over the wire.
+// Code is the machine-readable code of an Error, as in responses of the resolve API.
 type Code string
 
 // The codes of errors. Those of broken chains are the resolve API's. Package store documents them.
@@ -50,7 +50,7 @@ func Codes() []Code {
 	}
 }
 
-// The values that the label code of a metric has besides the codes of errors.
+// The values of the metric label "code" that are not error codes.
 const (
 	ResultOK       = "ok"       // success
 	ResultCanceled = "canceled" // the caller canceled its context
@@ -71,16 +71,16 @@ var (
 	ErrTooLarge      error = &Error{Code: CodeTooLarge}
 )
 
-// Error is the error of a store if one of the codes applies. Get it with errors.AsType or errors.As.
+// Error is a store's error if one of the codes applies. Get it with errors.AsType or errors.As.
 type Error struct {
 	Code Code
 	// ResponseID is the turn at which the operation failed.
 	ResponseID string
-	// PreviousResponseID is the turn that was asked for if its chain cannot be resolved.
+	// PreviousResponseID is the requested turn if its chain cannot be resolved.
 	PreviousResponseID string
 	// Retryable indicates that the same call may succeed later.
 	Retryable bool
-	// Message describes what is wrong and what to do, in one sentence.
+	// Message describes the problem and its solution, in one sentence.
 	Message string
 	// Err is the cause, or nil.
 	Err error

@@ -26,7 +26,7 @@ import (
 	"strings"
 )
 
-// Query returns the options as query parameters of the resolve API, without those that are not set.
+// Query returns the options that are set as query parameters of the resolve API.
 func (o ResolveOptions) Query() url.Values {
 	query := url.Values{}
 	for name, field := range optionFields(&o) {
@@ -37,8 +37,8 @@ func (o ResolveOptions) Query() url.Values {
 	return query
 }
 
-// ParseQuery returns the options of a query. It returns an *OptionError for an unknown parameter, one that is given more
-// than once, and a value that is not allowed.
+// ParseQuery returns the options in a query. It returns an *OptionError for an unknown parameter, a repeated parameter, or a
+// value that is not allowed.
 func ParseQuery(query url.Values) (ResolveOptions, error) {
 	var options ResolveOptions
 	fields := optionFields(&options)
@@ -80,7 +80,7 @@ func optionFields(o *ResolveOptions) map[string]reflect.Value {
 	return fields
 }
 
-// setOption sets a field to a value that is allowed.
+// setOption sets a field to an allowed value.
 func setOption(field reflect.Value, value string) {
 	switch field.Kind() {
 	case reflect.Pointer:
@@ -89,7 +89,7 @@ func setOption(field reflect.Value, value string) {
 	case reflect.Bool:
 		field.SetBool(value == "true")
 	case reflect.Int:
-		n, _ := strconv.Atoi(value) // it is a number, because it is allowed
+		n, _ := strconv.Atoi(value) // an allowed value is a number
 		field.SetInt(int64(n))
 	default:
 		field.SetString(value)

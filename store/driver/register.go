@@ -27,8 +27,8 @@ import (
 	"sync"
 )
 
-// Opener opens the driver that a URL names. The URL begins with the scheme and a colon, and is otherwise as the user wrote
-// it. An error must not repeat the URL, which may contain a password.
+// Opener opens the driver for a URL. The URL begins with the scheme and a colon; the rest is as the user wrote it. Errors must
+// not repeat the URL, which may contain a password.
 type Opener func(ctx context.Context, url string) (Store, Options, error)
 
 var (
@@ -36,8 +36,8 @@ var (
 	openers   = map[string]Opener{} // by scheme
 )
 
-// Register makes store.Open use an opener for URLs with a scheme. A driver calls it in its package's init function, so that
-// importing the package is enough. Register panics if the scheme is registered already.
+// Register makes store.Open use an opener for URLs with the given scheme. A driver calls it in its package's init function, so
+// that importing the package is sufficient. Register panics if the scheme is already registered.
 func Register(scheme string, open Opener) {
 	openersMu.Lock()
 	defer openersMu.Unlock()
@@ -47,7 +47,7 @@ func Register(scheme string, open Opener) {
 	openers[scheme] = open
 }
 
-// Open opens the driver that a URL names. See store.Open.
+// Open opens the driver for a URL. See store.Open.
 func Open(ctx context.Context, rawURL string) (Store, Options, error) {
 	openersMu.RLock()
 	schemes := slices.Sorted(maps.Keys(openers))
@@ -70,8 +70,8 @@ func Open(ctx context.Context, rawURL string) (Store, Options, error) {
 	return d, options, nil
 }
 
-// ParseURL splits the URL of a driver that needs no host, such as sqlite:turns.db?namespace=team-a, into its path and its
-// namespace, which is DefaultNamespace if the URL has none.
+// ParseURL splits the URL of a driver without a host, such as sqlite:turns.db?namespace=team-a, into its path and its
+// namespace, which is DefaultNamespace if the URL does not specify one.
 func ParseURL(rawURL string) (path, namespace string, err error) {
 	_, rest, _ := strings.Cut(rawURL, ":")
 	path, rawQuery, _ := strings.Cut(rest, "?")

@@ -48,33 +48,33 @@ const (
 	MaxLimit = 1000
 )
 
-// ResolveOptions are the options of store.Store.Resolve. The zero value asks for the whole history.
+// ResolveOptions are the options of store.Store.Resolve. The zero value returns the whole history.
 //
-// The JSON names are those of the resolve API's query parameters: see Query. To add an option, add it here, to
-// optionValues, and with its documentation to InputItemsOptions of the resolve API.
+// The JSON names are those of the resolve API's query parameters: see Query. To add an option, add it here, to optionValues,
+// and with its documentation to InputItemsOptions of the resolve API.
 type ResolveOptions struct {
 	// MaxDepth is the maximum number of turns in the chain; 0 always fails. If nil, the store's default applies.
 	MaxDepth *int `json:"maxDepth,omitempty"`
-	// IncludeIncomplete accepts turns that are not completed, with the items that they have.
+	// IncludeIncomplete accepts turns that are not completed, with the items that they have so far.
 	IncludeIncomplete bool `json:"includeIncomplete,omitempty"`
 	// Instructions is "All", "Last" or "Omit"; empty means "All".
 	Instructions string `json:"instructions,omitempty"`
-	// Limit is the maximum number of items to return, from 1 to MaxLimit; 0 asks for all.
+	// Limit is the maximum number of items to return, from 1 to MaxLimit; 0 returns all.
 	Limit int `json:"limit,omitempty"`
-	// After is History.Next of the previous page, and requires a Limit. The turn asked for, IncludeIncomplete,
-	// Instructions and Order must be the same as for that page.
+	// After is History.Next of the previous page, and requires a Limit. The requested turn, IncludeIncomplete, Instructions
+	// and Order must be the same as for that page.
 	After string `json:"after,omitempty"`
 	// Order is "asc" or "desc"; empty means "asc".
 	Order string `json:"order,omitempty"`
-	// Version asks for a result at least as new as this Session.Version. Without it, a recent overwrite or deletion may be
-	// missed for a moment; a new turn never is.
+	// Version requires a result at least as new as this Session.Version. Without it, a recent overwrite or deletion may not be
+	// visible for a moment; a new turn always is.
 	Version string `json:"resourceVersion,omitempty"`
 }
 
-// option is an option as text.
+// option is an option in text form.
 type option struct {
 	name string
-	// allowed reports whether a value is allowed, and is nil if every value is. description completes "must be".
+	// allowed reports whether a value is allowed; if nil, every value is. description completes "must be".
 	allowed     func(value string) bool
 	description string
 }
@@ -103,18 +103,18 @@ func between(name string, least, most int) option {
 	return option{name, allowed, fmt.Sprintf("a whole number from %d to %d", least, most)}
 }
 
-// OptionError is the error of an option of a resolve with a value that is not allowed.
+// OptionError is the error for a resolve option with a value that is not allowed.
 type OptionError struct {
 	// Name is the JSON name of the option.
 	Name string
-	// Problem completes a sentence that begins with the name: it contains the value and what is allowed.
+	// Problem completes a sentence that begins with the name: it contains the value and the allowed values.
 	Problem string
 }
 
 // Error returns one sentence, such as: "limit" is "-5": must be a whole number from 1 to 1000.
 func (e *OptionError) Error() string { return strconv.Quote(e.Name) + " " + e.Problem }
 
-// NewOptionError returns the error of an option with a value that is not allowed, given a description of what is.
+// NewOptionError returns the error for an option with a value that is not allowed, given a description of the allowed values.
 func NewOptionError(name, value, allowed string) *OptionError {
 	return &OptionError{Name: name, Problem: fmt.Sprintf("is %.100q: must be %s", value, allowed)}
 }

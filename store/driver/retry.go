@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// The waits between attempts: 6 to 9 s in all, in which an API server restarts.
+// The delays between attempts: 6 to 9 s in total, enough for a restart of an API server.
 const (
 	maxRetries = 6
 	firstWait  = 100 * time.Millisecond
@@ -35,9 +35,9 @@ type again struct{ error }
 
 func (e again) Unwrap() error { return e.error }
 
-// Again marks the error of a call that may succeed if it is repeated after a moment, and that nothing below the driver has
-// repeated already. The mark must be the outermost wrapper of the error. If an attempt may have succeeded although it
-// returned an error, the next one must recognise that.
+// Again marks the error of a call that may succeed if it is repeated after a moment, and that has not been repeated below the
+// driver. The mark must be the outermost wrapper of the error. If an attempt may have succeeded despite its error, the next
+// one must detect that.
 func Again(err error) error {
 	if err == nil {
 		return nil
@@ -45,10 +45,10 @@ func Again(err error) error {
 	return again{err}
 }
 
-// Retry repeats a call as long as its error is marked with Again, for a few seconds at most, and returns the last result
-// with the error unmarked.
+// Retry repeats a call as long as its error is marked with Again, for a few seconds at most, and returns the last result with
+// the error unmarked.
 //
-// store.Store does this with every call of a driver. A driver whose attempts have something in common calls Retry itself.
+// store.Store does this with every call of a driver. A driver whose attempts share state calls Retry itself.
 func Retry[T any](ctx context.Context, call func() (T, error)) (T, error) {
 	pause := firstWait
 	for retries := 0; ; retries++ {

@@ -27,7 +27,7 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// The values of Session.Status with a meaning. They mirror the status of OpenAI's Response object; any other string is
+// The values of Session.Status that Catena interprets. They mirror the status of OpenAI's Response object; any other string is
 // stored unchanged and treated as not completed.
 const (
 	StatusQueued     = chain.StatusQueued     // "queued"
@@ -38,9 +38,9 @@ const (
 	StatusCancelled  = chain.StatusCancelled  // "cancelled"
 )
 
-// Session is one stored turn: what was asked, what was answered, and which turn came before it.
+// Session is one stored turn: its request, its response, and the ID of the previous turn.
 type Session struct {
-	// ResponseID is what a later request names in previous_response_id: 1 to 512 characters. It cannot change.
+	// ResponseID is the ID that later requests use as previous_response_id: 1 to 512 characters. It cannot change.
 	ResponseID string
 	// PreviousResponseID is the parent, empty for the first turn of a conversation. It need not exist yet, must not be
 	// the turn itself, and cannot change.
@@ -52,8 +52,8 @@ type Session struct {
 	// Status is the status of the response, 1 to 64 characters. Only a completed turn can be used as context.
 	Status string
 
-	// Request and Response are the bodies as in the Responses API, and Metadata is whatever the gateway wants to keep with
-	// them: JSON objects, or nil. A store keeps the JSON value. store/sqlite and store/memory keep every byte, and so does
+	// Request and Response are the bodies as in the Responses API, and Metadata is any data that the gateway stores with them:
+	// JSON objects, or nil. A store preserves the JSON value. store/sqlite and store/memory preserve every byte, and so does
 	// store/kube for a turn that is too large for its object.
 	Request, Response, Metadata json.RawMessage
 
@@ -61,11 +61,11 @@ type Session struct {
 	Immutable bool
 
 	// Version is the version of the stored turn, set by Get and Save. It changes with every overwrite, and may change with
-	// writes of the store's own. If it is set on an overwrite, it must still be current.
+	// internal writes of the store. If it is set on an overwrite, it must still be current.
 	Version string
 }
 
-// Model returns the model of the request, or the empty string if it names none.
+// Model returns the model of the request, or the empty string if it has none.
 func (s *Session) Model() string { return member(s.Request, "model").String() }
 
 // Instructions returns the instructions of the request, or the empty string if it has none.
@@ -77,7 +77,7 @@ func (s *Session) Input() json.RawMessage { return raw(member(s.Request, "input"
 // Tools returns the tools of the request, a JSON list, or nil if it has none.
 func (s *Session) Tools() json.RawMessage { return raw(member(s.Request, "tools")) }
 
-// Output returns the items of the response's output, each a JSON object.
+// Output returns the output items of the response as JSON objects.
 func (s *Session) Output() []json.RawMessage {
 	var items []json.RawMessage
 	for _, item := range jsonvalue.Elements(member(s.Response, "output").Raw) {
@@ -110,9 +110,9 @@ func (s *Session) Usage() Usage {
 	}
 }
 
-// SameContent reports whether saving one session stores the same turn as saving the other: times are compared to the
-// second, bodies by their JSON value, and Version is ignored. A body that a custom resource could not keep, because a
-// number has too many digits or a key appears twice, is compared byte by byte.
+// SameContent reports whether saving either session stores the same turn: times are compared to the second, bodies by their
+// JSON value, and Version is ignored. A body that a custom resource cannot preserve, because a number has too many digits or a
+// key appears twice, is compared byte by byte.
 func (s *Session) SameContent(other *Session) bool {
 	return s.ResponseID == other.ResponseID && s.PreviousResponseID == other.PreviousResponseID &&
 		s.ConversationID == other.ConversationID && s.Status == other.Status && s.Immutable == other.Immutable &&

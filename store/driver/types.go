@@ -18,47 +18,46 @@ package driver
 
 import "encoding/json"
 
-// DefaultNamespace is the namespace of a store opened by a URL that names none, outside of a cluster.
+// DefaultNamespace is the namespace of a store outside of a cluster whose URL does not specify one.
 const DefaultNamespace = "default"
 
 // SaveOptions are the options of store.Store.Save. The zero value stores a turn with a new response ID.
 type SaveOptions struct {
-	// Overwrite replaces the stored turn with the same response ID, if there is one, and otherwise creates the turn. The
-	// parent cannot be changed, and neither can a turn that was saved as immutable: that is a conflict. If Session.Version
-	// is set, the turn must still be stored with that version; otherwise it is a conflict, as it is when two overwrites
-	// race.
+	// Overwrite replaces the stored turn with the same response ID, or creates the turn if there is none. Changing the parent,
+	// or a turn that was saved as immutable, is a conflict. If Session.Version is set and the stored turn has another version,
+	// that is a conflict too, as it is when two overwrites race.
 	Overwrite bool
 
 	// ExpectedPreviousResponseID, if set, must equal the PreviousResponseID of the session; the empty string means that the
-	// session must have no parent. It guards against saving a turn onto another parent than the one that was resolved.
+	// session must not have a parent. It prevents saving a turn onto a different parent than the one that was resolved.
 	ExpectedPreviousResponseID *string
 }
 
 // DeleteOptions are the options of store.Store.Delete.
 type DeleteOptions struct {
-	// Cascade deletes all descendants too, the turn itself last: after an error, another Delete continues. If the turn does not
-	// exist, nothing is deleted. Snapshots may disappear only some time after Delete has returned.
+	// Cascade also deletes all descendants, and the turn itself last: after an error, another Delete continues. If the turn
+	// does not exist, nothing is deleted. Snapshots may be removed only some time after Delete has returned.
 	Cascade bool
 }
 
-// History is the result of store.Store.Resolve: the items of every turn from the first one of the conversation to the one
-// asked for, ready to be put before the input of the next request.
+// History is the result of store.Store.Resolve: the items of every turn from the first one of the conversation to the
+// requested one, ready to be prepended to the input of the next request.
 type History struct {
-	// Parent identifies the turn asked for as it was when it was resolved. It is the zero Handle for the empty response ID.
+	// Parent identifies the requested turn as it was when it was resolved. It is the zero Handle for the empty response ID.
 	Parent Handle
-	// Turns are the response IDs of all turns of the chain, oldest first, also on a page.
+	// Turns are the response IDs of all turns of the chain, oldest first. A page has all of them too.
 	Turns []string
-	// Items are the input items as JSON objects: for each turn its instructions as a system message, the items of its
-	// input, and those of its output.
+	// Items are the input items as JSON objects: for each turn its instructions as a system message, its input items, and its
+	// output items.
 	Items []json.RawMessage
 	// Next is the ResolveOptions.After of the next page. It is empty on the last page, and if no limit was given.
 	Next string
 }
 
-// Handle identifies a turn as it was at some time: the last one of a history. The turn may have been deleted since.
+// Handle identifies a turn at a point in time: the last turn of a history. The turn may have been deleted since.
 type Handle struct {
 	// ResponseID is the response ID of the turn.
 	ResponseID string
-	// UID differs between a turn and another that was saved under the same response ID after the first was deleted.
+	// UID distinguishes a turn from one that was saved under the same response ID after the first was deleted.
 	UID string
 }

@@ -32,23 +32,23 @@ import (
 )
 
 const (
-	// maxCascadeTime is how long a Delete with Cascade may take. It then returns an error, and another one continues.
+	// maxCascadeTime limits a Delete with Cascade. After that it returns an error, and another Delete continues.
 	maxCascadeTime = 10 * time.Minute
-	// childrenPerPage is how many children of a turn are in memory at once.
+	// childrenPerPage is the number of children of a turn that are in memory at once.
 	childrenPerPage = 100
 )
 
-// cascade deletes a turn and all its descendants: also those without an ownerReference, which garbage collection would keep,
-// because they were saved before their parent, restored from a backup, or not yet seen by the operator.
+// cascade deletes a turn and all its descendants, including descendants without an ownerReference, which garbage collection
+// would keep: they were saved before their parent, restored from a backup, or not yet reconciled by the operator.
 //
-// Descendants are found by spec.previousResponseID and deleted from the leaves to the root. Whenever it is interrupted, all
-// that is left is still connected to the root, and another cascade finds it. A child that is saved while its parent is being
-// deleted is deleted too.
+// Descendants are found by spec.previousResponseID and deleted from the leaves to the root. If the cascade is interrupted, all
+// remaining turns are still connected to the root, so that another cascade finds them. A child that is saved while its parent
+// is being deleted is deleted too.
 type cascade struct {
 	*cluster
 	namespace string
-	// path leads from the root to the turn whose descendants are being deleted. A turn has one parent, so only the root can
-	// be found twice, if it is in a cycle.
+	// path leads from the root to the turn whose descendants are being deleted. A turn has one parent, so only the root can be
+	// reached twice, if it is part of a cycle.
 	path []*branch
 }
 
@@ -57,7 +57,8 @@ type branch struct {
 	name       string
 	uid        types.UID
 	responseID string
-	// children are those of the current page whose descendants are still to be deleted. The list continues at next.
+	// children are the children on the current page whose descendants are still to be deleted. next is the cursor of the next
+	// page.
 	children []child
 	next     string
 	listed   bool
@@ -70,7 +71,7 @@ type child struct {
 	uid  types.UID
 }
 
-// cascade deletes a turn and its descendants. It is not an error if the turn does not exist; then it has none.
+// cascade deletes a turn and its descendants. It is not an error if the turn does not exist; in that case, nothing is deleted.
 func (c *cluster) cascade(ctx context.Context, namespace, responseID string) error {
 	limited, cancel := context.WithTimeout(ctx, maxCascadeTime)
 	defer cancel()
@@ -106,7 +107,7 @@ func (c *cluster) deleteTree(ctx context.Context, namespace, responseID string) 
 	return nil
 }
 
-// step does the next request for the last turn of the path, and extends or shortens the path.
+// step sends the next request for the last turn of the path, and extends or shortens the path.
 func (w *cascade) step(ctx context.Context) error {
 	last := w.path[len(w.path)-1]
 	switch {
@@ -142,7 +143,7 @@ func (w *cascade) list(ctx context.Context, parent *branch) error {
 	}
 	for i := range page.Items {
 		object := &page.Items[i]
-		// A finalizer may hold a child that was there before: its descendants are deleted already.
+		// A finalizer may hold a child that was listed before: its descendants have already been deleted.
 		if held := parent.deleted && object.DeletionTimestamp != nil; !held && object.Name != w.path[0].name {
 			parent.children = append(parent.children, child{object.Name, object.UID})
 		}
@@ -152,8 +153,8 @@ func (w *cascade) list(ctx context.Context, parent *branch) error {
 	return nil
 }
 
-// responseID returns the response ID of a session, and an empty one if it does not exist or if its name is that of another
-// response ID: such a session is in no chain.
+// responseID returns the response ID of a session. It returns an empty string if the session does not exist, or if its name
+// belongs to another response ID: such a session is not part of any chain.
 func (w *cascade) responseID(ctx context.Context, name string) (string, error) {
 	if id, ok := v1alpha1.ResponseID(name); ok {
 		return id, nil
@@ -172,7 +173,7 @@ func (w *cascade) responseID(ctx context.Context, name string) (string, error) {
 	return id, nil
 }
 
-// remove deletes a turn, unless it has been deleted and saved again since it was found.
+// remove deletes a turn, unless it has been deleted and saved again since it was listed.
 func (w *cascade) remove(ctx context.Context, turn *branch) error {
 	_, err := retry(ctx, turn.responseID, "delete the turn", func() (struct{}, error) {
 		name := types.NamespacedName{Namespace: w.namespace, Name: turn.name}
@@ -185,7 +186,7 @@ func (w *cascade) remove(ctx context.Context, turn *branch) error {
 	return err
 }
 
-// retry repeats a request for as long as driver.Retry does, and converts its error.
+// retry repeats a request with driver.Retry, and converts its error.
 func retry[T any](ctx context.Context, responseID, step string, request func() (T, error)) (T, error) {
 	return driver.Retry(ctx, func() (T, error) {
 		result, err := request()

@@ -38,8 +38,8 @@ func deletePolls() wait.DelayFunc {
 	return wait.Backoff{Duration: 20 * time.Millisecond, Factor: 1.2, Steps: 20, Cap: 500 * time.Millisecond}.DelayFunc()
 }
 
-// Delete removes a turn and, with Cascade, its descendants. Without it, garbage collection first removes the turn's
-// ownerReference from them, and Delete waits until it has.
+// Delete removes a turn and, with Cascade, its descendants. Without Cascade, garbage collection first removes the
+// ownerReference to the turn from its dependents, and Delete waits until it has finished.
 //
 // A descendant that is saved within the same few milliseconds may be deleted too: see Save.
 func (c *cluster) Delete(ctx context.Context, namespace, responseID string, options driver.DeleteOptions) error {
@@ -63,7 +63,7 @@ func (c *cluster) Delete(ctx context.Context, namespace, responseID string, opti
 	return nil
 }
 
-// orphan deletes a turn and keeps its dependents. It returns the turn if it is still being deleted, and nil if it is gone.
+// orphan deletes a turn and keeps its dependents. It returns the turn while it is still being deleted, or nil if it is gone.
 func (c *cluster) orphan(ctx context.Context, namespace, responseID string) (*v1alpha1.ResponseSession, error) {
 	answer, err := kubeclient.Delete(ctx, c.client, kubeclient.Sessions, objectName(namespace, responseID), nil, metav1.DeletePropagationOrphan)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -73,7 +73,7 @@ func (c *cluster) orphan(ctx context.Context, namespace, responseID string) (*v1
 	return deleted, nil
 }
 
-// waitUntilGone waits until garbage collection has finished with a turn that is being deleted.
+// waitUntilGone waits until garbage collection has removed a turn that is being deleted.
 func (c *cluster) waitUntilGone(ctx context.Context, namespace, responseID string) error {
 	var last error
 	limited, cancel := context.WithTimeout(ctx, maxDeleteTime)

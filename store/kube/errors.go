@@ -36,9 +36,9 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// again marks an error for another attempt if the server could not be reached or did not answer, or if the turn is about to
-// disappear. Responses with a Retry-After header and responses of S3 are excluded: client-go has repeated the former up to
-// ten times by itself, and the client of S3 the latter three times.
+// again marks an error for another attempt if the server could not be reached or did not respond, or if the turn is about to
+// be removed. Responses with a Retry-After header and responses of S3 are excluded: client-go has already repeated the former
+// up to ten times, and the S3 client the latter three times.
 func again(err error) error {
 	if !driver.IsRetryable(err) || !errors.Is(err, driver.ErrUnreachable) && !errors.Is(err, driver.ErrConflict) {
 		return err
@@ -49,8 +49,8 @@ func again(err error) error {
 	return driver.Again(err)
 }
 
-// toError converts the error of a request to an API server or a bucket. Once the caller's context is done, it is the
-// context's error. The step names what failed if that is not the whole operation.
+// toError converts the error of a request to an API server or a bucket. Once the caller's context is done, it returns the
+// context's error. step names the failed step if it is not the whole operation.
 func toError(ctx context.Context, responseID, step string, err error) error {
 	if ctx.Err() != nil {
 		err = errors.Join(ctx.Err(), err)
@@ -85,7 +85,7 @@ func toError(ctx context.Context, responseID, step string, err error) error {
 	return e
 }
 
-// fromChain fills in an error of the resolve API that has a code.
+// fromChain fills in a resolve API error that has a code.
 func fromChain(e *driver.Error, err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {
@@ -103,14 +103,15 @@ func fromChain(e *driver.Error, err error) bool {
 	return false
 }
 
-// isTooLargeForEtcd reports whether an API server could not store an object because of its size, which it reports as an
+// isTooLargeForEtcd reports whether an API server could not store an object because of its size, which it returns as an
 // internal error.
 func isTooLargeForEtcd(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "etcdserver: request is too large") || strings.Contains(text, "trying to send message larger than max")
 }
 
-// isUnreachable reports whether an API server or S3 could not be reached or could not answer: another attempt may succeed.
+// isUnreachable reports whether an API server or S3 could not be reached or could not respond, so that another attempt may
+// succeed.
 func isUnreachable(err error) bool {
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		return isTransient(int(status.ErrStatus.Code))
@@ -129,7 +130,7 @@ func isUnreachable(err error) bool {
 	return errors.As(err, &netError) || utilnet.IsConnectionReset(err) || utilnet.IsConnectionRefused(err) || utilnet.IsProbableEOF(err)
 }
 
-// s3Status returns the status of a response of S3, and 0 for any other error.
+// s3Status returns the status of an S3 response, or 0 for any other error.
 func s3Status(err error) int {
 	var answer interface{ HTTPStatusCode() int }
 	if errors.As(err, &answer) {
@@ -138,7 +139,7 @@ func s3Status(err error) int {
 	return 0
 }
 
-// isTransient reports whether another attempt may get another status.
+// isTransient reports whether another attempt may return a different status.
 func isTransient(code int) bool {
 	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 }

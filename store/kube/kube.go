@@ -14,12 +14,12 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package kube keeps turns as ResponseSessions in a Kubernetes cluster in which Catena's operator runs.
+// Package kube stores turns as ResponseSessions in a Kubernetes cluster in which Catena's operator runs.
 //
-// A turn is written to the kube-apiserver directly, so that saving does not depend on the operator; it resolves through the
-// operator's API. If a turn is larger than Options.InlineBytes, or its JSON would not survive in a custom resource, its
-// bodies are written to SnapshotChunks or to a bucket before the session: a saver that stops in between leaves no partial
-// turn, but chunks that the operator removes later.
+// A turn is written to the kube-apiserver directly, so that saving does not depend on the operator; it is resolved through the
+// operator's API. If a turn is larger than Options.InlineBytes, or a custom resource would not preserve its JSON, its bodies
+// are written to SnapshotChunks or to a bucket before the session: a process that stops in between does not leave a partial
+// turn, only chunks that the operator removes later.
 //
 // It needs the permissions of the ClusterRole edit in its namespaces: create, get, list, update, patch and delete on
 // responsesessions, create, get and delete on snapshotchunks, list on sessionquotas, and get on inputitems.
@@ -54,15 +54,15 @@ import (
 
 // The defaults of Options.
 const (
-	// DefaultInlineBytes is 64 KiB. Above this size, bodies in the object save hardly any time, because each write of a status
-	// rewrites the object, and they take more than twice the space: see docs/decisions/inline-limit.md.
+	// DefaultInlineBytes is 64 KiB. Beyond this size, storing bodies in the object saves hardly any time, because each status
+	// write rewrites the object, and takes more than twice the space: see docs/decisions/inline-limit.md.
 	DefaultInlineBytes = 64 << 10
 	// DefaultMaxTurnBytes is 64 MiB.
 	DefaultMaxTurnBytes = 64 << 20
 )
 
-// maxInlineBytes keeps an object below the limit of etcd, unless it consists mostly of numbers such as 1e20, which are
-// written out.
+// maxInlineBytes keeps an object below the size limit of etcd, unless it consists mostly of numbers such as 1e20, which are
+// expanded to all their digits.
 const maxInlineBytes = 512 << 10
 
 // Options are the options of Open.
@@ -71,13 +71,14 @@ type Options struct {
 	Config *rest.Config
 	// Namespace is the store's namespace, which must exist. Required.
 	Namespace string
-	// ResolveHost, if set, is the address of the operator's Service, such as https://catena.catena-system.svc:443:
-	// histories are then read from it, with the same credentials, and not through the kube-apiserver.
+	// ResolveHost, if set, is the address of the operator's Service, such as https://catena.catena-system.svc:443: histories
+	// are then read from it directly instead of through the kube-apiserver, with the same credentials.
 	ResolveHost string
 	// ResolveTLS defines how ResolveHost is authenticated. It is ignored without ResolveHost.
 	ResolveTLS rest.TLSClientConfig
-	// InlineBytes is the maximum size of request, response and metadata together, with the characters that are escaped in
-	// an object, to be kept in the object: at most 512 KiB. 0 means DefaultInlineBytes; a negative value keeps none.
+	// InlineBytes is the maximum size of request, response and metadata together, including escape sequences, for a turn that
+	// is stored in its object: at most 512 KiB. 0 means DefaultInlineBytes; with a negative value, no bodies are stored in
+	// objects.
 	InlineBytes int
 	// MaxTurnBytes is the maximum size of request, response and metadata together. A larger turn is refused with
 	// store.ErrTooLarge before anything is written. 0 means DefaultMaxTurnBytes.
@@ -97,15 +98,16 @@ func Open(ctx context.Context, options Options) (*store.Store, error) {
 	return store.New(d, common), nil
 }
 
-// cluster is a driver that keeps turns in a cluster.
+// cluster is a driver that stores turns in a cluster.
 type cluster struct {
 	client       rest.Interface
 	resolve      rest.Interface
 	inlineBytes  int
 	maxTurnBytes int
-	// slow is the time after which the parts of a snapshot are looked for once more before its turn is acknowledged.
+	// slow is the duration of a save after which the parts of its snapshot are checked once more before the turn is
+	// acknowledged.
 	slow time.Duration
-	// writes is where large turns are written, and reads is everywhere they may be.
+	// writes is the store for new snapshots, and reads finds snapshots in every place where they may be.
 	writes     snapshot.Store
 	reads      snapshot.Stores
 	closeReads func() error
@@ -189,11 +191,11 @@ func (c *cluster) Get(ctx context.Context, namespace, responseID string) (*drive
 	}
 }
 
-// getObject returns the object of a turn, or an error that is driver.ErrNotFound if it does not exist or is being deleted.
+// getObject returns the object of a turn. The error is driver.ErrNotFound if it does not exist or is being deleted.
 func (c *cluster) getObject(ctx context.Context, namespace, responseID string) (*v1alpha1.ResponseSession, error) {
 	object := &v1alpha1.ResponseSession{}
 	err := kubeclient.Get(ctx, c.client, kubeclient.Sessions, objectName(namespace, responseID), object)
-	// If the name is the hash of another ID, which the controller reports, the object is not this turn.
+	// If the name is the hash of another ID, which the controller reports, the object does not belong to this turn.
 	if apierrors.IsNotFound(err) || err == nil && (object.Spec.ResponseID != responseID || object.DeletionTimestamp != nil) {
 		return nil, driver.NotFound(responseID)
 	}
@@ -203,7 +205,8 @@ func (c *cluster) getObject(ctx context.Context, namespace, responseID string) (
 	return object, nil
 }
 
-// sameSpec reports whether a turn, nil if it did not exist, was neither overwritten nor deleted between two reads.
+// sameSpec reports whether a turn was neither overwritten nor deleted between two reads. A nil object means that it did not
+// exist.
 func sameSpec(a, b *v1alpha1.ResponseSession) bool {
 	if a == nil || b == nil {
 		return a == b

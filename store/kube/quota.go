@@ -31,7 +31,7 @@ import (
 
 var _ driver.QuotaChecker = (*cluster)(nil)
 
-// CheckQuota implements driver.QuotaChecker for SessionQuotas. A ResourceQuota is met when the turn is saved.
+// CheckQuota implements driver.QuotaChecker for SessionQuotas. A ResourceQuota is only enforced when the turn is saved.
 func (c *cluster) CheckQuota(ctx context.Context, namespace string) error {
 	quotas := &v1alpha1.SessionQuotaList{}
 	if err := c.client.Get().Namespace(namespace).Resource(kubeclient.Quotas).Do(ctx).Into(quotas); err != nil {
@@ -50,8 +50,8 @@ func (c *cluster) CheckQuota(ctx context.Context, namespace string) error {
 }
 
 // checkQuota returns an error if a SessionQuota of a namespace is exceeded. It is called before a snapshot is written: the API
-// server would refuse its chunks and its session, but it does not see what is written to a bucket. If the quotas cannot be
-// read, that does not prevent the save, because the session is refused nevertheless.
+// server would reject its chunks and its session, but has no control over a bucket. An error while reading the quotas does not
+// prevent the save, because the API server enforces them for the session.
 func (c *cluster) checkQuota(ctx context.Context, namespace, responseID string) error {
 	if err := c.CheckQuota(ctx, namespace); errors.Is(err, driver.ErrQuotaExceeded) {
 		return &driver.Error{Code: driver.CodeQuotaExceeded, ResponseID: responseID, Message: quotaMessage(responseID), Err: err}
@@ -63,8 +63,8 @@ func quotaMessage(responseID string) string {
 	return fmt.Sprintf("response %q cannot be stored, because the quota of its namespace is exceeded", responseID)
 }
 
-// isQuotaExceeded reports whether the API server has refused a request because of a SessionQuota or a ResourceQuota. The
-// admission plugin of the latter has no other sign than its message.
+// isQuotaExceeded reports whether the API server has rejected a request because of a SessionQuota or a ResourceQuota. A
+// rejection by the ResourceQuota admission plugin can only be recognised by its message.
 func isQuotaExceeded(err error) bool {
 	return apierrors.IsForbidden(err) &&
 		(strings.Contains(err.Error(), string(driver.CodeQuotaExceeded)) || strings.Contains(err.Error(), "exceeded quota: "))

@@ -36,8 +36,8 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// resolveRetries is how often client-go repeats a resolve whose response has a Retry-After header. Each repetition may read
-// thousands of turns; client-go's default is ten.
+// resolveRetries is the number of times that client-go repeats a resolve whose response has a Retry-After header. Each
+// repetition may read thousands of turns; client-go's default is ten.
 const resolveRetries = 1
 
 // Resolve implements driver.Store.
@@ -47,14 +47,14 @@ func (c *cluster) Resolve(ctx context.Context, namespace, responseID string, opt
 	}
 	history, err := c.history(ctx, namespace, responseID, options)
 	if apierrors.IsServiceUnavailable(err) {
-		return nil, driver.Again(err) // a replica that is starting or stopping, which has read nothing
+		return nil, driver.Again(err) // a replica that is starting or stopping, and has not read anything
 	}
 	return history, again(err)
 }
 
 func (c *cluster) history(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) (*driver.History, error) {
 	name := responseID
-	// An ID may not be valid as a path segment, and one with a dot may be another turn's object name.
+	// An ID may be invalid as a path segment, and an ID with a dot may equal the object name of another turn.
 	if strings.ContainsAny(responseID, "/.") {
 		name = v1alpha1.ObjectName(responseID)
 	}
@@ -85,14 +85,14 @@ func (c *cluster) history(ctx context.Context, namespace, responseID string, opt
 	return history, nil
 }
 
-// The memory of a turn and of an item in a history, besides the body that they are in.
+// The memory overhead of a turn and of an item in a history, in addition to the body that contains them.
 const (
 	turnBytes = 64
 	itemBytes = 24
 )
 
-// parseHistory reads a resolvev1alpha1.InputItems. The items share the memory of the body: copies of many tiny ones would take
-// several times as much.
+// parseHistory parses a resolvev1alpha1.InputItems. The items share the memory of the body: copies of many tiny items would
+// take several times as much.
 func parseHistory(ctx context.Context, body []byte) (*driver.History, error) {
 	object, err := jsonvalue.ParseObject(body)
 	if err != nil {

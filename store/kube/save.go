@@ -34,7 +34,8 @@ import (
 // Save implements driver.Store.
 //
 // The parent's UID is read immediately before the turn is created. If the parent is deleted without its descendants in the
-// milliseconds between, garbage collection may delete the new turn too. So do not delete a turn while it is being continued.
+// milliseconds in between, garbage collection may delete the new turn as well. Callers should therefore not delete a turn
+// while it is being continued.
 func (c *cluster) Save(ctx context.Context, namespace string, session *driver.Session, options driver.SaveOptions) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, snapshot.MaxWriteTime)
 	defer cancel()
@@ -57,21 +58,23 @@ func (c *cluster) Save(ctx context.Context, namespace string, session *driver.Se
 	return version(object), nil
 }
 
-// save is one call of Save, with all its attempts.
+// save is the state of one call of Save, with all its attempts.
 type save struct {
 	*cluster
 	namespace string
 	session   *driver.Session
 	options   driver.SaveOptions
-	// written is the spec to store, and started when its first part was. They are set when the spec is first needed.
+	// written is the spec to store, and started is the time at which the first part was written. They are set when the spec is
+	// first needed.
 	written *v1alpha1.ResponseSessionSpec
 	started time.Time
 	// posted is set after a create whose outcome is unknown.
 	posted bool
-	// found is what the first attempt of an overwrite found, nil if that was nothing. It is valid if looked is set.
+	// found is the object that the first attempt of an overwrite found, or nil if there was none. It is valid if looked is
+	// set.
 	found  *v1alpha1.ResponseSession
 	looked bool
-	// undecodable is set if Go could decode only the identity of the object that was read last.
+	// undecodable is set if only the identity of the last object read could be decoded.
 	undecodable bool
 }
 
@@ -85,8 +88,8 @@ func (s *save) spec(ctx context.Context) (*v1alpha1.ResponseSessionSpec, error) 
 	return s.written, err
 }
 
-// confirm returns an error if a sweep may still delete the snapshot of a stored turn, which is possible if it was written long
-// before the turn. The snapshot of a save that was repeated may have been.
+// confirm returns an error if a sweep may still delete the snapshot of a stored turn, which is possible if the snapshot was
+// written long before the turn. This may be the case after a repeated save.
 func (s *save) confirm(ctx context.Context, object *v1alpha1.ResponseSession) error {
 	ref := object.Spec.Snapshot
 	if ref == nil || s.wrote(ref) && elapsed(s.started) < s.slow {
@@ -102,24 +105,24 @@ func (s *save) confirm(ctx context.Context, object *v1alpha1.ResponseSession) er
 	return nil
 }
 
-// wrote reports whether a reference is to the snapshot that this save has written.
+// wrote reports whether a reference points to the snapshot that this save has written.
 func (s *save) wrote(ref *v1alpha1.SnapshotReference) bool {
 	return s.written != nil && s.written.Snapshot != nil && s.written.Snapshot.Key == ref.Key
 }
 
-// elapsed returns the time since start. It is the longer one of two: Go's monotonic clock stands still while the machine is
-// suspended, and the wall clock, which does not, can be set back. Linux has a clock without either fault, CLOCK_BOOTTIME, but
-// it stands still too while a hypervisor has paused the machine.
+// elapsed returns the time since start: the longer one of Go's monotonic clock, which stops while the machine is suspended,
+// and the wall clock, which does not stop but can be set back. CLOCK_BOOTTIME of Linux has neither flaw, but also stops while
+// a hypervisor has paused the machine.
 func elapsed(start time.Time) time.Duration {
 	now := time.Now()
 	return max(now.Sub(start), now.Round(0).Sub(start.Round(0)))
 }
 
-// discardTimeout is how long the removal of an unused snapshot may take. Otherwise the operator removes it, later.
+// discardTimeout limits the removal of an unused snapshot. If it is exceeded, the operator removes the snapshot later.
 const discardTimeout = 10 * time.Second
 
-// discard removes the snapshot of a save that was refused, or that found its turn stored already. If the outcome of the save
-// is unknown, the snapshot stays.
+// discard removes the snapshot of a save that was rejected, or whose turn was already stored. If the outcome of the save is
+// unknown, it keeps the snapshot.
 func (s *save) discard(ctx context.Context, object *v1alpha1.ResponseSession, err error) {
 	refused := errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrTooLarge) ||
 		errors.Is(err, driver.ErrUnsupported) || errors.Is(err, driver.ErrQuotaExceeded)
@@ -129,8 +132,8 @@ func (s *save) discard(ctx context.Context, object *v1alpha1.ResponseSession, er
 	ctx, cancel := context.WithTimeout(ctx, discardTimeout)
 	defer cancel()
 	if refused {
-		// An earlier attempt may have succeeded although its response was lost. The turn may still refer to this snapshot, even
-		// if it has been changed since.
+		// An earlier attempt may have succeeded although its response was lost. The turn may still refer to this snapshot,
+		// even if it has been changed since.
 		if object, err = s.getObject(ctx, s.namespace, s.session.ResponseID); err != nil && !errors.Is(err, driver.ErrNotFound) {
 			return
 		}
@@ -156,7 +159,7 @@ func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	}
 	object := &v1alpha1.ResponseSession{Spec: *spec}
 	object.Name = v1alpha1.ObjectName(s.session.ResponseID)
-	// Immediately before the create: garbage collection deletes a session whose owner's UID does not exist.
+	// Read this last: garbage collection deletes a session whose owner's UID does not exist.
 	if object.OwnerReferences, err = s.ownerReferences(ctx, s.session.PreviousResponseID); err != nil {
 		return nil, err
 	}
@@ -178,7 +181,7 @@ func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	return created, nil
 }
 
-// ownerReferences returns the reference to the parent as it is now, none if there is no parent.
+// ownerReferences returns a reference to the current parent, or none if there is no parent.
 func (s *save) ownerReferences(ctx context.Context, parentID string) ([]metav1.OwnerReference, error) {
 	if parentID == "" {
 		return nil, nil
@@ -196,7 +199,7 @@ func (s *save) ownerReferences(ctx context.Context, parentID string) ([]metav1.O
 	}}, nil
 }
 
-// alreadyStored returns the stored object if it has the same content, and nil if there is none or it is being deleted. Any
+// alreadyStored returns the stored object if it has the same content, or nil if there is none or it is being deleted. Any
 // other object is a conflict.
 func (s *save) alreadyStored(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	object, err := s.current(ctx)
@@ -209,8 +212,8 @@ func (s *save) alreadyStored(ctx context.Context) (*v1alpha1.ResponseSession, er
 	return object, nil
 }
 
-// current returns the stored object, or nil if nothing is stored. If Go cannot decode the object, only the fields that decide
-// whether it may be replaced are set, because an overwrite repairs it.
+// current returns the stored object, or nil if there is none. If the object cannot be decoded, only the fields that decide
+// whether it may be replaced are set, so that an overwrite can repair it.
 func (s *save) current(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	object, err := s.getObject(ctx, s.namespace, s.session.ResponseID)
 	if s.undecodable = errors.Is(err, kubeclient.ErrUndecodable); s.undecodable {
@@ -222,7 +225,7 @@ func (s *save) current(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	return object, err
 }
 
-// getIdentity is getObject for an object that Go cannot decode.
+// getIdentity is like getObject, for an object that cannot be decoded.
 func (s *save) getIdentity(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	raw, err := kubeclient.GetRaw(ctx, s.client, kubeclient.Sessions, objectName(s.namespace, s.session.ResponseID))
 	if apierrors.IsNotFound(err) {
@@ -241,7 +244,7 @@ func (s *save) getIdentity(ctx context.Context) (*v1alpha1.ResponseSession, erro
 	return object, nil
 }
 
-// decide decides what to do, given the stored object, nil if there is none.
+// decide calls driver.Decide with the stored object, which is nil if there is none.
 func (s *save) decide(ctx context.Context, object *v1alpha1.ResponseSession, options driver.SaveOptions) (driver.Decision, error) {
 	changed := s.looked && !sameSpec(s.found, object) ||
 		s.session.Version != "" && (object == nil || !sameVersion(s.session.Version, object))
@@ -259,8 +262,8 @@ func (s *save) decide(ctx context.Context, object *v1alpha1.ResponseSession, opt
 	}, changed, s.session, options)
 }
 
-// sameContent reports whether an object has the content of the session. An unreadable object counts as different, unless only a
-// newer version can read it: that must not be replaced.
+// sameContent reports whether an object has the same content as the session. An unreadable object is treated as different. The
+// exception is an object that only a newer version can read, because it must not be replaced.
 func (s *save) sameContent(ctx context.Context, object *v1alpha1.ResponseSession) (bool, error) {
 	if s.undecodable {
 		if err := snapshot.CheckFormats("this program", int64(object.Spec.Format), object.Spec.Snapshot); err != nil {
@@ -281,9 +284,9 @@ func (s *save) sameContent(ctx context.Context, object *v1alpha1.ResponseSession
 	return s.session.SameContent(stored), nil
 }
 
-// overwrite replaces the stored turn, or creates it. If only metadata or the status changed since it was read, as when the
-// controller writes the turn's status, it tries again. If the turn itself changed, that is a conflict, unless somebody else
-// wrote the same content: an earlier attempt may have succeeded although its response was lost, and the turn may have been
+// overwrite replaces the stored turn, or creates it. If only metadata or the status changed since it was read, for example
+// because the controller wrote the status, it tries again. If the turn itself changed, that is a conflict, unless the stored
+// content is the same: an earlier attempt may have succeeded although its response was lost, and the turn may have been
 // overwritten since.
 func (s *save) overwrite(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	for {

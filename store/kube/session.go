@@ -39,7 +39,7 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// stored returns the turn of an object, with its bodies from the object or the snapshot.
+// stored returns the turn for an object, with its bodies from the object or the snapshot.
 func (c *cluster) stored(ctx context.Context, object *v1alpha1.ResponseSession) (*driver.Session, error) {
 	spec := &object.Spec
 	if err := snapshot.CheckFormats("this program", int64(spec.Format), spec.Snapshot); err != nil {
@@ -85,17 +85,17 @@ func unreadable(responseID string, err error) error {
 	return &driver.Error{Code: driver.CodeUnreadable, ResponseID: responseID, Message: fmt.Sprintf("response %q cannot be read", responseID), Err: err}
 }
 
-// readingCosts returns the memory that it takes to read a snapshot: for its parts, joined, and for its bodies. A part arrives
-// as JSON, and four are read at once.
+// readingCosts returns the memory for reading a snapshot: for its joined parts, and for its bodies. Parts are received as
+// JSON, four at the same time.
 func readingCosts(ref *v1alpha1.SnapshotReference) int64 {
 	const parts = 4 * v1alpha1.MaxSnapshotChunkBytes
 	return ref.SizeBytes + 2*ref.StoredBytes + 5*min(ref.StoredBytes, parts)
 }
 
-// maxModelBytes is the maximum length of a model's name that is repeated in the object.
+// maxModelBytes is the maximum length of a model name that is copied to the object.
 const maxModelBytes = 256
 
-// spec returns the spec of a turn's object. It writes the bodies to a snapshot if they do not fit into the object.
+// spec returns the spec for a turn. It writes the bodies to a snapshot if they do not fit into the object.
 func (c *cluster) spec(ctx context.Context, namespace string, session *driver.Session) (*v1alpha1.ResponseSessionSpec, error) {
 	spec := &v1alpha1.ResponseSessionSpec{
 		ResponseID:         session.ResponseID,
@@ -121,7 +121,7 @@ func (c *cluster) spec(ctx context.Context, namespace string, session *driver.Se
 		return nil, toError(ctx, session.ResponseID, "store the bodies of the turn", err)
 	}
 	spec.Snapshot = ref
-	// For kubectl's column. A longer text is not a model's name.
+	// The model is shown by kubectl. A longer text is not a model name.
 	if model := session.Model(); model != "" && len(model) <= maxModelBytes {
 		raw, err := json.Marshal(map[string]string{"model": model})
 		if err != nil {
@@ -132,8 +132,8 @@ func (c *cluster) spec(ctx context.Context, namespace string, session *driver.Se
 	return spec, nil
 }
 
-// replaceSpec returns the operations that replace the fields of a stored spec which this version knows. Fields that only a newer
-// version knows stay.
+// replaceSpec returns the operations that replace the fields of a stored spec that this version knows. Fields that only a
+// newer version knows are kept.
 func replaceSpec(spec *v1alpha1.ResponseSessionSpec) ([]kubeclient.Operation, error) {
 	data, err := json.Marshal(spec)
 	if err != nil {
@@ -147,7 +147,7 @@ func replaceSpec(spec *v1alpha1.ResponseSessionSpec) ([]kubeclient.Operation, er
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[v1alpha1.ResponseSessionSpec]()) {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		path := "/spec/" + name
-		// To add a field that exists replaces it, and one that does not exist cannot be removed.
+		// "add" replaces a field that exists, and "remove" fails for a field that does not.
 		operations = append(operations, kubeclient.Operation{Op: "add", Path: path, Value: fields[name]})
 		if fields[name] == nil {
 			operations = append(operations, kubeclient.Operation{Op: "remove", Path: path})
@@ -173,7 +173,7 @@ func decodeIdentity(raw []byte) (*v1alpha1.ResponseSession, error) {
 	return object, nil
 }
 
-// fitsObject reports whether an object can hold the bodies and keeps their values.
+// fitsObject reports whether an object can store the bodies and preserve their values.
 func (c *cluster) fitsObject(bodies snapshot.Bodies) bool {
 	if bodies.Size() > c.inlineBytes ||
 		jsonvalue.Count(jsonvalue.ValidObject(bodies.Response).RawMembers("output")[0]) > v1alpha1.MaxListItems ||
@@ -190,7 +190,7 @@ func (c *cluster) fitsObject(bodies snapshot.Bodies) bool {
 	return size <= c.inlineBytes
 }
 
-// escapedSize returns the size of a body in an object: Kubernetes escapes characters with a meaning in HTML or JavaScript.
+// escapedSize returns the size of a body in an object: Kubernetes escapes characters that are special in HTML or JavaScript.
 func escapedSize(body []byte) int {
 	size := len(body)
 	for _, char := range []string{"<", ">", "&", "\u2028", "\u2029"} {
@@ -209,13 +209,13 @@ func version(object metav1.Object) string {
 	return fmt.Sprintf("%s.%d.%s", object.GetUID(), object.GetGeneration(), object.GetResourceVersion())
 }
 
-// sameVersion reports whether a version belongs to an object's spec. Writes of the status or of metadata change neither
-// the UID nor the generation.
+// sameVersion reports whether a version matches an object's spec. Writes of the status or of metadata change neither the UID
+// nor the generation.
 func sameVersion(v string, object metav1.Object) bool {
 	return strings.HasPrefix(v, fmt.Sprintf("%s.%d.", object.GetUID(), object.GetGeneration()))
 }
 
-// resourceVersion returns the resource version at the end of v, which may come from another store.
+// resourceVersion returns the resource version at the end of v. v may come from another kind of store.
 func resourceVersion(v string) string { return v[strings.LastIndexByte(v, '.')+1:] }
 
 func fromTime(t *metav1.Time) time.Time {

@@ -31,7 +31,7 @@ import (
 
 func init() { driver.Register("kube", openURL) }
 
-// openURL opens the driver that a URL names. The package comment documents its parameters.
+// openURL opens the driver for a URL. The package comment documents its parameters.
 func openURL(ctx context.Context, rawURL string) (driver.Store, driver.Options, error) {
 	options, err := parseURL(rawURL)
 	if err != nil {
@@ -75,7 +75,7 @@ func parseURL(rawURL string) (Options, error) {
 	return options, err
 }
 
-// findCluster returns how to reach the cluster that the parameters of a URL name, and the namespace.
+// findCluster returns the configuration and the namespace for the parameters of a URL.
 func findCluster(query url.Values) (*rest.Config, string, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = query.Get("kubeconfig")

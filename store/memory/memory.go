@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package memory keeps turns in the process: for tests, and for gateways that may lose all turns when they stop. Importing
-// it is enough to open memory: URLs with store.Open.
+// Package memory stores turns in the memory of the process: for tests, and for gateways that may lose all turns when they
+// stop. Importing it is sufficient to open memory: URLs with store.Open.
 package memory
 
 import (
@@ -33,10 +33,10 @@ func init() { driver.Register("memory", openURL) }
 
 // Options are the options of New.
 type Options struct {
-	// Namespace is the store's namespace. Other namespaces need not be created either.
+	// Namespace is the store's namespace. Namespaces do not have to be created.
 	Namespace string
-	// MaxDepth is the maximum number of turns in a chain if ResolveOptions set none, at most store.MaxDepthLimit; 0 means
-	// store.DefaultMaxDepth.
+	// MaxDepth is the maximum number of turns in a chain if ResolveOptions do not set one, at most store.MaxDepthLimit; 0
+	// means store.DefaultMaxDepth.
 	MaxDepth int
 }
 
@@ -56,7 +56,7 @@ func openURL(_ context.Context, url string) (driver.Store, driver.Options, error
 	return newDriver(0), driver.Options{Namespace: namespace}, nil
 }
 
-// memory is a driver that keeps turns in maps.
+// memory is a driver that stores turns in maps.
 type memory struct {
 	maxDepth int
 
@@ -90,7 +90,7 @@ func (m *memory) Get(ctx context.Context, namespace, responseID string) (*driver
 	if err := metered.Take(ctx, int64(len(turn.Request)+len(turn.Response)+len(turn.Metadata))); err != nil {
 		return nil, err
 	}
-	return turn.Clone(), nil // a turn is never changed
+	return turn.Clone(), nil // stored turns are immutable
 }
 
 // Save implements driver.Store.
@@ -126,7 +126,7 @@ func (m *memory) Resolve(ctx context.Context, namespace, responseID string, opti
 	})
 }
 
-// Delete implements driver.Store. The descendants are gone when it has returned.
+// Delete implements driver.Store. When it returns, the descendants are gone too.
 func (m *memory) Delete(ctx context.Context, namespace, responseID string, options driver.DeleteOptions) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

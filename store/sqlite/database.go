@@ -35,22 +35,22 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// How long to wait for other processes.
+// The limits for waiting for other processes.
 const (
 	// busyTimeout is the limit for all attempts together.
 	busyTimeout = 10 * time.Second
-	// attemptTimeout is how long SQLite waits by itself, without observing the context.
+	// attemptTimeout is how long SQLite itself waits, without observing the context.
 	attemptTimeout = 100 * time.Millisecond
-	// retryInterval is the time between attempts: SQLite gives up some of them immediately.
+	// retryInterval is the delay between attempts: SQLite gives up some attempts immediately.
 	retryInterval = 5 * time.Millisecond
 )
 
-// database is one file. Writes use one connection of their own, one after the other: SQLite makes them wait for each other
-// anyway, but not in order.
+// database is one file. Writes share one connection and run one after the other: SQLite would serialise them anyway, but not
+// in order.
 type database struct {
 	writer, reader *sql.DB
 	chain          *sql.Stmt // selectChain, on the reader
-	// version is the schema that this program reads and writes.
+	// version is the schema version that this program reads and writes.
 	version int
 }
 
@@ -91,7 +91,7 @@ func createFile(path string) (string, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return "", errors.New("it is not a regular file")
 	}
-	// An existing file is not opened: closing it would release the locks of this process's other stores.
+	// Do not open an existing file: closing it would release the locks of this process's other stores.
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return path, nil
@@ -102,8 +102,8 @@ func createFile(path string) (string, error) {
 	return path, file.Close()
 }
 
-// dataSource is the file with the options of every connection. A transaction takes the write lock when it begins, unless it
-// only reads: one that discovers later that it must wait cannot continue.
+// dataSource returns the file name with the options of every connection. A transaction takes the write lock when it begins,
+// unless it is read-only: a transaction that has to wait for the lock later cannot continue.
 func dataSource(path string) string {
 	query := url.Values{
 		"mode":          {"rw"},
@@ -116,13 +116,13 @@ func dataSource(path string) string {
 	return (&url.URL{Scheme: "file", Path: path, RawQuery: query.Encode()}).String()
 }
 
-// applicationID is the `PRAGMA application_id` of our databases: CTNA.
+// applicationID is the `PRAGMA application_id` of Catena's databases: CTNA.
 const applicationID = 0x43544E41
 
 //go:embed schema/*.sql
 var schema embed.FS
 
-// prepare brings the database to the current schema.
+// prepare migrates the database to the current schema.
 func (db *database) prepare(ctx context.Context) error {
 	steps, err := fs.Glob(schema, "schema/*.sql")
 	if err != nil {
@@ -151,16 +151,16 @@ func (db *database) prepare(ctx context.Context) error {
 	})
 }
 
-// newerSchemaError is the error of a database with a schema that only a newer program understands.
+// newerSchemaError is the error for a database with a schema that only a newer program supports.
 type newerSchemaError struct{ stored, newest int }
 
-// Error names both versions.
+// Error returns a message with both versions.
 func (e *newerSchemaError) Error() string {
 	return fmt.Sprintf("its schema has version %d, and this program supports versions up to %d: use a newer program", e.stored, e.newest)
 }
 
-// schemaVersion returns the number of migration steps that a database has taken, or an error if it is not ours. The error is a
-// newerSchemaError if a newer program has migrated it.
+// schemaVersion returns the number of migration steps that were applied to a database, or an error if it belongs to another
+// program. The error is a newerSchemaError if a newer program has migrated it.
 func schemaVersion(ctx context.Context, q queryer, newest int) (int, error) {
 	var application, version, objects int
 	err := q.QueryRowContext(ctx, `SELECT
@@ -182,7 +182,7 @@ func schemaVersion(ctx context.Context, q queryer, newest int) (int, error) {
 	return version, nil
 }
 
-// useWAL switches to write-ahead logging, which is a property of the file.
+// useWAL enables write-ahead logging, which is a persistent property of the file.
 func (db *database) useWAL(ctx context.Context) error {
 	var mode string
 	err := retry(ctx, func() error { return db.writer.QueryRowContext(ctx, `PRAGMA journal_mode = WAL`).Scan(&mode) })
@@ -192,7 +192,7 @@ func (db *database) useWAL(ctx context.Context) error {
 	return err
 }
 
-// migrate takes the steps that a database has not taken yet.
+// migrate applies the steps that have not been applied yet.
 func migrate(ctx context.Context, tx *sql.Tx, steps []string) error {
 	version, err := schemaVersion(ctx, tx, len(steps)) // another process may have migrated it
 	if err != nil {
@@ -212,12 +212,12 @@ func migrate(ctx context.Context, tx *sql.Tx, steps []string) error {
 }
 
 // write calls a function in a transaction that holds the write lock, if the database still has the schema that this program
-// knows: a newer one may have migrated it since it was opened.
+// knows: a newer program may have migrated it since it was opened.
 func (db *database) write(ctx context.Context, do func(tx *sql.Tx) error) error {
 	return db.checked(ctx, db.writer, nil, do)
 }
 
-// read does the same in a transaction that only reads.
+// read is like write, with a read-only transaction.
 func (db *database) read(ctx context.Context, do func(tx *sql.Tx) error) error {
 	return db.checked(ctx, db.reader, &sql.TxOptions{ReadOnly: true}, do)
 }
@@ -268,7 +268,7 @@ func retry(ctx context.Context, do func() error) error {
 	}
 }
 
-// hasCode reports whether an error is SQLite's with a code or one of its extended codes.
+// hasCode reports whether an error is an SQLite error with the given code or one of its extended codes.
 func hasCode(err error, code int) bool {
 	e, ok := errors.AsType[*sqlite.Error](err)
 	return ok && e.Code()&0xff == code

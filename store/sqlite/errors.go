@@ -25,8 +25,8 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// toError converts an error: that of the context once it is done, and otherwise a *driver.Error if one of its codes
-// applies.
+// toError converts an error: to the context's error once the context is done, and otherwise to a *driver.Error if one of its
+// codes applies.
 func toError(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*driver.Error](err); ok {
 		return e
@@ -35,7 +35,7 @@ func toError(ctx context.Context, err error) error {
 		return &driver.Error{Code: driver.CodeUnsupported, Message: "a newer program has migrated the database", Err: newer}
 	}
 	switch {
-	case err != nil && ctx.Err() != nil: // SQLite's own error depends on where it was interrupted
+	case err != nil && ctx.Err() != nil: // SQLite's own error depends on the point of interruption
 		return ctx.Err()
 	case isBusy(err):
 		return &driver.Error{Code: driver.CodeUnreachable, Retryable: true, Err: err}

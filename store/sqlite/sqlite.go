@@ -14,14 +14,14 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package sqlite keeps turns in one file, for gateways on one machine without a cluster. Several processes may use the file
-// at once if they run on that machine and its file system is local. Importing the package is enough to open sqlite: URLs
-// with store.Open.
+// Package sqlite stores turns in one file, for gateways on one machine without a cluster. Several processes may use the file
+// at the same time if they run on that machine and its file system is local. Importing the package is sufficient to open
+// sqlite: URLs with store.Open.
 //
 // The file is an SQLite database in WAL mode, so there may be two more files next to it, with -wal and -shm appended to its
-// name; they belong to it and must be moved, copied and deleted with it. Only its owner can read a file that Open created.
-// A saved turn survives any end of the process or the machine. Damage to the file is noticed only if SQLite notices it,
-// which has no checksums: a byte that the disk changed within a body may be returned as it is.
+// name; they belong to the database and must be moved, copied and deleted with it. A file created by Open is readable only by
+// its owner. A saved turn survives a crash of the process or the machine. Damage to the file is detected only if SQLite
+// detects it, which has no checksums: a byte of a body that changed on the disk may be returned as it is.
 package sqlite
 
 import (
@@ -41,18 +41,18 @@ func init() { driver.Register("sqlite", openURL) }
 
 // Options are the options of Open.
 type Options struct {
-	// Namespace is the store's namespace. Other namespaces need not be created either.
+	// Namespace is the store's namespace. Namespaces do not have to be created.
 	Namespace string
-	// MaxDepth is the maximum number of turns in a chain if ResolveOptions set none, at most store.MaxDepthLimit; 0 means
-	// store.DefaultMaxDepth.
+	// MaxDepth is the maximum number of turns in a chain if ResolveOptions do not set one, at most store.MaxDepthLimit; 0
+	// means store.DefaultMaxDepth.
 	MaxDepth int
 }
 
-// Open returns the store in a file. If the file does not exist, it is created; its directory must exist. Close the store
-// when it is no longer needed.
+// Open opens the store in a file. If the file does not exist, it is created; its directory must exist. Close the store when it
+// is no longer needed.
 //
-// Open returns an error if the file is not a database, belongs to another program, or has the schema of a newer version. If a newer
-// version migrates the file later, every call fails with store.ErrUnsupported.
+// Open returns an error if the file is not a database, belongs to another program, or has the schema of a newer version. If a
+// newer version migrates the file later, every call fails with store.ErrUnsupported.
 func Open(ctx context.Context, path string, options Options) (*store.Store, error) {
 	d, err := openDriver(ctx, path, options.MaxDepth)
 	if err != nil {
@@ -73,7 +73,7 @@ func openURL(ctx context.Context, url string) (driver.Store, driver.Options, err
 	return d, driver.Options{Namespace: namespace}, err
 }
 
-// turns is a driver that keeps turns in a database.
+// turns is a driver that stores turns in a database.
 type turns struct {
 	*database
 	maxDepth int
@@ -108,7 +108,7 @@ func (s *turns) Get(ctx context.Context, namespace, responseID string) (*driver.
 	return turn.Session, nil
 }
 
-// takeMemory counts the memory that it takes to read a turn: SQLite has a copy of the bodies for a moment.
+// takeMemory counts the memory for reading a turn: SQLite temporarily holds a copy of the bodies.
 func takeMemory(ctx context.Context, tx *sql.Tx, namespace, responseID string) error {
 	if !metered.Counts(ctx) {
 		return nil
@@ -121,7 +121,7 @@ func takeMemory(ctx context.Context, tx *sql.Tx, namespace, responseID string) e
 	return errors.Join(err, metered.Take(ctx, 2*size))
 }
 
-// Save implements driver.Store. It returns when the turn is on the disk.
+// Save implements driver.Store. When it returns, the turn is on disk.
 func (s *turns) Save(ctx context.Context, namespace string, session *driver.Session, options driver.SaveOptions) (string, error) {
 	var turn *local.Turn
 	err := s.write(ctx, func(tx *sql.Tx) error {
@@ -144,7 +144,7 @@ func (s *turns) Save(ctx context.Context, namespace string, session *driver.Sess
 func (s *turns) Resolve(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) (*driver.History, error) {
 	var history *driver.History
 	err := s.read(ctx, func(tx *sql.Tx) error {
-		// One statement, so that all turns belong to one state.
+		// A single statement reads all turns from the same state.
 		rows, err := tx.StmtContext(ctx, s.chain).QueryContext(ctx, namespace, responseID, driver.MaxDepthLimit)
 		if err != nil {
 			return err
@@ -158,7 +158,7 @@ func (s *turns) Resolve(ctx context.Context, namespace, responseID string, optio
 	return history, nil
 }
 
-// Delete implements driver.Store. The descendants are gone when it has returned.
+// Delete implements driver.Store. When it returns, the descendants are gone too.
 func (s *turns) Delete(ctx context.Context, namespace, responseID string, options driver.DeleteOptions) error {
 	query := deleteTurn
 	if options.Cascade {
@@ -173,7 +173,7 @@ func (s *turns) Delete(ctx context.Context, namespace, responseID string, option
 
 const (
 	deleteTurn = `DELETE FROM turns WHERE namespace = ?1 AND response_id = ?2`
-	// UNION drops rows that it has returned already, so that a cycle ends.
+	// UNION drops duplicate rows, which ends a cycle.
 	deleteTree = `
 WITH RECURSIVE tree (id) AS (
   SELECT response_id FROM turns WHERE namespace = ?1 AND response_id = ?2
@@ -190,8 +190,8 @@ FROM turns WHERE namespace = ? AND response_id = ?`
 SELECT coalesce(octet_length(request), 0) + coalesce(octet_length(response), 0) + coalesce(octet_length(metadata), 0)
 FROM turns WHERE namespace = ? AND response_id = ?`
 
-	// selectChain selects the turns of a history, newest first. In a cycle it continues as long as it is read, but not
-	// beyond the largest number of turns in a chain, which is the third argument.
+	// selectChain selects the turns of a history, newest first. In a cycle it continues for as long as rows are read, up to
+	// the maximum number of turns in a chain, which is the third argument.
 	selectChain = `
 WITH RECURSIVE walk (id, depth) AS (
   SELECT ?2, 1
@@ -202,7 +202,7 @@ WITH RECURSIVE walk (id, depth) AS (
 SELECT response_id, uid, previous_response_id, status, request, response FROM walk CROSS JOIN turns
 WHERE turns.namespace = ?1 AND turns.response_id = walk.id`
 
-	// upsertTurn changes nothing if the stored turn has another version than the last argument.
+	// upsertTurn has no effect if the version of the stored turn differs from the last argument.
 	upsertTurn = `
 INSERT INTO turns (namespace, response_id, uid, version, previous_response_id, conversation_id, status, created_at, completed_at, immutable, request, response, metadata)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
@@ -232,7 +232,7 @@ func get(ctx context.Context, q queryer, namespace, responseID string) (*local.T
 	return turn, err
 }
 
-// following returns the getter of a history, which reads the rows of selectChain.
+// following returns a getter for a history, which reads the rows of selectChain.
 func following(rows *sql.Rows) local.Getter {
 	return func(context.Context, string) (*local.Turn, error) {
 		if !rows.Next() {
@@ -247,7 +247,7 @@ func following(rows *sql.Rows) local.Getter {
 	}
 }
 
-// put stores a turn in place of the current one, nil if there is none.
+// put stores a turn in place of the current turn, which is nil if there is none.
 func put(ctx context.Context, tx *sql.Tx, namespace string, current, turn *local.Turn) error {
 	expected := ""
 	if current != nil {

@@ -28,13 +28,13 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// Getter returns the turn with a response ID, or nil if it does not exist: first the one asked for, then always the parent
-// of the previous one. All turns that it returns belong to one state of the store. Only their UID, parent, status, request
-// and response are read, and the bodies only until the next call.
+// Getter returns the turn with a response ID, or nil if it does not exist. It is called for the requested turn first, and then
+// for the parent of the turn it returned last. All turns that it returns belong to one state of the store. Only their UID,
+// parent, status, request and response are read, and the bodies only until the next call.
 type Getter func(ctx context.Context, responseID string) (*Turn, error)
 
 // Resolve returns the history of a turn, as driver.Store.Resolve does. A maxDepth of 0 means driver.DefaultMaxDepth, and
-// one above driver.MaxDepthLimit means that limit.
+// larger values than driver.MaxDepthLimit mean that limit.
 func Resolve(ctx context.Context, responseID string, options driver.ResolveOptions, maxDepth int, get Getter) (*driver.History, error) {
 	if maxDepth == 0 {
 		maxDepth = driver.DefaultMaxDepth
@@ -55,7 +55,7 @@ func Resolve(ctx context.Context, responseID string, options driver.ResolveOptio
 type walk struct {
 	get   Getter
 	items map[string]*chain.Items // by response ID
-	uid   string                  // of the turn asked for
+	uid   string                  // of the requested turn
 }
 
 func (w *walk) turn(ctx context.Context, id string) (chain.Turn, bool, error) {
@@ -79,7 +79,7 @@ func (w *walk) turn(ctx context.Context, id string) (chain.Turn, bool, error) {
 	return chain.Turn{ID: id, Previous: stored.PreviousResponseID, Status: stored.Status, Unreadable: err != nil}, true, nil
 }
 
-// itemBytes is the memory of an item besides its own bytes: its offset in chain.Items and its place in the history.
+// itemBytes is the memory overhead of an item: its offset in chain.Items and its element in the history.
 const itemBytes = 8 + 24
 
 func (w *walk) history(responseID string, turns []chain.Turn, options driver.ResolveOptions) (*driver.History, error) {

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package local is what the drivers that need no cluster have in common: which turn a save stores, and the history of
+// Package local contains the code that the drivers without a cluster share: which turn a save stores, and the history of
 // stored turns.
 package local
 
@@ -24,15 +24,15 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// Turn is a stored turn. It is never changed, only replaced.
+// Turn is a stored turn. It is immutable: a write replaces it.
 type Turn struct {
 	*driver.Session
-	// UID is new for every turn, and stays when one is overwritten.
+	// UID is unique to a turn, and is kept when the turn is overwritten.
 	UID string
 }
 
-// Save returns the turn to store in place of the current one, nil if there is none, when a session is saved. It is the
-// current turn if that has the same content, and otherwise has a new version and shares the session's bodies.
+// Save returns the turn to store for a session in place of the current turn, which is nil if there is none. It returns the
+// current turn if that has the same content. Otherwise the result has a new version and shares the session's bodies.
 func Save(current *Turn, session *driver.Session, options driver.SaveOptions) (*Turn, error) {
 	var stored *driver.Stored
 	if current != nil {
