@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package operator is Catena's operator: the controllers of ResponseSessions, on the elected leader, and the resolve API,
-// on every replica. All of it shares one watch of the sessions.
+// Package operator is Catena's operator: the controllers of ResponseSessions, on the elected leader, and the resolve API, on
+// every replica. Both share one watch of the sessions.
 package operator
 
 import (
@@ -47,31 +47,31 @@ import (
 	"github.com/catena-dev/catena/internal/snapshot"
 )
 
-// A leader that cannot renew its lease for the renew deadline ends, and its replica's resolve API with it. So the deadline
-// is longer than a restart of the kube-apiserver takes. A leader that stops releases its lease at once; after one
-// that crashes, verdicts wait until the lease expires.
+// A leader that cannot renew its lease for the renew deadline ends, and its replica's resolve API with it. So the deadline is
+// longer than a restart of the kube-apiserver. A leader that stops releases its lease at once; after one that crashes, verdicts
+// wait until the lease expires.
 const (
 	leaseDuration = 60 * time.Second
 	renewDeadline = 45 * time.Second
 	retryPeriod   = 5 * time.Second
 )
 
-// Leader election reads, creates and updates one lease, and records who leads.
+// Leader election reads, creates and updates one lease, and records events about leadership.
 //
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=catena-system,resources=leases,verbs=create;get;update
 // +kubebuilder:rbac:groups="",namespace=catena-system,resources=events,verbs=create;patch
 
-// Run runs the operator with the options, which must be valid, until ctx is done. Its clients have no rate: the API server's
-// priority and fairness decides what is too much, and writes follow that. One process can run one operator at a time,
-// because the metrics of controller-runtime are global.
+// Run runs the operator with the options, which must be valid, until ctx is done. Its clients have no rate limit: the API
+// server's priority and fairness limits requests, and writes adapt to it. One process can run one operator at a time, because
+// the metrics of controller-runtime are global.
 func Run(ctx context.Context, config *rest.Config, o *Options) error {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
-	watchClient, err := kubeclient.New(config) // gives up by itself on a watch that is silent
+	watchClient, err := kubeclient.New(config) // has its own timeout for a silent watch
 	if err != nil {
 		return err
 	}
-	config.Timeout = o.APITimeout // of every other request, of every client
+	config.Timeout = o.APITimeout // for every other request of every client
 	limiter := writes.NewLimiter(o.ConcurrentReconciles)
 	limited := limiter.Limit(config)
 	sessionClient, err := kubeclient.New(limited)
@@ -151,7 +151,7 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 	return mgr.Start(ctx)
 }
 
-// newManager returns a manager with a client of config. The lease is renewed with that of leaderConfig.
+// newManager returns a manager with a client for config. The lease is renewed with a client for leaderConfig.
 func newManager(config, leaderConfig *rest.Config, o *Options) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
@@ -159,7 +159,7 @@ func newManager(config, leaderConfig *rest.Config, o *Options) (manager.Manager,
 			return nil, err
 		}
 	}
-	// Requests in flight may take as long as any after the shutdown delay.
+	// After the shutdown delay, requests in flight still have the full request timeout.
 	shutdown := o.ResolveAPI.ShutdownDelay + o.ResolveAPI.RequestTimeout + 5*time.Second
 	mgr, err := ctrl.NewManager(config, manager.Options{
 		Scheme:                        scheme,
@@ -181,7 +181,7 @@ func newManager(config, leaderConfig *rest.Config, o *Options) (manager.Manager,
 	return mgr, nil
 }
 
-// everywhere is a Runnable that every replica runs, whether it is the leader or not.
+// everywhere is a Runnable that runs on every replica, leader or not.
 type everywhere func(ctx context.Context) error
 
 // NeedLeaderElection returns false.
@@ -190,8 +190,8 @@ func (everywhere) NeedLeaderElection() bool { return false }
 // Start runs the function until ctx is done.
 func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
 
-// replica is what every replica runs: the resolve API, and the watch that it answers from. The watch continues until the
-// server has finished its last request.
+// replica runs on every replica: the resolve API, and the watch that it depends on. The watch continues until the server has
+// finished its last request.
 type replica struct {
 	watch  func(context.Context)
 	server *resolveapi.Server

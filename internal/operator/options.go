@@ -29,23 +29,23 @@ import (
 	"github.com/catena-dev/catena/internal/profiling"
 )
 
-// minStallTimeout is twice the time that a reconcile takes at most.
+// minStallTimeout is twice the maximum duration of a reconcile.
 const minStallTimeout = 2 * controllers.ReconcileTimeout
 
 // minWatchSilence is twice the time between two bookmarks of a watch.
 const minWatchSilence = 2 * time.Minute
 
-// minSessionQuotaInterval keeps the status of a quota from being written all the time.
+// minSessionQuotaInterval keeps the status of a quota from being written continuously.
 const minSessionQuotaInterval = 100 * time.Millisecond
 
 // Options are the options of Run. Use NewOptions.
 type Options struct {
-	// MetricsAddress and HealthAddress are where metrics, and /healthz and /readyz, are served; "0" is nowhere.
+	// MetricsAddress is the address of the metrics, and HealthAddress that of /healthz and /readyz; "0" disables either.
 	MetricsAddress string
 	HealthAddress  string
-	// ProfilingAddress is where /debug/pprof/ is served; empty is nowhere.
+	// ProfilingAddress is the address of /debug/pprof/; empty disables it.
 	ProfilingAddress string
-	// LeaderElect lets only one of several replicas run the controllers. Its lease is in LeaderElectionNamespace, by default
+	// LeaderElect makes only one of several replicas run the controllers. Its lease is in LeaderElectionNamespace, by default
 	// the namespace of the Pod.
 	LeaderElect             bool
 	LeaderElectionNamespace string
@@ -53,23 +53,23 @@ type Options struct {
 	ConcurrentReconciles int
 	// Rewrites limits how often a namespace causes statuses to be rewritten.
 	Rewrites controllers.RewriteLimits
-	// SessionQuotaInterval is the time between two counts of what a namespace with a SessionQuota stores, at least 100ms.
+	// SessionQuotaInterval is the time between two counts of the usage of a namespace with a SessionQuota, at least 100ms.
 	SessionQuotaInterval time.Duration
-	// UsageMetricNamespaces is the number of namespaces that have metrics of their own about what they store.
+	// UsageMetricNamespaces is the number of namespaces that have usage metrics of their own.
 	UsageMetricNamespaces int
 	// EventsPerSecond is the rate of events about chains, with bursts of ten seconds' worth. Others are dropped.
 	EventsPerSecond float64
-	// WatchSilence is how long the watch of the sessions may receive nothing. After that, the watch is started again, and
-	// until it receives something the resolve API confirms what it knows with live reads.
+	// WatchSilence is how long the watch of the sessions may receive nothing. After that, the watch is restarted, and until it
+	// receives something the resolve API confirms the state of the view with live reads.
 	WatchSilence time.Duration
-	// APITimeout is how long a request to the kube-apiserver may take, except the list and the watch of the sessions. That of
-	// the kube-apiserver itself is a minute by default.
+	// APITimeout is how long a request to the kube-apiserver may take, except the list and the watch of the sessions. The
+	// kube-apiserver's own timeout is a minute by default.
 	APITimeout time.Duration
 	// StallTimeout is how long all workers of the controller may be busy without finishing a session before /healthz fails.
 	StallTimeout time.Duration
 	// SnapshotStore is the URL of the bucket that snapshots are read from, besides SnapshotChunks; empty for none.
 	SnapshotStore string
-	// SnapshotSweepInterval is the time between two sweeps, and Sweep limits what they delete.
+	// SnapshotSweepInterval is the time between two sweeps, and Sweep limits their deletions.
 	SnapshotSweepInterval time.Duration
 	Sweep                 controllers.SweepLimits
 	// OwnerReferenceInterval is the time between two passes that rewrite ownerReferences to another version of the API.

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package chunks is the leader's watch of SnapshotChunks. It reads only their metadata, and keeps only their sizes, and which of
-// them have outdated ownerReferences.
+// Package chunks is the leader's watch of SnapshotChunks. It reads only their metadata, and keeps only their sizes and the
+// resource versions of chunks with outdated ownerReferences.
 package chunks
 
 import (
@@ -36,7 +36,7 @@ import (
 // maxDataSize is the size of spec.data of the largest chunk, in base64: the CRD's maxLength.
 const maxDataSize = v1alpha1.MaxSnapshotChunkBytes / 3 * 4
 
-// Usage is what the chunks of a namespace take, whether sessions refer to them or not.
+// Usage is the storage that the chunks of a namespace use, whether sessions refer to them or not.
 type Usage struct {
 	// Chunks is their number, and Bytes is the size of their objects. A chunk without the annotation that has the size of its
 	// data counts as one of the largest.
@@ -44,15 +44,15 @@ type Usage struct {
 	Bytes  int64
 }
 
-// View has the size of every chunk. Run keeps it current. It is safe for concurrent use.
+// View holds the size of every chunk. Run keeps it current. It is safe for concurrent use.
 type View struct {
 	mu         sync.RWMutex
 	namespaces map[string]*namespace
 	synced     atomic.Bool
 }
 
-// namespace has the chunks of one namespace: the size of each by name, the sum, and those with an ownerReference to another
-// version of our API.
+// namespace holds the chunks of one namespace: the size of each by name, the sum, and the chunks with an ownerReference to
+// another version of the API.
 type namespace struct {
 	sizes    map[string]int64
 	bytes    int64
@@ -67,14 +67,14 @@ func NewView() *View {
 // HasSynced reports whether the view has held all chunks at least once.
 func (v *View) HasSynced() bool { return v.synced.Load() }
 
-// Usage returns what the chunks of a namespace take.
+// Usage returns the usage of a namespace.
 func (v *View) Usage(name string) Usage {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.namespaces[name].usage()
 }
 
-// Usages returns what the chunks of each namespace take.
+// Usages returns the usage of each namespace.
 func (v *View) Usages() map[string]Usage {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -92,7 +92,7 @@ func (n *namespace) usage() Usage {
 	return Usage{Chunks: len(n.sizes), Bytes: n.bytes}
 }
 
-// Outdated returns the resource versions of the chunks that have an ownerReference to another version of our API.
+// Outdated returns the resource versions of the chunks that have an ownerReference to another version of the API.
 func (v *View) Outdated() map[types.NamespacedName]string {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -105,15 +105,15 @@ func (v *View) Outdated() map[types.NamespacedName]string {
 	return versions
 }
 
-// chunk is what the view keeps of a SnapshotChunk.
+// chunk is the part of a SnapshotChunk that the view keeps.
 type chunk struct {
 	namespace, name string
 	bytes           int64
-	// outdated is the resource version if an ownerReference is to another version of our API, otherwise empty.
+	// outdated is the resource version if an ownerReference is to another version of the API, otherwise empty.
 	outdated string
 }
 
-// GetObjectMeta gives client-go's reflector the key of a chunk, which is all that it asks for.
+// GetObjectMeta gives client-go's reflector the key of a chunk, the only metadata that it needs.
 func (c *chunk) GetObjectMeta() metav1.Object {
 	return &metav1.ObjectMeta{Namespace: c.namespace, Name: c.name}
 }

@@ -31,8 +31,8 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
-// The API server ends each watch after watchTime, and the reflector continues where it ended. A list or watch that is still open
-// after maxWatchTime has fallen silent, and is started again.
+// The API server ends each watch after watchTime, and the reflector continues where it ended. A list or watch that is still
+// open after maxWatchTime has fallen silent, and is restarted.
 const (
 	watchTime    = 3 * time.Minute
 	maxWatchTime = watchTime + 30*time.Second
@@ -41,7 +41,7 @@ const (
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=snapshotchunks,verbs=list;watch
 
 // Run watches the metadata of all chunks through a client of their group and version, and keeps the view current until ctx is
-// done. It never gives up: while the API server is unreachable or silent, it tries again.
+// done. It never gives up: while the API server is unreachable or silent, it retries.
 func (v *View) Run(ctx context.Context, client rest.Interface) {
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {

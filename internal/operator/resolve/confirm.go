@@ -24,9 +24,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// waits are how long queries wait. Only tests change them.
+// waits are the times that queries wait. Only tests change them.
 type waits struct {
-	// few turns are confirmed without waiting for the view, unless the namespace has had too many confirmed.
+	// few is the number of turns that are confirmed without waiting for the view, unless the namespace has exceeded its rate of
+	// confirmations.
 	few int
 	// view is how long a query waits for the view, which is usually some milliseconds old.
 	view time.Duration
@@ -36,11 +37,11 @@ type waits struct {
 
 var defaultWaits = waits{few: readsPerQuery, view: 250 * time.Millisecond, turn: 5 * time.Second}
 
-// confirm makes sure that what the lookup knows of the unconfirmed turns is no older than the lookup.
+// confirm makes sure that the known state of the unconfirmed turns is at least as new as the lookup.
 //
-// If they are many, or the namespace has had too many confirmed, it waits until the view has caught up: that needs one live read,
-// and the next event of any session shows it. If none comes in time, it reads each turn. It does so at once if the view is stale,
-// because then all turns of all namespaces have to be confirmed.
+// If there are many, or the namespace has exceeded its rate of confirmations, it waits until the view has caught up: that takes
+// one live read and the next event of any session. If no event comes in time, it reads each turn. It does so at once if the
+// view is stale, because then all turns of all namespaces have to be confirmed.
 func (l *lookup) confirm(ctx context.Context) error {
 	if l.view.IsStale() {
 		return l.readTurns(ctx, l.unconfirmed())
@@ -58,8 +59,9 @@ func (l *lookup) confirm(ctx context.Context) error {
 	return l.readTurns(ctx, l.unconfirmed())
 }
 
-// payForError waits until the namespace may have an error that the view has shown, which counts like as many turns as would have
-// been read at once. Otherwise clients that repeat such queries would all go on with each event of another namespace.
+// payForError waits until the namespace may receive an error that the view has shown, which costs as much as the turns that
+// would have been read without waiting. Otherwise clients that repeat such queries would all proceed with each event of another
+// namespace.
 func (l *lookup) payForError(ctx context.Context) error {
 	if !l.caughtUp {
 		return nil
@@ -67,7 +69,7 @@ func (l *lookup) payForError(ctx context.Context) error {
 	return l.confirmations.take(ctx, l, int64(min(len(l.visited), readsPerQuery)))
 }
 
-// unconfirmed returns the visited turns of which the lookup may have an old state.
+// unconfirmed returns the visited turns whose state in the lookup may be outdated.
 func (l *lookup) unconfirmed() []string {
 	return slices.DeleteFunc(slices.Clone(l.visited), func(id string) bool {
 		_, read := l.confirmed[id]
@@ -75,15 +77,15 @@ func (l *lookup) unconfirmed() []string {
 	})
 }
 
-// hidesState reports whether a turn is unreadable because of a snapshot outside its object. That may have changed since,
-// without the object.
+// hidesState reports whether a turn is unreadable because of a snapshot outside its object. The snapshot may have changed since
+// then without a change of the object.
 func (l *lookup) hidesState(id string) bool {
 	s := l.get(id)
 	return s != nil && s.Snapshot != nil && s.Turn.Unreadable
 }
 
-// catchUp waits until the view reflects what is stored now, and sets caughtUp if it does in time. It reads turns whose state the
-// view does not show.
+// catchUp waits until the view reflects the current state of the API server, and sets caughtUp if it does so in time. It reads
+// turns whose state the view does not show.
 func (l *lookup) catchUp(ctx context.Context) error {
 	hidden := slices.DeleteFunc(l.unconfirmed(), func(id string) bool { return !l.hidesState(id) })
 	if err := l.readTurns(ctx, hidden); err != nil {

@@ -41,29 +41,30 @@ const minBytes = 2 << 20
 // maxConfirmationsPerSecond is more than any API server can read.
 const maxConfirmationsPerSecond = 1_000_000
 
-// Options limit what a Reader and a Resolver use.
+// Options limit the resources that a Reader and a Resolver use.
 type Options struct {
 	// CacheBytes is the size of the cache of items.
 	CacheBytes uint64
-	// HistoryBytes is the largest size of the items of one history. A larger one is answered with ErrTooLarge. It is at most
+	// HistoryBytes is the largest size of the items of one history. Larger ones are rejected with ErrTooLarge. It is at most
 	// half of InFlightBytes.
 	HistoryBytes int64
 	// InFlightBytes is the size of the items that all queries together may hold at once. A turn that several queries hold
-	// counts once. Namespaces share the bytes as in fair.Budget: one alone may hold half. A query beyond that is answered with
-	// ErrBusy.
+	// counts once. Namespaces share the bytes as in fair.Budget: one alone may hold half. Queries that exceed the limit are
+	// rejected with ErrBusy.
 	InFlightBytes int64
-	// InFlightRequests is the number of queries that may be in progress at once, until their results are released. Namespaces share it
-	// as in fair.Budget. A query beyond that is answered with ErrBusy.
+	// InFlightRequests is the number of queries that may be in progress at once, until their results are released. Namespaces
+	// share it as in fair.Budget. Queries that exceed the limit are rejected with ErrBusy.
 	InFlightRequests int64
-	// LiveReads is the number of reads from the API server that may be in progress at once, over all queries. Namespaces
-	// share it as in fair.Budget; a read beyond that waits.
+	// LiveReads is the number of reads from the API server that may be in progress at once, over all queries. Namespaces share
+	// it as in fair.Budget; further reads wait.
 	LiveReads int64
 	// ConfirmationsPerSecond is the number of turns that each namespace may have confirmed with live reads, on average, and at
-	// once after a pause. An error that the view has shown instead counts like up to eight. A query beyond that waits, and is
-	// answered with a *ThrottledError if it would have to wait long.
+	// once after a pause. An error that the view has shown instead counts as up to eight turns. A query that exceeds the rate
+	// waits, and is rejected with a *ThrottledError if the wait would be long.
 	ConfirmationsPerSecond int64
-	// AnswerBytesPerSecond is the size of the histories that each namespace may have, on average, and a quarter of it at once after a
-	// pause. Turns that are not cached count four times. A query beyond that waits, and is answered with a *ThrottledError if it would have to wait long.
+	// AnswerBytesPerSecond is the size of the histories that each namespace may have, on average, and a quarter of it at once
+	// after a pause. Turns that are not cached count four times. A query that exceeds the rate waits, and is rejected with a
+	// *ThrottledError if the wait would be long.
 	AnswerBytesPerSecond int64
 }
 

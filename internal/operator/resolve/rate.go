@@ -23,18 +23,19 @@ import (
 	"github.com/catena-dev/catena/internal/fair"
 )
 
-// rate is how much of something each namespace may have: on average, and at once after a pause. It is safe for concurrent use.
+// rate limits the units of a resource that each namespace may use: on average, and at once after a pause. It is safe for
+// concurrent use.
 type rate struct {
 	pace      *fair.Pace[*lookup]
 	perSecond float64
-	// reason is why a query that would have to wait for long is refused.
+	// reason is the reason given for rejecting a query that would have to wait too long.
 	reason string
 }
 
-// ThrottledError is returned for a query of a namespace that has had more than Options.ConfirmationsPerSecond or
-// Options.AnswerBytesPerSecond permits.
+// ThrottledError is returned for a query of a namespace that exceeds Options.ConfirmationsPerSecond or
+// Options.AnswerBytesPerSecond.
 type ThrottledError struct {
-	// RetryAfter is when the namespace may have more.
+	// RetryAfter is the time until the namespace may query again.
 	RetryAfter time.Duration
 	reason     string
 }
@@ -46,7 +47,7 @@ func newRate(perSecond int64, burst time.Duration, reason string) *rate {
 	return &rate{pace: fair.NewPace[*lookup](burst), perSecond: float64(perSecond), reason: reason}
 }
 
-// delay returns how long it takes until the namespace of a lookup may have a number of units. If that is zero, it has had them.
+// delay returns the time until the namespace of a lookup may use a number of units. If it is zero, they have been taken.
 // Otherwise the lookup keeps its place until it takes or forgets them.
 func (r *rate) delay(l *lookup, units int64) time.Duration {
 	cost := time.Duration(float64(units) / r.perSecond * float64(time.Second))
@@ -55,7 +56,7 @@ func (r *rate) delay(l *lookup, units int64) time.Duration {
 
 func (r *rate) forget(l *lookup) { r.pace.Forget(l) }
 
-// take waits until the namespace of a lookup may have a number of units.
+// take waits until the namespace of a lookup may use a number of units.
 func (r *rate) take(ctx context.Context, l *lookup, units int64) error {
 	for delay := r.delay(l, units); delay > 0; delay = r.delay(l, units) {
 		if delay > l.waits.turn {

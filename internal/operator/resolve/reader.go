@@ -35,7 +35,7 @@ import (
 	"github.com/catena-dev/catena/internal/snapshot"
 )
 
-// readsPerQuery is how many of the live reads one query may have in progress, so that a long chain does not block others.
+// readsPerQuery is the number of live reads that one query may have in progress, so that a long chain does not block others.
 const readsPerQuery = 8
 
 var (
@@ -60,19 +60,20 @@ const cacheOverhead = 256
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions;snapshotchunks,verbs=get
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=list
 
-// Reader reads sessions and their snapshots from the API server and the stores of snapshots, past every cache of objects,
-// and keeps the items that it has read in a cache of its own. It is safe for concurrent use.
+// Reader reads sessions and their snapshots from the API server and the stores of snapshots, bypassing every cache of objects,
+// and keeps the items that it has read in its own cache. It is safe for concurrent use.
 type Reader struct {
 	client rest.Interface
 	cache  *otter.Cache[cacheKey, *chain.Items]
-	// slots are the live reads, by namespace. No slot is held while something else is waited for.
+	// slots are the live reads, by namespace. No slot is held while waiting for anything else.
 	slots *fair.Budget
 
 	snapshots snapshot.Stores
-	// maxBytes is the largest size of a snapshot, and bytes are those of the snapshots that are being read, by namespace.
+	// maxBytes is the largest size of a snapshot, and bytes counts the bytes of the snapshots that are being read, by
+	// namespace.
 	maxBytes int64
 	bytes    *fair.Budget
-	// minBytes is what a snapshot counts for at least, so that no more of them are read at once than objects.
+	// minBytes is the minimum that a snapshot counts for, so that no more snapshots than objects are read at once.
 	minBytes int64
 }
 
@@ -108,14 +109,14 @@ func (r *Reader) Readable(ctx context.Context, record *sessions.Record) (bool, e
 	return !current.Turn.Unreadable, nil
 }
 
-// cached returns the items of a session, nil if they are not cached.
+// cached returns the items of a session, or nil if they are not cached.
 func (r *Reader) cached(record *sessions.Record) *chain.Items {
 	items, _ := r.cache.GetIfPresent(keyOf(record))
 	return items
 }
 
-// getID returns the session with a response ID and its items, and nil if there is none or it is being deleted. The items
-// are nil if the session is unreadable.
+// getID returns the session with a response ID and its items, or nil if it does not exist or is being deleted. The items are
+// nil if the session is unreadable.
 func (r *Reader) getID(ctx context.Context, namespace, id string) (*sessions.Record, *chain.Items, error) {
 	record, items, err := r.get(ctx, namespace, v1alpha1.ObjectName(id))
 	if err != nil || record == nil || !record.InChain() {
@@ -124,8 +125,8 @@ func (r *Reader) getID(ctx context.Context, namespace, id string) (*sessions.Rec
 	return record, items, nil
 }
 
-// get returns the session with an object name and its items, and nil if there is none. It may be in no chain. A session
-// that is being deleted has no items: its snapshot may be gone already.
+// get returns the session with an object name and its items, or nil if it does not exist. The session may not be part of a
+// chain. A session that is being deleted has no items: its snapshot may already be gone.
 func (r *Reader) get(ctx context.Context, namespace, name string) (*sessions.Record, *chain.Items, error) {
 	for {
 		record, items, err := r.getOnce(ctx, namespace, name)
@@ -191,8 +192,8 @@ func (r *Reader) readSnapshot(ctx context.Context, record *sessions.Record) (sna
 	return r.snapshots.Read(ctx, record.NamespacedName(), record.Snapshot)
 }
 
-// lost returns a session as unreadable, unless it was overwritten or deleted while its snapshot was read, so that the old
-// snapshot is rightly gone.
+// lost returns a session as unreadable, unless it was overwritten or deleted while its snapshot was read: then the old snapshot
+// is expected to be gone.
 func (r *Reader) lost(ctx context.Context, record *sessions.Record) (*sessions.Record, *chain.Items, error) {
 	current, err := r.metadataIsCurrent(ctx, record)
 	if err != nil {

@@ -44,13 +44,13 @@ type Resolver struct {
 	historyBytes int64
 	requests     *fair.Budget // by namespace
 	shared       *shared
-	// confirmations are the turns that are confirmed with live reads, and answers the bytes of histories.
+	// confirmations limits the turns that are confirmed with live reads, and answers limits the bytes of histories.
 	confirmations, answers *rate
 	waits                  waits
 }
 
-// answerBurst is how far a namespace may be ahead of Options.AnswerBytesPerSecond. It is short, because whatever begins at once
-// competes with the requests of others.
+// answerBurst is how far a namespace may be ahead of Options.AnswerBytesPerSecond. It is short, because queries that start at
+// once compete with the requests of other namespaces.
 const answerBurst = 250 * time.Millisecond
 
 // New returns a resolver. It calls report, which must not block, with a session whose snapshot turns out to be unreadable.
@@ -133,9 +133,9 @@ func (r *Resolver) resolve(ctx context.Context, namespace, name string, minVersi
 	}
 }
 
-// explain adds to an error of the walk why a turn is unreadable, as far as its object shows that. If it does not, it reports
-// the snapshot, unless the view knows that it is unreadable. If it does, the leader sees that too, or is newer and can read the
-// format.
+// explain adds the reason why a turn is unreadable to an error of the walk, as far as its object shows it. If it does not, it
+// reports the snapshot, unless the view knows that it is unreadable. If it does, the leader sees that too, or is newer and can
+// read the format.
 func (l *lookup) explain(walkErr error) {
 	chainError, _ := errors.AsType[*chain.Error](walkErr)
 	s := l.get(chainError.ResponseID)
@@ -157,7 +157,7 @@ func isChainError(err error) bool {
 	return ok
 }
 
-// errOutdated indicates that a session has changed since it was walked over, and that the lookup has its new state.
+// errOutdated indicates that a session has changed since the walk visited it, and that the lookup has its new state.
 var errOutdated = errors.New("session has changed meanwhile")
 
 // lookup is the state of one call of Resolve.
@@ -199,7 +199,7 @@ func (l *lookup) responseID(ctx context.Context, name string) (string, error) {
 	return s.Turn.ID, nil
 }
 
-// get returns the record that a live read has returned, otherwise that of the view.
+// get returns the record from a live read or, without one, the record of the view.
 func (l *lookup) get(id string) *sessions.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -210,7 +210,7 @@ func (l *lookup) get(id string) *sessions.Record {
 	return s
 }
 
-// set notes what a live read has returned, which may refer to turns that the view does not have yet.
+// set stores the result of a live read, which may refer to turns that the view does not have yet.
 func (l *lookup) set(id string, s *sessions.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -236,7 +236,7 @@ func (l *lookup) walk(ctx context.Context, id string, options chain.WalkOptions)
 	return path, err
 }
 
-// read returns the history that a path of sessions makes, or errOutdated.
+// read returns the history of a path of sessions, or errOutdated.
 func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, error) {
 	if err := l.answers.take(ctx, l, l.bytes(path)); err != nil {
 		return nil, err
@@ -256,11 +256,11 @@ func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, er
 	return history, nil
 }
 
-// cold is how much more a byte costs the kube-apiserver and the operator if it has to be read live than if it is cached.
+// cold is how many times as much as a cached byte a byte that must be read live costs the kube-apiserver and the operator.
 const cold = 4
 
-// bytes returns about how large the history of a path is, with turns that are not cached counted as cold. It is at most what the
-// largest history that is cached has.
+// bytes returns the approximate size of the history of a path, with turns that are not cached counted as cold. It is at most
+// the size of the largest cached history.
 func (l *lookup) bytes(path []*sessions.Record) (bytes int64) {
 	for _, s := range path {
 		size := s.ObjectBytes

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package resolve finds the whole history of a turn: it walks the chain in the watched view of the sessions, confirms
-// with live reads what it would answer as an error, and reads the turns' items through a bounded cache.
+// Package resolve finds the whole history of a turn: it walks the chain in the watched view of the sessions, confirms errors
+// with live reads, and reads the turns' items through a bounded cache.
 package resolve
 
 import (
@@ -26,10 +26,10 @@ import (
 
 // Result is the answer to a resolve: the turns of a history. It is shared with a cache and must not be changed.
 type Result struct {
-	// Name and UID are those of the ResponseSession asked for.
+	// Name and UID identify the requested ResponseSession.
 	Name string
 	UID  types.UID
-	// ResponseID is the response ID asked for.
+	// ResponseID is its response ID.
 	ResponseID string
 	// Turns are the turns of the chain, oldest first.
 	Turns []history.TurnItems
@@ -38,7 +38,7 @@ type Result struct {
 	done    func()   // ends the query, nil for a result that is not counted
 }
 
-// Release returns the memory that the result counts for. It may be called more than once.
+// Release returns the memory that is counted for the result. It may be called more than once.
 func (r *Result) Release() {
 	if r.holding != nil {
 		r.holding.release()

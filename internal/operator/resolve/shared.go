@@ -28,8 +28,8 @@ import (
 // turnOverhead is the approximate memory that a query needs for each turn of its history besides the items.
 const turnOverhead = 128
 
-// shared are the items of all histories in flight. A turn is read once and counts once, for however many queries hold it:
-// with the first, for as long as one holds it. It is safe for concurrent use.
+// shared holds the items of all histories in flight. A turn is read once and counted once, no matter how many queries hold it:
+// it counts for the first one, as long as any query holds it. It is safe for concurrent use.
 type shared struct {
 	bytes *fair.Budget // by namespace
 
@@ -46,7 +46,7 @@ type heldTurn struct {
 // sharedRead is a live read for which other queries wait.
 type sharedRead struct {
 	done   chan struct{}
-	failed bool // to be read after done: not because its query was canceled
+	failed bool // valid after done; not set if the query was canceled
 }
 
 func newShared(bytes int64) *shared {
@@ -72,7 +72,7 @@ func (s *shared) end(key cacheKey, failed bool) {
 	delete(s.reads, key)
 }
 
-// holding is what one query holds of its namespace's share of the bytes.
+// holding is the part of its namespace's share of the bytes that one query holds.
 type holding struct {
 	*shared
 	namespace string
@@ -84,7 +84,7 @@ type holding struct {
 	turns    []cacheKey
 }
 
-// hold returns what a query of a history with a number of turns may hold, or ErrBusy. It must be released.
+// hold returns the holding of a query for a history with a number of turns, or ErrBusy. It must be released.
 func (s *shared) hold(namespace string, turns int, limit int64) (*holding, error) {
 	overhead := int64(turns) * turnOverhead
 	if !s.bytes.TryAcquire(namespace, overhead) {
@@ -93,8 +93,8 @@ func (s *shared) hold(namespace string, turns int, limit int64) (*holding, error
 	return &holding{shared: s, namespace: namespace, limit: limit, overhead: overhead, turns: make([]cacheKey, 0, turns)}, nil
 }
 
-// take counts the items of a turn, and returns those that count. These are other than the given ones if another query holds
-// the turn. Without items, it returns nil if no query does.
+// take counts the items of a turn, and returns the counted items. They differ from the given ones if another query holds the
+// turn. Without items, it returns nil if no query holds the turn.
 func (h *holding) take(key cacheKey, items *chain.Items) (*chain.Items, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,7 +125,7 @@ func (h *holding) take(key cacheKey, items *chain.Items) (*chain.Items, error) {
 }
 
 // read takes the items of a turn, which cached returns if they are cached, and read otherwise. While another query reads the
-// same turn, it waits for that one, and takes over if that is canceled.
+// same turn, it waits for that read, and takes over if the read is canceled.
 func (h *holding) read(ctx context.Context, key cacheKey, cached func() *chain.Items, read func() (*chain.Items, error)) (*chain.Items, error) {
 	if items, err := h.take(key, cached()); items != nil || err != nil {
 		return items, err
@@ -146,7 +146,7 @@ func (h *holding) read(ctx context.Context, key cacheKey, cached func() *chain.I
 	}
 }
 
-// lead does a read that other queries may wait for.
+// lead performs a read that other queries may wait for.
 func (h *holding) lead(
 	ctx context.Context, key cacheKey, cached func() *chain.Items, read func() (*chain.Items, error),
 ) (*chain.Items, error) {
@@ -170,7 +170,7 @@ func (h *holding) readAndTake(key cacheKey, read func() (*chain.Items, error)) (
 	return h.take(key, items)
 }
 
-// release returns what is held. It may be called more than once.
+// release returns the held bytes. It may be called more than once.
 func (h *holding) release() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

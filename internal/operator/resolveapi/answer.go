@@ -39,8 +39,8 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// answer is an InputItems of which only the metadata is set. Turns and items are written straight into the response,
-// because the encoders of Kubernetes read, check and copy raw JSON several times.
+// answer is an InputItems with only its metadata set. Turns and items are written straight into the response, because the
+// encoders of Kubernetes read, check and copy raw JSON several times.
 type answer struct {
 	resolvev1alpha1.InputItems
 	*history.Page
@@ -52,8 +52,8 @@ var (
 	_ rest.ResourceStreamer = &answer{}
 )
 
-// newAnswer returns the page of a history that the options ask for. It returns a badRequest if their cursor does not belong
-// to this history and these options.
+// newAnswer returns the page of a history that the options request. It returns a badRequest if their cursor does not belong to
+// this history and these options.
 func newAnswer(namespace string, h *resolve.Result, options driver.ResolveOptions) (*answer, error) {
 	page, err := history.New(string(h.UID), h.Turns, options)
 	if err != nil {
@@ -125,7 +125,7 @@ func (a *answer) yaml(ctx context.Context) ([]byte, error) {
 	return converted, nil
 }
 
-// yamlLimits counts what is written to it, and returns an error beyond a limit.
+// yamlLimits counts the output written to it, and returns an error if it exceeds a limit.
 type yamlLimits struct{ bytes, values int }
 
 // Write implements io.Writer.
@@ -142,7 +142,7 @@ func tooLarge(message string) error {
 	return apierrors.NewRequestEntityTooLargeError(message + ": ask for JSON, or for pages with `limit`")
 }
 
-// stream is an answer as it is sent. Nothing of it is made before it is sent, so that it takes little memory besides the items,
+// stream is an answer that is being sent. It is generated while it is sent, so that it takes little memory besides the items,
 // which other answers share, however slowly its client reads.
 type stream struct {
 	answer *answer
@@ -212,7 +212,7 @@ func (a *answer) WriteTo(to io.Writer) (int64, error) {
 // writeBuffer is the size of the pieces in which an answer is sent. Larger items are pieces of their own.
 const writeBuffer = 16 << 10
 
-// writer counts what it writes, and keeps the first error.
+// writer counts the bytes that it writes, and keeps the first error.
 type writer struct {
 	buffer *bufio.Writer
 	size   int64
@@ -238,7 +238,7 @@ func (w *writer) string(s string) *writer {
 	}
 	b, err := json.Marshal(s)
 	if err != nil {
-		panic(fmt.Sprintf("unable to marshal a string: %v", err)) // never: every string can be
+		panic(fmt.Sprintf("unable to marshal a string: %v", err)) // never: every string can be marshaled
 	}
 	return w.bytes(b)
 }

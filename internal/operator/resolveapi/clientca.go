@@ -36,15 +36,15 @@ import (
 )
 
 // clientCAs are the CAs that authenticate callers and the kube-apiserver's proxy. The kube-apiserver publishes them in a
-// ConfigMap, and k8s.io/apiserver starts to serve before it has read that: until then a caller with a certificate is
-// treated as anonymous. So the server is not ready until it has loaded what is published. Requests that arrive earlier,
-// for example because a container has restarted in its Pod, are answered with 503: after a 403 a caller would not retry.
+// ConfigMap, and k8s.io/apiserver starts to serve before it has read it: until then a caller with a certificate is treated as
+// anonymous. So the server is not ready until it has loaded the published CAs. Requests that arrive earlier, for example
+// because a container has restarted in its Pod, are answered with 503: after a 403 a caller would not retry.
 type clientCAs struct {
 	configMaps typedcorev1.ConfigMapInterface
-	// keys are the keys of the ConfigMap that no flag replaces.
+	// keys are the keys of the ConfigMap that are not overridden by flags.
 	keys    []string
 	serving *genericapiserver.SecureServingInfo
-	// proxy has the headers in which the kube-apiserver's proxy names a caller. It is loaded separately from the CAs.
+	// proxy has the headers in which the kube-apiserver's proxy identifies a caller. It is loaded separately from the CAs.
 	proxy  *authenticatorfactory.RequestHeaderConfig
 	loaded atomic.Bool
 }

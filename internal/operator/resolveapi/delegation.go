@@ -34,9 +34,9 @@ import (
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 )
 
-// If the kube-apiserver cannot be asked to authenticate or authorize a caller, k8s.io/apiserver answers 401, or a 500 that
-// is not a Status, and the caller would conclude that its token is invalid. So the failure is noted with the request, and
-// the answer is replaced by a Status that names the cause and when to retry.
+// If the kube-apiserver is unavailable to authenticate or authorize a caller, k8s.io/apiserver answers 401, or a 500 that is
+// not a Status, and the caller would conclude that its token is invalid. So the failure is recorded with the request, and the
+// response is replaced by a Status that gives the cause and the time to retry after.
 
 // failure is the error of a request to the kube-apiserver, if there was one.
 type failure struct {
@@ -45,7 +45,7 @@ type failure struct {
 
 type failureKey struct{}
 
-// noteFailures notes failed delegation for withFailures.
+// noteFailures records failed delegation for withFailures.
 func noteFailures(config *genericapiserver.Config) {
 	authenticate, authorize := config.Authentication.Authenticator, config.Authorization.Authorizer
 	config.Authentication.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
@@ -64,7 +64,7 @@ func noteFailures(config *genericapiserver.Config) {
 	})
 }
 
-// noteFailure notes the errors of several authenticators or authorizers if one of them could not ask the kube-apiserver.
+// noteFailure records the errors of several authenticators or authorizers if one of them could not reach the kube-apiserver.
 // Other errors mean bad credentials.
 func noteFailure(ctx context.Context, err error) {
 	f, ok := ctx.Value(failureKey{}).(*failure)

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package resolveapi serves the resolve.catena.dev API: an aggregated API server that answers the whole history of a turn as
-// InputItems, and the verdicts on chains as SessionVerdicts. It delegates authentication and authorization to the kube-
-// apiserver and keeps no state.
+// Package resolveapi serves the resolve.catena.dev API: an aggregated API server that returns the whole history of a turn as
+// InputItems, and the verdicts on chains as SessionVerdicts. It delegates authentication and authorization to the
+// kube-apiserver and keeps no state.
 package resolveapi

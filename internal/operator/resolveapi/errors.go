@@ -35,15 +35,14 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// retryAfterSeconds is when to retry a request that failed for a passing reason.
+// retryAfterSeconds is the delay after which to retry a request that failed temporarily.
 const retryAfterSeconds = 1
 
 // maxAnswerTime is how long before a request's deadline the wait for the kube-apiserver ends, at most.
 const maxAnswerTime = 500 * time.Millisecond
 
-// beforeDeadline returns a context that is done shortly before ctx, so that there is time for an answer. At the deadline
-// itself k8s.io/apiserver ends the request with an object that is not quite a Status or, if the answer has begun, in the
-// middle of it.
+// beforeDeadline returns a context that is done shortly before ctx, so that there is time for an answer. At the deadline itself
+// k8s.io/apiserver ends the request with an object that is not a valid Status or, if the answer has begun, in the middle of it.
 func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -52,15 +51,15 @@ func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/4, maxAnswerTime)))
 }
 
-// badRequest is the error of a request that is invalid. Its message names what the caller must change.
+// badRequest is the error of an invalid request. Its message describes what the caller must change.
 type badRequest string
 
 // Error returns the message, for the caller.
 func (e badRequest) Error() string { return string(e) }
 
-// toStatus returns the Status that answers a failed request for the history of name, and a code for metrics: the code of
-// the chain's error, or the reason of the Status. Errors of the caller are passed on in full, others only as far as the
-// caller can act on them.
+// toStatus returns the Status that answers a failed request for the history of name, and a code for metrics: the code of the
+// chain's error, or the reason of the Status. Errors of the caller are returned in full, others only as far as the caller can
+// act on them.
 func toStatus(ctx context.Context, name string, err error) (*apierrors.StatusError, string) {
 	var chainError *chain.Error
 	var badRequest badRequest
@@ -85,7 +84,7 @@ func toStatus(ctx context.Context, name string, err error) (*apierrors.StatusErr
 	return status, string(status.ErrStatus.Reason)
 }
 
-// statusReasons are the reasons that Kubernetes gives to the HTTP statuses of broken chains.
+// statusReasons are the Kubernetes reasons for the HTTP statuses of broken chains.
 var statusReasons = map[int]metav1.StatusReason{
 	http.StatusNotFound:            metav1.StatusReasonNotFound,
 	http.StatusConflict:            metav1.StatusReasonConflict,

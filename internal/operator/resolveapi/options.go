@@ -31,14 +31,15 @@ import (
 
 // Options are the options of the resolve API server, which its flags set.
 type Options struct {
-	// SecureServing has the address and the certificate. Without a certificate, a self-signed one that nobody trusts is
-	// generated at each start. Port 0 disables serving: set the Listener to serve on a free port.
+	// SecureServing has the address and the certificate. Without a certificate, an untrusted self-signed one is generated at
+	// each start. Port 0 disables serving: set the Listener to serve on a free port.
 	SecureServing *genericoptions.SecureServingOptionsWithLoopback
 	// Authentication and Authorization delegate to the kube-apiserver.
 	Authentication *genericoptions.DelegatingAuthenticationOptions
 	Authorization  *genericoptions.DelegatingAuthorizationOptions
 
-	// DefaultMaxDepth is the number of turns that a chain may have unless the request sets maxDepth. Verdicts use the same.
+	// DefaultMaxDepth is the number of turns that a chain may have unless the request sets maxDepth. Verdicts use the same
+	// limit.
 	DefaultMaxDepth int32
 	// MaxDepthLimit is the largest maxDepth that a request may set.
 	MaxDepthLimit int32

@@ -44,7 +44,7 @@ func init() {
 // textCodecs are the codecs of JSON and YAML. InputItems have no binary form.
 type textCodecs struct{ serializer.CodecFactory }
 
-// SupportedMediaTypes returns those of JSON and YAML.
+// SupportedMediaTypes returns the media types of JSON and YAML.
 func (c textCodecs) SupportedMediaTypes() []runtime.SerializerInfo {
 	var infos []runtime.SerializerInfo
 	for _, info := range c.CodecFactory.SupportedMediaTypes() {

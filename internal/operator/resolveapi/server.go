@@ -35,7 +35,7 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// Server serves the resolve API. Every replica does, so it needs no leader election.
+// Server serves the resolve API. It runs on every replica, so it needs no leader election.
 type Server struct {
 	generic   *genericapiserver.GenericAPIServer
 	view      *sessions.View
@@ -49,8 +49,8 @@ var (
 	_ manager.LeaderElectionRunnable = &Server{}
 )
 
-// New returns a server with valid options that answers with what resolve returns, and with the verdicts of a view. It listens,
-// but does not answer before Start, and it is not ready until the view has read the sessions.
+// New returns a server with valid options that serves the histories returned by resolve and the verdicts of a view. It listens,
+// but does not respond before Start, and it is not ready until the view has read the sessions.
 func New(o *Options, resolve ResolveFunc, view *sessions.View) (*Server, error) {
 	config := newGenericConfig()
 	if err := o.applyTo(config); err != nil {

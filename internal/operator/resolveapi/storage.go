@@ -73,7 +73,7 @@ func (*storage) NewGetOptions() (runtime.Object, bool, string) {
 	return &resolvev1alpha1.InputItemsOptions{}, false, ""
 }
 
-// Get returns the history of the turn with a response ID or object name, or a Status with the reason why it cannot.
+// Get returns the history of the turn with a response ID or object name, or a Status with the reason why it cannot be returned.
 func (s *storage) Get(ctx context.Context, name string, options runtime.Object) (runtime.Object, error) {
 	o, ok := options.(*resolvev1alpha1.InputItemsOptions)
 	if !ok {

@@ -104,7 +104,7 @@ func (f fields) summary() string {
 	return cmp.Or(f.text("content"), f.text("output"), f.text("summary"))
 }
 
-// text returns a field that is a string or a list of parts with a text, and the empty string for any other.
+// text returns a field that is a string or a list of parts with a text, and an empty string for any other field.
 func (f fields) text(name string) string {
 	var s string
 	if json.Unmarshal(f[name], &s) == nil {

@@ -35,12 +35,12 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// verdicts is the REST resource sessionverdicts: the verdicts of the view, without a read of any object. It can be listed but,
-// like inputitems, not deleted, so that neither garbage collection nor the deletion of a namespace ever asks for it.
+// verdicts is the REST resource sessionverdicts: the verdicts of the view, without reading any object. It can be listed but,
+// like inputitems, not deleted, so that neither garbage collection nor the deletion of a namespace ever requests it.
 type verdicts struct {
 	verdictTable
 	view *sessions.View
-	max  int // of verdicts in one answer
+	max  int // number of verdicts in one response
 }
 
 var (
@@ -79,8 +79,8 @@ func (s *verdicts) Get(ctx context.Context, name string, options *metav1.GetOpti
 	return newVerdict(verdict), nil
 }
 
-// List returns the verdicts on the sessions of a namespace, or of all, sorted by namespace and name. Of field selectors it
-// supports metadata.name and metadata.namespace, and no label selector, because the view has no labels.
+// List returns the verdicts on the sessions of one or all namespaces, sorted by namespace and name. It supports the field
+// selectors metadata.name and metadata.namespace, but no label selectors, because the view has no labels.
 func (s *verdicts) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
 	if err := s.check(ctx, options.ResourceVersion); err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (s *verdicts) List(ctx context.Context, options *internalversion.ListOption
 	return list, nil
 }
 
-// check returns an error, which asks for a retry, unless the view is current and at least as new as a resource version.
+// check returns a retryable error unless the view is current and at least as new as a resource version.
 func (s *verdicts) check(ctx context.Context, resourceVersion string) error {
 	newest, err := (&resolvev1alpha1.InputItemsOptions{ResourceVersion: resourceVersion}).MinResourceVersion()
 	switch {
@@ -158,7 +158,7 @@ func newContinue(last types.NamespacedName) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(last.String()))
 }
 
-// parseContinue returns the session after which a list of a namespace, or of all, continues. An empty token is the beginning.
+// parseContinue returns the session after which a list of one or all namespaces continues. An empty token is the beginning.
 func parseContinue(namespace, token string) (types.NamespacedName, error) {
 	if token == "" {
 		return types.NamespacedName{}, nil

@@ -27,7 +27,7 @@ import (
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 )
 
-// verdictColumns are those of the ResponseSessions' table that the view knows, with the same names.
+// verdictColumns are the columns of the ResponseSessions' table that the view has data for, with the same names.
 var verdictColumns = []metav1.TableColumnDefinition{
 	{Name: "Name", Type: "string", Format: "name", Description: "The name of the ResponseSession."},
 	{Name: "Previous", Type: "string", Description: "The response ID of the parent."},
@@ -61,7 +61,7 @@ func (verdictTable) ConvertToTable(_ context.Context, object, options runtime.Ob
 }
 
 func verdictRow(v *resolvev1alpha1.SessionVerdict) metav1.TableRow {
-	var depth any // an empty cell while no root is reached
+	var depth any // an empty cell if the chain does not reach a root
 	if v.Depth > 0 {
 		depth = int64(v.Depth)
 	}

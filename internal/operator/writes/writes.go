@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package writes lets what the operator writes follow what the API server grants. client-go has no limit of its own then, and
-// repeats a request that is refused with 429 after the time that the API server asks for; without this package, all workers
-// would do so at once.
+// Package writes adapts the operator's concurrent writes to the capacity of the API server. It is used with client-go's own
+// rate limit disabled. client-go retries a request that is refused with 429 after the time that the API server requests;
+// without this package, all workers would do so at once.
 package writes
 
 import (
@@ -31,23 +31,23 @@ import (
 	"github.com/catena-dev/catena/internal/fair"
 )
 
-// slowWrite is how long a write may take before it counts as refused. Kubernetes' own objective is that 99 of 100 writes take
+// slowWrite is how long a write may take before it counts as refused. Kubernetes' own objective is that 99% of writes take
 // less.
 //
-// It is not relative to the lowest recent latency, because writes are too different for that: a status rewrites the whole object,
-// from 1 KB to 1.4 MB, and one tenant's large sessions would slow down the writes of all.
+// It is not relative to the lowest recent latency, because writes differ too much: a status rewrites the whole object, from 1
+// KB to 1.4 MB, and one tenant's large sessions would slow down the writes of all.
 const slowWrite = time.Second
 
-// Limiter limits the writes to the objects of namespaces that are in progress at once, of all clients together: to half as
-// many if the API server refuses one or is slow, and to one more after as many successes. Namespaces share them as in
-// fair.Budget: one alone may use half. Reads are not limited, and neither are writes without a namespace, which are reviews of
-// access. It is safe for concurrent use.
+// Limiter limits the writes to the objects of namespaces that are in progress at once, across all clients: the limit is halved
+// if the API server refuses a write or is slow, and raised by one after as many successes. Namespaces share them as in
+// fair.Budget: one alone may use half. Reads are not limited, and neither are writes without a namespace, which are access
+// reviews. It is safe for concurrent use.
 type Limiter struct{ throttle *fair.Throttle }
 
 // NewLimiter returns a limiter of at most a number of writes, which one namespace alone can have.
 func NewLimiter(alone int) *Limiter { return &Limiter{fair.NewThrottle(2 * int64(alone))} }
 
-// Limit returns a copy of the configuration of a client, whose writes count.
+// Limit returns a copy of a client configuration whose writes are limited.
 func (l *Limiter) Limit(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &transport{limiter: l, next: next} })
@@ -70,8 +70,8 @@ type transport struct {
 	next    http.RoundTripper
 }
 
-// RoundTrip implements http.RoundTripper. client-go calls it for each attempt, so that nothing counts while it waits for the
-// next one.
+// RoundTrip implements http.RoundTripper. client-go calls it for each attempt, so that a write does not count while it waits
+// for its next attempt.
 func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	namespace := namespaceOf(request.URL.Path)
 	if request.Method == http.MethodGet || namespace == "" {
@@ -102,7 +102,7 @@ func outcome(ctx context.Context, response *http.Response, err error, took time.
 	return fair.Served
 }
 
-// namespaceOf returns the namespace in the path of a request, empty if it has none.
+// namespaceOf returns the namespace in the path of a request, or an empty string if it has none.
 func namespaceOf(path string) string {
 	_, rest, found := strings.Cut(path, "/namespaces/")
 	if !found {
