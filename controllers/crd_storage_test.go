@@ -185,7 +185,7 @@ func TestCRDDiscovery(t *testing.T) {
 	t.Errorf("responsesessions are not served: %+v", resources.APIResources)
 }
 
-// TestCRDTable pins the columns of `kubectl get`, and those of priority 1, which `-o wide` adds.
+// TestCRDTable pins the columns of `kubectl get`, and the columns of priority 1, which `-o wide` adds.
 func TestCRDTable(t *testing.T) {
 	ns := env.NewNamespace(t)
 	makeTurn := func(id, previous, request string) testsession.Builder {

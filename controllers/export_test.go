@@ -33,7 +33,7 @@ import (
 // Attempts are attempts.
 type Attempts struct{ attempts }
 
-// Repeat, FailedWith and Forget are those of attempts.
+// Repeat, FailedWith and Forget export the methods of attempts.
 func (a *Attempts) Repeat(record *sessions.Record, status *v1alpha1.ResponseSessionStatus) *v1alpha1.ResponseSessionStatus {
 	return a.repeat(record, status)
 }

@@ -41,7 +41,7 @@ import (
 // otherVersion is one that the API server does not serve. Garbage collection keeps an object with a reference to it.
 const otherVersion = "sessions.catena.dev/v1beta1"
 
-// ownerVersions returns OwnerVersions with the operator's rights. intercept may change what its requests do.
+// ownerVersions returns OwnerVersions with the operator's rights. intercept may change its requests.
 func ownerVersions(t *testing.T, intercept interceptor.Funcs) *controllers.OwnerVersions {
 	t.Helper()
 	config, err := env.ConfigFor(operatorUser, operatorGroups...)

@@ -80,7 +80,7 @@ func wantAdmitted(t *testing.T, c client.Client, namespace string) {
 	testutil.Eventually(t, func(ctx context.Context) error { return c.Create(ctx, turn(namespace, "probe"), client.DryRunAll) })
 }
 
-// TestQuotaPolicy: a tenant beyond its quota stores nothing more, in whatever way, but can delete; the operator and garbage
+// TestQuotaPolicy: a tenant that exceeds its quota cannot store more by any means, but can delete; the operator and garbage
 // collection go on; other namespaces notice nothing.
 func TestQuotaPolicy(t *testing.T) {
 	ns, other := env.NewNamespace(t), env.NewNamespace(t)

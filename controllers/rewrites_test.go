@@ -123,7 +123,7 @@ func TestFlappingSettles(t *testing.T) {
 	}
 }
 
-// TestRewriteBytes: what is rewritten counts with the size of the whole object, whatever takes it up.
+// TestRewriteBytes: each rewrite counts with the size of the whole object, whichever part of it is large.
 func TestRewriteBytes(t *testing.T) {
 	usual := rewrites
 	rewrites = controllers.RewriteLimits{PerSecond: 1e6, BytesPerSecond: 250_000}

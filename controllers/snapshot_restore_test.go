@@ -238,7 +238,7 @@ func TestRestoreOfCluster(t *testing.T) {
 	}
 }
 
-// missing returns the references that are not among those that are back.
+// missing returns the references that have not returned.
 func missing(refs map[string]*v1alpha1.SnapshotReference, back []*v1alpha1.SnapshotReference) []*v1alpha1.SnapshotReference {
 	left := map[*v1alpha1.SnapshotReference]bool{}
 	for _, ref := range refs {

@@ -92,7 +92,7 @@ func storeIn(bucket *blob.Bucket, cluster string) snapshot.Store {
 	return snapshot.NewBlobStore(bucket, func(context.Context) (string, error) { return cluster, nil })
 }
 
-// sweep sweeps with two leaders at once, both of which have just started.
+// sweep sweeps with two leaders at once that have both just started.
 func (s *sweeping) sweep(t *testing.T, after time.Duration) error {
 	t.Helper()
 	s.clock.SetTime(s.clock.Now().Add(after))

@@ -71,7 +71,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// TestView feeds the view what the watch may bring, and compares its sums with a count of what is stored then.
+// TestView feeds the view possible events of the watch, and compares its sums with a count of the stored chunks.
 func TestView(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := NewView()

@@ -119,7 +119,7 @@ func (f *fixture) follow() {
 	f.resolver.SetWaits(0, testutil.Patience, testutil.Patience)
 }
 
-// gate holds up what is read while it is closed, which it is not at first.
+// gate blocks reads while it is closed. It is initially open.
 type gate struct {
 	mu     sync.Mutex
 	isOpen bool
@@ -165,7 +165,7 @@ type gatedBody struct {
 	ctx  context.Context //nolint:containedctx // of the request
 }
 
-// Read passes on what it has read when the gate is open.
+// Read returns the data that it has read once the gate is open.
 func (b *gatedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.gate.wait(b.ctx)

@@ -238,7 +238,7 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 	}
 }
 
-// TestProblemIsNamed: the error of a turn that is unreadable says why, as the message of its condition does.
+// TestProblemIsNamed: the error of an unreadable turn gives the reason, as the message of its condition does.
 func TestProblemIsNamed(t *testing.T) {
 	f := newFixture(t)
 	instructions := func(s *v1alpha1.ResponseSession) {

@@ -56,7 +56,7 @@ func (f *fixture) clientThrough(send func(next http.RoundTripper, r *http.Reques
 	return client
 }
 
-// TestLiveReadsAreShared: queries of one namespace whose live reads are never answered do not delay those of another.
+// TestLiveReadsAreShared: queries of one namespace whose live reads are never answered do not delay queries of another.
 func TestLiveReadsAreShared(t *testing.T) {
 	greedy, modest := newFixture(t), newFixture(t)
 	started := make(chan struct{}, 100)
@@ -104,7 +104,7 @@ func TestLiveReadsAreShared(t *testing.T) {
 	queries.Wait()
 }
 
-// TestInFlightBytesAreShared: a namespace that holds as many histories as it can leaves room for those of others.
+// TestInFlightBytesAreShared: a namespace that holds as many histories as it can leaves room for histories of others.
 func TestInFlightBytesAreShared(t *testing.T) {
 	greedy, modest := newFixture(t), newFixture(t)
 	const size = 1000
@@ -138,8 +138,8 @@ func TestInFlightBytesAreShared(t *testing.T) {
 	result.Release()
 }
 
-// TestRequestsAreShared: a namespace that has as many queries in progress as it can leaves room for those of others. A query ends
-// when its result is released, or with its error.
+// TestRequestsAreShared: a namespace that has as many queries in progress as it can leaves room for queries of others. A query
+// ends when its result is released, or with its error.
 func TestRequestsAreShared(t *testing.T) {
 	greedy, modest := newFixture(t), newFixture(t)
 	greedy.save("t1", "")

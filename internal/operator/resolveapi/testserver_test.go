@@ -117,7 +117,7 @@ func send(t testing.TB, w http.ResponseWriter, kind watch.EventType, object any)
 	w.(http.Flusher).Flush()
 }
 
-// closeServer closes a server and its connections, of which the watch of a view is one.
+// closeServer closes a server and its connections, including the watch of a view.
 func closeServer(server *httptest.Server) {
 	_ = server.Listener.Close()
 	server.CloseClientConnections()

@@ -25,7 +25,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
 
-// FuzzNewRecord: any JSON makes a record, and that of an object which Go can decode has what Go has decoded.
+// FuzzNewRecord: any JSON yields a record, and the record of an object that Go can decode has the fields that Go has decoded.
 func FuzzNewRecord(f *testing.F) {
 	for _, seed := range []string{
 		`{"metadata":{"namespace":"ns","name":"resp.1","uid":"u","generation":1,"resourceVersion":"3"},"spec":{"responseID":"resp_1","responseStatus":"completed"}}`,

@@ -30,7 +30,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestReadList compares with encoding/json, whatever the values are and in whatever pieces they come.
+// TestReadList compares with encoding/json, for any values and any split into pieces.
 func TestReadList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.StringOf(rapid.RuneFrom([]rune(`{}[],:"\ é`+"\n"))), rapid.String())
@@ -72,7 +72,7 @@ func TestReadList(t *testing.T) {
 	})
 }
 
-// TestReadListErrors: what is not a list ends with an error.
+// TestReadListErrors: reading anything but a list ends with an error.
 func TestReadListErrors(t *testing.T) {
 	huge := `{"items":[{"a":"` + strings.Repeat("x", maxObjectBytes) + `"}]}`
 	for _, raw := range []string{"", "[]", "404 page not found", `{"items":[{}{}]}`, `{"items":[,]}`, `{"items" []}`, `{,}`, `{"a":}`, huge} {

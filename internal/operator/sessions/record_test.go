@@ -31,7 +31,7 @@ import (
 	"github.com/catena-dev/catena/internal/chain"
 )
 
-// TestRecordKeeps lists what the view keeps of an object: another field takes memory for every turn.
+// TestRecordKeeps lists the fields of an object that the view keeps: each further field takes memory for every turn.
 func TestRecordKeeps(t *testing.T) {
 	var got []string
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[Record]()) {

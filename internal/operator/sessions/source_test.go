@@ -49,7 +49,7 @@ func serve(t *testing.T, silence time.Duration, handler http.HandlerFunc) *sourc
 	return &source{client: client, silence: silence}
 }
 
-// TestWatch: each event is read by itself, whatever its object has.
+// TestWatch: each event is parsed separately, whatever its object contains.
 func TestWatch(t *testing.T) {
 	const deep = 20_000
 	stream := []string{

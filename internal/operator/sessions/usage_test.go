@@ -31,8 +31,8 @@ import (
 	"github.com/catena-dev/catena/internal/chain"
 )
 
-// TestUsage feeds the view what the watch may bring, and compares its sums, and the sessions with outdated owners, with what is stored
-// then.
+// TestUsage feeds the view possible events of the watch, and compares its sums, and the sessions with outdated owners, with the
+// objects stored then.
 func TestUsage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := NewView(chain.DefaultMaxDepth, time.Hour)
@@ -121,7 +121,7 @@ func TestUsage(t *testing.T) {
 	})
 }
 
-// TestUsageOfLies: whatever a session says about the size of its snapshot, the sum is positive.
+// TestUsageOfLies: whatever size a session claims for its snapshot, the sum is positive.
 func TestUsageOfLies(t *testing.T) {
 	v := NewView(chain.DefaultMaxDepth, time.Hour)
 	s := (*store)(v)

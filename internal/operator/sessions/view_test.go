@@ -70,7 +70,7 @@ func TestReport(t *testing.T) {
 	check("reported while it was read", false)
 }
 
-// TestViewFollowsTheWatch feeds the view what the watch may bring.
+// TestViewFollowsTheWatch feeds the view possible events of the watch.
 func TestViewFollowsTheWatch(t *testing.T) {
 	tests := map[string]struct {
 		feed func(s *store)

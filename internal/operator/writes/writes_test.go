@@ -29,7 +29,7 @@ import (
 
 const statusPath = "/apis/sessions.catena.dev/v1alpha1/namespaces/team-a/responsesessions/resp.1/status"
 
-// TestOutcomes: what the API server answers to one request, and what that does to a limit of eight writes.
+// TestOutcomes: responses of the API server to one request, and their effect on a limit of eight writes.
 func TestOutcomes(t *testing.T) {
 	cases := map[string]struct {
 		method, path string
@@ -61,7 +61,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestUnreachable: an API server that cannot be reached gets fewer writes, and a canceled request says nothing about it.
+// TestUnreachable: an API server that cannot be reached gets fewer writes, and a canceled request has no effect on the limit.
 func TestUnreachable(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
