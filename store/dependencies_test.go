@@ -24,8 +24,8 @@ import (
 
 const module = "github.com/catena-dev/catena/"
 
-// TestDependencies: a gateway never links the API server, and nothing of Kubernetes unless it imports store/kube. So a
-// program with only store and store/memory links no client-go.
+// TestDependencies: gateways never link the API server, and link Kubernetes packages only if they import store/kube. A program
+// that uses only store and store/memory does not link client-go.
 func TestDependencies(t *testing.T) {
 	for _, name := range goList(t, module+"store/...") {
 		forbidden := []string{"k8s.io/apiserver", module + "internal/operator/resolveapi", module + "internal/operator/resolve/"}

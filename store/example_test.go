@@ -27,7 +27,7 @@ import (
 	"github.com/catena-dev/catena/store/memory"
 )
 
-// A gateway saves each completed turn, and resolves the one that the next request names.
+// A gateway saves each completed turn, and resolves the previous turn of the next request.
 func Example() {
 	ctx := context.Background()
 	s, err := store.Open(ctx, "memory:?namespace=team-a")
@@ -78,7 +78,7 @@ func ExampleStore_save() {
 	// response "resp_2" is already stored with different content
 }
 
-// An overwrite with a version fails if somebody else has overwritten the turn since it was read.
+// An overwrite with a version fails if the turn has been overwritten since it was read.
 func ExampleStore_overwrite() {
 	ctx := context.Background()
 	s := memory.New(memory.Options{})
@@ -91,7 +91,7 @@ func ExampleStore_overwrite() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	turn.Status = store.StatusCompleted // somebody else's
+	turn.Status = store.StatusCompleted // a concurrent change
 	if err := s.Save(ctx, turn, store.SaveOptions{Overwrite: true}); err != nil {
 		log.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func ExampleStore_overwrite() {
 	// true response "resp_1" was overwritten since it was read
 }
 
-// An error contains the turn at which the chain is broken, and whether a retry can help.
+// An error contains the turn at which the chain is broken, and indicates whether a retry can help.
 func ExampleStore_resolve_errors() {
 	ctx := context.Background()
 	s := memory.New(memory.Options{})
@@ -126,7 +126,7 @@ func ExampleStore_resolve_errors() {
 	// session.chain.not_found at resp_8, retryable false: response "resp_8", an ancestor of "resp_9", was not found
 }
 
-// A page at a time, the newest item first.
+// A history can be read page by page, the newest item first.
 func ExampleStore_resolve_pages() {
 	ctx := context.Background()
 	s := memory.New(memory.Options{})
@@ -151,7 +151,7 @@ func ExampleStore_resolve_pages() {
 	// [{"role":"user","content":"1"}]
 }
 
-// Commonly used fields of the bodies have methods; the bodies contain everything else as it was saved.
+// Commonly used fields of the bodies have methods; the bodies contain all other fields as they were saved.
 func ExampleSession() {
 	session := store.Session{
 		Request: json.RawMessage(`{"model":"m","input":"hi","instructions":"be brief"}`),

@@ -37,7 +37,7 @@ import (
 	"github.com/catena-dev/catena/store/memory"
 )
 
-// fake is a driver whose calls all fail with the errors of a list, one after the other, and succeed after its end.
+// fake is a driver whose calls return the errors of a list, one after the other, and then succeed.
 type fake struct {
 	driver.Store
 	errs   []error
@@ -121,7 +121,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestRetries: every operation is repeated if the driver asks for it.
+// TestRetries: every operation is repeated if the driver marks its error.
 func TestRetries(t *testing.T) {
 	for operation := range operations(t.Context(), nil) {
 		t.Run(operation, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestEmptyID: the driver is never asked for the empty response ID.
+// TestEmptyID: the driver is never called with the empty response ID.
 func TestEmptyID(t *testing.T) {
 	for operation, want := range map[string]error{"get": store.ErrNotFound, "save": store.ErrInvalid, "resolve": nil, "delete": nil} {
 		f := &fake{}
@@ -174,7 +174,7 @@ func TestSaveChecks(t *testing.T) {
 	}
 }
 
-// TestSaveTimes: the driver gets times in UTC without parts of a second, and the caller's session keeps its own.
+// TestSaveTimes: the driver gets times in UTC and whole seconds, and the caller's session keeps its own.
 func TestSaveTimes(t *testing.T) {
 	f := &fake{}
 	session := &store.Session{ResponseID: "resp_1", Status: "completed", CreatedAt: time.Date(2026, 1, 2, 3, 4, 5, 6, time.FixedZone("", 3600))}
@@ -190,7 +190,7 @@ func TestSaveTimes(t *testing.T) {
 	}
 }
 
-// TestClosed: a closed store refuses, in every namespace, and is closed once.
+// TestClosed: a closed store rejects calls in every namespace, and is closed only once.
 func TestClosed(t *testing.T) {
 	f := &fake{}
 	s := store.New(f, driver.Options{})
@@ -233,7 +233,7 @@ func TestErrorsAreDocumented(t *testing.T) {
 	}
 }
 
-// TestMetrics: operations are counted by their result, for all namespaces together, and labels do not grow with use.
+// TestMetrics: operations are counted by result, for all namespaces together, and the set of labels is bounded.
 func TestMetrics(t *testing.T) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -263,7 +263,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// limited is a driver with quotas, of which that of one namespace is exceeded.
+// limited is a driver with quotas, one of which is exceeded in one namespace.
 type limited struct {
 	driver.Store
 	exceeded string

@@ -23,8 +23,8 @@ import (
 	"testing"
 )
 
-// TestAccount checks that clients see refused credentials and the headers with limits if the account at the engine is theirs,
-// and neither if it is the gateway's.
+// TestAccount checks that clients get the engine's authentication errors and rate limit headers if the account at the engine
+// is theirs, and neither if it is the gateway's.
 func TestAccount(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	accounts := map[string]struct {

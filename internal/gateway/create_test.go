@@ -227,7 +227,7 @@ func TestDefaultDepth(t *testing.T) {
 	}
 }
 
-// TestCreatesOnly checks that a save neither overwrites a turn nor gives it another parent than the request named.
+// TestCreatesOnly checks that a save neither overwrites a turn nor changes the parent that the request specified.
 func TestCreatesOnly(t *testing.T) {
 	f := start(t, nil)
 	f.seed("resp_a", "", "completed")

@@ -213,7 +213,7 @@ func TestSaveFailure(t *testing.T) {
 	}
 }
 
-// TestSaveTimeout checks that a store that does not answer counts as unreachable.
+// TestSaveTimeout checks that a store that does not respond is treated as unreachable.
 func TestSaveTimeout(t *testing.T) {
 	f := start(t, nil, func(o *Options) { o.SaveTimeout = time.Nanosecond })
 	f.store.onSave = func(ctx context.Context, _ *store.Session, _ func() error) error {
@@ -272,7 +272,7 @@ func TestBytesThatCount(t *testing.T) {
 	}
 }
 
-// TestTooLargeToHold checks that a request that exceeds the limit by itself is not told to retry.
+// TestTooLargeToHold checks that the error for a request that exceeds the limit by itself does not ask for a retry.
 func TestTooLargeToHold(t *testing.T) {
 	f := start(t, jsonHandler(200, `{"status":"completed","output":[]}`), func(o *Options) {
 		o.MaxRequestBytes, o.ResponseReserveBytes, o.MaxInFlightBytes = 300<<10, 0, 8<<20

@@ -27,7 +27,7 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// sse returns a stream with an event for each data, named by its type.
+// sse returns a stream with one event per data, named after its type.
 func sse(data ...string) string {
 	var b strings.Builder
 	for _, d := range data {
@@ -70,7 +70,7 @@ const (
 	completed = `{"type":"response.completed","sequence_number":9,"response":{"id":"up","store":false,"status":"completed","output":[{"type":"message","id":"msg_1"}]}}`
 )
 
-// stepHandler is an engine whose stream consists of steps that the test sends. It closes gone if the gateway goes away.
+// stepHandler is an engine whose stream consists of steps that the test sends. It closes gone if the gateway disconnects.
 func stepHandler(steps <-chan string, gone chan<- struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")

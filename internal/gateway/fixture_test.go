@@ -140,7 +140,7 @@ func (f *fixture) create(body string, headers ...string) reply {
 	return r
 }
 
-// saved returns the session with a response ID, nil if it does not exist.
+// saved returns the session with a response ID, or nil if it does not exist.
 func (f *fixture) saved(id string) *store.Session {
 	f.t.Helper()
 	session, err := f.store.next.InNamespace("default").Get(f.t.Context(), id)
@@ -184,7 +184,7 @@ func (f *fixture) seed(id, previous, status string) {
 	}
 }
 
-// seedLarge saves a turn whose input has a number of bytes.
+// seedLarge saves a turn whose input has the given number of bytes.
 func (f *fixture) seedLarge(id string, bytes int) {
 	f.t.Helper()
 	session := testturn.Make(id, "")
@@ -199,7 +199,7 @@ func (s *hookedStore) open() *store.Store {
 	return store.New(s, driver.Options{Namespace: "default"})
 }
 
-// hookedStore is a driver whose calls can be replaced, on top of a store in memory.
+// hookedStore is an in-memory driver whose calls can be replaced.
 type hookedStore struct {
 	next      *store.Store
 	onSave    func(ctx context.Context, session *store.Session, next func() error) error
@@ -285,7 +285,7 @@ func (r *recorder) last() (string, http.Header) {
 	return r.bodies[len(r.bodies)-1], r.headers[len(r.headers)-1]
 }
 
-// lockedBuffer is a log that can be read while it is written.
+// lockedBuffer is a log that can be read while it is being written.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  strings.Builder

@@ -26,11 +26,11 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// TestLargerThanReserved checks responses that are larger than the reserve while their tenant fills its share: none waits for
-// memory, because all would wait for each other. Some are lost, and the error invites no retry. A tenant that stays within its
-// share does not notice.
+// TestLargerThanReserved checks responses that exceed the reserve while their tenant's share is in use. None waits for memory,
+// because all would wait for each other. Some are lost, and their error does not ask for a retry. A tenant within its share is
+// not affected.
 func TestLargerThanReserved(t *testing.T) {
-	// Sizes of responses of which there is memory for one, but not while two others are in flight.
+	// There is memory for one response of these sizes, but not while two others are in flight.
 	for stream, size := range map[bool]int{false: 230 << 10, true: 100 << 10} {
 		t.Run(fmt.Sprintf("stream=%t", stream), func(t *testing.T) {
 			engine := &heldEngine{waiting: make(chan struct{}), proceed: map[string]chan struct{}{}}
@@ -39,7 +39,7 @@ func TestLargerThanReserved(t *testing.T) {
 			f := start(t, engine, twoTenants(t), func(o *Options) {
 				o.MaxRequestBytes, o.ResponseReserveBytes, o.MaxInFlightBytes = 64<<10, 4<<10, 8<<20
 			})
-			// begin sends a request, and returns once the engine has it or it is answered.
+			// begin sends a request, and returns once the engine has received it or it was answered.
 			begin := func(tenant, body string) (done chan reply, refused bool) {
 				done = make(chan reply, 1)
 				answered := make(chan struct{})
@@ -90,7 +90,7 @@ func TestLargerThanReserved(t *testing.T) {
 	}
 }
 
-// heldEngine holds each response back until its model may proceed. The model large answers with an item, the model small with none.
+// heldEngine blocks each response until its model may proceed. The model large returns an item, the model small does not.
 type heldEngine struct {
 	waiting chan struct{}
 	proceed map[string]chan struct{}
@@ -116,7 +116,7 @@ func (e *heldEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "data: {\"type\":\"response.completed\",\"response\":%s}\n\n", response)
 }
 
-// isLost reports whether a response was lost because there was no memory for it.
+// isLost reports whether a response was lost for lack of memory.
 func isLost(t *testing.T, r reply) bool {
 	t.Helper()
 	const message = "larger than what was reserved for it (--response-reserve-bytes)"

@@ -80,7 +80,7 @@ func key(key string) []string {
 	return []string{"Idempotency-Key", key}
 }
 
-// TestKeysOfTenants checks that two tenants with the same key get a turn each.
+// TestKeysOfTenants checks that two tenants with the same key get separate turns.
 func TestKeysOfTenants(t *testing.T) {
 	f, _ := startTenants(t)
 	ids := map[string]bool{}
@@ -108,7 +108,7 @@ func TestKeysOfAccounts(t *testing.T) {
 	}
 }
 
-// TestRepeatedStream checks that a repeated stream has the items and the end of the first.
+// TestRepeatedStream checks that a repeated stream has the same items and the same end as the first.
 func TestRepeatedStream(t *testing.T) {
 	f := start(t, streamHandler(sse(created, itemDone, completed)))
 	const body = `{"input":"a","stream":true}`
@@ -126,11 +126,11 @@ func TestRepeatedStream(t *testing.T) {
 	}
 }
 
-// TestRepeatAfterFailure checks that a request whose first response failed is run again, into the same turn.
+// TestRepeatAfterFailure checks that a request whose first response failed runs again and replaces the failed turn.
 func TestRepeatAfterFailure(t *testing.T) {
 	var runs atomic.Int64
 	f := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		stream := sse(created) // breaks off
+		stream := sse(created) // ends without a terminal event
 		if runs.Add(1) > 1 {
 			stream = sse(created, completed)
 		}
@@ -149,7 +149,7 @@ func TestRepeatAfterFailure(t *testing.T) {
 	}
 }
 
-// TestRepeatOfADeletedTurn checks that a request is saved if the failed turn that it would replace is deleted meanwhile.
+// TestRepeatOfADeletedTurn checks that a request is saved if the failed turn that it would replace is deleted in the meantime.
 func TestRepeatOfADeletedTurn(t *testing.T) {
 	var runs atomic.Int64
 	var f *fixture
@@ -171,8 +171,8 @@ func TestRepeatOfADeletedTurn(t *testing.T) {
 	}
 }
 
-// TestRepeatsAtTheSameTime checks that there is one turn, and that all get it, if the same request arrives several times at
-// once, also after a failure.
+// TestRepeatsAtTheSameTime checks that concurrent copies of a request create one turn, and all receive it, even after a
+// failure.
 func TestRepeatsAtTheSameTime(t *testing.T) {
 	for name, tc := range map[string]struct{ failed, stream bool }{
 		"new":                         {false, false},
@@ -227,7 +227,7 @@ func TestRepeatsAtTheSameTime(t *testing.T) {
 	}
 }
 
-// TestKeyPermitsRetries checks that a client with a key is told to retry if the turn could not be saved.
+// TestKeyPermitsRetries checks that the error asks a client with a key to retry if the turn could not be saved.
 func TestKeyPermitsRetries(t *testing.T) {
 	f := start(t, nil)
 	f.store.onSave = func(context.Context, *store.Session, func() error) error {

@@ -34,7 +34,7 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// saveTurn saves a completed turn with a list of input items and one item of output.
+// saveTurn saves a completed turn with the given input items and one output item.
 func (f *fixture) saveTurn(t *testing.T, id, previous string, items []string) {
 	t.Helper()
 	session := &store.Session{
@@ -46,7 +46,7 @@ func (f *fixture) saveTurn(t *testing.T, id, previous string, items []string) {
 	}
 }
 
-// longItems returns items of which some have an ID, some none, and some that of another one.
+// longItems returns items: some have an ID of their own, some have none, and some share the ID of another item.
 func longItems(prefix string, count int) []string {
 	var items []string
 	for i := range count {
@@ -62,8 +62,8 @@ func longItems(prefix string, count int) []string {
 	return items
 }
 
-// TestPagesOfALongConversation compares the pages of a conversation, in any order, with the windows of the whole list. Once it has
-// been read, no page takes more than two resolves.
+// TestPagesOfALongConversation compares the pages of a conversation, in any order, with windows of the whole list. Once the
+// conversation has been read, a page takes at most two resolves.
 func TestPagesOfALongConversation(t *testing.T) {
 	f := start(t, nil)
 	var all []string
@@ -119,7 +119,7 @@ func wantPage(t *rapid.T, f *fixture, ids []string, limit int, descending bool, 
 	}
 }
 
-// TestPagesAfterAnOverwrite checks that an earlier turn that was overwritten with fewer items does not hide others.
+// TestPagesAfterAnOverwrite checks that overwriting an earlier turn with fewer items does not hide items of other turns.
 func TestPagesAfterAnOverwrite(t *testing.T) {
 	f := start(t, nil)
 	f.saveTurn(t, "resp_a", "", longItems("a", 350))
@@ -149,7 +149,8 @@ func TestPagesAfterAnOverwrite(t *testing.T) {
 	}
 }
 
-// TestIndexesAreBounded checks that the indexes of items take no more memory than they may, and that those used last are kept.
+// TestIndexesAreBounded checks that the item indexes stay within their memory limit, and that the most recently used ones are
+// kept.
 func TestIndexesAreBounded(t *testing.T) {
 	x := newItemIndexes()
 	large := func(bytes int) *itemIndex {

@@ -31,7 +31,8 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// TestShares checks that a tenant that has reached a limit gets an error that names it, and that another tenant does not notice.
+// TestShares checks that a tenant that has reached a limit gets an error that names it, and that other tenants are not
+// affected.
 func TestShares(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*Options)
@@ -86,8 +87,8 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestAdmittedRequestsFinish checks that of the requests of a tenant that fills its share, each one that the engine gets is answered
-// and saved: none waits for the memory of another.
+// TestAdmittedRequestsFinish checks that, even if a tenant's share is in use, every request that reaches the engine is
+// answered and saved: none waits for the memory of another.
 func TestAdmittedRequestsFinish(t *testing.T) {
 	item := `{"type":"message","text":"` + strings.Repeat("y", DefaultResponseReserveBytes-200) + `"}`
 	response := `{"status":"completed","output":[` + item + `]}`
@@ -132,7 +133,7 @@ func TestAdmittedRequestsFinish(t *testing.T) {
 	}
 }
 
-// twoTenants configures the tenants a and b, whose names are their keys.
+// twoTenants configures the tenants a and b, whose keys equal their names.
 func twoTenants(t *testing.T) func(*Options) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tenants.yaml")
@@ -142,14 +143,14 @@ func twoTenants(t *testing.T) func(*Options) {
 	return func(o *Options) { o.TenantsFile = path }
 }
 
-// TestSharesHold checks shares against what each call has taken: a call holds exactly that, and nothing once it has ended.
+// TestSharesHold checks shares against a model: a call holds exactly what it has taken, and nothing once it has ended.
 func TestSharesHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := newSharedLimit(1000, "--flag", "much")
 		type plain struct {
 			share  *share
 			tenant string
-			// used is the part of held that is not only reserved.
+			// used is the part of held that is in use, not only reserved.
 			held, used, reserved int64
 			ended                bool
 		}
@@ -219,7 +220,7 @@ func TestSharesHold(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				all, _ := heldBy("")
-				// All that is free, and no more, can be taken by a tenant that holds nothing.
+				// A tenant that holds nothing can take everything that is free, but not more.
 				if rest := 1000 - all; rest > 0 {
 					if limit.budget.TryAcquire("new", rest+1) || !limit.budget.TryAcquire("new", rest) {
 						t.Fatalf("not exactly %d are free", rest)
@@ -238,7 +239,7 @@ func drawCall[T any](t *rapid.T, calls []T) T {
 	return rapid.SampledFrom(calls).Draw(t, "call")
 }
 
-// wantFree waits until a number of bytes are free.
+// wantFree waits until the given number of bytes is free.
 func (f *fixture) wantFree(bytes int64) {
 	f.t.Helper()
 	testutil.Eventually(f.t, func(context.Context) error {
@@ -251,8 +252,8 @@ func (f *fixture) wantFree(bytes int64) {
 	})
 }
 
-// TestSentBytesAreFree checks that neither a stream nor a slow response holds the conversation that was sent to the engine, and
-// that nothing is held in the end.
+// TestSentBytesAreFree checks that neither a stream nor a slow response holds the memory of the conversation once it was sent
+// to the engine, and that all memory is released in the end.
 func TestSentBytesAreFree(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stream=%t", stream), func(t *testing.T) {

@@ -31,8 +31,8 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// sdk is the part for responses of OpenAI's own client, connected to a gateway. The whole client takes longer to compile than
-// any other package of this repository's programs and tests.
+// sdk is the responses part of OpenAI's own client, connected to a gateway. The whole client would take longer to compile than
+// any other package in this repository's programs and tests.
 type sdk struct {
 	*fixture
 	client responses.ResponseService

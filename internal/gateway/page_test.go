@@ -87,7 +87,8 @@ func uniqueIDs(raw []string) []string {
 	return ids
 }
 
-// TestPageKeepsThePage checks that a page of a long history takes no more memory than its items, and an ID each for the others.
+// TestPageKeepsThePage checks that a page of a long history takes only the memory of its items and of one ID for each other
+// item.
 func TestPageKeepsThePage(t *testing.T) {
 	held, most := int64(0), int64(0)
 	hold := func(bytes int64) error { held += bytes; most = max(most, held); return nil }

@@ -31,7 +31,7 @@ import (
 var errFull = &store.Error{Code: store.CodeQuotaExceeded, Message: "the quota is exceeded"}
 
 // TestQuotaBeforeTheEngine checks that the engine does not run for a turn that could not be saved because of a quota, and that
-// nothing else is refused.
+// no other request is rejected.
 func TestQuotaBeforeTheEngine(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err         error
@@ -69,13 +69,13 @@ func TestQuotaBeforeTheEngine(t *testing.T) {
 	}
 }
 
-// TestQuotaOfStoredTurns checks that a tenant that has reached its quota can read and delete, and repeat a request whose turn is
-// stored.
+// TestQuotaOfStoredTurns checks that a tenant that has reached its quota can read and delete turns, and repeat a request whose
+// turn is stored.
 func TestQuotaOfStoredTurns(t *testing.T) {
 	f := start(t, nil)
 	first := f.create(`{"input":"x"}`, "Idempotency-Key", "k")
 	f.store.onQuota = func(context.Context, string) error { return errFull }
-	f.gateway.quotas = newQuotas() // what it knew is old
+	f.gateway.quotas = newQuotas() // drop cached results
 	if again := f.create(`{"input":"x"}`, "Idempotency-Key", "k"); again.get("id") != first.get("id") {
 		t.Errorf("the repeated request got %s", again.body)
 	}
@@ -102,8 +102,8 @@ func TestQuotaOfAnotherTenant(t *testing.T) {
 	}
 }
 
-// TestQuotaAge checks that an answer about a quota is used for quotaAge, by requests at the same time too, and that a store that
-// does not answer delays a request by quotaTimeout.
+// TestQuotaAge checks that the result of a quota check is used for quotaAge, including by concurrent requests, and that a
+// store that does not respond delays a request by at most quotaTimeout.
 func TestQuotaAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads atomic.Int64

@@ -62,7 +62,7 @@ func TestRetrieveAndDelete(t *testing.T) {
 	}
 }
 
-// TestDeleteUnread checks that turns that cannot be read can be deleted, whatever their size.
+// TestDeleteUnread checks that unreadable turns of any size can be deleted.
 func TestDeleteUnread(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err      error
@@ -164,7 +164,7 @@ func TestInputItemsOfBrokenConversations(t *testing.T) {
 	}
 }
 
-// TestInputItemsAsTheyAre checks that all input that the gateway accepts can be listed.
+// TestInputItemsAsTheyAre checks that every input that the gateway accepts can be listed.
 func TestInputItemsAsTheyAre(t *testing.T) {
 	f := start(t, nil)
 	r := f.create(`{"input":[{"role":"user","role":"user","content":"a"},{"id":null,"role":"user","content":"b"}, { } ]}`)

@@ -30,7 +30,7 @@ import (
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 )
 
-// serveFixture serves a gateway on loopback until stop is called. done then receives the result.
+// serveFixture serves a gateway on a loopback address until stop is called. done then receives the result.
 func serveFixture(t *testing.T, f *fixture) (operations string, stop context.CancelFunc, done <-chan error) {
 	t.Helper()
 	var listeners []net.Listener
@@ -117,8 +117,8 @@ func TestShutdownEndsStreams(t *testing.T) {
 	}
 }
 
-// TestShutdownEndsRequests checks that clients without a response are told to retry, which then reaches another replica,
-// unless the engine already has their request.
+// TestShutdownEndsRequests checks that clients without a response are asked to retry, which reaches another replica, unless
+// the engine has already received their request.
 func TestShutdownEndsRequests(t *testing.T) {
 	for name, tc := range map[string]struct {
 		inEngine                        bool
@@ -186,7 +186,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// expect gets a URL and returns its body. It reports any other status than the wanted one.
+// expect gets a URL and returns its body. It reports an error for any other status than the expected one.
 func (f *fixture) expect(url string, want int) string {
 	f.t.Helper()
 	status, body := f.get(url)

@@ -150,7 +150,7 @@ func TestClientGoesAway(t *testing.T) {
 	}
 }
 
-// TestUpstreamDoesNotEnd checks that the client need not wait for an engine that does not close a finished stream.
+// TestUpstreamDoesNotEnd checks that the client does not have to wait for an engine that does not close a finished stream.
 func TestUpstreamDoesNotEnd(t *testing.T) {
 	steps, gone := make(chan string), make(chan struct{})
 	f := start(t, stepHandler(steps, gone))
@@ -165,8 +165,8 @@ func TestUpstreamDoesNotEnd(t *testing.T) {
 	<-gone // the engine notices
 }
 
-// TestBrokenStreamIsClosed checks that the request to an engine with invalid events ends at once, however long the save
-// takes, and that the gateway ends the client's stream with an event of its own.
+// TestBrokenStreamIsClosed checks that the request to an engine that sends invalid events ends immediately, however long the
+// save takes, and that the gateway ends the client's stream with an event of its own.
 func TestBrokenStreamIsClosed(t *testing.T) {
 	steps, gone := make(chan string), make(chan struct{})
 	f := start(t, stepHandler(steps, gone))

@@ -68,7 +68,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecideProperties checks what holds for every save.
+// TestDecideProperties checks invariants of all decisions.
 func TestDecideProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		session := &driver.Session{

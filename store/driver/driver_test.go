@@ -45,7 +45,7 @@ func TestOptional(t *testing.T) {
 	}
 }
 
-// TestCodes: no code is missing from Codes, and no two are the same.
+// TestCodes: Codes returns every code, without duplicates.
 func TestCodes(t *testing.T) {
 	codes := driver.Codes()
 	for _, err := range []error{
@@ -94,7 +94,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestRetryDeadline: the error contains the context's and that of the last attempt.
+// TestRetryDeadline: the error contains the context's error and the error of the last attempt.
 func TestRetryDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")

@@ -29,7 +29,7 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// TestParseQuery: api/resolve/v1alpha1 has the cases of each parameter.
+// TestParseQuery: see api/resolve/v1alpha1 for the cases of each parameter.
 func TestParseQuery(t *testing.T) {
 	all := driver.ResolveOptions{
 		MaxDepth: new(0), IncludeIncomplete: true, Instructions: "Last", Limit: 20, After: "a b&c", Order: "desc", Version: "12",
@@ -69,7 +69,7 @@ func TestParseQuery(t *testing.T) {
 	}
 }
 
-// TestOptionsAreParameters: every option is a query parameter, with the name in the error of an unknown one.
+// TestOptionsAreParameters: every option is a query parameter, and is named in the error for an unknown parameter.
 func TestOptionsAreParameters(t *testing.T) {
 	_, err := driver.ParseQuery(url.Values{"unknown": {""}})
 	_, list, _ := strings.Cut(err.Error(), "must be one of ")
@@ -83,7 +83,8 @@ func TestOptionsAreParameters(t *testing.T) {
 	}
 }
 
-// TestQueryRoundTrip: valid options are the same after they were a query, and others are refused as options and as a query.
+// TestQueryRoundTrip: valid options survive the conversion to a query, and invalid ones are rejected both as options and as a
+// query.
 func TestQueryRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		options := driver.ResolveOptions{

@@ -25,7 +25,7 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// TestTypedAccess: the methods read the same members of the bodies as a history.
+// TestTypedAccess: the methods read the same members of the bodies as a history does.
 func TestTypedAccess(t *testing.T) {
 	type values struct {
 		Model, Instructions, Input, Tools, OutputText string
@@ -60,7 +60,7 @@ func TestTypedAccess(t *testing.T) {
 	}
 }
 
-// TestTypedAccessToNoJSON: a body that cannot be saved is harmless.
+// TestTypedAccessToNoJSON: the methods tolerate a body that cannot be saved.
 func TestTypedAccessToNoJSON(t *testing.T) {
 	for _, body := range []string{strings.Repeat("[", 16<<20), strings.Repeat(`{"output":`, 1<<20), strings.Repeat(`{"output":[`, 1<<20), `{"output`} {
 		s := &driver.Session{Request: []byte(body), Response: []byte(body)}

@@ -38,7 +38,7 @@ import (
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// TestBucketOfAnotherCluster: the operator exits before two clusters mistake each other's snapshots for leftovers.
+// TestBucketOfAnotherCluster: the operator exits before two clusters treat each other's snapshots as leftovers.
 func TestBucketOfAnotherCluster(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "catena-cluster"), []byte("another"), 0o600); err != nil {
@@ -61,7 +61,7 @@ func TestBucketOfAnotherCluster(t *testing.T) {
 	}
 }
 
-// asGateway returns a configuration with the rights of a gateway in a namespace, and no others.
+// asGateway returns a configuration with only the permissions of a gateway in a namespace.
 func asGateway(t *testing.T, namespace string) *rest.Config {
 	t.Helper()
 	for _, role := range []string{"catena-reader", "catena-edit"} {
@@ -79,7 +79,7 @@ func asGateway(t *testing.T, namespace string) *rest.Config {
 	return config
 }
 
-// TestGatewayWithBucket: a gateway with the rights of its role writes to the bucket of its cluster, and not to any other.
+// TestGatewayWithBucket: a gateway with the permissions of its role writes to the bucket of its cluster, and not to any other.
 func TestGatewayWithBucket(t *testing.T) {
 	unclaimed, foreign := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(foreign, "catena-cluster"), []byte("another"), 0o600); err != nil {
@@ -102,7 +102,7 @@ func TestGatewayWithBucket(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got error
-			testutil.Eventually(t, func(context.Context) error { // the rights take effect some milliseconds later
+			testutil.Eventually(t, func(context.Context) error { // the permissions take effect some milliseconds later
 				if got = s.Save(t.Context(), largeTurn("resp_1", ""), store.SaveOptions{}); strings.Contains(fmt.Sprint(got), "forbidden") {
 					return got
 				}
@@ -125,7 +125,7 @@ func TestGatewayWithBucket(t *testing.T) {
 	}
 }
 
-// TestBucketMoved: while the bucket is not where it should be, its turns cannot be read, but none is marked.
+// TestBucketMoved: while the bucket is not at its configured location, its turns cannot be read, but none is marked.
 func TestBucketMoved(t *testing.T) {
 	s := open(t, kube.Options{SnapshotStore: bucketURL()})
 	namespace := s.Namespace()

@@ -39,7 +39,7 @@ import (
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// restored creates a session as a restore from a backup does: it never gets an ownerReference.
+// restored creates a session as if restored from a backup: it never gets an ownerReference.
 func restored(t *testing.T, namespace, id, previous string, finalizers ...string) *v1alpha1.ResponseSession {
 	t.Helper()
 	session := &v1alpha1.ResponseSession{Spec: v1alpha1.ResponseSessionSpec{
@@ -54,7 +54,7 @@ func restored(t *testing.T, namespace, id, previous string, finalizers ...string
 	return session
 }
 
-// wantTurns waits until a namespace has only the turns with these response IDs, in the order of their names.
+// wantTurns waits until a namespace contains exactly the turns with these response IDs, in the order of their names.
 func wantTurns(t *testing.T, namespace string, want ...string) {
 	t.Helper()
 	testutil.Eventually(t, func(context.Context) error {
@@ -75,8 +75,7 @@ func wantTurns(t *testing.T, namespace string, want ...string) {
 
 var cascading = store.DeleteOptions{Cascade: true}
 
-// TestCascadeWithoutReferences: descendants without ownerReferences are deleted too, however many a turn has and whatever
-// their names are.
+// TestCascadeWithoutReferences: descendants without ownerReferences are deleted too, regardless of their number and names.
 func TestCascadeWithoutReferences(t *testing.T) {
 	s := open(t, kube.Options{})
 	ns := s.Namespace()
@@ -94,7 +93,7 @@ func TestCascadeWithoutReferences(t *testing.T) {
 	wantTurns(t, ns, "a", "other")
 }
 
-// TestCascadeOfHeldTurns: a finalizer holds some of the turns. All that is below them is deleted.
+// TestCascadeOfHeldTurns: a finalizer holds some of the turns. All of their descendants are deleted.
 func TestCascadeOfHeldTurns(t *testing.T) {
 	s := open(t, kube.Options{})
 	ns := s.Namespace()
@@ -171,7 +170,7 @@ func TestSavedWhileCascading(t *testing.T) {
 	wantTurns(t, ns, "moved")
 }
 
-// TestCascadeNotServed: a cascade does not take a 404 of something else for the turn's.
+// TestCascadeNotServed: a cascade does not treat an unrelated 404 as a missing turn.
 func TestCascadeNotServed(t *testing.T) {
 	ns := env.NewNamespace(t)
 	restored(t, ns, "x", "")

@@ -51,7 +51,8 @@ func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// TestCost: a save reads the parent's metadata once and creates one object, and for a large turn one more for each part, after a look at the quota.
+// TestCost: a save reads the parent's metadata once and creates one object. For a large turn, it also checks the quota and
+// creates one object for each part.
 func TestCost(t *testing.T) {
 	var sent *counter
 	config := rest.CopyConfig(env.Config)

@@ -26,7 +26,7 @@ import (
 // OpenDriver opens the driver of a cluster.
 var OpenDriver = openDriver
 
-// OpenSlow is Open with another time after which a save looks for the parts of its snapshot once more.
+// OpenSlow is like Open, with a different duration after which a save checks the parts of its snapshot once more.
 func OpenSlow(ctx context.Context, options Options, slow time.Duration) (*store.Store, error) {
 	d, common, err := openDriver(ctx, options)
 	if err != nil {

@@ -40,7 +40,7 @@ import (
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// TestSaveAgain: a save that fails is repeated if that can help, also if the first attempt had succeeded.
+// TestSaveAgain: a failed save is repeated if that can help, even if the first attempt had succeeded.
 func TestSaveAgain(t *testing.T) {
 	refused := func(http.RoundTripper, *http.Request) (*http.Response, error) { return nil, syscall.ECONNREFUSED }
 	for name, tc := range map[string]struct {
@@ -144,7 +144,7 @@ func TestDeleteGivesUp(t *testing.T) {
 	})
 }
 
-// TestDeadlineBetweenAttempts: the error contains the context's and that of the last attempt.
+// TestDeadlineBetweenAttempts: the error contains the context's error and the error of the last attempt.
 func TestDeadlineBetweenAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := kube.Open(t.Context(), kube.Options{Namespace: "a", Config: &rest.Config{
@@ -163,7 +163,7 @@ func TestDeadlineBetweenAttempts(t *testing.T) {
 	})
 }
 
-// TestRetryAfter: a server that sends Retry-After gets only the retries of client-go, and few of those that make it read a
+// TestRetryAfter: a server that sends Retry-After gets only client-go's retries, and few of them for requests that read a
 // whole chain again.
 func TestRetryAfter(t *testing.T) {
 	get := func(t *testing.T, s *store.Store) error {
@@ -211,7 +211,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestOtherCalls: reading, resolving and deleting are repeated too.
+// TestOtherCalls: Get, Resolve and Delete are repeated too.
 func TestOtherCalls(t *testing.T) {
 	var failures atomic.Int32
 	s := openThrough(t, open(t, kube.Options{}).Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
@@ -235,7 +235,7 @@ func TestOtherCalls(t *testing.T) {
 	}
 }
 
-// TestAnswerCutOff: a request whose response ends early, as when a server is killed, is repeated.
+// TestAnswerCutOff: a request whose response is cut off, for example because the server is killed, is repeated.
 func TestAnswerCutOff(t *testing.T) {
 	for name, cut := range map[string]error{
 		"HTTP/1": io.ErrUnexpectedEOF,
@@ -278,7 +278,7 @@ func TestUntrustedServer(t *testing.T) {
 	}
 }
 
-// TestBucketFails: an overloaded bucket gets three requests, and one that refuses gets one.
+// TestBucketFails: an overloaded bucket gets three requests, and one that rejects requests gets one.
 func TestBucketFails(t *testing.T) {
 	for status, tc := range map[int]struct {
 		wantRequests  int32

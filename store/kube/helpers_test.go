@@ -43,8 +43,8 @@ import (
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// largeTurn is a turn of 1.8 MB, more than etcd accepts, with a number that no custom resource keeps. Compressed it takes
-// three chunks: a first, a middle and a last one.
+// largeTurn is a turn of 1.8 MB, more than etcd accepts, with a number that a custom resource does not preserve. When
+// compressed, it takes three chunks: a first, a middle and a last one.
 func largeTurn(id, previous string) *store.Session {
 	image := make([]byte, 900_000)
 	_, _ = rand.NewChaCha8([32]byte{byte(len(id))}).Read(image) // never fails
@@ -74,7 +74,7 @@ func object(t *testing.T, namespace, id string) *v1alpha1.ResponseSession {
 	return object
 }
 
-// edit changes a session as a person does, whatever the controller writes meanwhile.
+// edit changes a session as a user does, regardless of concurrent writes by the controller.
 func edit(t *testing.T, namespace, id, conversationID string) error {
 	t.Helper()
 	session := &v1alpha1.ResponseSession{}
@@ -94,7 +94,7 @@ func chunks(t *testing.T, namespace string) []metav1.PartialObjectMetadata {
 	return list.Items
 }
 
-// wantReason waits until a session has a reason, and returns it then.
+// wantReason waits until a session has a reason, and then returns the session.
 func wantReason(t *testing.T, namespace, id, reason string) *v1alpha1.ResponseSession {
 	t.Helper()
 	var session *v1alpha1.ResponseSession
@@ -109,7 +109,7 @@ func wantReason(t *testing.T, namespace, id, reason string) *v1alpha1.ResponseSe
 	return session
 }
 
-// firstPart returns the error of reading the first chunk of a snapshot or, for a bucket, its object.
+// firstPart returns the error from reading the first chunk of a snapshot or, for a bucket, its object.
 func firstPart(t *testing.T, namespace, id, key string) error {
 	t.Helper()
 	chunk := client.ObjectKey{Namespace: namespace, Name: v1alpha1.SnapshotChunkName(key, 0)}
@@ -120,7 +120,7 @@ func firstPart(t *testing.T, namespace, id, key string) error {
 	return err
 }
 
-// nothingStored returns an error if there are chunks in a namespace, or objects of it in the bucket.
+// nothingStored returns an error if a namespace has chunks, or objects in the bucket.
 func nothingStored(t *testing.T, namespace string) error {
 	t.Helper()
 	if left := chunks(t, namespace); len(left) > 0 {
@@ -139,7 +139,7 @@ type transport func(r *http.Request) (*http.Response, error)
 
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
-// openThrough opens the store of a namespace whose requests a function handles.
+// openThrough opens the store of a namespace whose requests are handled by a function.
 func openThrough(
 	t *testing.T, namespace string, through func(next http.RoundTripper, r *http.Request) (*http.Response, error),
 ) *store.Store {

@@ -22,7 +22,7 @@ import (
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// TestDecodeIdentity: what protects a turn from being replaced is read from an object that Go cannot decode, too.
+// TestDecodeIdentity: the fields that protect a turn from being replaced are also read from an object that cannot be decoded.
 func TestDecodeIdentity(t *testing.T) {
 	const undecodable = `"responseID":"resp_1","createdAt":"2026-01-01t00:00:00z"`
 	for name, tc := range map[string]struct {

@@ -37,23 +37,23 @@ import (
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// saverOrder is the task of a saver process: it saves a turn and is killed, or suspended, at its Step-th write, before the
-// request is sent or after it was answered.
+// saverOrder is the task of a saver process: it saves a turn and is killed or suspended at its Step-th write, either before
+// the request is sent or after the response has arrived.
 type saverOrder struct {
 	Kubeconfig, Namespace string
 	Overwrite             bool
 	Step                  int32
 	Arrives               bool
 	Suspend               bool
-	// Bucket is the URL of the bucket that it writes to, and Slow when it looks at the parts once more.
+	// Bucket is the URL of the bucket for snapshots, and Slow is the time after which the parts are checked once more.
 	Bucket string
 	Slow   time.Duration
 }
 
-// saverVariable is the environment variable with the saverOrder. If it is set, this program is that saver.
+// saverVariable is the environment variable with the saverOrder. If it is set, the test binary runs as the saver.
 const saverVariable = "CATENA_TEST_SAVER"
 
-// runSaver returns 0 if it has saved without being killed.
+// runSaver returns 0 if it saved the turn without being killed.
 func runSaver(text string) int {
 	var order saverOrder
 	if err := json.Unmarshal([]byte(text), &order); err != nil {
@@ -103,7 +103,8 @@ func kill() {
 	select {}
 }
 
-// TestKilledSaver: a process that is killed at any write leaves the whole turn or none, and its leftovers are removed.
+// TestKilledSaver: a process that is killed at any write leaves either the whole turn or no turn, and its leftovers are
+// removed.
 func TestKilledSaver(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	turn := largeTurn("resp_1", "")
@@ -139,7 +140,7 @@ func TestKilledSaver(t *testing.T) {
 	}
 }
 
-// TestKilledOverwriter: a process that is killed at any write of an overwrite leaves the old turn or the new one.
+// TestKilledOverwriter: a process that is killed at any write of an overwrite leaves either the old turn or the new one.
 func TestKilledOverwriter(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	before, after := testturn.Make("resp_1", ""), largeTurn("resp_1", "")
@@ -195,7 +196,7 @@ func runAndKillSaver(t *testing.T, order saverOrder) {
 	}
 }
 
-// saveAgain repeats a save as a client does that got no response.
+// saveAgain repeats a save like a client that did not get a response.
 func saveAgain(t *testing.T, name string, s *store.Store) {
 	t.Helper()
 	save(t, s, largeTurn("resp_1", ""))

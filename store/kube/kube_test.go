@@ -36,7 +36,7 @@ import (
 )
 
 var (
-	// env is the control plane that all tests share, with an operator that sweeps all the time.
+	// env is the control plane that all tests share, with an operator that sweeps continuously.
 	env      *testenv.Environment
 	operator *catenatest.Operator
 	// bucketDir is the bucket that the operator reads from.
@@ -64,7 +64,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// gracePeriod is that of the operator.
+// gracePeriod is the operator's grace period.
 const gracePeriod = 14 * time.Second
 
 // bucketURL is the bucket that the operator reads from, and gateways may write to.

@@ -59,8 +59,8 @@ func TestOverwriteAgain(t *testing.T) {
 	}
 }
 
-// TestOverwriteArrived: an overwrite that was stored is a success, also if a proxy that lost the response makes client-go
-// send it again.
+// TestOverwriteArrived: an overwrite that was stored succeeds, even if the response is lost in a proxy and client-go sends the
+// request again.
 func TestOverwriteArrived(t *testing.T) {
 	others := open(t, kube.Options{})
 	save(t, others, testturn.Make("resp_1", ""))
@@ -86,7 +86,7 @@ func TestOverwriteArrived(t *testing.T) {
 	}
 }
 
-// comeAgain is a response after which client-go repeats a request by itself.
+// comeAgain is a response after which client-go itself repeats a request.
 func comeAgain(r *http.Request) *http.Response {
 	response := answer(r, http.StatusServiceUnavailable)
 	response.Header.Set("Retry-After", "0")
@@ -112,8 +112,8 @@ func TestChunkArrived(t *testing.T) {
 	}
 }
 
-// TestDeletedMeanwhile: a create whose response was lost is repeated with a new snapshot if the turn has been deleted in the
-// meantime, with its snapshot.
+// TestDeletedMeanwhile: a create whose response was lost is repeated with a new snapshot if the turn and its snapshot have
+// been deleted in the meantime.
 func TestDeletedMeanwhile(t *testing.T) {
 	for name, attempt := range map[string]store.SaveOptions{"create": {}, "overwrite of nothing": {Overwrite: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestDeletedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestSnapshotInUse: a refused save keeps its snapshot if its first attempt had succeeded and the turn was edited since.
+// TestSnapshotInUse: a rejected save keeps its snapshot if its first attempt had succeeded and the turn has been edited since.
 func TestSnapshotInUse(t *testing.T) {
 	others := open(t, kube.Options{})
 	s := openThrough(t, others.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {

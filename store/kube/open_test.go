@@ -27,7 +27,7 @@ import (
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// TestOtherNamespaces: an invalid namespace does not lead to another one.
+// TestOtherNamespaces: an invalid namespace never addresses another namespace.
 func TestOtherNamespaces(t *testing.T) {
 	s := open(t, kube.Options{})
 	save(t, s, testturn.Make("resp_1", ""))

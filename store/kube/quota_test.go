@@ -39,7 +39,7 @@ import (
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// limit sets the bytes that a namespace may store, and waits until the operator has counted what it does store.
+// limit sets the maximum bytes of a namespace, and waits until the operator has counted the current usage.
 func limit(t *testing.T, namespace, bytes string) {
 	t.Helper()
 	quota := &v1alpha1.SessionQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "quota"}}
@@ -61,7 +61,7 @@ func limit(t *testing.T, namespace, bytes string) {
 	})
 }
 
-// wantQuotaExceeded waits until a save is refused because of a quota.
+// wantQuotaExceeded waits until a save is rejected because of a quota.
 func wantQuotaExceeded(t *testing.T, s *store.Store, session *store.Session) {
 	t.Helper()
 	testutil.Eventually(t, func(ctx context.Context) error {
@@ -76,8 +76,8 @@ func wantQuotaExceeded(t *testing.T, s *store.Store, session *store.Session) {
 	})
 }
 
-// TestSessionQuota: a gateway of a namespace that has reached its limit stores nothing, wherever its turns would go, until turns
-// are deleted or the limit is raised.
+// TestSessionQuota: a gateway in a namespace that has reached its limit stores nothing, regardless of where its turns are
+// stored, until turns are deleted or the limit is raised.
 func TestSessionQuota(t *testing.T) {
 	for name, bucket := range map[string]string{"chunks": "", "bucket": bucketURL()} {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestSessionQuota(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			testutil.Eventually(t, func(ctx context.Context) error { // the rights take effect some milliseconds later
+			testutil.Eventually(t, func(ctx context.Context) error { // the permissions take effect some milliseconds later
 				return s.Save(ctx, testturn.Make("resp_1", ""), store.SaveOptions{})
 			})
 			limit(t, namespace, "2Mi")
@@ -157,7 +157,7 @@ func turnIDs(n int) []string {
 	return ids
 }
 
-// TestUsageMetrics: the metrics of the operator have what a namespace stores, whether it has a quota or not.
+// TestUsageMetrics: the metrics of the operator include the usage of a namespace with or without a quota.
 func TestUsageMetrics(t *testing.T) {
 	s := open(t, kube.Options{})
 	save(t, s, largeTurn("resp_1", "")) // one of the largest namespaces
@@ -188,7 +188,7 @@ func TestUsageMetrics(t *testing.T) {
 	})
 }
 
-// TestResourceQuota: Kubernetes' own limit of the number of objects has the same code. A snapshot that meets it half way
+// TestResourceQuota: Kubernetes' own limit on the number of objects has the same code. A snapshot that exceeds it halfway
 // leaves nothing behind.
 func TestResourceQuota(t *testing.T) {
 	s := open(t, kube.Options{})

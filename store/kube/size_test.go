@@ -31,7 +31,7 @@ import (
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// TestTooLarge: a turn beyond the limit is refused before anything is written.
+// TestTooLarge: a turn above the limit is rejected before anything is written.
 func TestTooLarge(t *testing.T) {
 	s := open(t, kube.Options{MaxTurnBytes: 1 << 20})
 	err := s.Save(t.Context(), largeTurn("resp_1", ""), store.SaveOptions{})
@@ -103,7 +103,7 @@ func TestEscaped(t *testing.T) {
 	}
 }
 
-// TestTooLargeForEtcd: an object that etcd refuses is too large and not retryable.
+// TestTooLargeForEtcd: an object that etcd rejects is too large and not retryable.
 func TestTooLargeForEtcd(t *testing.T) {
 	s := open(t, kube.Options{InlineBytes: 512 << 10})
 	turn := testturn.Make("resp_1", "")

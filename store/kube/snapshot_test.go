@@ -164,7 +164,7 @@ func TestOverwrite(t *testing.T) {
 	}
 }
 
-// TestStrangeChunks: chunks that no saver has written do not prevent the removal of leftovers.
+// TestStrangeChunks: chunks that were not written by a save do not prevent the removal of leftovers.
 func TestStrangeChunks(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	namespace := open(t, kube.Options{}).Namespace()
@@ -190,7 +190,7 @@ func TestStrangeChunks(t *testing.T) {
 	})
 }
 
-// TestRefusedSave: a large turn that is refused or stored already leaves no snapshot behind.
+// TestRefusedSave: a large turn that is rejected or already stored does not leave a snapshot behind.
 func TestRefusedSave(t *testing.T) {
 	s := open(t, kube.Options{})
 	save(t, s, largeTurn("resp_1", ""))

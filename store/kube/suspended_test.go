@@ -42,7 +42,7 @@ import (
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// suspended is what a saver prints before it stops.
+// suspended is the line that a saver prints before it stops.
 const suspended = "suspended"
 
 // suspend stops this process until it gets SIGCONT.
@@ -90,7 +90,7 @@ func (s *stoppedSaver) String() string {
 	return fmt.Sprintf("bucket %q, write %d, arrives %t", s.order.Bucket, s.order.Step, s.order.Arrives)
 }
 
-// resume lets the saver go on, and reports whether it has acknowledged the turn.
+// resume continues the saver, and reports whether it has acknowledged the turn.
 func (s *stoppedSaver) resume(t *testing.T) bool {
 	t.Helper()
 	if err := s.Process.Signal(syscall.SIGCONT); err != nil {
@@ -103,8 +103,8 @@ func (s *stoppedSaver) resume(t *testing.T) bool {
 	return err == nil
 }
 
-// TestSuspendedSaver: a process that is suspended at any write, and comes back after its parts were swept, leaves a whole turn if
-// it acknowledges it. If it never comes back, there is no turn.
+// TestSuspendedSaver: a process that is suspended at any write, and resumes after its parts were swept, leaves a whole turn if
+// it acknowledges it. If it never resumes, the turn does not exist.
 func TestSuspendedSaver(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	want := largeTurn("resp_1", "")
@@ -142,7 +142,7 @@ func TestSuspendedSaver(t *testing.T) {
 	wantTurns(t, lost.store.Namespace())
 }
 
-// wantWhole checks that a turn is whole, now and after the operator has read and swept it.
+// wantWhole checks that a turn is complete, before and after the operator has read and swept it.
 func wantWhole(t *testing.T, name string, s *store.Store, want *store.Session) {
 	t.Helper()
 	check := func() {
@@ -159,7 +159,7 @@ func wantWhole(t *testing.T, name string, s *store.Store, want *store.Session) {
 	check()
 }
 
-// unmarked returns an error if a part of a snapshot has a mark.
+// unmarked returns an error if any part of a snapshot is marked.
 func unmarked(t *testing.T, namespace, id, key string) error {
 	t.Helper()
 	for _, chunk := range chunks(t, namespace) {
@@ -174,7 +174,7 @@ func unmarked(t *testing.T, namespace, id, key string) error {
 	return err
 }
 
-// TestPartsDisappear: a slow save writes the parts again that have disappeared before its turn was stored.
+// TestPartsDisappear: a slow save rewrites parts that have disappeared before its turn was stored.
 func TestPartsDisappear(t *testing.T) {
 	tests := map[string]struct {
 		bucket string
@@ -226,8 +226,8 @@ func deleteParts(t *testing.T, namespace string, inBucket bool, parts []int) {
 	}
 }
 
-// TestRepeatedSaveWaits: a save that finds its turn stored, with parts that a sweep may be about to delete, is acknowledged only
-// when they are safe.
+// TestRepeatedSaveWaits: a save whose turn is already stored, but with parts that a sweep may be about to delete, is
+// acknowledged only once the parts are safe.
 func TestRepeatedSaveWaits(t *testing.T) {
 	s, want := open(t, kube.Options{}), largeTurn("resp_1", "")
 	save(t, s, want.Clone())

@@ -39,11 +39,11 @@ import (
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// sessionFields is the place of the schemas of spec and status in the CRD.
+// sessionFields is the path of the schemas of spec and status in the CRD.
 const sessionFields = "/spec/versions/0/schema/openAPIV3Schema/properties"
 
-// changeCRD changes the CRD of ResponseSessions with a JSON patch until the end of the test. The patch has an effect once the API
-// server accepts, or refuses, the field of a spec with a value.
+// changeCRD changes the CRD of ResponseSessions with a JSON patch until the end of the test. It waits until the API server
+// accepts, or rejects, a spec field with the given value.
 func changeCRD(t *testing.T, patch, field string, value any, accepted bool) {
 	t.Helper()
 	crd := &unstructured.Unstructured{}
@@ -72,7 +72,7 @@ func changeCRD(t *testing.T, patch, field string, value any, accepted bool) {
 	t.Cleanup(func() { apply(string(before), !accepted) })
 }
 
-// try returns the error of a create of a session with a field, which is not stored.
+// try returns the error from creating a session with the given field, as a dry run.
 func try(ctx context.Context, field string, value any) error {
 	spec := map[string]any{"responseID": "probe", "responseStatus": "completed", field: value}
 	probe := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
@@ -82,7 +82,7 @@ func try(ctx context.Context, field string, value any) error {
 	return env.Client.Create(ctx, probe, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
 }
 
-// raw returns the fields of a session as the API server has them, without those that change with every write.
+// raw returns the fields of a session as the API server stores them, without those that change with every write.
 func raw(t *testing.T, namespace, id string) map[string]any {
 	t.Helper()
 	o := &unstructured.Unstructured{}
@@ -102,7 +102,7 @@ func patchSession(t *testing.T, namespace, id, patch string) {
 	}
 }
 
-// TestOlderCRD: a turn with a field that the CRD lacks is refused, and not stored without it.
+// TestOlderCRD: a turn with a field that the CRD lacks is rejected instead of being stored without the field.
 func TestOlderCRD(t *testing.T) {
 	s := open(t, kube.Options{})
 	stored := testturn.Make("resp_1", "")
@@ -148,14 +148,14 @@ func TestOlderCRD(t *testing.T) {
 	}
 }
 
-// newerFields adds fields to the CRD that only a newer version knows, and formats.
+// newerFields adds fields and formats to the CRD that only a newer version knows.
 const newerFields = `[
   {"op":"add","path":"` + sessionFields + `/spec/properties/later","value":{"type":"object","x-kubernetes-preserve-unknown-fields":true}},
   {"op":"add","path":"` + sessionFields + `/status/properties/later","value":{"type":"string"}},
   {"op":"replace","path":"` + sessionFields + `/spec/properties/format/maximum","value":2},
   {"op":"replace","path":"` + sessionFields + `/spec/properties/snapshot/properties/format/maximum","value":2}]`
 
-// TestNewerCRD: fields that only a newer version knows survive what the library and the operator write.
+// TestNewerCRD: fields that only a newer version knows are preserved by writes of the library and the operator.
 func TestNewerCRD(t *testing.T) {
 	s := open(t, kube.Options{})
 	changeCRD(t, newerFields, "later", map[string]any{"a": int64(1)}, true)
@@ -204,7 +204,7 @@ func TestNewerCRD(t *testing.T) {
 	}
 }
 
-// TestNewerFormat: turns in a format that only a newer version reads are unreadable until there is one, and are not replaced.
+// TestNewerFormat: turns in a format of a newer version are unreadable until that version runs, and are not replaced.
 func TestNewerFormat(t *testing.T) {
 	s := open(t, kube.Options{})
 	changeCRD(t, newerFields, "later", map[string]any{}, true)
@@ -258,8 +258,8 @@ func TestNewerFormat(t *testing.T) {
 	}
 }
 
-// TestStoredObjects: objects that earlier builds have stored stay readable. testdata has some in the first format, with a turn in
-// the object and one in a chunk. They are never written again: add others for a new format.
+// TestStoredObjects: objects stored by earlier builds remain readable. testdata has objects in the first format: a turn stored
+// in the object and one in a chunk. They are never written again: add others for a new format.
 func TestStoredObjects(t *testing.T) {
 	s := open(t, kube.Options{})
 	data, err := os.ReadFile("testdata/stored-1.json")

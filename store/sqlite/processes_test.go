@@ -41,7 +41,7 @@ const (
 )
 
 // TestSaver is not a test but the process that startSaver starts. It saves a chain of turns named after its process, and as
-// many turns with the same names and other contents in every saver. It prints the IDs of the saved turns.
+// many turns with the same names but different contents in every saver. It prints the IDs of the saved turns.
 func TestSaver(t *testing.T) {
 	path := os.Getenv(saverEnv)
 	if path == "" {

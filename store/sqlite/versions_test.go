@@ -32,10 +32,10 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// migration is what a newer program does to a database.
+// migration is a schema migration by a newer program.
 const migration = `BEGIN IMMEDIATE; ALTER TABLE turns ADD COLUMN later TEXT; PRAGMA user_version = 2; COMMIT`
 
-// TestMigratedWhileOpen: a program that has a database open neither reads nor writes it after a newer one has migrated it.
+// TestMigratedWhileOpen: a program with an open database neither reads nor writes it after a newer program has migrated it.
 func TestMigratedWhileOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "turns.db")
 	s := open(t, path)
@@ -90,7 +90,7 @@ func TestMigratedWhileSaving(t *testing.T) {
 	}
 }
 
-// TestReplacedFile: a database that has become an older one is not written either.
+// TestReplacedFile: a database that was replaced by an older one is not written either.
 func TestReplacedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "turns.db")
 	s := open(t, path)
@@ -101,8 +101,8 @@ func TestReplacedFile(t *testing.T) {
 	}
 }
 
-// TestStoredVersions: databases that earlier builds have stored stay readable. testdata has one of each version of the schema.
-// They are never written again: add another for a new version.
+// TestStoredVersions: databases stored by earlier builds remain readable. testdata has one for each schema version. They are
+// never written again: add another for a new version.
 func TestStoredVersions(t *testing.T) {
 	for version, name := range []string{"version1.db"} {
 		t.Run(name, func(t *testing.T) {

@@ -47,7 +47,7 @@ func testDelete(t *testing.T, s *suite) {
 		remove(t, st, "resp_1", options)
 		wantStored(t, st, testturn.Make("resp_2", ""))
 	}
-	// A cascade begins with a turn that is there.
+	// A cascade requires that the turn itself exists.
 	save(t, st, testturn.Make("orphan", "resp_1"), store.SaveOptions{})
 	remove(t, st, "resp_1", store.DeleteOptions{Cascade: true})
 	wantStored(t, st, testturn.Make("orphan", "resp_1"))
@@ -68,7 +68,7 @@ func testDeleteInChain(t *testing.T, s *suite) {
 	wantHistory(t, resolve(t, st, "a", store.ResolveOptions{}), "a", "a")
 }
 
-// wantGone checks that a chain ends at a deleted turn, which a store may notice some time later.
+// wantGone checks that a chain ends at a deleted turn, which may become visible some time later.
 func (s *suite) wantGone(t *testing.T, st *store.Store, id, gone string) {
 	t.Helper()
 	var err error

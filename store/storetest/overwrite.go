@@ -157,7 +157,7 @@ func testVersion(t *testing.T, s *suite) {
 	wantError(t, overwrite(deleted, store.StatusFailed), &store.Error{Code: store.CodeConflict, ResponseID: "resp_1"})
 }
 
-// testNoLostUpdate: overwrites with a version do not undo each other.
+// testNoLostUpdate: concurrent overwrites with a version do not undo each other.
 func testNoLostUpdate(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	const writers, updates = 4, 5

@@ -159,7 +159,7 @@ func testResolveOptions(t *testing.T, s *suite) {
 	}
 }
 
-// testResolveVersion: a result is as new as asked for.
+// testResolveVersion: a result is at least as new as requested.
 func testResolveVersion(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	saveRow(t, st, "a", "b")

@@ -48,7 +48,7 @@ func saveTurns(t *testing.T, s *store.Store, turns []string) {
 	}
 }
 
-// wantHistory checks the history of turns of testturn.Make, of which id was asked for.
+// wantHistory checks the history of the turn id, which consists of testturn.Make's turns.
 func wantHistory(t *testing.T, h *store.History, id string, turns ...string) {
 	t.Helper()
 	if h.Parent.ResponseID != id || (h.Parent.UID == "") != (id == "") {
@@ -175,7 +175,7 @@ func testLateParent(t *testing.T, s *suite) {
 	wantHistory(t, resolve(t, st, "d", store.ResolveOptions{}), "d", "a", "b", "c", "d")
 }
 
-// testParent: the handle is that of the turn asked for.
+// testParent: the handle identifies the requested turn.
 func testParent(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	saveRow(t, st, "a", "b")
@@ -246,7 +246,7 @@ func wantItems(t *testing.T, h *store.History, want []string) {
 	}
 }
 
-// testInstructions: G14, the instructions of every turn or as the options ask, and the order of the items.
+// testInstructions: G14, the instructions of every turn or as selected by the option, and the order of the items.
 func testInstructions(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	previous := ""

@@ -119,7 +119,7 @@ func testSaveConflict(t *testing.T, s *suite) {
 	}
 }
 
-// changes returns changes that each make a different turn of one of testturn.Make.
+// changes returns changes that each turn one of testturn.Make's turns into a different one.
 func changes() map[string]func(*store.Session) {
 	return map[string]func(*store.Session){
 		"parent":       func(s *store.Session) { s.PreviousResponseID = "resp_0" },

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package storetest has the suite that every driver of package store passes, including drivers of other modules. The test
-// of a driver calls Run.
+// Package storetest contains the test suite for drivers of package store, including drivers in other modules. The test of a
+// driver calls Run.
 package storetest
 
 import (
@@ -47,14 +47,14 @@ func CreateNamespace(create func(t *testing.T, name string)) Option {
 	return func(s *suite) { s.createNamespace = create }
 }
 
-// Patience is how long the suite waits for what a driver may do after it has returned. The default is a minute.
+// Patience is how long the suite waits for effects that a driver may complete after it has returned. The default is a minute.
 func Patience(d time.Duration) Option {
 	return func(s *suite) { s.patience = d }
 }
 
-// Run tests a driver through the store.Store on top of it, and so checks what users are promised. It calls open at least
-// twice and closes the results. Each test has namespaces of its own, whose names are random DNS labels, so that all drivers
-// may share one cluster or database; the tests run in parallel.
+// Run tests a driver through store.Store, and so checks the guarantees that users get. It calls open at least twice and closes
+// the results. Each test has its own namespaces with random DNS labels as names, so that all drivers may share one cluster or
+// database; the tests run in parallel.
 //
 // The driver's default of ResolveOptions.MaxDepth must be store.DefaultMaxDepth.
 func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) {
@@ -69,7 +69,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) 
 			t.Errorf("Unable to close the store: %v", err)
 		}
 	})
-	// G and a number in their comments refers to a statement on the behaviour of other stores, which this one must match.
+	// G and a number in their comments refers to a statement about the behaviour of other stores, which this one must match.
 	for name, test := range map[string]func(*testing.T, *suite){
 		"Get":             testGet,
 		"RoundTrip":       testRoundTrip,

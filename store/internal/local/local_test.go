@@ -87,7 +87,7 @@ func TestSave(t *testing.T) {
 	}
 }
 
-// TestResolveDepth: which of the limits applies.
+// TestResolveDepth checks which of the limits applies.
 func TestResolveDepth(t *testing.T) {
 	// An endless chain: the parent of each number is the next one.
 	endless := func(_ context.Context, id string) (*Turn, error) {
