@@ -44,9 +44,9 @@ import (
 type Requirement int
 
 const (
-	// IfAvailable starts the component if its binary is there.
+	// IfAvailable starts the component if its binary exists.
 	IfAvailable Requirement = iota
-	// Required makes Start fail if the binary is not there.
+	// Required makes Start fail if the binary does not exist.
 	Required
 	// Off does not start the component.
 	Off
@@ -59,8 +59,8 @@ type Options struct {
 	// /usr/local/kubebuilder/bin and in the PATH.
 	BinaryDir string
 
-	// Dir is where data, certificates, kubeconfigs and logs are stored. A later Start with the same Dir finds the data of
-	// etcd again. If Dir is empty, it is a temporary directory that Stop removes.
+	// Dir is where data, certificates, kubeconfigs and logs are stored. A later Start with the same Dir reuses etcd's data.
+	// If Dir is empty, it is a temporary directory that Stop removes.
 	Dir string
 
 	// GarbageCollector states whether to run kube-controller-manager with its garbage collector, its namespace controller,

@@ -42,7 +42,7 @@ func TestConsumer(t *testing.T) {
 		t.Fatal(err)
 	}
 	module = bytes.ReplaceAll(module, []byte("=> ../.."), []byte("=> "+root))
-	// What `go mod tidy` would add is what this module's go.mod has.
+	// This module's go.mod already has the lines that `go mod tidy` would add.
 	requirements, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
 		t.Fatal(err)

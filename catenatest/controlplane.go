@@ -217,8 +217,8 @@ func (e *Environment) RestartEtcd(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// RestartControllerManager stops the kube-controller-manager and starts it again. Its garbage collector, which looks for new kinds and
-// versions only every 30 s, then knows all that the API server serves.
+// RestartControllerManager stops the kube-controller-manager and starts it again. Its garbage collector, which looks for
+// new kinds and versions only every 30 s, then knows everything that the API server serves.
 func (e *Environment) RestartControllerManager() error {
 	if err := e.manager.Stop(); err != nil {
 		return fmt.Errorf("unable to stop the controller manager: %w", err)
@@ -230,8 +230,8 @@ func (e *Environment) RestartControllerManager() error {
 	return e.startControllerManager(path)
 }
 
-// CompactEtcd removes the history from etcd, as it does every few minutes in a cluster: a list of which some pages have been read
-// expires, and a watch that has fallen behind ends.
+// CompactEtcd removes the history from etcd, as it does every few minutes in a cluster: a list that has been read only
+// partly expires, and a watch that has fallen behind ends.
 func (e *Environment) CompactEtcd(ctx context.Context) error {
 	post := func(path, body string, into any) error {
 		url := e.envtest.ControlPlane.Etcd.URL.JoinPath(path).String()
@@ -271,7 +271,7 @@ func (e *Environment) startControllerManager(path string) error {
 	e.manager, err = subprocess.Start(exec.Command(path,
 		"--kubeconfig="+kubeconfig,
 		"--controllers="+strings.Join(controllers, ","),
-		// One service account per controller. Without it, the garbage collector has no right to delete anything.
+		// One service account per controller. Without it, the garbage collector has no permission to delete objects.
 		"--use-service-account-credentials",
 		"--leader-elect=false",
 		"--secure-port=0",

@@ -101,7 +101,7 @@ func (e *Environment) StartOperator(ctx context.Context, options OperatorOptions
 	return operator, nil
 }
 
-// giveUp stops the operator after an error, and adds the error of stopping it, unless err already is the reason for which the
+// giveUp stops the operator after an error, and adds the error of stopping it, unless err is already the reason why the
 // operator ended.
 func (o *Operator) giveUp(err error) error {
 	if stopErr := o.Stop(); !errors.Is(err, stopErr) {

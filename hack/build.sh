@@ -33,7 +33,7 @@ kubernetes() { # NAME PACKAGE
 	inputs >"bin/k8s/.$1.cksum"
 }
 
-# kubernetes_version prints linker flags that set the version of Kubernetes: kubectl refuses a server without one.
+# kubernetes_version prints linker flags that set the version of Kubernetes: kubectl rejects a server without one.
 kubernetes_version() {
 	local version major minor package
 	version=$(cd hack/controlplane && go list -m -f '{{.Version}}' k8s.io/kubernetes)

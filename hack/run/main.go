@@ -53,7 +53,7 @@ import (
 // sampleTurn is the last turn of the conversation in config/samples.
 const sampleTurn = "resp_67ccd41be2f48190"
 
-// errExitedCleanly is how a process ended that exited with status 0 although nothing asked it to stop.
+// errExitedCleanly indicates that a process exited with status 0 although it was not asked to stop.
 var errExitedCleanly = errors.New("exit status 0")
 
 type options struct {
@@ -78,7 +78,7 @@ func main() {
 	log.SetLogger(logr.Discard()) // envtest's; what matters is in .run/logs
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
-	// After an interrupt, which is how a run is meant to end, an error is only its consequence.
+	// After an interrupt, which is the normal end of a run, errors are only its consequences.
 	if err := run(ctx, o); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(os.Stderr, "run:", err)
 		os.Exit(1)

@@ -34,7 +34,7 @@ import (
 	"github.com/catena-dev/catena/internal/testenv"
 )
 
-// argumentsVariable has the arguments with which this test's own program is the command.
+// argumentsVariable is the environment variable with the arguments that make the test binary run the command.
 const argumentsVariable = "CATENA_TEST_RUN"
 
 func TestMain(m *testing.M) {
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// running is the command as a process of its own.
+// running is the command, running as a separate process.
 type running struct {
 	*exec.Cmd
 	output *bufio.Reader
@@ -102,7 +102,8 @@ func (r *running) interrupt(t *testing.T) {
 
 var gatewayURL = regexp.MustCompile(`The gateway serves (http://127\.0\.0\.1:[0-9]+)/v1`)
 
-// TestRun: what `make run-gateway` starts works, ends with nothing left of it, and finds its data again.
+// TestRun: the environment that `make run-gateway` starts works, leaves no processes behind when it ends, and finds its
+// data again.
 func TestRun(t *testing.T) {
 	testenv.SkipIfShort(t)
 	dir := t.TempDir()
@@ -157,7 +158,7 @@ func request(t *testing.T, method, url, body string) (int, string) {
 	return response.StatusCode, string(answer)
 }
 
-// processesOf returns the command lines of processes that have something to do with a directory.
+// processesOf returns the command lines of processes that refer to a directory.
 func processesOf(t *testing.T, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -17,9 +17,8 @@ limitations under the License.
 // Package chain is the core of Catena. It walks a turn's parents to the root, reports whether the chain resolves and
 // where it is broken, keeps those verdicts current for many turns at once, and flattens turns into input items.
 //
-// It is pure Go: no Kubernetes client, no clock, no I/O. Rule has every rule of a chain and all that follows from it.
-// Walk is the definition of a verdict; Index gives the same answers incrementally and is checked against Walk by a
-// property test.
+// It is pure Go: no Kubernetes client, no clock, no I/O. Rule defines every rule of a chain and its consequences. Walk is
+// the definition of a verdict; Index gives the same answers incrementally and is checked against Walk by a property test.
 package chain
 
 // DefaultMaxDepth is the number of turns that a chain may have unless a limit is given: 64, as in GodeX. The reasons

@@ -30,7 +30,7 @@ type Error struct {
 	MaxDepth int
 	// Status is the status of the response at which the walk failed, empty if that was not fetched or is not to be named.
 	Status string
-	// Problem is why the snapshot is unreadable, empty if that is not known. It quotes no body. Only set with
+	// Problem is why the snapshot is unreadable, empty if that is not known. It does not quote bodies. Only set with
 	// SnapshotUnreadable.
 	Problem string
 	// ObjectName is the name that the object must have; only set with NameMismatch.

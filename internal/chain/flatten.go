@@ -53,8 +53,8 @@ func (t *Items) Slice(from, to int) []byte {
 func (t *Items) Size() int { return len(t.Instructions) + cap(t.List) + 8*cap(t.Ends) }
 
 // Flatten turns the bodies of a turn, each a JSON object of the Responses API or empty, into input items: non-empty
-// instructions become a system message, an input string becomes one user message, an input list and the output become
-// their items. Items of any type are passed through unread and unchanged.
+// instructions become a system message, an input string becomes one user message, an input list and the output become their
+// items. Items of any type are passed through unparsed and unchanged.
 //
 // It returns an error if a body is not a JSON object, the instructions are not a string, the input is neither a string nor
 // a list of objects, or the output is not a list of objects. Null is the same as absent.

@@ -18,7 +18,7 @@ package chain
 
 import "iter"
 
-// Verdict is what the walk answers for a turn with the index's depth limit, and where the turn stands in the graph.
+// Verdict is the result of the walk from a turn with the index's depth limit, and the turn's position in the graph.
 type Verdict struct {
 	// Rule is the rule that the chain breaks, Resolved if it breaks none.
 	Rule Rule
@@ -35,7 +35,7 @@ type Verdict struct {
 // Index keeps the verdict of every turn of one namespace current while turns are added, changed and removed, in any order.
 // V is a handle of the caller, kept with the turn. An Index is not safe for concurrent use.
 //
-// A change takes time proportional to the number of the turn's descendants: a new turn, which has none, takes O(1) at any
+// A change takes time proportional to the number of descendants of the turn: a new turn, which has none, takes O(1) at any
 // depth. So does Verdict, except that it follows a chain beyond the depth limit up to that limit. Nothing recurses.
 //
 // Each turn is a node that inherits its position from its parent: where the walk stops and how far away that is. So a node

@@ -35,7 +35,7 @@ func (g graph) get(_ context.Context, id string) (Turn, bool, error) {
 	return turn, found, nil
 }
 
-// verdict is what an index must answer for a turn, by the walk alone.
+// verdict computes the expected verdict on a turn with the walk alone.
 func (g graph) verdict(t interface{ Fatalf(string, ...any) }, id string, maxDepth int) Verdict {
 	_, err := Walk(context.Background(), id, g.get, WalkOptions{MaxDepth: maxDepth}) //nolint:forbidigo // rapid has no context
 	v := Verdict{Rule: Resolved}

@@ -18,7 +18,7 @@ package chain
 
 import "slices"
 
-// change is what has happened to a node, before it and its descendants are recomputed.
+// change describes a change of a node, before the node and its descendants are recomputed.
 type change struct {
 	// fresh is set if the node had no verdict before.
 	fresh bool
@@ -64,7 +64,7 @@ func (x *Index[V]) recompute(n *node[V], c change) []V {
 	return changed
 }
 
-// move gives a node its position and reports whether that changed its verdict. It ignores at which turn a chain exceeds
+// move gives a node its position and reports whether that changed its verdict. It ignores the turn at which a chain exceeds
 // the depth limit: see limitMoved.
 func (x *Index[V]) move(m *node[V], p position[V], fresh bool) bool {
 	oldPosition, oldRule := m.position, x.broken(m)

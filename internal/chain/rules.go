@@ -100,8 +100,8 @@ type rule struct {
 	sentence   func(e *Error) string
 }
 
-// rules has everything that is known about each rule, in the order of the walk. To add a rule, add its constant above
-// and its row here, and document its reason in package v1alpha1.
+// rules is the complete definition of each rule, in the order of the walk. To add a rule, add its constant above and its
+// row here, and document its reason in package v1alpha1.
 var rules = [numRules]rule{
 	Resolved: {
 		reason: ReasonResolved, status: conditionTrue,
@@ -207,7 +207,7 @@ func (r Rule) String() string {
 // cycle of parents, the child of that turn has no reference yet, and gets none.
 func (v Verdict) CanBeOwned(parentStored bool) bool { return parentStored && !v.OnCycle }
 
-// step is what the rules see of one step of a walk, before the turn is fetched and again after.
+// step is the input of the rules for one step of a walk, before the turn is fetched and again after.
 type step struct {
 	maxDepth          int
 	includeIncomplete bool

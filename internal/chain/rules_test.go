@@ -24,7 +24,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRules pins the whole table: what each broken rule is on every surface. G17 to G20 are the wire codes of GodeX.
+// TestRules pins the whole table: how each broken rule appears on every surface. G17 to G20 are the wire codes of GodeX.
 func TestRules(t *testing.T) {
 	type row struct {
 		Reason, Status string

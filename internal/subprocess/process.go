@@ -136,7 +136,7 @@ func WaitUntilReady(ctx context.Context, url string, done <-chan struct{}, cause
 	})
 }
 
-// errExitedCleanly is how a process ended that exited with status 0.
+// errExitedCleanly indicates that a process exited with status 0.
 var errExitedCleanly = errors.New("exit status 0")
 
 func ready(ctx context.Context, url string) (bool, error) {

@@ -40,8 +40,8 @@ var built = struct {
 	paths map[string]string
 }{paths: map[string]string{}}
 
-// build runs a command that builds bin/NAME, which stays as it is if it is up to date. The file lock is for suites that
-// build the same program at the same time.
+// build runs a command that builds bin/NAME, unless it is up to date. The file lock is for suites that build the same
+// program at the same time.
 func build(ctx context.Context, name string, args ...string) (string, error) {
 	built.Lock()
 	defer built.Unlock()

@@ -131,7 +131,7 @@ func SkipIfShort(t testing.TB) {
 }
 
 // RunSuite runs tests that share a control plane with a garbage collector, and returns the code to exit with. TestMain
-// calls it. Before the tests, prepare starts what else they need. With -short, no test of the package runs.
+// calls it. Before the tests, prepare starts anything else that they need. With -short, no test of the package runs.
 func RunSuite(run func() int, prepare func(ctx context.Context, env *Environment) error) int {
 	flag.Parse()
 	if testing.Short() {

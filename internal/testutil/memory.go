@@ -23,8 +23,8 @@ import (
 	"testing"
 )
 
-// PeakMemory returns the most memory of a process, in bytes, that was resident at any time since its start or the last call of
-// ResetPeakMemory. It skips the test if that is unknown, as it is on other systems than Linux.
+// PeakMemory returns the peak resident memory of a process, in bytes, since its start or the last call of ResetPeakMemory.
+// It skips the test if that is unknown, as it is on other systems than Linux.
 func PeakMemory(t testing.TB, pid int) int64 {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

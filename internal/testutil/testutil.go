@@ -32,7 +32,7 @@ const (
 	// Patience is how long anything that happens eventually may take on a busy machine.
 	Patience = 3 * time.Minute
 
-	// The least and the most time between two checks. In between, it is an eighth of the time that has passed.
+	// The minimum and maximum time between two checks. In between, it is an eighth of the time that has passed.
 	minPollInterval, maxPollInterval = 20 * time.Millisecond, time.Second
 )
 

@@ -118,7 +118,8 @@ func listChunkMetadata(ctx context.Context, c rest.Interface) error {
 	return nil
 }
 
-// listChunks lists chunks with their data, in pages of the same size. It does not decode them: the server's costs count.
+// listChunks lists chunks with their data, in pages of the same size. It does not decode them, because only the server's
+// costs are measured.
 func listChunks(ctx context.Context, c rest.Interface) error {
 	for next := ""; ; {
 		page, err := c.Get().Resource(kubeclient.Chunks).Param("limit", "500").Param("continue", next).Do(ctx).Raw()
@@ -161,7 +162,7 @@ func (l *listCosts) measure(server, etcd int, list func() error) error {
 	return nil
 }
 
-// processUsage is what a process has used: milliseconds of CPU, and bytes that it has written to files and connections.
+// processUsage is the resource usage of a process: milliseconds of CPU, and bytes written to files and connections.
 type processUsage struct{ cpu, written float64 }
 
 func usage(pids ...int) ([]processUsage, error) {

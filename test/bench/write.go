@@ -127,7 +127,7 @@ func (b *bench) clear(ctx context.Context, namespace string) error {
 	return b.env.Client.DeleteAllOf(ctx, &v1alpha1.ResponseSession{}, client.InNamespace(namespace))
 }
 
-// fillWithStatus does what fill does, and writes the statuses too.
+// fillWithStatus is fill, but also writes the statuses.
 func (b *bench) fillWithStatus(ctx context.Context, namespace string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)

@@ -34,7 +34,7 @@ var env *catenatest.Environment
 
 func TestMain(m *testing.M) { os.Exit(catenatest.Main(m, &env, catenatest.Options{})) }
 
-// countingEngine answers with the number of items that it gets.
+// countingEngine answers with the number of items that it receives.
 func countingEngine() gateway.Engine {
 	calls := 0
 	return func(_ context.Context, input []json.RawMessage) (string, json.RawMessage, error) {

@@ -39,11 +39,11 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// chaos is how much happens in TestChaos.
+// chaos is the extent of TestChaos.
 type chaos struct {
 	// planned sessions are created by clients of the kube-apiserver, and turns by clients of the gateways.
 	planned, turns int
-	// leaders, apiServers and etcds are how often each is killed.
+	// leaders, apiServers and etcds are the number of times each is killed.
 	leaders, apiServers, etcds int
 }
 
@@ -119,7 +119,7 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// strikes returns what is killed, in a random order.
+// strikes returns the functions that kill processes, in a random order.
 func (c chaos) strikes(random *rand.Rand) []string {
 	all := slices.Concat(slices.Repeat([]string{"leader"}, c.leaders), slices.Repeat([]string{"kube-apiserver"}, c.apiServers),
 		slices.Repeat([]string{"etcd"}, c.etcds))

@@ -143,7 +143,7 @@ func TestOverwriteIsSeenWithItsResourceVersion(t *testing.T) {
 			t.Fatal(diff)
 		}
 	}
-	// A version in the future makes the operator read everything live, too.
+	// A future version also makes the operator read everything live.
 	aggregated(t).resolve(t, namespace, ids[3], "resourceVersion=9223372036854775807").history(t)
 }
 

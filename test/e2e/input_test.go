@@ -100,8 +100,8 @@ func TestUnusualIDs(t *testing.T) {
 	}
 }
 
-// TestSlashInID: Kubernetes reads the rest after a slash, even an escaped one, as a subresource, so the session can only be
-// addressed by its object name.
+// TestSlashInID: Kubernetes parses the part after a slash, even an escaped one, as a subresource, so the session can only
+// be addressed by its object name.
 func TestSlashInID(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	const id = "team/resp_1"

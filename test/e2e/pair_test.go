@@ -68,8 +68,8 @@ func (p *pair) stop(t *testing.T) {
 	}
 }
 
-// killLeader kills the leader and starts it again. Unless patient, it takes the lease from the dead, which would expire after
-// a minute.
+// killLeader kills the leader and starts it again. Unless patient, it releases the dead leader's lease, which would
+// otherwise expire after a minute.
 func (p *pair) killLeader(t *testing.T, patient bool) {
 	t.Helper()
 	leader := 0

@@ -33,8 +33,8 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// TestNoTextElsewhere: what turns say is in their bodies alone, whether they can be read or not: not in the operator's log and
-// metrics, in events, in a status, in a verdict, or in the error of a resolve.
+// TestNoTextElsewhere: the text of turns appears only in their bodies, whether these can be read or not: not in the
+// operator's log and metrics, events, statuses, verdicts, or errors of resolves.
 func TestNoTextElsewhere(t *testing.T) {
 	const text = "flamingo"
 	namespace := env.NewNamespace(t)

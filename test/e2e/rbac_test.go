@@ -72,7 +72,7 @@ func newReader(t *testing.T, namespace string) *rest.Config {
 	return newUser(t, "reader", namespace, "Role", role.Name)
 }
 
-// routes returns clients for both ways to the resolve API, which must authorize alike.
+// routes returns clients for both routes to the resolve API, which must apply the same authorization.
 func routes(t *testing.T, config *rest.Config) map[string]api {
 	t.Helper()
 	return map[string]api{"aggregated": newAPI(t, config), "direct": direct(t, config, operator)}
@@ -182,8 +182,8 @@ func TestForgedHeaders(t *testing.T) {
 	}
 }
 
-// TestAggregatedRoles: everyone may see verdicts, only those who may edit may read what conversations say, and nobody may write
-// a status.
+// TestAggregatedRoles: the roles view, edit and admin can see verdicts, only edit and admin can read conversations, and
+// none of them can write a status.
 func TestAggregatedRoles(t *testing.T) {
 	namespace, other := env.NewNamespace(t), env.NewNamespace(t)
 	createChain(t, namespace, "resp", 2)
@@ -235,8 +235,8 @@ func TestAggregatedRoles(t *testing.T) {
 	}
 }
 
-// TestAuditor: with the ClusterRole view, kubectl shows which chains are intact and where the others are broken, and nothing
-// of what the turns say.
+// TestAuditor: with the ClusterRole view, kubectl shows which chains are intact and where the others are broken, but no
+// text of the turns.
 func TestAuditor(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	createChain(t, namespace, "resp", 2)
@@ -253,7 +253,7 @@ func TestAuditor(t *testing.T) {
 		"resp.1 resp_0 completed Resolved 2 AGE resp_0",
 		"resp.orphan resp_none completed ParentNotFound AGE resp_none",
 	}
-	testutil.Eventually(t, func(ctx context.Context) error { // the replica that answers has a watch of its own
+	testutil.Eventually(t, func(ctx context.Context) error { // the replica that answers has its own watch
 		output, stderr, err := kubectl(ctx, t, "--kubeconfig="+kubeconfig, "get", "sessionverdicts", "-n", namespace, "-o", "wide")
 		age := regexp.MustCompile(`\b(\d+m)?\d+s\b`)
 		got := lines(age.ReplaceAllString(output, "AGE"))
@@ -269,7 +269,7 @@ func TestAuditor(t *testing.T) {
 	if err != nil || !strings.Contains(output, "resp_none") {
 		t.Errorf("%v: %s%s", err, output, stderr)
 	}
-	for _, text := range []string{"question of", "answer of"} { // what the turns say
+	for _, text := range []string{"question of", "answer of"} { // the text of the turns
 		if strings.Contains(output, text) {
 			t.Errorf("The verdicts have the text of turns: %s", output)
 		}
@@ -320,7 +320,7 @@ func userClient(t *testing.T, config *rest.Config) client.Client {
 	return c
 }
 
-// unless returns an error with a description of the unmet condition, unless ok.
+// unless returns an error that describes the unmet condition, unless ok is true.
 func unless(ok bool, missing string) error {
 	if ok {
 		return nil

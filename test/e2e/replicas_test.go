@@ -45,7 +45,7 @@ func TestTwoReplicas(t *testing.T) {
 	saveAndResolve(t, namespace, 6, 2, 12, direct(t, env.Config, first), direct(t, env.Config, second), aggregated(t))
 	waitForReason(t, namespace, "resp_w0_c0_11", v1alpha1.ReasonResolved)
 
-	// Whether the first was the leader or not, the second one must write verdicts.
+	// Whether or not the first was the leader, the second one must write verdicts.
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -126,7 +126,7 @@ func createLarge(t *testing.T, namespace string, turns int) string {
 	return previous
 }
 
-// getSlowly returns the body of a response, of which only the header has been read.
+// getSlowly returns the unread body of a response.
 func getSlowly(t *testing.T, a api, path string) io.Reader {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.base+path, nil)
@@ -144,7 +144,7 @@ func getSlowly(t *testing.T, a api, path string) io.Reader {
 	return response.Body
 }
 
-// rejected reports whether a request was not accepted: the connection failed, or the response asks to retry.
+// rejected reports whether a request was not accepted: the connection failed, or the response is retryable.
 func rejected(response httpResponse, err error) bool {
 	var network *net.OpError
 	if err != nil {

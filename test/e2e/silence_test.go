@@ -39,11 +39,11 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// silentProxy stands between an operator and the kube-apiserver. While it is silent, it accepts requests and answers none, except
-// that it lets watches and everything about other resources pass.
+// silentProxy is a proxy between an operator and the kube-apiserver. While it is silent, it accepts requests without
+// answering them, except for watches and requests for other resources, which it forwards.
 type silentProxy struct {
 	silent atomic.Bool
-	// unanswered is the number of requests that it has not answered, by resource.
+	// unanswered is the number of unanswered requests, by resource.
 	unanswered map[string]*atomic.Int64
 }
 
@@ -77,7 +77,7 @@ func startSilentProxy(t *testing.T, resources ...string) (p *silentProxy, kubeco
 		for resource, unanswered := range p.unanswered {
 			if p.silent.Load() && r.URL.Query().Get("watch") == "" && strings.Contains(r.URL.Path+"/", "/"+resource+"/") {
 				unanswered.Add(1)
-				_, _ = io.Copy(io.Discard, r.Body) // otherwise, the server does not notice that the client is gone
+				_, _ = io.Copy(io.Discard, r.Body) // otherwise, the server does not detect that the client disconnected
 				<-r.Context().Done()
 				return
 			}
@@ -94,8 +94,9 @@ func startSilentProxy(t *testing.T, resources ...string) (p *silentProxy, kubeco
 	return p, kubeconfig
 }
 
-// TestSilentAPIServer: a kube-apiserver that accepts requests and answers none holds up nothing for ever: reconciles and sweeps end
-// with an error, which a metric counts, and are repeated. The operator stays healthy, because a restart would not help.
+// TestSilentAPIServer: a kube-apiserver that accepts requests without answering them blocks nothing forever: reconciles and
+// sweeps end with an error, which a metric counts, and are retried. The operator stays healthy, because a restart would not
+// help.
 func TestSilentAPIServer(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	proxy, kubeconfig := startSilentProxy(t, "responsesessions", "snapshotchunks")

@@ -42,13 +42,13 @@ import (
 // talkTurns is the number of turns of a conversation.
 const talkTurns = 20
 
-// talk is the clients of two gateways, and what they were told.
+// talk is the clients of two gateways, and the answers that they received.
 type talk struct {
 	namespace string
 	gateways  [2]*testenv.Gateway
 
 	mu sync.Mutex
-	// conversations have the acknowledged response IDs, oldest first.
+	// conversations hold the acknowledged response IDs, oldest first.
 	conversations [][]string
 	retries       int
 }
@@ -181,7 +181,7 @@ func (c *talk) check(t *testing.T) {
 	}
 }
 
-// checkTexts checks that each turn has the question of its place in one conversation, and an answer to it.
+// checkTexts checks that each turn has the question for its position in one conversation, and an answer to it.
 func checkTexts(history *store.History) error {
 	first := gjson.GetBytes(history.Items[0], "content.0.text").Str
 	conversation, _, _ := strings.Cut(first, ",")

@@ -52,9 +52,9 @@ type versions struct {
 	preferred schema.GroupVersion
 }
 
-// TestSecondVersion: if another version is stored and preferred, ownerReferences to v1alpha1 still work. References to the other one
-// are rewritten, and work once that is no longer served. Nothing is deleted wrongly, descendants and chunks are deleted with a
-// turn, and the library and the operator go on.
+// TestSecondVersion: if another version is stored and preferred, ownerReferences to v1alpha1 still work. References to the
+// other version are rewritten, and work once it is no longer served. Nothing is deleted wrongly, descendants and chunks are
+// deleted with a turn, and the library and the operator keep working.
 func TestSecondVersion(t *testing.T) {
 	e := startVersions(t)
 	s := e.Store
@@ -73,7 +73,7 @@ func TestSecondVersion(t *testing.T) {
 		return []map[string]any{version, next}
 	})
 	e.wantWatched(t)
-	// The library and the operator go on, with references to v1alpha1.
+	// The library and the operator keep working, with references to v1alpha1.
 	for _, turn := range []*store.Session{testturn.Make("new_1", "resp_2"), testturn.Make("new_3", "new_2"), testturn.Make("new_2", "new_1"), large("new_4", "new_3")} {
 		if err := s.Save(t.Context(), turn, store.SaveOptions{}); err != nil {
 			t.Fatal(err)
@@ -175,7 +175,7 @@ func (e *versions) setVersions(t *testing.T, preferred schema.GroupVersion, chan
 	}
 }
 
-// outdate changes all references to v1alpha1 into references to v1beta1, as an operator and gateways that know both write them.
+// outdate changes all references to v1alpha1 into references to v1beta1, as written by an operator and gateways that know both.
 func (e *versions) outdate(t *testing.T) {
 	t.Helper()
 	for _, kind := range []string{v1alpha1.ResponseSessionKind, v1alpha1.SnapshotChunkKind} {
@@ -256,7 +256,7 @@ func (e *versions) wantResolved(t *testing.T, id string) {
 	}
 }
 
-// want waits until exactly the turns given are stored. Each of them that has a chunk still has it.
+// want waits until exactly the given turns are stored, including their chunks.
 func (e *versions) want(t *testing.T, want ...string) {
 	t.Helper()
 	chunks := 0

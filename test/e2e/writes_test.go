@@ -30,22 +30,22 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// writes are all writes of ResponseSessions, as etcd has seen them: a watch of the kube-apiserver would miss some while that
+// writes are all writes of ResponseSessions, as seen by etcd: a watch of the kube-apiserver would miss some while it
 // restarts.
 type writes struct {
 	namespaces []string
 
 	mu   sync.Mutex
 	last map[string]written // by key
-	// statuses is how often each session's verdict was written, by key.
+	// statuses counts the writes of each session's verdict, by key.
 	statuses  map[string]int
 	idle      []string
 	revision  int64
 	lastError error
 }
 
-// written is what a write can have a cause in: the verdict without its times, and everything else except the bookkeeping of
-// fields.
+// written is the part of an object whose change justifies a write: the verdict without its times, and all other data except
+// managedFields.
 type written struct{ verdict, rest string }
 
 // sessionsInEtcd is the prefix of the keys of ResponseSessions.
@@ -160,7 +160,7 @@ func withoutTimes(status []byte) map[string]any {
 	return fields
 }
 
-// check reports statuses that were written again although nothing else of them has changed.
+// check reports statuses that were rewritten although only their times changed.
 func (w *writes) check(t *testing.T) {
 	t.Helper()
 	stored := resourceVersions(t)

@@ -42,7 +42,7 @@ import (
 const (
 	clients        = 64
 	turnsPerClient = 30
-	// maxRetries is far more than it takes the operator to restart.
+	// maxRetries is far more than needed while the operator restarts.
 	maxRetries = 120
 )
 
@@ -113,7 +113,7 @@ func TestConcurrency(t *testing.T) {
 	waitForVerdicts(t, conversations)
 }
 
-// conversation is a conversation as its client has seen it.
+// conversation is a conversation as seen by its client.
 type conversation struct {
 	name     string
 	gateways []responses.ResponseService
@@ -152,7 +152,7 @@ func (c *conversation) sendTurn(ctx context.Context) error {
 	return nil
 }
 
-// check compares the stored conversation with what the client has seen, item by item.
+// check compares the stored conversation item by item with the one that the client saw.
 func (c *conversation) check(t *testing.T, s *store.Store) {
 	t.Helper()
 	history, err := s.Resolve(t.Context(), c.ids[len(c.ids)-1], store.ResolveOptions{})

@@ -31,7 +31,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// TestDeletedTurn checks that a turn that is being deleted, but held by a finalizer, is gone for every request.
+// TestDeletedTurn checks that a turn that is being deleted, but held by a finalizer, is treated as deleted by every request.
 func TestDeletedTurn(t *testing.T) {
 	raw := &rawClient{url: replicas[0].URL, replies: map[string]int{}}
 	create := func(previous string) string {

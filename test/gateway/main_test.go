@@ -90,7 +90,7 @@ func alternate() http.Handler {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			replica, err := url.Parse(replicas[requests.Add(1)%2].URL)
 			if err != nil {
-				panic(err) // never: testenv generates it
+				panic(err) // unreachable: testenv generates it
 			}
 			r.SetURL(replica)
 		},
@@ -101,7 +101,7 @@ func alternate() http.Handler {
 		// Otherwise the server closes a request's body as soon as the response begins. If the proxy has forwarded the last
 		// byte of the body, but not yet read EOF, it then aborts the response.
 		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
-			panic(err) // never: HTTP/1 servers support it
+			panic(err) // unreachable: HTTP/1 servers support it
 		}
 		proxy.ServeHTTP(w, r)
 	})

@@ -37,7 +37,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// The limit of the gateway's memory in TestMemory, and what docs/gateway.md promises in addition.
+// The gateway's memory limit in TestMemory, and the additional memory that docs/gateway.md allows for the program.
 const (
 	memoryLimit   = 192 << 20
 	memoryProgram = 128 << 20
@@ -53,7 +53,7 @@ const (
 )
 
 // TestMemory reads the resident memory of the gateway's process, which must stay below its limit, while tenants send large
-// requests of many tiny members, the engine sends as large responses, and long conversations are continued and listed.
+// requests of many tiny members, the engine sends equally large responses, and long conversations are continued and listed.
 func TestMemory(t *testing.T) {
 	engine := httptest.NewServer(http.HandlerFunc(largeAnswer))
 	defer engine.Close()
@@ -71,7 +71,7 @@ func TestMemory(t *testing.T) {
 	gateway, err := env.StartGateway(t.Context(), testenv.GatewayOptions{Upstream: engine.URL, Args: []string{
 		"--store=" + testenv.StoreURL("default", env.Kubeconfig), "--tenants-file=" + path,
 		fmt.Sprintf("--max-inflight-bytes=%d", memoryLimit), "--max-request-bytes=8388608", "--max-response-bytes=8388608",
-		"--save-timeout=2s", // a request that waits in vain for memory holds what it has
+		"--save-timeout=2s", // a save that waits in vain keeps its memory until this timeout
 	}})
 	if err != nil {
 		t.Fatal(err)

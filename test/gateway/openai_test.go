@@ -43,7 +43,7 @@ import (
 // imageBytes is the size of the image that a user sends. It cannot be compressed.
 const imageBytes = 3 << 20
 
-// sdk is the part for responses of OpenAI's client for Go, without retries. The whole client takes a minute to compile.
+// sdk is the Responses service of OpenAI's client for Go, without retries. The whole client takes a minute to compile.
 type sdk struct {
 	t *testing.T
 	responses.ResponseService
@@ -234,7 +234,7 @@ func (s *sdk) createWithImage() (*responses.Response, string) {
 	}, "user")), data
 }
 
-// checkImage continues a response with an image through the replicas, and returns where it is stored.
+// checkImage continues a response with an image through the replicas, and returns the location of the snapshot.
 func checkImage(t *testing.T, created *responses.Response, data, snapshotStore string) *v1alpha1.SnapshotReference {
 	t.Helper()
 	s := newSDK(t)

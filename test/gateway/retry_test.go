@@ -37,8 +37,8 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// TestNoSecondRun checks that the model runs at most once for a turn that cannot be saved, although OpenAI's client retries, and not
-// at all if that could be known before.
+// TestNoSecondRun checks that the model runs at most once for a turn that cannot be saved, although OpenAI's client
+// retries, and not at all if the failure is known in advance.
 func TestNoSecondRun(t *testing.T) {
 	full, large := env.NewNamespace(t), env.NewNamespace(t)
 	none := corev1.ResourceList{"count/responsesessions.sessions.catena.dev": resource.MustParse("0")}
@@ -46,7 +46,7 @@ func TestNoSecondRun(t *testing.T) {
 	if err := env.Client.Create(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
-	testutil.Eventually(t, func(ctx context.Context) error { // until Kubernetes' controller has counted, the quota refuses for another reason
+	testutil.Eventually(t, func(ctx context.Context) error { // until Kubernetes' controller has counted, the quota rejects requests for another reason
 		if err := env.Client.Get(ctx, client.ObjectKeyFromObject(quota), quota); err != nil {
 			return err
 		}

@@ -61,7 +61,7 @@ type arena struct {
 	victim   *victim
 }
 
-// newArena makes two tenants, and a gateway if they use one.
+// newArena creates two tenants, and a gateway if they use one.
 func newArena(t testing.TB, withGateway bool) *arena {
 	t.Helper()
 	a := &arena{TB: t}
@@ -108,7 +108,7 @@ func (a *arena) settle(of attack) {
 // tenant is a service account with the rights of the ClusterRole edit in its namespace.
 type tenant struct {
 	namespace string
-	// kube sends requests as they are, and does not repeat those that are refused.
+	// kube sends requests unchanged, and does not retry rejected ones.
 	kube  rest.Interface
 	store *store.Store
 }
@@ -191,7 +191,7 @@ func (a *arena) plant(n int, object func(i int) []byte) {
 	}
 }
 
-// counter makes names that are unique in an arena.
+// counter generates names that are unique in an arena.
 type counter struct {
 	mu sync.Mutex
 	n  int

@@ -51,9 +51,9 @@ var gatewayAttacks = map[string]attack{
 	},
 }
 
-// The limits of the gateway in attacks, and what docs/gateway.md promises for the program in addition. The attacker gets at most half:
-// its bodies of 1 MiB take 12 MiB each, and those whose response repeats them 22 MiB. Of the other half, the victim can begin
-// requests of 32 MiB, and its eight at once take 1.8 MiB each.
+// The limits of the gateway in attacks, and the additional memory that docs/gateway.md allows for the program. The attacker
+// gets at most half: its bodies of 1 MiB take 12 MiB each, and those whose response repeats them 22 MiB. Of the other half,
+// the victim can begin requests of 32 MiB, and its eight at once take 1.8 MiB each.
 const (
 	gatewayBytes        = 192 << 20
 	gatewayProgramBytes = 128 << 20
@@ -145,7 +145,7 @@ func readAnswer(response *http.Response) (answer, content string, err error) {
 	return "200", string(raw), err
 }
 
-// victim returns how a tenant makes turns through the gateway.
+// victim returns the functions with which a tenant saves and resolves turns through the gateway.
 func (g *gateway) victim(key string) (
 	save func(ctx context.Context, id, previous string) (string, error), resolve func(ctx context.Context, id string) (int, error),
 ) {
@@ -170,7 +170,7 @@ func (g *gateway) victim(key string) (
 	return save, resolve
 }
 
-// posts returns a request that the gateway answers as fast as it can.
+// posts returns a request that is sent to the gateway and whose response is read in full.
 func (a *arena) posts(amount int, body string) request {
 	return func(ctx context.Context, _ int) (string, int, error) {
 		answer, _, err := a.gateway.ask(ctx, a.attacker.namespace, http.MethodPost, "/v1/responses", body)
@@ -178,7 +178,7 @@ func (a *arena) posts(amount int, body string) request {
 	}
 }
 
-// manyStreams begins streams that do not end.
+// manyStreams starts streams that never end.
 func manyStreams(a *arena, _ int) (hostile, harmless request) {
 	body := `{"model":"` + slowModel + `","input":"x","stream":true}`
 	hostile = func(ctx context.Context, _ int) (string, int, error) {
@@ -213,7 +213,7 @@ func largeResponses(a *arena, size int) (hostile, harmless request) {
 	return a.posts(len(repeated), repeated), a.posts(len(ignored), ignored)
 }
 
-// hangingUploads sends the beginning of a request and no more.
+// hangingUploads sends only the beginning of a request.
 func hangingUploads(a *arena, _ int) (hostile, harmless request) {
 	head := "POST /v1/responses HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + a.attacker.namespace + "\r\nContent-Length: 1000000\r\n\r\n" +
 		`{"input":"`
@@ -233,7 +233,7 @@ func hangingUploads(a *arena, _ int) (hostile, harmless request) {
 		}
 		response, err := http.ReadResponse(bufio.NewReader(connection), nil)
 		if err != nil {
-			return "200", 1, ctx.Err() // the upload hangs, as it is to
+			return "200", 1, ctx.Err() // the upload hangs, as intended
 		}
 		defer func() { _ = response.Body.Close() }()
 		answer, _, err := readAnswer(response)

@@ -29,7 +29,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// objectAttacks store many objects that are costly, or many objects.
+// objectAttacks store many objects, or many costly ones.
 var objectAttacks = map[string]attack{
 	"undecodable objects":   {clients: 8, small: 20, large: 1000, prepare: undecodableObjects, answers: map[string]bool{"200": true}},
 	"unreadable snapshots":  {clients: 8, small: 50, large: 4000, prepare: unreadableSnapshots, answers: map[string]bool{"200": true}},
@@ -44,8 +44,8 @@ func savedAs(a *arena, prefix string, object func(id string) []byte) request {
 	}
 }
 
-// undecodableObjects: size objects that Go cannot decode are stored, and more are created. The comparison creates plain objects
-// with the same body, because so deep a body costs the kube-apiserver more than a flat one of its size.
+// undecodableObjects: size objects that Go cannot decode are stored, and more are created. The comparison creates plain
+// objects with the same body, because a deeply nested body costs the kube-apiserver more than a flat one of the same size.
 func undecodableObjects(a *arena, size int) (hostile, harmless request) {
 	body := nested(2000)
 	undecodable := func(id string) []byte { return session(id, `"request":{"input":[`+body+`]}`) }
@@ -74,8 +74,8 @@ func unreadableSnapshots(a *arena, size int) (hostile, harmless request) {
 	})
 }
 
-// manyNamespaces: each of size namespaces has a small tree whose root changes again and again. The comparison changes as many
-// turns of one namespace that have no descendants.
+// manyNamespaces: each of size namespaces has a small tree whose root changes repeatedly. The comparison changes the same
+// number of turns without descendants in one namespace.
 func manyNamespaces(a *arena, size int) (hostile, harmless request) {
 	const children = 10
 	everywhere := &rbacv1.ClusterRoleBinding{
@@ -92,7 +92,7 @@ func manyNamespaces(a *arena, size int) (hostile, harmless request) {
 	for i := range namespaces {
 		namespaces[i] = env.NewNamespace(a)
 	}
-	testutil.Eventually(a, func(ctx context.Context) error { // the kube-apiserver learns of the binding a moment later
+	testutil.Eventually(a, func(ctx context.Context) error { // the kube-apiserver observes the binding with a short delay
 		return a.attacker.createIn(ctx, namespaces[size-1], session("resp_allowed", ok))
 	})
 	for _, namespace := range namespaces {

@@ -27,7 +27,7 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
-// resolveAttacks ask for histories that are costly.
+// resolveAttacks request histories that are costly to assemble.
 var resolveAttacks = map[string]attack{
 	"slow readers of large histories": {
 		clients: 16, small: 12, large: 12, prepare: slowReaders, answers: map[string]bool{"200": true, "429": false},
@@ -72,7 +72,7 @@ func bodiesOf(size int) string {
 	return `"request":{"input":"x"},"response":{"output":[{"type":"message","text":"` + strings.Repeat("lorem ", size/6) + `"}]}`
 }
 
-// resolves returns a request for a history that is read as fast as it comes.
+// resolves returns a request for a history that is read as fast as possible.
 func (a *arena) resolves(id func(n int) string) request {
 	return func(ctx context.Context, n int) (string, int, error) {
 		_, err := kubeclient.Read(ctx, a.attacker.resolve(id(n)))
@@ -81,11 +81,11 @@ func (a *arena) resolves(id func(n int) string) request {
 	}
 }
 
-// slowReaders ask for a history of size MiB, and do not read it.
+// slowReaders request a history of size MiB and do not read it.
 func slowReaders(a *arena, size int) (hostile, harmless request) {
 	last := a.chainOf("large", size, "", bodiesOf(1<<20))
 	small := a.chainOf("small", 1, "", ok)
-	if _, err := kubeclient.Read(a.Context(), a.attacker.resolve(last)); err != nil { // from now on it is cached
+	if _, err := kubeclient.Read(a.Context(), a.attacker.resolve(last)); err != nil { // from now on the history is cached
 		a.Fatal(err)
 	}
 	hostile = func(ctx context.Context, _ int) (string, int, error) {
@@ -123,13 +123,13 @@ func coldHistories(a *arena, size int) (hostile, harmless request) {
 // coldTurn is the size of the turns of coldHistories.
 const coldTurn = 512 << 10
 
-// oneHistory: all clients ask for one history of size MiB. The comparison reads as many bytes of plain objects.
+// oneHistory: all clients request the same history of size MiB. The comparison reads as many bytes of plain objects.
 func oneHistory(a *arena, size int) (hostile, harmless request) {
 	last := a.chainOf("shared", size, "", bodiesOf(1<<20))
 	return a.reads(func(int) *rest.Request { return a.attacker.resolve(last) }), a.reads(a.plainObject(1 << 20))
 }
 
-// reads returns a request for bytes that are read as fast as they come.
+// reads returns a request for bytes that are read as fast as possible.
 func (a *arena) reads(from func(n int) *rest.Request) request {
 	return func(ctx context.Context, n int) (string, int, error) {
 		body, err := kubeclient.Read(ctx, from(n))

@@ -32,24 +32,24 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// request is what one client does once. It returns what it was answered, such as "200" or "429", and how much it has done: 1 if
-// requests are compared, or a number of bytes. An error fails the test, unless the context is done.
+// request is one request of a client. It returns the answer, such as "200" or "429", and the amount: 1 if requests are
+// compared, or a number of bytes. An error fails the test, unless the context is done.
 type request func(ctx context.Context, n int) (answer string, amount int, err error)
 
-// attack is what one tenant does to harm another.
+// attack describes an attack of one tenant on another.
 type attack struct {
-	// clients send requests at the same time, each as fast as it is answered.
+	// clients is the number of clients that send requests concurrently, each as fast as it is answered.
 	clients int
-	// small and large are the size of the attack, in tests and in benchmarks. What it counts is up to prepare.
+	// small and large are the size of the attack, in tests and in benchmarks. prepare determines what it counts.
 	small, large int
 	// gateway starts a gateway, which the victim then uses instead of the library.
 	gateway bool
-	// prepare stores what the attack needs, and returns what the attacker's clients do, and what they do instead for
-	// comparison. Both count amounts of the same thing.
+	// prepare stores the objects that the attack needs, and returns the requests of the attacker's clients and the harmless
+	// requests for comparison. Both report amounts in the same unit.
 	prepare func(a *arena, size int) (hostile, harmless request)
 	// answers are those that the attacker may get. Those that are true must occur.
 	answers map[string]bool
-	// settle waits, after the attack, until the operator no longer works on what it has caused.
+	// settle waits, after the attack, until the operator has processed its effects.
 	settle func(a *arena)
 }
 
@@ -65,8 +65,9 @@ func attacks() map[string]attack {
 // turnsPerPhase is the number of turns that the victim makes in each phase of a test. Speed is not measured there.
 const turnsPerPhase = 20
 
-// TestAttacks runs each attack for a moment. None of the victim's requests is refused, its verdicts and histories are right, the
-// attacker gets clear errors, and the memory of the programs stays within its limit. BenchmarkAttacks measures speed.
+// TestAttacks runs each attack for a moment. None of the victim's requests is refused, its verdicts and histories are
+// right, the attacker gets the expected errors, and the memory of the programs stays within its limit. BenchmarkAttacks
+// measures speed.
 func TestAttacks(t *testing.T) {
 	for name, attack := range attacks() {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +82,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// harmless returns the answers to the requests of the comparison: they succeed, but so many clients may exceed a share, too.
+// harmless returns the answers to the requests of the comparison: they succeed, but that many clients may also exceed a share.
 func (a attack) harmless() map[string]bool {
 	answers := map[string]bool{}
 	for answer := range a.answers {
@@ -103,7 +104,7 @@ type phase struct {
 	// perSecond limits the amount of all clients together; 0 is no limit.
 	perSecond float64
 
-	// What happened: the answers, the amount, how long it took, and how long each of the victim's operations took.
+	// The results: the answers, the amount, the duration, and the durations of the victim's operations.
 	got     map[string]int
 	amount  int
 	took    time.Duration
@@ -113,8 +114,8 @@ type phase struct {
 // maxAmount is the largest amount of one request, in bytes.
 const maxAmount = 128 << 20
 
-// run runs a phase. It ends when the victim has made its turns, and the clients have got as many answers as they are, among them
-// all that must occur.
+// run runs a phase. It ends when the victim has made its turns, and the clients together have received at least as many
+// answers as there are clients, including all required ones.
 func (a *arena) run(p phase) phase {
 	a.Helper()
 	limit := rate.NewLimiter(rate.Inf, maxAmount)

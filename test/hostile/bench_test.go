@@ -38,14 +38,14 @@ var (
 	extra    = flag.String("operator-args", "", "more flags of the operator in BenchmarkAttacks, separated by spaces")
 )
 
-// maxRatio is how much slower the victim may become by an attack than by as many harmless requests or bytes.
+// maxRatio is how much slower an attack may make the victim than the same number of harmless requests or bytes.
 const maxRatio = 2
 
-// BenchmarkAttacks measures how much slower the victim becomes. Phases with an attack alternate with phases in which the same
-// clients send as many harmless requests, or as many bytes, in the same time. It fails if the median of a percentile over the
-// phases of an attack is more than maxRatio times that over the others. `make bench-hostile` runs it.
+// BenchmarkAttacks measures how much slower the victim becomes. Phases with an attack alternate with phases in which the
+// same clients send the same number of harmless requests, or bytes, in the same time. It fails if the median of a
+// percentile over the phases of an attack is more than maxRatio times that over the others. `make bench-hostile` runs it.
 func BenchmarkAttacks(b *testing.B) {
-	if err := env.Stop(); err != nil { // each attack has its own control plane, and nothing else must run
+	if err := env.Stop(); err != nil { // each attack has its own control plane, and nothing else may run beside it
 		b.Fatal(err)
 	}
 	all := attacks()
@@ -124,7 +124,7 @@ func report(b *testing.B, attacked, compared []phase) {
 	b.Log(text.String())
 }
 
-// String returns what has happened.
+// String returns a summary of the phase.
 func (p *phase) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%d turns in %.1f s, amount %d, answers %v, p50/p99 in ms:", len(p.samples[opSave]), p.took.Seconds(), p.amount, p.got)

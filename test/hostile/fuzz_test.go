@@ -25,13 +25,13 @@ import (
 	"github.com/catena-dev/catena/api/v1alpha1"
 )
 
-// specFields are the fields of a spec, and one that is not declared.
+// specFields are the fields of a spec, and an undeclared one.
 var specFields = []string{
 	"responseID", "previousResponseID", "conversationID", "createdAt", "completedAt", "responseStatus", "request", "response",
 	"metadata", "snapshot", "immutable", "undeclared",
 }
 
-// values make a JSON value, valid or not.
+// values generate JSON values, valid or invalid.
 var values = []func(text string, depth uint16, size uint32) string{
 	func(text string, _ uint16, _ uint32) string { return text },
 	func(text string, _ uint16, _ uint32) string { return quote(text) },
@@ -54,12 +54,12 @@ var values = []func(text string, depth uint16, size uint32) string{
 func quote(text string) string {
 	quoted, err := json.Marshal(text)
 	if err != nil {
-		panic(err) // never: it is a string
+		panic(err) // unreachable: it is a string
 	}
 	return string(quoted)
 }
 
-// FuzzObjects saves mutated sessions, and after each checks that a turn of another tenant is saved, judged and resolved.
+// FuzzObjects saves mutated sessions, and after each checks that a turn of another tenant is saved, gets a verdict and resolves.
 func FuzzObjects(f *testing.F) {
 	for _, seed := range []struct {
 		field, value uint8
@@ -91,7 +91,7 @@ func FuzzObjects(f *testing.F) {
 		if err != nil || name == "responseID" {
 			return
 		}
-		// Whatever is stored has a verdict, too.
+		// All stored objects get a verdict, too.
 		wantVerdict(t, attacker, v1alpha1.ObjectName(id))
 	})
 }

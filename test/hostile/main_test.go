@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package hostile_test attacks Catena from one namespace and checks that another one does not notice.
+// Package hostile_test attacks Catena from one namespace and checks that other namespaces are not affected.
 package hostile_test
 
 import (
@@ -50,7 +50,7 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(testenv.RunSuite(m.Run, prepare)) }
 
-// prepare makes a control plane the one that is used.
+// prepare makes the tests use a control plane.
 func prepare(ctx context.Context, started *testenv.Environment) (err error) {
 	env = started
 	if sessions, err = kubeclient.New(env.Config); err != nil {
@@ -64,7 +64,7 @@ func operatorOptions() catenatest.OperatorOptions {
 	return catenatest.OperatorOptions{Args: append(operatorArgs, strings.Fields(*extra)...)}
 }
 
-// restartOperator replaces the operator with one that reads everything anew.
+// restartOperator replaces the operator with one that lists everything again.
 func restartOperator(t *testing.T) {
 	t.Helper()
 	if err := operator.Stop(); err != nil {
@@ -86,7 +86,7 @@ func create(t *testing.T, namespace string, object []byte) error {
 // turns counts the victim's turns.
 var turns int
 
-// wantUnharmed checks that the next turn in another tenant's namespace is saved, judged and resolved.
+// wantUnharmed checks that the next turn in another tenant's namespace is saved, gets a verdict and resolves.
 func wantUnharmed(t *testing.T, namespace string) {
 	t.Helper()
 	turns++

@@ -35,8 +35,8 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// TestUndecodableObjects: objects that the API server stores and Go cannot decode are quarantined, each by itself, also when
-// the operator lists everything anew, and heal when they are repaired.
+// TestUndecodableObjects: objects that the API server stores but Go cannot decode affect only their own turns, including
+// when the operator lists everything again, and get correct verdicts once they are repaired.
 func TestUndecodableObjects(t *testing.T) {
 	attacker, victim := env.NewNamespace(t), env.NewNamespace(t)
 	// As they were stored before the CRD had a pattern for times.
@@ -46,7 +46,7 @@ func TestUndecodableObjects(t *testing.T) {
 		"lower-case z":    {`"createdAt":"2026-01-01t00:00:00z"`, pattern},
 		"lower-case t":    {`"createdAt":"2026-01-01t00:00:00Z"`, pattern},
 		"offset of 99:99": {`"completedAt":"2026-01-01T00:00:00+99:99"`, pattern},
-		// The API server refuses every write of it, and so its status.
+		// The API server rejects every write of the object, including its status.
 		"immutable":         {`"createdAt":"2026-01-01t00:00:00z","immutable":true`, ""},
 		"nested 2,000 deep": {`"request":{"input":[` + nested(2_000) + `]}`, "nested"},
 		"nested 9,990 deep": {`"metadata":` + nested(9_990), ""},
@@ -56,7 +56,7 @@ func TestUndecodableObjects(t *testing.T) {
 	for name, tc := range objects {
 		id := "resp_" + strings.ReplaceAll(strings.ReplaceAll(strings.ReplaceAll(name, " ", "-"), ",", ""), ":", "")
 		ids[name] = strings.ToLower(id)
-		testutil.Eventually(t, func(context.Context) error { // the API server learns of the CRD's change a moment later
+		testutil.Eventually(t, func(context.Context) error { // the API server observes the CRD change with a short delay
 			err := create(t, attacker, session(ids[name], tc.fields))
 			if apierrors.IsAlreadyExists(err) {
 				return nil
@@ -76,7 +76,7 @@ func TestUndecodableObjects(t *testing.T) {
 	}
 	wantUnharmed(t, victim)
 
-	// The library reports what it cannot decode.
+	// The library reports objects that it cannot decode.
 	turns := env.Store.InNamespace(attacker)
 	if _, err := turns.Get(t.Context(), ids["lower-case z"]); !errors.Is(err, store.ErrUnreadable) {
 		t.Errorf("Get: %v, want ErrUnreadable", err)
@@ -116,7 +116,7 @@ func TestUndecodableObjects(t *testing.T) {
 	}
 }
 
-// TestTimePattern: the API server refuses times that Go cannot decode.
+// TestTimePattern: the API server rejects times that Go cannot decode.
 func TestTimePattern(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	i := 0
@@ -150,7 +150,7 @@ func session(id, fields string) []byte {
 		`"spec":{"responseID":%q,"responseStatus":"completed",%s}}`, v1alpha1.ObjectName(id), id, fields)
 }
 
-// nested returns an object that is nested so many levels deep.
+// nested returns an object with the given depth of nesting.
 func nested(depth int) string {
 	return strings.Repeat(`{"a":`, depth-1) + "{}" + strings.Repeat("}", depth-1)
 }

@@ -30,16 +30,17 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// cost is what a number of objects costs an operator that starts.
+// cost is the cost of a number of objects when an operator starts.
 type cost struct {
-	judged   time.Duration // until all of them are judged
-	fresh    time.Duration // until a turn is, that another tenant saves when the operator is ready
+	judged   time.Duration // until all of them have verdicts
+	fresh    time.Duration // until a turn that another tenant saves when the operator is ready has a verdict
 	cpu      float64       // seconds that the operator has used by then
-	resident int64         // its most memory
+	resident int64         // its peak memory
 }
 
-// BenchmarkUndecodableObjects measures what it costs an operator that starts to read and judge scale times a thousand objects that
-// Go cannot decode, and as many sessions of the same size. Compare them with -rounds, because the rounds differ.
+// BenchmarkUndecodableObjects measures the cost for a starting operator of reading scale times a thousand objects that Go
+// cannot decode and computing their verdicts, and the same for as many sessions of the same size. Use -rounds to compare
+// them, because rounds vary.
 func BenchmarkUndecodableObjects(b *testing.B) {
 	body := nested(jsonvalue.MaxDepth + 1)
 	flat := `"request":{"input":"` + strings.Repeat("x", len(body)) + `"},"response":{"output":[]}`
@@ -83,7 +84,8 @@ func startWith(b *testing.B, count int, fields, reason string) (c cost) {
 	testsession.Make(victim, "resp_fresh").Create(b, env.Client)
 	wantReason(b, victim, "resp_fresh", v1alpha1.ReasonResolved, "")
 	c.fresh = time.Since(ready)
-	// One after another: lists of the objects would cost the kube-apiserver more than all else, and the operator's metrics the operator.
+	// One after another: listing the objects would dominate the load of the kube-apiserver, and reading the metrics that of
+	// the operator.
 	for i := range count - 1 {
 		wantReason(b, a.attacker.namespace, fmt.Sprintf("resp_%d", i), reason, "")
 	}

@@ -35,14 +35,14 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// How the victim behaves: so many turns a second, spread over conversations that begin anew when they have a number of turns.
+// The victim's behavior: its turns per second, spread over conversations that restart after a number of turns.
 const (
 	victimPerSecond     = 20
 	victimConversations = 8
 	victimTurns         = 16
 )
 
-// operation is what the victim does with each turn, and waits for.
+// operation is a step of each of the victim's turns that is timed.
 type operation string
 
 const (
@@ -53,7 +53,7 @@ const (
 
 var operations = []operation{opSave, opResolve, opJudge}
 
-// samples are how long operations took.
+// samples are the durations of operations.
 type samples map[operation][]time.Duration
 
 // percentile returns the duration that a share p of the samples of an operation do not exceed.
@@ -112,7 +112,7 @@ func (v *victim) resolveTurn(ctx context.Context, id string) (int, error) {
 	return len(history.Turns), nil
 }
 
-// follow notes the verdicts on the victim's turns.
+// follow records the verdicts on the victim's turns.
 func (v *victim) follow(events watch.Interface) {
 	for event := range events.ResultChan() {
 		session, ok := event.Object.(*v1alpha1.ResponseSession)
@@ -140,7 +140,7 @@ func (v *victim) verdict(name string) chan struct{} {
 	return v.judged[name]
 }
 
-// converse makes a number of turns, each at its time, however long those before take.
+// converse makes a number of turns, each at its scheduled time, however long earlier ones take.
 func (v *victim) converse(ctx context.Context, a *arena, turns int) samples {
 	a.Helper()
 	took := samples{}
@@ -170,7 +170,7 @@ func (v *victim) converse(ctx context.Context, a *arena, turns int) samples {
 	return took
 }
 
-// turn makes the next turn of a conversation. It counts from when the turn was due.
+// turn makes the next turn of a conversation. Durations are measured from the time when the turn was due.
 func (v *victim) turn(ctx context.Context, c *conversation) (map[operation]time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, testutil.Patience)
 	defer cancel()

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package golden compares what a test gets with files under testdata. With the flag -update, it writes the files instead.
+// Package golden compares test results with files under testdata. With the flag -update, it writes the files instead.
 package golden
 
 import (
