@@ -33,13 +33,7 @@ import (
 // TestFlappingRoot: a root that fails and completes again and again causes no more status writes than its namespace's limit
 // permits, other namespaces do not wait for it, and in the end every verdict is right.
 func TestFlappingRoot(t *testing.T) {
-	usual := rewrites
-	rewrites = controllers.RewriteLimits{PerSecond: 2, BytesPerSecond: 1e12}
-	restartOperator(t, func() {})
-	t.Cleanup(func() {
-		rewrites = usual
-		restartOperator(t, func() {})
-	})
+	limitRewrites(t, controllers.RewriteLimits{PerSecond: 2, BytesPerSecond: 1e12})
 	const children, burst = 5, 3 // one second's worth at once, and one
 	ns, other := env.NewNamespace(t), env.NewNamespace(t)
 	create(t, turn(ns, "root"))
@@ -82,6 +76,18 @@ func TestFlappingRoot(t *testing.T) {
 	wantVerdicts(t, ns, want)
 }
 
+// limitRewrites restarts the operator with limits for the rest of the test.
+func limitRewrites(t *testing.T, limits controllers.RewriteLimits) {
+	t.Helper()
+	usual := rewrites
+	rewrites = limits
+	restartOperator(t, func() {})
+	t.Cleanup(func() {
+		rewrites = usual
+		restartOperator(t, func() {})
+	})
+}
+
 // childWrites returns how many statuses of children were written in a namespace.
 func childWrites(namespace string) (statuses int) {
 	for _, write := range op.writes.sessions(namespace) {
@@ -95,13 +101,9 @@ func childWrites(namespace string) (statuses int) {
 // TestFlappingSettles: without any limit of their rate, the statuses below a root that fails and completes again and again are
 // rewritten only when it has settled.
 func TestFlappingSettles(t *testing.T) {
-	usual := rewrites
-	rewrites.Hold = 16 * time.Second // so that the root must not change for 0.25 to 2 seconds
-	restartOperator(t, func() {})
-	t.Cleanup(func() {
-		rewrites = usual
-		restartOperator(t, func() {})
-	})
+	limits := rewrites
+	limits.Hold = 16 * time.Second // so that the root must not change for 0.25 to 2 seconds
+	limitRewrites(t, limits)
 	const children, flips = 20, 31
 	ns := env.NewNamespace(t)
 	create(t, turn(ns, "root"))
@@ -117,7 +119,7 @@ func TestFlappingSettles(t *testing.T) {
 		overwrite(t, ns, "root", fmt.Sprintf(`{"responseStatus":%q}`, []string{"failed", "completed"}[i%2]))
 	}
 	wantVerdicts(t, ns, want)
-	// The children are rewritten up to five times: at once, and when this test stands still, for ever longer times.
+	// The children are rewritten at once, at the end, and whenever this test is interrupted for longer than the root must not change.
 	if got := childWrites(ns) - before; got > 5*children {
 		t.Errorf("%d statuses of %d children were rewritten", got, children)
 	}
@@ -125,13 +127,7 @@ func TestFlappingSettles(t *testing.T) {
 
 // TestRewriteBytes: each rewrite counts with the size of the whole object, whichever part of it is large.
 func TestRewriteBytes(t *testing.T) {
-	usual := rewrites
-	rewrites = controllers.RewriteLimits{PerSecond: 1e6, BytesPerSecond: 250_000}
-	restartOperator(t, func() {})
-	t.Cleanup(func() {
-		rewrites = usual
-		restartOperator(t, func() {})
-	})
+	limitRewrites(t, controllers.RewriteLimits{PerSecond: 1e6, BytesPerSecond: 250_000})
 	// An object counts for about 0.4 seconds, so that three of them begin within one second.
 	const children, bytes, burst = 5, 100 << 10, 3
 	ns := env.NewNamespace(t)

@@ -7,8 +7,8 @@
 # test without it. Without inlining, programs and tools build in a sixth less time. With INLINE=1, functions are inlined, as
 # in a release: for tests, which take half as long again with a race detector that is not inlined, and for benchmarks.
 #
-# With the race detector, compression takes four times as long, most of it in checks of memory that it shares with nobody. It is
-# compiled without them.
+# With the race detector, compression takes four times as long, most of it to check memory that no other goroutine uses. It
+# is compiled without these checks.
 export CGO_ENABLED=0
 flags="-dwarf=false -c=1$([[ ${INLINE:-} == 1 ]] || echo ' -l')"
 unchecked="github.com/klauspost/compress/...=$flags -race=false -d=checkptr=0"

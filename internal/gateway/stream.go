@@ -73,7 +73,7 @@ type relay struct {
 }
 
 // stream forwards a stream to the client, event by event. The turn is saved once: before the client receives the terminal
-// event, or as failed or cancelled if there is none.
+// event, or as failed or cancelled if it sends no such event.
 func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, c *call, t *turn, upstream *http.Response) error {
 	if contentType, _, _ := mime.ParseMediaType(upstream.Header.Get("Content-Type")); contentType != "text/event-stream" {
 		return upstreamInvalid(fmt.Errorf("content type %q, want text/event-stream", contentType))

@@ -106,7 +106,7 @@ func (s *chunkStore) Read(ctx context.Context, session types.NamespacedName, key
 			case kubeclient.IsGone(err, kubeclient.Chunks, name):
 				return fmt.Errorf("%w: part %d of %d, SnapshotChunk %s, is missing", ErrUnreadable, i, parts, name)
 			case errors.Is(err, kubeclient.ErrUndecodable):
-				return fmt.Errorf("%w: SnapshotChunk %s is not base64", ErrUnreadable, name)
+				return fmt.Errorf("%w: SnapshotChunk %s cannot be decoded", ErrUnreadable, name)
 			case err != nil:
 				return fmt.Errorf("unable to read part %d: %w", i, err)
 			case chunk.Annotations[v1alpha1.SessionAnnotation] != session.Name:

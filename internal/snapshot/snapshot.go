@@ -104,7 +104,7 @@ type Part struct {
 	// Index is 0 for the first part.
 	Index int
 	// Written is the time at which the part was written, zero if only its mark is left. Unreferenced is the time of its
-	// mark, zero if there is none.
+	// mark, or zero.
 	Written, Unreferenced time.Time
 	// listed identifies the version of a chunk that was listed.
 	listed *metav1.Preconditions
@@ -162,7 +162,7 @@ func Open(ctx context.Context, client rest.Interface, bucketURL string) (stores 
 	return append(stores, NewBlobStore(bucket, identify)), bucket.Close, nil
 }
 
-// named returns the store with the given name, or nil if there is none.
+// named returns the store with the given name, or nil.
 func (s Stores) named(name string) Store {
 	for _, store := range s {
 		if store.Name() == name {

@@ -23,7 +23,7 @@ const DefaultNamespace = "default"
 
 // SaveOptions are the options of store.Store.Save. The zero value stores a turn with a new response ID.
 type SaveOptions struct {
-	// Overwrite replaces the stored turn with the same response ID, or creates the turn if there is none. Changing the parent,
+	// Overwrite replaces the stored turn with the same response ID, or creates the turn. Changing the parent,
 	// or a turn that was saved as immutable, is a conflict. If Session.Version is set and the stored turn has another version,
 	// that is a conflict too, as it is when two overwrites race.
 	Overwrite bool

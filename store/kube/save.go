@@ -199,8 +199,8 @@ func (s *save) ownerReferences(ctx context.Context, parentID string) ([]metav1.O
 	}}, nil
 }
 
-// alreadyStored returns the stored object if it has the same content, or nil if there is none or it is being deleted. Any
-// other object is a conflict.
+// alreadyStored returns the stored object if it has the same content, and nil if it does not exist or is being deleted. Any other
+// object is a conflict.
 func (s *save) alreadyStored(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	object, err := s.current(ctx)
 	if object == nil || err != nil {
@@ -212,7 +212,7 @@ func (s *save) alreadyStored(ctx context.Context) (*v1alpha1.ResponseSession, er
 	return object, nil
 }
 
-// current returns the stored object, or nil if there is none. If the object cannot be decoded, only the fields that decide
+// current returns the stored object, or nil if it does not exist. If the object cannot be decoded, only the fields that decide
 // whether it may be replaced are set, so that an overwrite can repair it.
 func (s *save) current(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	object, err := s.getObject(ctx, s.namespace, s.session.ResponseID)
@@ -244,7 +244,7 @@ func (s *save) getIdentity(ctx context.Context) (*v1alpha1.ResponseSession, erro
 	return object, nil
 }
 
-// decide calls driver.Decide with the stored object, which is nil if there is none.
+// decide calls driver.Decide with the stored object, or nil.
 func (s *save) decide(ctx context.Context, object *v1alpha1.ResponseSession, options driver.SaveOptions) (driver.Decision, error) {
 	changed := s.looked && !sameSpec(s.found, object) ||
 		s.session.Version != "" && (object == nil || !sameVersion(s.session.Version, object))

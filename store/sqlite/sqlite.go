@@ -247,7 +247,7 @@ func following(rows *sql.Rows) local.Getter {
 	}
 }
 
-// put stores a turn in place of the current turn, which is nil if there is none.
+// put stores a turn in place of the current turn, which is nil if it is new.
 func put(ctx context.Context, tx *sql.Tx, namespace string, current, turn *local.Turn) error {
 	expected := ""
 	if current != nil {

@@ -78,7 +78,7 @@ func largeTurns(a *arena, size int) (hostile, harmless request) {
 	}
 }
 
-// piecesAtOnce is how many chunks of a turn the library writes at once.
+// piecesAtOnce is the number of chunks of a turn that the library writes at once: partsAtOnce of internal/snapshot.
 const piecesAtOnce = 4
 
 // flappingTree: a root with size children changes between completed and failed. The comparison changes as often a turn that

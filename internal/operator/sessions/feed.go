@@ -42,7 +42,7 @@ type event struct {
 
 // feed holds the events of one namespace.
 type feed struct {
-	taking *place // of the event that is being applied, nil if there is none
+	taking *place // of the event that is being applied, or nil
 	places []place
 	latest map[string]event // by name
 }

@@ -249,7 +249,7 @@ func (r *Record) setOwner(object metav1.Object) {
 	r.OmitOwner = object.GetAnnotations()[v1alpha1.OmitOwnerReferenceAnnotation] == "true"
 }
 
-// ownerUID returns the UID in the ownerReference to the named session, empty if there is none.
+// ownerUID returns the UID in the ownerReference to the named session, or an empty string.
 func ownerUID(owners []metav1.OwnerReference, parentName string) types.UID {
 	for _, owner := range owners {
 		if owner.Kind == v1alpha1.ResponseSessionKind && owner.Name == parentName {
@@ -264,7 +264,7 @@ var (
 	conditionStatuses = []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown}
 )
 
-// intern returns the known string that equals s, so that the record does not keep a copy, or s itself if there is none.
+// intern returns the known string that equals s, so that the record does not keep a copy, or s itself.
 func intern[S ~string](s S, known []S) S {
 	if i := slices.Index(known, s); i >= 0 {
 		return known[i]

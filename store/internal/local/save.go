@@ -31,7 +31,7 @@ type Turn struct {
 	UID string
 }
 
-// Save returns the turn to store for a session in place of the current turn, which is nil if there is none. It returns the
+// Save returns the turn to store for a session in place of the current turn, which is nil if it is new. It returns the
 // current turn if that has the same content. Otherwise the result has a new version and shares the session's bodies.
 func Save(current *Turn, session *driver.Session, options driver.SaveOptions) (*Turn, error) {
 	var stored *driver.Stored
