@@ -62,19 +62,22 @@ func (b hungBucket) hang(t *testing.T, name string) (heal func()) {
 	must(syscall.Mkfifo(path, 0o600)) // opening it for reading blocks until there is a writer
 	return func() {
 		t.Helper()
-		writer, err := os.OpenFile(path, os.O_RDWR, 0)
-		must(err)
-		must(os.Remove(path)) // later requests do not block on it
+		hung := path + ".hung"
+		must(os.Rename(path, hung)) // later requests do not block on it
 		if err := os.Rename(aside, path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			t.Fatal(err)
 		}
-		must(writer.Close())
 		testutil.Eventually(t, func(context.Context) error {
+			// A request may have found the file before it was renamed and open it only after a writer has closed it.
+			writer, err := os.OpenFile(hung, os.O_RDWR, 0)
+			must(err)
+			must(writer.Close())
 			if abandoned := len(b.files.slots); abandoned > 0 {
 				return errors.New("requests are still in progress")
 			}
 			return nil
 		})
+		must(os.Remove(hung))
 	}
 }
 
