@@ -90,23 +90,23 @@ func TestRefusedRequests(t *testing.T) {
 		},
 		"unknown ancestor": {
 			`{"previous_response_id":"resp_orphan"}`, 400,
-			`{"message":"The conversation is broken: response with id 'resp_gone', an earlier turn of it, does not exist.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.not_found"}`,
+			`{"message":"The conversation cannot be continued: response \"resp_gone\", an ancestor of \"resp_orphan\", was not found.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.not_found"}`,
 		},
 		"too deep": {
 			`{"previous_response_id":"resp_3"}`, 400,
-			`{"message":"The conversation has more turns than the gateway's --max-depth, at response with id 'resp_done'.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.depth_exceeded"}`,
+			`{"message":"The conversation cannot be continued: the chain of response \"resp_3\" has more than 2 turns: \"resp_done\" is beyond the limit, which a request can raise with maxDepth. The gateway requests the maxDepth that its --max-depth sets.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.depth_exceeded"}`,
 		},
 		"failed parent": {
 			`{"previous_response_id":"resp_failed"}`, 400,
-			`{"message":"Response with id 'resp_failed' is not completed and cannot be used as context.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.unavailable"}`,
+			`{"message":"The conversation cannot be continued: response \"resp_failed\" is \"failed\", not completed, and cannot be used as context.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.unavailable"}`,
 		},
 		"failed ancestor": {
 			`{"previous_response_id":"resp_after_failed"}`, 400,
-			`{"message":"Response with id 'resp_failed' is not completed and cannot be used as context.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.unavailable"}`,
+			`{"message":"The conversation cannot be continued: response \"resp_failed\" is \"failed\", not completed, and cannot be used as context.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.unavailable"}`,
 		},
 		"pending parent": {
 			`{"previous_response_id":"resp_pending"}`, 409,
-			`{"message":"Response with id 'resp_pending' is not completed and cannot be used as context.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.unavailable"}`,
+			`{"message":"The conversation cannot be continued: response \"resp_pending\" is \"in_progress\" and cannot be used as context until it is completed.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.unavailable"}`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -129,12 +129,12 @@ func TestStoreErrors(t *testing.T) {
 		wantHeader map[string]string
 	}{
 		"cycle": {
-			&store.Error{Code: store.CodeCycleDetected, ResponseID: "resp_a"}, 400,
-			`{"message":"The conversation is broken: it leads back to response with id 'resp_a'.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.cycle_detected"}`, nil,
+			&store.Error{Code: store.CodeCycleDetected, ResponseID: "resp_a", Message: "it leads back to resp_a"}, 400,
+			`{"message":"The conversation cannot be continued: it leads back to resp_a.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.cycle_detected"}`, nil,
 		},
 		"a new rule of chains": {
-			&store.Error{Code: "session.chain.forked", ResponseID: "resp_a"}, 400,
-			`{"message":"The conversation is broken at response with id 'resp_a'.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.forked"}`, nil,
+			&store.Error{Code: "session.chain.forked", ResponseID: "resp_a", Message: "it forks at resp_a"}, 400,
+			`{"message":"The conversation cannot be continued: it forks at resp_a.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.forked"}`, nil,
 		},
 		"unreadable": {
 			&store.Error{Code: store.CodeUnreadable, ResponseID: "resp_a"}, 500,

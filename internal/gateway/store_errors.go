@@ -17,7 +17,6 @@ limitations under the License.
 package gateway
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -42,17 +41,6 @@ func getError(id string, err error) *apiError {
 	return storeError(err)
 }
 
-// conversationMessages are the messages for conversations that cannot be continued. %s stands for the ID of the turn at
-// which that is found.
-var conversationMessages = map[store.Code]string{
-	store.CodeNotFound:      "The conversation is broken: response with id '%s', an earlier turn of it, does not exist.",
-	store.CodeCycleDetected: "The conversation is broken: it leads back to response with id '%s'.",
-	store.CodeDepthExceeded: "The conversation has more turns than the gateway's --max-depth, at response with id '%s'.",
-	store.CodeUnavailable:   "Response with id '%s' is not completed and cannot be used as context.",
-	store.CodeTooLarge:      "The conversation is too large to be continued.",
-	store.CodeInvalid:       "The previous response cannot be used.",
-}
-
 // storeError returns the client's error for an error of the store, unless the requested turn itself does not exist.
 func storeError(err error) *apiError {
 	if e, ok := errors.AsType[*apiError](err); ok {
@@ -62,11 +50,14 @@ func storeError(err error) *apiError {
 	if !ok {
 		return finalError("internal_error", "The store failed.", err)
 	}
-	message, ok := conversationMessages[e.Code]
-	if ok || strings.HasPrefix(string(e.Code), "session.chain.") {
-		return conversationError(e, cmp.Or(message, "The conversation is broken at response with id '%s'."), err)
+	if strings.HasPrefix(string(e.Code), chainCodes) {
+		return conversationError(e, err)
 	}
 	switch e.Code {
+	case store.CodeTooLarge:
+		return previousError(e, "The conversation is too large to be continued.", err)
+	case store.CodeInvalid:
+		return previousError(e, "The previous response cannot be used.", err)
 	case store.CodeUnreachable:
 		return temporaryError(string(e.Code), "The store cannot be reached.", err)
 	case store.CodeUnreadable:
@@ -75,14 +66,27 @@ func storeError(err error) *apiError {
 	return finalError(string(e.Code), "The store failed.", err)
 }
 
-// conversationError returns the error for a conversation that cannot be continued. The status is 400 if only another
-// request can succeed, as in OpenAI's own API if the parent does not exist. If a turn may still complete, it is 409, which
-// OpenAI's SDKs retry.
-func conversationError(e *store.Error, message string, err error) *apiError {
-	result := invalidRequest("previous_response_id", string(e.Code), "%s", strings.ReplaceAll(message, "%s", e.ResponseID))
+// chainCodes is the prefix of the codes of broken chains, including those that a newer operator may add.
+const chainCodes = "session.chain."
+
+// conversationError returns the error for a conversation whose chain is broken, with the sentence of the broken rule. The
+// status is 400 if only another request can succeed, as in OpenAI's own API if the parent does not exist. If a turn may
+// still complete, it is 409, which OpenAI's SDKs retry.
+func conversationError(e *store.Error, err error) *apiError {
+	message := "The conversation cannot be continued: " + e.Message + "."
+	if e.Code == store.CodeDepthExceeded {
+		message += " The gateway requests the maxDepth that its --max-depth sets."
+	}
+	result := previousError(e, message, err)
 	if e.Retryable {
 		result.status = http.StatusConflict
 	}
+	return result
+}
+
+// previousError returns the error for a request whose previous response cannot be continued.
+func previousError(e *store.Error, message string, err error) *apiError {
+	result := invalidRequest("previous_response_id", string(e.Code), "%s", message)
 	result.err = err
 	return result
 }

@@ -17,12 +17,16 @@ limitations under the License.
 package v1alpha1
 
 import (
+	"fmt"
 	"net/url"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/catena-dev/catena/store/driver"
 )
 
 func TestFromQuery(t *testing.T) {
@@ -105,5 +109,35 @@ func TestQueryRoundTrip(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Unexpected options (-want,+got):\n%s", diff)
+	}
+}
+
+// TestOptionsAreThoseOfTheStore: InputItemsOptions has the options of package store, under the same names and with the
+// allowed values in its documentation, which is the text of the schema.
+func TestOptionsAreThoseOfTheStore(t *testing.T) {
+	names := func(options reflect.Type) (names []string) {
+		for field := range options.Fields() {
+			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	want, got := names(reflect.TypeFor[driver.ResolveOptions]()), names(reflect.TypeFor[InputItemsOptions]())
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Unexpected options (-want,+got):\n%s", diff)
+	}
+	docs := InputItemsOptions{}.SwaggerDoc()
+	for name, wantTexts := range map[string][]string{
+		"maxDepth":     {fmt.Sprintf("at most %d.", driver.MaxDepthLimit)},
+		"limit":        {fmt.Sprintf("from 1 to %d.", driver.MaxLimit)},
+		"instructions": {InstructionsAll + " (the default)", InstructionsLast + " only", InstructionsOmit + " none"},
+		"order":        {OrderAscending + " (the default)", OrderDescending + " for"},
+	} {
+		for _, text := range wantTexts {
+			if !strings.Contains(docs[name], text) {
+				t.Errorf("The documentation of %s lacks %q: %s", name, text, docs[name])
+			}
+		}
 	}
 }
