@@ -40,14 +40,14 @@ type Budget struct {
 	queues []*queue
 }
 
-// queue holds the waiting calls of one tenant, oldest first.
+// queue holds the waiters of one tenant, oldest first.
 type queue struct {
-	tenant string
-	calls  []*call
+	tenant  string
+	waiters []*waiter
 }
 
-// call is a waiting call of Acquire.
-type call struct {
+// waiter is a call of Acquire that waits.
+type waiter struct {
 	units   int64
 	granted chan struct{}
 }
@@ -164,22 +164,22 @@ func (b *Budget) release(tenant string, units int64) {
 	}
 }
 
-func (b *Budget) enqueue(tenant string, units int64) *call {
-	waiting := &call{units: units, granted: make(chan struct{})}
+func (b *Budget) enqueue(tenant string, units int64) *waiter {
+	waiting := &waiter{units: units, granted: make(chan struct{})}
 	i := b.queueOf(tenant)
 	if i < 0 {
 		b.queues = append(b.queues, &queue{tenant: tenant})
 		i = len(b.queues) - 1
 	}
-	b.queues[i].calls = append(b.queues[i].calls, waiting)
+	b.queues[i].waiters = append(b.queues[i].waiters, waiting)
 	return waiting
 }
 
-func (b *Budget) dequeue(tenant string, waiting *call) {
+func (b *Budget) dequeue(tenant string, waiting *waiter) {
 	i := b.queueOf(tenant)
 	q := b.queues[i]
-	q.calls = slices.DeleteFunc(q.calls, func(c *call) bool { return c == waiting })
-	if len(q.calls) == 0 {
+	q.waiters = slices.DeleteFunc(q.waiters, func(w *waiter) bool { return w == waiting })
+	if len(q.waiters) == 0 {
 		b.queues = slices.Delete(b.queues, i, i+1)
 	}
 }
@@ -188,7 +188,7 @@ func (b *Budget) queueOf(tenant string) int {
 	return slices.IndexFunc(b.queues, func(q *queue) bool { return q.tenant == tenant })
 }
 
-// grant grants waiting calls until none of them is permitted.
+// grant grants the units of waiters until none of them is permitted any.
 func (b *Budget) grant() {
 	for {
 		i := b.next()
@@ -196,22 +196,22 @@ func (b *Budget) grant() {
 			return
 		}
 		q := b.queues[i]
-		first := q.calls[0]
+		first := q.waiters[0]
 		b.take(q.tenant, first.units)
 		close(first.granted)
-		q.calls = q.calls[1:]
+		q.waiters = q.waiters[1:]
 		b.queues = slices.Delete(b.queues, i, i+1)
-		if len(q.calls) > 0 {
+		if len(q.waiters) > 0 {
 			b.queues = append(b.queues, q)
 		}
 	}
 }
 
-// next returns the index of the queue whose first call may proceed, or -1.
+// next returns the index of the queue whose first waiter may proceed, or -1.
 func (b *Budget) next() int {
 	blocked, holding := false, -1
 	for i, q := range b.queues {
-		permitted, newcomer := b.permits(q.tenant, q.calls[0].units), b.held[q.tenant] == 0
+		permitted, newcomer := b.permits(q.tenant, q.waiters[0].units), b.held[q.tenant] == 0
 		switch {
 		case permitted && newcomer:
 			return i

@@ -31,13 +31,13 @@ type Pace[T comparable] struct {
 	mu sync.Mutex
 	// paid is the time at which the items granted to a tenant are paid for. An entry whose time has passed is equivalent to
 	// no entry, and is removed when there are sweepAt entries.
-	paid    map[string]time.Time
-	sweepAt int
-	places  map[T]place // the reserved slots of waiting items
+	paid     map[string]time.Time
+	sweepAt  int
+	reserved map[T]reservation // the reserved slots of waiting items
 }
 
-// place is the reserved slot of an item: the time from which it may run, and its cost.
-type place struct {
+// reservation is the reserved slot of an item: the time from which it may run, and its cost.
+type reservation struct {
 	at     time.Time
 	tenant string
 	cost   time.Duration
@@ -48,7 +48,7 @@ const minSweep = 64
 
 // NewPace returns a Pace with the given burst.
 func NewPace[T comparable](burst time.Duration) *Pace[T] {
-	return &Pace[T]{burst: burst, paid: map[string]time.Time{}, sweepAt: minSweep, places: map[T]place{}}
+	return &Pace[T]{burst: burst, paid: map[string]time.Time{}, sweepAt: minSweep, reserved: map[T]reservation{}}
 }
 
 // Delay returns how long a tenant's item has to wait from the given time, or zero if it may run. An item that has to wait
@@ -56,15 +56,15 @@ func NewPace[T comparable](burst time.Duration) *Pace[T] {
 func (p *Pace[T]) Delay(now time.Time, tenant string, item T, cost time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	granted, waiting := p.places[item]
+	granted, waiting := p.reserved[item]
 	if !waiting {
-		granted = place{at: p.grant(now, tenant, cost), tenant: tenant, cost: cost}
+		granted = reservation{at: p.grant(now, tenant, cost), tenant: tenant, cost: cost}
 	}
 	delay := max(granted.at.Sub(now), 0)
 	if delay == 0 {
-		delete(p.places, item)
+		delete(p.reserved, item)
 	} else {
-		p.places[item] = granted
+		p.reserved[item] = granted
 	}
 	return delay
 }
@@ -73,9 +73,9 @@ func (p *Pace[T]) Delay(now time.Time, tenant string, item T, cost time.Duration
 func (p *Pace[T]) Forget(item T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if given, waiting := p.places[item]; waiting {
+	if given, waiting := p.reserved[item]; waiting {
 		p.paid[given.tenant] = p.paid[given.tenant].Add(-given.cost)
-		delete(p.places, item)
+		delete(p.reserved, item)
 	}
 }
 

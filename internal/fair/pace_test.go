@@ -80,7 +80,7 @@ func TestPaceForgets(t *testing.T) {
 		}
 		pace.Forget("second of " + tenant)
 	}
-	if len(pace.paid) > 2*minSweep || len(pace.places) > 0 {
-		t.Errorf("%d tenants and %d items are kept", len(pace.paid), len(pace.places))
+	if len(pace.paid) > 2*minSweep || len(pace.reserved) > 0 {
+		t.Errorf("%d tenants and %d items are kept", len(pace.paid), len(pace.reserved))
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"sync"
 )
 
-// Throttle limits the concurrent calls to a server to as many as the server accepts, as TCP congestion control does: a call
-// that the server refuses halves the limit, and as many served calls as the limit raise it by one. Tenants share it as in
+// Throttle limits the concurrent requests to a server to as many as it accepts, as TCP congestion control does: a request
+// that the server refuses halves the limit, and as many served requests as the limit raise it by one. Tenants share it as in
 // Budget. It is safe for concurrent use.
 type Throttle struct {
 	most   int64
@@ -30,30 +30,30 @@ type Throttle struct {
 
 	mu     sync.Mutex
 	limit  int64
-	served int64 // calls since the limit changed
+	served int64 // requests since the limit changed
 	begun  uint64
-	halved uint64 // the number of calls that had begun when the limit was last halved
+	halved uint64 // the number of requests that had begun when the limit was last halved
 }
 
-// Outcome is what a server did with a call.
+// Outcome is what a server did with a request.
 type Outcome int
 
 const (
-	// Unknown is the outcome of a call that gives no information about the server, such as one that was canceled.
+	// Unknown is the outcome of a request that gives no information about the server, such as a canceled one.
 	Unknown Outcome = iota
-	// Served is the outcome of a call that the server has answered.
+	// Served is the outcome of a request that the server has answered.
 	Served
-	// Refused is the outcome of a call that the server asked to retry later, or that took too long.
+	// Refused is the outcome of a request that the server asked to retry later, or that took too long.
 	Refused
 )
 
-// NewThrottle returns a throttle. Its initial and maximum limit is the number of calls given, which is at least 1.
+// NewThrottle returns a throttle. Its initial and maximum limit is the number of requests given, which is at least 1.
 func NewThrottle(most int64) *Throttle {
 	return &Throttle{most: most, limit: most, budget: NewBudget(most)}
 }
 
-// Begin waits until a tenant may call, and returns the function with which the call must be ended, once. It returns the
-// error of the context if that is done first.
+// Begin waits until a tenant may send a request, and returns the function that must be called once, when the request has
+// ended. It returns the error of the context if that is done first.
 func (t *Throttle) Begin(ctx context.Context, tenant string) (end func(Outcome), err error) {
 	if err := t.budget.Acquire(ctx, tenant, 1); err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (t *Throttle) note(number uint64, outcome Outcome) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case outcome == Refused && number > t.halved: // earlier calls began under the previous limit
+	case outcome == Refused && number > t.halved: // earlier requests began under the previous limit
 		t.limit, t.halved = max(t.limit/2, 1), t.begun
 	case outcome == Served && t.limit < t.most:
 		if t.served++; t.served < t.limit {

@@ -30,12 +30,12 @@ import (
 
 // TestThrottle compares the limit with one that is recomputed from all calls so far.
 func TestThrottle(t *testing.T) {
-	type call struct {
+	type request struct {
 		begun   int // the number of calls that had begun with it
 		outcome Outcome
 		ended   int // the number of calls that had begun when it ended
 	}
-	limit := func(most int64, ended []call) int64 {
+	limit := func(most int64, ended []request) int64 {
 		limit, since, halved := most, int64(0), 0
 		for _, c := range ended {
 			switch {
@@ -58,13 +58,13 @@ func TestThrottle(t *testing.T) {
 				end   func(Outcome)
 			}
 			var running []open
-			var ended []call
+			var ended []request
 			begun := 0
 			for range rapid.IntRange(1, 200).Draw(t, "steps") {
 				if len(running) > 0 && rapid.Bool().Draw(t, "end") {
-					i := rapid.IntRange(0, len(running)-1).Draw(t, "call")
+					i := rapid.IntRange(0, len(running)-1).Draw(t, "request")
 					outcome := rapid.SampledFrom([]Outcome{Unknown, Served, Served, Served, Refused}).Draw(t, "outcome")
-					ended = append(ended, call{running[i].begun, outcome, begun})
+					ended = append(ended, request{running[i].begun, outcome, begun})
 					running[i].end(outcome)
 					running = append(running[:i], running[i+1:]...)
 				} else {

@@ -61,11 +61,11 @@ type memory struct {
 	maxDepth int
 
 	mu         sync.RWMutex
-	namespaces map[string]map[string]*local.Turn // by namespace and response ID
+	namespaces map[string]map[string]*local.Session // by namespace and response ID
 }
 
 func newDriver(maxDepth int) *memory {
-	return &memory{maxDepth: maxDepth, namespaces: map[string]map[string]*local.Turn{}}
+	return &memory{maxDepth: maxDepth, namespaces: map[string]map[string]*local.Session{}}
 }
 
 // Close discards all turns.
@@ -107,7 +107,7 @@ func (m *memory) Save(ctx context.Context, namespace string, session *driver.Ses
 		return "", err
 	}
 	if turns == nil {
-		turns = map[string]*local.Turn{}
+		turns = map[string]*local.Session{}
 		m.namespaces[namespace] = turns
 	}
 	turns[next.ResponseID] = turn
@@ -121,7 +121,7 @@ func (m *memory) Resolve(ctx context.Context, namespace, responseID string, opti
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return local.Resolve(ctx, responseID, options, m.maxDepth, func(_ context.Context, id string) (*local.Turn, error) {
+	return local.Resolve(ctx, responseID, options, m.maxDepth, func(_ context.Context, id string) (*local.Session, error) {
 		return m.namespaces[namespace][id], nil
 	})
 }
@@ -151,7 +151,7 @@ func (m *memory) Delete(ctx context.Context, namespace, responseID string, optio
 }
 
 // childrenOf returns the response IDs of the children of each turn that has any.
-func childrenOf(turns map[string]*local.Turn) map[string][]string {
+func childrenOf(turns map[string]*local.Session) map[string][]string {
 	children := map[string][]string{}
 	for id, turn := range turns {
 		if parent := turn.PreviousResponseID; parent != "" {

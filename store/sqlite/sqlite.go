@@ -92,7 +92,7 @@ func (s *turns) Close() error { return errors.Join(s.reader.Close(), s.writer.Cl
 
 // Get implements driver.Store.
 func (s *turns) Get(ctx context.Context, namespace, responseID string) (*driver.Session, error) {
-	var turn *local.Turn
+	var turn *local.Session
 	err := s.read(ctx, func(tx *sql.Tx) (err error) {
 		if err = takeMemory(ctx, tx, namespace, responseID); err == nil {
 			turn, err = get(ctx, tx, namespace, responseID)
@@ -123,7 +123,7 @@ func takeMemory(ctx context.Context, tx *sql.Tx, namespace, responseID string) e
 
 // Save implements driver.Store. When it returns, the turn is on disk.
 func (s *turns) Save(ctx context.Context, namespace string, session *driver.Session, options driver.SaveOptions) (string, error) {
-	var turn *local.Turn
+	var turn *local.Session
 	err := s.write(ctx, func(tx *sql.Tx) error {
 		current, err := get(ctx, tx, namespace, session.ResponseID)
 		if err != nil {
@@ -217,8 +217,8 @@ type queryer interface {
 }
 
 // get returns a turn, or nil if it does not exist.
-func get(ctx context.Context, q queryer, namespace, responseID string) (*local.Turn, error) {
-	turn := &local.Turn{Session: &driver.Session{ResponseID: responseID}}
+func get(ctx context.Context, q queryer, namespace, responseID string) (*local.Session, error) {
+	turn := &local.Session{Session: &driver.Session{ResponseID: responseID}}
 	var previous, conversation sql.NullString
 	var createdAt, completedAt sql.NullInt64
 	err := q.QueryRowContext(ctx, selectTurn, namespace, responseID).Scan(
@@ -234,11 +234,11 @@ func get(ctx context.Context, q queryer, namespace, responseID string) (*local.T
 
 // following returns a getter for a history, which reads the rows of selectChain.
 func following(rows *sql.Rows) local.Getter {
-	return func(context.Context, string) (*local.Turn, error) {
+	return func(context.Context, string) (*local.Session, error) {
 		if !rows.Next() {
 			return nil, rows.Err()
 		}
-		turn := &local.Turn{Session: &driver.Session{}}
+		turn := &local.Session{Session: &driver.Session{}}
 		var previous sql.NullString
 		err := rows.Scan(&turn.ResponseID, &turn.UID, &previous, &turn.Status,
 			(*sql.RawBytes)(&turn.Request), (*sql.RawBytes)(&turn.Response))
@@ -248,7 +248,7 @@ func following(rows *sql.Rows) local.Getter {
 }
 
 // put stores a turn in place of the current turn, which is nil if it is new.
-func put(ctx context.Context, tx *sql.Tx, namespace string, current, turn *local.Turn) error {
+func put(ctx context.Context, tx *sql.Tx, namespace string, current, turn *local.Session) error {
 	expected := ""
 	if current != nil {
 		expected = current.Version

@@ -42,13 +42,13 @@ type event struct {
 
 // feed holds the events of one namespace.
 type feed struct {
-	taking *place // of the event that is being applied, or nil
-	places []place
+	taking *queued // of the event that is being applied, or nil
+	queue  []queued
 	latest map[string]event // by name
 }
 
-// place is an object's position in a feed, with the version of its first waiting event.
-type place struct {
+// queued is an object in the queue of a feed, with the version of its first waiting event.
+type queued struct {
 	name    string
 	version uint64
 }
@@ -68,7 +68,7 @@ func (f *feeds) add(namespace string, e event) {
 		defer f.running.Go(func() { f.run(namespace, ns) })
 	}
 	if _, found := ns.latest[e.name]; !found {
-		ns.places = append(ns.places, place{e.name, e.version})
+		ns.queue = append(ns.queue, queued{e.name, e.version})
 	}
 	ns.latest[e.name] = e
 }
@@ -89,11 +89,11 @@ func (f *feeds) run(namespace string, ns *feed) {
 func (f *feeds) next(namespace string, ns *feed) (event, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(ns.places) == 0 {
+	if len(ns.queue) == 0 {
 		delete(f.waiting, namespace)
 		return event{}, false
 	}
-	ns.taking, ns.places = &ns.places[0], ns.places[1:]
+	ns.taking, ns.queue = &ns.queue[0], ns.queue[1:]
 	e := ns.latest[ns.taking.name]
 	delete(ns.latest, e.name)
 	return e, true
@@ -119,7 +119,7 @@ func (f *feeds) reflect(namespace string, version uint64) bool {
 func (f *feed) reflects(version uint64) bool {
 	oldest := f.taking
 	if oldest == nil {
-		oldest = &f.places[0]
+		oldest = &f.queue[0]
 	}
 	return oldest.version > version
 }

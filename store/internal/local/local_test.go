@@ -39,11 +39,11 @@ func session(change ...func(*driver.Session)) *driver.Session {
 func TestSave(t *testing.T) {
 	failed := func(s *driver.Session) { s.Status = driver.StatusFailed }
 	version := func(v string) func(*driver.Session) { return func(s *driver.Session) { s.Version = v } }
-	stored := &Turn{Session: session(version("v1")), UID: "u1"}
-	final := &Turn{Session: session(version("v1"), func(s *driver.Session) { s.Immutable = true }), UID: "u1"}
+	stored := &Session{Session: session(version("v1")), UID: "u1"}
+	final := &Session{Session: session(version("v1"), func(s *driver.Session) { s.Immutable = true }), UID: "u1"}
 	const none, same, replaced, conflict = "new", "same", "replaced", "conflict"
 	for name, tc := range map[string]struct {
-		current   *Turn
+		current   *Session
 		next      *driver.Session
 		overwrite bool
 		want      string
@@ -90,12 +90,12 @@ func TestSave(t *testing.T) {
 // TestResolveDepth checks which of the limits applies.
 func TestResolveDepth(t *testing.T) {
 	// An endless chain: the parent of each number is the next one.
-	endless := func(_ context.Context, id string) (*Turn, error) {
+	endless := func(_ context.Context, id string) (*Session, error) {
 		n := 0
 		if _, err := fmt.Sscanf(id, "resp_%d", &n); err != nil {
 			return nil, err
 		}
-		return &Turn{Session: session(func(s *driver.Session) { s.ResponseID, s.PreviousResponseID = id, fmt.Sprintf("resp_%d", n+1) }), UID: "u"}, nil
+		return &Session{Session: session(func(s *driver.Session) { s.ResponseID, s.PreviousResponseID = id, fmt.Sprintf("resp_%d", n+1) }), UID: "u"}, nil
 	}
 	three := 3
 	for name, tc := range map[string]struct {
@@ -124,7 +124,7 @@ func TestResolveDepth(t *testing.T) {
 // TestResolveFailure: a failure of the store is not mistaken for a broken chain.
 func TestResolveFailure(t *testing.T) {
 	broken := errors.New("the disk is gone")
-	_, err := Resolve(t.Context(), "resp_0", driver.ResolveOptions{}, 0, func(context.Context, string) (*Turn, error) { return nil, broken })
+	_, err := Resolve(t.Context(), "resp_0", driver.ResolveOptions{}, 0, func(context.Context, string) (*Session, error) { return nil, broken })
 	if _, ok := errors.AsType[*driver.Error](err); ok || !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}

@@ -31,7 +31,7 @@ import (
 // Getter returns the turn with a response ID, or nil if it does not exist. It is called for the requested turn first, and then
 // for the parent of the turn it returned last. All turns that it returns belong to one state of the store. Only their UID,
 // parent, status, request and response are read, and the bodies only until the next call.
-type Getter func(ctx context.Context, responseID string) (*Turn, error)
+type Getter func(ctx context.Context, responseID string) (*Session, error)
 
 // Resolve returns the history of a turn, as driver.Store.Resolve does. A maxDepth of 0 means driver.DefaultMaxDepth, and
 // larger values than driver.MaxDepthLimit mean that limit.

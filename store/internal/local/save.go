@@ -24,16 +24,16 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// Turn is a stored turn. It is immutable: a write replaces it.
-type Turn struct {
+// Session is a stored session. It is immutable: a write replaces it.
+type Session struct {
 	*driver.Session
-	// UID is unique to a turn, and is kept when the turn is overwritten.
+	// UID is unique to a session, and is kept when it is overwritten.
 	UID string
 }
 
-// Save returns the turn to store for a session in place of the current turn, which is nil if it is new. It returns the
-// current turn if that has the same content. Otherwise the result has a new version and shares the session's bodies.
-func Save(current *Turn, session *driver.Session, options driver.SaveOptions) (*Turn, error) {
+// Save returns what to store for a session in place of the current one, which is nil if it is new. It returns the
+// current one if that has the same content. Otherwise the result has a new version and shares the session's bodies.
+func Save(current *Session, session *driver.Session, options driver.SaveOptions) (*Session, error) {
 	var stored *driver.Stored
 	if current != nil {
 		stored = &driver.Stored{
@@ -56,5 +56,5 @@ func Save(current *Turn, session *driver.Session, options driver.SaveOptions) (*
 	if decision == driver.Replace {
 		uid = current.UID
 	}
-	return &Turn{Session: &next, UID: uid}, nil
+	return &Session{Session: &next, UID: uid}, nil
 }
