@@ -22,14 +22,16 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 	"testing"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"github.com/catena-dev/catena/internal/logging"
 	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/internal/testutil"
 )
@@ -43,7 +45,7 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if testing.Verbose() {
-		ctrl.SetLogger(zap.New(zap.UseDevMode(true)))
+		ctrl.SetLogger(logr.FromSlogHandler(logging.NewHandler(os.Stderr, slog.LevelDebug)))
 	}
 	run := func() int {
 		defer func() {

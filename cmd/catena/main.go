@@ -19,21 +19,20 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"fmt"
+	"log/slog"
 	"math"
 	"os"
 	"runtime/debug"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
-	"go.uber.org/zap/zapcore"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
+	"github.com/catena-dev/catena/internal/logging"
 	"github.com/catena-dev/catena/internal/operator"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	_ "github.com/catena-dev/catena/internal/snapshot/buckets" // for --snapshot-store
@@ -75,7 +74,7 @@ func run(args []string) error {
 		return err
 	}
 	limitMemory(&o.operator.Resolve)
-	ctrl.SetLogger(o.logger())
+	ctrl.SetLogger(logr.FromSlogHandler(logging.NewHandler(os.Stderr, o.logLevel)))
 	klog.SetLogger(ctrl.Log)
 	config, err := o.restConfig()
 	if err != nil {
@@ -97,7 +96,7 @@ func limitMemory(o *resolve.Options) {
 type options struct {
 	operator   *operator.Options
 	kubeconfig string
-	zap        zap.Options
+	logLevel   slog.Level
 	version    bool
 }
 
@@ -108,9 +107,7 @@ func parse(args []string) (*options, error) {
 	o.operator.AddFlags(flags)
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file; not needed in a cluster.")
 	flags.BoolVar(&o.version, "version", false, "Print the version and exit.")
-	zapFlags := flag.NewFlagSet("", flag.ContinueOnError)
-	o.zap.BindFlags(zapFlags)
-	flags.AddGoFlagSet(zapFlags)
+	logging.AddFlag(flags, &o.logLevel)
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
@@ -118,15 +115,6 @@ func parse(args []string) (*options, error) {
 		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	return o, nil
-}
-
-// logger returns the logger that the flags configure. Errors name the failed operation; the stack of a reconcile adds no
-// information.
-func (o *options) logger() logr.Logger {
-	if o.zap.StacktraceLevel == nil {
-		o.zap.StacktraceLevel = zapcore.DPanicLevel
-	}
-	return zap.New(zap.UseFlagOptions(&o.zap))
 }
 
 func (o *options) restConfig() (*rest.Config, error) {

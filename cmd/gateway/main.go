@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"os"
@@ -35,6 +36,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/catena-dev/catena/internal/gateway"
+	"github.com/catena-dev/catena/internal/logging"
 	"github.com/catena-dev/catena/internal/profiling"
 	_ "github.com/catena-dev/catena/internal/snapshot/buckets" // for the snapshot-store parameter of a kube: URL
 	"github.com/catena-dev/catena/internal/version"
@@ -73,7 +75,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	o.gateway.Store, o.gateway.Logger = turns, o.newLogger(stderr)
+	o.gateway.Store, o.gateway.Logger = turns, slog.New(logging.NewHandler(stderr, o.logLevel))
 	return errors.Join(serve(ctx, o), turns.Close())
 }
 
@@ -100,18 +102,14 @@ func serve(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	api, err := listen(ctx, o.gateway.ListenAddress)
+	listeners, err := o.listen(ctx)
 	if err != nil {
 		return err
 	}
-	operations, err := listen(ctx, o.metricsBindAddress)
-	if err != nil {
-		return err
-	}
-	o.gateway.Logger.Info("serving", "address", api.Addr().String(), "metricsAddress", operations.Addr().String(), "version", version.String())
+	o.gateway.Logger.Info("serving", "address", listeners.API.Addr().String(), "version", version.String())
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return profiling.Serve(ctx, o.profilingAddress) })
-	group.Go(func() error { return g.Serve(ctx, api, operations, registry) })
+	group.Go(func() error { return g.Serve(ctx, listeners, registry) })
 	return group.Wait()
 }
 
@@ -124,6 +122,26 @@ func limitMemory(maxInFlightBytes int64) {
 	if os.Getenv("GOMEMLIMIT") == "" && maxInFlightBytes < math.MaxInt64-programBytes {
 		debug.SetMemoryLimit(maxInFlightBytes + programBytes)
 	}
+}
+
+// listen opens the addresses to serve on.
+func (o *options) listen(ctx context.Context) (listeners gateway.Listeners, err error) {
+	if listeners.API, err = listen(ctx, o.gateway.ListenAddress); err != nil {
+		return listeners, err
+	}
+	if listeners.Metrics, err = listenUnlessOff(ctx, o.metricsBindAddress); err != nil {
+		return listeners, err
+	}
+	listeners.Health, err = listenUnlessOff(ctx, o.healthBindAddress)
+	return listeners, err
+}
+
+// listenUnlessOff returns nil for the address "0".
+func listenUnlessOff(ctx context.Context, address string) (net.Listener, error) {
+	if address == "0" {
+		return nil, nil
+	}
+	return listen(ctx, address)
 }
 
 func listen(ctx context.Context, address string) (net.Listener, error) {

@@ -111,12 +111,13 @@ func TestRunFails(t *testing.T) {
 		"namespace":         {"--namespace=A", `--namespace: invalid namespace "A"`},
 		"broken address":    {"--listen-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
 		"metrics address":   {"--metrics-bind-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
+		"health address":    {"--health-probe-bind-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
 		"profiling address": {"--profiling-bind-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := []string{
 				"--upstream=http://localhost:1", "--store=memory:", "--listen-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0",
-				"--shutdown-delay-duration=0s", tc.arg,
+				"--health-probe-bind-address=127.0.0.1:0", "--shutdown-delay-duration=0s", tc.arg,
 			}
 			if err := run(t.Context(), args, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), tc.wantErr) {
 				t.Errorf("error %v, want %q", err, tc.wantErr)
@@ -142,7 +143,7 @@ func start(t *testing.T, store, upstream string) (url string, stop func()) {
 	log, stderr := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- run(ctx, []string{"--store=" + store, "--upstream=" + upstream, "--listen-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0", "--shutdown-delay-duration=0s"}, io.Discard, stderr)
+		done <- run(ctx, []string{"--store=" + store, "--upstream=" + upstream, "--listen-address=127.0.0.1:0", "--metrics-bind-address=0", "--health-probe-bind-address=0", "--shutdown-delay-duration=0s"}, io.Discard, stderr)
 		_ = stderr.Close()
 	}()
 	lines := bufio.NewScanner(log)

@@ -17,12 +17,12 @@ limitations under the License.
 package main
 
 import (
-	"io"
 	"log/slog"
 
 	"github.com/spf13/pflag"
 
 	"github.com/catena-dev/catena/internal/gateway"
+	"github.com/catena-dev/catena/internal/logging"
 	"github.com/catena-dev/catena/internal/profiling"
 )
 
@@ -31,6 +31,7 @@ type options struct {
 	gateway            gateway.Options
 	store              string
 	metricsBindAddress string
+	healthBindAddress  string
 	profilingAddress   string
 	logLevel           slog.Level
 	version            bool
@@ -41,19 +42,17 @@ func newOptions() *options {
 		gateway:            gateway.DefaultOptions(),
 		store:              "kube:",
 		metricsBindAddress: "127.0.0.1:8091",
+		healthBindAddress:  "127.0.0.1:8092",
 	}
 }
 
 func (o *options) addFlags(flags *pflag.FlagSet) {
 	o.gateway.AddFlags(flags)
 	flags.StringVar(&o.store, "store", o.store, "`URL` of the store for turns: kube:, sqlite:PATH or memory:.")
-	flags.StringVar(&o.metricsBindAddress, "metrics-bind-address", o.metricsBindAddress,
-		"Address to serve /metrics, /healthz and /readyz on; :8091 for the probes of a Pod.")
+	flags.StringVar(&o.metricsBindAddress, "metrics-bind-address", o.metricsBindAddress, "Address to serve /metrics on; 0 for none.")
+	flags.StringVar(&o.healthBindAddress, "health-probe-bind-address", o.healthBindAddress,
+		"Address to serve /healthz and /readyz on; 0 for none, and :8092 for the probes of a Pod.")
 	profiling.AddFlag(flags, &o.profilingAddress)
-	flags.TextVar(&o.logLevel, "log-level", o.logLevel, "Minimum log level: DEBUG, INFO, WARN or ERROR.")
+	logging.AddFlag(flags, &o.logLevel)
 	flags.BoolVar(&o.version, "version", o.version, "Print the version and exit.")
-}
-
-func (o *options) newLogger(w io.Writer) *slog.Logger {
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: o.logLevel}))
 }

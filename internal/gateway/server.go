@@ -30,20 +30,28 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Serve serves the API on one listener, and health and metrics on the other, until ctx is done. It then becomes not ready,
-// keeps serving for the shutdown delay, and finally closes the listener and waits for the requests in progress. Requests that
-// outlast the shutdown timeout are aborted: a stream ends with an error event, and its turn is saved as failed.
-func (g *Gateway) Serve(ctx context.Context, api, operations net.Listener, gatherer prometheus.Gatherer) error {
+// Listeners are where a gateway serves.
+type Listeners struct {
+	API net.Listener
+	// Metrics serves /metrics, and Health /healthz and /readyz. Either may be nil.
+	Metrics, Health net.Listener
+}
+
+// Serve serves until ctx is done. The gateway then becomes not ready, keeps serving for the shutdown delay, and finally closes
+// the API's listener and waits for the requests in progress. Requests that outlast the shutdown timeout are aborted: a stream
+// ends with an error event, and its turn is saved as failed.
+func (g *Gateway) Serve(ctx context.Context, listeners Listeners, gatherer prometheus.Gatherer) error {
 	base, abort := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abort(nil)
 	apiServer := g.server(base, g.Handler())
 	// A stream sets a deadline for each piece of an event; this one is for clients that stop reading their response.
 	apiServer.WriteTimeout = g.options.ReadTimeout + g.options.RequestTimeout + g.options.SaveTimeout + writeTimeout
-	operationsServer := g.server(base, g.operations(gatherer))
+	metricsServer, healthServer := g.server(base, metricsHandler(gatherer)), g.server(base, g.healthHandler())
 
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return serve(apiServer, api) })
-	group.Go(func() error { return serve(operationsServer, operations) })
+	group.Go(func() error { return serve(apiServer, listeners.API) })
+	group.Go(func() error { return serve(metricsServer, listeners.Metrics) })
+	group.Go(func() error { return serve(healthServer, listeners.Health) })
 	group.Go(func() error {
 		g.watchFiles(ctx)
 		return nil
@@ -52,7 +60,7 @@ func (g *Gateway) Serve(ctx context.Context, api, operations net.Listener, gathe
 		<-ctx.Done()
 		g.log.Info("shutting down", "delay", g.options.ShutdownDelay.String())
 		g.stopping.Store(true)
-		defer func() { _ = operationsServer.Close() }()
+		defer func() { _, _ = metricsServer.Close(), healthServer.Close() }()
 		<-time.After(g.options.ShutdownDelay)
 		return g.drain(base, apiServer, abort)
 	})
@@ -74,6 +82,9 @@ func (g *Gateway) server(base context.Context, handler http.Handler) *http.Serve
 }
 
 func serve(server *http.Server, listener net.Listener) error {
+	if listener == nil {
+		return nil
+	}
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("unable to serve on %s: %w", listener.Addr(), err)
 	}
@@ -98,12 +109,16 @@ func (g *Gateway) drain(ctx context.Context, server *http.Server, abort context.
 	return nil
 }
 
-// operations returns the handler for health and metrics.
-func (g *Gateway) operations(gatherer prometheus.Gatherer) http.Handler {
+func metricsHandler(gatherer prometheus.Gatherer) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
+	return mux
+}
+
+func (g *Gateway) healthHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", g.ready)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{}))
 	return mux
 }
 

@@ -30,11 +30,11 @@ import (
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 )
 
-// serveFixture serves a gateway on a loopback address until stop is called. done then receives the result.
-func serveFixture(t *testing.T, f *fixture) (operations string, stop context.CancelFunc, done <-chan error) {
+// serveFixture serves a gateway on loopback addresses until stop is called. done then receives the result.
+func serveFixture(t *testing.T, f *fixture) (metrics, health string, stop context.CancelFunc, done <-chan error) {
 	t.Helper()
 	var listeners []net.Listener
-	for range 2 {
+	for range 3 {
 		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -43,21 +43,23 @@ func serveFixture(t *testing.T, f *fixture) (operations string, stop context.Can
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	result := make(chan error, 1)
-	go func() { result <- f.gateway.Serve(ctx, listeners[0], listeners[1], f.registry) }()
+	go func() {
+		result <- f.gateway.Serve(ctx, Listeners{API: listeners[0], Metrics: listeners[1], Health: listeners[2]}, f.registry)
+	}()
 	f.url = "http://" + listeners[0].Addr().String()
-	return "http://" + listeners[1].Addr().String(), stop, result
+	return "http://" + listeners[1].Addr().String(), "http://" + listeners[2].Addr().String(), stop, result
 }
 
 func TestShutdownDrainsStreams(t *testing.T) {
 	steps := make(chan string)
 	f := newFixture(t, stepHandler(steps, make(chan struct{})))
-	operations, stop, done := serveFixture(t, f)
+	_, health, stop, done := serveFixture(t, f)
 	stream := f.open(t.Context(), `{"input":"a","stream":true}`)
 	steps <- sse(created)
 	id := nextData(stream).get("response.id")
-	f.expect(operations+"/readyz", http.StatusOK)
+	f.expect(health+"/readyz", http.StatusOK)
 	stop()
-	f.await(operations+"/readyz", http.StatusServiceUnavailable)
+	f.await(health+"/readyz", http.StatusServiceUnavailable)
 	steps <- sse(completed)
 	if got := nextData(stream).get("type"); got != "response.completed" {
 		t.Errorf("got %q", got)
@@ -75,10 +77,10 @@ func TestShutdownDrainsStreams(t *testing.T) {
 func TestShutdownDelay(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	f := newFixture(t, enginetest.Handler(), func(o *Options) { o.ShutdownDelay = 5 * time.Second })
-	operations, stop, done := serveFixture(t, f)
-	f.expect(operations+"/readyz", http.StatusOK)
+	_, health, stop, done := serveFixture(t, f)
+	f.expect(health+"/readyz", http.StatusOK)
 	stop()
-	f.await(operations+"/readyz", http.StatusServiceUnavailable)
+	f.await(health+"/readyz", http.StatusServiceUnavailable)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+"/v1/responses", strings.NewReader(`{"input":"a"}`))
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +101,7 @@ func TestShutdownDelay(t *testing.T) {
 func TestShutdownEndsStreams(t *testing.T) {
 	steps, gone := make(chan string), make(chan struct{})
 	f := newFixture(t, stepHandler(steps, gone), func(o *Options) { o.ShutdownTimeout = time.Nanosecond })
-	_, stop, done := serveFixture(t, f)
+	_, _, stop, done := serveFixture(t, f)
 	stream := f.open(t.Context(), `{"input":"a","stream":true}`)
 	steps <- sse(created)
 	id := nextData(stream).get("response.id")
@@ -140,7 +142,7 @@ func TestShutdownEndsRequests(t *testing.T) {
 			if !tc.inEngine {
 				f.store.onResolve = hang
 			}
-			_, stop, done := serveFixture(t, f)
+			_, _, stop, done := serveFixture(t, f)
 			replies := make(chan reply)
 			go func() {
 				replies <- f.do(http.MethodPost, "/v1/responses", `{"previous_response_id":"resp_a","input":"a"}`)
@@ -159,17 +161,17 @@ func TestShutdownEndsRequests(t *testing.T) {
 	}
 }
 
-func TestOperations(t *testing.T) {
+func TestHealthAndMetrics(t *testing.T) {
 	f := newFixture(t, streamHandler(sse(created, completed)))
-	operations, stop, done := serveFixture(t, f)
+	metrics, health, stop, done := serveFixture(t, f)
 	f.create(`{"input":"a","stream":true}`)
 	f.do(http.MethodGet, "/v1/responses/resp_1", "")
-	f.expect(operations+"/healthz", http.StatusOK)
+	f.expect(health+"/healthz", http.StatusOK)
 	problems, err := testutil.GatherAndLint(f.registry)
 	if err != nil || len(problems) > 0 {
 		t.Error(problems, err)
 	}
-	body := f.expect(operations+"/metrics", http.StatusOK)
+	body := f.expect(metrics+"/metrics", http.StatusOK)
 	for _, want := range []string{
 		`catena_gateway_requests_total{code="200",route="POST /v1/responses"} 1`,
 		`catena_gateway_requests_total{code="404",route="GET /v1/responses/{id}"} 1`,

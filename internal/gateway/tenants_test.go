@@ -160,7 +160,7 @@ func TestTenantsAreWatched(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tenants.yaml")
 	write(t, file, "- {namespace: a, key: sk-a}\n")
 	f := newFixture(t, enginetest.Handler(), func(o *Options) { o.TenantsFile, o.ReloadInterval = file, time.Millisecond })
-	_, stop, done := serveFixture(t, f)
+	_, _, stop, done := serveFixture(t, f)
 	write(t, file, "- {namespace: b, key: sk-b}\n")
 	for f.do(http.MethodGet, "/v1/models", "", "Authorization", "Bearer sk-b").status != http.StatusOK {
 		if t.Context().Err() != nil {

@@ -120,12 +120,13 @@ func (e *Environment) runGateway(binary, kubeconfig string, options GatewayOptio
 	if err != nil {
 		return nil, "", err
 	}
-	address, operations := subprocess.Loopback(ports[0]), subprocess.Loopback(ports[1])
+	address, healthAddress := subprocess.Loopback(ports[0]), subprocess.Loopback(ports[1])
 	args := []string{
 		"--store=" + StoreURL(options.Namespace, kubeconfig),
 		"--upstream=" + options.Upstream,
 		"--listen-address=" + address,
-		"--metrics-bind-address=" + operations,
+		"--metrics-bind-address=0",
+		"--health-probe-bind-address=" + healthAddress,
 		"--shutdown-delay-duration=0s",
 	}
 	log, err := os.OpenFile(filepath.Join(e.LogDir, "gateway.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -137,7 +138,7 @@ func (e *Environment) runGateway(binary, kubeconfig string, options GatewayOptio
 	if err != nil {
 		return nil, "", err
 	}
-	return &Gateway{URL: "http://" + address, LogFile: log.Name(), process: process}, "http://" + operations, nil
+	return &Gateway{URL: "http://" + address, LogFile: log.Name(), process: process}, "http://" + healthAddress, nil
 }
 
 // StoreURL returns the URL of the store in a namespace of the cluster that a kubeconfig file names.
