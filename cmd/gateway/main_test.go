@@ -44,21 +44,21 @@ func TestOptions(t *testing.T) {
 		args    []string
 		wantErr string
 	}{
-		"defaults":            {[]string{"--upstream=http://localhost:1"}, ""},
-		"no upstream":         {nil, "--upstream is required"},
-		"broken upstream":     {[]string{"--upstream=http://[x"}, `invalid argument "http://[x" for "--upstream" flag`},
-		"upstream not HTTP":   {[]string{"--upstream=ftp://host"}, "must be an http or https URL"},
-		"upstream with query": {[]string{"--upstream=http://host?a=b"}, "must have no query and no fragment"},
-		"argument":            {[]string{"--upstream=http://localhost:1", "x"}, `unexpected argument "x"`},
-		"unknown flag":        {[]string{"--nothing"}, "unknown flag: --nothing"},
-		"localhost":           {[]string{"--upstream=http://localhost:1", "--listen-address=localhost:0"}, ""},
-		"IPv6 loopback":       {[]string{"--upstream=http://localhost:1", "--listen-address=[::1]:0"}, ""},
-		"all addresses":       {[]string{"--upstream=http://localhost:1", "--listen-address=:8090"}, "--listen-address is :8090: must be a loopback address unless --tenants-file"},
-		"one address":         {[]string{"--upstream=http://localhost:1", "--listen-address=192.0.2.1:80"}, "must be a loopback address unless --tenants-file"},
-		"a name":              {[]string{"--upstream=http://localhost:1", "--listen-address=gateway:80"}, "must be a loopback address unless --tenants-file"},
-		"anonymous":           {[]string{"--upstream=http://localhost:1", "--listen-address=:80", "--insecure-allow-anonymous"}, ""},
-		"tenants everywhere":  {[]string{"--upstream=http://localhost:1", "--listen-address=:80", "--tenants-file=x"}, ""},
-		"upstream with a /v1": {[]string{"--upstream=https://engine.example/v1/"}, ""},
+		"defaults":                  {[]string{"--upstream=http://localhost:1"}, ""},
+		"no upstream":               {nil, "--upstream is required"},
+		"invalid upstream":          {[]string{"--upstream=http://[x"}, `invalid argument "http://[x" for "--upstream" flag`},
+		"upstream that is not HTTP": {[]string{"--upstream=ftp://host"}, "must be an http or https URL"},
+		"upstream with query":       {[]string{"--upstream=http://host?a=b"}, "must not have a query or a fragment"},
+		"argument":                  {[]string{"--upstream=http://localhost:1", "x"}, `unexpected argument "x"`},
+		"unknown flag":              {[]string{"--nothing"}, "unknown flag: --nothing"},
+		"localhost":                 {[]string{"--upstream=http://localhost:1", "--listen-address=localhost:0"}, ""},
+		"IPv6 loopback":             {[]string{"--upstream=http://localhost:1", "--listen-address=[::1]:0"}, ""},
+		"all addresses":             {[]string{"--upstream=http://localhost:1", "--listen-address=:8090"}, "--listen-address is :8090: must be a loopback address unless --tenants-file"},
+		"another address":           {[]string{"--upstream=http://localhost:1", "--listen-address=192.0.2.1:80"}, "must be a loopback address unless --tenants-file"},
+		"host name":                 {[]string{"--upstream=http://localhost:1", "--listen-address=gateway:80"}, "must be a loopback address unless --tenants-file"},
+		"anonymous":                 {[]string{"--upstream=http://localhost:1", "--listen-address=:80", "--insecure-allow-anonymous"}, ""},
+		"tenants on all addresses":  {[]string{"--upstream=http://localhost:1", "--listen-address=:80", "--tenants-file=x"}, ""},
+		"upstream with /v1":         {[]string{"--upstream=https://engine.example/v1/"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, err := parse(tc.args, io.Discard)
@@ -76,7 +76,7 @@ func TestOptions(t *testing.T) {
 func TestLargestTurn(t *testing.T) {
 	o := gateway.DefaultOptions()
 	if got := o.MaxRequestBytes + o.MaxResponseBytes; got != kube.DefaultMaxTurnBytes {
-		t.Errorf("a turn of the gateway has up to %d bytes, one of the store %d", got, kube.DefaultMaxTurnBytes)
+		t.Errorf("the gateway accepts turns of up to %d bytes, the store only up to %d", got, kube.DefaultMaxTurnBytes)
 	}
 }
 
@@ -97,22 +97,22 @@ func TestFlagsAreDocumented(t *testing.T) {
 
 func TestRunFails(t *testing.T) {
 	for name, tc := range map[string]struct{ arg, wantErr string }{
-		"store":             {"--store=nowhere:", "unable to open the store"},
-		"tenants file":      {"--tenants-file=" + filepath.Join(t.TempDir(), "none"), "unable to read the tenants file"},
-		"key file":          {"--upstream-api-key-file=/dev/null", "unable to use the upstream-api-key file /dev/null: must not be empty"},
-		"instructions":      {"--instructions=Some", `--max-depth or --instructions: "instructions" is "Some"`},
-		"large depth":       {"--max-depth=20000", `--max-depth or --instructions: "maxDepth" is "20000"`},
-		"depth":             {"--max-depth=0", "--max-depth is 0: must be at least 1"},
-		"no time":           {"--request-timeout=0s", "--request-timeout is 0s: must be positive"},
-		"negative delay":    {"--shutdown-delay-duration=-1s", "--shutdown-delay-duration is -1s: must not be negative"},
-		"request size":      {"--max-request-bytes=0", "--max-request-bytes is 0: must be at least 1"},
-		"response size":     {"--max-response-bytes=0", "--max-response-bytes is 0: must be at least 1"},
-		"in-flight size":    {"--max-inflight-bytes=1", "--max-inflight-bytes is 1: must be at least 292159488, for --max-request-bytes, which is 33554432, and --response-reserve-bytes, which is 65536"},
-		"namespace":         {"--namespace=A", `--namespace: invalid namespace "A"`},
-		"broken address":    {"--listen-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
-		"metrics address":   {"--metrics-bind-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
-		"health address":    {"--health-probe-bind-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
-		"profiling address": {"--profiling-bind-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
+		"store":                 {"--store=nowhere:", "unable to open the store"},
+		"tenants file":          {"--tenants-file=" + filepath.Join(t.TempDir(), "none"), "unable to read the tenants file"},
+		"key file":              {"--upstream-api-key-file=/dev/null", "unable to use the upstream-api-key file /dev/null: must not be empty"},
+		"instructions":          {"--instructions=Some", `--max-depth or --instructions: "instructions" is "Some"`},
+		"depth above the limit": {"--max-depth=20000", `--max-depth or --instructions: "maxDepth" is "20000"`},
+		"depth":                 {"--max-depth=0", "--max-depth is 0: must be at least 1"},
+		"zero timeout":          {"--request-timeout=0s", "--request-timeout is 0s: must be positive"},
+		"negative delay":        {"--shutdown-delay-duration=-1s", "--shutdown-delay-duration is -1s: must not be negative"},
+		"request size":          {"--max-request-bytes=0", "--max-request-bytes is 0: must be at least 1"},
+		"response size":         {"--max-response-bytes=0", "--max-response-bytes is 0: must be at least 1"},
+		"in-flight size":        {"--max-inflight-bytes=1", "--max-inflight-bytes is 1: must be at least 292159488 for --max-request-bytes=33554432 and --response-reserve-bytes=65536"},
+		"namespace":             {"--namespace=A", `--namespace: invalid namespace "A"`},
+		"invalid address":       {"--listen-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
+		"metrics address":       {"--metrics-bind-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
+		"health address":        {"--health-probe-bind-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
+		"profiling address":     {"--profiling-bind-address=127.0.0.1:x", "unable to listen on 127.0.0.1:x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := []string{
@@ -148,7 +148,7 @@ func start(t *testing.T, store, upstream string) (url string, stop func()) {
 	}()
 	lines := bufio.NewScanner(log)
 	if !lines.Scan() || gjson.Get(lines.Text(), "msg").Str != "serving" {
-		t.Fatalf("the gateway does not serve: %s, %v", lines.Text(), <-done)
+		t.Fatalf("the gateway is not serving: %s, %v", lines.Text(), <-done)
 	}
 	url = "http://" + gjson.Get(lines.Text(), "address").Str
 	go func() { _, _ = io.Copy(io.Discard, log) }()

@@ -32,9 +32,9 @@ func TestAccount(t *testing.T) {
 		content string // of the file
 		change  func(*Options)
 	}{
-		"the client's":           {change: func(*Options) {}},
-		"the gateway's key":      {owned: true, content: "sk-gateway", change: func(o *Options) { o.UpstreamAPIKeyFile = file }},
-		"an engine without keys": {owned: true, content: "[{namespace: default, key: sk-client}]", change: func(o *Options) { o.TenantsFile = file }},
+		"account of the client":  {change: func(*Options) {}},
+		"account of the gateway": {owned: true, content: "sk-gateway", change: func(o *Options) { o.UpstreamAPIKeyFile = file }},
+		"engine without keys":    {owned: true, content: "[{namespace: default, key: sk-client}]", change: func(o *Options) { o.TenantsFile = file }},
 	}
 	for name, account := range accounts {
 		for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests} {
@@ -60,7 +60,7 @@ func TestAccount(t *testing.T) {
 					}
 					refused := r.get("error.code") == "upstream_refused"
 					if refused && (strings.Contains(r.body, "sk-") || r.header.Get("X-Should-Retry") != "false") {
-						t.Errorf("got %s %v, want no quote and no retry", r.body, r.header)
+						t.Errorf("got %s %v, want neither the engine's message nor a retry", r.body, r.header)
 					}
 				}
 			})

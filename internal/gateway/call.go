@@ -153,7 +153,7 @@ func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w *statusWriter) fail(ctx context.Context, c *call, err error) {
 	e, ok := errors.AsType[*apiError](err)
 	if !ok {
-		e = serverError(http.StatusInternalServerError, "internal_error", "The gateway failed.", err)
+		e = serverError(http.StatusInternalServerError, "internal_error", "The gateway encountered an internal error.", err)
 	}
 	// If the context is done, report its cause instead of the error.
 	if reason := interrupted(ctx); reason != nil && e.status >= http.StatusInternalServerError {

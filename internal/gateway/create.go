@@ -52,7 +52,7 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 	if err != nil {
 		return err
 	}
-	if err := g.reserveAnswer(c, request); err != nil {
+	if err := g.reserveResponse(c, request); err != nil {
 		return err
 	}
 	response, err := g.send(r.Context(), r, c, body)
@@ -135,11 +135,11 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 // checkResponse returns an error unless the object is a finished response.
 func checkResponse(response *object) error {
 	if !jsonvalue.IsList(response.raw("output")) {
-		return errors.New("`output` is not a list")
+		return errors.New("`output` must be a list")
 	}
 	switch response.get("status").Str {
 	case store.StatusCompleted, store.StatusIncomplete, store.StatusFailed, store.StatusCancelled:
 		return nil
 	}
-	return errors.New("`status` is not final: completed, incomplete, failed or cancelled")
+	return errors.New("`status` must be completed, incomplete, failed or cancelled")
 }

@@ -85,7 +85,7 @@ func writeJSON(w http.ResponseWriter, status int, body string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = io.WriteString(w, body) // fails only if the client has gone away
+	_, _ = io.WriteString(w, body) // fails only if the client has disconnected
 }
 
 func invalidRequest(param, code, format string, args ...any) *apiError {

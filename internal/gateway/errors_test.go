@@ -33,7 +33,7 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-func TestRefusedRequests(t *testing.T) {
+func TestRejectedRequests(t *testing.T) {
 	f := start(t, nil, func(o *Options) { o.MaxRequestBytes, o.MaxDepth = 2000, 2 })
 	f.seed("resp_done", "", "completed")
 	f.seed("resp_orphan", "resp_gone", "completed")
@@ -50,12 +50,12 @@ func TestRefusedRequests(t *testing.T) {
 		wantCode  int
 		wantError string
 	}{
-		"not JSON":  {`{"input":`, 400, `{"message":"We could not parse the JSON body of your request: it must be JSON.","type":"invalid_request_error","param":null,"code":"invalid_json"}`},
-		"nothing":   {``, 400, `{"message":"We could not parse the JSON body of your request: it must be an object.","type":"invalid_request_error","param":null,"code":"invalid_json"}`},
-		"no object": {`[]`, 400, `{"message":"We could not parse the JSON body of your request: it must be an object.","type":"invalid_request_error","param":null,"code":"invalid_json"}`},
-		"a key twice": {
+		"not JSON":      {`{"input":`, 400, `{"message":"We could not parse the JSON body of your request: it must be JSON.","type":"invalid_request_error","param":null,"code":"invalid_json"}`},
+		"nothing":       {``, 400, `{"message":"We could not parse the JSON body of your request: it must be an object.","type":"invalid_request_error","param":null,"code":"invalid_json"}`},
+		"not an object": {`[]`, 400, `{"message":"We could not parse the JSON body of your request: it must be an object.","type":"invalid_request_error","param":null,"code":"invalid_json"}`},
+		"duplicate key": {
 			`{"input":"a","\u0069nput":"b"}`, 400,
-			`{"message":"We could not parse the JSON body of your request: it has a key twice.","type":"invalid_request_error","param":null,"code":"invalid_json"}`,
+			`{"message":"We could not parse the JSON body of your request: it contains a duplicate key.","type":"invalid_request_error","param":null,"code":"invalid_json"}`,
 		},
 		"not UTF-8": {"{\"input\":\"\xff\"}", 400, `{"message":"We could not parse the JSON body of your request: it must be UTF-8.","type":"invalid_request_error","param":null,"code":"invalid_json"}`},
 		"too large": {`{"input":"` + strings.Repeat("a", 2000) + `"}`, 413, `{"message":"The request is too large.","type":"invalid_request_error","param":null,"code":"request_too_large"}`},
@@ -69,10 +69,10 @@ func TestRefusedRequests(t *testing.T) {
 		},
 		"background": {
 			`{"input":"a","background":true}`, 400,
-			`{"message":"Unsupported parameter: 'background'. A response is created while the request lasts; use 'stream' to follow it.","type":"invalid_request_error","param":"background","code":"unsupported_parameter"}`,
+			`{"message":"Unsupported parameter: 'background'. Responses are created synchronously; use 'stream' to receive them incrementally.","type":"invalid_request_error","param":"background","code":"unsupported_parameter"}`,
 		},
-		"store no boolean": {`{"store":1}`, 400, `{"message":"Invalid type for 'store': expected a boolean.","type":"invalid_request_error","param":"store","code":"invalid_type"}`},
-		"parent no string": {
+		"store not a boolean": {`{"store":1}`, 400, `{"message":"Invalid type for 'store': expected a boolean.","type":"invalid_request_error","param":"store","code":"invalid_type"}`},
+		"parent not a string": {
 			`{"previous_response_id":1}`, 400,
 			`{"message":"Invalid type for 'previous_response_id': expected a string.","type":"invalid_request_error","param":"previous_response_id","code":"invalid_type"}`,
 		},
@@ -80,7 +80,7 @@ func TestRefusedRequests(t *testing.T) {
 			`{"previous_response_id":"` + strings.Repeat("a", 513) + `"}`, 400,
 			`{"message":"Invalid 'previous_response_id': string too long, at most 512 characters are allowed.","type":"invalid_request_error","param":"previous_response_id","code":"string_above_max_length"}`,
 		},
-		"input of numbers": {
+		"input with a number": {
 			`{"input":[1]}`, 400,
 			"{\"message\":\"Invalid request: unable to read `input` of the request: must be a string or a list of objects: item 0 must be an object.\",\"type\":\"invalid_request_error\",\"param\":\"input\",\"code\":\"invalid_type\"}",
 		},
@@ -94,7 +94,7 @@ func TestRefusedRequests(t *testing.T) {
 		},
 		"too deep": {
 			`{"previous_response_id":"resp_3"}`, 400,
-			`{"message":"The conversation cannot be continued: the chain of response \"resp_3\" has more than 2 turns: \"resp_done\" is beyond the limit, which a request can raise with maxDepth. The gateway requests the maxDepth that its --max-depth sets.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.depth_exceeded"}`,
+			`{"message":"The conversation cannot be continued: the chain of response \"resp_3\" has more than 2 turns: \"resp_done\" is beyond the limit, which a request can raise with maxDepth. The gateway requests the maxDepth that its --max-depth flag sets.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.depth_exceeded"}`,
 		},
 		"failed parent": {
 			`{"previous_response_id":"resp_failed"}`, 400,
@@ -132,7 +132,7 @@ func TestStoreErrors(t *testing.T) {
 			&store.Error{Code: store.CodeCycleDetected, ResponseID: "resp_a", Message: "it leads back to resp_a"}, 400,
 			`{"message":"The conversation cannot be continued: it leads back to resp_a.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.cycle_detected"}`, nil,
 		},
-		"a new rule of chains": {
+		"code of a newer version": {
 			&store.Error{Code: "session.chain.forked", ResponseID: "resp_a", Message: "it forks at resp_a"}, 400,
 			`{"message":"The conversation cannot be continued: it forks at resp_a.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.forked"}`, nil,
 		},
@@ -150,8 +150,8 @@ func TestStoreErrors(t *testing.T) {
 			&store.Error{Code: store.CodeTooLarge}, 400,
 			`{"message":"The conversation is too large to be continued.","type":"invalid_request_error","param":"previous_response_id","code":"session.snapshot.too_large"}`, nil,
 		},
-		"any other": {
-			errors.New("boom"), 500, `{"message":"The store failed.","type":"server_error","param":null,"code":"internal_error"}`,
+		"other error": {
+			errors.New("boom"), 500, `{"message":"The store returned an unexpected error.","type":"server_error","param":null,"code":"internal_error"}`,
 			map[string]string{"X-Should-Retry": "false"},
 		},
 	} {
@@ -179,12 +179,12 @@ func TestSaveFailure(t *testing.T) {
 		// wantCounted is the code in the metrics of the store.
 		wantCounted string
 	}{
-		"unreachable":     {&store.Error{Code: store.CodeUnreachable, Retryable: true}, 503, "session.store.unreachable", "session.store.unreachable"},
-		"conflict":        {&store.Error{Code: store.CodeConflict}, 500, "session.store.conflict", "session.store.conflict"},
-		"quota":           {&store.Error{Code: store.CodeQuotaExceeded}, 429, "session.store.quota_exceeded", "session.store.quota_exceeded"},
-		"too large":       {&store.Error{Code: store.CodeTooLarge}, 500, "session.snapshot.too_large", "session.snapshot.too_large"},
-		"upstream's form": {&store.Error{Code: store.CodeInvalid}, 502, "upstream_invalid_response", "session.store.invalid"},
-		"any other":       {errors.New("boom"), 500, "internal_error", "other"},
+		"unreachable":      {&store.Error{Code: store.CodeUnreachable, Retryable: true}, 503, "session.store.unreachable", "session.store.unreachable"},
+		"conflict":         {&store.Error{Code: store.CodeConflict}, 500, "session.store.conflict", "session.store.conflict"},
+		"quota":            {&store.Error{Code: store.CodeQuotaExceeded}, 429, "session.store.quota_exceeded", "session.store.quota_exceeded"},
+		"too large":        {&store.Error{Code: store.CodeTooLarge}, 500, "session.snapshot.too_large", "session.snapshot.too_large"},
+		"invalid response": {&store.Error{Code: store.CodeInvalid}, 502, "upstream_invalid_response", "session.store.invalid"},
+		"other error":      {errors.New("boom"), 500, "internal_error", "other"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := start(t, nil)
@@ -207,7 +207,7 @@ func TestSaveFailure(t *testing.T) {
 				t.Errorf("saves by code (-want +got):\n%s", diff)
 			}
 			if strings.Contains(r.body+f.log.String(), "secret text") {
-				t.Error("the response or the log contains the text")
+				t.Error("the response or the log contains text of the request")
 			}
 		})
 	}
@@ -241,9 +241,9 @@ func TestUnknownURL(t *testing.T) {
 	}
 }
 
-// TestBytesThatCount checks that only the bytes that a client has sent count as in flight, whatever the Content-Length.
-func TestBytesThatCount(t *testing.T) {
-	for name, length := range map[string]int64{"no length": -1, "the most that is allowed": 32 << 20} {
+// TestOnlySentBytesCount checks that only the bytes that a client has sent count as in flight, whatever the Content-Length.
+func TestOnlySentBytesCount(t *testing.T) {
+	for name, length := range map[string]int64{"unknown length": -1, "maximum length": 32 << 20} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, enginetest.Handler())
 			var clients []*io.PipeWriter
@@ -272,8 +272,8 @@ func TestBytesThatCount(t *testing.T) {
 	}
 }
 
-// TestTooLargeToHold checks that the error for a request that exceeds the limit by itself does not ask for a retry.
-func TestTooLargeToHold(t *testing.T) {
+// TestRequestAboveTheLimit checks that the error for a request that exceeds the limit by itself does not ask for a retry.
+func TestRequestAboveTheLimit(t *testing.T) {
 	f := start(t, jsonHandler(200, `{"status":"completed","output":[]}`), func(o *Options) {
 		o.MaxRequestBytes, o.ResponseReserveBytes, o.MaxInFlightBytes = 300<<10, 0, 8<<20
 	})
@@ -291,11 +291,11 @@ func TestTooLargeToHold(t *testing.T) {
 	save("resp_half", "", strings.Repeat("x", 3<<19))
 	for name, tc := range map[string]struct{ method, path, body, want string }{
 		"continue":                  {http.MethodPost, "/v1/responses", `{"previous_response_id":"resp_large"}`, "Bad Request session.snapshot.too_large"},
-		"continue with too much":    {http.MethodPost, "/v1/responses", `{"previous_response_id":"resp_half","input":"` + strings.Repeat("x", 300<<10-100) + `"}`, "Bad Request session.snapshot.too_large"},
-		"continue with less":        {http.MethodPost, "/v1/responses", `{"previous_response_id":"resp_half"}`, "OK"},
+		"continue with large input": {http.MethodPost, "/v1/responses", `{"previous_response_id":"resp_half","input":"` + strings.Repeat("x", 300<<10-100) + `"}`, "Bad Request session.snapshot.too_large"},
+		"continue with no input":    {http.MethodPost, "/v1/responses", `{"previous_response_id":"resp_half"}`, "OK"},
 		"retrieve":                  {http.MethodGet, "/v1/responses/resp_large", "", "Bad Request session.snapshot.too_large"},
-		"input items of a long one": {http.MethodGet, "/v1/responses/resp_after/input_items", "", "Bad Request session.snapshot.too_large"},
-		"a small one of it":         {http.MethodGet, "/v1/responses/resp_after", "", "OK"},
+		"input items of a child":    {http.MethodGet, "/v1/responses/resp_after/input_items", "", "Bad Request session.snapshot.too_large"},
+		"retrieve a child":          {http.MethodGet, "/v1/responses/resp_after", "", "OK"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if r := f.do(tc.method, tc.path, tc.body); r.code() != tc.want {

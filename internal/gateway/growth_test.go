@@ -39,7 +39,7 @@ func TestLargerThanReserved(t *testing.T) {
 			f := start(t, engine, twoTenants(t), func(o *Options) {
 				o.MaxRequestBytes, o.ResponseReserveBytes, o.MaxInFlightBytes = 64<<10, 4<<10, 8<<20
 			})
-			// begin sends a request, and returns once the engine has received it or it was answered.
+			// begin sends a request, and returns once the engine has received it or has received a response.
 			begin := func(tenant, body string) (done chan reply, refused bool) {
 				done = make(chan reply, 1)
 				answered := make(chan struct{})
@@ -73,7 +73,7 @@ func TestLargerThanReserved(t *testing.T) {
 				}
 			}
 			if len(filling) < 3 || lost == 0 {
-				t.Errorf("of %d responses at once, %d were lost", len(filling), lost)
+				t.Errorf("%d concurrent responses, %d lost", len(filling), lost)
 			}
 			again, _ := begin("b", small)
 			close(engine.proceed["small"])
@@ -119,7 +119,7 @@ func (e *heldEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // isLost reports whether a response was lost for lack of memory.
 func isLost(t *testing.T, r reply) bool {
 	t.Helper()
-	const message = "larger than what was reserved for it (--response-reserve-bytes)"
+	const message = "exceeds the memory reserved for it (--response-reserve-bytes)"
 	switch {
 	case r.status == http.StatusTooManyRequests && r.get("error.code") == codeOverloaded && r.header.Get("X-Should-Retry") == "false":
 		if !strings.Contains(r.get("error.message"), message) {

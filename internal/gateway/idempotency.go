@@ -73,7 +73,7 @@ func (g *Gateway) find(ctx context.Context, c *call, t *turn) (*store.Session, *
 	case !jsonvalue.Equal(session.Request, t.request.body):
 		return nil, &apiError{
 			status: http.StatusConflict, kind: typeInvalidRequest, code: "idempotency_key_reused", retry: retryNever,
-			message: "The Idempotency-Key belongs to another request.",
+			message: "The Idempotency-Key was already used for a different request.",
 		}
 	case session.Status == store.StatusFailed, session.Status == store.StatusCancelled:
 		t.replaces = session.Version

@@ -43,14 +43,14 @@ func TestIdempotencyKey(t *testing.T) {
 		wantRuns            int
 		wantNoRetry         bool
 	}{
-		"the same":               {first, first, "k", "k", "OK", true, 1, false},
-		"the same value":         {first, `{ "model": "m", "input": "\u0061" }`, "k", "k", "OK", true, 1, false},
-		"another body":           {first, `{"input":"b","model":"m"}`, "k", "k", "Conflict idempotency_key_reused", false, 1, true},
-		"as a stream":            {first, `{"input":"a","model":"m","stream":true}`, "k", "k", "Conflict idempotency_key_reused", false, 1, true},
-		"another key":            {first, first, "k", "l", "OK", false, 2, false},
-		"no key":                 {first, first, "", "", "OK", false, 2, false},
-		"not stored":             {`{"input":"a","store":false}`, `{"input":"a","store":false}`, "k", "k", "OK", false, 2, false},
-		"a key that is too long": {first, first, "k", long, "Bad Request invalid_idempotency_key", false, 1, false},
+		"same request":              {first, first, "k", "k", "OK", true, 1, false},
+		"same JSON value":           {first, `{ "model": "m", "input": "\u0061" }`, "k", "k", "OK", true, 1, false},
+		"different request":         {first, `{"input":"b","model":"m"}`, "k", "k", "Conflict idempotency_key_reused", false, 1, true},
+		"same request, as a stream": {first, `{"input":"a","model":"m","stream":true}`, "k", "k", "Conflict idempotency_key_reused", false, 1, true},
+		"different key":             {first, first, "k", "l", "OK", false, 2, false},
+		"without a key":             {first, first, "", "", "OK", false, 2, false},
+		"not stored":                {`{"input":"a","store":false}`, `{"input":"a","store":false}`, "k", "k", "OK", false, 2, false},
+		"key too long":              {first, first, "k", long, "Bad Request invalid_idempotency_key", false, 1, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := start(t, nil)
@@ -80,8 +80,8 @@ func key(key string) []string {
 	return []string{"Idempotency-Key", key}
 }
 
-// TestKeysOfTenants checks that two tenants with the same key get separate turns.
-func TestKeysOfTenants(t *testing.T) {
+// TestKeysPerTenant checks that two tenants with the same key get separate turns.
+func TestKeysPerTenant(t *testing.T) {
 	f, _ := startTenants(t)
 	ids := map[string]bool{}
 	for _, tenant := range []string{"sk-a", "sk-b", "sk-a"} {
@@ -96,8 +96,8 @@ func TestKeysOfTenants(t *testing.T) {
 	}
 }
 
-// TestKeysOfAccounts checks that clients with accounts of their own at the engine do not share their keys.
-func TestKeysOfAccounts(t *testing.T) {
+// TestKeysPerAccount checks that clients with accounts of their own at the engine do not share their keys.
+func TestKeysPerAccount(t *testing.T) {
 	f := start(t, nil)
 	ids := map[string]bool{}
 	for _, account := range []string{"sk-a", "sk-b", "sk-a"} {
@@ -149,8 +149,8 @@ func TestRepeatAfterFailure(t *testing.T) {
 	}
 }
 
-// TestRepeatOfADeletedTurn checks that a request is saved if the failed turn that it would replace is deleted in the meantime.
-func TestRepeatOfADeletedTurn(t *testing.T) {
+// TestRepeatAfterDeletion checks that a request is saved if the failed turn that it would replace is deleted in the meantime.
+func TestRepeatAfterDeletion(t *testing.T) {
 	var runs atomic.Int64
 	var f *fixture
 	var id string
@@ -171,9 +171,9 @@ func TestRepeatOfADeletedTurn(t *testing.T) {
 	}
 }
 
-// TestRepeatsAtTheSameTime checks that concurrent copies of a request create one turn, and all receive it, even after a
+// TestConcurrentRepeats checks that concurrent copies of a request create one turn, and all receive it, even after a
 // failure.
-func TestRepeatsAtTheSameTime(t *testing.T) {
+func TestConcurrentRepeats(t *testing.T) {
 	for name, tc := range map[string]struct{ failed, stream bool }{
 		"new":                         {false, false},
 		"after a failure":             {true, false},
@@ -227,8 +227,8 @@ func TestRepeatsAtTheSameTime(t *testing.T) {
 	}
 }
 
-// TestKeyPermitsRetries checks that the error asks a client with a key to retry if the turn could not be saved.
-func TestKeyPermitsRetries(t *testing.T) {
+// TestKeyAllowsRetries checks that the error asks a client with a key to retry if the turn could not be saved.
+func TestKeyAllowsRetries(t *testing.T) {
 	f := start(t, nil)
 	f.store.onSave = func(context.Context, *store.Session, func() error) error {
 		return &store.Error{Code: store.CodeUnreachable, Retryable: true}

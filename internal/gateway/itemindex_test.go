@@ -62,9 +62,9 @@ func longItems(prefix string, count int) []string {
 	return items
 }
 
-// TestPagesOfALongConversation compares the pages of a conversation, in any order, with windows of the whole list. Once the
+// TestPagesOfLongConversation compares the pages of a conversation, in any order, with windows of the whole list. Once the
 // conversation has been read, a page takes at most two resolves.
-func TestPagesOfALongConversation(t *testing.T) {
+func TestPagesOfLongConversation(t *testing.T) {
 	f := start(t, nil)
 	var all []string
 	previous := ""
@@ -119,8 +119,8 @@ func wantPage(t *rapid.T, f *fixture, ids []string, limit int, descending bool, 
 	}
 }
 
-// TestPagesAfterAnOverwrite checks that overwriting an earlier turn with fewer items does not hide items of other turns.
-func TestPagesAfterAnOverwrite(t *testing.T) {
+// TestPagesAfterOverwrite checks that overwriting an earlier turn with fewer items does not hide items of other turns.
+func TestPagesAfterOverwrite(t *testing.T) {
 	f := start(t, nil)
 	f.saveTurn(t, "resp_a", "", longItems("a", 350))
 	f.saveTurn(t, "resp_1", "resp_a", longItems("b", 10))
@@ -145,7 +145,7 @@ func TestPagesAfterAnOverwrite(t *testing.T) {
 		t.Errorf("after the 147th (-want +got):\n%s", diff)
 	}
 	if got := page("limit=2&order=asc&after=a_349"); got != nil {
-		t.Errorf("after an item that is gone: %q", got)
+		t.Errorf("after an item that no longer exists: %q", got)
 	}
 }
 

@@ -52,14 +52,14 @@ type share struct {
 // sharedLimit is a limit that is shared by all tenants.
 type sharedLimit struct {
 	budget *fair.Budget
-	// most is the maximum that one tenant can hold at the same time.
-	most int64
-	// flag and what describe the limit in errors.
-	flag, what string
+	// perTenant is the maximum that one tenant can hold at the same time.
+	perTenant int64
+	// flag and resource describe the limit in errors.
+	flag, resource string
 }
 
-func newSharedLimit(units int64, flag, what string) *sharedLimit {
-	return &sharedLimit{budget: fair.NewBudget(units), most: units / 2, flag: flag, what: what}
+func newSharedLimit(units int64, flag, resource string) *sharedLimit {
+	return &sharedLimit{budget: fair.NewBudget(units), perTenant: units / 2, flag: flag, resource: resource}
 }
 
 // of returns an empty share for a new call of a tenant.
@@ -67,7 +67,7 @@ func (l *sharedLimit) of(tenant string) *share { return &share{limit: l, tenant:
 
 // refused returns the error for a tenant that has reached the limit.
 func (l *sharedLimit) refused() *apiError {
-	e := temporaryError(codeOverloaded, fmt.Sprintf("Your requests take too %s of the gateway (%s); retry later.", l.what, l.flag), nil)
+	e := temporaryError(codeOverloaded, fmt.Sprintf("Your share of the gateway's %s is used up (%s); retry later.", l.resource, l.flag), nil)
 	e.status = http.StatusTooManyRequests
 	return e
 }
@@ -120,7 +120,7 @@ func (s *share) holds() int64 {
 }
 
 func (s *share) acquire(units int64, try func(tenant string, units int64) bool) error {
-	if s.holds()+units > s.limit.most {
+	if s.holds()+units > s.limit.perTenant {
 		return invalidRequest("", string(store.CodeTooLarge), "The request or its conversation is too large for the gateway (%s).", s.limit.flag)
 	}
 	if units > 0 && !try(s.tenant, units) {
@@ -190,8 +190,8 @@ func (c *call) hold(bytes int64) error {
 	}
 	err := c.memory.take(bytes)
 	if e, ok := errors.AsType[*apiError](err); ok && e.code == codeOverloaded {
-		e.message = "The response is larger than what was reserved for it (--response-reserve-bytes), and your requests take too much " +
-			"memory of the gateway (--max-inflight-bytes)."
+		e.message = "The response exceeds the memory reserved for it (--response-reserve-bytes), and your share of the gateway's " +
+			"memory is used up (--max-inflight-bytes)."
 	}
 	return err
 }
@@ -245,20 +245,20 @@ func historyBytes(h *store.History) (bytes int64) {
 	return bytes
 }
 
-// answerCosts returns the memory for a response with the given number of bytes until its turn is saved. The worst case is a
+// responseMemory returns the memory for a response with the given number of bytes until its turn is saved. The worst case is a
 // stream: an event whose size is unknown while it is read, the same data as an item and as a response, and the response with
 // that item.
-func answerCosts(bytes int64) int64 { return (2*eventCosts + 5) * bytes }
+func responseMemory(bytes int64) int64 { return (2*eventCosts + 5) * bytes }
 
-// reserveAnswer reserves the memory for a response of up to Options.ResponseReserveBytes. Once a request has reached the
+// reserveResponse reserves the memory for a response of up to Options.ResponseReserveBytes. Once a request has reached the
 // engine, a response of that size is never lost for lack of memory.
-func (g *Gateway) reserveAnswer(c *call, request *createRequest) error {
+func (g *Gateway) reserveResponse(c *call, request *createRequest) error {
 	return c.memory.reserve(g.options.reserve(int64(len(request.body)), request.store))
 }
 
-// saveCosts returns the memory that a store takes to save bodies: one contiguous copy, and a compressed copy that is sent in
+// saveMemory returns the memory that a store takes to save bodies: one contiguous copy, and a compressed copy that is sent in
 // parts, of which a few are encoded at the same time.
-func saveCosts(bodies int64) int64 {
+func saveMemory(bodies int64) int64 {
 	const parts = 10 << 20
 	return 2*bodies + min(6*bodies, parts)
 }

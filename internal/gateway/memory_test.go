@@ -39,11 +39,11 @@ func TestShares(t *testing.T) {
 		body   string
 		want   string
 	}{
-		"requests": {func(o *Options) { o.MaxInFlightRequests = 6 }, `{"input":"x"}`, "many requests of the gateway (--max-inflight-requests)"},
-		"streams":  {func(o *Options) { o.MaxInFlightStreams = 6 }, `{"input":"x","stream":true}`, "many streams of the gateway (--max-inflight-streams)"},
+		"requests": {func(o *Options) { o.MaxInFlightRequests = 6 }, `{"input":"x"}`, "concurrent requests is used up (--max-inflight-requests)"},
+		"streams":  {func(o *Options) { o.MaxInFlightStreams = 6 }, `{"input":"x","stream":true}`, "concurrent streams is used up (--max-inflight-streams)"},
 		"memory": {
 			func(o *Options) { o.MaxRequestBytes, o.MaxInFlightBytes = 1<<20, 64<<20 },
-			`{"input":"` + strings.Repeat("x", 1<<20-20) + `"}`, "much memory of the gateway (--max-inflight-bytes)",
+			`{"input":"` + strings.Repeat("x", 1<<20-20) + `"}`, "memory is used up (--max-inflight-bytes)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestShares(t *testing.T) {
 			}
 			if held == 0 || refused.status != http.StatusTooManyRequests || refused.get("error.code") != "overloaded" ||
 				!strings.Contains(refused.get("error.message"), tc.want) || refused.header.Get("Retry-After") == "" {
-				t.Errorf("%d held, then got %d %s", held, refused.status, refused.body)
+				t.Errorf("after %d held requests: got %d %s", held, refused.status, refused.body)
 			}
 			if r := ask("b"); r != nil {
 				t.Fatalf("another tenant got %d %s", r.status, r.body)
@@ -121,7 +121,7 @@ func TestAdmittedRequestsFinish(t *testing.T) {
 				}
 			}
 			if held < 2 {
-				t.Fatalf("only %d requests at once", held)
+				t.Fatalf("got %d concurrent requests, want at least 2", held)
 			}
 			close(proceed)
 			for range held {
@@ -143,10 +143,10 @@ func twoTenants(t *testing.T) func(*Options) {
 	return func(o *Options) { o.TenantsFile = path }
 }
 
-// TestSharesHold checks shares against a model: a call holds exactly what it has taken, and nothing once it has ended.
-func TestSharesHold(t *testing.T) {
+// TestSharesMatchModel checks shares against a model: a call holds exactly what it has taken, and nothing once it has ended.
+func TestSharesMatchModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		limit := newSharedLimit(1000, "--flag", "much")
+		limit := newSharedLimit(1000, "--flag", "units")
 		type plain struct {
 			share  *share
 			tenant string
@@ -201,7 +201,7 @@ func TestSharesHold(t *testing.T) {
 				}
 				e, ok := errors.AsType[*apiError](err)
 				if ok && e.status == http.StatusTooManyRequests && own == 0 && all <= 500 {
-					t.Fatal("a tenant that holds nothing was refused, although half is free")
+					t.Fatal("a tenant that holds nothing was rejected although half is free")
 				}
 			},
 			"give": func(t *rapid.T) {
@@ -245,7 +245,7 @@ func (f *fixture) wantFree(bytes int64) {
 	testutil.Eventually(f.t, func(context.Context) error {
 		budget := f.gateway.memory.budget
 		if !budget.TryAcquire("probe", bytes) {
-			return fmt.Errorf("less than %d is free", bytes)
+			return fmt.Errorf("fewer than %d bytes are free", bytes)
 		}
 		budget.Release("probe", bytes)
 		return nil

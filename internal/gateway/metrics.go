@@ -31,23 +31,23 @@ func newMetrics() *gatewayMetrics {
 	return &gatewayMetrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "catena_gateway_requests_total",
-			Help: "Requests answered, by route and status; 499 if the client went away.",
+			Help: "Number of requests, by route and HTTP status code; 499 if the client disconnected.",
 		}, []string{"route", "code"}),
 		reloadFailures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "catena_gateway_reload_failures_total",
-			Help: "Failed reloads of a file, after which its last valid content stays in use.",
+			Help: "Number of failed reloads of a file; its last valid content stays in use.",
 		}, []string{"file"}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "catena_gateway_streams",
-			Help: "Open streams.",
+			Help: "Number of open streams.",
 		}),
 		streamsEnded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "catena_gateway_streams_ended_total",
-			Help: "Streams ended, by status of the response; failed if the turn could not be saved.",
+			Help: "Number of ended streams, by response status; failed if the turn could not be saved.",
 		}, []string{"status"}),
 		upstreamSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "catena_gateway_upstream_seconds",
-			Help:    "Time until the response headers of the engine.",
+			Help:    "Duration of requests to the engine until its response headers arrive, in seconds.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2, 18), // 5 ms to 11 min
 		}),
 	}

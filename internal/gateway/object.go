@@ -74,7 +74,7 @@ func objectOf(raw string) (*object, error) {
 	for key, value := range jsonvalue.Elements(raw) {
 		name := jsonvalue.Name(key)
 		if o.has(name) {
-			return nil, errors.New("has a key twice")
+			return nil, errors.New("contains a duplicate key")
 		}
 		if len(o.members) == maxMembers {
 			return nil, fmt.Errorf("has more than %d members", maxMembers)

@@ -28,19 +28,19 @@ func TestObject(t *testing.T) {
 		in, want, wantErr string
 		edit              func(*object)
 	}{
-		"unchanged":     {in: ` { "b" : 1.0 , "a":[ 1,{"x":12345678901234567890}] } `, want: `{"b":1.0,"a":[ 1,{"x":12345678901234567890}]}`},
-		"empty":         {in: `{}`, want: `{}`},
-		"replaced":      {in: `{"a":1,"b":2,"c":3}`, want: `{"a":1,"b":"x","c":3}`, edit: func(o *object) { o.set("b", `"x"`) }},
-		"escaped key":   {in: `{"\u0061":1}`, want: `{"\u0061":2}`, edit: func(o *object) { o.set("a", "2") }},
-		"added":         {in: `{"a":1}`, want: `{"a":1,"b":2}`, edit: func(o *object) { o.set("b", "2") }},
-		"removed":       {in: `{"a":1,"b":2,"c":3}`, want: `{"a":1,"c":3}`, edit: func(o *object) { o.remove("b") }},
-		"missing":       {in: `{"a":null,"b":2}`, want: `{"a":1,"b":2}`, edit: func(o *object) { o.setMissing("a", "1"); o.setMissing("b", "1") }},
-		"key twice":     {in: `{"a":1,"\u0061":2}`, wantErr: "has a key twice"},
-		"not an object": {in: `"a"`, wantErr: "must be an object"},
-		"cut off":       {in: `{"a":1`, wantErr: "must be JSON"},
-		"two values":    {in: `{} {}`, wantErr: "must be JSON"},
-		"not UTF-8":     {in: "{\"a\":\"\xff\"}", wantErr: "must be UTF-8"},
-		"too nested":    {in: `{"a":` + strings.Repeat("[", 1<<20) + strings.Repeat("]", 1<<20) + `}`, wantErr: "must not be nested more than 1000 levels deep"},
+		"unchanged":         {in: ` { "b" : 1.0 , "a":[ 1,{"x":12345678901234567890}] } `, want: `{"b":1.0,"a":[ 1,{"x":12345678901234567890}]}`},
+		"empty":             {in: `{}`, want: `{}`},
+		"replaced":          {in: `{"a":1,"b":2,"c":3}`, want: `{"a":1,"b":"x","c":3}`, edit: func(o *object) { o.set("b", `"x"`) }},
+		"escaped key":       {in: `{"\u0061":1}`, want: `{"\u0061":2}`, edit: func(o *object) { o.set("a", "2") }},
+		"added":             {in: `{"a":1}`, want: `{"a":1,"b":2}`, edit: func(o *object) { o.set("b", "2") }},
+		"removed":           {in: `{"a":1,"b":2,"c":3}`, want: `{"a":1,"c":3}`, edit: func(o *object) { o.remove("b") }},
+		"missing":           {in: `{"a":null,"b":2}`, want: `{"a":1,"b":2}`, edit: func(o *object) { o.setMissing("a", "1"); o.setMissing("b", "1") }},
+		"duplicate key":     {in: `{"a":1,"\u0061":2}`, wantErr: "contains a duplicate key"},
+		"not an object":     {in: `"a"`, wantErr: "must be an object"},
+		"truncated":         {in: `{"a":1`, wantErr: "must be JSON"},
+		"two values":        {in: `{} {}`, wantErr: "must be JSON"},
+		"not UTF-8":         {in: "{\"a\":\"\xff\"}", wantErr: "must be UTF-8"},
+		"nested too deeply": {in: `{"a":` + strings.Repeat("[", 1<<20) + strings.Repeat("]", 1<<20) + `}`, wantErr: "must not be nested more than 1000 levels deep"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, err := parseObject([]byte(tc.in))

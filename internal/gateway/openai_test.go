@@ -176,7 +176,7 @@ func TestOpenAIInputItems(t *testing.T) {
 		for pager.Next() {
 			item := pager.Current()
 			if item.ID == "" {
-				t.Errorf("no id: %s", item.RawJSON())
+				t.Errorf("item without an ID: %s", item.RawJSON())
 			}
 			got = append(got, gjson.Get(item.RawJSON(), "content.0.text").Str)
 		}
@@ -191,7 +191,7 @@ func TestOpenAIToolAndModels(t *testing.T) {
 	asked := s.say(`call weather {"city":"Bonn"}`, "")
 	call := asked.Output[0].AsFunctionCall()
 	if call.Name != "weather" || call.Arguments != `{"city":"Bonn"}` {
-		t.Fatalf("no call: %s", call.RawJSON())
+		t.Fatalf("got no function call: %s", call.RawJSON())
 	}
 	output := responses.ResponseInputItemParamOfFunctionCallOutput("rain")
 	output.OfFunctionCallOutput.CallID = param.NewOpt(call.CallID)

@@ -117,32 +117,32 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.ListenAddress, "listen-address", o.ListenAddress, "Address to serve the Responses API on.")
 	flags.Func("upstream", "Base `URL` of the engine, with or without a trailing /v1. Required.", o.setUpstream)
 	flags.StringVar(&o.UpstreamAPIKeyFile, "upstream-api-key-file", o.UpstreamAPIKeyFile,
-		"File with the API key for the engine. If not set, the engine gets the client's own Authorization, OpenAI-Organization and OpenAI-Project headers, or none of them if --tenants-file is set.")
+		"File with the API key for the engine. If it is not set, the client's own Authorization, OpenAI-Organization and OpenAI-Project headers are forwarded to the engine, or none of them if --tenants-file is set.")
 	flags.StringVar(&o.TenantsFile, "tenants-file", o.TenantsFile,
 		"YAML or JSON file with a list of {namespace, key} or {namespace, keySHA256}, which maps API keys to namespaces. It is reloaded when it changes.")
 	flags.StringVar(&o.Namespace, "namespace", o.Namespace, "Namespace of all clients if --tenants-file is not set; by default the namespace of the store's URL.")
 	flags.BoolVar(&o.InsecureAllowAnonymous, "insecure-allow-anonymous", o.InsecureAllowAnonymous,
 		"Serve on addresses other than loopback without --tenants-file. Anyone who can reach the address can read and continue every conversation whose ID they know.")
 	flags.StringVar(&o.Instructions, "instructions", o.Instructions,
-		"Earlier turns whose instructions the engine gets: Omit (none, as OpenAI's own API), Last or All.")
-	flags.IntVar(&o.MaxDepth, "max-depth", o.MaxDepth, "Maximum number of turns of a conversation that is continued.")
-	flags.Int64Var(&o.MaxRequestBytes, "max-request-bytes", o.MaxRequestBytes, "Maximum size of a client's request.")
+		"Earlier turns whose instructions are sent to the engine: Omit (none, like OpenAI's API), Last or All.")
+	flags.IntVar(&o.MaxDepth, "max-depth", o.MaxDepth, "Maximum number of turns in a conversation that can be continued.")
+	flags.Int64Var(&o.MaxRequestBytes, "max-request-bytes", o.MaxRequestBytes, "Maximum size of a client's request, in bytes.")
 	flags.Int64Var(&o.MaxResponseBytes, "max-response-bytes", o.MaxResponseBytes,
-		"Maximum size of the engine's response; for a stream, of each event and of all finished output items together.")
+		"Maximum size of the engine's response, in bytes. For a stream, it applies to each event, and to all finished output items together.")
 	flags.Int64Var(&o.MaxInFlightBytes, "max-inflight-bytes", o.MaxInFlightBytes,
-		"Maximum memory of all requests in flight, with their conversations and responses. Tenants share it: one alone gets half, two a third each. "+
-			"A request beyond a tenant's share is answered with 429, or with 400 if it needs more by itself.")
-	flags.Int64Var(&o.MaxInFlightRequests, "max-inflight-requests", o.MaxInFlightRequests, "Maximum number of requests at the same time, shared in the same way.")
-	flags.Int64Var(&o.MaxInFlightStreams, "max-inflight-streams", o.MaxInFlightStreams, "Maximum number of streams at the same time, shared in the same way.")
+		"Maximum memory of all requests in flight, including their conversations and responses, in bytes. Tenants share it: a single tenant gets half of it, two tenants a third each. "+
+			"A request beyond its tenant's share is rejected with 429, or with 400 if it alone exceeds the share.")
+	flags.Int64Var(&o.MaxInFlightRequests, "max-inflight-requests", o.MaxInFlightRequests, "Maximum number of concurrent requests, shared among tenants like --max-inflight-bytes.")
+	flags.Int64Var(&o.MaxInFlightStreams, "max-inflight-streams", o.MaxInFlightStreams, "Maximum number of concurrent streams, shared among tenants like --max-inflight-bytes.")
 	flags.Int64Var(&o.ResponseReserveBytes, "response-reserve-bytes", o.ResponseReserveBytes,
-		"Size of a response for which memory is reserved before the engine is called. A larger one is lost if its tenant has no memory left for it when it arrives.")
+		"Response size, in bytes, for which memory is reserved before the engine is called. A larger response is lost if its tenant's share has no memory left when it arrives.")
 	flags.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request, including its stream.")
 	flags.DurationVar(&o.ReadTimeout, "read-timeout", o.ReadTimeout, "Maximum time for a client to send a request.")
 	flags.DurationVar(&o.SaveTimeout, "save-timeout", o.SaveTimeout, "Maximum time to save a turn, including retries.")
 	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
-		"How long to keep serving, but not be ready, after the signal to stop, so that no new requests arrive when the gateway stops listening.")
+		"Time to keep serving, without being ready, after a termination signal, so that no new requests arrive when the gateway stops listening.")
 	flags.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "Maximum time for requests to finish after the shutdown delay.")
-	flags.DurationVar(&o.ReloadInterval, "reload-interval", o.ReloadInterval, "How often the files are checked for changes.")
+	flags.DurationVar(&o.ReloadInterval, "reload-interval", o.ReloadInterval, "Interval at which --tenants-file and --upstream-api-key-file are checked for changes.")
 }
 
 // setUpstream parses and sets Upstream. It returns an error unless requests can be sent to the URL.
@@ -154,7 +154,7 @@ func (o *Options) setUpstream(text string) error {
 	case upstream.Host == "" || upstream.Scheme != "http" && upstream.Scheme != "https":
 		return errors.New("must be an http or https URL")
 	case upstream.RawQuery != "" || upstream.Fragment != "":
-		return errors.New("must have no query and no fragment")
+		return errors.New("must not have a query or a fragment")
 	}
 	o.Upstream = upstream
 	return nil
@@ -177,7 +177,7 @@ func (o *Options) Validate() error {
 	check(o.ResponseReserveBytes >= 0 && o.ResponseReserveBytes <= maxResponseReserve,
 		"--response-reserve-bytes is %d: must be from 0 to %d", o.ResponseReserveBytes, maxResponseReserve)
 	check(o.MaxInFlightBytes/8 >= o.MaxRequestBytes && o.MaxInFlightBytes/2 >= o.largestRequest(), // the sum may overflow
-		"--max-inflight-bytes is %d: must be at least %d, for --max-request-bytes, which is %d, and --response-reserve-bytes, which is %d",
+		"--max-inflight-bytes is %d: must be at least %d for --max-request-bytes=%d and --response-reserve-bytes=%d",
 		o.MaxInFlightBytes, 2*o.largestRequest(), o.MaxRequestBytes, o.ResponseReserveBytes)
 	check(o.MaxInFlightRequests >= 2, "--max-inflight-requests is %d: must be at least 2", o.MaxInFlightRequests)
 	check(o.MaxInFlightStreams >= 2, "--max-inflight-streams is %d: must be at least 2", o.MaxInFlightStreams)
@@ -202,9 +202,9 @@ func (o *Options) Validate() error {
 // reserve returns the memory that is reserved for the response to a request, and for saving both.
 func (o *Options) reserve(requestBytes int64, save bool) int64 {
 	response := min(o.ResponseReserveBytes, o.MaxResponseBytes)
-	costs := answerCosts(response)
+	costs := responseMemory(response)
 	if save {
-		costs += saveCosts(requestBytes + response)
+		costs += saveMemory(requestBytes + response)
 	}
 	return costs
 }

@@ -87,9 +87,9 @@ func uniqueIDs(raw []string) []string {
 	return ids
 }
 
-// TestPageKeepsThePage checks that a page of a long history takes only the memory of its items and of one ID for each other
+// TestPageMemory checks that a page of a long history takes only the memory of its items and of one ID for each other
 // item.
-func TestPageKeepsThePage(t *testing.T) {
+func TestPageMemory(t *testing.T) {
 	held, most := int64(0), int64(0)
 	hold := func(bytes int64) error { held += bytes; most = max(most, held); return nil }
 	p := newPage(&pageOptions{limit: 2, descending: true}, "resp_1", maphash.MakeSeed(), &itemIndex{}, hold, func(bytes int64) { held -= bytes })

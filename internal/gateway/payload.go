@@ -46,7 +46,7 @@ func (p *payload) open() (io.ReadCloser, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.dropped {
-		return nil, errors.New("the body was sent and is gone")
+		return nil, errors.New("the body has been sent and freed")
 	}
 	p.readers++
 	return &payloadReader{payload: p, text: strings.NewReader(p.text)}, nil

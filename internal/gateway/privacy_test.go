@@ -39,13 +39,13 @@ func TestNoTextInLogsOrMetrics(t *testing.T) {
 		onSave   func(context.Context, *store.Session, func() error) error
 		failures bool
 	}{
-		"a turn":                               {},
-		"a request that is cut":                {body: `{"input":"` + text},
-		"a request with a key of a wrong type": {body: `{"input":"` + text + `","stream":"` + text + `","previous_response_id":["` + text + `"]}`},
-		"an error of the engine":               {upstream: jsonHandler(500, `{"error":{"message":"`+text+`"}}`)},
-		"no JSON from the engine":              {upstream: jsonHandler(200, text), failures: true},
-		"no output from the engine":            {upstream: jsonHandler(200, `{"output":"`+text+`"}`), failures: true},
-		"a turn that cannot be saved":          {onSave: refuse, failures: true},
+		"success":                        {},
+		"truncated request":              {body: `{"input":"` + text},
+		"parameter of the wrong type":    {body: `{"input":"` + text + `","stream":"` + text + `","previous_response_id":["` + text + `"]}`},
+		"engine error":                   {upstream: jsonHandler(500, `{"error":{"message":"`+text+`"}}`)},
+		"engine response without JSON":   {upstream: jsonHandler(200, text), failures: true},
+		"engine response without output": {upstream: jsonHandler(200, `{"output":"`+text+`"}`), failures: true},
+		"save failure":                   {onSave: refuse, failures: true},
 	} {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " stream=", stream), func(t *testing.T) {

@@ -41,16 +41,16 @@ type quotas struct {
 	reads singleflight.Group
 
 	mu sync.Mutex
-	// answers has the last result for each namespace that has saved a turn. The tenants file limits their number.
-	answers map[string]quotaAnswer
+	// results has the last result for each namespace that has saved a turn. The tenants file limits their number.
+	results map[string]quotaResult
 }
 
-type quotaAnswer struct {
+type quotaResult struct {
 	err   error
 	until time.Time
 }
 
-func newQuotas() *quotas { return &quotas{now: time.Now, answers: map[string]quotaAnswer{}} }
+func newQuotas() *quotas { return &quotas{now: time.Now, results: map[string]quotaResult{}} }
 
 // check returns the result of store.CheckQuota, at most quotaAge old. Concurrent calls share one read.
 func (q *quotas) check(ctx context.Context, s *store.Store) error {
@@ -61,22 +61,22 @@ func (q *quotas) check(ctx context.Context, s *store.Store) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), quotaTimeout) // other calls may wait for the result
 		defer cancel()
 		err := s.CheckQuota(ctx)
-		q.put(s.Namespace(), quotaAnswer{err: err, until: q.now().Add(quotaAge)})
+		q.put(s.Namespace(), quotaResult{err: err, until: q.now().Add(quotaAge)})
 		return nil, err
 	})
 	return err
 }
 
-func (q *quotas) get(namespace string) quotaAnswer {
+func (q *quotas) get(namespace string) quotaResult {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.answers[namespace]
+	return q.results[namespace]
 }
 
-func (q *quotas) put(namespace string, answer quotaAnswer) {
+func (q *quotas) put(namespace string, result quotaResult) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.answers[namespace] = answer
+	q.results[namespace] = result
 }
 
 // checkQuota returns an error if the turn of a request could not be saved because its tenant has reached its quota: the model

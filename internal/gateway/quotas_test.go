@@ -38,14 +38,14 @@ func TestQuotaBeforeTheEngine(t *testing.T) {
 		body        string
 		wantRefused bool
 	}{
-		"exceeded":               {errFull, `{"input":"x"}`, true},
-		"exceeded, stream":       {errFull, `{"input":"x","stream":true}`, true},
-		"exceeded, continued":    {errFull, `{"input":"x","previous_response_id":"resp_seed"}`, true},
-		"exceeded, not stored":   {errFull, `{"input":"x","store":false}`, false},
-		"within":                 {nil, `{"input":"x"}`, false},
-		"unknown":                {errors.New("no rights"), `{"input":"x"}`, false},
-		"unreachable":            {&store.Error{Code: store.CodeUnreachable, Retryable: true}, `{"input":"x"}`, false},
-		"a store without quotas": {&store.Error{Code: store.CodeUnsupported}, `{"input":"x"}`, false},
+		"exceeded":             {errFull, `{"input":"x"}`, true},
+		"exceeded, stream":     {errFull, `{"input":"x","stream":true}`, true},
+		"exceeded, continued":  {errFull, `{"input":"x","previous_response_id":"resp_seed"}`, true},
+		"exceeded, not stored": {errFull, `{"input":"x","store":false}`, false},
+		"within":               {nil, `{"input":"x"}`, false},
+		"unknown":              {errors.New("no permissions"), `{"input":"x"}`, false},
+		"unreachable":          {&store.Error{Code: store.CodeUnreachable, Retryable: true}, `{"input":"x"}`, false},
+		"store without quotas": {&store.Error{Code: store.CodeUnsupported}, `{"input":"x"}`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := start(t, nil)

@@ -129,7 +129,7 @@ func (q *createRequest) readBooleans() error {
 	}
 	if background {
 		return invalidRequest("background", "unsupported_parameter",
-			"Unsupported parameter: 'background'. A response is created while the request lasts; use 'stream' to follow it.")
+			"Unsupported parameter: 'background'. Responses are created synchronously; use 'stream' to receive them incrementally.")
 	}
 	return nil
 }

@@ -58,12 +58,12 @@ func TestRetrieveAndDelete(t *testing.T) {
 		}
 	}
 	if r := f.do(http.MethodGet, "/v1/responses/"+second.get("id"), ""); r.body != second.body {
-		t.Errorf("the later turn is gone: %d %s", r.status, r.body)
+		t.Errorf("the later turn was deleted: %d %s", r.status, r.body)
 	}
 }
 
-// TestDeleteUnread checks that unreadable turns of any size can be deleted.
-func TestDeleteUnread(t *testing.T) {
+// TestDeleteUnreadable checks that unreadable turns of any size can be deleted.
+func TestDeleteUnreadable(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err      error
 		want     string
@@ -89,7 +89,7 @@ func TestDeleteUnread(t *testing.T) {
 	}
 }
 
-func TestRetrieveOfAnotherGateway(t *testing.T) {
+func TestRetrieveTurnOfAnotherGateway(t *testing.T) {
 	f := start(t, nil)
 	f.seed("resp_x", "resp_y", "completed")
 	want := `{"output":[` + testutil.AssistantMessage("answer of resp_x") + `],"id":"resp_x","previous_response_id":"resp_y","object":"response","status":"completed"}`
@@ -113,17 +113,17 @@ func TestInputItems(t *testing.T) {
 		more     bool
 		wantCode string
 	}{
-		"all":             {response: second, want: []string{own(second, 3), answer, own(second, 1), "x"}},
-		"oldest first":    {response: second, query: "?order=asc", want: []string{"x", own(second, 1), answer, own(second, 3)}},
-		"first page":      {response: second, query: "?limit=2", want: []string{own(second, 3), answer}, more: true},
-		"second page":     {response: second, query: "?limit=2&after=" + answer, want: []string{own(second, 1), "x"}},
-		"after the last":  {response: second, query: "?after=x", want: nil},
-		"first turn":      {response: first, query: "?order=asc", want: []string{"x", own(first, 1)}},
-		"unknown after":   {response: second, query: "?after=y", wantCode: "Bad Request invalid_value"},
-		"limit of 0":      {response: second, query: "?limit=0", wantCode: "Bad Request invalid_value"},
-		"limit of 101":    {response: second, query: "?limit=101", wantCode: "Bad Request invalid_value"},
-		"limit no number": {response: second, query: "?limit=x", wantCode: "Bad Request invalid_value"},
-		"unknown order":   {response: second, query: "?order=up", wantCode: "Bad Request invalid_value"},
+		"all":                {response: second, want: []string{own(second, 3), answer, own(second, 1), "x"}},
+		"oldest first":       {response: second, query: "?order=asc", want: []string{"x", own(second, 1), answer, own(second, 3)}},
+		"first page":         {response: second, query: "?limit=2", want: []string{own(second, 3), answer}, more: true},
+		"second page":        {response: second, query: "?limit=2&after=" + answer, want: []string{own(second, 1), "x"}},
+		"after the last":     {response: second, query: "?after=x", want: nil},
+		"first turn":         {response: first, query: "?order=asc", want: []string{"x", own(first, 1)}},
+		"unknown after":      {response: second, query: "?after=y", wantCode: "Bad Request invalid_value"},
+		"limit of 0":         {response: second, query: "?limit=0", wantCode: "Bad Request invalid_value"},
+		"limit of 101":       {response: second, query: "?limit=101", wantCode: "Bad Request invalid_value"},
+		"limit not a number": {response: second, query: "?limit=x", wantCode: "Bad Request invalid_value"},
+		"unknown order":      {response: second, query: "?order=up", wantCode: "Bad Request invalid_value"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := f.do(http.MethodGet, "/v1/responses/"+tc.response.get("id")+"/input_items"+tc.query, "")
@@ -164,8 +164,8 @@ func TestInputItemsOfBrokenConversations(t *testing.T) {
 	}
 }
 
-// TestInputItemsAsTheyAre checks that every input that the gateway accepts can be listed.
-func TestInputItemsAsTheyAre(t *testing.T) {
+// TestInputItemsAreUnchanged checks that every input that the gateway accepts can be listed.
+func TestInputItemsAreUnchanged(t *testing.T) {
 	f := start(t, nil)
 	r := f.create(`{"input":[{"role":"user","role":"user","content":"a"},{"id":null,"role":"user","content":"b"}, { } ]}`)
 	id := "item_" + strings.TrimPrefix(r.get("id"), "resp_") + "_"

@@ -48,7 +48,7 @@ func storeError(err error) *apiError {
 	}
 	e, ok := errors.AsType[*store.Error](err)
 	if !ok {
-		return finalError("internal_error", "The store failed.", err)
+		return finalError("internal_error", "The store returned an unexpected error.", err)
 	}
 	if strings.HasPrefix(string(e.Code), chainCodes) {
 		return conversationError(e, err)
@@ -63,7 +63,7 @@ func storeError(err error) *apiError {
 	case store.CodeUnreadable:
 		return finalError(string(e.Code), fmt.Sprintf("The stored response with id '%s' cannot be read.", e.ResponseID), err)
 	}
-	return finalError(string(e.Code), "The store failed.", err)
+	return finalError(string(e.Code), "The store returned an unexpected error.", err)
 }
 
 // chainCodes is the prefix of the codes of broken chains, including those that a newer operator may add.
@@ -75,7 +75,7 @@ const chainCodes = "session.chain."
 func conversationError(e *store.Error, err error) *apiError {
 	message := "The conversation cannot be continued: " + e.Message + "."
 	if e.Code == store.CodeDepthExceeded {
-		message += " The gateway requests the maxDepth that its --max-depth sets."
+		message += " The gateway requests the maxDepth that its --max-depth flag sets."
 	}
 	result := previousError(e, message, err)
 	if e.Retryable {
@@ -117,7 +117,7 @@ func saveError(err error) *apiError {
 
 // quotaError returns the error of a tenant that has used up its quota.
 func quotaError(err error) *apiError {
-	e := finalError(string(store.CodeQuotaExceeded), "You have stored as much as your quota allows. Delete responses, or ask for a higher quota.", err)
+	e := finalError(string(store.CodeQuotaExceeded), "You have reached your storage quota. Delete responses, or request a higher quota.", err)
 	e.status, e.kind = http.StatusTooManyRequests, typeQuota // as OpenAI answers
 	return e
 }

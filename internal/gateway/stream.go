@@ -52,8 +52,8 @@ const (
 )
 
 var (
-	errClientGone = errors.New("the client has gone away")
-	errNoEnd      = errors.New("the stream ended before the response did")
+	errClientDisconnected = errors.New("the client disconnected")
+	errNoTerminalEvent    = errors.New("the stream ended without a terminal event")
 )
 
 // relay forwards a stream to the client.
@@ -103,7 +103,7 @@ func writeStreamHeader(w http.ResponseWriter) {
 // run forwards events until the stream ends, and returns the reason.
 func (s *relay) run(ctx context.Context, upstream io.ReadCloser) error {
 	if err := s.control.Flush(); err != nil {
-		return errClientGone
+		return errClientDisconnected
 	}
 	events := newEventReader(upstream, s.g.options.MaxResponseBytes, s.call.hold, s.call.memory.give)
 	defer events.release()
@@ -115,7 +115,7 @@ func (s *relay) run(ctx context.Context, upstream io.ReadCloser) error {
 		}
 		e, err := events.next()
 		if errors.Is(err, io.EOF) {
-			return errNoEnd
+			return errNoTerminalEvent
 		}
 		if err != nil {
 			return err
@@ -153,7 +153,7 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 	case jsonvalue.IsObject(data.raw("response")):
 		return s.forwardResponse(ctx, e, kind, data)
 	case terminalEvents[kind] != "":
-		return errors.New("the terminal event has no response")
+		return errors.New("the terminal event contains no response")
 	}
 	return s.send(ctx, e)
 }
@@ -162,12 +162,12 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 // terminal event it is an error, because OpenAI's clients would stop there and treat the turn as finished.
 func (s *relay) forwardOther(ctx context.Context, e *event) error {
 	if terminalEvents[e.name] != "" {
-		return errors.New("the data of the terminal event is not an object")
+		return errors.New("the data of the terminal event must be an object")
 	}
 	done := strings.HasPrefix(e.data, "[DONE]") // the same check as in OpenAI's clients
 	switch {
 	case done && !s.ended:
-		return errNoEnd
+		return errNoTerminalEvent
 	case s.ended && !done:
 		return nil
 	}
@@ -228,11 +228,11 @@ func (s *relay) send(ctx context.Context, e *event) error {
 			_ = s.control.SetWriteDeadline(s.g.now().Add(writeTimeout))
 		}
 		if _, err := s.writer.Write(e.raw[i:min(i+pieceBytes, len(e.raw))]); err != nil {
-			return errClientGone
+			return errClientDisconnected
 		}
 	}
 	if err := s.control.Flush(); err != nil {
-		return errClientGone
+		return errClientDisconnected
 	}
 	return nil
 }

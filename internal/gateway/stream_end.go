@@ -91,7 +91,7 @@ func (s *relay) fail(ctx context.Context, data *object) {
 func (s *relay) abort(ctx context.Context, err error) {
 	reason := interrupted(ctx)
 	switch {
-	case errors.Is(err, errClientGone) || reason != nil && reason.status == statusClientClosedRequest:
+	case errors.Is(err, errClientDisconnected) || reason != nil && reason.status == statusClientClosedRequest:
 		s.saveUnended(ctx, store.StatusCancelled, nil)
 		return
 	case reason == nil:

@@ -57,15 +57,15 @@ func TestStreamOutcomes(t *testing.T) {
 			sse(created, `{"type":"error","error":{"code":"bad","message":"broken"}}`),
 			[]string{"response.created", "error"}, "failed", `[]`, "broken (bad)",
 		},
-		"an error without a type": {
+		"error without a type": {
 			sse(created) + `data: {"error":{"code":400,"message":"broken"}}` + "\n\n",
 			[]string{"response.created", ""}, "failed", `[]`, "broken (400)",
 		},
-		"an error under another name": {
+		"error with another event name": {
 			sse(created) + "event: message\n" + `data: {"error":{"code":null,"message":"broken"}}` + "\n\n",
 			[]string{"response.created", ""}, "failed", `[]`, "broken",
 		},
-		"a response with an error": {
+		"response and error": {
 			sse(created) + "event: response.failed\n" + `data: {"error":{},"response":{"error":{"message":"no"}}}` + "\n\n",
 			[]string{"response.created", "response.failed"}, "failed", `[]`, "no",
 		},
@@ -73,11 +73,11 @@ func TestStreamOutcomes(t *testing.T) {
 			sse(created, `{"type":"engine.note","error":{"message":"not the end"}}`, completed),
 			[]string{"response.created", "engine.note", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
 		},
-		"error event and more": {
+		"response.failed after an error event": {
 			sse(created, `{"type":"error","message":"broken"}`, completed, `{"type":"response.failed","response":{"status":"failed"}}`),
 			[]string{"response.created", "error", "response.failed"}, "failed", `[]`, "broken",
 		},
-		"an error event and two ends": {
+		"two response.failed after an error event": {
 			sse(`{"type":"error","message":"broken"}`, `{"type":"response.failed","response":{}}`, `{"type":"response.failed","response":{}}`),
 			[]string{"error", "response.failed"}, "failed", `[]`, "broken",
 		},
@@ -85,10 +85,10 @@ func TestStreamOutcomes(t *testing.T) {
 			sse(created, itemDone, `{"type":"response.completed","response":{"output":[]}}`),
 			[]string{"response.created", "response.output_item.done", "response.completed"}, "completed", `[{"type":"message","id":"msg_1","role":"assistant"}]`, "",
 		},
-		"no last empty line": {
+		"no final empty line": {
 			strings.TrimRight(sse(created, completed), "\n"), []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
 		},
-		"one line feed at the end": {
+		"one final line feed": {
 			strings.TrimSuffix(sse(created, completed), "\n"), []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
 		},
 		"one line feed after an error event": {
@@ -99,31 +99,31 @@ func TestStreamOutcomes(t *testing.T) {
 			strings.TrimSuffix(sse(created, unknown), "\n"), []string{"response.created", "engine.note", "response.failed"},
 			"failed", `[]`, "The upstream ended its response early. (upstream_broken)",
 		},
-		"one carriage return and line feed at the end": {
+		"one final carriage return and line feed": {
 			strings.TrimSuffix(strings.ReplaceAll(sse(created, unknown), "\n", "\r\n"), "\r\n"), []string{"response.created", "engine.note", "response.failed"},
 			"failed", `[]`, "The upstream ended its response early. (upstream_broken)",
 		},
-		"cut off in the name": {
+		"truncated event name": {
 			sse(created) + "event: resp", []string{"response.created", "response.failed"},
 			"failed", `[]`, "The upstream ended its response early. (upstream_broken)",
 		},
-		"no names": {
+		"unnamed events": {
 			"data: " + created + "\r\n\r\ndata: " + completed + "\r\n\r\n", []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
 		},
-		"data in lines": {
+		"data in several lines": {
 			strings.ReplaceAll(sse(created, completed), `"response":{`, "\"response\":\ndata: {\ndata: "),
 			nil, "completed", `[{"type":"message","id":"msg_1"}]`, "",
 		},
-		"no end": {
+		"no terminal event": {
 			sse(created, itemDone), []string{"response.created", "response.output_item.done", "response.failed"},
 			"failed", `[{"type":"message","id":"msg_1","role":"assistant"}]`, "The upstream ended its response early. (upstream_broken)",
 		},
-		"done before the end": {
+		"[DONE] before the terminal event": {
 			sse(created, itemDone) + "data: [DONE]\n\n" + sse(completed), []string{"response.created", "response.output_item.done", "response.failed"},
 			"failed", `[{"type":"message","id":"msg_1","role":"assistant"}]`, "The upstream ended its response early. (upstream_broken)",
 		},
-		"nothing": {"", []string{"response.failed"}, "failed", `[]`, "The upstream ended its response early. (upstream_broken)"},
-		"cut off": {sse(created) + `data: {"type":"response.completed","resp`, []string{"response.created", "response.failed"}, "failed", `[]`, "The upstream ended its response early. (upstream_broken)"},
+		"empty stream":    {"", []string{"response.failed"}, "failed", `[]`, "The upstream ended its response early. (upstream_broken)"},
+		"truncated event": {sse(created) + `data: {"type":"response.completed","resp`, []string{"response.created", "response.failed"}, "failed", `[]`, "The upstream ended its response early. (upstream_broken)"},
 		"too large": {
 			sse(created, `{"type":"x","x":"`+strings.Repeat("x", 5000)+`"}`, completed), []string{"response.created", "response.failed"},
 			"failed", `[]`, "The upstream ended its response early. (upstream_broken)",
@@ -135,32 +135,32 @@ func TestStreamOutcomes(t *testing.T) {
 		"spaces before the data": {
 			strings.ReplaceAll(sse(created, completed), "data: ", "data:  \t"), []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
 		},
-		"an empty line of data": {
+		"empty data line": {
 			strings.ReplaceAll(sse(created, completed), "data: ", "data\ndata: "), nil, "completed", `[{"type":"message","id":"msg_1"}]`, "",
 		},
 		"carriage returns": {
 			strings.ReplaceAll(sse(created, completed), "\n", "\r"), []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
 		},
-		"a byte order mark": {
+		"byte order mark": {
 			"\ufeff" + sse(created, completed), []string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
 		},
-		"more after the end": {
+		"events after the terminal event": {
 			sse(created, completed, unknown, itemDone, completed, `{"type":"error","message":"late"}`, `{"type":"response.failed","response":{"status":"failed"}}`) + "event: x\ndata: 1\n\n",
 			[]string{"response.created", "response.completed"}, "completed", `[{"type":"message","id":"msg_1"}]`, "",
 		},
-		"not done at the end": {
+		"terminal event with status in_progress": {
 			sse(created, `{"type":"response.completed","response":{"status":"in_progress","output":[]}}`),
 			[]string{"response.created", "response.completed"}, "completed", `[]`, "",
 		},
-		"items without places": {
+		"items without indexes": {
 			sse(`{"type":"response.output_item.done","item":{"id":"a"}}`, `{"type":"response.output_item.done","item":{"id":"b"}}`, `{"type":"response.completed","response":{}}`),
 			[]string{"response.output_item.done", "response.output_item.done", "response.completed"}, "completed", `[{"id":"a"},{"id":"b"}]`, "",
 		},
-		"no object at the end": {
+		"terminal event without an object": {
 			sse(created) + "event: response.completed\ndata: []\n\n", []string{"response.created", "response.failed"},
 			"failed", `[]`, "The upstream ended its response early. (upstream_broken)",
 		},
-		"no response at the end": {
+		"terminal event without a response": {
 			sse(created, `{"type":"response.completed"}`), []string{"response.created", "response.failed"},
 			"failed", `[]`, "The upstream ended its response early. (upstream_broken)",
 		},

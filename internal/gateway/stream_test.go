@@ -87,7 +87,7 @@ func TestSavedBeforeSeen(t *testing.T) {
 	}
 }
 
-func TestEventsComeAtOnce(t *testing.T) {
+func TestEventsAreNotDelayed(t *testing.T) {
 	steps := make(chan string)
 	f := start(t, stepHandler(steps, make(chan struct{})))
 	stream := f.open(t.Context(), `{"input":"a","stream":true}`)
@@ -118,7 +118,7 @@ func TestStreamSaveFailure(t *testing.T) {
 	}
 }
 
-func TestClientGoesAway(t *testing.T) {
+func TestClientDisconnects(t *testing.T) {
 	steps, gone := make(chan string), make(chan struct{})
 	f := start(t, stepHandler(steps, gone))
 	saved := make(chan error, 1)
@@ -136,7 +136,7 @@ func TestClientGoesAway(t *testing.T) {
 	id := nextData(stream).get("response.id")
 	nextData(stream)
 	leave()
-	<-gone // the engine notices
+	<-gone // the engine notices the disconnect
 	if err := <-saved; err != nil {
 		t.Fatalf("the turn was not saved: %v", err)
 	}
@@ -150,8 +150,8 @@ func TestClientGoesAway(t *testing.T) {
 	}
 }
 
-// TestUpstreamDoesNotEnd checks that the client does not have to wait for an engine that does not close a finished stream.
-func TestUpstreamDoesNotEnd(t *testing.T) {
+// TestUpstreamKeepsStreamOpen checks that the client does not have to wait for an engine that does not close a finished stream.
+func TestUpstreamKeepsStreamOpen(t *testing.T) {
 	steps, gone := make(chan string), make(chan struct{})
 	f := start(t, stepHandler(steps, gone))
 	stream := f.open(t.Context(), `{"input":"a","stream":true}`)
@@ -162,7 +162,7 @@ func TestUpstreamDoesNotEnd(t *testing.T) {
 	if rest := nextData(stream); rest.body != "" {
 		t.Errorf("got %s after the end", rest.body)
 	}
-	<-gone // the engine notices
+	<-gone // the engine notices the disconnect
 }
 
 // TestBrokenStreamIsClosed checks that the request to an engine that sends invalid events ends immediately, however long the
@@ -230,8 +230,8 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// TestNoMoreDeadlines checks that the deadline of an event is not extended after the request has timed out.
-func TestNoMoreDeadlines(t *testing.T) {
+// TestNoDeadlineAfterTimeout checks that the deadline of an event is not extended after the request has timed out.
+func TestNoDeadlineAfterTimeout(t *testing.T) {
 	large := `{"type":"engine.note","x":"` + strings.Repeat("x", 2*pieceBytes) + `"}`
 	steps := make(chan string, 1)
 	steps <- sse(created, large)

@@ -45,13 +45,13 @@ func TestParseTenants(t *testing.T) {
 		"two keys":        {`[{"namespace":"a","key":"1"},{"namespace":"a","key":"2"}]`, "", 2},
 		"upper-case hash": {`[{"namespace":"a","keySHA256":"` + strings.ToUpper(hash) + `"}]`, "", 1},
 		"empty":           {"", "must not be empty", 0},
-		"no list":         {"sk-a: a", "must be a list of {namespace, key or keySHA256}", 0},
+		"not a list":      {"sk-a: a", "must be a list of {namespace, key or keySHA256}", 0},
 		"unknown field":   {`[{"namespace":"a","keys":"sk-a"}]`, "must be a list of {namespace, key or keySHA256}", 0},
 		"no key":          {`[{"namespace":"a"}]`, "entry 0: must have either a `key` or a `keySHA256`", 0},
 		"both":            {`[{"namespace":"a","key":"sk-a","keySHA256":"` + hash + `"}]`, "entry 0: must have either a `key` or a `keySHA256`", 0},
 		"short hash":      {`[{"namespace":"a","keySHA256":"abcd"}]`, "entry 0: `keySHA256` must be 64 hexadecimal digits", 0},
 		"no namespace":    {`[{"key":"sk-a"}]`, `entry 0: invalid namespace ""`, 0},
-		"a key twice": {
+		"duplicate key": {
 			`[{"namespace":"a","key":"sk-b"},{"namespace":"b","keySHA256":"` + hash + `"}]`, `entry 1: the key already belongs to the namespace "a"`, 0,
 		},
 	} {
@@ -85,7 +85,7 @@ func write(t *testing.T, file, content string) {
 	}
 }
 
-func TestTenantsAreApart(t *testing.T) {
+func TestTenantsAreIsolated(t *testing.T) {
 	f, _ := startTenants(t)
 	a, b := []string{"Authorization", "Bearer sk-a"}, []string{"Authorization", "bearer sk-b"}
 	id := f.create(`{"input":"My name is Ada."}`, a...).get("id")
@@ -106,7 +106,7 @@ func TestTenantsAreApart(t *testing.T) {
 			}
 			other, none := ask(id), ask("resp_"+strings.Repeat("0", 32))
 			if other != none {
-				t.Errorf("another tenant's response shows:\n%s\n%s", other, none)
+				t.Errorf("another tenant's response is visible:\n%s\n%s", other, none)
 			}
 		})
 	}
@@ -140,8 +140,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestKeysCountAsAWhole checks that hashes are compared to their last byte.
-func TestKeysCountAsAWhole(t *testing.T) {
+// TestWholeKeyIsCompared checks that hashes are compared to their last byte.
+func TestWholeKeyIsCompared(t *testing.T) {
 	for place := range sha256.Size {
 		sum := sha256.Sum256([]byte("sk-a"))
 		sum[place] ^= 1
@@ -155,8 +155,8 @@ func TestKeysCountAsAWhole(t *testing.T) {
 	}
 }
 
-// TestTenantsAreWatched checks that the file is reloaded while the gateway serves.
-func TestTenantsAreWatched(t *testing.T) {
+// TestTenantsFileIsWatched checks that the file is reloaded while the gateway serves.
+func TestTenantsFileIsWatched(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tenants.yaml")
 	write(t, file, "- {namespace: a, key: sk-a}\n")
 	f := newFixture(t, enginetest.Handler(), func(o *Options) { o.TenantsFile, o.ReloadInterval = file, time.Millisecond })
@@ -227,7 +227,7 @@ func TestUpstreamKey(t *testing.T) {
 			t.Errorf("the engine got %q, want the key %s", header.Get("Authorization"), want)
 		}
 		if got := header.Get("Openai-Organization") + header.Get("Openai-Project"); got != "" {
-			t.Errorf("the client chose the account %q", got)
+			t.Errorf("the engine got the account %q that the client chose", got)
 		}
 	}
 }

@@ -97,7 +97,7 @@ func (g *Gateway) save(ctx context.Context, c *call, t *turn, response *object, 
 	if !t.request.store {
 		return nil
 	}
-	costs := saveCosts(int64(len(t.request.body) + len(final)))
+	costs := saveMemory(int64(len(t.request.body) + len(final)))
 	if err := c.hold(costs); err != nil {
 		return err
 	}

@@ -187,7 +187,7 @@ func upstreamError(err error) *apiError {
 		err = fmt.Errorf("%w: %w", errNotConnected, err)
 	}
 	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
-		return serverError(http.StatusGatewayTimeout, "upstream_timeout", "The upstream did not answer in time.", err)
+		return serverError(http.StatusGatewayTimeout, "upstream_timeout", "The upstream did not respond in time.", err)
 	}
 	return serverError(http.StatusBadGateway, "upstream_unreachable", "The upstream cannot be reached.", err)
 }

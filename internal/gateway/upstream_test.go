@@ -41,23 +41,23 @@ func TestUpstreamErrors(t *testing.T) {
 		wantStatus int
 		wantBody   string
 	}{
-		"passed through": {jsonHandler(429, `{"error":{"message":"slow down"}}`), 429, `{"error":{"message":"slow down"}}`},
-		"not JSON":       {jsonHandler(500, `oops`), 500, `oops`},
-		"redirect":       {http.RedirectHandler("/elsewhere", http.StatusFound), 502, "upstream_invalid_response"},
-		"broken body":    {jsonHandler(200, `{"output":`), 502, "upstream_invalid_response"},
-		"output no list": {jsonHandler(200, `{"output":1}`), 502, "upstream_invalid_response"},
-		"no output":      {jsonHandler(200, `{"status":"completed"}`), 502, "upstream_invalid_response"},
-		"an error, 200":  {jsonHandler(200, `{"error":{"message":"model not found"}}`), 502, "upstream_invalid_response"},
-		"no end":         {jsonHandler(200, `{"status":"in_progress","output":[]}`), 502, "upstream_invalid_response"},
-		"odd status":     {jsonHandler(200, `{"status":7,"output":[]}`), 502, "upstream_invalid_response"},
+		"passed through":        {jsonHandler(429, `{"error":{"message":"slow down"}}`), 429, `{"error":{"message":"slow down"}}`},
+		"not JSON":              {jsonHandler(500, `oops`), 500, `oops`},
+		"redirect":              {http.RedirectHandler("/elsewhere", http.StatusFound), 502, "upstream_invalid_response"},
+		"truncated JSON":        {jsonHandler(200, `{"output":`), 502, "upstream_invalid_response"},
+		"output not a list":     {jsonHandler(200, `{"output":1}`), 502, "upstream_invalid_response"},
+		"no output":             {jsonHandler(200, `{"status":"completed"}`), 502, "upstream_invalid_response"},
+		"error with status 200": {jsonHandler(200, `{"error":{"message":"model not found"}}`), 502, "upstream_invalid_response"},
+		"status not final":      {jsonHandler(200, `{"status":"in_progress","output":[]}`), 502, "upstream_invalid_response"},
+		"status not a string":   {jsonHandler(200, `{"status":7,"output":[]}`), 502, "upstream_invalid_response"},
 		"compressed": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = w.Write([]byte(sse(completed)))
 		}), 502, "upstream_invalid_response"},
-		"too large":         {jsonHandler(200, `{"status":"completed","output":[]}`+strings.Repeat(" ", 4000)), 502, "upstream_invalid_response"},
-		"an error as large": {jsonHandler(500, strings.Repeat(" ", 4001)), 502, "upstream_invalid_response"},
-		"cut off": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		"too large":   {jsonHandler(200, `{"status":"completed","output":[]}`+strings.Repeat(" ", 4000)), 502, "upstream_invalid_response"},
+		"large error": {jsonHandler(500, strings.Repeat(" ", 4001)), 502, "upstream_invalid_response"},
+		"truncated body": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = w.Write([]byte(`{"output":[]`))
 		}), 502, "upstream_broken"},
@@ -68,7 +68,7 @@ func TestUpstreamErrors(t *testing.T) {
 				r := f.do(http.MethodPost, "/v1/responses", `{"input":"a","stream":`+stream+`}`)
 				want := tc.wantBody
 				if stream == "true" && want == "upstream_broken" {
-					want = "upstream_invalid_response" // it is not a stream either
+					want = "upstream_invalid_response" // not a stream either
 				}
 				if r.status != tc.wantStatus || !strings.Contains(r.body, want) {
 					t.Errorf("got %d %s, want %d %s", r.status, r.body, tc.wantStatus, want)
@@ -81,8 +81,8 @@ func TestUpstreamErrors(t *testing.T) {
 	}
 }
 
-// TestNoLimit checks that the largest number is a valid limit.
-func TestNoLimit(t *testing.T) {
+// TestLargestLimit checks that the largest number is a valid limit.
+func TestLargestLimit(t *testing.T) {
 	for _, stream := range []string{"false", "true"} {
 		f := start(t, nil, func(o *Options) {
 			o.MaxRequestBytes, o.MaxResponseBytes, o.MaxInFlightBytes = math.MaxInt64/16, math.MaxInt64, math.MaxInt64
@@ -157,14 +157,14 @@ func TestRequestTimeout(t *testing.T) {
 	}
 }
 
-func TestClientLeavesBeforeTheAnswer(t *testing.T) {
+func TestClientDisconnectsBeforeResponse(t *testing.T) {
 	ctx, leave := context.WithCancel(t.Context())
 	f := newFixture(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		leave()
-		<-r.Context().Done() // the engine notices
+		<-r.Context().Done() // the engine notices the disconnect
 	}))
 	f.store.onSave = func(context.Context, *store.Session, func() error) error {
-		t.Error("a turn was saved although its client never got the ID")
+		t.Error("a turn was saved although its client never received the ID")
 		return nil
 	}
 	w := httptest.NewRecorder()
@@ -227,20 +227,20 @@ func TestOrigin(t *testing.T) {
 		host, origin, site string
 		want               int
 	}{
-		"a program":           {"127.0.0.1:8090", "", "", 200},
-		"by name":             {"localhost:8090", "", "", 200},
-		"IPv6":                {"[::1]", "", "", 200},
-		"a user":              {"localhost:8090", "", "none", 200},
-		"this origin":         {"localhost:8090", "http://localhost:8090", "same-origin", 200},
-		"through a proxy":     {"127.0.0.1:8090", "http://localhost:5173", "same-origin", 200},
-		"an older browser":    {"localhost:8090", "http://localhost:8090", "", 200},
-		"a page":              {"127.0.0.1:8090", "http://evil.example", "cross-site", 403},
-		"a page in a sandbox": {"127.0.0.1:8090", "null", "", 403},
-		"an image of a page":  {"127.0.0.1:8090", "", "cross-site", 403},
-		"another port":        {"localhost:8090", "", "same-site", 403},
-		"an older page":       {"127.0.0.1:8090", "http://evil.example", "", 403},
-		"a page's own name":   {"evil.example:8090", "http://evil.example:8090", "same-origin", 403},
-		"no origin":           {"127.0.0.1:8090", "http://[x", "", 403},
+		"program":                    {"127.0.0.1:8090", "", "", 200},
+		"program, by host name":      {"localhost:8090", "", "", 200},
+		"IPv6":                       {"[::1]", "", "", 200},
+		"navigation by the user":     {"localhost:8090", "", "none", 200},
+		"same origin":                {"localhost:8090", "http://localhost:8090", "same-origin", 200},
+		"through a proxy":            {"127.0.0.1:8090", "http://localhost:5173", "same-origin", 200},
+		"older browser, same origin": {"localhost:8090", "http://localhost:8090", "", 200},
+		"cross-site page":            {"127.0.0.1:8090", "http://evil.example", "cross-site", 403},
+		"sandboxed page":             {"127.0.0.1:8090", "null", "", 403},
+		"cross-site image":           {"127.0.0.1:8090", "", "cross-site", 403},
+		"page on another port":       {"localhost:8090", "", "same-site", 403},
+		"older browser, cross-site":  {"127.0.0.1:8090", "http://evil.example", "", 403},
+		"DNS rebinding":              {"evil.example:8090", "http://evil.example:8090", "same-origin", 403},
+		"invalid origin":             {"127.0.0.1:8090", "http://[x", "", 403},
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
 			t.Run(method+" of "+name, func(t *testing.T) {

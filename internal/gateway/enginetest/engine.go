@@ -63,11 +63,11 @@ func create(w http.ResponseWriter, r *http.Request) {
 	request := gjson.ParseBytes(body)
 	switch {
 	case err != nil || jsonvalue.Validate(body) != nil:
-		refuse(w, "The body is not JSON.", "")
+		reject(w, "The body is not JSON.", "")
 	case request.Get("previous_response_id").Type != gjson.Null:
-		refuse(w, "This engine keeps no state.", "previous_response_id")
+		reject(w, "This engine is stateless.", "previous_response_id")
 	case request.Get("store").Type != gjson.False:
-		refuse(w, "This engine stores nothing: set store to false.", "store")
+		reject(w, "This engine does not store responses: set store to false.", "store")
 	case request.Get("stream").Bool():
 		stream(w, respond(request))
 	default:
@@ -75,7 +75,7 @@ func create(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func refuse(w http.ResponseWriter, message, param string) {
+func reject(w http.ResponseWriter, message, param string) {
 	writeJSON(w, http.StatusBadRequest, map[string]any{
 		"error": map[string]any{"message": message, "type": "invalid_request_error", "param": param, "code": nil},
 	})
@@ -88,7 +88,7 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(encoded) // fails only if the client has gone away
+	_, _ = w.Write(encoded) // fails only if the client has disconnected
 }
 
 type response struct {

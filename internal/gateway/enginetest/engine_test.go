@@ -55,12 +55,12 @@ func TestScript(t *testing.T) {
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestRejectedRequests(t *testing.T) {
 	for name, body := range map[string]string{
-		"not JSON":        `{`,
-		"state asked for": `{"store":false,"previous_response_id":"resp_1"}`,
-		"store absent":    `{"input":"a"}`,
-		"store":           `{"input":"a","store":true}`,
+		"not JSON":          `{`,
+		"previous response": `{"store":false,"previous_response_id":"resp_1"}`,
+		"store absent":      `{"input":"a"}`,
+		"store":             `{"input":"a","store":true}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if w := ask(t, body); w.Code != http.StatusBadRequest {

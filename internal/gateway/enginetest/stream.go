@@ -76,7 +76,7 @@ func (s *events) sendText(index int, done item) {
 	s.send("response.content_part.done", place(map[string]any{"part": whole}))
 }
 
-// send sends an event. If the client has gone away, the request ends and with it the stream.
+// send sends an event. If the client has disconnected, the request ends, and with it the stream.
 func (s *events) send(kind string, data map[string]any) {
 	data["type"], data["sequence_number"] = kind, s.sequence
 	s.sequence++
