@@ -145,6 +145,16 @@ func ClusterID(ctx context.Context, client rest.Interface) (string, error) {
 	return string(object.UID), nil
 }
 
+// ListRequest returns the request for a list or a watch of a resource in all namespaces.
+func ListRequest(client rest.Interface, resource string, options *metav1.ListOptions) *rest.Request {
+	return client.Get().Resource(resource).VersionedParams(options, metav1.ParameterCodec)
+}
+
+// List reads all objects of a namespace at once.
+func List(ctx context.Context, client rest.Interface, resource, namespace string, into runtime.Object) error {
+	return client.Get().Namespace(namespace).Resource(resource).Do(ctx).Into(into)
+}
+
 // Children reads the metadata of up to limit ResponseSessions in a namespace whose parent is previousResponseID. If next is
 // not empty, it continues the list.
 func Children(

@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -65,94 +66,153 @@ const (
 // server's priority and fairness limits requests, and writes adapt to it. One process can run one operator at a time, because
 // the metrics of controller-runtime are global.
 func Run(ctx context.Context, config *rest.Config, o *Options) error {
-	config = rest.CopyConfig(config)
-	config.QPS = -1
-	watchClient, err := kubeclient.New(config) // has its own timeout for a silent watch
+	clients, err := newClients(config, o)
 	if err != nil {
 		return err
 	}
-	config.Timeout = o.APITimeout // for every other request of every client
-	limiter := writes.NewLimiter(o.ConcurrentReconciles)
-	limited := limiter.Limit(config)
-	sessionClient, err := kubeclient.New(limited)
-	if err != nil {
-		return err
-	}
-	snapshots, closeSnapshots, err := snapshot.Open(ctx, sessionClient, o.SnapshotStore)
+	snapshots, closeSnapshots, err := snapshot.Open(ctx, clients.sessions, o.SnapshotStore)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = closeSnapshots() }()
-	reader, err := resolve.NewReader(sessionClient, snapshots, o.Resolve)
+	reader, err := resolve.NewReader(clients.sessions, snapshots, o.Resolve)
+	if err != nil {
+		return err
+	}
+	mgr, err := newManager(clients, o)
 	if err != nil {
 		return err
 	}
 	view := sessions.NewView(int(o.ResolveAPI.DefaultMaxDepth), o.WatchSilence)
-	stored := chunks.NewView()
-	usage := &controllers.UsageCounter{Sessions: view, Chunks: stored, MaxNamespaces: o.UsageMetricNamespaces}
-	mgr, err := newManager(limited, config, o)
+	s := &shared{manager: mgr, clients: clients, view: view, reader: reader, snapshots: snapshots, options: o}
+	onReplicas, err := s.addResolveAPI()
 	if err != nil {
 		return err
 	}
+	onLeader, err := s.addControllers()
+	if err != nil {
+		return err
+	}
+	err = errors.Join(
+		mgr.Add(everywhere(func(ctx context.Context) error { return profiling.Serve(ctx, o.ProfilingAddress) })),
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+	)
+	if err != nil {
+		return fmt.Errorf("unable to set up the operator: %w", err)
+	}
+	for _, collector := range slices.Concat(onReplicas, onLeader, []prometheus.Collector{view, clients.limiter.Metric()}) {
+		if err := metrics.Registry.Register(collector); err != nil {
+			return fmt.Errorf("unable to register metrics: %w", err)
+		}
+		defer metrics.Registry.Unregister(collector)
+	}
+	return mgr.Start(ctx)
+}
+
+// shared is what the resolve API and the controllers both use.
+type shared struct {
+	manager   manager.Manager
+	clients   *clients
+	view      *sessions.View
+	reader    *resolve.Reader
+	snapshots snapshot.Stores
+	options   *Options
+}
+
+// addResolveAPI adds the parts that every replica runs, and returns their metrics.
+func (s *shared) addResolveAPI() ([]prometheus.Collector, error) {
+	mgr, view, o := s.manager, s.view, s.options
 	reporter := controllers.NewSnapshotReporter(mgr.GetClient(), clock.RealClock{})
-	resolver := resolve.New(view, reader, reporter.Report, o.Resolve)
+	resolver := resolve.New(view, s.reader, reporter.Report, o.Resolve)
 	server, err := resolveapi.New(o.ResolveAPI, resolver.Resolve, view)
 	if err != nil {
-		return err
+		return nil, err
 	}
+	err = errors.Join(
+		mgr.Add(&replica{watch: func(ctx context.Context) { view.Run(ctx, s.clients.watch) }, server: server}),
+		mgr.Add(reporter),
+		mgr.AddReadyzCheck("resolve-api", server.Ready),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("unable to set up the resolve API: %w", err)
+	}
+	return []prometheus.Collector{resolver.Metric()}, nil
+}
+
+// addControllers adds the parts that only the leader runs, and returns their metrics.
+func (s *shared) addControllers() ([]prometheus.Collector, error) {
+	mgr, view, o := s.manager, s.view, s.options
+	stored := chunks.NewView()
+	usage := &controllers.UsageCounter{Sessions: view, Chunks: stored, MaxNamespaces: o.UsageMetricNamespaces}
 	reconciler := &controllers.ResponseSessionReconciler{
 		Client:       mgr.GetClient(),
 		Live:         mgr.GetAPIReader(),
 		View:         view,
 		Recorder:     mgr.GetEventRecorder("catena"),
-		Readable:     reader.Readable,
+		Readable:     s.reader.Readable,
 		Concurrency:  o.ConcurrentReconciles,
 		Rewrites:     o.Rewrites,
 		EventLimiter: controllers.NewEventLimiter(o.EventsPerSecond),
 		Clock:        clock.RealClock{},
 		StallTimeout: o.StallTimeout,
 	}
+	quotas := &controllers.SessionQuotaReconciler{
+		Client: mgr.GetClient(), Usage: usage, Interval: o.SessionQuotaInterval, Clock: clock.RealClock{},
+	}
+	sweeper := &controllers.SnapshotSweeper{
+		View: view, Client: s.clients.sessions, Stores: s.snapshots, Clock: clock.RealClock{},
+		Interval: o.SnapshotSweepInterval, Limits: o.Sweep,
+	}
 	owners := &controllers.OwnerVersions{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Sessions: view, Chunks: stored,
 		Interval: o.OwnerReferenceInterval, Clock: clock.RealClock{},
 	}
-	for _, collector := range []prometheus.Collector{view, usage, limiter.Metric(), resolver.Metric(), reconciler, owners} {
-		if err := metrics.Registry.Register(collector); err != nil {
-			return fmt.Errorf("unable to register metrics: %w", err)
-		}
-		defer metrics.Registry.Unregister(collector)
-	}
-	sweeper := &controllers.SnapshotSweeper{
-		View: view, Client: sessionClient, Stores: snapshots, Clock: clock.RealClock{},
-		Interval: o.SnapshotSweepInterval, Limits: o.Sweep,
-	}
-	quotas := &controllers.SessionQuotaReconciler{
-		Client: mgr.GetClient(), Usage: usage, Interval: o.SessionQuotaInterval, Clock: clock.RealClock{},
-	}
-	err = errors.Join(
+	err := errors.Join(
 		reconciler.SetupWithManager(mgr),
 		quotas.SetupWithManager(mgr),
-		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { // on the leader only
-			stored.Run(ctx, watchClient)
+		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			stored.Run(ctx, s.clients.watch)
 			return nil
 		})),
-		mgr.Add(&replica{watch: func(ctx context.Context) { view.Run(ctx, watchClient) }, server: server}),
-		mgr.Add(reporter),
 		mgr.Add(sweeper),
 		mgr.Add(owners),
-		mgr.Add(everywhere(func(ctx context.Context) error { return profiling.Serve(ctx, o.ProfilingAddress) })),
-		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddHealthzCheck("reconciles", reconciler.Healthy),
-		mgr.AddReadyzCheck("resolve-api", server.Ready),
 	)
 	if err != nil {
-		return fmt.Errorf("unable to set up the operator: %w", err)
+		return nil, fmt.Errorf("unable to set up the controllers: %w", err)
 	}
-	return mgr.Start(ctx)
+	return []prometheus.Collector{usage, reconciler, owners}, nil
 }
 
-// newManager returns a manager with a client for config. The lease is renewed with a client for leaderConfig.
-func newManager(config, leaderConfig *rest.Config, o *Options) (manager.Manager, error) {
+// clients are the operator's connections to the kube-apiserver.
+type clients struct {
+	// watch has no timeout for requests; watches have their own for silence. sessions has one, and its writes are limited by
+	// limiter, as those of clients for config are. election is the configuration of a client with a timeout and without the
+	// limiter.
+	watch, sessions  rest.Interface
+	limiter          *writes.Limiter
+	config, election *rest.Config
+}
+
+func newClients(config *rest.Config, o *Options) (*clients, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	watch, err := kubeclient.New(config)
+	if err != nil {
+		return nil, err
+	}
+	config.Timeout = o.APITimeout
+	limiter := writes.NewLimiter(o.ConcurrentReconciles)
+	limited := limiter.Limit(config)
+	sessionClient, err := kubeclient.New(limited)
+	if err != nil {
+		return nil, err
+	}
+	return &clients{watch: watch, sessions: sessionClient, limiter: limiter, config: limited, election: config}, nil
+}
+
+// newManager returns the manager of everything that the operator runs.
+func newManager(clients *clients, o *Options) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -161,12 +221,12 @@ func newManager(config, leaderConfig *rest.Config, o *Options) (manager.Manager,
 	}
 	// After the shutdown delay, requests in flight still have the full request timeout.
 	shutdown := o.ResolveAPI.ShutdownDelay + o.ResolveAPI.RequestTimeout + 5*time.Second
-	mgr, err := ctrl.NewManager(config, manager.Options{
+	mgr, err := ctrl.NewManager(clients.config, manager.Options{
 		Scheme:                        scheme,
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:        o.HealthAddress,
 		LeaderElection:                o.LeaderElect,
-		LeaderElectionConfig:          leaderConfig,
+		LeaderElectionConfig:          clients.election,
 		LeaderElectionNamespace:       o.LeaderElectionNamespace,
 		LeaderElectionID:              "catena.sessions.catena.dev",
 		LeaderElectionReleaseOnCancel: true,

@@ -34,7 +34,7 @@ var _ driver.QuotaChecker = (*cluster)(nil)
 // CheckQuota implements driver.QuotaChecker for SessionQuotas. A ResourceQuota is only enforced when the turn is saved.
 func (c *cluster) CheckQuota(ctx context.Context, namespace string) error {
 	quotas := &v1alpha1.SessionQuotaList{}
-	if err := c.client.Get().Namespace(namespace).Resource(kubeclient.Quotas).Do(ctx).Into(quotas); err != nil {
+	if err := kubeclient.List(ctx, c.client, kubeclient.Quotas, namespace, quotas); err != nil {
 		return toError(ctx, "", fmt.Sprintf("read the quotas of namespace %q", namespace), err)
 	}
 	for _, quota := range quotas.Items {

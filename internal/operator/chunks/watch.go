@@ -68,7 +68,7 @@ func (v *View) Run(ctx context.Context, client rest.Interface) {
 }
 
 func request(client rest.Interface, accept string, options *metav1.ListOptions) *rest.Request {
-	return client.Get().Resource(kubeclient.Chunks).VersionedParams(options, metav1.ParameterCodec).SetHeader("Accept", accept)
+	return kubeclient.ListRequest(client, kubeclient.Chunks, options).SetHeader("Accept", accept)
 }
 
 // bounded is a watch whose context has a deadline.

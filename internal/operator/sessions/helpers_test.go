@@ -25,18 +25,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 // object returns a completed session of the namespace "ns".
 func object(id, previous string, resourceVersion int) *v1alpha1.ResponseSession {
-	name := v1alpha1.ObjectName(id)
-	return &v1alpha1.ResponseSession{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "ns", Name: name, UID: types.UID("uid-of-" + name), Generation: 1,
-			ResourceVersion: fmt.Sprint(resourceVersion),
-		},
-		Spec: v1alpha1.ResponseSessionSpec{ResponseID: id, PreviousResponseID: previous, ResponseStatus: "completed"},
-	}
+	o := testsession.Make("ns", id).After(previous).Obj()
+	o.Spec.Request, o.Spec.Response = nil, nil // the view keeps no bodies
+	o.UID, o.Generation, o.ResourceVersion = types.UID("uid-of-"+o.Name), 1, fmt.Sprint(resourceVersion)
+	return o
 }
 
 // in returns a session as one of another namespace.

@@ -71,7 +71,7 @@ func (s *source) stream(ctx context.Context, options *metav1.ListOptions) (*resp
 	ctx, cancel := context.WithCancelCause(ctx)
 	r := &response{ctx: ctx, cancel: cancel, silence: s.silence}
 	r.timer = time.AfterFunc(s.silence, func() { cancel(errSilent) })
-	body, err := s.client.Get().Resource(kubeclient.Sessions).VersionedParams(options, metav1.ParameterCodec).Stream(ctx)
+	body, err := kubeclient.ListRequest(s.client, kubeclient.Sessions, options).Stream(ctx)
 	if err != nil {
 		err = r.cause(err)
 		r.timer.Stop()
