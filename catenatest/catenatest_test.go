@@ -61,7 +61,7 @@ func TestGarbageCollection(t *testing.T) {
 		t.Error("GarbageCollector is true")
 	}
 	if err := env.Client.Get(ctx, client.ObjectKeyFromObject(other), other); err != nil {
-		t.Errorf("get a session of the first run in the second: %v", err)
+		t.Errorf("unable to get a session of the first run in the second run: %v", err)
 	}
 	stop(t, env)
 }
@@ -69,16 +69,16 @@ func TestGarbageCollection(t *testing.T) {
 func TestConfigFor(t *testing.T) {
 	ctx := startContext(t)
 	env := start(t, ctx, catenatest.Options{GarbageCollector: catenatest.Off})
-	config, err := env.ConfigFor("nobody", "nogroup")
+	config, err := env.ConfigFor("unprivileged", "nogroup")
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody, err := client.New(config, client.Options{Scheme: env.Client.Scheme()})
+	unprivileged, err := client.New(config, client.Options{Scheme: env.Client.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := nobody.List(ctx, &v1alpha1.ResponseSessionList{}); !apierrors.IsForbidden(err) {
-		t.Errorf("list by a user without rights: got %v, want Forbidden", err)
+	if err := unprivileged.List(ctx, &v1alpha1.ResponseSessionList{}); !apierrors.IsForbidden(err) {
+		t.Errorf("list by a user without permissions: got %v, want Forbidden", err)
 	}
 }
 
@@ -115,10 +115,10 @@ func TestOperatorInProcess(t *testing.T) {
 		}
 		saveAndResolve(t, env.Environment)
 		if _, err := env.Environment.StartOperator(ctx, catenatest.OperatorOptions{}); err == nil || !strings.Contains(err.Error(), "already runs") {
-			t.Errorf("start a second operator: %v", err)
+			t.Errorf("got %v from a second operator, want that one already runs", err)
 		}
 		if err := operator.Kill(); err == nil {
-			t.Error("kill: no error")
+			t.Error("Kill returned no error")
 		}
 		if err := operator.Stop(); err != nil {
 			t.Fatal(err)
@@ -129,7 +129,7 @@ func TestOperatorInProcess(t *testing.T) {
 	}
 	_, err := env.Environment.StartOperator(ctx, catenatest.OperatorOptions{Args: []string{"--concurrent-reconciles=0"}})
 	if err == nil || strings.Count(err.Error(), "--concurrent-reconciles is 0") != 1 {
-		t.Errorf("start with an invalid flag: %v, want the reason once", err)
+		t.Errorf("got %v for an invalid flag, want the reason once", err)
 	}
 }
 

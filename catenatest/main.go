@@ -44,7 +44,7 @@ func Main(m *testing.M, env **Environment, options Options) (code int) {
 			return nil, err
 		}
 		if !started.GarbageCollector && options.GarbageCollector == IfAvailable {
-			fmt.Fprintln(os.Stderr, "catenatest: found no kube-controller-manager: there is no garbage collection, and deleted namespaces stay")
+			fmt.Fprintln(os.Stderr, "catenatest: found no kube-controller-manager: nothing is garbage-collected, and deleted namespaces remain")
 		}
 		*env = started
 		return started.Stop, nil
@@ -57,12 +57,12 @@ func (e *Environment) Namespace(t testing.TB) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
 	if err := e.Client.Create(t.Context(), namespace); err != nil {
-		t.Fatalf("create a namespace: %v", err)
+		t.Fatalf("unable to create a namespace: %v", err)
 	}
 	if e.GarbageCollector {
 		t.Cleanup(func() {
 			if err := e.Client.Delete(context.WithoutCancel(t.Context()), namespace); err != nil {
-				t.Errorf("delete namespace %s: %v", namespace.Name, err)
+				t.Errorf("unable to delete namespace %s: %v", namespace.Name, err)
 			}
 		})
 	}

@@ -177,7 +177,7 @@ func TestNameMismatch(t *testing.T) {
 		"Parent": broken(v1alpha1.ReasonNameMismatch, "Parent"),
 		"child":  broken(v1alpha1.ReasonParentNotFound, "Parent"),
 	})
-	want := fmt.Sprintf(`The object of response "Parent" must be named %q: under any other name it is in no chain.`, v1alpha1.ObjectName("Parent"))
+	want := fmt.Sprintf(`The object of response "Parent" must be named %q: an object with another name is not part of any chain.`, v1alpha1.ObjectName("Parent"))
 	for _, s := range list(t, client.InNamespace(ns)) {
 		if s.UID == misnamed.UID && chainValid(&s).Message != want {
 			t.Errorf("message: got %q, want %q", chainValid(&s).Message, want)

@@ -13,7 +13,7 @@ WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 See the License for the specific language governing permissions and
 limitations under the License.
 */
-// Package docs_test checks what the documents say about the repository.
+// Package docs_test checks statements of the documents against the repository.
 package docs_test
 
 import (
@@ -37,7 +37,7 @@ func TestSecurityModel(t *testing.T) {
 	}
 	model, _, found := strings.Cut(string(content), "## What remains")
 	if !found {
-		t.Error("the model does not end with what remains")
+		t.Error("security.md has no section \"What remains\"")
 	}
 	statements := 0
 	for paragraph := range strings.SplitSeq(model, "\n\n") {
@@ -47,16 +47,16 @@ func TestSecurityModel(t *testing.T) {
 		for statement := range strings.SplitSeq(paragraph, "\n- ") {
 			statements++
 			if !testName.MatchString(statement) {
-				t.Errorf("no test holds this: %s", statement)
+				t.Errorf("no test is named for this statement: %s", statement)
 			}
 		}
 	}
 	if statements < 20 {
-		t.Errorf("got %d statements", statements)
+		t.Errorf("got %d statements, want at least 20", statements)
 	}
 	for _, name := range testName.FindAllStringSubmatch(model, -1) {
 		if !exists(t, name[1], name[2]) {
-			t.Errorf("there is no test %s", name[0])
+			t.Errorf("test %s does not exist", name[0])
 		}
 	}
 }

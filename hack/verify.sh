@@ -51,7 +51,7 @@ if [[ $(go env GOOS)/$(go env GOARCH) == linux/amd64 ]]; then
 	for limit in catena:88 gateway:45; do
 		program=bin/${limit%:*} limit=${limit#*:}
 		bytes=$(wc -c <"$program")
-		echo "verify: $program has $((bytes / 1000000)) MB, of at most $limit"
+		echo "verify: $program is $((bytes / 1000000)) MB; the limit is $limit MB"
 		((bytes <= limit * 1000000)) || fail "$program is too large: import less, or give the reason for a higher limit"
 	done
 fi

@@ -49,11 +49,11 @@ type options struct {
 func main() {
 	o := options{namespace: "catena-replay", chainLength: 16, workers: 4, maxTurnBytes: kube.DefaultMaxTurnBytes}
 	flags := pflag.NewFlagSet("replay", pflag.ExitOnError)
-	flags.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "Kubeconfig file (default: the same as for kubectl).")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "Path of a kubeconfig file. The default is the same as for kubectl.")
 	flags.StringVarP(&o.namespace, "namespace", "n", o.namespace, "Namespace in which to store the turns. It is created if it does not exist.")
-	flags.IntVar(&o.chainLength, "chain-length", o.chainLength, "Number of turns in a chain.")
+	flags.IntVar(&o.chainLength, "chain-length", o.chainLength, "Maximum number of turns per chain.")
 	flags.IntVar(&o.workers, "workers", o.workers, "Number of chains stored and resolved concurrently.")
-	flags.IntVar(&o.maxTurnBytes, "max-turn-bytes", o.maxTurnBytes, "Maximum size of request and response together. Larger turns are skipped.")
+	flags.IntVar(&o.maxTurnBytes, "max-turn-bytes", o.maxTurnBytes, "Maximum size of a turn's request and response together, in bytes. Larger turns are skipped.")
 	showVersion := flags.Bool("version", false, "Print the version and exit.")
 	flags.Usage = func() {
 		fmt.Fprintf(os.Stderr, "Store recorded turns, resolve them, and compare.\n\nUsage: replay [flags] FILE\n\n%s", flags.FlagUsages())
@@ -106,7 +106,7 @@ func run(ctx context.Context, o *options, path string) error {
 		err = fmt.Errorf("%d differences", r.differences)
 	}
 	if err == nil && r.recorded == 0 {
-		err = errors.New("the file has no turns")
+		err = errors.New("the file contains no turns")
 	}
 	return err
 }

@@ -96,7 +96,7 @@ func (r *replay) read(ctx context.Context, turns *turnReader, conversations chan
 		}
 		id := r.ids.choose(t.recordedID(), t.Line)
 		if size := len(t.Request) + len(t.Response); size > r.maxTurnBytes {
-			r.refuse(t, id, size)
+			r.skip(t, id, size)
 			continue
 		}
 		r.add(func() { r.recorded++ })

@@ -26,13 +26,13 @@ import (
 func TestExpectedItems(t *testing.T) {
 	const question = `{"type":"message","role":"user","content":[{"type":"input_text","text":"Hi"}]}`
 	cases := map[string]struct{ request, response, want string }{
-		"nothing":        {request: `{}`, response: `{}`, want: `[]`},
-		"nulls":          {request: `{"instructions":null,"input":null}`, response: `{"output":null}`, want: `[]`},
-		"empty":          {request: `{"instructions":"","input":""}`, response: `{"output":[]}`, want: `[]`},
-		"string":         {request: `{"input":"Hi"}`, response: `{"output":[{"a":1}]}`, want: `[` + question + `,{"a":1}]`},
-		"list":           {request: `{"input":[{"b":2},{"c":3}]}`, response: `{"output":[{"a":1}]}`, want: `[{"b":2},{"c":3},{"a":1}]`},
-		"instructions":   {request: `{"instructions":"Be\nkind","input":"Hi"}`, response: `{}`, want: `[{"type":"message","role":"system","content":[{"type":"input_text","text":"Be\nkind"}]},` + question + `]`},
-		"others ignored": {request: `{"tools":[{}]}`, response: `{"output_text":"Hi","usage":{}}`, want: `[]`},
+		"nothing":               {request: `{}`, response: `{}`, want: `[]`},
+		"nulls":                 {request: `{"instructions":null,"input":null}`, response: `{"output":null}`, want: `[]`},
+		"empty":                 {request: `{"instructions":"","input":""}`, response: `{"output":[]}`, want: `[]`},
+		"string":                {request: `{"input":"Hi"}`, response: `{"output":[{"a":1}]}`, want: `[` + question + `,{"a":1}]`},
+		"list":                  {request: `{"input":[{"b":2},{"c":3}]}`, response: `{"output":[{"a":1}]}`, want: `[{"b":2},{"c":3},{"a":1}]`},
+		"instructions":          {request: `{"instructions":"Be\nkind","input":"Hi"}`, response: `{}`, want: `[{"type":"message","role":"system","content":[{"type":"input_text","text":"Be\nkind"}]},` + question + `]`},
+		"other members ignored": {request: `{"tools":[{}]}`, response: `{"output_text":"Hi","usage":{}}`, want: `[]`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

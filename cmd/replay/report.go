@@ -26,8 +26,8 @@ import (
 
 // report is the result of a run so far.
 type report struct {
-	recorded    int // without refused turns
-	refused     int
+	recorded    int // without skipped turns
+	skipped     int
 	stored      int
 	exact       int // byte for byte as sent
 	chains      int
@@ -44,10 +44,10 @@ func (r *replay) add(update func()) {
 	update()
 }
 
-// refuse reports a turn that was skipped.
-func (r *replay) refuse(t *turn, id string, size int) {
-	r.add(func() { r.refused++ })
-	fmt.Fprintf(os.Stderr, "line %d: turn %q is refused: it has %d bytes, more than --max-turn-bytes, which is %d.\n", t.Line, id, size, r.maxTurnBytes)
+// skip reports a turn that is skipped because of its size.
+func (r *replay) skip(t *turn, id string, size int) {
+	r.add(func() { r.skipped++ })
+	fmt.Fprintf(os.Stderr, "line %d: skipping turn %q: its size of %d bytes exceeds --max-turn-bytes (%d)\n", t.Line, id, size, r.maxTurnBytes)
 }
 
 // differ reports a value that was not read back as stored.
@@ -85,9 +85,9 @@ func (r *replay) showProgress(w io.Writer) (stop func()) {
 func (r *replay) summarize(w io.Writer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	fmt.Fprintf(w, "turns        %d recorded, %d stored, %d of them byte for byte, %d refused\n", r.recorded+r.refused, r.stored, r.exact, r.refused)
+	fmt.Fprintf(w, "turns        %d recorded, %d stored, %d of them byte for byte, %d skipped\n", r.recorded+r.skipped, r.stored, r.exact, r.skipped)
 	fmt.Fprintf(w, "chains       %d of up to %d turns, resolved\n", r.chains, r.chainLength)
-	fmt.Fprintf(w, "items        %d in %d bytes of answers\n", r.items, r.bytes)
+	fmt.Fprintf(w, "items        %d in %d bytes of responses\n", r.items, r.bytes)
 	fmt.Fprintf(w, "differences  %d\n", r.differences)
 	fmt.Fprintf(w, "store        a turn: %s\n", quantiles(r.storing))
 	fmt.Fprintf(w, "resolve      a chain: %s\n", quantiles(r.resolving))

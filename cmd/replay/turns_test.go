@@ -77,15 +77,15 @@ func TestReadTurns(t *testing.T) {
 		want    []string
 		wantErr string
 	}{
-		"plain":            {content: []byte(two), want: []string{`{"a":1.0}{}`, `{"b":2}{"id":"r"}`}},
-		"gzipped":          {content: gzipped(t, two+"\n"), want: []string{`{"a":1.0}{}`, `{"b":2}{"id":"r"}`}},
-		"a long line":      {content: gzipped(t, large), want: []string{large[len(`{"request":`):len(large)-len(`,"response":{}}`)] + "{}"}},
-		"nothing":          {},
-		"not JSON":         {content: []byte(two + "\nhello\n"), want: []string{`{"a":1.0}{}`, `{"b":2}{"id":"r"}`}, wantErr: "line 4 is not a turn"},
-		"no response":      {content: []byte(`{"request":{}}`), wantErr: `line 1 is not a turn: "response" must be an object`},
-		"request is null":  {content: []byte(`{"request":null,"response":{}}`), wantErr: `"request" must be an object`},
-		"cut off gzip":     {content: gzipped(t, large)[:50], wantErr: "unexpected EOF"},
-		"not quite a gzip": {content: []byte("\x1f\x8bxx"), wantErr: "unable to read"},
+		"plain":               {content: []byte(two), want: []string{`{"a":1.0}{}`, `{"b":2}{"id":"r"}`}},
+		"gzipped":             {content: gzipped(t, two+"\n"), want: []string{`{"a":1.0}{}`, `{"b":2}{"id":"r"}`}},
+		"long line":           {content: gzipped(t, large), want: []string{large[len(`{"request":`):len(large)-len(`,"response":{}}`)] + "{}"}},
+		"nothing":             {},
+		"not JSON":            {content: []byte(two + "\nhello\n"), want: []string{`{"a":1.0}{}`, `{"b":2}{"id":"r"}`}, wantErr: "line 4 is not a turn"},
+		"no response":         {content: []byte(`{"request":{}}`), wantErr: `line 1 is not a turn: "response" must be an object`},
+		"request is null":     {content: []byte(`{"request":null,"response":{}}`), wantErr: `"request" must be an object`},
+		"truncated gzip":      {content: gzipped(t, large)[:50], wantErr: "unexpected EOF"},
+		"invalid gzip header": {content: []byte("\x1f\x8bxx"), wantErr: "unable to read"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -111,7 +111,7 @@ func TestIdentities(t *testing.T) {
 		t.Error(diff)
 	}
 	if got := newIdentities().run; got == newIdentities().run || got != strings.ToLower(got) {
-		t.Errorf("run is %q, twice", got)
+		t.Errorf("run is %q, want a unique lower-case name", got)
 	}
 }
 

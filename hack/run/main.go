@@ -67,8 +67,8 @@ func main() {
 	o := options{}
 	flag.StringVar(&o.dir, "dir", filepath.Join(testutil.Root(), ".run"), "Directory for data and logs.")
 	flag.BoolVar(&o.gateway, "gateway", false, "Also start the gateway.")
-	flag.IntVar(&o.gatewayPort, "gateway-port", 8090, "Port of the gateway on loopback; 0 is a free port.")
-	flag.StringVar(&o.upstream, "upstream", "", "URL of the engine behind the gateway. The default is a scripted engine.")
+	flag.IntVar(&o.gatewayPort, "gateway-port", 8090, "Loopback port of the gateway; 0 selects a free port.")
+	flag.StringVar(&o.upstream, "upstream", "", "URL of the engine behind the gateway. By default, a scripted engine is used.")
 	showVersion := flag.Bool("version", false, "Print the version and exit.")
 	flag.Parse()
 	if *showVersion {

@@ -116,7 +116,7 @@ func TestRun(t *testing.T) {
 		"export KUBECONFIG=" + dir + "/kubeconfig",
 	} {
 		if !strings.Contains(printed, want) {
-			t.Errorf("no %q in\n%s", want, printed)
+			t.Errorf("%q is missing in\n%s", want, printed)
 		}
 	}
 	_, body := request(t, http.MethodPost, gatewayURL.FindStringSubmatch(printed)[1]+"/v1/responses", `{"model":"scripted","input":"hello"}`)
@@ -124,18 +124,18 @@ func TestRun(t *testing.T) {
 
 	second := start(t, dir)
 	if err := second.Wait(); err == nil || !strings.Contains(second.stderr.String(), "stop it first") {
-		t.Errorf("a second one in the same directory: %v, %s", err, &second.stderr)
+		t.Errorf("got %v from a second run in the same directory: %s", err, &second.stderr)
 	}
 	first.interrupt(t)
 	if left := processesOf(t, dir); len(left) > 0 {
-		t.Errorf("left: %q", left)
+		t.Errorf("processes are still running: %q", left)
 	}
 
 	third := start(t, dir)
 	printed = third.until(t, "Who am I?")
 	status, body := request(t, http.MethodGet, gatewayURL.FindStringSubmatch(printed)[1]+"/v1/responses/"+id, "")
 	if status != http.StatusOK || gjson.Get(body, "id").String() != id {
-		t.Errorf("the turn of the first run: %d %s", status, body)
+		t.Errorf("get the turn of the first run: %d %s", status, body)
 	}
 	third.interrupt(t)
 }
@@ -151,11 +151,11 @@ func request(t *testing.T, method, url, body string) (int, string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	answer, err := io.ReadAll(response.Body)
+	content, err := io.ReadAll(response.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return response.StatusCode, string(answer)
+	return response.StatusCode, string(content)
 }
 
 // processesOf returns the command lines of processes that refer to a directory.

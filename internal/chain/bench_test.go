@@ -50,7 +50,7 @@ func grow(ids []string, parent func(i int) int) *Index[*byte] {
 const maxBytesPerTurn = 400
 
 // BenchmarkIndexMemory reports the bytes a turn takes beyond its ID strings, in conversations of 50 turns, and fails if
-// they are too many.
+// there are too many.
 func BenchmarkIndexMemory(b *testing.B) {
 	ids := benchIDs()
 	for range b.N {

@@ -44,7 +44,7 @@ func TestFlatten(t *testing.T) {
 		"G14 empty instructions":      {request: `{"instructions":"","input":"hello"}`, want: []string{hello}},
 		"G14 null instructions":       {request: `{"instructions":null,"input":"hello"}`, want: []string{hello}},
 		"G15 list, no IDs added":      {request: `{"input":[{"role":"user","content":"a"},{"n":1.0,"b":[1,2]}]}`, want: []string{`{"role":"user","content":"a"}`, `{"n":1.0,"b":[1,2]}`}},
-		"G15 escapes stay":            {request: `{"input":"a\u003cb\n\"é"}`, want: []string{`{"type":"message","role":"user","content":[{"type":"input_text","text":"a\u003cb\n\"é"}]}`}},
+		"G15 escapes unchanged":       {request: `{"input":"a\u003cb\n\"é"}`, want: []string{`{"type":"message","role":"user","content":[{"type":"input_text","text":"a\u003cb\n\"é"}]}`}},
 		"G15 empty list":              {request: `{"input":[]}`},
 		"G15 empty string":            {request: `{"input":""}`},
 		"G15 null":                    {request: `{"input":null}`},
@@ -53,11 +53,11 @@ func TestFlatten(t *testing.T) {
 		"no snapshots":                {},
 		"null snapshots":              {request: "null", response: "null"},
 		"null output":                 {response: `{"output":null}`},
-		"keys have a case":            {request: `{"INPUT":[1],"Instructions":5}`, response: `{"Output":"x"}`},
-		"large numbers stay":          {response: `{"output":[{"n":12345678901234567890}]}`, want: []string{`{"n":12345678901234567890}`}},
+		"case-sensitive keys":         {request: `{"INPUT":[1],"Instructions":5}`, response: `{"Output":"x"}`},
+		"large numbers unchanged":     {response: `{"output":[{"n":12345678901234567890}]}`, want: []string{`{"n":12345678901234567890}`}},
 		"request is a list":           {request: `[]`, wantErr: "unable to read the request"},
 		"response is a string":        {response: `"x"`, wantErr: "unable to read the response"},
-		"request is cut off":          {request: `{"input":`, wantErr: "unable to read the request"},
+		"request is truncated":        {request: `{"input":`, wantErr: "unable to read the request"},
 		"input is a number":           {request: `{"input":5}`, wantErr: "must be a string or a list of objects"},
 		"input is an object":          {request: `{"input":{}}`, wantErr: "must be a string or a list of objects"},
 		"input has a string":          {request: `{"input":[{},"x"]}`, wantErr: "item 1 must be an object"},
@@ -72,7 +72,7 @@ func TestFlatten(t *testing.T) {
 			items, err := Flatten([]byte(tc.request), []byte(tc.response))
 			if tc.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.wantErr) || strings.Contains(err.Error(), "secret") {
-					t.Fatalf("error is %v, want one with %q", err, tc.wantErr)
+					t.Fatalf("error is %v, want an error that contains %q", err, tc.wantErr)
 				}
 				return
 			}

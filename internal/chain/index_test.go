@@ -184,12 +184,12 @@ func checkNodes(t *rapid.T, g graph, x *Index[string]) {
 	}
 	for id := range x.nodes {
 		if !want[id] {
-			t.Fatalf("node %s is left over", id)
+			t.Fatalf("node %s is still in the index", id)
 		}
 	}
 }
 
-// TestIndexLongChains checks that nothing recurses: 100,000 turns in a row, and as one cycle, broken and healed.
+// TestIndexLongChains checks that nothing recurses: 100,000 turns in a row, and as one cycle, broken and repaired.
 func TestIndexLongChains(t *testing.T) {
 	const turns = 100_000
 	id := func(i int) string { return fmt.Sprintf("t%d", i) }
@@ -213,10 +213,10 @@ func TestIndexLongChains(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			x := build(tc.rootsParent)
 			if changed := x.Delete(id(0)); len(changed) != turns-1 {
-				t.Errorf("%d verdicts changed by the deletion of the first turn", len(changed))
+				t.Errorf("%d verdicts changed when the first turn was deleted", len(changed))
 			}
 			if changed := x.Set(Turn{ID: id(0), Previous: tc.rootsParent, Status: "completed"}, struct{}{}); len(changed) != turns {
-				t.Errorf("%d verdicts changed by its return", len(changed))
+				t.Errorf("%d verdicts changed when the first turn was added again", len(changed))
 			}
 			got, _ := x.Verdict(id(turns - 1))
 			if got.Rule != tc.wantRule || got.Depth != tc.wantDepth {

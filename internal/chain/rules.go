@@ -162,7 +162,7 @@ var rules = [numRules]rule{
 	NameMismatch: {
 		reason: ReasonNameMismatch, status: conditionFalse,
 		sentence: func(e *Error) string {
-			return fmt.Sprintf("the object of response %q must be named %q: under any other name it is in no chain", e.ResponseID, e.ObjectName)
+			return fmt.Sprintf("the object of response %q must be named %q: an object with another name is not part of any chain", e.ResponseID, e.ObjectName)
 		},
 	},
 }

@@ -60,7 +60,7 @@ func TestRules(t *testing.T) {
 		},
 		NameMismatch: {
 			Reason: "NameMismatch", Status: "False",
-			Sentence: `the object of response "a" must be named "a.b": under any other name it is in no chain`,
+			Sentence: `the object of response "a" must be named "a.b": an object with another name is not part of any chain`,
 		},
 	}
 	got := map[Rule]row{}

@@ -61,7 +61,7 @@ func TestWalk(t *testing.T) {
 		"G3 64 turns":               {graph: row(64), id: "t64", maxDepth: 64, want: ids(64)},
 		"G3 65 turns":               {graph: row(65), id: "t65", maxDepth: 64, wantErr: &Error{Rule: DepthExceeded, ResponseID: "t1", PreviousResponseID: "t65", MaxDepth: 64}},
 		"G4 depth 0":                {graph: row(1), id: "t1", wantErr: &Error{Rule: DepthExceeded, ResponseID: "t1", PreviousResponseID: "t1"}},
-		"G4 depth 0, no such turn":  {graph: row(1), id: "nope", wantErr: &Error{Rule: DepthExceeded, ResponseID: "nope", PreviousResponseID: "nope"}},
+		"G4 depth 0, missing turn":  {graph: row(1), id: "nope", wantErr: &Error{Rule: DepthExceeded, ResponseID: "nope", PreviousResponseID: "nope"}},
 		"G5 2-cycle, depth 2":       {graph: cycle, id: "a", maxDepth: 2, wantErr: &Error{Rule: DepthExceeded, ResponseID: "a", PreviousResponseID: "a", MaxDepth: 2}},
 		"G5 2-cycle, depth 3":       {graph: cycle, id: "a", maxDepth: 3, wantErr: &Error{Rule: CycleDetected, ResponseID: "a", PreviousResponseID: "a", MaxDepth: 3}},
 		"G5 2-cycle, default depth": {graph: cycle, id: "b", maxDepth: DefaultMaxDepth, wantErr: &Error{Rule: CycleDetected, ResponseID: "b", PreviousResponseID: "b", MaxDepth: DefaultMaxDepth}},
@@ -71,11 +71,11 @@ func TestWalk(t *testing.T) {
 		"G6 depth before missing":   {graph: cutAt65, id: "t64", maxDepth: 64, wantErr: &Error{Rule: DepthExceeded, ResponseID: "t0", PreviousResponseID: "t64", MaxDepth: 64}},
 		"G6 missing within depth":   {graph: cutAt65, id: "t64", maxDepth: 65, wantErr: &Error{Rule: ParentNotFound, ResponseID: "t0", PreviousResponseID: "t64", MaxDepth: 65}},
 		"G7 cycle before status":    {graph: graph{}.add("a", "a", "failed"), id: "a", maxDepth: 64, includeIncomplete: true, wantErr: &Error{Rule: CycleDetected, ResponseID: "a", PreviousResponseID: "a", MaxDepth: 64}},
-		"G8 missing head":           {graph: row(1), id: "nope", maxDepth: 64, wantErr: &Error{Rule: NotFound, ResponseID: "nope", PreviousResponseID: "nope", MaxDepth: 64}},
+		"G8 missing turn":           {graph: row(1), id: "nope", maxDepth: 64, wantErr: &Error{Rule: NotFound, ResponseID: "nope", PreviousResponseID: "nope", MaxDepth: 64}},
 		"G8 missing ancestor":       {graph: row(2).add("t1", "t0", completed), id: "t2", maxDepth: 64, wantErr: &Error{Rule: ParentNotFound, ResponseID: "t0", PreviousResponseID: "t2", MaxDepth: 64}},
 		"G9 incomplete ancestor":    {graph: row(3).add("t1", "", "incomplete"), id: "t3", maxDepth: 64, wantErr: &Error{Rule: TurnNotCompleted, ResponseID: "t1", PreviousResponseID: "t3", MaxDepth: 64, Status: "incomplete"}},
-		"G9 queued head":            {graph: row(1).add("t1", "", "queued"), id: "t1", maxDepth: 64, wantErr: &Error{Rule: TurnPending, ResponseID: "t1", PreviousResponseID: "t1", MaxDepth: 64, Status: "queued"}},
-		"G9 status of no meaning":   {graph: row(1).add("t1", "", "Completed"), id: "t1", maxDepth: 64, wantErr: &Error{Rule: TurnNotCompleted, ResponseID: "t1", PreviousResponseID: "t1", MaxDepth: 64, Status: "Completed"}},
+		"G9 queued turn":            {graph: row(1).add("t1", "", "queued"), id: "t1", maxDepth: 64, wantErr: &Error{Rule: TurnPending, ResponseID: "t1", PreviousResponseID: "t1", MaxDepth: 64, Status: "queued"}},
+		"G9 unknown status":         {graph: row(1).add("t1", "", "Completed"), id: "t1", maxDepth: 64, wantErr: &Error{Rule: TurnNotCompleted, ResponseID: "t1", PreviousResponseID: "t1", MaxDepth: 64, Status: "Completed"}},
 		"G9 status before missing":  {graph: graph{}.add("a", "gone", "failed"), id: "a", maxDepth: 64, wantErr: &Error{Rule: TurnNotCompleted, ResponseID: "a", PreviousResponseID: "a", MaxDepth: 64, Status: "failed"}},
 		"G10 incomplete included":   {graph: row(2).add("t1", "", "failed").add("t2", "t1", "in_progress"), id: "t2", maxDepth: 64, includeIncomplete: true, want: []string{"t1", "t2"}},
 		"G10 depth still guarded":   {graph: row(3).add("t3", "t2", "failed"), id: "t3", maxDepth: 2, includeIncomplete: true, wantErr: &Error{Rule: DepthExceeded, ResponseID: "t1", PreviousResponseID: "t3", MaxDepth: 2}},
@@ -120,10 +120,10 @@ func TestWalkFetches(t *testing.T) {
 		maxDepth int
 		want     []string
 	}{
-		"within depth": {graph: row(3), maxDepth: 3, want: []string{"t3", "t2", "t1"}},
-		"beyond depth": {graph: row(3), maxDepth: 2, want: []string{"t3", "t2"}},
-		"cycle":        {graph: row(3).add("t1", "t3", completed), maxDepth: 64, want: []string{"t3", "t2", "t1"}},
-		"not complete": {graph: row(3).add("t2", "t1", "failed"), maxDepth: 64, want: []string{"t3", "t2"}},
+		"within depth":  {graph: row(3), maxDepth: 3, want: []string{"t3", "t2", "t1"}},
+		"beyond depth":  {graph: row(3), maxDepth: 2, want: []string{"t3", "t2"}},
+		"cycle":         {graph: row(3).add("t1", "t3", completed), maxDepth: 64, want: []string{"t3", "t2", "t1"}},
+		"not completed": {graph: row(3).add("t2", "t1", "failed"), maxDepth: 64, want: []string{"t3", "t2"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -143,10 +143,10 @@ func TestWalkFetches(t *testing.T) {
 }
 
 func TestWalkStops(t *testing.T) {
-	errBackend := errors.New("backend is gone")
+	errBackend := errors.New("the backend is unavailable")
 	failing := func(context.Context, string) (Turn, bool, error) { return Turn{}, false, errBackend }
 	if _, err := Walk(t.Context(), "t1", failing, WalkOptions{MaxDepth: 1}); !errors.Is(err, errBackend) {
-		t.Errorf("error is %v, want the getter's", err)
+		t.Errorf("error is %v, want the error of the getter", err)
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -155,6 +155,6 @@ func TestWalkStops(t *testing.T) {
 		return row(3).get(ctx, id)
 	}
 	if _, err := Walk(ctx, "t3", canceling, WalkOptions{MaxDepth: 64}); !errors.Is(err, context.Canceled) {
-		t.Errorf("error is %v, want the context's", err)
+		t.Errorf("error is %v, want the error of the context", err)
 	}
 }

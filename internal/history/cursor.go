@@ -51,8 +51,8 @@ type CursorError string
 // Error returns the reason.
 func (e CursorError) Error() string { return string(e) }
 
-// errNoCursor is the error for a value that is not a cursor of any version.
-const errNoCursor = CursorError("it is not a cursor of this API")
+// errNotACursor is the error for a value that is not a cursor of any version.
+const errNotACursor = CursorError("it is not a cursor of this API")
 
 // view returns the options on which the pages of a history must agree, as one byte.
 func view(o *driver.ResolveOptions) byte {
@@ -79,7 +79,7 @@ func (c cursor) encode() string {
 func decodeCursor(s string) (cursor, error) {
 	b, err := cursorEncoding.DecodeString(s)
 	if err != nil || len(b) < 2 {
-		return cursor{}, errNoCursor
+		return cursor{}, errNotACursor
 	}
 	if b[0] > cursorVersion && b[0] <= maxCursorVersion {
 		return cursor{}, CursorError(fmt.Sprintf(
@@ -89,12 +89,12 @@ func decodeCursor(s string) (cursor, error) {
 	c := cursor{view: b[1]}
 	entry, n := binary.Uvarint(b[2:])
 	if b[0] != cursorVersion || n <= 0 || entry > 1<<31 {
-		return cursor{}, errNoCursor
+		return cursor{}, errNotACursor
 	}
 	b = b[2+n:]
 	length, n := binary.Uvarint(b)
 	if n <= 0 || length > uint64(len(b)-n) {
-		return cursor{}, errNoCursor
+		return cursor{}, errNotACursor
 	}
 	b = b[n:]
 	c.entry, c.uid, c.responseID = int(entry), string(b[:length]), string(b[length:])
@@ -122,9 +122,9 @@ func (p *Page) find(after string) (int, error) {
 	case err != nil:
 		return 0, err
 	case c.uid != p.uid:
-		return 0, CursorError("it is a cursor of another session, or of one that was deleted and created again")
+		return 0, CursorError("it belongs to another session, or to one that was deleted and created again")
 	case c.view != view(&p.options):
-		return 0, CursorError("it is a cursor of pages with other values of order, instructions or includeIncomplete")
+		return 0, CursorError("it belongs to pages with different values of order, instructions or includeIncomplete")
 	}
 	turn := slices.IndexFunc(p.turns, func(turn TurnItems) bool { return turn.ResponseID == c.responseID })
 	if turn < 0 || c.entry >= p.entries(turn) {

@@ -77,21 +77,21 @@ func TestPage(t *testing.T) {
 			options: driver.ResolveOptions{Instructions: driver.InstructionsOmit},
 			want:    []string{`{"a":1}`, `{"b":1.0}`, `{"c": 12345678901234567890}`, `{"d":"é"}`},
 		},
-		"the last instructions, which are none": {
+		"last instructions, absent": {
 			options: driver.ResolveOptions{Instructions: driver.InstructionsLast},
 			want:    []string{`{"a":1}`, `{"b":1.0}`, `{"c": 12345678901234567890}`, `{"d":"é"}`},
 		},
-		"a page": {
+		"first page": {
 			options:  driver.ResolveOptions{Limit: 2},
 			want:     []string{brief, `{"a":1}`},
 			wantMore: true,
 		},
-		"a page from the end": {
+		"first page, newest first": {
 			options:  driver.ResolveOptions{Limit: 3, Order: driver.OrderDescending},
 			want:     []string{`{"d":"é"}`, only, `{"c": 12345678901234567890}`},
 			wantMore: true,
 		},
-		"a page of just everything": {
+		"page of exactly all items": {
 			options: driver.ResolveOptions{Limit: 7},
 			want:    []string{brief, `{"a":1}`, `{"b":1.0}`, kind, `{"c": 12345678901234567890}`, only, `{"d":"é"}`},
 		},
@@ -126,8 +126,8 @@ func TestPageLastInstructions(t *testing.T) {
 	}
 }
 
-// TestPagesMakeTheWhole reads random histories in pages of random sizes.
-func TestPagesMakeTheWhole(t *testing.T) {
+// TestPagesAreComplete reads random histories in pages of random sizes.
+func TestPagesAreComplete(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		var turns []TurnItems
 		for turn := range rapid.IntRange(1, 8).Draw(r, "turns") {
@@ -165,12 +165,12 @@ func TestPagesMakeTheWhole(t *testing.T) {
 			}
 		}
 		if diff := cmp.Diff(joined(whole), strings.Join(pages, ",")); diff != "" {
-			r.Fatalf("The pages are not the whole (-want,+got):\n%s", diff)
+			r.Fatalf("The pages differ from the whole history (-want,+got):\n%s", diff)
 		}
 	})
 }
 
-func TestBadCursors(t *testing.T) {
+func TestInvalidCursors(t *testing.T) {
 	turns := makeHistory(testutil.FlattenTurn(t, "be brief", `{"a":1}`, `{"b":1}`), testutil.FlattenTurn(t, "", `{"c":1}`))
 	first := func(uid string, o driver.ResolveOptions) string {
 		o.Limit = 1
@@ -188,21 +188,21 @@ func TestBadCursors(t *testing.T) {
 		want    string
 	}{
 		"good":                  {after: good},
-		"defaults spelled out":  {after: good, options: driver.ResolveOptions{Order: "asc", Instructions: "All"}},
+		"explicit defaults":     {after: good, options: driver.ResolveOptions{Order: "asc", Instructions: "All"}},
 		"not base64":            {after: "=?=", want: "not a cursor"},
 		"garbage":               {after: "AAAA", want: "not a cursor"},
 		"too short":             {after: "AQ", want: "not a cursor"},
-		"cut off":               {after: good[:8], want: "not a cursor"},
+		"truncated":             {after: good[:8], want: "not a cursor"},
 		"of a newer version":    {after: cursorEncoding.EncodeToString([]byte{cursorVersion + 1, 0, 'x'}), want: "version 2, and this server reads cursors up to version 1: upgrade"},
-		"of no version":         {after: cursorEncoding.EncodeToString([]byte{0, 0, 0, 0}), want: "not a cursor"},
-		"an ID":                 {after: "resp_123", want: "not a cursor"},
+		"of version 0":          {after: cursorEncoding.EncodeToString([]byte{0, 0, 0, 0}), want: "not a cursor"},
+		"response ID":           {after: "resp_123", want: "not a cursor"},
 		"of another session":    {after: first("another", driver.ResolveOptions{}), want: "another session"},
-		"of the other order":    {after: first(testUID, driver.ResolveOptions{Order: "desc"}), want: "other values of order"},
-		"of another mode":       {after: first(testUID, driver.ResolveOptions{Instructions: "Omit"}), want: "other values of order"},
-		"of incomplete turns":   {after: first(testUID, driver.ResolveOptions{IncludeIncomplete: true}), want: "other values of order"},
-		"of a turn that left":   {after: cursor{uid: testUID, responseID: "resp_9"}.encode(), want: "no longer in the chain"},
-		"of an item that left":  {after: cursor{uid: testUID, responseID: "resp_2", entry: 1}.encode(), want: "no longer in the chain"},
-		"of an absurd position": {after: cursor{uid: testUID, responseID: "resp_2", entry: 1 << 40}.encode(), want: "not a cursor"},
+		"of the other order":    {after: first(testUID, driver.ResolveOptions{Order: "desc"}), want: "different values of order"},
+		"of other instructions": {after: first(testUID, driver.ResolveOptions{Instructions: "Omit"}), want: "different values of order"},
+		"of incomplete turns":   {after: first(testUID, driver.ResolveOptions{IncludeIncomplete: true}), want: "different values of order"},
+		"of a removed turn":     {after: cursor{uid: testUID, responseID: "resp_9"}.encode(), want: "no longer in the chain"},
+		"of a removed item":     {after: cursor{uid: testUID, responseID: "resp_2", entry: 1}.encode(), want: "no longer in the chain"},
+		"position out of range": {after: cursor{uid: testUID, responseID: "resp_2", entry: 1 << 40}.encode(), want: "not a cursor"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestBadCursors(t *testing.T) {
 			case tc.want != "" && !errors.As(err, &bad):
 				t.Errorf("Unexpected error: want a CursorError, got %v", err)
 			case tc.want != "" && !strings.Contains(err.Error(), tc.want):
-				t.Errorf("Unexpected error: want %q in it, got %q", tc.want, err)
+				t.Errorf("Unexpected error: want an error that contains %q, got %q", tc.want, err)
 			}
 		})
 	}
@@ -239,8 +239,8 @@ func TestStoredCursor(t *testing.T) {
 	}
 }
 
-// TestCursorOutlivesChange checks that the next page continues after the last one although an earlier turn was overwritten.
-func TestCursorOutlivesChange(t *testing.T) {
+// TestCursorSurvivesOverwrite checks that the next page continues after the last one although an earlier turn was overwritten.
+func TestCursorSurvivesOverwrite(t *testing.T) {
 	options := driver.ResolveOptions{Limit: 2}
 	before := makeHistory(testutil.FlattenTurn(t, "", `{"a":1}`), testutil.FlattenTurn(t, "", `{"b":1}`, `{"c":1}`))
 	page, err := New(testUID, before, options)

@@ -60,7 +60,7 @@ func Difference(path string, want, got any) string {
 		}
 		for _, key := range slices.Sorted(maps.Keys(got)) {
 			if _, found := want[key]; !found {
-				return path + "." + key + " was not there"
+				return path + "." + key + " is unexpected"
 			}
 		}
 		return ""

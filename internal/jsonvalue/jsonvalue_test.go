@@ -35,10 +35,10 @@ func TestValidate(t *testing.T) {
 		"wide":                   {"[" + strings.Repeat("[],", 2*MaxDepth) + "[]]", ""},
 		"brackets in a string":   {`"` + strings.Repeat("[", 2*MaxDepth) + `"`, ""},
 		"escapes before a quote": {`["\\","\\\"","[\"[",` + nested(MaxDepth-1) + `]`, ""},
-		"never closed":           {strings.Repeat("[", 16<<20), "must not be nested more than 1000 levels deep"},
-		"string never closed":    {`["a\"]`, "must be JSON"},
+		"unclosed lists":         {strings.Repeat("[", 16<<20), "must not be nested more than 1000 levels deep"},
+		"unclosed string":        {`["a\"]`, "must be JSON"},
 		"empty":                  {"", "must be JSON"},
-		"closed too often":       {"]]]", "must be JSON"},
+		"closing brackets only":  {"]]]", "must be JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""
@@ -79,24 +79,24 @@ func TestEqual(t *testing.T) {
 		a, b string
 		want bool
 	}{
-		"nothing":                       {"", "", true},
-		"nothing and something":         {"", "{}", false},
-		"order and spaces":              {`{"a":1,"b":[2.0]}`, `{ "b":[2], "a":1 }`, true},
-		"another value":                 {`{"a":1}`, `{"a":2}`, false},
-		"a list's order":                {`[1,2]`, `[2,1]`, false},
-		"more digits than survive":      {`{"a":12345678901234567890}`, `{ "a":12345678901234567890}`, false},
-		"the same, byte for byte":       {`{"a":12345678901234567890}`, `{"a":12345678901234567890}`, true},
-		"a key twice, once":             {`{"a":1,"a":2}`, `{"a":2}`, false},
-		"a key twice, byte for byte":    {`{"a":1,"a":2}`, `{"a":1,"a":2}`, true},
-		"escapes":                       {`{"a":"\u00e9"}`, `{"a":"é"}`, true},
-		"another type of the same text": {`{"a":"1"}`, `{"a":1}`, false},
+		"empty":                        {"", "", true},
+		"empty and object":             {"", "{}", false},
+		"order and spaces":             {`{"a":1,"b":[2.0]}`, `{ "b":[2], "a":1 }`, true},
+		"different values":             {`{"a":1}`, `{"a":2}`, false},
+		"order of a list":              {`[1,2]`, `[2,1]`, false},
+		"more digits than survive":     {`{"a":12345678901234567890}`, `{ "a":12345678901234567890}`, false},
+		"same bytes":                   {`{"a":12345678901234567890}`, `{"a":12345678901234567890}`, true},
+		"duplicate key and single key": {`{"a":1,"a":2}`, `{"a":2}`, false},
+		"duplicate key, same bytes":    {`{"a":1,"a":2}`, `{"a":1,"a":2}`, true},
+		"escapes":                      {`{"a":"\u00e9"}`, `{"a":"é"}`, true},
+		"string and number":            {`{"a":"1"}`, `{"a":1}`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := Equal([]byte(tc.a), []byte(tc.b)); got != tc.want {
 				t.Errorf("got %t", got)
 			}
 			if got := Equal([]byte(tc.b), []byte(tc.a)); got != tc.want {
-				t.Errorf("the other way round: got %t", got)
+				t.Errorf("with the arguments swapped: got %t", got)
 			}
 		})
 	}

@@ -26,14 +26,14 @@ func TestParseObject(t *testing.T) {
 		raw, wantErr string
 		want         bool // whether the object exists
 	}{
-		"object":     {` {"a":1,"b":{}} `, "", true},
-		"empty":      {`{}`, "", true},
-		"nothing":    {"", "", false},
-		"null":       {" null ", "", false},
-		"list":       {`[]`, "must be an object", false},
-		"string":     {`"a"`, "must be an object", false},
-		"not JSON":   {`{"a":`, "must be JSON", false},
-		"too nested": {`{"a":` + strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth) + `}`, "must not be nested more than 1000 levels deep", false},
+		"object":            {` {"a":1,"b":{}} `, "", true},
+		"empty":             {`{}`, "", true},
+		"nothing":           {"", "", false},
+		"null":              {" null ", "", false},
+		"list":              {`[]`, "must be an object", false},
+		"string":            {`"a"`, "must be an object", false},
+		"not JSON":          {`{"a":`, "must be JSON", false},
+		"nested too deeply": {`{"a":` + strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth) + `}`, "must not be nested more than 1000 levels deep", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := ParseObject([]byte(tc.raw))
@@ -60,7 +60,7 @@ func TestObjectMembers(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	if got := (Object{}).Members("a"); got[0].Exists() {
-		t.Errorf("of no value: got %v", got)
+		t.Errorf("members of an absent object: got %v", got)
 	}
 }
 

@@ -32,7 +32,7 @@ import (
 // AddFlag adds --profiling-bind-address, which sets the address for Serve.
 func AddFlag(flags *pflag.FlagSet, address *string) {
 	flags.StringVar(address, "profiling-bind-address", *address,
-		"Address to serve /debug/pprof/ on, such as 127.0.0.1:6060; not served if empty. Profiles need no credentials: keep the address private.")
+		"Address to serve /debug/pprof/ on, such as 127.0.0.1:6060. If it is empty, profiling is disabled. Profiles are served without authentication: keep the address private.")
 }
 
 // Serve serves profiles on address until ctx is done. It returns at once if the address is empty.

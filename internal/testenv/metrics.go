@@ -66,7 +66,7 @@ func Idle(ctx context.Context, operator *catenatest.Operator, reconciled int) er
 		return err
 	}
 	if int(total) < reconciled || queued != total {
-		return fmt.Errorf("%.0f of %.0f reconciled", total, queued)
+		return fmt.Errorf("%.0f of %.0f sessions are reconciled", total, queued)
 	}
 	return nil
 }

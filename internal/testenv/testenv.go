@@ -56,7 +56,7 @@ func Start(ctx context.Context, options catenatest.Options) (*Environment, error
 	}
 	env, err := catenatest.Start(ctx, options)
 	if err != nil {
-		return nil, fmt.Errorf("this needs a control plane (`make control-plane` builds one into bin/k8s): %w", err)
+		return nil, fmt.Errorf("a control plane is required (`make control-plane` builds one into bin/k8s): %w", err)
 	}
 	return &Environment{Environment: env}, nil
 }
@@ -101,7 +101,7 @@ func (e *Environment) NewNamespace(t testing.TB) string {
 	t.Helper()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}
 	if err := e.Client.Create(t.Context(), namespace); err != nil {
-		t.Fatalf("create a namespace: %v", err)
+		t.Fatalf("unable to create a namespace: %v", err)
 	}
 	return namespace.Name
 }
@@ -120,7 +120,7 @@ func Kubectl() (string, error) {
 }
 
 // skipped is the reason for a skipped test.
-const skipped = "-short leaves out tests that need a control plane"
+const skipped = "with -short, tests that need a control plane are skipped"
 
 // SkipIfShort skips a test with -short. A package in which only some tests need a control plane calls it from those.
 func SkipIfShort(t testing.TB) {

@@ -75,7 +75,7 @@ func FlattenTurn(t testing.TB, instructions string, output ...string) *chain.Ite
 	request := fmt.Sprintf(`{"instructions":%s}`, Quote(instructions))
 	items, err := chain.Flatten([]byte(request), []byte(`{"output":[`+strings.Join(output, ",")+`]}`))
 	if err != nil {
-		t.Fatalf("flatten a turn: %v", err)
+		t.Fatalf("unable to flatten a turn: %v", err)
 	}
 	return items
 }

@@ -72,7 +72,7 @@ func EventuallyWithin(t testing.TB, patience time.Duration, check func(ctx conte
 		select {
 		case <-time.After(min(max(minPollInterval, time.Since(start)/8), maxPollInterval)): // checks take time from what they wait for
 		case <-ctx.Done():
-			t.Fatalf("gave up waiting: %v; last: %v", ctx.Err(), err)
+			t.Fatalf("timed out: %v; last error: %v", ctx.Err(), err)
 		}
 	}
 }

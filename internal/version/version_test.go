@@ -24,12 +24,12 @@ import (
 
 func TestString(t *testing.T) {
 	if got := String(); !strings.HasPrefix(got, "devel go1.") {
-		t.Errorf("String() = %q in a test, which has no version; want devel and the version of Go", got)
+		t.Errorf("String() = %q, want devel and the version of Go, because tests have no version", got)
 	}
 	version = "v1.2.3"
 	defer func() { version = "" }()
 	if got := String(); !strings.HasPrefix(got, "v1.2.3 go1.") {
-		t.Errorf("String() = %q, want the version that the linker set", got)
+		t.Errorf("String() = %q, want the version set by the linker", got)
 	}
 }
 

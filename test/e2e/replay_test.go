@@ -99,15 +99,15 @@ func TestReplay(t *testing.T) {
 	}{
 		"one chain": {
 			lines: recordedTurns(),
-			want:  []string{"4 recorded, 4 stored, 1 of them byte for byte, 0 refused", "chains 1 of up to 16 turns", "items 13 in", "differences 0"},
+			want:  []string{"4 recorded, 4 stored, 1 of them byte for byte, 0 skipped", "chains 1 of up to 16 turns", "items 13 in", "differences 0"},
 		},
 		"gzipped, short chains, a turn larger than an object": {
 			compress: true, lines: append([]string{large}, recordedTurns()...), flags: []string{"--chain-length=3", "--workers=2"},
-			want: []string{"5 recorded, 5 stored, 2 of them byte for byte, 0 refused", "chains 2 of up to 3 turns", "differences 0"},
+			want: []string{"5 recorded, 5 stored, 2 of them byte for byte, 0 skipped", "chains 2 of up to 3 turns", "differences 0"},
 		},
 		"a turn that is too large": {
 			lines: append([]string{large}, recordedTurns()...), flags: []string{"--max-turn-bytes=1000000"},
-			want:       []string{"5 recorded, 4 stored, 1 of them byte for byte, 1 refused", "chains 1 of up to 16 turns", "differences 0"},
+			want:       []string{"5 recorded, 4 stored, 1 of them byte for byte, 1 skipped", "chains 1 of up to 16 turns", "differences 0"},
 			wantErrors: []string{`line 1: turn "resp_large" is refused`, "--max-turn-bytes"},
 		},
 		"a chain beyond the default depth": {

@@ -44,9 +44,9 @@ func Check(t testing.TB, name, got string) {
 	}
 	want, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatalf("%v: go test -update writes it", err)
+		t.Fatalf("%v: create the file with go test -update", err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-want +got); go test -update rewrites it:\n%s", path, diff)
+		t.Errorf("%s differs (-want +got); update the file with go test -update:\n%s", path, diff)
 	}
 }

@@ -78,7 +78,7 @@ func (b Builder) Obj() *v1alpha1.ResponseSession { return b.session }
 func (b Builder) Create(t testing.TB, c client.Client) *v1alpha1.ResponseSession {
 	t.Helper()
 	if err := c.Create(t.Context(), b.session); err != nil {
-		t.Fatalf("create %s: %v", b.session.Spec.ResponseID, err)
+		t.Fatalf("unable to create %s: %v", b.session.Spec.ResponseID, err)
 	}
 	return b.session
 }
