@@ -29,7 +29,7 @@ import (
 func newMetrics() *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "catena_store_operation_seconds",
-		Help: "Duration of store operations, with their retries, by operation (get, save, resolve, delete) and code: " +
+		Help: "Duration of store operations in seconds, including retries, by operation (get, save, resolve, delete) and code: " +
 			"ok, the code of the error, canceled, deadline_exceeded, or other.",
 		Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10), // 0.1 ms to 26 s
 	}, []string{"operation", "code"})

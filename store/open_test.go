@@ -34,15 +34,15 @@ func TestOpen(t *testing.T) {
 	tests := map[string]struct {
 		url, namespace, file string
 	}{
-		"memory":               {url: "memory:", namespace: store.DefaultNamespace},
-		"memory, a namespace":  {url: "memory:?namespace=team-a", namespace: "team-a"},
-		"a relative path":      {url: "sqlite:relative.db", namespace: store.DefaultNamespace, file: "relative.db"},
-		"an absolute path":     {url: "sqlite:" + filepath.Join(dir, "absolute.db"), namespace: store.DefaultNamespace, file: "absolute.db"},
-		"with slashes":         {url: "sqlite://" + filepath.Join(dir, "slashes.db"), namespace: store.DefaultNamespace, file: "slashes.db"},
-		"sqlite, a namespace":  {url: "sqlite:n.db?namespace=team%20a", namespace: "team a", file: "n.db"},
-		"a path with escapes":  {url: "sqlite:a%20b%3Fc%25.db", namespace: store.DefaultNamespace, file: "a b?c%.db"},
-		"a path with a colon":  {url: "sqlite:./a:b.db", namespace: store.DefaultNamespace, file: "a:b.db"},
-		"a path with a letter": {url: "sqlite:é+.db", namespace: store.DefaultNamespace, file: "é+.db"},
+		"memory":                       {url: "memory:", namespace: store.DefaultNamespace},
+		"memory, namespace":            {url: "memory:?namespace=team-a", namespace: "team-a"},
+		"relative path":                {url: "sqlite:relative.db", namespace: store.DefaultNamespace, file: "relative.db"},
+		"absolute path":                {url: "sqlite:" + filepath.Join(dir, "absolute.db"), namespace: store.DefaultNamespace, file: "absolute.db"},
+		"path after slashes":           {url: "sqlite://" + filepath.Join(dir, "slashes.db"), namespace: store.DefaultNamespace, file: "slashes.db"},
+		"sqlite, namespace":            {url: "sqlite:n.db?namespace=team%20a", namespace: "team a", file: "n.db"},
+		"path with escapes":            {url: "sqlite:a%20b%3Fc%25.db", namespace: store.DefaultNamespace, file: "a b?c%.db"},
+		"path with a colon":            {url: "sqlite:./a:b.db", namespace: store.DefaultNamespace, file: "a:b.db"},
+		"path with a non-ASCII letter": {url: "sqlite:é+.db", namespace: store.DefaultNamespace, file: "é+.db"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -60,14 +60,14 @@ func TestOpen(t *testing.T) {
 				t.Fatalf("Unable to save: %v", err)
 			}
 			if _, err := s.InNamespace(tc.namespace).Get(t.Context(), "resp_1"); err != nil {
-				t.Errorf("The turn is in another namespace: %v", err)
+				t.Errorf("The turn is not in the expected namespace: %v", err)
 			}
 			if _, err := s.InNamespace("another").Get(t.Context(), "resp_1"); !errors.Is(err, store.ErrNotFound) {
-				t.Errorf("The turn is in every namespace: %v", err)
+				t.Errorf("The turn is visible in another namespace: %v", err)
 			}
 			if tc.file != "" {
 				if _, err := os.Stat(filepath.Join(dir, tc.file)); err != nil {
-					t.Errorf("The store is in another file: %v", err)
+					t.Errorf("The store is not in the expected file: %v", err)
 				}
 			}
 		})
@@ -77,32 +77,32 @@ func TestOpen(t *testing.T) {
 func TestOpenErrors(t *testing.T) {
 	const secret = "swordfish"
 	tests := map[string]struct{ url, want string }{
-		"nothing":             {url: "", want: "must begin with a scheme: one of kube, memory, sqlite"},
-		"no scheme":           {url: secret, want: "must begin with a scheme: one of kube, memory, sqlite"},
-		"unknown scheme":      {url: "postgres://user:" + secret + "@host/db", want: `unknown scheme "postgres": must be one of kube, memory, sqlite`},
-		"upper case":          {url: "SQLite:turns.db", want: `unknown scheme "SQLite"`},
-		"memory with a path":  {url: "memory:" + secret, want: "must have no path"},
-		"no path":             {url: "sqlite:", want: "unable to open the sqlite store: the URL must have the path of a file"},
-		"a host":              {url: "sqlite://user:" + secret + "@turns.db", want: "no host"},
-		"unknown parameter":   {url: "memory:?tenant=" + secret, want: `"tenant" is unknown`},
-		"no value":            {url: "memory:?namespace=", want: "exactly one value"},
-		"two namespaces":      {url: "memory:?namespace=a&namespace=" + secret, want: "exactly one value"},
-		"a bad query":         {url: "memory:?namespace=%zz" + secret, want: "must be ?namespace=NAME"},
-		"a bad path":          {url: "sqlite:" + secret + "%zz", want: "percent sign"},
-		"an in-memory SQLite": {url: "sqlite::memory:", want: "store/memory"},
-		"kube, no parameter":  {url: "kube:?tenant=" + secret, want: `unable to open the kube store: unknown parameter "tenant"`},
-		"kube, a host":        {url: "kube://user:" + secret + "@host", want: "unable to open the kube store: the URL must be kube: followed only by parameters"},
-		"kube, no number":     {url: "kube:?inline-bytes=" + secret, want: "unable to open the kube store: invalid inline-bytes: must be a number"},
-		"no directory":        {url: "sqlite:no/such/turns.db", want: "does not exist"},
+		"empty":                   {url: "", want: "must begin with a scheme: one of kube, memory, sqlite"},
+		"no scheme":               {url: secret, want: "must begin with a scheme: one of kube, memory, sqlite"},
+		"unknown scheme":          {url: "postgres://user:" + secret + "@host/db", want: `unknown scheme "postgres": must be one of kube, memory, sqlite`},
+		"upper case":              {url: "SQLite:turns.db", want: `unknown scheme "SQLite"`},
+		"memory with a path":      {url: "memory:" + secret, want: "must not have a path"},
+		"no path":                 {url: "sqlite:", want: "unable to open the sqlite store: the URL must have the path of a file"},
+		"host":                    {url: "sqlite://user:" + secret + "@turns.db", want: "must not have a host"},
+		"unknown parameter":       {url: "memory:?tenant=" + secret, want: `"tenant" is unknown`},
+		"no value":                {url: "memory:?namespace=", want: "exactly one value"},
+		"two namespaces":          {url: "memory:?namespace=a&namespace=" + secret, want: "exactly one value"},
+		"invalid query":           {url: "memory:?namespace=%zz" + secret, want: "must be ?namespace=NAME"},
+		"invalid path":            {url: "sqlite:" + secret + "%zz", want: "percent sign"},
+		"in-memory SQLite":        {url: "sqlite::memory:", want: "store/memory"},
+		"kube, unknown parameter": {url: "kube:?tenant=" + secret, want: `unable to open the kube store: unknown parameter "tenant"`},
+		"kube, host":              {url: "kube://user:" + secret + "@host", want: "unable to open the kube store: the URL must be kube: followed only by parameters"},
+		"kube, not a number":      {url: "kube:?inline-bytes=" + secret, want: "unable to open the kube store: invalid inline-bytes: must be a number"},
+		"no directory":            {url: "sqlite:no/such/turns.db", want: "does not exist"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			s, err := store.Open(t.Context(), tc.url)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
-				t.Fatalf("Unexpected error: want %q in it, got %v", tc.want, err)
+				t.Fatalf("Unexpected error: want one that contains %q, got %v", tc.want, err)
 			}
 			if s != nil {
-				t.Errorf("There is a store besides the error: %v", s)
+				t.Errorf("Open returned both a store and an error: %v", s)
 			}
 			if strings.Contains(err.Error(), secret) {
 				t.Errorf("The error contains the secret: %v", err)

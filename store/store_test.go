@@ -146,7 +146,7 @@ func TestEmptyID(t *testing.T) {
 	}
 	s := store.New(&fake{}, driver.Options{})
 	if _, err := s.Resolve(t.Context(), "", store.ResolveOptions{Limit: 1, After: "x"}); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("got %v for a page of nothing, want it to be invalid", err)
+		t.Errorf("got %v for a page of the empty ID, want ErrInvalid", err)
 	}
 }
 
@@ -289,7 +289,7 @@ func TestCheckQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.CheckQuota(t.Context()); err == nil {
-		t.Error("no error of a store that is closed")
+		t.Error("a closed store returned no error")
 	}
 	if err := memory.New(memory.Options{}).CheckQuota(t.Context()); !errors.Is(err, store.ErrUnsupported) {
 		t.Errorf("got %v, want ErrUnsupported", err)

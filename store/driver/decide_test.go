@@ -45,7 +45,7 @@ func TestDecide(t *testing.T) {
 	}{
 		"new":                             {nil, false, false, driver.Create},
 		"new, overwrite":                  {nil, false, true, driver.Create},
-		"new, of another store's version": {nil, true, false, driver.Create},
+		"new, version of another store":   {nil, true, false, driver.Create},
 		"deleted since it was read":       {nil, true, true, conflict},
 		"same":                            {stored(same), false, false, driver.Keep},
 		"same, overwrite":                 {stored(same), false, true, driver.Keep},
@@ -56,7 +56,7 @@ func TestDecide(t *testing.T) {
 		"overwritten":                     {stored(), false, true, driver.Replace},
 		"overwritten since it was read":   {stored(), true, true, conflict},
 		"immutable":                       {stored(immutable), false, true, conflict},
-		"another parent":                  {stored(reparented), false, true, conflict},
+		"different parent":                {stored(reparented), false, true, conflict},
 	} {
 		t.Run(name, func(t *testing.T) {
 			session := &driver.Session{ResponseID: "resp_1", PreviousResponseID: "resp_0"}
@@ -94,14 +94,14 @@ func TestDecideProperties(t *testing.T) {
 		}
 		switch {
 		case decision == driver.Create && stored != nil:
-			t.Fatal("creates over a stored turn")
+			t.Fatal("Create although a turn is stored")
 		case decision == driver.Keep && !stored.SameContent:
-			t.Fatal("keeps a turn with different content")
+			t.Fatal("Keep although the content differs")
 		case decision != driver.Keep && stored != nil && stored.SameContent:
 			t.Fatal("the same content must be a success without a write")
 		case decision != driver.Replace:
 		case !options.Overwrite, stored.Immutable, stored.PreviousResponseID != session.PreviousResponseID, changed:
-			t.Fatalf("replaces %+v with %+v", stored, session)
+			t.Fatalf("Replace %+v with %+v", stored, session)
 		}
 	})
 }

@@ -41,7 +41,7 @@ func TestOptional(t *testing.T) {
 	var without struct{ driver.Store }
 	_, err := driver.Optional[lister](without, "list conversations")
 	if !errors.Is(err, driver.ErrUnsupported) || !strings.Contains(err.Error(), "list conversations") || driver.IsRetryable(err) {
-		t.Errorf("got %v, want that the operation is not supported", err)
+		t.Errorf("got %v, want an error with CodeUnsupported", err)
 	}
 }
 
@@ -59,7 +59,7 @@ func TestCodes(t *testing.T) {
 	}
 	slices.Sort(codes)
 	if len(slices.Compact(codes)) != len(driver.Codes()) {
-		t.Errorf("two codes are the same: %v", codes)
+		t.Errorf("duplicate codes: %v", codes)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestRetryDeadline(t *testing.T) {
 func TestRegisterTwice(t *testing.T) {
 	defer func() {
 		if recover() == nil {
-			t.Error("a scheme can be registered twice")
+			t.Error("registering a scheme twice did not panic")
 		}
 	}()
 	open := func(context.Context, string) (driver.Store, driver.Options, error) { return nil, driver.Options{}, nil }

@@ -60,7 +60,7 @@ func Open(ctx context.Context, rawURL string) (Store, Options, error) {
 	case !found:
 		return nil, Options{}, fmt.Errorf("unable to open the store: its URL must begin with a scheme: one of %s", strings.Join(schemes, ", "))
 	case open == nil:
-		return nil, Options{}, fmt.Errorf("unable to open the store: unknown scheme %.32q: must be one of %s; each needs the import of its package, such as store/kube",
+		return nil, Options{}, fmt.Errorf("unable to open the store: unknown scheme %.32q: must be one of %s; a scheme is available if its package, such as store/kube, is imported",
 			scheme, strings.Join(schemes, ", "))
 	}
 	d, options, err := open(ctx, rawURL)
@@ -77,12 +77,12 @@ func ParseURL(rawURL string) (path, namespace string, err error) {
 	path, rawQuery, _ := strings.Cut(rest, "?")
 	if authority, found := strings.CutPrefix(path, "//"); found {
 		if !strings.HasPrefix(authority, "/") {
-			return "", "", errors.New("the URL must have no host: a relative path follows the colon")
+			return "", "", errors.New("the URL must not have a host: a relative path follows the colon")
 		}
 		path = authority
 	}
 	if path, err = url.PathUnescape(path); err != nil {
-		return "", "", errors.New("the path has a percent sign that is not followed by two digits: write %25")
+		return "", "", errors.New("the path contains a percent sign that is not followed by two hexadecimal digits: write %25")
 	}
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {

@@ -39,13 +39,13 @@ func TestParseQuery(t *testing.T) {
 		want    driver.ResolveOptions
 		wantErr string
 	}{
-		"nothing":    {},
-		"everything": {query: "maxDepth=0&includeIncomplete=true&instructions=Last&limit=20&after=a+b%26c&order=desc&resourceVersion=12", want: all},
-		"unknown":    {query: "depth=1", wantErr: `"depth" is unknown: must be one of maxDepth, includeIncomplete, instructions, limit, after, order, resourceVersion`},
-		"twice":      {query: "limit=1&limit=2", wantErr: `"limit" is given 2 times: must be given once`},
-		"forbidden":  {query: "limit=0", wantErr: `"limit" is "0": must be a whole number from 1 to 1000`},
-		"no limit":   {query: "after=x", wantErr: `"after" needs "limit": without it, the result is the whole history`},
-		"too long":   {query: "order=" + strings.Repeat("x", 5000), wantErr: `"order" is "` + strings.Repeat("x", 100) + `": must be one of asc, desc`},
+		"empty":               {},
+		"everything":          {query: "maxDepth=0&includeIncomplete=true&instructions=Last&limit=20&after=a+b%26c&order=desc&resourceVersion=12", want: all},
+		"unknown":             {query: "depth=1", wantErr: `"depth" is unknown: must be one of maxDepth, includeIncomplete, instructions, limit, after, order, resourceVersion`},
+		"repeated":            {query: "limit=1&limit=2", wantErr: `"limit" is given 2 times: must be given once`},
+		"not allowed":         {query: "limit=0", wantErr: `"limit" is "0": must be a whole number from 1 to 1000`},
+		"after without limit": {query: "after=x", wantErr: `"after" needs "limit": without it, the result is the whole history`},
+		"too long":            {query: "order=" + strings.Repeat("x", 5000), wantErr: `"order" is "` + strings.Repeat("x", 100) + `": must be one of asc, desc`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			query, err := url.ParseQuery(tc.query)

@@ -44,7 +44,7 @@ func TestTypedAccess(t *testing.T) {
 		},
 		"nothing": {"", "", values{}},
 		"nulls":   {`{"model":null,"input":null}`, `{"output":null,"usage":null}`, values{}},
-		"keys twice": {
+		"duplicate keys": {
 			`{"model":"a","input":"first","model":"b","input":"second"}`,
 			`{"output":[{}],"output":[{"type":"message","content":[{"type":"output_text","text":"last"}]}]}`,
 			values{Model: "b", Input: `"second"`, OutputText: "last", Output: 1},

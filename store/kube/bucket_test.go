@@ -89,9 +89,9 @@ func TestGatewayWithBucket(t *testing.T) {
 		bucket, wantError string
 		wantRetryable     bool
 	}{
-		"of its cluster":         {bucket: bucketURL()},
-		"of another cluster":     {bucket: "file://" + foreign + "?no_tmp_dir=true&metadata=skip", wantError: "belongs to another"},
-		"that nobody has opened": {bucket: "file://" + unclaimed + "?no_tmp_dir=true&metadata=skip", wantError: "belongs to no cluster", wantRetryable: true},
+		"bucket of its cluster":     {bucket: bucketURL()},
+		"bucket of another cluster": {bucket: "file://" + foreign + "?no_tmp_dir=true&metadata=skip", wantError: "belongs to another"},
+		"unclaimed bucket":          {bucket: "file://" + unclaimed + "?no_tmp_dir=true&metadata=skip", wantError: "belongs to no cluster", wantRetryable: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

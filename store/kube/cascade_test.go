@@ -141,9 +141,9 @@ func TestCascadeAgain(t *testing.T) {
 	}
 }
 
-// TestSavedWhileCascading: children that are saved just before their parent is deleted, and have no ownerReference, are
+// TestSaveDuringCascade: children that are saved just before their parent is deleted, and have no ownerReference, are
 // deleted too. A turn that was deleted and saved again under another parent stays.
-func TestSavedWhileCascading(t *testing.T) {
+func TestSaveDuringCascade(t *testing.T) {
 	ns := env.NewNamespace(t)
 	for _, turn := range [][2]string{{"x"}, {"b", "x"}, {"c", "b"}, {"moved", "x"}} {
 		restored(t, ns, turn[0], turn[1])

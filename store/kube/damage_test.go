@@ -106,7 +106,7 @@ func TestLostPart(t *testing.T) {
 	replace(last.Spec.Data)
 	healed := wantReason(t, namespace, "resp_2", v1alpha1.ReasonResolved)
 	if !cmp.Equal(intact.Status.RootResponseID, healed.Status.RootResponseID) {
-		t.Errorf("healed to %+v, was %+v", healed.Status, intact.Status)
+		t.Errorf("the status is %+v after the repair, was %+v", healed.Status, intact.Status)
 	}
 	if _, err := s.Resolve(t.Context(), "resp_2", store.ResolveOptions{}); err != nil {
 		t.Error(err)
@@ -154,11 +154,11 @@ func damage(t *testing.T, session *v1alpha1.ResponseSession) (repair func()) {
 	return func() { write(data) }
 }
 
-// TestDamageFoundByAFollower: a replica that is not the leader finds damage and reports it, and the leader marks the chain.
-func TestDamageFoundByAFollower(t *testing.T) {
-	// The lease belongs to nobody for ever, so that the second replica never leads. The first one does not ask for it.
+// TestDamageFoundByFollower: a replica that is not the leader finds damage and reports it, and the leader marks the chain.
+func TestDamageFoundByFollower(t *testing.T) {
+	// Another holder keeps the lease, so that the second replica never leads. The first one does not need the lease.
 	lease := &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
-		HolderIdentity: new("nobody"), LeaseDurationSeconds: new(int32(1 << 20)), AcquireTime: new(metav1.NowMicro()), RenewTime: new(metav1.NowMicro()),
+		HolderIdentity: new("another"), LeaseDurationSeconds: new(int32(1 << 20)), AcquireTime: new(metav1.NowMicro()), RenewTime: new(metav1.NowMicro()),
 	}}
 	lease.Namespace, lease.Name = "catena-system", "catena.sessions.catena.dev"
 	if err := env.Client.Create(t.Context(), lease); err != nil {
@@ -186,7 +186,7 @@ func TestDamageFoundByAFollower(t *testing.T) {
 	save(t, s, largeTurn("resp_1", ""))
 	repair := damage(t, wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved))
 	if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); !errors.Is(err, store.ErrUnreadable) {
-		t.Errorf("it resolves to %v", err)
+		t.Errorf("got %v, want ErrUnreadable", err)
 	}
 	wantReport := func(want metav1.ConditionStatus) {
 		t.Helper()
@@ -208,8 +208,8 @@ func TestDamageFoundByAFollower(t *testing.T) {
 	wantReport(metav1.ConditionTrue)
 }
 
-// TestDamageFoundByAReader: nothing watches a bucket. A reader that finds damage there reports it, and the chain is marked.
-func TestDamageFoundByAReader(t *testing.T) {
+// TestDamageFoundByReader: nothing watches a bucket. A reader that finds damage there reports it, and the chain is marked.
+func TestDamageFoundByReader(t *testing.T) {
 	s := open(t, kube.Options{SnapshotStore: bucketURL()})
 	save(t, s, largeTurn("resp_1", ""))
 	session := wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
@@ -219,7 +219,7 @@ func TestDamageFoundByAReader(t *testing.T) {
 	}
 	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonSnapshotUnreadable)
 	if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); !errors.Is(err, store.ErrUnreadable) {
-		t.Errorf("it resolves to %v", err)
+		t.Errorf("got %v, want ErrUnreadable", err)
 	}
 	repair()
 	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)

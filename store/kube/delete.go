@@ -95,8 +95,8 @@ func (c *cluster) waitUntilGone(ctx context.Context, namespace, responseID strin
 	if ctx.Err() == nil && wait.Interrupted(err) {
 		return &driver.Error{
 			Code: driver.CodeUnreachable, ResponseID: responseID, Retryable: true, Err: last,
-			Message: fmt.Sprintf("response %q is being deleted, but garbage collection has not finished with it", responseID),
+			Message: fmt.Sprintf("response %q is being deleted, but garbage collection has not removed it yet", responseID),
 		}
 	}
-	return toError(ctx, responseID, "find out whether the turn is deleted", err)
+	return toError(ctx, responseID, "check whether the turn is deleted", err)
 }

@@ -50,8 +50,8 @@ func TestSaveAgain(t *testing.T) {
 		wantWrites int32
 		wantErr    bool
 	}{
-		"not asked": {refused, 2, 3, false},
-		"answer lost": {func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		"connection refused": {refused, 2, 3, false},
+		"response lost": {func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 			response, err := next.RoundTrip(r)
 			if err != nil {
 				return nil, err
@@ -103,7 +103,7 @@ func TestSaveGivesUp(t *testing.T) {
 		}
 		err = s.Save(t.Context(), testturn.Make("resp_1", ""), store.SaveOptions{})
 		if !errors.Is(err, store.ErrUnreachable) || !store.IsRetryable(err) {
-			t.Errorf("got %v, want it to be unreachable", err)
+			t.Errorf("got %v, want ErrUnreachable", err)
 		}
 		if attempts != 7 {
 			t.Errorf("%d attempts, want 7", attempts)
@@ -136,7 +136,7 @@ func TestDeleteGivesUp(t *testing.T) {
 		start := time.Now()
 		err = s.Delete(t.Context(), "resp_1", store.DeleteOptions{})
 		if !errors.Is(err, store.ErrUnreachable) || !store.IsRetryable(err) {
-			t.Errorf("got %v, want it to be unreachable", err)
+			t.Errorf("got %v, want ErrUnreachable", err)
 		}
 		if took := time.Since(start); took != 30*time.Second || deletes != 1 {
 			t.Errorf("it took %s and %d deletes, want 30s and 1", took, deletes)
@@ -179,10 +179,10 @@ func TestRetryAfter(t *testing.T) {
 		status       int
 		wantAttempts int
 	}{
-		"read, busy":          {get, http.StatusTooManyRequests, 11},
-		"resolve, busy":       {resolve, http.StatusTooManyRequests, 2},
-		"resolve, too slow":   {resolve, http.StatusGatewayTimeout, 2},
-		"resolve, restarting": {resolve, http.StatusServiceUnavailable, 14}, // seven attempts of the store
+		"get, 429":     {get, http.StatusTooManyRequests, 11},
+		"resolve, 429": {resolve, http.StatusTooManyRequests, 2},
+		"resolve, 504": {resolve, http.StatusGatewayTimeout, 2},
+		"resolve, 503": {resolve, http.StatusServiceUnavailable, 14}, // seven attempts of the store
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestRetryAfter(t *testing.T) {
 					t.Fatal(err)
 				}
 				if err := tc.call(t, s); !errors.Is(err, store.ErrUnreachable) || !store.IsRetryable(err) {
-					t.Errorf("got %v, want it to be unreachable", err)
+					t.Errorf("got %v, want ErrUnreachable", err)
 				}
 				if attempts != tc.wantAttempts {
 					t.Errorf("%d attempts, want %d", attempts, tc.wantAttempts)
@@ -235,8 +235,8 @@ func TestOtherCalls(t *testing.T) {
 	}
 }
 
-// TestAnswerCutOff: a request whose response is cut off, for example because the server is killed, is repeated.
-func TestAnswerCutOff(t *testing.T) {
+// TestTruncatedResponse: a request whose response is cut off, for example because the server is killed, is repeated.
+func TestTruncatedResponse(t *testing.T) {
 	for name, cut := range map[string]error{
 		"HTTP/1": io.ErrUnexpectedEOF,
 		"HTTP/2": http2.StreamError{StreamID: 1, Code: http2.ErrCodeInternal},

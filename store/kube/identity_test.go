@@ -31,12 +31,12 @@ func TestDecodeIdentity(t *testing.T) {
 		wantImmutable                bool
 		wantFormat, wantSnapshotForm int32
 	}{
-		"a root":           {undecodable, "", false, 0, 0},
-		"a parent":         {undecodable + `,"previousResponseID":"resp_0"`, "resp_0", false, 0, 0},
-		"immutable":        {undecodable + `,"immutable":true`, "", true, 0, 0},
-		"a newer format":   {undecodable + `,"format":2`, "", false, 2, 0},
-		"a newer snapshot": {undecodable + `,"snapshot":{"format":2,"parts":99999999999}`, "", false, 0, 2},
-		"only in a body":   {undecodable + `,"request":{"immutable":true,"format":2}`, "", false, 0, 0},
+		"root":                  {undecodable, "", false, 0, 0},
+		"parent":                {undecodable + `,"previousResponseID":"resp_0"`, "resp_0", false, 0, 0},
+		"immutable":             {undecodable + `,"immutable":true`, "", true, 0, 0},
+		"newer format":          {undecodable + `,"format":2`, "", false, 2, 0},
+		"newer snapshot format": {undecodable + `,"snapshot":{"format":2,"parts":99999999999}`, "", false, 0, 2},
+		"fields of a body":      {undecodable + `,"request":{"immutable":true,"format":2}`, "", false, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			object, err := kube.DecodeIdentity([]byte(`{"metadata":{"name":"resp.1","uid":"u","generation":3,"resourceVersion":"7"},"spec":{` + tc.spec + `}}`))

@@ -129,7 +129,7 @@ func TestKilledSaver(t *testing.T) {
 				t.Fatalf("%s: got %v, want no turn", name, err)
 			}
 			if left := len(chunks(t, survivor.Namespace())); left == 0 && (step > 1 || arrives) {
-				t.Errorf("%s: nothing was left behind: it was not killed there", name)
+				t.Errorf("%s: no parts were left behind: the saver was not killed at this write", name)
 			}
 			leftovers[name] = survivor
 		}

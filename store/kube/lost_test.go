@@ -59,9 +59,9 @@ func TestOverwriteAgain(t *testing.T) {
 	}
 }
 
-// TestOverwriteArrived: an overwrite that was stored succeeds, even if the response is lost in a proxy and client-go sends the
+// TestOverwriteResponseLost: an overwrite that was stored succeeds, even if the response is lost in a proxy and client-go sends the
 // request again.
-func TestOverwriteArrived(t *testing.T) {
+func TestOverwriteResponseLost(t *testing.T) {
 	others := open(t, kube.Options{})
 	save(t, others, testturn.Make("resp_1", ""))
 	var lost atomic.Bool
@@ -93,8 +93,8 @@ func comeAgain(r *http.Request) *http.Response {
 	return response
 }
 
-// TestChunkArrived: the same for a chunk, the first and another one.
-func TestChunkArrived(t *testing.T) {
+// TestChunkResponseLost: the same for a chunk, the first and another one.
+func TestChunkResponseLost(t *testing.T) {
 	for _, part := range []int32{1, 3} {
 		namespace := open(t, kube.Options{}).Namespace()
 		var posted atomic.Int32
@@ -112,10 +112,10 @@ func TestChunkArrived(t *testing.T) {
 	}
 }
 
-// TestDeletedMeanwhile: a create whose response was lost is repeated with a new snapshot if the turn and its snapshot have
+// TestDeletedAfterLostResponse: a create whose response was lost is repeated with a new snapshot if the turn and its snapshot have
 // been deleted in the meantime.
-func TestDeletedMeanwhile(t *testing.T) {
-	for name, attempt := range map[string]store.SaveOptions{"create": {}, "overwrite of nothing": {Overwrite: true}} {
+func TestDeletedAfterLostResponse(t *testing.T) {
+	for name, attempt := range map[string]store.SaveOptions{"create": {}, "overwrite of a missing turn": {Overwrite: true}} {
 		t.Run(name, func(t *testing.T) {
 			others := open(t, kube.Options{})
 			var lost atomic.Bool

@@ -32,7 +32,7 @@ func TestOtherNamespaces(t *testing.T) {
 	s := open(t, kube.Options{})
 	save(t, s, testturn.Make("resp_1", ""))
 	if _, err := s.InNamespace("x/../"+s.Namespace()).Resolve(t.Context(), "resp_1", store.ResolveOptions{}); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("got %v, want it to be invalid", err)
+		t.Errorf("got %v, want ErrInvalid", err)
 	}
 }
 
@@ -51,7 +51,7 @@ func TestOpenURL(t *testing.T) {
 		t.Error("its bodies are in the object")
 	}
 	if err := s.Save(t.Context(), large, store.SaveOptions{}); !errors.Is(err, store.ErrTooLarge) {
-		t.Errorf("got %v, want it to be too large", err)
+		t.Errorf("got %v, want ErrTooLarge", err)
 	}
 	for _, parameters := range []string{"&max-turn-bytes=x", "&max-turn-bytes=-1", "&inline-bytes=2000000", "&unknown=1", "#fragment"} {
 		if s, err := store.Open(t.Context(), base+parameters); err == nil {

@@ -55,7 +55,7 @@ func limit(t *testing.T, namespace, bytes string) {
 	testutil.Eventually(t, func(ctx context.Context) error {
 		err := env.Client.Get(ctx, client.ObjectKeyFromObject(quota), quota)
 		if err == nil && quota.Status.ObservedGeneration != quota.Generation {
-			return errors.New("the operator has not seen the limit")
+			return errors.New("the operator has not applied the limit yet")
 		}
 		return err
 	})
@@ -181,7 +181,7 @@ func TestUsageMetrics(t *testing.T) {
 			fmt.Sprintf("catena_stored_snapshot_chunks{namespace=%q} 3\n", s.Namespace()),
 		} {
 			if !strings.Contains(string(metrics), want) {
-				return fmt.Errorf("the metrics do not have %q", want)
+				return fmt.Errorf("the metrics do not contain %q", want)
 			}
 		}
 		return nil
@@ -205,7 +205,7 @@ func TestResourceQuota(t *testing.T) {
 	testutil.Eventually(t, func(ctx context.Context) error {
 		err := env.Client.Get(ctx, client.ObjectKeyFromObject(quota), quota)
 		if err == nil && len(quota.Status.Used) != 2 {
-			return fmt.Errorf("kube-controller-manager has not counted: %+v", quota.Status)
+			return fmt.Errorf("kube-controller-manager has not updated the usage: %+v", quota.Status)
 		}
 		return err
 	})

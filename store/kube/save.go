@@ -100,7 +100,7 @@ func (s *save) confirm(ctx context.Context, object *v1alpha1.ResponseSession) er
 	bodies := snapshot.Bodies{Request: s.session.Request, Response: s.session.Response, Metadata: s.session.Metadata}
 	err := s.reads.Confirm(limited, objectName(s.namespace, s.session.ResponseID), ref, bodies)
 	if err != nil {
-		return toError(ctx, s.session.ResponseID, "find out whether the bodies of the turn are still stored", err)
+		return toError(ctx, s.session.ResponseID, "check whether the bodies of the turn are still stored", err)
 	}
 	return nil
 }

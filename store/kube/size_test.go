@@ -36,7 +36,7 @@ func TestTooLarge(t *testing.T) {
 	s := open(t, kube.Options{MaxTurnBytes: 1 << 20})
 	err := s.Save(t.Context(), largeTurn("resp_1", ""), store.SaveOptions{})
 	if !errors.Is(err, store.ErrTooLarge) {
-		t.Errorf("got %v, want it to be too large", err)
+		t.Errorf("got %v, want ErrTooLarge", err)
 	}
 	if err := nothingStored(t, s.Namespace()); err != nil {
 		t.Error(err)
@@ -84,9 +84,9 @@ func TestEscaped(t *testing.T) {
 		characters int
 		wantInline bool
 	}{
-		"by default":       {kube.Options{}, 60_000, false},
-		"the largest ones": {kube.Options{InlineBytes: 512 << 10}, 500_000, false},
-		"few of them":      {kube.Options{InlineBytes: 512 << 10}, 80_000, true},
+		"default limit": {kube.Options{}, 60_000, false},
+		"many escapes":  {kube.Options{InlineBytes: 512 << 10}, 500_000, false},
+		"few escapes":   {kube.Options{InlineBytes: 512 << 10}, 80_000, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, tc.options)
@@ -109,6 +109,6 @@ func TestTooLargeForEtcd(t *testing.T) {
 	turn := testturn.Make("resp_1", "")
 	turn.Request = []byte(`{"input":"a","n":[` + strings.Repeat("1e20,", 100_000) + `0]}`)
 	if err := s.Save(t.Context(), turn, store.SaveOptions{}); !errors.Is(err, store.ErrTooLarge) || store.IsRetryable(err) {
-		t.Errorf("got %v, want it to be too large", err)
+		t.Errorf("got %v, want ErrTooLarge", err)
 	}
 }

@@ -119,7 +119,7 @@ func TestChunksAreOwned(t *testing.T) {
 	}
 }
 
-// TestDeleteStrayChunks: Delete removes all chunks, also if the first one is gone and the others have no owner.
+// TestDeleteStrayChunks: Delete removes all chunks, even if the first one no longer exists and the others have no owner.
 func TestDeleteStrayChunks(t *testing.T) {
 	s := open(t, kube.Options{})
 	save(t, s, largeTurn("resp_1", ""))

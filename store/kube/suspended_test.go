@@ -169,7 +169,7 @@ func unmarked(t *testing.T, namespace, id, key string) error {
 	}
 	marks, err := filepath.Glob(filepath.Join(bucketDir, namespace, v1alpha1.ObjectName(id), key+".*"))
 	if err == nil && len(marks) > 0 {
-		err = fmt.Errorf("there are the marks %q", marks)
+		err = fmt.Errorf("unexpected marks %q", marks)
 	}
 	return err
 }
@@ -180,12 +180,12 @@ func TestPartsDisappear(t *testing.T) {
 		bucket string
 		parts  []int
 	}{
-		"none":               {},
-		"the first chunk":    {parts: []int{0}},
-		"a chunk":            {parts: []int{1}},
-		"the last chunk":     {parts: []int{2}},
-		"all chunks":         {parts: []int{0, 1, 2}},
-		"that in the bucket": {bucket: bucketURL(), parts: []int{0}},
+		"none":                 {},
+		"first chunk":          {parts: []int{0}},
+		"middle chunk":         {parts: []int{1}},
+		"last chunk":           {parts: []int{2}},
+		"all chunks":           {parts: []int{0, 1, 2}},
+		"object in the bucket": {bucket: bucketURL(), parts: []int{0}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

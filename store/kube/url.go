@@ -82,12 +82,12 @@ func findCluster(query url.Values) (*rest.Config, string, error) {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: query.Get("context")})
 	config, err := loader.ClientConfig()
 	if err != nil {
-		return nil, "", fmt.Errorf("unable to find the cluster: %w", err)
+		return nil, "", fmt.Errorf("unable to load the client configuration of the cluster: %w", err)
 	}
 	namespace := query.Get("namespace")
 	if namespace == "" {
 		if namespace, _, err = loader.Namespace(); err != nil {
-			return nil, "", fmt.Errorf("unable to find the namespace: %w", err)
+			return nil, "", fmt.Errorf("unable to determine the namespace: %w", err)
 		}
 	}
 	return config, namespace, nil

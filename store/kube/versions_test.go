@@ -111,32 +111,32 @@ func TestOlderCRD(t *testing.T) {
 	changeCRD(t, `[{"op":"remove","path":"`+sessionFields+`/spec/properties/completedAt"}]`, "completedAt", "2026-01-01T00:00:00Z", false)
 
 	const text = "a sentence of the conversation"
-	refused := func(turn *store.Session, options store.SaveOptions) {
+	rejected := func(turn *store.Session, options store.SaveOptions) {
 		t.Helper()
 		turn.CompletedAt = time.Unix(1_700_000_000, 0)
 		turn.Metadata = []byte(`{"text":"` + text + `"}`)
 		err := s.Save(t.Context(), turn, options)
 		if !errors.Is(err, store.ErrUnsupported) || store.IsRetryable(err) {
-			t.Errorf("got %v, want it unsupported", err)
+			t.Errorf("got %v, want ErrUnsupported", err)
 		}
 		for _, want := range []string{"the CRDs of the cluster are older", `unknown field "spec.completedAt"`} {
 			if !strings.Contains(fmt.Sprint(err), want) {
-				t.Errorf("got %v, want %q in it", err, want)
+				t.Errorf("got %v, want an error that contains %q", err, want)
 			}
 		}
 		if strings.Contains(fmt.Sprint(err), text) {
 			t.Errorf("the error quotes a body: %v", err)
 		}
 	}
-	refused(testturn.Make("resp_2", "resp_1"), store.SaveOptions{})
+	rejected(testturn.Make("resp_2", "resp_1"), store.SaveOptions{})
 	if _, err := s.Get(t.Context(), "resp_2"); !errors.Is(err, store.ErrNotFound) {
-		t.Errorf("got %v, want that nothing is stored", err)
+		t.Errorf("got %v, want ErrNotFound", err)
 	}
-	refused(largeTurn("resp_3", "resp_1"), store.SaveOptions{})
+	rejected(largeTurn("resp_3", "resp_1"), store.SaveOptions{})
 	if err := nothingStored(t, s.Namespace()); err != nil {
 		t.Error(err)
 	}
-	refused(testturn.Make("resp_1", ""), store.SaveOptions{Overwrite: true})
+	rejected(testturn.Make("resp_1", ""), store.SaveOptions{Overwrite: true})
 	if diff := cmp.Diff(before, raw(t, s.Namespace(), "resp_1")["spec"]); diff != "" {
 		t.Errorf("the spec has changed (-want +got):\n%s", diff)
 	}
@@ -235,17 +235,17 @@ func TestNewerFormat(t *testing.T) {
 			saveErr := s.Save(t.Context(), &overwritten, store.SaveOptions{Overwrite: true})
 			for call, err := range map[string]error{"get": getErr, "save": saveErr} {
 				if !errors.Is(err, store.ErrUnreadable) || store.IsRetryable(err) || !strings.Contains(fmt.Sprint(err), tc.want) || !strings.Contains(fmt.Sprint(err), "upgrade this program") {
-					t.Errorf("%s: got %v, want that a newer program is needed", call, err)
+					t.Errorf("%s: got %v, want an error that requires a newer program", call, err)
 				}
 			}
 			if _, err := s.Resolve(t.Context(), child, store.ResolveOptions{}); !errors.Is(err, store.ErrUnreadable) {
-				t.Errorf("resolve: got %v, want it unreadable", err)
+				t.Errorf("resolve: got %v, want ErrUnreadable", err)
 			}
 			if diff := cmp.Diff(stored, raw(t, s.Namespace(), id)["spec"]); diff != "" {
 				t.Errorf("the spec has changed (-want +got):\n%s", diff)
 			}
 
-			patchSession(t, s.Namespace(), id, tc.back) // what the upgrade of the operator amounts to
+			patchSession(t, s.Namespace(), id, tc.back) // has the same effect as an upgrade of the operator
 			wantReason(t, s.Namespace(), id, v1alpha1.ReasonResolved)
 			wantReason(t, s.Namespace(), child, v1alpha1.ReasonResolved)
 			if history, err := s.Resolve(t.Context(), child, store.ResolveOptions{}); err != nil || len(history.Turns) != 2 {

@@ -51,7 +51,7 @@ func openURL(_ context.Context, url string) (driver.Store, driver.Options, error
 		return nil, driver.Options{}, err
 	}
 	if path != "" {
-		return nil, driver.Options{}, errors.New("the URL must have no path")
+		return nil, driver.Options{}, errors.New("the URL must not have a path")
 	}
 	return newDriver(0), driver.Options{Namespace: namespace}, nil
 }

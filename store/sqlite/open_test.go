@@ -54,14 +54,14 @@ func TestOpenErrors(t *testing.T) {
 		setup func(t *testing.T, path string)
 		want  string
 	}{
-		"no directory":     {path: "no/such/turns.db", want: "does not exist"},
-		"a directory":      {path: ".", want: "not a regular file"},
-		"not a database":   {path: "text", setup: writeText, want: "not an SQLite database"},
-		"another program":  {path: "other.db", setup: execute(`CREATE TABLE t (a)`), want: "another program"},
-		"application ID":   {path: "other.db", setup: execute(`PRAGMA application_id = 7`), want: "another program"},
-		"of a newer time":  {path: "new.db", setup: newer, want: "its schema has version 1000000, and this program supports versions up to 1"},
-		"an empty file":    {path: "empty", setup: func(t *testing.T, path string) { write(t, path, "") }},
-		"an empty, opened": {path: "empty.db", setup: execute(`VACUUM`)},
+		"no directory":       {path: "no/such/turns.db", want: "does not exist"},
+		"directory":          {path: ".", want: "not a regular file"},
+		"text file":          {path: "text", setup: writeText, want: "not an SQLite database"},
+		"another program":    {path: "other.db", setup: execute(`CREATE TABLE t (a)`), want: "another program"},
+		"application ID":     {path: "other.db", setup: execute(`PRAGMA application_id = 7`), want: "another program"},
+		"newer schema":       {path: "new.db", setup: newer, want: "its schema has version 1000000, and this program supports versions up to 1"},
+		"empty file":         {path: "empty", setup: func(t *testing.T, path string) { write(t, path, "") }},
+		"empty file, opened": {path: "empty.db", setup: execute(`VACUUM`)},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestOpenErrors(t *testing.T) {
 				return
 			}
 			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), path) {
-				t.Errorf("Unexpected error: want %q and the path in it, got %v", tc.want, err)
+				t.Errorf("Unexpected error: want one that contains %q and the path, got %v", tc.want, err)
 			}
 			if after, _ := os.ReadFile(path); string(after) != string(before) {
 				t.Error("The file was changed")
@@ -162,7 +162,7 @@ func TestSchema(t *testing.T) {
 	var plan string
 	if err := db.QueryRowContext(t.Context(), `EXPLAIN QUERY PLAN SELECT response_id FROM turns WHERE namespace = ? AND previous_response_id = ?`, "n", "p").
 		Scan(&id, &parent, &unused, &plan); err != nil || !strings.Contains(plan, "turns_by_parent") {
-		t.Errorf("Children are looked up by %q, error %v", plan, err)
+		t.Errorf("Unexpected query plan for children: %q, error %v", plan, err)
 	}
 }
 

@@ -45,7 +45,7 @@ const (
 func TestSaver(t *testing.T) {
 	path := os.Getenv(saverEnv)
 	if path == "" {
-		t.Skip("started by other tests")
+		t.Skip("only started by other tests")
 	}
 	turns, err := strconv.Atoi(os.Getenv(saverTurnsEnv))
 	if err != nil {
@@ -103,7 +103,7 @@ func TestProcesses(t *testing.T) {
 					own[cmd.Process.Pid]++
 				case strings.HasPrefix(id, "shared"):
 					if winners[id] != 0 {
-						t.Errorf("%s has two winners", id)
+						t.Errorf("two savers of %s succeeded", id)
 					}
 					winners[id] = cmd.Process.Pid
 				}

@@ -98,7 +98,7 @@ func TestCascadeOfCycle(t *testing.T) {
 	}
 	for _, id := range []string{"a", "b", "c", "d"} {
 		if _, err := s.Get(t.Context(), id); !errors.Is(err, store.ErrNotFound) {
-			t.Errorf("%s is still there: %v", id, err)
+			t.Errorf("%s still exists: %v", id, err)
 		}
 	}
 	if _, err := s.Get(t.Context(), "x"); err != nil {
@@ -121,13 +121,13 @@ func TestBusy(t *testing.T) {
 	defer cancel()
 	start := time.Now()
 	if err := s.Save(ctx, testturn.Make("resp_2", ""), store.SaveOptions{}); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Unexpected error: want that of the context, got %v", err)
+		t.Errorf("Unexpected error: want the error of the context, got %v", err)
 	}
 	if took := time.Since(start); took > 8*time.Second { // without a deadline it is 10 s
 		t.Errorf("The save ended only after %v", took)
 	}
 	if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); err != nil {
-		t.Errorf("Unexpected error of a read: %v", err)
+		t.Errorf("Unexpected error from a read: %v", err)
 	}
 
 	saved := make(chan error)

@@ -59,7 +59,7 @@ func TestMigratedWhileOpen(t *testing.T) {
 	} {
 		err := call()
 		if !errors.Is(err, store.ErrUnsupported) || store.IsRetryable(err) || !strings.Contains(err.Error(), "use a newer program") {
-			t.Errorf("%s: got %v, want that a newer program is needed", name, err)
+			t.Errorf("%s: got %v, want an error that requires a newer program", name, err)
 		}
 	}
 	if diff := cmp.Diff([]string{"resp_1 completed", "resp_2 completed"}, rows(t, path)); diff != "" {
@@ -72,7 +72,7 @@ func TestMigratedWhileSaving(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "turns.db")
 	cmd, lines := startSaver(t, path, math.MaxInt)
 	if !lines.Scan() {
-		t.Fatalf("the saver saved nothing: %v", lines.Err())
+		t.Fatalf("the saver did not save a turn: %v", lines.Err())
 	}
 	// The saver may win every race for the lock, but only until the pipe is full: a few thousand turns.
 	db := openSQL(t, path)

@@ -74,7 +74,7 @@ func (s *suite) wantGone(t *testing.T, st *store.Store, id, gone string) {
 	var err error
 	s.eventually(t, func() error {
 		if _, err = st.Resolve(t.Context(), id, store.ResolveOptions{}); err == nil {
-			return errors.New(id + " can still be resolved")
+			return errors.New(id + " still resolves")
 		}
 		return nil
 	})
@@ -86,13 +86,13 @@ func testDeleteCascade(t *testing.T, s *suite) {
 		turns []string
 		want  []string // the remaining turns
 	}{
-		"alone": {turns: []string{"x", "other"}, want: []string{"other"}},
-		"a row": {turns: []string{"a", "x<a", "b<x", "c<b", "d<c"}, want: []string{"a"}},
-		"forks": {turns: []string{"a", "other<a", "x<a", "b<x", "c<x", "d<b", "e<c", "f<c"}, want: []string{"a", "other"}},
+		"alone":        {turns: []string{"x", "other"}, want: []string{"other"}},
+		"linear chain": {turns: []string{"a", "x<a", "b<x", "c<b", "d<c"}, want: []string{"a"}},
+		"forks":        {turns: []string{"a", "other<a", "x<a", "b<x", "c<x", "d<b", "e<c", "f<c"}, want: []string{"a", "other"}},
 		"saved before their parents": {
 			turns: []string{"d<c", "c<b", "other<a", "B.2<x", "b<x", "under<B.2", "x<a", "a"}, want: []string{"other", "a"},
 		},
-		"not orphans": {turns: []string{"x", "b<x", "c<gone"}, want: []string{"c"}},
+		"orphans": {turns: []string{"x", "b<x", "c<gone"}, want: []string{"c"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -109,7 +109,7 @@ func testDeleteCascade(t *testing.T, s *suite) {
 				if id := parseTurn(turn).ResponseID; !left[id] {
 					s.eventually(t, func() error {
 						if _, err := st.Get(t.Context(), id); !errors.Is(err, store.ErrNotFound) {
-							return errors.New(id + " is still there")
+							return errors.New(id + " still exists")
 						}
 						return nil
 					})
@@ -120,7 +120,7 @@ func testDeleteCascade(t *testing.T, s *suite) {
 			}
 		})
 	}
-	t.Run("a cycle", func(t *testing.T) {
+	t.Run("cycle", func(t *testing.T) {
 		st := s.newStore(t)
 		saveTurns(t, st, []string{"a<c", "b<a", "c<b"})
 		remove(t, st, "a", store.DeleteOptions{Cascade: true})
@@ -145,7 +145,7 @@ func testSaveAfterDelete(t *testing.T, s *suite) {
 		case err != nil:
 			return err
 		case history.Turns[0] != "elsewhere":
-			return errors.New("the chain is still that of the deleted turn")
+			return errors.New("the chain is still the one of the deleted turn")
 		case history.Parent.UID == before.UID:
 			return errors.New("the turn has the UID of the deleted one")
 		}
@@ -159,7 +159,7 @@ func testSaveAfterDelete(t *testing.T, s *suite) {
 		case err != nil:
 			return err
 		case history.Turns[0] != "elsewhere":
-			return errors.New("the chain is still that of the deleted turn")
+			return errors.New("the chain is still the one of the deleted turn")
 		}
 		return nil
 	})
@@ -213,7 +213,7 @@ func testContext(t *testing.T, s *suite) {
 		"Delete": func() error { return st.Delete(ctx, "resp_1", store.DeleteOptions{}) },
 	} {
 		if err := call(); !errors.Is(err, context.Canceled) {
-			t.Errorf("Unexpected error of %s: want context.Canceled, got %v", name, err)
+			t.Errorf("Unexpected error from %s: want context.Canceled, got %v", name, err)
 		}
 	}
 	wantStored(t, st, testturn.Make("resp_1", ""))

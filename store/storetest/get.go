@@ -67,31 +67,31 @@ func testRoundTrip(t *testing.T, s *suite) {
 		return session
 	}
 	tests := map[string]*store.Session{
-		"everything":            full,
-		"as little as possible": {ResponseID: "bare", Status: store.StatusQueued},
-		"no metadata":           testturn.Make("no metadata", ""),
-		"only a request":        with(func(s *store.Session) { s.Response = nil }),
-		"only a response":       with(func(s *store.Session) { s.Request = nil }),
-		"any status":            with(func(s *store.Session) { s.Status = "of the future é" }),
-		"only completed":        with(func(s *store.Session) { s.CompletedAt = time.Unix(1, 0) }),
-		"a long ago":            with(func(s *store.Session) { s.CreatedAt = time.Date(1969, 7, 20, 20, 17, 40, 0, time.UTC) }),
-		"parts of a second":     with(func(s *store.Session) { s.CreatedAt = time.Date(2026, 2, 3, 4, 5, 6, 999_999_999, time.UTC) }),
-		"null":                  body(`null`),
-		"a large integer":       body(`12345678901234567890`),
-		"a very large integer":  body(`-123456789012345678901234567890123456789`),
-		"an int64":              body(`9007199254740993`),
-		"1.0":                   body(`1.0`),
-		"fractions":             body(`[0.1,-0.0,1e21,1.5E-7]`),
-		"unicode":               body(`"é 漢字 😀 \u00e9 \ud83d\ude00 \u2028 \u0000 <&>"`),
-		"escapes":               body(`"\"\\\/\b\f\n\r\t"`),
-		"odd keys":              body(`{"":1,"a.b":2,"é":3,"a b":4,"$ref":5,"metadata":{"name":6}}`),
-		"empty values":          body(`[{},[],"",false,0]`),
-		"a key twice":           body(`{"a":1,"a":2}`),
-		"half a surrogate pair": body(`"\ud83d"`),
-		"more depth":            body(strings.Repeat(`[`, 990) + strings.Repeat(`]`, 990)),
-		"very many items":       with(func(s *store.Session) { s.Request = manyItems }),
-		"depth":                 body(strings.Repeat(`[`, 90) + strings.Repeat(`]`, 90)),
-		"many items":            body(`[` + strings.Repeat(`{"type":"message","role":"user"},`, 500) + `0]`),
+		"everything":               full,
+		"minimal":                  {ResponseID: "bare", Status: store.StatusQueued},
+		"no metadata":              testturn.Make("no metadata", ""),
+		"only a request":           with(func(s *store.Session) { s.Response = nil }),
+		"only a response":          with(func(s *store.Session) { s.Request = nil }),
+		"any status":               with(func(s *store.Session) { s.Status = "of the future é" }),
+		"only completed":           with(func(s *store.Session) { s.CompletedAt = time.Unix(1, 0) }),
+		"before 1970":              with(func(s *store.Session) { s.CreatedAt = time.Date(1969, 7, 20, 20, 17, 40, 0, time.UTC) }),
+		"fractional second":        with(func(s *store.Session) { s.CreatedAt = time.Date(2026, 2, 3, 4, 5, 6, 999_999_999, time.UTC) }),
+		"null":                     body(`null`),
+		"large integer":            body(`12345678901234567890`),
+		"very large integer":       body(`-123456789012345678901234567890123456789`),
+		"int64 beyond float64":     body(`9007199254740993`),
+		"1.0":                      body(`1.0`),
+		"fractions":                body(`[0.1,-0.0,1e21,1.5E-7]`),
+		"unicode":                  body(`"é 漢字 😀 \u00e9 \ud83d\ude00 \u2028 \u0000 <&>"`),
+		"escapes":                  body(`"\"\\\/\b\f\n\r\t"`),
+		"unusual keys":             body(`{"":1,"a.b":2,"é":3,"a b":4,"$ref":5,"metadata":{"name":6}}`),
+		"empty values":             body(`[{},[],"",false,0]`),
+		"duplicate key":            body(`{"a":1,"a":2}`),
+		"half a surrogate pair":    body(`"\ud83d"`),
+		"nested beyond Kubernetes": body(strings.Repeat(`[`, 990) + strings.Repeat(`]`, 990)),
+		"very many items":          with(func(s *store.Session) { s.Request = manyItems }),
+		"nested":                   body(strings.Repeat(`[`, 90) + strings.Repeat(`]`, 90)),
+		"many items":               body(`[` + strings.Repeat(`{"type":"message","role":"user"},`, 500) + `0]`),
 	}
 	for name, want := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -195,7 +195,7 @@ func testIsolation(t *testing.T, s *suite) {
 	wantStored(t, st, want)
 	history := resolve(t, st, "resp_1", store.ResolveOptions{})
 	first := history.Items[0]
-	_ = append(first, "overwrites what comes next, if the items share a buffer"...)
+	_ = append(first, "overwrites the next item if the items share a buffer"...)
 	wantHistory(t, history, "resp_1", "resp_1")
 	for _, item := range history.Items {
 		scribble(item)

@@ -43,12 +43,12 @@ func testOverwrite(t *testing.T, s *suite) {
 			change(after)
 			save(t, st, after, store.SaveOptions{Overwrite: true})
 			if after.Version == before.Version || after.Version == "" {
-				t.Errorf("The version was %q and is %q", before.Version, after.Version)
+				t.Errorf("Unexpected version: was %q, got %q", before.Version, after.Version)
 			}
 			wantStored(t, st, after)
 		})
 	}
-	t.Run("back to little", func(t *testing.T) {
+	t.Run("removed fields", func(t *testing.T) {
 		st := s.newStore(t)
 		full := testturn.Make("resp_1", "resp_0")
 		full.ConversationID, full.Metadata, full.CreatedAt = "conv_1", json.RawMessage(`{"a":1}`), time.Unix(1, 0)
@@ -57,7 +57,7 @@ func testOverwrite(t *testing.T, s *suite) {
 		save(t, st, bare.Clone(), store.SaveOptions{Overwrite: true})
 		wantStored(t, st, bare)
 	})
-	t.Run("of nothing", func(t *testing.T) {
+	t.Run("missing turn", func(t *testing.T) {
 		st := s.newStore(t)
 		save(t, st, testturn.Make("resp_1", "resp_0"), store.SaveOptions{Overwrite: true})
 		wantStored(t, st, testturn.Make("resp_1", "resp_0"))
@@ -69,7 +69,7 @@ func testReparent(t *testing.T, s *suite) {
 	tests := map[string]struct{ before, after string }{
 		"another": {"resp_0", "resp_9"},
 		"none":    {"resp_0", ""},
-		"a first": {"", "resp_0"},
+		"added":   {"", "resp_0"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +99,7 @@ func testImmutable(t *testing.T, s *suite) {
 			wantStored(t, st, want)
 		})
 	}
-	t.Run("from now on", func(t *testing.T) {
+	t.Run("made immutable", func(t *testing.T) {
 		st := s.newStore(t)
 		session := testturn.Make("resp_1", "")
 		save(t, st, session, store.SaveOptions{})
@@ -108,7 +108,7 @@ func testImmutable(t *testing.T, s *suite) {
 		session.Status = store.StatusFailed
 		wantError(t, st.Save(t.Context(), session, store.SaveOptions{Overwrite: true}), &store.Error{Code: store.CodeConflict, ResponseID: "resp_1"})
 	})
-	t.Run("but not undeletable", func(t *testing.T) {
+	t.Run("delete", func(t *testing.T) {
 		st := s.newStore(t)
 		session := testturn.Make("resp_1", "")
 		session.Immutable = true
@@ -140,11 +140,11 @@ func testVersion(t *testing.T, s *suite) {
 		t.Errorf("Unexpected status: want failed, got %s", status)
 	}
 	if err := overwrite(stale.Clone(), store.StatusFailed); err != nil {
-		t.Errorf("Unexpected error of the same overwrite again: %v", err)
+		t.Errorf("Unexpected error when the overwrite is repeated: %v", err)
 	}
 	stale.Version = ""
 	if err := overwrite(stale, store.StatusCancelled); err != nil {
-		t.Errorf("Unexpected error of an overwrite of any version: %v", err)
+		t.Errorf("Unexpected error from an overwrite without a version: %v", err)
 	}
 
 	deleted := get(t, st, "resp_1")

@@ -27,7 +27,7 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// testPages: the pages of a long history make up the whole.
+// testPages: the pages of a long history together are the whole history.
 func testPages(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	ids := []string{"a", "b", "c", "d"}
@@ -46,13 +46,13 @@ func testPages(t *testing.T, s *suite) {
 		options store.ResolveOptions
 		total   int
 	}{
-		"by 1000":                    {store.ResolveOptions{Limit: store.MaxLimit}, 1109},
-		"by 100":                     {store.ResolveOptions{Limit: 100}, 1109},
-		"by 7, newest first":         {store.ResolveOptions{Limit: 7, Order: store.OrderDescending}, 1109},
-		"by 603, newest first":       {store.ResolveOptions{Limit: 603, Order: store.OrderDescending}, 1109},
-		"by 221, just five":          {store.ResolveOptions{Limit: 221, Instructions: store.InstructionsOmit}, 1105},
-		"by 13, last instructions":   {store.ResolveOptions{Limit: 13, Instructions: store.InstructionsLast}, 1106},
-		"by 111, incomplete as well": {store.ResolveOptions{Limit: 111, IncludeIncomplete: true}, 1109},
+		"by 1000":                      {store.ResolveOptions{Limit: store.MaxLimit}, 1109},
+		"by 100":                       {store.ResolveOptions{Limit: 100}, 1109},
+		"by 7, newest first":           {store.ResolveOptions{Limit: 7, Order: store.OrderDescending}, 1109},
+		"by 603, newest first":         {store.ResolveOptions{Limit: 603, Order: store.OrderDescending}, 1109},
+		"by 221, without instructions": {store.ResolveOptions{Limit: 221, Instructions: store.InstructionsOmit}, 1105},
+		"by 13, last instructions":     {store.ResolveOptions{Limit: 13, Instructions: store.InstructionsLast}, 1106},
+		"by 111, incomplete turns":     {store.ResolveOptions{Limit: 111, IncludeIncomplete: true}, 1109},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +77,7 @@ func testPages(t *testing.T, s *suite) {
 				}
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("The pages are not the whole (-want,+got):\n%s", diff)
+				t.Errorf("The pages differ from the whole history (-want,+got):\n%s", diff)
 			}
 		})
 	}
@@ -103,19 +103,19 @@ func testCursors(t *testing.T, s *suite) {
 		options store.ResolveOptions
 		wantErr bool
 	}{
-		"good":                       {after: good},
-		"good, with a larger limit":  {after: good, options: store.ResolveOptions{Limit: 10}},
-		"good, defaults spelled out": {after: good, options: store.ResolveOptions{Order: store.OrderAscending, Instructions: store.InstructionsAll}},
-		"garbage":                    {after: "garbage", wantErr: true},
-		"not even text":              {after: "\x00\xff", wantErr: true},
-		"cut off":                    {after: good[:len(good)/2], wantErr: true},
-		"a response ID":              {after: "a", wantErr: true},
-		"of another turn":            {after: cursor(st, "a", store.ResolveOptions{}), wantErr: true},
-		"of another namespace":       {after: cursor(elsewhere, "b", store.ResolveOptions{}), wantErr: true},
-		"of the other order":         {after: cursor(st, "b", store.ResolveOptions{Order: store.OrderDescending}), wantErr: true},
-		"for the other order":        {after: good, options: store.ResolveOptions{Order: store.OrderDescending}, wantErr: true},
-		"of other instructions":      {after: cursor(st, "b", store.ResolveOptions{Instructions: store.InstructionsOmit}), wantErr: true},
-		"of incomplete turns":        {after: cursor(st, "b", store.ResolveOptions{IncludeIncomplete: true}), wantErr: true},
+		"good":                      {after: good},
+		"good, with a larger limit": {after: good, options: store.ResolveOptions{Limit: 10}},
+		"good, explicit defaults":   {after: good, options: store.ResolveOptions{Order: store.OrderAscending, Instructions: store.InstructionsAll}},
+		"garbage":                   {after: "garbage", wantErr: true},
+		"not text":                  {after: "\x00\xff", wantErr: true},
+		"truncated":                 {after: good[:len(good)/2], wantErr: true},
+		"response ID":               {after: "a", wantErr: true},
+		"of another turn":           {after: cursor(st, "a", store.ResolveOptions{}), wantErr: true},
+		"of another namespace":      {after: cursor(elsewhere, "b", store.ResolveOptions{}), wantErr: true},
+		"of the other order":        {after: cursor(st, "b", store.ResolveOptions{Order: store.OrderDescending}), wantErr: true},
+		"for the other order":       {after: good, options: store.ResolveOptions{Order: store.OrderDescending}, wantErr: true},
+		"of other instructions":     {after: cursor(st, "b", store.ResolveOptions{Instructions: store.InstructionsOmit}), wantErr: true},
+		"of incomplete turns":       {after: cursor(st, "b", store.ResolveOptions{IncludeIncomplete: true}), wantErr: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -61,7 +61,7 @@ func wantHistory(t *testing.T, h *store.History, id string, turns ...string) {
 		t.Errorf("Unexpected items of the history of %q (-want,+got):\n%s", id, diff)
 	}
 	if h.Next != "" {
-		t.Errorf("There is a page after the whole history of %q: %q", id, h.Next)
+		t.Errorf("Unexpected next page after the whole history of %q: %q", id, h.Next)
 	}
 }
 
@@ -83,40 +83,40 @@ func testWalk(t *testing.T, s *suite) {
 		want              []string
 		wantErr           *store.Error
 	}{
-		"G1 oldest first":              {turns: row, id: "c", maxDepth: -1, want: []string{"a", "b", "c"}},
-		"G1 from the middle":           {turns: row, id: "b", maxDepth: -1, want: []string{"a", "b"}},
-		"G3 as deep as allowed":        {turns: row, id: "c", maxDepth: 3, want: []string{"a", "b", "c"}},
-		"G3 deeper than allowed":       {turns: row, id: "c", maxDepth: 2, wantErr: failure(store.CodeDepthExceeded, "a", "c")},
-		"G3 the largest depth":         {turns: row, id: "c", maxDepth: store.MaxDepthLimit, want: []string{"a", "b", "c"}},
-		"G4 depth 0":                   {turns: row, id: "a", wantErr: failure(store.CodeDepthExceeded, "a", "a")},
-		"G4 depth 0, missing":          {id: "nope", wantErr: failure(store.CodeDepthExceeded, "nope", "nope")},
-		"G5 cycle, depth 2":            {turns: cycle, id: "a", maxDepth: 2, wantErr: failure(store.CodeDepthExceeded, "a", "a")},
-		"G5 cycle, depth 3":            {turns: cycle, id: "a", maxDepth: 3, wantErr: failure(store.CodeCycleDetected, "a", "a")},
-		"G5 cycle, default depth":      {turns: cycle, id: "b", maxDepth: -1, wantErr: failure(store.CodeCycleDetected, "b", "b")},
-		"G5 tail of a cycle":           {turns: append(cycle, "c<a"), id: "c", maxDepth: -1, wantErr: failure(store.CodeCycleDetected, "a", "c")},
-		"G6 depth before missing":      {turns: []string{"a<gone", "b<a"}, id: "b", maxDepth: 2, wantErr: failure(store.CodeDepthExceeded, "gone", "b")},
-		"G6 missing within the depth":  {turns: []string{"a<gone", "b<a"}, id: "b", maxDepth: 3, wantErr: failure(store.CodeNotFound, "gone", "b")},
-		"G7 cycle before status":       {turns: []string{"a<b:failed", "b<a:failed"}, id: "a", maxDepth: -1, includeIncomplete: true, wantErr: failure(store.CodeCycleDetected, "a", "a")},
-		"G8 missing head":              {turns: row, id: "nope", maxDepth: -1, wantErr: failure(store.CodeNotFound, "nope", "nope")},
-		"G8 missing ancestor":          {turns: []string{"a<gone", "b<a"}, id: "b", maxDepth: -1, wantErr: failure(store.CodeNotFound, "gone", "b")},
-		"G9 incomplete":                {turns: []string{"a:incomplete"}, id: "a", maxDepth: -1, wantErr: failure(store.CodeUnavailable, "a", "a")},
-		"G9 failed":                    {turns: []string{"a:failed"}, id: "a", maxDepth: -1, wantErr: failure(store.CodeUnavailable, "a", "a")},
-		"G9 cancelled":                 {turns: []string{"a:cancelled"}, id: "a", maxDepth: -1, wantErr: failure(store.CodeUnavailable, "a", "a")},
-		"G9 queued":                    {turns: []string{"a:queued"}, id: "a", maxDepth: -1, wantErr: retryable(failure(store.CodeUnavailable, "a", "a"))},
-		"G9 in progress":               {turns: []string{"a:in_progress"}, id: "a", maxDepth: -1, wantErr: retryable(failure(store.CodeUnavailable, "a", "a"))},
-		"G9 a status of no meaning":    {turns: []string{"a:Completed"}, id: "a", maxDepth: -1, wantErr: failure(store.CodeUnavailable, "a", "a")},
-		"G9 an ancestor":               {turns: []string{"a:failed", "b<a", "c<b"}, id: "c", maxDepth: -1, wantErr: failure(store.CodeUnavailable, "a", "c")},
-		"G9 a pending ancestor":        {turns: []string{"a", "b<a:queued", "c<b"}, id: "c", maxDepth: -1, wantErr: retryable(failure(store.CodeUnavailable, "b", "c"))},
-		"G9 the nearest one":           {turns: []string{"a:queued", "b<a:failed", "c<b"}, id: "c", maxDepth: -1, wantErr: failure(store.CodeUnavailable, "b", "c")},
-		"G9 status before missing":     {turns: []string{"a<gone:failed"}, id: "a", maxDepth: -1, wantErr: failure(store.CodeUnavailable, "a", "a")},
-		"G9 depth before status":       {turns: []string{"a:failed", "b<a"}, id: "b", maxDepth: 1, wantErr: failure(store.CodeDepthExceeded, "a", "b")},
-		"G10 all statuses included":    {turns: []string{"a:failed", "b<a:in_progress", "c<b:odd"}, id: "c", maxDepth: -1, includeIncomplete: true, want: []string{"a", "b", "c"}},
-		"G10 depth is still guarded":   {turns: []string{"a:failed", "b<a:failed"}, id: "b", maxDepth: 1, includeIncomplete: true, wantErr: failure(store.CodeDepthExceeded, "a", "b")},
-		"G10 missing is still guarded": {turns: []string{"a<gone:failed"}, id: "a", maxDepth: -1, includeIncomplete: true, wantErr: failure(store.CodeNotFound, "gone", "a")},
-		"G11 the empty ID":             {turns: row, maxDepth: -1},
-		"G11 the empty ID, depth 0":    {turns: row},
-		"G30 a fork":                   {turns: append(row, "fork<a"), id: "fork", maxDepth: -1, want: []string{"a", "fork"}},
-		"G30 the other one":            {turns: append(row, "fork<a"), id: "c", maxDepth: -1, want: []string{"a", "b", "c"}},
+		"G1 oldest first":             {turns: row, id: "c", maxDepth: -1, want: []string{"a", "b", "c"}},
+		"G1 from the middle":          {turns: row, id: "b", maxDepth: -1, want: []string{"a", "b"}},
+		"G3 depth equal to the limit": {turns: row, id: "c", maxDepth: 3, want: []string{"a", "b", "c"}},
+		"G3 depth above the limit":    {turns: row, id: "c", maxDepth: 2, wantErr: failure(store.CodeDepthExceeded, "a", "c")},
+		"G3 largest depth":            {turns: row, id: "c", maxDepth: store.MaxDepthLimit, want: []string{"a", "b", "c"}},
+		"G4 depth 0":                  {turns: row, id: "a", wantErr: failure(store.CodeDepthExceeded, "a", "a")},
+		"G4 depth 0, missing":         {id: "nope", wantErr: failure(store.CodeDepthExceeded, "nope", "nope")},
+		"G5 cycle, depth 2":           {turns: cycle, id: "a", maxDepth: 2, wantErr: failure(store.CodeDepthExceeded, "a", "a")},
+		"G5 cycle, depth 3":           {turns: cycle, id: "a", maxDepth: 3, wantErr: failure(store.CodeCycleDetected, "a", "a")},
+		"G5 cycle, default depth":     {turns: cycle, id: "b", maxDepth: -1, wantErr: failure(store.CodeCycleDetected, "b", "b")},
+		"G5 tail of a cycle":          {turns: append(cycle, "c<a"), id: "c", maxDepth: -1, wantErr: failure(store.CodeCycleDetected, "a", "c")},
+		"G6 depth before missing":     {turns: []string{"a<gone", "b<a"}, id: "b", maxDepth: 2, wantErr: failure(store.CodeDepthExceeded, "gone", "b")},
+		"G6 missing within the depth": {turns: []string{"a<gone", "b<a"}, id: "b", maxDepth: 3, wantErr: failure(store.CodeNotFound, "gone", "b")},
+		"G7 cycle before status":      {turns: []string{"a<b:failed", "b<a:failed"}, id: "a", maxDepth: -1, includeIncomplete: true, wantErr: failure(store.CodeCycleDetected, "a", "a")},
+		"G8 missing turn":             {turns: row, id: "nope", maxDepth: -1, wantErr: failure(store.CodeNotFound, "nope", "nope")},
+		"G8 missing ancestor":         {turns: []string{"a<gone", "b<a"}, id: "b", maxDepth: -1, wantErr: failure(store.CodeNotFound, "gone", "b")},
+		"G9 incomplete":               {turns: []string{"a:incomplete"}, id: "a", maxDepth: -1, wantErr: failure(store.CodeUnavailable, "a", "a")},
+		"G9 failed":                   {turns: []string{"a:failed"}, id: "a", maxDepth: -1, wantErr: failure(store.CodeUnavailable, "a", "a")},
+		"G9 cancelled":                {turns: []string{"a:cancelled"}, id: "a", maxDepth: -1, wantErr: failure(store.CodeUnavailable, "a", "a")},
+		"G9 queued":                   {turns: []string{"a:queued"}, id: "a", maxDepth: -1, wantErr: retryable(failure(store.CodeUnavailable, "a", "a"))},
+		"G9 in progress":              {turns: []string{"a:in_progress"}, id: "a", maxDepth: -1, wantErr: retryable(failure(store.CodeUnavailable, "a", "a"))},
+		"G9 unknown status":           {turns: []string{"a:Completed"}, id: "a", maxDepth: -1, wantErr: failure(store.CodeUnavailable, "a", "a")},
+		"G9 failed ancestor":          {turns: []string{"a:failed", "b<a", "c<b"}, id: "c", maxDepth: -1, wantErr: failure(store.CodeUnavailable, "a", "c")},
+		"G9 pending ancestor":         {turns: []string{"a", "b<a:queued", "c<b"}, id: "c", maxDepth: -1, wantErr: retryable(failure(store.CodeUnavailable, "b", "c"))},
+		"G9 nearest turn first":       {turns: []string{"a:queued", "b<a:failed", "c<b"}, id: "c", maxDepth: -1, wantErr: failure(store.CodeUnavailable, "b", "c")},
+		"G9 status before missing":    {turns: []string{"a<gone:failed"}, id: "a", maxDepth: -1, wantErr: failure(store.CodeUnavailable, "a", "a")},
+		"G9 depth before status":      {turns: []string{"a:failed", "b<a"}, id: "b", maxDepth: 1, wantErr: failure(store.CodeDepthExceeded, "a", "b")},
+		"G10 all statuses included":   {turns: []string{"a:failed", "b<a:in_progress", "c<b:odd"}, id: "c", maxDepth: -1, includeIncomplete: true, want: []string{"a", "b", "c"}},
+		"G10 depth still checked":     {turns: []string{"a:failed", "b<a:failed"}, id: "b", maxDepth: 1, includeIncomplete: true, wantErr: failure(store.CodeDepthExceeded, "a", "b")},
+		"G10 missing still checked":   {turns: []string{"a<gone:failed"}, id: "a", maxDepth: -1, includeIncomplete: true, wantErr: failure(store.CodeNotFound, "gone", "a")},
+		"G11 empty ID":                {turns: row, maxDepth: -1},
+		"G11 empty ID, depth 0":       {turns: row},
+		"G30 fork":                    {turns: append(row, "fork<a"), id: "fork", maxDepth: -1, want: []string{"a", "fork"}},
+		"G30 other branch":            {turns: append(row, "fork<a"), id: "c", maxDepth: -1, want: []string{"a", "b", "c"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -187,7 +187,7 @@ func testParent(t *testing.T, s *suite) {
 	changed.Metadata = json.RawMessage(`{"changed":true}`)
 	save(t, st, changed, store.SaveOptions{Overwrite: true})
 	if again := resolve(t, st, "a", store.ResolveOptions{}).Parent; again != a {
-		t.Errorf("The handle was %v and is, after an overwrite, %v", a, again)
+		t.Errorf("The handle was %v before an overwrite and %v after it", a, again)
 	}
 }
 
@@ -208,16 +208,16 @@ func testFlatten(t *testing.T, s *suite) {
 		"G14 empty instructions": {request: `{"instructions":"","input":"hi"}`, want: []string{fmt.Sprintf(user, `"hi"`)}},
 		"G14 null instructions":  {request: `{"instructions":null,"input":"hi"}`, want: []string{fmt.Sprintf(user, `"hi"`)}},
 		"G14 only instructions":  {request: `{"instructions":"é \"x\"\n"}`, want: []string{fmt.Sprintf(system, `"é \"x\"\n"`)}},
-		"G15 a list": {
+		"G15 list": {
 			request: `{"input":[{"role":"user","content":"short"},{"type":"function_call_output","call_id":"c","output":"{}"}]}`,
 			want:    []string{`{"role":"user","content":"short"}`, `{"type":"function_call_output","call_id":"c","output":"{}"}`},
 		},
-		"G15 unicode":     {request: `{"input":"é 😀 \u0000 <&>"}`, want: []string{fmt.Sprintf(user, `"é 😀 \u0000 <&>"`)}},
-		"G15 an empty":    {request: `{"input":""}`},
-		"G15 null":        {request: `{"input":null}`},
-		"G15 nothing":     {request: `{}`},
-		"G15 empty lists": {request: `{"input":[]}`, response: `{"output":[]}`},
-		"G15 no bodies":   {},
+		"G15 unicode":      {request: `{"input":"é 😀 \u0000 <&>"}`, want: []string{fmt.Sprintf(user, `"é 😀 \u0000 <&>"`)}},
+		"G15 empty string": {request: `{"input":""}`},
+		"G15 null":         {request: `{"input":null}`},
+		"G15 absent":       {request: `{}`},
+		"G15 empty lists":  {request: `{"input":[]}`, response: `{"output":[]}`},
+		"G15 no bodies":    {},
 		"G16 unknown types": {
 			response: `{"output":[{"type":"reasoning","encrypted_content":"x"},{"type":"of the future","n":[12345678901234567890,1.0,null]},{}]}`,
 			want:     []string{`{"type":"reasoning","encrypted_content":"x"}`, `{"type":"of the future","n":[12345678901234567890,1.0,null]}`, `{}`},
@@ -267,13 +267,13 @@ func testInstructions(t *testing.T, s *suite) {
 		options store.ResolveOptions
 		want    []string
 	}{
-		"default":              {id: "c", want: all},
-		"all":                  {id: "c", options: store.ResolveOptions{Instructions: store.InstructionsAll, Order: store.OrderAscending}, want: all},
-		"last":                 {id: "c", options: store.ResolveOptions{Instructions: store.InstructionsLast}, want: all[1:]},
-		"last, which are none": {id: "b", options: store.ResolveOptions{Instructions: store.InstructionsLast}, want: texts("a", "b")},
-		"omit":                 {id: "c", options: store.ResolveOptions{Instructions: store.InstructionsOmit}, want: texts("a", "b", "c")},
-		"newest first":         {id: "c", options: store.ResolveOptions{Order: store.OrderDescending}, want: reversed(all)},
-		"newest first, last":   {id: "c", options: store.ResolveOptions{Order: store.OrderDescending, Instructions: store.InstructionsLast}, want: reversed(all[1:])},
+		"default":            {id: "c", want: all},
+		"all":                {id: "c", options: store.ResolveOptions{Instructions: store.InstructionsAll, Order: store.OrderAscending}, want: all},
+		"last":               {id: "c", options: store.ResolveOptions{Instructions: store.InstructionsLast}, want: all[1:]},
+		"last, absent":       {id: "b", options: store.ResolveOptions{Instructions: store.InstructionsLast}, want: texts("a", "b")},
+		"omit":               {id: "c", options: store.ResolveOptions{Instructions: store.InstructionsOmit}, want: texts("a", "b", "c")},
+		"newest first":       {id: "c", options: store.ResolveOptions{Order: store.OrderDescending}, want: reversed(all)},
+		"newest first, last": {id: "c", options: store.ResolveOptions{Order: store.OrderDescending, Instructions: store.InstructionsLast}, want: reversed(all[1:])},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

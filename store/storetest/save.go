@@ -33,34 +33,34 @@ func testInvalid(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	raw := func(s string) json.RawMessage { return json.RawMessage(s) }
 	tests := map[string]func(*store.Session){
-		"no ID":                    func(s *store.Session) { s.ResponseID = "" },
-		"long ID":                  func(s *store.Session) { s.ResponseID = strings.Repeat("x", store.MaxIDLength+1) },
-		"long ID, unicode":         func(s *store.Session) { s.ResponseID = strings.Repeat("é", store.MaxIDLength+1) },
-		"ID of invalid UTF-8":      func(s *store.Session) { s.ResponseID = "a\xff" },
-		"long parent":              func(s *store.Session) { s.PreviousResponseID = strings.Repeat("x", store.MaxIDLength+1) },
-		"long conversation":        func(s *store.Session) { s.ConversationID = strings.Repeat("x", store.MaxIDLength+1) },
-		"own parent":               func(s *store.Session) { s.PreviousResponseID = s.ResponseID },
-		"no status":                func(s *store.Session) { s.Status = "" },
-		"long status":              func(s *store.Session) { s.Status = strings.Repeat("x", store.MaxStatusLength+1) },
-		"request, not JSON":        func(s *store.Session) { s.Request = raw(`{"input":`) },
-		"response, not JSON":       func(s *store.Session) { s.Response = raw(`{} {}`) },
-		"metadata, not JSON":       func(s *store.Session) { s.Metadata = raw(`{a:1}`) },
-		"request that is a list":   func(s *store.Session) { s.Request = raw(`[]`) },
-		"response that is a text":  func(s *store.Session) { s.Response = raw(`"done"`) },
-		"metadata that is a list":  func(s *store.Session) { s.Metadata = raw(`[1]`) },
-		"metadata that is null":    func(s *store.Session) { s.Metadata = raw(`null`) },
-		"request of invalid UTF-8": func(s *store.Session) { s.Request = raw("{\"input\":\"a\xff\"}") },
-		"metadata, invalid UTF-8":  func(s *store.Session) { s.Metadata = raw("{\"a\":\"\xc3\x28\"}") },
-		"input that is a number":   func(s *store.Session) { s.Request = raw(`{"input":1}`) },
-		"input of texts":           func(s *store.Session) { s.Request = raw(`{"input":["hi"]}`) },
-		"instructions, a list":     func(s *store.Session) { s.Request = raw(`{"instructions":[]}`) },
-		"output that is a text":    func(s *store.Session) { s.Response = raw(`{"output":"done"}`) },
-		"a time without a form":    func(s *store.Session) { s.CreatedAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
+		"no ID":                           func(s *store.Session) { s.ResponseID = "" },
+		"long ID":                         func(s *store.Session) { s.ResponseID = strings.Repeat("x", store.MaxIDLength+1) },
+		"long ID, unicode":                func(s *store.Session) { s.ResponseID = strings.Repeat("é", store.MaxIDLength+1) },
+		"ID, invalid UTF-8":               func(s *store.Session) { s.ResponseID = "a\xff" },
+		"long parent":                     func(s *store.Session) { s.PreviousResponseID = strings.Repeat("x", store.MaxIDLength+1) },
+		"long conversation":               func(s *store.Session) { s.ConversationID = strings.Repeat("x", store.MaxIDLength+1) },
+		"own parent":                      func(s *store.Session) { s.PreviousResponseID = s.ResponseID },
+		"no status":                       func(s *store.Session) { s.Status = "" },
+		"long status":                     func(s *store.Session) { s.Status = strings.Repeat("x", store.MaxStatusLength+1) },
+		"request, not JSON":               func(s *store.Session) { s.Request = raw(`{"input":`) },
+		"response, not JSON":              func(s *store.Session) { s.Response = raw(`{} {}`) },
+		"metadata, not JSON":              func(s *store.Session) { s.Metadata = raw(`{a:1}`) },
+		"request that is a list":          func(s *store.Session) { s.Request = raw(`[]`) },
+		"response that is a string":       func(s *store.Session) { s.Response = raw(`"done"`) },
+		"metadata that is a list":         func(s *store.Session) { s.Metadata = raw(`[1]`) },
+		"metadata that is null":           func(s *store.Session) { s.Metadata = raw(`null`) },
+		"request, invalid UTF-8":          func(s *store.Session) { s.Request = raw("{\"input\":\"a\xff\"}") },
+		"metadata, invalid UTF-8":         func(s *store.Session) { s.Metadata = raw("{\"a\":\"\xc3\x28\"}") },
+		"input that is a number":          func(s *store.Session) { s.Request = raw(`{"input":1}`) },
+		"input that is a list of strings": func(s *store.Session) { s.Request = raw(`{"input":["hi"]}`) },
+		"instructions that are a list":    func(s *store.Session) { s.Request = raw(`{"instructions":[]}`) },
+		"output that is a string":         func(s *store.Session) { s.Response = raw(`{"output":"done"}`) },
+		"time beyond RFC 3339":            func(s *store.Session) { s.CreatedAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
 		"nested too deeply": func(s *store.Session) {
 			s.Metadata = raw(strings.Repeat(`{"a":`, 1001) + "1" + strings.Repeat("}", 1001))
 		},
-		"nested without an end": func(s *store.Session) { s.Request = raw(strings.Repeat("[", 16<<20)) },
-		"output of nulls":       func(s *store.Session) { s.Response = raw(`{"output":[null]}`) },
+		"unclosed lists":                 func(s *store.Session) { s.Request = raw(strings.Repeat("[", 16<<20)) },
+		"output that is a list of nulls": func(s *store.Session) { s.Response = raw(`{"output":[null]}`) },
 	}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -162,16 +162,16 @@ func testExpectedParent(t *testing.T, s *suite) {
 		options            store.SaveOptions
 		want               store.Code
 	}{
-		"the parent":                   {previous: "resp_0", expected: "resp_0"},
-		"none":                         {},
-		"another":                      {previous: "resp_0", expected: "resp_9", want: store.CodeConflict},
-		"expected, but none":           {expected: "resp_0", want: store.CodeConflict},
-		"none expected, but one":       {previous: "resp_0", want: store.CodeConflict},
-		"the parent, equal content":    {previous: "resp_0", expected: "resp_0", exists: true},
-		"another, equal content":       {previous: "resp_0", expected: "resp_9", exists: true, want: store.CodeConflict},
-		"the parent, overwrite":        {previous: "resp_0", expected: "resp_0", exists: true, options: store.SaveOptions{Overwrite: true}},
-		"another, overwrite":           {previous: "resp_0", expected: "resp_9", exists: true, options: store.SaveOptions{Overwrite: true}, want: store.CodeConflict},
-		"none expected, the same turn": {previous: "resp_0", exists: true, options: store.SaveOptions{Overwrite: true}, want: store.CodeConflict},
+		"same parent":                     {previous: "resp_0", expected: "resp_0"},
+		"no parent":                       {},
+		"different parent":                {previous: "resp_0", expected: "resp_9", want: store.CodeConflict},
+		"parent expected, none set":       {expected: "resp_0", want: store.CodeConflict},
+		"no parent expected, one set":     {previous: "resp_0", want: store.CodeConflict},
+		"same parent, equal content":      {previous: "resp_0", expected: "resp_0", exists: true},
+		"different parent, equal content": {previous: "resp_0", expected: "resp_9", exists: true, want: store.CodeConflict},
+		"same parent, overwrite":          {previous: "resp_0", expected: "resp_0", exists: true, options: store.SaveOptions{Overwrite: true}},
+		"different parent, overwrite":     {previous: "resp_0", expected: "resp_9", exists: true, options: store.SaveOptions{Overwrite: true}, want: store.CodeConflict},
+		"no parent expected, overwrite":   {previous: "resp_0", exists: true, options: store.SaveOptions{Overwrite: true}, want: store.CodeConflict},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -197,8 +197,8 @@ func testExpectedParent(t *testing.T, s *suite) {
 	}
 }
 
-// testOneSaverWins: of several saves of one new ID with different content, exactly one succeeds.
-func testOneSaverWins(t *testing.T, s *suite) {
+// testOneSaveSucceeds: of several saves of one new ID with different content, exactly one succeeds.
+func testOneSaveSucceeds(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	const savers, rounds = 8, 5
 	for round := range rounds {
@@ -217,13 +217,13 @@ func testOneSaverWins(t *testing.T, s *suite) {
 			case err != nil:
 				wantError(t, err, &store.Error{Code: store.CodeConflict, ResponseID: id})
 			case winner != nil:
-				t.Errorf("More than one saver of %s won", id)
+				t.Errorf("More than one save of %s succeeded", id)
 			default:
 				winner = sessions[i]
 			}
 		}
 		if winner == nil {
-			t.Fatalf("No saver of %s won", id)
+			t.Fatalf("No save of %s succeeded", id)
 		}
 		wantStored(t, st, winner)
 	}

@@ -85,7 +85,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) 
 		"Immutable":       testImmutable,
 		"ExpectedParent":  testExpectedParent,
 		"Version":         testVersion,
-		"OneSaverWins":    testOneSaverWins,
+		"OneSaverWins":    testOneSaveSucceeds,
 		"NoLostUpdate":    testNoLostUpdate,
 		"EqualOverwrites": testEqualOverwrites,
 		"Delete":          testDelete,
@@ -230,7 +230,7 @@ func wantError(t *testing.T, err error, want *store.Error) {
 		t.Errorf("Unexpected response ID of the error %v: want %q, got %q", err, want.ResponseID, got.ResponseID)
 	}
 	if want.Code == store.CodeNotFound && got.PreviousResponseID != want.PreviousResponseID {
-		t.Errorf("The error %v is of a chain that was asked for %q, want %q", err, got.PreviousResponseID, want.PreviousResponseID)
+		t.Errorf("Unexpected previous response ID of the error %v: got %q, want %q", err, got.PreviousResponseID, want.PreviousResponseID)
 	}
 	if got.Retryable != want.Retryable {
 		t.Errorf("Unexpected error %v: want retryable %v", err, want.Retryable)

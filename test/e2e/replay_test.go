@@ -108,7 +108,7 @@ func TestReplay(t *testing.T) {
 		"a turn that is too large": {
 			lines: append([]string{large}, recordedTurns()...), flags: []string{"--max-turn-bytes=1000000"},
 			want:       []string{"5 recorded, 4 stored, 1 of them byte for byte, 1 skipped", "chains 1 of up to 16 turns", "differences 0"},
-			wantErrors: []string{`line 1: turn "resp_large" is refused`, "--max-turn-bytes"},
+			wantErrors: []string{`line 1: skipping turn "resp_large"`, "--max-turn-bytes"},
 		},
 		"a chain beyond the default depth": {
 			lines: longRecording(70), flags: []string{"--chain-length=70"},

@@ -66,14 +66,14 @@ func TestDeletedTurn(t *testing.T) {
 		wantStatus         int
 		wantCode           string
 	}{
-		"continue it":            {http.MethodPost, "/v1/responses", `{"input":"x","previous_response_id":"` + deleted + `"}`, 400, "previous_response_not_found"},
-		"stream after it":        {http.MethodPost, "/v1/responses", `{"input":"x","stream":true,"previous_response_id":"` + deleted + `"}`, 400, "previous_response_not_found"},
-		"continue its child":     {http.MethodPost, "/v1/responses", `{"input":"x","previous_response_id":"` + child + `"}`, 400, "session.chain.not_found"},
-		"input items of a child": {http.MethodGet, "/v1/responses/" + child + "/input_items", "", 400, "session.chain.not_found"},
-		"input items of it":      {http.MethodGet, "/v1/responses/" + deleted + "/input_items", "", 404, ""},
-		"retrieve it":            {http.MethodGet, "/v1/responses/" + deleted, "", 404, ""},
-		"delete it":              {http.MethodDelete, "/v1/responses/" + deleted, "", 404, ""},
-		"retrieve its child":     {http.MethodGet, "/v1/responses/" + child, "", 200, ""},
+		"continue the turn":              {http.MethodPost, "/v1/responses", `{"input":"x","previous_response_id":"` + deleted + `"}`, 400, "previous_response_not_found"},
+		"continue the turn, as a stream": {http.MethodPost, "/v1/responses", `{"input":"x","stream":true,"previous_response_id":"` + deleted + `"}`, 400, "previous_response_not_found"},
+		"continue a child":               {http.MethodPost, "/v1/responses", `{"input":"x","previous_response_id":"` + child + `"}`, 400, "session.chain.not_found"},
+		"input items of a child":         {http.MethodGet, "/v1/responses/" + child + "/input_items", "", 400, "session.chain.not_found"},
+		"input items of the turn":        {http.MethodGet, "/v1/responses/" + deleted + "/input_items", "", 404, ""},
+		"retrieve the turn":              {http.MethodGet, "/v1/responses/" + deleted, "", 404, ""},
+		"delete the turn":                {http.MethodDelete, "/v1/responses/" + deleted, "", 404, ""},
+		"retrieve a child":               {http.MethodGet, "/v1/responses/" + child, "", 200, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// The operator may see the deletion a moment later.

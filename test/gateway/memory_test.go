@@ -85,13 +85,13 @@ func TestMemory(t *testing.T) {
 	load.seed(t)
 	load.run(t)
 	for kind := range memoryRequests("") {
-		t.Logf("%s: %d of %d answered, the others refused", kind, load.replies[kind+" 200"], memoryTenants*memoryClients*memoryRounds)
+		t.Logf("%s: %d of %d answered, the others rejected", kind, load.replies[kind+" 200"], memoryTenants*memoryClients*memoryRounds)
 	}
 	for reply, n := range load.replies {
 		switch {
-		case strings.HasSuffix(reply, " 200"), strings.HasSuffix(reply, " 429 overloaded"), reply == "delete another 404 ":
+		case strings.HasSuffix(reply, " 200"), strings.HasSuffix(reply, " 429 overloaded"), reply == "delete missing 404 ":
 		case strings.HasSuffix(reply, syscall.EPIPE.Error()), strings.HasSuffix(reply, syscall.ECONNRESET.Error()):
-			// Half a second after a refusal, net/http closes the connection: a client that is late does not see the refusal.
+			// Half a second after a rejection, net/http closes the connection: a client that is late does not receive the response.
 		default:
 			t.Errorf("%d times %s", n, reply)
 		}
@@ -99,7 +99,7 @@ func TestMemory(t *testing.T) {
 	peak := testutil.PeakMemory(t, gateway.PID())
 	t.Logf("resident memory: at most %d MiB", peak>>20)
 	if peak > memoryLimit+memoryProgram {
-		t.Errorf("the gateway took %d MiB, want at most %d", peak>>20, (memoryLimit+memoryProgram)>>20)
+		t.Errorf("the gateway used %d MiB, want at most %d", peak>>20, (memoryLimit+memoryProgram)>>20)
 	}
 }
 
@@ -154,11 +154,11 @@ func memoryRequests(previous string) map[string][3]string {
 		"retrieve":       {http.MethodGet, "/v1/responses/" + previous, ""},
 		"input items":    {http.MethodGet, "/v1/responses/" + previous + "/input_items?limit=100", ""},
 		"models":         {http.MethodGet, "/v1/models", ""},
-		"delete another": {http.MethodDelete, "/v1/responses/" + previous + "_other", ""},
+		"delete missing": {http.MethodDelete, "/v1/responses/" + previous + "_other", ""},
 	}
 }
 
-// seed makes a conversation for each tenant, and sends every kind of request once. Alone, none is refused.
+// seed makes a conversation for each tenant, and sends every kind of request once. Alone, none is rejected.
 func (l *memoryLoad) seed(t *testing.T) {
 	t.Helper()
 	for _, tenant := range l.tenants {
@@ -170,7 +170,7 @@ func (l *memoryLoad) seed(t *testing.T) {
 	}
 	for kind, request := range memoryRequests(l.previous[l.tenants[0]]) {
 		status, body := l.do(t.Context(), l.tenants[0], kind, request)
-		if status != http.StatusOK && kind != "delete another" {
+		if status != http.StatusOK && kind != "delete missing" {
 			t.Errorf("%s: got %d %.200s", kind, status, body)
 		}
 	}

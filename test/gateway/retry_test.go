@@ -51,7 +51,7 @@ func TestNoSecondRun(t *testing.T) {
 			return err
 		}
 		if len(quota.Status.Used) == 0 {
-			return errors.New("nothing was counted")
+			return errors.New("the quota has no usage yet")
 		}
 		return nil
 	})
@@ -61,10 +61,10 @@ func TestNoSecondRun(t *testing.T) {
 		want     int
 		wantRuns int64
 	}{
-		"a full ResourceQuota": {testenv.StoreURL(full, env.Kubeconfig), http.StatusTooManyRequests, 1},
-		"a full SessionQuota":  {testenv.StoreURL(large, env.Kubeconfig), http.StatusTooManyRequests, 0},
-		"no such namespace":    {testenv.StoreURL("no-such-namespace", env.Kubeconfig), http.StatusInternalServerError, 1},
-		"no rights":            {testenv.StoreURL("default", stranger(t)), http.StatusInternalServerError, 1},
+		"exceeded ResourceQuota": {testenv.StoreURL(full, env.Kubeconfig), http.StatusTooManyRequests, 1},
+		"exceeded SessionQuota":  {testenv.StoreURL(large, env.Kubeconfig), http.StatusTooManyRequests, 0},
+		"missing namespace":      {testenv.StoreURL("no-such-namespace", env.Kubeconfig), http.StatusInternalServerError, 1},
+		"no permissions":         {testenv.StoreURL("default", stranger(t)), http.StatusInternalServerError, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var runs atomic.Int64
@@ -105,13 +105,13 @@ func reachLimit(t *testing.T, namespace string) {
 	testutil.Eventually(t, func(ctx context.Context) error {
 		err := env.Client.Get(ctx, client.ObjectKeyFromObject(quota), quota)
 		if err == nil && !quota.IsExceeded() {
-			return errors.New("the limit is not reached")
+			return errors.New("the quota is not exceeded yet")
 		}
 		return err
 	})
 }
 
-// stranger returns the kubeconfig of a user without any rights.
+// stranger returns the kubeconfig of a user without permissions.
 func stranger(t *testing.T) string {
 	t.Helper()
 	kubeconfig, err := env.KubeconfigFor("stranger")

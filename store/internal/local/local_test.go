@@ -48,22 +48,22 @@ func TestSave(t *testing.T) {
 		overwrite bool
 		want      string
 	}{
-		"new":                          {nil, session(), false, none},
-		"new, to overwrite":            {nil, session(), true, none},
-		"gone, to overwrite":           {nil, session(version("v1")), true, conflict},
-		"gone, with an unused version": {nil, session(version("v1")), false, none},
-		"same":                         {stored, session(), false, same},
-		"same, of another version":     {stored, session(version("v0")), true, same},
-		"same, immutable":              {final, session(func(s *driver.Session) { s.Immutable = true }), true, same},
-		"taken":                        {stored, session(failed), false, conflict},
-		"overwritten":                  {stored, session(failed), true, replaced},
-		"overwritten, as read":         {stored, session(failed, version("v1")), true, replaced},
-		"overwritten since":            {stored, session(failed, version("v0")), true, conflict},
-		"immutable":                    {final, session(failed), true, conflict},
-		"immutable, made mutable":      {final, session(), true, conflict},
-		"another parent":               {stored, session(func(s *driver.Session) { s.PreviousResponseID = "resp_9" }), true, conflict},
-		"no parent any more":           {stored, session(func(s *driver.Session) { s.PreviousResponseID = "" }), true, conflict},
-		"made immutable":               {stored, session(func(s *driver.Session) { s.Immutable = true }), true, replaced},
+		"new":                           {nil, session(), false, none},
+		"new, to overwrite":             {nil, session(), true, none},
+		"deleted, to overwrite":         {nil, session(version("v1")), true, conflict},
+		"deleted, version not checked":  {nil, session(version("v1")), false, none},
+		"same":                          {stored, session(), false, same},
+		"same, other version":           {stored, session(version("v0")), true, same},
+		"same, immutable":               {final, session(func(s *driver.Session) { s.Immutable = true }), true, same},
+		"taken":                         {stored, session(failed), false, conflict},
+		"overwritten":                   {stored, session(failed), true, replaced},
+		"overwritten, current version":  {stored, session(failed, version("v1")), true, replaced},
+		"overwritten, outdated version": {stored, session(failed, version("v0")), true, conflict},
+		"immutable":                     {final, session(failed), true, conflict},
+		"immutable, made mutable":       {final, session(), true, conflict},
+		"different parent":              {stored, session(func(s *driver.Session) { s.PreviousResponseID = "resp_9" }), true, conflict},
+		"parent removed":                {stored, session(func(s *driver.Session) { s.PreviousResponseID = "" }), true, conflict},
+		"made immutable":                {stored, session(func(s *driver.Session) { s.Immutable = true }), true, replaced},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Save(tc.current, tc.next, driver.SaveOptions{Overwrite: tc.overwrite})
@@ -103,16 +103,16 @@ func TestResolveDepth(t *testing.T) {
 		options  driver.ResolveOptions
 		want     string // the turn at which the limit is exceeded
 	}{
-		"the default":         {0, driver.ResolveOptions{}, "resp_64"},
-		"the store's":         {5, driver.ResolveOptions{}, "resp_5"},
-		"the request's":       {5, driver.ResolveOptions{MaxDepth: &three}, "resp_3"},
-		"never more than all": {20_000, driver.ResolveOptions{}, "resp_10000"},
+		"default":              {0, driver.ResolveOptions{}, "resp_64"},
+		"limit of the store":   {5, driver.ResolveOptions{}, "resp_5"},
+		"limit of the request": {5, driver.ResolveOptions{MaxDepth: &three}, "resp_3"},
+		"limit of all stores":  {20_000, driver.ResolveOptions{}, "resp_10000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Resolve(t.Context(), "resp_0", tc.options, tc.maxDepth, endless)
 			e, ok := errors.AsType[*driver.Error](err)
 			if !ok || e.Code != driver.CodeDepthExceeded {
-				t.Fatalf("got %v, want the depth to be exceeded", err)
+				t.Fatalf("got %v, want CodeDepthExceeded", err)
 			}
 			if diff := cmp.Diff([]string{tc.want, "resp_0"}, []string{e.ResponseID, e.PreviousResponseID}); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -123,7 +123,7 @@ func TestResolveDepth(t *testing.T) {
 
 // TestResolveFailure: a failure of the store is not mistaken for a broken chain.
 func TestResolveFailure(t *testing.T) {
-	broken := errors.New("the disk is gone")
+	broken := errors.New("disk failure")
 	_, err := Resolve(t.Context(), "resp_0", driver.ResolveOptions{}, 0, func(context.Context, string) (*Session, error) { return nil, broken })
 	if _, ok := errors.AsType[*driver.Error](err); ok || !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
