@@ -30,7 +30,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// TestAttempts: a status that is written again after a failure is the same to its last byte, because the first one may be stored.
+// TestAttempts: a status that is written again after a failure is byte-identical, because the first one may have been stored.
 func TestAttempts(t *testing.T) {
 	status := func(reason string, second int) *v1alpha1.ResponseSessionStatus {
 		return &v1alpha1.ResponseSessionStatus{Conditions: []metav1.Condition{{
@@ -47,11 +47,11 @@ func TestAttempts(t *testing.T) {
 		forget    bool
 		wantFirst bool
 	}{
-		"the same":          {record: record, next: status(v1alpha1.ReasonResolved, 2), wantFirst: true},
+		"same verdict":      {record: record, next: status(v1alpha1.ReasonResolved, 2), wantFirst: true},
 		"another verdict":   {record: record, next: status(v1alpha1.ReasonParentNotFound, 2)},
-		"created again":     {record: &recreated, next: status(v1alpha1.ReasonResolved, 2)},
+		"recreated session": {record: &recreated, next: status(v1alpha1.ReasonResolved, 2)},
 		"another session":   {record: &other, next: status(v1alpha1.ReasonResolved, 2)},
-		"written meanwhile": {record: record, next: status(v1alpha1.ReasonResolved, 2), forget: true},
+		"forgotten attempt": {record: record, next: status(v1alpha1.ReasonResolved, 2), forget: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			attempts := &controllers.Attempts{}
@@ -70,7 +70,7 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// TestAttemptsOfDeletedSessions: a failed write to a session that was deleted meanwhile, or deleted and created again, is not
+// TestAttemptsOfDeletedSessions: a failed write to a session that has since been deleted, or deleted and recreated, is not
 // remembered.
 func TestAttemptsOfDeletedSessions(t *testing.T) {
 	ns := env.NewNamespace(t)
@@ -82,7 +82,7 @@ func TestAttemptsOfDeletedSessions(t *testing.T) {
 	}
 	testutil.Eventually(t, func(context.Context) error {
 		if op.writes.waiting.Load() < 4 {
-			return errors.New("not all are being written")
+			return errors.New("not all statuses are being written")
 		}
 		return nil
 	})
@@ -96,6 +96,6 @@ func TestAttemptsOfDeletedSessions(t *testing.T) {
 	wantVerdicts(t, ns, map[string]verdict{"c": resolved(1, "c")})
 	settle(t, ns)
 	if pending := controllers.PendingAttempts(op.reconciler); pending > 0 {
-		t.Errorf("%d failed writes are remembered", pending)
+		t.Errorf("%d failed writes are remembered, want none", pending)
 	}
 }

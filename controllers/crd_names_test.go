@@ -38,8 +38,8 @@ func TestCRDNames(t *testing.T) {
 	hash := v1alpha1.ObjectName // for IDs that need it
 	tests := map[string]struct{ id, name, wantErr string }{
 		"underscore becomes dot":      {"resp_67cc", "resp.67cc", ""},
-		"UUID stays itself":           {uuid, uuid, ""},
-		"253 characters stay":         {a(250) + "_bc", a(250) + ".bc", ""},
+		"UUID is kept":                {uuid, uuid, ""},
+		"253 characters are kept":     {a(250) + "_bc", a(250) + ".bc", ""},
 		"254 characters are hashed":   {a(250) + "_bcd", hash(a(250) + "_bcd"), ""},
 		"512 characters are hashed":   {a(512), hash(a(512)), ""},
 		"upper case is hashed":        {"resp_67CC", hash("resp_67CC"), ""},
@@ -51,22 +51,22 @@ func TestCRDNames(t *testing.T) {
 		"last underscore is hashed":   {"ab_", hash("ab_"), ""},
 		"last newline is hashed":      {"resp_68\n", hash("resp_68\n"), ""},
 
-		"another name":                {"resp_67cd", "resp.67ce", nameRule},
+		"name of another ID":          {"resp_67cd", "resp.67ce", nameRule},
 		"underscore becomes hyphen":   {"resp_67cd", "resp-67cd", nameRule},
-		"hashed without need":         {"resp_67cd", hash("resp/67cd"), nameRule},
+		"unnecessary hash":            {"resp_67cd", hash("resp/67cd"), nameRule},
 		"hashed UUID":                 {uuid[:35] + "1", hash("A"), nameRule},
-		"upper case is lowered":       {"resp_67CE", "resp.67ce", nameRule},
+		"upper case is lowercased":    {"resp_67CE", "resp.67ce", nameRule},
 		"slash becomes dot":           {"resp/67ce", "resp.67ce", nameRule},
 		"dot is kept":                 {"resp.67cf", "resp.67cf", nameRule},
 		"sha256_ becomes sha256.":     {"sha256_" + a(51), "sha256." + a(51), nameRule},
 		"newline is dropped":          {"resp_69\n", "resp.69", nameRule},
 		"hash is too short":           {"resp/67cc", hash("resp/67cc")[:58], nameRule},
-		"hash has other letters":      {"resp/67cc", "sha256." + a(51) + "1", nameRule},
-		"hash has something before":   {"resp/67cc", "x" + hash("resp/67cc"), nameRule},
-		"something follows the hash":  {"resp/67cc", hash("resp/67cc") + ".b", nameRule},
-		"what looks like a hash":      {hash("A"), hash("A"), ""}, // the controller reports that this is not the hash of hash("A")
-		"a name that is not a name":   {"resp_67cd", "resp_67cd", "a lowercase RFC 1123 subdomain must consist of"},
-		"a direct name of 254":        {a(254), a(254), "must be no more than 253"},
+		"hash has invalid letters":    {"resp/67cc", "sha256." + a(51) + "1", nameRule},
+		"prefix before the hash":      {"resp/67cc", "x" + hash("resp/67cc"), nameRule},
+		"suffix after the hash":       {"resp/67cc", hash("resp/67cc") + ".b", nameRule},
+		"ID that looks like a hash":   {hash("A"), hash("A"), ""}, // the controller reports that this is not the hash of hash("A")
+		"invalid object name":         {"resp_67cd", "resp_67cd", "a lowercase RFC 1123 subdomain must consist of"},
+		"unhashed name of 254":        {a(254), a(254), "must be no more than 253"},
 		"no underscore needs no hash": {"resp67cc", "resp67cc", ""},
 	}
 	ns := env.NewNamespace(t)
@@ -78,8 +78,8 @@ func TestCRDNames(t *testing.T) {
 	}
 }
 
-// TestCRDNamesOnce: the API server itself prevents an ID from being saved twice.
-func TestCRDNamesOnce(t *testing.T) {
+// TestCRDNamesAreUnique: the API server itself prevents an ID from being saved twice.
+func TestCRDNamesAreUnique(t *testing.T) {
 	ns := env.NewNamespace(t)
 	for _, id := range []string{"resp_67cc", "resp/67cc"} {
 		create(t, turn(ns, id))
@@ -89,8 +89,8 @@ func TestCRDNamesOnce(t *testing.T) {
 	}
 }
 
-// TestCRDNamesAgree: the rule in the CRD accepts the name that ObjectName returns, and no other that it can distinguish.
-func TestCRDNamesAgree(t *testing.T) {
+// TestCRDNamesMatchObjectName: the rule in the CRD accepts the name that ObjectName returns, and no other that it can distinguish.
+func TestCRDNamesMatchObjectName(t *testing.T) {
 	ns := env.NewNamespace(t)
 	ids := rapid.OneOf(
 		rapid.StringMatching(`resp_[0-9a-f]{2,48}`),

@@ -35,8 +35,8 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// TestCRDKeeps: the JSON of a turn is read back as equal JSON, including undeclared fields and nulls.
-func TestCRDKeeps(t *testing.T) {
+// TestCRDPreservesJSON: the JSON of a turn is read back as equal JSON, including undeclared fields and nulls.
+func TestCRDPreservesJSON(t *testing.T) {
 	const (
 		request = `{"input":[{"content":[{"text":"hi","x":null}],"role":"user","x_item":{"a":[1,2.5,null]}}],` +
 			`"instructions":null,"model":null,"tools":[{"a":null,"parameters":{"properties":{}}}],"x_vendor":{"deep":[{"er":true}]}}`
@@ -56,12 +56,12 @@ func TestCRDKeeps(t *testing.T) {
 		t.Errorf("stored JSON (-want +got):\n%s", diff)
 	}
 	if stored := get(t, ns, "b").Spec; stored.Request != nil || stored.Metadata != nil {
-		t.Errorf("fields that were not set came back: %+v", stored)
+		t.Errorf("fields that were not set are present: %+v", stored)
 	}
 }
 
 // TestCRDTooLarge: a turn that does not fit into one object is refused, and no part of it is stored. The message
-// comes from the first to notice: etcd, the API server's client of etcd, or the API server.
+// comes from whichever component notices first: etcd, the API server's etcd client, or the API server.
 func TestCRDTooLarge(t *testing.T) {
 	ns := env.NewNamespace(t)
 	tests := map[string]struct {
@@ -83,7 +83,7 @@ func TestCRDTooLarge(t *testing.T) {
 				t.Errorf("got %v, want %d %q", err, tc.wantCode, tc.wantErr)
 			}
 			if ids := responseIDs(t, client.InNamespace(ns)); len(ids) > 0 {
-				t.Errorf("stored: %v", ids)
+				t.Errorf("stored sessions: %v, want none", ids)
 			}
 		})
 	}
@@ -117,14 +117,14 @@ func TestCRDManagedFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(data) == 0 || len(data) >= 1024 {
-		t.Errorf("managedFields have %d bytes, want less than 1024: %s", len(data), data)
+		t.Errorf("managedFields has %d bytes, want fewer than 1024: %s", len(data), data)
 	}
 	wantVerdicts(t, ns, map[string]verdict{"resp_1": resolved(1, "resp_1")})
 	if data, err = json.Marshal(get(t, ns, "resp_1").ManagedFields); err != nil {
 		t.Fatal(err)
 	}
 	if len(data) >= 1024 {
-		t.Errorf("with the status, managedFields have %d bytes, want less than 1024: %s", len(data), data)
+		t.Errorf("with the status, managedFields has %d bytes, want fewer than 1024: %s", len(data), data)
 	}
 }
 
@@ -145,8 +145,8 @@ func TestCRDFieldSelectors(t *testing.T) {
 		"spec.conversationID":     {client.MatchingFields{"spec.conversationID": "one"}, []string{"a", "b"}},
 		"spec.responseStatus":     {client.MatchingFields{"spec.responseStatus": "failed"}, []string{"c"}},
 		"status.rootResponseID":   {client.MatchingFields{"status.rootResponseID": "a"}, []string{"a", "b", "c"}},
-		"two":                     {client.MatchingFields{"status.rootResponseID": "a", "spec.conversationID": "one"}, []string{"a", "b"}},
-		"none":                    {client.MatchingFields{"spec.responseID": "z"}, nil},
+		"two fields":              {client.MatchingFields{"status.rootResponseID": "a", "spec.conversationID": "one"}, []string{"a", "b"}},
+		"no match":                {client.MatchingFields{"spec.responseID": "z"}, nil},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestCRDFieldSelectors(t *testing.T) {
 			}
 		})
 	}
-	t.Run("another field", func(t *testing.T) {
+	t.Run("unsupported field", func(t *testing.T) {
 		err := env.Client.List(t.Context(), &v1alpha1.ResponseSessionList{}, client.MatchingFields{"spec.immutable": "true"})
 		if err == nil || !strings.Contains(err.Error(), "field label not supported: spec.immutable") {
 			t.Errorf("got %v", err)

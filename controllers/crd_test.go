@@ -36,37 +36,37 @@ func TestCRDCreate(t *testing.T) {
 	a := func(n int) string { return strings.Repeat("a", n) }
 	const objectsOnly = "must be of type object"
 	tests := map[string]struct {
-		spec    string // JSON, merged into a valid spec; null removes
+		spec    string // JSON, merged into a valid spec; null removes a field
 		wantErr string // part of the message; empty if the spec is accepted
 	}{
 		"minimal": {`{}`, ""},
 
-		"responseID is missing":        {`{"responseID":null}`, "spec.responseID: Required value"},
-		"responseID is empty":          {`{"responseID":""}`, "spec.responseID: Invalid value: \"\": spec.responseID in body should be at least 1 chars long"},
-		"responseID of 512":            {`{"responseID":"` + a(512) + `"}`, ""},
-		"responseID of 512 runes":      {`{"responseID":"` + strings.Repeat("é", 512) + `"}`, ""},
-		"responseID of 513":            {`{"responseID":"` + a(513) + `"}`, "spec.responseID: Too long: may not be more than 512"},
-		"responseID of 600":            {`{"responseID":"` + a(600) + `"}`, "spec.responseID: Too long: may not be more than 512"},
-		"responseID has a slash":       {`{"responseID":"resp/a"}`, ""},
-		"responseID is unicode":        {`{"responseID":"antwort-é-日本"}`, ""},
-		"responseID has a newline":     {`{"responseID":"a\nb"}`, ""},
-		"responseID is a number":       {`{"responseID":5}`, `spec.responseID in body must be of type string: "integer"`},
-		"previousResponseID of 512":    {`{"previousResponseID":"` + a(512) + `"}`, ""},
-		"previousResponseID of 513":    {`{"previousResponseID":"` + a(513) + `"}`, "spec.previousResponseID: Too long: may not be more than 512"},
-		"previousResponseID is empty":  {`{"previousResponseID":""}`, "spec.previousResponseID in body should be at least 1 chars long"},
-		"previousResponseID is itself": {`{"responseID":"resp_a","previousResponseID":"resp_a"}`, "`previousResponseID` must not be the session's own `responseID`"},
-		"previousResponseID resembles": {`{"responseID":"resp_a2","previousResponseID":"resp.a2"}`, ""},
-		"conversationID of 512":        {`{"conversationID":"` + a(512) + `"}`, ""},
-		"conversationID of 513":        {`{"conversationID":"` + a(513) + `"}`, "spec.conversationID: Too long: may not be more than 512"},
-		"conversationID is empty":      {`{"conversationID":""}`, "spec.conversationID in body should be at least 1 chars long"},
-		"responseStatus is missing":    {`{"responseStatus":null}`, "spec.responseStatus: Required value"},
-		"responseStatus is empty":      {`{"responseStatus":""}`, "spec.responseStatus in body should be at least 1 chars long"},
-		"responseStatus is unknown":    {`{"responseStatus":"paused_by_moon"}`, ""},
-		"responseStatus of 65":         {`{"responseStatus":"` + a(65) + `"}`, "spec.responseStatus: Too long: may not be more than 64"},
-		"createdAt is a time":          {`{"createdAt":"2026-11-20T10:00:00Z"}`, ""},
-		"createdAt is not a time":      {`{"createdAt":"yesterday"}`, `spec.createdAt in body must be of type date-time: "yesterday"`},
-		"completedAt is a number":      {`{"completedAt":1795168801}`, "spec.completedAt in body must be of type date-time"},
-		"immutable is a string":        {`{"immutable":"true"}`, `spec.immutable in body must be of type boolean: "string"`},
+		"responseID is missing":         {`{"responseID":null}`, "spec.responseID: Required value"},
+		"responseID is empty":           {`{"responseID":""}`, "spec.responseID: Invalid value: \"\": spec.responseID in body should be at least 1 chars long"},
+		"responseID of 512":             {`{"responseID":"` + a(512) + `"}`, ""},
+		"responseID of 512 runes":       {`{"responseID":"` + strings.Repeat("é", 512) + `"}`, ""},
+		"responseID of 513":             {`{"responseID":"` + a(513) + `"}`, "spec.responseID: Too long: may not be more than 512"},
+		"responseID of 600":             {`{"responseID":"` + a(600) + `"}`, "spec.responseID: Too long: may not be more than 512"},
+		"responseID has a slash":        {`{"responseID":"resp/a"}`, ""},
+		"responseID is unicode":         {`{"responseID":"antwort-é-日本"}`, ""},
+		"responseID has a newline":      {`{"responseID":"a\nb"}`, ""},
+		"responseID is a number":        {`{"responseID":5}`, `spec.responseID in body must be of type string: "integer"`},
+		"previousResponseID of 512":     {`{"previousResponseID":"` + a(512) + `"}`, ""},
+		"previousResponseID of 513":     {`{"previousResponseID":"` + a(513) + `"}`, "spec.previousResponseID: Too long: may not be more than 512"},
+		"previousResponseID is empty":   {`{"previousResponseID":""}`, "spec.previousResponseID in body should be at least 1 chars long"},
+		"previousResponseID is itself":  {`{"responseID":"resp_a","previousResponseID":"resp_a"}`, "`previousResponseID` must not be the session's own `responseID`"},
+		"previousResponseID is similar": {`{"responseID":"resp_a2","previousResponseID":"resp.a2"}`, ""},
+		"conversationID of 512":         {`{"conversationID":"` + a(512) + `"}`, ""},
+		"conversationID of 513":         {`{"conversationID":"` + a(513) + `"}`, "spec.conversationID: Too long: may not be more than 512"},
+		"conversationID is empty":       {`{"conversationID":""}`, "spec.conversationID in body should be at least 1 chars long"},
+		"responseStatus is missing":     {`{"responseStatus":null}`, "spec.responseStatus: Required value"},
+		"responseStatus is empty":       {`{"responseStatus":""}`, "spec.responseStatus in body should be at least 1 chars long"},
+		"responseStatus is unknown":     {`{"responseStatus":"paused_by_moon"}`, ""},
+		"responseStatus of 65":          {`{"responseStatus":"` + a(65) + `"}`, "spec.responseStatus: Too long: may not be more than 64"},
+		"createdAt is a time":           {`{"createdAt":"2026-11-20T10:00:00Z"}`, ""},
+		"createdAt is not a time":       {`{"createdAt":"yesterday"}`, `spec.createdAt in body must be of type date-time: "yesterday"`},
+		"completedAt is a number":       {`{"completedAt":1795168801}`, "spec.completedAt in body must be of type date-time"},
+		"immutable is a string":         {`{"immutable":"true"}`, `spec.immutable in body must be of type boolean: "string"`},
 
 		"request is empty":           {`{"request":{}}`, ""},
 		"request is a string":        {`{"request":"hello"}`, `spec.request in body must be of type object: "string"`},
@@ -84,7 +84,7 @@ func TestCRDCreate(t *testing.T) {
 		// The API server cannot check this; the controller reports it as SnapshotUnreadable.
 		"input is a number":        {`{"request":{"input":5}}`, ""},
 		"instructions are a list":  {`{"request":{"instructions":[{"role":"system"}]}}`, ""},
-		"nulls all over a request": {`{"request":{"instructions":null,"model":null,"tools":null,"tool_choice":null,"reasoning":null}}`, ""},
+		"null fields in a request": {`{"request":{"instructions":null,"model":null,"tools":null,"tool_choice":null,"reasoning":null}}`, ""},
 
 		"response is empty":         {`{"response":{}}`, ""},
 		"response is a string":      {`{"response":"hello"}`, `spec.response in body must be of type object: "string"`},
@@ -97,7 +97,7 @@ func TestCRDCreate(t *testing.T) {
 		"output has a string":       {`{"response":{"output":[{},"hi"]}}`, `spec.response.output[1] in body ` + objectsOnly + `: "string"`},
 		"output has null":           {`{"response":{"output":[null]}}`, `spec.response.output[0] in body ` + objectsOnly + `: "null"`},
 		"output_text is long":       {`{"response":{"output_text":"` + a(64<<10) + `"}}`, ""},
-		"nulls all over a response": {`{"response":{"id":null,"output_text":null,"usage":null,"error":null,"incomplete_details":null,"status":null}}`, ""},
+		"null fields in a response": {`{"response":{"id":null,"output_text":null,"usage":null,"error":null,"incomplete_details":null,"status":null}}`, ""},
 
 		"metadata is an object": {`{"metadata":{"a":{"b":1.5}}}`, ""},
 		"metadata is a string":  {`{"metadata":"a"}`, `spec.metadata in body must be of type object: "string"`},
@@ -119,17 +119,17 @@ func TestCRDCreate(t *testing.T) {
 	}
 }
 
-// TestImmutablePolicy makes changes that the CRD's own rule does not see. They are dry runs, repeated until they are refused:
+// TestImmutablePolicy makes changes that the CRD's own rule does not detect. They are dry runs, repeated until they are refused:
 // the API server may take a moment to enforce a policy.
 func TestImmutablePolicy(t *testing.T) {
 	tests := map[string]struct{ before, after string }{
-		"one key of request for another":   {`{"request":{"x":1}}`, `{"request":{"x":null,"y":2}}`},
-		"input for an undeclared key":      {`{"request":{"input":"a"}}`, `{"request":{"input":null,"y":2}}`},
-		"output for an undeclared key":     {`{"response":{"output":[{"a":1}]}}`, `{"response":{"output":null,"y":2}}`},
-		"the keys of an input item":        {`{"request":{"input":[{"a":1}]}}`, `{"request":{"input":[{"b":2}]}}`},
-		"the keys of an output item":       {`{"response":{"output":[{"a":1}]}}`, `{"response":{"output":[{"b":2}]}}`},
-		"the keys of metadata":             {`{"metadata":{"a":1}}`, `{"metadata":{"a":null,"b":2}}`},
-		"the keys of an object far inside": {`{"metadata":{"a":{"b":[{"c":1}]}}}`, `{"metadata":{"a":{"b":[{"d":1}]}}}`},
+		"request key replaced":                 {`{"request":{"x":1}}`, `{"request":{"x":null,"y":2}}`},
+		"input replaced by an undeclared key":  {`{"request":{"input":"a"}}`, `{"request":{"input":null,"y":2}}`},
+		"output replaced by an undeclared key": {`{"response":{"output":[{"a":1}]}}`, `{"response":{"output":null,"y":2}}`},
+		"keys of an input item":                {`{"request":{"input":[{"a":1}]}}`, `{"request":{"input":[{"b":2}]}}`},
+		"keys of an output item":               {`{"response":{"output":[{"a":1}]}}`, `{"response":{"output":[{"b":2}]}}`},
+		"keys of metadata":                     {`{"metadata":{"a":1}}`, `{"metadata":{"a":null,"b":2}}`},
+		"keys of a deeply nested object":       {`{"metadata":{"a":{"b":[{"c":1}]}}}`, `{"metadata":{"a":{"b":[{"d":1}]}}}`},
 	}
 	ns := env.NewNamespace(t)
 	i := 0
@@ -147,7 +147,7 @@ func TestImmutablePolicy(t *testing.T) {
 			testutil.Eventually(t, func(context.Context) error {
 				err := env.Client.Patch(t.Context(), object.DeepCopy(), patch, client.DryRunAll)
 				if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "`immutable` is true") {
-					return fmt.Errorf("want a refusal: %w", err)
+					return fmt.Errorf("the patch was not refused as expected: %w", err)
 				}
 				return nil
 			})
@@ -170,26 +170,26 @@ func TestCRDUpdate(t *testing.T) {
 		"conversation and metadata":  {`{"conversationID":"a"}`, `{"conversationID":"b","metadata":{"a":1}}`, ""},
 		"request is removed":         {`{"request":{"input":"a"}}`, `{"request":null}`, ""},
 
-		"responseID changes":         {`{}`, `{"responseID":"resp_other"}`, identity},
-		"previousResponseID changes": {`{"previousResponseID":"a"}`, `{"previousResponseID":"b"}`, parent},
-		"previousResponseID is set":  {`{}`, `{"previousResponseID":"b"}`, parent},
-		"previousResponseID is gone": {`{"previousResponseID":"a"}`, `{"previousResponseID":null}`, parent},
-		"previousResponseID is same": {`{"previousResponseID":"a"}`, `{"previousResponseID":"a"}`, ""},
+		"responseID changes":              {`{}`, `{"responseID":"resp_other"}`, identity},
+		"previousResponseID changes":      {`{"previousResponseID":"a"}`, `{"previousResponseID":"b"}`, parent},
+		"previousResponseID is set":       {`{}`, `{"previousResponseID":"b"}`, parent},
+		"previousResponseID is removed":   {`{"previousResponseID":"a"}`, `{"previousResponseID":null}`, parent},
+		"previousResponseID is unchanged": {`{"previousResponseID":"a"}`, `{"previousResponseID":"a"}`, ""},
 
-		"immutable becomes true":         {`{}`, `{"immutable":true}`, ""},
-		"immutable true, with a change":  {`{}`, `{"immutable":true,"responseStatus":"failed"}`, ""},
-		"immutable false keeps nothing":  {`{"immutable":false}`, `{"responseStatus":"failed"}`, ""},
-		"immutable is turned off":        {`{"immutable":true}`, `{"immutable":false}`, immutable},
-		"immutable is removed":           {`{"immutable":true}`, `{"immutable":null}`, immutable},
-		"immutable: status":              {`{"immutable":true}`, `{"responseStatus":"failed"}`, immutable},
-		"immutable: declared field":      {`{"immutable":true,"response":{"output":[{"a":1}]}}`, `{"response":{"output":[{"a":2}]}}`, immutable},
-		"immutable: unknown field":       {`{"immutable":true,"request":{"x":1}}`, `{"request":{"x":2}}`, immutable},
-		"immutable: inside an item":      {`{"immutable":true,"request":{"input":[{"c":{"d":1}}]}}`, `{"request":{"input":[{"c":{"d":2}}]}}`, immutable},
-		"immutable: a field in request":  {`{"immutable":true,"request":{"x":1,"y":2}}`, `{"request":{"y":null}}`, immutable},
-		"immutable: request is removed":  {`{"immutable":true,"request":{"x":1}}`, `{"request":null}`, immutable},
-		"immutable: metadata is removed": {`{"immutable":true,"metadata":{"a":1}}`, `{"metadata":null}`, immutable},
-		"immutable: a field is added":    {`{"immutable":true}`, `{"conversationID":"a"}`, immutable},
-		"immutable: written as it is":    {`{"immutable":true,"request":{"input":"a"}}`, `{"request":{"input":"a"}}`, ""},
+		"immutable becomes true":               {`{}`, `{"immutable":true}`, ""},
+		"immutable becomes true with a change": {`{}`, `{"immutable":true,"responseStatus":"failed"}`, ""},
+		"immutable false permits changes":      {`{"immutable":false}`, `{"responseStatus":"failed"}`, ""},
+		"immutable is turned off":              {`{"immutable":true}`, `{"immutable":false}`, immutable},
+		"immutable is removed":                 {`{"immutable":true}`, `{"immutable":null}`, immutable},
+		"immutable: status":                    {`{"immutable":true}`, `{"responseStatus":"failed"}`, immutable},
+		"immutable: declared field":            {`{"immutable":true,"response":{"output":[{"a":1}]}}`, `{"response":{"output":[{"a":2}]}}`, immutable},
+		"immutable: unknown field":             {`{"immutable":true,"request":{"x":1}}`, `{"request":{"x":2}}`, immutable},
+		"immutable: inside an item":            {`{"immutable":true,"request":{"input":[{"c":{"d":1}}]}}`, `{"request":{"input":[{"c":{"d":2}}]}}`, immutable},
+		"immutable: a field in request":        {`{"immutable":true,"request":{"x":1,"y":2}}`, `{"request":{"y":null}}`, immutable},
+		"immutable: request is removed":        {`{"immutable":true,"request":{"x":1}}`, `{"request":null}`, immutable},
+		"immutable: metadata is removed":       {`{"immutable":true,"metadata":{"a":1}}`, `{"metadata":null}`, immutable},
+		"immutable: a field is added":          {`{"immutable":true}`, `{"conversationID":"a"}`, immutable},
+		"immutable: unchanged spec":            {`{"immutable":true,"request":{"input":"a"}}`, `{"request":{"input":"a"}}`, ""},
 
 		"request becomes a list": {`{}`, `{"request":[]}`, `spec.request in body must be of type object: "array"`},
 		"output becomes text":    {`{}`, `{"response":{"output":"hi"}}`, `spec.response.output in body must be of type array: "string"`},
@@ -210,8 +210,8 @@ func TestCRDUpdate(t *testing.T) {
 	}
 }
 
-// TestCRDImmutableLeavesTheRest: labels, owners and the status of an immutable turn can change.
-func TestCRDImmutableLeavesTheRest(t *testing.T) {
+// TestCRDImmutableAppliesOnlyToSpec: labels, owners and the status of an immutable turn can change.
+func TestCRDImmutableAppliesOnlyToSpec(t *testing.T) {
 	ns := env.NewNamespace(t)
 	yes := true
 	b := turn(ns, "b", "a")

@@ -84,7 +84,7 @@ func TestBeingDeleted(t *testing.T) {
 		t.Errorf("a turn saved meanwhile has the owners %v", owners)
 	}
 
-	// Background deletion takes b, which a owns, along. c stays, without a parent.
+	// Background deletion also deletes b, which a owns. c remains, without a parent.
 	release := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 	if err := env.Client.Patch(t.Context(), held, release); err != nil {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func wantOwned(t *testing.T, namespace string, want map[string]string) {
 	sessions := list(t, client.InNamespace(namespace))
 	for _, s := range sessions {
 		for _, reference := range s.OwnerReferences {
-			got[s.Spec.ResponseID] = "UID of no session"
+			got[s.Spec.ResponseID] = "unknown UID"
 			for _, owner := range sessions {
 				if reference.UID == owner.UID {
 					got[s.Spec.ResponseID] = owner.Spec.ResponseID
@@ -177,8 +177,8 @@ func wantOwned(t *testing.T, namespace string, want map[string]string) {
 	}
 }
 
-// TestRecreatedBehindTheBack: a parent is removed and saved again while the operator does not run.
-func TestRecreatedBehindTheBack(t *testing.T) {
+// TestParentRecreatedWhileStopped: a parent is removed and saved again while the operator does not run.
+func TestParentRecreatedWhileStopped(t *testing.T) {
 	ns := env.NewNamespace(t)
 	create(t, turn(ns, "a"), turn(ns, "b", "a"), turn(ns, "c", "b"))
 	wantVerdicts(t, ns, map[string]verdict{"a": resolved(1, "a"), "b": resolved(2, "a"), "c": resolved(3, "a")})

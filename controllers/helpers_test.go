@@ -129,7 +129,7 @@ func waitUntilGone(t *testing.T, s *v1alpha1.ResponseSession) {
 			return err
 		}
 		if err == nil && current.UID == s.UID {
-			return fmt.Errorf("%s is still there", s.Spec.ResponseID)
+			return fmt.Errorf("%s still exists", s.Spec.ResponseID)
 		}
 		return nil
 	})

@@ -59,7 +59,7 @@ type operator struct {
 // startTime is the time of the operator's clock until a test sets another.
 var startTime = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 
-// rewrites are so high that no test reaches them, unless it sets others and restarts the operator.
+// rewrites are limits so high that no test reaches them, unless it sets others and restarts the operator.
 var rewrites = controllers.RewriteLimits{PerSecond: 1e6, BytesPerSecond: 1e12}
 
 // readable is the answer of the store of snapshots, unless a test sets another and restarts the operator.
@@ -151,7 +151,7 @@ func (o *operator) stop() {
 type recorder struct {
 	mu    sync.Mutex
 	paths []string
-	// held is what writes wait for, whatever their deadline is; nil for nothing.
+	// held is the channel that writes wait for, whatever their deadline is; nil if they do not wait.
 	held chan struct{}
 	// waiting is the number of writes that wait.
 	waiting atomic.Int32
@@ -178,7 +178,7 @@ func (r *recorder) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// hold lets no write go on until release is called.
+// hold blocks all writes until release is called.
 func (r *recorder) hold() (release func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -61,7 +61,7 @@ func ownerIn(apiVersion, kind string, owner client.Object) metav1.OwnerReference
 	return metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: owner.GetName(), UID: owner.GetUID(), BlockOwnerDeletion: new(true)}
 }
 
-// wantOutdated waits until the operator's watches know of exactly these objects.
+// wantOutdated waits until the operator's views list exactly these objects as outdated.
 func wantOutdated(t *testing.T, ns string, want ...string) {
 	t.Helper()
 	testutil.Eventually(t, func(context.Context) error {
@@ -160,7 +160,7 @@ func TestOwnerVersions(t *testing.T) {
 		t.Errorf("the metric is %g, want %d", got, len(left))
 	}
 
-	// What cannot be rewritten is read again only if it has changed.
+	// An object whose reference cannot be rewritten is read again only if it has changed.
 	requests.Store(0)
 	rewrite := func(want int32) {
 		t.Helper()
@@ -222,8 +222,7 @@ func TestOwnerVersionsWhileOrphaned(t *testing.T) {
 	wantSessions(t, ns, "b")
 }
 
-// TestOwnerVersionsFail: an object whose reference cannot be rewritten keeps no other from it, but a request without an answer ends
-// the pass.
+// TestOwnerVersionsFail: a failed rewrite does not prevent the others, but a request that times out ends the pass.
 func TestOwnerVersionsFail(t *testing.T) {
 	ns := env.NewNamespace(t)
 	parent := turn(ns, "a")

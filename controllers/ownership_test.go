@@ -68,7 +68,7 @@ func TestOwnerReferenceIsNotAdded(t *testing.T) {
 			misnamed.Name = v1alpha1.ObjectName("B")
 			return []*v1alpha1.ResponseSession{turn(ns, "b"), misnamed}
 		},
-		"to a parent that is not there": func(ns string) []*v1alpha1.ResponseSession {
+		"to a missing parent": func(ns string) []*v1alpha1.ResponseSession {
 			return []*v1alpha1.ResponseSession{turn(ns, "b", "a")}
 		},
 	}
@@ -104,8 +104,8 @@ func TestOwnerReferenceOffCycle(t *testing.T) {
 	}
 }
 
-// TestOwnerReferenceWhenAnnotationGoes: only the annotation prevents the reference.
-func TestOwnerReferenceWhenAnnotationGoes(t *testing.T) {
+// TestOwnerReferenceAfterAnnotationIsRemoved: only the annotation prevents the reference.
+func TestOwnerReferenceAfterAnnotationIsRemoved(t *testing.T) {
 	ns := env.NewNamespace(t)
 	restored := turn(ns, "b", "a")
 	restored.Annotations = map[string]string{v1alpha1.OmitOwnerReferenceAnnotation: "true"}
@@ -122,8 +122,8 @@ func TestOwnerReferenceWhenAnnotationGoes(t *testing.T) {
 	}
 }
 
-// TestOtherOwnersStay: the controller adds its reference to the references set by others.
-func TestOtherOwnersStay(t *testing.T) {
+// TestOtherOwnersAreKept: the controller adds its reference to the references set by others.
+func TestOtherOwnersAreKept(t *testing.T) {
 	ns := env.NewNamespace(t)
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "conversation"}}
 	if err := env.Client.Create(t.Context(), configMap); err != nil {

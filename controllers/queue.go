@@ -103,7 +103,7 @@ func histogram(name, help string) *prometheus.HistogramVec {
 }
 
 // registered returns the collector that controller-runtime has registered under the same name, labels and help. If its
-// next version has none, it panics, which every test with an operator notices.
+// next version has none, it panics, which fails every test that runs an operator.
 func registered[C prometheus.Collector](collector C) C {
 	already, ok := errors.AsType[prometheus.AlreadyRegisteredError](metrics.Registry.Register(collector))
 	if !ok {

@@ -41,7 +41,7 @@ func isQuotaExceeded(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), quotaCode)
 }
 
-// newTenant returns a client with the ClusterRole edit in a namespace, as kubectl of a tenant has it.
+// newTenant returns a client with the ClusterRole admin in a namespace, which a tenant has.
 func newTenant(t *testing.T, namespace string) client.Client {
 	t.Helper()
 	user := "tenant-" + namespace
@@ -69,7 +69,7 @@ func wantRefused(t *testing.T, c client.Client, namespace string) {
 	t.Helper()
 	testutil.Eventually(t, func(ctx context.Context) error {
 		if err := c.Create(ctx, turn(namespace, "probe"), client.DryRunAll); !isQuotaExceeded(err) {
-			return fmt.Errorf("a session is not refused: %w", err)
+			return fmt.Errorf("a session is not refused because of the quota: %w", err)
 		}
 		return nil
 	})
@@ -81,7 +81,7 @@ func wantAdmitted(t *testing.T, c client.Client, namespace string) {
 }
 
 // TestQuotaPolicy: a tenant that exceeds its quota cannot store more by any means, but can delete; the operator and garbage
-// collection go on; other namespaces notice nothing.
+// collection are not affected, nor are other namespaces.
 func TestQuotaPolicy(t *testing.T) {
 	ns, other := env.NewNamespace(t), env.NewNamespace(t)
 	tenant := newTenant(t, ns)
@@ -113,17 +113,17 @@ func TestQuotaPolicy(t *testing.T) {
 		"create a chunk": {request: func(ctx context.Context) error {
 			return tenant.Create(ctx, newChunk(ns, "b", "x", "4"), client.DryRunAll)
 		}},
-		"change a field":              {request: patch(session, `{"spec":{"responseStatus":"failed"}}`)},
-		"add an undeclared key":       {request: patch(session, `{"spec":{"request":{"x":null,"y":1}}}`)},
-		"remove a body":               {request: patch(session, `{"spec":{"request":null}}`)},
-		"change both":                 {request: patch(session, `{"metadata":{"labels":{"a":"b"}},"spec":{"responseStatus":"failed"}}`)},
-		"change nothing":              {request: patch(session, `{"spec":{"responseStatus":"completed"}}`), allowed: true},
-		"add a label":                 {request: patch(session, `{"metadata":{"labels":{"a":"b"}}}`), allowed: true},
-		"add a finalizer":             {request: patch(session, `{"metadata":{"finalizers":["example.com/a"]}}`), allowed: true},
-		"delete a session":            {request: func(ctx context.Context) error { return tenant.Delete(ctx, session, client.DryRunAll) }, allowed: true},
-		"delete a chunk":              {request: func(ctx context.Context) error { return tenant.Delete(ctx, chunk, client.DryRunAll) }, allowed: true},
-		"save in another namespace":   {request: func(ctx context.Context) error { return env.Client.Create(ctx, turn(other, "b"), client.DryRunAll) }, allowed: true},
-		"an administrator of it, too": {request: func(ctx context.Context) error { return env.Client.Create(ctx, turn(ns, "b"), client.DryRunAll) }},
+		"change a field":            {request: patch(session, `{"spec":{"responseStatus":"failed"}}`)},
+		"add an undeclared key":     {request: patch(session, `{"spec":{"request":{"x":null,"y":1}}}`)},
+		"remove a body":             {request: patch(session, `{"spec":{"request":null}}`)},
+		"change both":               {request: patch(session, `{"metadata":{"labels":{"a":"b"}},"spec":{"responseStatus":"failed"}}`)},
+		"change nothing":            {request: patch(session, `{"spec":{"responseStatus":"completed"}}`), allowed: true},
+		"add a label":               {request: patch(session, `{"metadata":{"labels":{"a":"b"}}}`), allowed: true},
+		"add a finalizer":           {request: patch(session, `{"metadata":{"finalizers":["example.com/a"]}}`), allowed: true},
+		"delete a session":          {request: func(ctx context.Context) error { return tenant.Delete(ctx, session, client.DryRunAll) }, allowed: true},
+		"delete a chunk":            {request: func(ctx context.Context) error { return tenant.Delete(ctx, chunk, client.DryRunAll) }, allowed: true},
+		"save in another namespace": {request: func(ctx context.Context) error { return env.Client.Create(ctx, turn(other, "b"), client.DryRunAll) }, allowed: true},
+		"save as an administrator":  {request: func(ctx context.Context) error { return env.Client.Create(ctx, turn(ns, "b"), client.DryRunAll) }},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestQuotaPolicy(t *testing.T) {
 	}
 	err := tenant.Create(t.Context(), turn(ns, "b"))
 	if want := "SessionQuota quota of this namespace is exceeded: "; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "of 1Ki bytes are used: delete sessions") {
-		t.Errorf("the message is %v, want %q in it", err, want)
+		t.Errorf("got the message %v, want it to contain %q", err, want)
 	}
 
 	// The operator adds the ownerReference that was opted out of, and garbage collection removes it from the child again.
@@ -171,8 +171,8 @@ func TestQuotaPolicy(t *testing.T) {
 	wantAdmitted(t, tenant, ns)
 }
 
-// TestQuotaBelongsToThePlatform: a tenant reads its quotas, and changes neither limit nor usage.
-func TestQuotaBelongsToThePlatform(t *testing.T) {
+// TestTenantsCannotChangeQuotas: a tenant can read its quotas, but change neither the limit nor the usage.
+func TestTenantsCannotChangeQuotas(t *testing.T) {
 	ns := env.NewNamespace(t)
 	tenant := newTenant(t, ns)
 	createAll(t, newQuota(ns, "quota", "1Ki"))
@@ -244,7 +244,7 @@ func TestQuotaRule(t *testing.T) {
 	})
 }
 
-// TestQuotaQuantities: the API server refuses a limit that the operator could not read.
+// TestQuotaQuantities: the API server refuses a limit that the operator could not parse.
 func TestQuotaQuantities(t *testing.T) {
 	ns := env.NewNamespace(t)
 	for bytes, valid := range map[string]bool{
@@ -263,7 +263,7 @@ func TestQuotaQuantities(t *testing.T) {
 		}
 	}
 	if _, err := resource.ParseQuantity("1e1.5"); err == nil {
-		t.Error("this test has lost its point: the CRD's own pattern accepts no more than Go does")
+		t.Error("Go parses the quantity 1e1.5: the pattern of quantities in the CRD is no longer more permissive than Go")
 	}
 }
 

@@ -126,8 +126,8 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile writes the status, the ownerReference and the answer to a report that follow from the verdict on one session. They
-// are written independently: an error in one does not prevent the others.
+// Reconcile writes the status, the ownerReference and the SnapshotReadable condition that follow from the verdict on one session.
+// They are written independently: an error in one does not prevent the others.
 func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	r.progress.start(r.Clock.Now())
 	defer func() { r.progress.finish(r.Clock.Now()) }()
@@ -149,7 +149,7 @@ func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Requ
 	}
 	wait, statusErr := r.reconcileStatus(ctx, verdict)
 	ownerErr := r.reconcileOwner(ctx, verdict)
-	reportErr := r.answerReport(ctx, verdict.Record)
+	reportErr := r.clearReport(ctx, verdict.Record)
 	return ctrl.Result{RequeueAfter: wait}, errors.Join(ignoreGone(statusErr), ignoreGone(ownerErr), ignoreGone(reportErr))
 }
 

@@ -287,7 +287,7 @@ func TestNamespacesAreSeparate(t *testing.T) {
 	wantVerdicts(t, ns, map[string]verdict{"b": broken(v1alpha1.ReasonParentNotFound, "a")})
 	settle(t, ns, other)
 	if owners := get(t, ns, "b").OwnerReferences; len(owners) > 0 {
-		t.Errorf("an owner in another namespace: %+v", owners)
+		t.Errorf("the session has an owner in another namespace: %+v", owners)
 	}
 }
 

@@ -58,9 +58,9 @@ func (l *RewriteLimits) AddFlags(flags *pflag.FlagSet) {
 		"Maximum rate, for each namespace, at which statuses of unchanged sessions are rewritten because an earlier turn has changed, "+
 			"with bursts of one second's worth.")
 	flags.Float64Var(&l.BytesPerSecond, "status-rewrite-bytes-per-second", l.BytesPerSecond,
-		"The same in bytes of the objects, because etcd writes whole objects.")
+		"Maximum rate of these rewrites, for each namespace, in bytes per second. The whole object counts, because etcd writes whole objects.")
 	flags.DurationVar(&l.Hold, "status-rewrite-hold", l.Hold,
-		"Maximum time that such statuses wait while the earlier turn keeps changing.")
+		"Maximum time for which such a rewrite is delayed while the earlier turn keeps changing.")
 }
 
 // Validate returns all errors in the limits, joined.

@@ -98,8 +98,8 @@ func childWrites(namespace string) (statuses int) {
 	return statuses
 }
 
-// TestFlappingSettles: without any limit of their rate, the statuses below a root that fails and completes again and again are
-// rewritten only when it has settled.
+// TestFlappingSettles: even without a rate limit, the statuses of the descendants of a root that fails and completes again and
+// again are rewritten only when it has settled.
 func TestFlappingSettles(t *testing.T) {
 	limits := rewrites
 	limits.Hold = 16 * time.Second // so that the root must not change for 0.25 to 2 seconds

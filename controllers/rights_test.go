@@ -90,7 +90,7 @@ func TestOperatorPolicy(t *testing.T) {
 	}{
 		"a field of a spec":             {request: merge(session, `{"spec":{"responseStatus":"failed"}}`)},
 		"an undeclared key of a body":   {request: merge(session, `{"spec":{"request":{"x":1}}}`)},
-		"a field of a spec that is new": {request: merge(session, `{"spec":{"immutable":true}}`)},
+		"a new field of a spec":         {request: merge(session, `{"spec":{"immutable":true}}`)},
 		"a label":                       {request: merge(session, `{"metadata":{"labels":{"l":"2"}}}`)},
 		"all labels":                    {request: merge(session, `{"metadata":{"labels":null}}`)},
 		"an annotation":                 {request: merge(session, `{"metadata":{"annotations":{"a":null,"b":"1"}}}`)},
@@ -99,7 +99,7 @@ func TestOperatorPolicy(t *testing.T) {
 		"the data of a chunk":           {request: merge(chunk, `{"spec":{"data":"b3RoZXI="}}`)},
 		"the session of a chunk":        {request: merge(chunk, `{"metadata":{"annotations":{"`+v1alpha1.SessionAnnotation+`":"b"}}}`)},
 		"another annotation of a chunk": {request: merge(chunk, `{"metadata":{"annotations":{"b":"1"}}}`)},
-		"no annotation of a chunk":      {request: merge(chunk, `{"metadata":{"annotations":null}}`)},
+		"all annotations of a chunk":    {request: merge(chunk, `{"metadata":{"annotations":null}}`)},
 		"the mark of a session":         {request: merge(session, `{"metadata":{"annotations":{"`+v1alpha1.UnreferencedSinceAnnotation+`":"b"}}}`)},
 		"the mark of a chunk":           {request: merge(chunk, `{"metadata":{"annotations":{"`+v1alpha1.UnreferencedSinceAnnotation+`":"b"}}}`), allowed: true},
 		"the owner of a session":        {request: merge(session, `{"metadata":{"ownerReferences":`+string(owner)+`}}`), allowed: true},
@@ -121,24 +121,24 @@ func TestOperatorPolicy(t *testing.T) {
 	}
 }
 
-// TestOperatorRights lists all rights of the operator in tenants' namespaces, each with its reason, beside what
-// config/rbac/role.yaml grants.
+// TestOperatorRights lists all rights of the operator in tenants' namespaces, each with its reason, and compares them with
+// config/rbac/role.yaml.
 func TestOperatorRights(t *testing.T) {
 	want := map[string]string{
-		"create events.k8s.io/events": "a chain breaks or heals",
-		"patch events.k8s.io/events":  "it does so again",
+		"create events.k8s.io/events": "events about broken and healed chains",
+		"patch events.k8s.io/events":  "repeated events",
 
 		"list sessions.catena.dev/responsesessions":         "the view",
 		"watch sessions.catena.dev/responsesessions":        "the view",
 		"get sessions.catena.dev/responsesessions":          "live reads",
 		"patch sessions.catena.dev/responsesessions":        "the ownerReference to the parent; the policy operator.sessions.catena.dev refuses the rest",
-		"delete sessions.catena.dev/responsesessions":       "the plugin OwnerReferencesPermissionEnforcement demands it for that; the policy refuses deletions",
+		"delete sessions.catena.dev/responsesessions":       "the plugin OwnerReferencesPermissionEnforcement requires it for ownerReferences; the policy refuses deletions",
 		"patch sessions.catena.dev/responsesessions/status": "verdicts",
 
 		"get sessions.catena.dev/snapshotchunks":    "bodies outside their objects",
-		"list sessions.catena.dev/snapshotchunks":   "the sweep, and the sizes",
-		"watch sessions.catena.dev/snapshotchunks":  "the sizes",
-		"patch sessions.catena.dev/snapshotchunks":  "the ownerReference to the session, and the mark of a leftover; the policy refuses the rest",
+		"list sessions.catena.dev/snapshotchunks":   "the sweep, and the usage",
+		"watch sessions.catena.dev/snapshotchunks":  "the usage",
+		"patch sessions.catena.dev/snapshotchunks":  "the ownerReference to the session, and the mark of an unreferenced snapshot; the policy refuses the rest",
 		"delete sessions.catena.dev/snapshotchunks": "the sweep, and the plugin",
 
 		"list sessions.catena.dev/sessionquotas":         "quotas",

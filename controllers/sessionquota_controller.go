@@ -123,9 +123,9 @@ func (r *SessionQuotaReconciler) newStatus(quota *v1alpha1.SessionQuota) *v1alph
 	switch {
 	case counted.IsExceeded():
 		condition.Status, condition.Reason = metav1.ConditionTrue, v1alpha1.ReasonLimitReached
-		condition.Message = "The limit is reached. Sessions cannot be saved or changed until some were deleted or the limit was raised."
+		condition.Message = "The limit is reached. Sessions cannot be saved or changed until some are deleted or the limit is raised."
 	case quota.Spec.Hard.Bytes == nil:
-		condition.Reason, condition.Message = v1alpha1.ReasonNoLimit, "There is no limit."
+		condition.Reason, condition.Message = v1alpha1.ReasonNoLimit, "No limit is set."
 	}
 	if before := meta.FindStatusCondition(quota.Status.Conditions, condition.Type); before != nil && before.Status == condition.Status {
 		condition.LastTransitionTime = before.LastTransitionTime

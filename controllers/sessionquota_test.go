@@ -50,7 +50,7 @@ func newQuota(namespace, name, hard string) *v1alpha1.SessionQuota {
 	return quota
 }
 
-// newChunk returns a chunk as anyone can create one, of no session. Without a size it has no annotation about it.
+// newChunk returns a chunk of no session, as any tenant can create it. If size is empty, it has no size annotation.
 func newChunk(namespace, key, data, size string) *v1alpha1.SnapshotChunk {
 	chunk := &v1alpha1.SnapshotChunk{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.SnapshotChunkName(strings.Repeat(key, 26), 0)},
@@ -62,7 +62,7 @@ func newChunk(namespace, key, data, size string) *v1alpha1.SnapshotChunk {
 	return chunk
 }
 
-// stored returns what a namespace stores, counted object by object.
+// stored returns the usage of a namespace, counted object by object.
 func stored(t *testing.T, namespace string) v1alpha1.SessionUsage {
 	t.Helper()
 	c, err := kubeclient.New(env.Config)
@@ -167,7 +167,7 @@ func TestSessionQuota(t *testing.T) {
 	got := wantUsage(t, ns, "limit", "False WithinLimit")
 	wantUsage(t, ns, "count", "False NoLimit")
 	if used := got.Status.Used.Bytes.Value(); used < 5<<20+512<<10 || got.Status.Used.Sessions != 4 || got.Status.Used.SnapshotChunks != 2 {
-		t.Errorf("got %+v", got.Status.Used)
+		t.Errorf("got the usage %+v", got.Status.Used)
 	}
 	overwrite(t, ns, "a", `{"metadata":{"large":"`+strings.Repeat("x", 100_000)+`"}}`)
 	wantUsage(t, ns, "limit", "False WithinLimit")
@@ -222,7 +222,7 @@ func TestSessionQuotaLimit(t *testing.T) {
 	set("0")
 	remove(t, ns, "a")
 	if empty := wantUsage(t, ns, "quota", "True LimitReached"); !empty.IsExceeded() {
-		t.Error("a namespace that may store nothing is not at its limit")
+		t.Error("an empty namespace with a limit of 0 is not at its limit")
 	}
 }
 
@@ -267,7 +267,7 @@ func TestSessionQuotaInterval(t *testing.T) {
 	restartOperator(t, func() {})
 	testutil.Eventually(t, func(context.Context) error {
 		if !op.usage.HasSynced() {
-			return fmt.Errorf("the operator has not counted yet")
+			return fmt.Errorf("the operator has not counted the usage yet")
 		}
 		return nil
 	})
@@ -291,7 +291,7 @@ func TestSessionQuotaInterval(t *testing.T) {
 }
 
 // TestWithoutSessionQuotas: if the CRD is missing, as after an upgrade without it, the operator does the rest of its work, and
-// counts once the CRD is there.
+// counts the usage once the CRD is installed.
 func TestWithoutSessionQuotas(t *testing.T) {
 	ns := env.NewNamespace(t)
 	all, err := manifests.Read(config.FS, "crd/bases")
@@ -307,7 +307,7 @@ func TestWithoutSessionQuotas(t *testing.T) {
 		}
 		testutil.Eventually(t, func(ctx context.Context) error {
 			if err := env.Client.Get(ctx, client.ObjectKeyFromObject(crd), crd.DeepCopy()); !apierrors.IsNotFound(err) {
-				return fmt.Errorf("the CRD is still there: %w", err)
+				return fmt.Errorf("the CRD still exists: %w", err)
 			}
 			return nil
 		})

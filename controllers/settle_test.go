@@ -45,10 +45,10 @@ func TestSettling(t *testing.T) {
 		changes []time.Duration // since the start
 		want    []release
 	}{
-		"once":                  {changes: flaps(1, 0), want: []release{{0, both}}},
-		"back":                  {changes: []time.Duration{0, 5 * time.Second}, want: []release{{0, both}, {6 * time.Second, both}}},
-		"now and then":          {changes: flaps(3, 9*time.Second), want: []release{{0, both}, {9 * time.Second, both}, {18 * time.Second, both}}},
-		"flapping for a moment": {changes: flaps(4, 100*time.Millisecond), want: []release{{0, both}, {4300 * time.Millisecond, both}}},
+		"one change":            {changes: flaps(1, 0), want: []release{{0, both}}},
+		"change and reversal":   {changes: []time.Duration{0, 5 * time.Second}, want: []release{{0, both}, {6 * time.Second, both}}},
+		"rare changes":          {changes: flaps(3, 9*time.Second), want: []release{{0, both}, {9 * time.Second, both}, {18 * time.Second, both}}},
+		"flapping briefly":      {changes: flaps(4, 100*time.Millisecond), want: []release{{0, both}, {4300 * time.Millisecond, both}}},
 		"flapping for a minute": {changes: flaps(500, 100*time.Millisecond), want: []release{{0, both}, {57900 * time.Millisecond, both}}},
 		"flapping for long": {
 			changes: flaps(1000, 130*time.Millisecond),
@@ -71,7 +71,7 @@ func TestSettling(t *testing.T) {
 					got = append(got, release{time.Since(start), names})
 					for _, name := range names {
 						if s.waits(types.NamespacedName{Namespace: namespace, Name: name}) {
-							t.Errorf("%s is released and still waits", name)
+							t.Errorf("%s was released and still waits", name)
 						}
 					}
 				}
@@ -90,8 +90,8 @@ func TestSettling(t *testing.T) {
 	}
 }
 
-// TestSettlingOthers: a session that keeps changing delays neither other namespaces nor what other sessions of its own namespace
-// change for the first time, and what several have changed is released once.
+// TestSettlingOthers: a session that keeps changing delays neither other namespaces nor sessions that another one affects with its
+// first change. A session that several others affect is released once.
 func TestSettlingOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSettling(time.Minute)
@@ -122,14 +122,14 @@ func TestSettlingOthers(t *testing.T) {
 		change("ns", "third root", "a")
 		want(map[string][]string{"ns": {"first", "list", "a"}})
 		if !s.waits(types.NamespacedName{Namespace: "ns", Name: "c"}) || s.waits(types.NamespacedName{Namespace: "other", Name: "c"}) {
-			t.Error("not the right sessions wait")
+			t.Error("unexpected sessions wait")
 		}
 		time.Sleep(time.Minute) //nolint:forbidigo // in a bubble, it takes no time
 		want(map[string][]string{"ns": {"a", "c", "x"}})
 	})
 }
 
-// TestSettlingForgets: sessions that no longer change take no memory.
+// TestSettlingForgets: sessions that no longer change use no memory.
 func TestSettlingForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSettling(time.Minute)

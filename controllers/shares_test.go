@@ -140,7 +140,7 @@ func TestReportsAreFair(t *testing.T) {
 	testutil.Eventually(t, func(context.Context) error {
 		// The operator, which can read it, has answered the report or will.
 		if meta.FindStatusCondition(get(t, modest, "a").Status.Conditions, v1alpha1.ConditionSnapshotReadable) == nil {
-			return fmt.Errorf("not reported yet")
+			return fmt.Errorf("the snapshot has not been reported yet")
 		}
 		return nil
 	})
@@ -158,8 +158,8 @@ func TestReportsAreFair(t *testing.T) {
 	}
 }
 
-// overloaded is a proxy before the API server that takes only some writes at once, and refuses others as priority and
-// fairness does.
+// overloaded is a proxy in front of the API server that accepts a limited number of concurrent writes, and refuses others as
+// API priority and fairness does.
 type overloaded struct {
 	capacity atomic.Int64
 	writing  atomic.Int64
@@ -204,9 +204,9 @@ func (o *overloaded) proxy(t *testing.T, config *rest.Config) *rest.Config {
 	return &rest.Config{Host: server.URL}
 }
 
-// TestWritesFollowTheServer: if the API server refuses writes, the operator sends fewer at once, all sessions get their verdicts
+// TestWritesAdaptToServer: if the API server refuses writes, the operator sends fewer at once, all sessions get their verdicts
 // nevertheless, and later it sends more again.
-func TestWritesFollowTheServer(t *testing.T) {
+func TestWritesAdaptToServer(t *testing.T) {
 	server := &overloaded{}
 	server.capacity.Store(2)
 	direct := connect
@@ -241,7 +241,7 @@ func TestWritesFollowTheServer(t *testing.T) {
 		t.Errorf("%d writes were refused, and %d were not", server.refused.Load(), server.written.Load())
 	}
 	if lowest.Load() >= 2*workers {
-		t.Errorf("no fewer than %d writes at once were permitted, of at most %d", lowest.Load(), 2*workers)
+		t.Errorf("the limit fell no lower than %d of %d concurrent writes", lowest.Load(), 2*workers)
 	}
 
 	server.capacity.Store(1000)

@@ -62,7 +62,7 @@ func TestClockSkew(t *testing.T) {
 	}
 }
 
-// TestListExpires: nothing is marked or deleted if the list of the chunks expires half way: etcd is compacted, and an API server
+// TestListExpires: nothing is marked or deleted if the list of the chunks expires halfway: etcd is compacted, and an API server
 // that has just been started does not have the first page's revision in its cache either.
 func TestListExpires(t *testing.T) {
 	s := newSweeping(t, chunkStore(t))
@@ -96,7 +96,7 @@ func TestListExpires(t *testing.T) {
 	whole := s.store
 	s.store = snapshot.NewChunkStore(sessionClient(t, config))
 	if err := s.sweep(t, 20*time.Minute); !apierrors.IsResourceExpired(err) {
-		t.Errorf("got %v, want that the list has expired", err)
+		t.Errorf("got %v, want an expired list", err)
 	}
 	s.store = whole
 	s.want(t, false, written...)
@@ -118,8 +118,8 @@ func (l stalledLeader) Delete(ctx context.Context, part snapshot.Part) error {
 	return l.Store.Delete(ctx, part)
 }
 
-// TestStalledLeader: a leader that has found a chunk unreferenced, and stalls, does not delete it after a session has come back and
-// another leader has seen that.
+// TestStalledLeader: a leader that stalls after it has found a chunk unreferenced does not delete it once the session has returned
+// and another leader has seen that.
 func TestStalledLeader(t *testing.T) {
 	s := newSweeping(t, chunkStore(t))
 	ref := s.write(t, "a")

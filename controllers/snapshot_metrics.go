@@ -40,11 +40,11 @@ var (
 	}, []string{"store", "result"})
 	lastSweep = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "catena_snapshot_last_sweep_timestamp_seconds",
-		Help: "Time of the last sweep that has compared the whole store with the sessions, by store. Only the leader reports it.",
+		Help: "Unix time of the last sweep that compared the whole store with the sessions, by store. Only the leader reports it.",
 	}, []string{"store"})
 	sweepsHeldOff = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "catena_snapshot_sweeps_held_off",
-		Help: "1 if the last sweep was held off, because this cluster has taken over the bucket a short time ago, else 0, by store.",
+		Help: "Whether the last sweep was held off because this cluster took over the bucket recently (1) or not (0), by store.",
 	}, []string{"store"})
 )
 

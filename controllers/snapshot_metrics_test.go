@@ -59,14 +59,14 @@ func TestSweepMetrics(t *testing.T) {
 		testutil.Eventually(t, func(context.Context) error {
 			for i, result := range results {
 				if got := value("catena_snapshot_sweeps_total", result) - before[result]; got != counts[i] {
-					return fmt.Errorf("%g sweeps are %s, want %g", got, result, counts[i])
+					return fmt.Errorf("%g sweeps have the result %s, want %g", got, result, counts[i])
 				}
 			}
 			if got := value("catena_snapshot_sweeps_held_off", ""); got != heldOff {
-				return fmt.Errorf("held off: %g, want %g", got, heldOff)
+				return fmt.Errorf("catena_snapshot_sweeps_held_off is %g, want %g", got, heldOff)
 			}
 			if !clock.HasWaiters() {
-				return errors.New("it does not wait for the next sweep")
+				return errors.New("the sweeper is not waiting for its next sweep")
 			}
 			return nil
 		})

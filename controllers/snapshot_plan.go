@@ -61,16 +61,16 @@ func DefaultSweepLimits() SweepLimits {
 // AddFlags adds the limits to flags.
 func (l *SweepLimits) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&l.Grace, "snapshot-grace-period", l.Grace,
-		"Time after which a snapshot is deleted, from when a sweep first found that no session refers to it. At least 30m, "+
-			"which is twice as long as any save takes.")
+		"Time between the sweep that first finds a snapshot unreferenced and its deletion. At least 30m, "+
+			"which is twice the maximum duration of a save.")
 	flags.DurationVar(&l.HoldOff, "snapshot-sweep-hold-off", l.HoldOff,
 		"Time for which sweeps of a bucket delete nothing after this cluster has claimed it or, in a restore, after the last session "+
-			"has come back. To end it earlier, write the UID of the namespace kube-system into the bucket's object catena-sweeper.")
+			"has returned. To end it earlier, write the UID of the namespace kube-system to the object catena-sweeper in the bucket.")
 	flags.Float64Var(&l.MaxShare, "snapshot-sweep-max-share", l.MaxShare,
-		"Largest share of the stored snapshots that a sweep deletes, from 0 to 1. If no session refers to more of them, and they are "+
-			"more than 100, the sweep deletes none and logs an error.")
+		"Maximum share of the stored snapshots that a sweep deletes, from 0 to 1. A sweep that would delete a larger share, and "+
+			"more than 100 snapshots, deletes none and logs an error.")
 	flags.BoolVar(&l.UnsafeGrace, "unsafe-snapshot-grace-period", l.UnsafeGrace,
-		"Allow a shorter grace period, for tests. A save that takes longer loses its turn.")
+		"Allow a shorter grace period, for tests only. A save that takes longer than the grace period loses its turn.")
 }
 
 // Validate returns all errors in the limits, joined.
@@ -126,8 +126,8 @@ func rank(part snapshot.Part) int {
 // refusal returns an error if the plan would delete too much.
 func (l SweepLimits) refusal(p sweepPlan) error {
 	if due := len(p.due); due > maxUncheckedDeletions && float64(due) > l.MaxShare*float64(p.stored) {
-		return fmt.Errorf("%d of %d snapshots are to be deleted, because no session has referred to them for %s: "+
-			"if that is right, set --snapshot-sweep-max-share for one sweep", due, p.stored, l.Grace)
+		return fmt.Errorf("refusing to delete %d of %d snapshots, to which no session has referred for %s: "+
+			"if this is expected, raise --snapshot-sweep-max-share for one sweep", due, p.stored, l.Grace)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ type modelled struct {
 }
 
 // TestPlan: a snapshot is deleted only if no session has referred to it for the grace period, however wrong the operator's clock
-// is, and is there when its session returns within that time.
+// is, and still exists if its session returns within that time.
 func TestPlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := controllers.SweepLimits{Grace: minutes(t, 30, 180, "grace"), MaxShare: 1}
@@ -90,7 +90,7 @@ func minutes(t *rapid.T, least, most int, label string) time.Duration {
 	return time.Duration(rapid.IntRange(least, most).Draw(t, label)) * time.Minute
 }
 
-// sweepModel sweeps snapshots at a time, which the operator takes for another.
+// sweepModel runs a sweep of snapshots at the time now, while the operator's clock shows another time.
 func sweepModel(t *rapid.T, limits controllers.SweepLimits, existing []*modelled, now, operator time.Time) {
 	byKey := map[string]*modelled{}
 	var parts []snapshot.Part

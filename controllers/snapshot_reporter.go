@@ -138,9 +138,9 @@ func (r *SnapshotReporter) report(ctx context.Context, record *sessions.Record) 
 	return err
 }
 
-// answerReport sets the SnapshotReadable condition of a session to True if its bodies are readable although a replica failed to
+// clearReport sets the SnapshotReadable condition of a session to True if its bodies are readable although a replica failed to
 // read them, or failed to read the bodies of an earlier generation.
-func (r *ResponseSessionReconciler) answerReport(ctx context.Context, record *sessions.Record) error {
+func (r *ResponseSessionReconciler) clearReport(ctx context.Context, record *sessions.Record) error {
 	if readable := record.Snapshot == nil || record.Verified; !readable || record.Reported == 0 {
 		return nil
 	}
@@ -151,7 +151,7 @@ func (r *ResponseSessionReconciler) answerReport(ctx context.Context, record *se
 		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
 	})
 	if err != nil {
-		return fmt.Errorf("unable to answer the report of an unreadable snapshot: %w", err)
+		return fmt.Errorf("unable to set the SnapshotReadable condition: %w", err)
 	}
 	r.View.Observe(record.Namespace, record.Name, func(known *sessions.Record) *sessions.Record {
 		return known.WithMetadata(written).WithoutReport()

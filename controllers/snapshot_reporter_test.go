@@ -32,8 +32,8 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// TestStalledReport: a report that is not answered is repeated, and the leader answers it. Once it has arrived, it is not sent
-// again, and a later one is.
+// TestStalledReport: a report whose request times out is retried, and the leader clears it. Once the report has been written, it is
+// not sent again, but a later one is.
 func TestStalledReport(t *testing.T) {
 	ns := env.NewNamespace(t)
 	for _, s := range storedSessions(ns) {

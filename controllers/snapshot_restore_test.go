@@ -32,13 +32,13 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// backup is what a backup has of a namespace: its sessions by response ID, and the chunks.
+// backup contains the sessions of a namespace, by response ID, and its chunks.
 type backup struct {
 	sessions map[string]*v1alpha1.ResponseSession
 	chunks   []v1alpha1.SnapshotChunk
 }
 
-// backUp copies a namespace without what the API server assigns.
+// backUp copies a namespace without the metadata that the API server assigns.
 func backUp(t *testing.T, namespace string) backup {
 	t.Helper()
 	b := backup{sessions: map[string]*v1alpha1.ResponseSession{}}
@@ -157,7 +157,7 @@ func TestDeleteAndReapply(t *testing.T) {
 			if len(b.chunks) > 0 {
 				testutil.Eventually(t, func(context.Context) error {
 					if left := backUp(t, s.namespace).chunks; len(left) > 0 {
-						return fmt.Errorf("%d chunks are left", len(left))
+						return fmt.Errorf("%d chunks remain", len(left))
 					}
 					return nil
 				})
@@ -178,11 +178,11 @@ func TestDeleteAndReapply(t *testing.T) {
 	}
 }
 
-// TestRestoreOfCluster: a cluster that takes over the bucket of one that was lost deletes nothing until no session has come back for
-// the hold-off, or a person confirms.
+// TestRestoreOfCluster: a cluster that takes over the bucket of a lost cluster deletes nothing until no session has returned for
+// the hold-off, or an administrator confirms.
 func TestRestoreOfCluster(t *testing.T) {
 	const holdOff = 24 * time.Hour
-	for name, confirmed := range map[string]bool{"slowly": false, "a person confirms": true} {
+	for name, confirmed := range map[string]bool{"slowly": false, "an administrator confirms": true} {
 		t.Run(name, func(t *testing.T) {
 			bucket := newBucket(t)
 			s := newSweeping(t, storeIn(bucket, "old"))
@@ -238,7 +238,7 @@ func TestRestoreOfCluster(t *testing.T) {
 	}
 }
 
-// missing returns the references that have not returned.
+// missing returns the references that are not among those in back.
 func missing(refs map[string]*v1alpha1.SnapshotReference, back []*v1alpha1.SnapshotReference) []*v1alpha1.SnapshotReference {
 	left := map[*v1alpha1.SnapshotReference]bool{}
 	for _, ref := range refs {

@@ -36,8 +36,8 @@ import (
 	"github.com/catena-dev/catena/internal/snapshot"
 )
 
-// TestSweepOfSilentServer: a sweep ends with the first mark that is not answered in time, however many there are.
-func TestSweepOfSilentServer(t *testing.T) {
+// TestSweepOfUnresponsiveServer: a sweep ends with the first mark that is not answered in time, however many there are.
+func TestSweepOfUnresponsiveServer(t *testing.T) {
 	var chunks []string
 	for i := range 100 {
 		key := strings.Repeat("a", 24) + string([]byte{'a' + byte(i/26), 'a' + byte(i%26)})
@@ -63,7 +63,7 @@ func TestSweepOfSilentServer(t *testing.T) {
 	}
 	err := controllers.Sweep(t.Context(), sweeper, snapshot.NewChunkStore(client))
 	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v, want the deadline", err)
+		t.Errorf("got %v, want context.DeadlineExceeded", err)
 	}
 	if marks.Load() != 1 {
 		t.Errorf("%d marks were sent, want 1", marks.Load())

@@ -117,7 +117,7 @@ func (s *SnapshotSweeper) record(ctx context.Context, store snapshot.Store, resu
 	if held != s.heldOff[store.Name()] {
 		message := "Sweeps of a bucket are no longer held off: snapshots that no session refers to are deleted"
 		if held {
-			message = "Sweeps of a bucket are held off: nothing is deleted until a person confirms, or no session has come back for --snapshot-sweep-hold-off"
+			message = "Sweeps of a bucket are held off: nothing is deleted until an administrator confirms or no session has returned for --snapshot-sweep-hold-off"
 		}
 		log.FromContext(ctx).Info(message, "store", store.Name())
 	}
@@ -224,7 +224,7 @@ func (s *SnapshotSweeper) collect(ctx context.Context, store snapshot.Store, par
 			return nil // the next sweep decides
 		}
 		if err != nil {
-			return fmt.Errorf("unable to delete a leftover of session %s: %w", part.Session, err)
+			return fmt.Errorf("unable to delete an unreferenced snapshot of session %s: %w", part.Session, err)
 		}
 	}
 	log.FromContext(ctx).Info("Deleted a snapshot that no session refers to",

@@ -104,7 +104,7 @@ func (s *sweeping) sweep(t *testing.T, after time.Duration) error {
 	return group.Wait()
 }
 
-// mustSweep is sweep without an error.
+// mustSweep sweeps, and fails the test if that returns an error.
 func (s *sweeping) mustSweep(t *testing.T, after time.Duration) {
 	t.Helper()
 	if err := s.sweep(t, after); err != nil {
@@ -167,7 +167,7 @@ func (s *sweeping) want(t *testing.T, marked bool, refs ...*v1alpha1.SnapshotRef
 	slices.Sort(got)
 	slices.Sort(want)
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("stored, with a mark %t (-want +got):\n%s", marked, diff)
+		t.Errorf("stored parts, marked: %t (-want +got):\n%s", marked, diff)
 	}
 }
 
@@ -204,7 +204,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// halfList is a store whose list expires half way.
+// halfList is a store whose list expires halfway.
 type halfList struct{ snapshot.Store }
 
 func (h halfList) List(ctx context.Context) iter.Seq2[snapshot.Part, error] {
@@ -219,16 +219,16 @@ func (h halfList) List(ctx context.Context) iter.Seq2[snapshot.Part, error] {
 	}
 }
 
-// TestSweepOfNothingCertain: nothing is marked or deleted, and no session is read again, if the list of the snapshots ends
+// TestSweepWithIncompleteData: nothing is marked or deleted, and no session is read again, if the list of the snapshots ends
 // early, or if the API server no longer serves the sessions.
-func TestSweepOfNothingCertain(t *testing.T) {
+func TestSweepWithIncompleteData(t *testing.T) {
 	s := newSweeping(t, bucketStore(t))
 	left, used := s.write(t, "left"), s.write(t, "used")
 	s.refer(t, "used", used)
 	whole := s.store
 	s.store = halfList{whole}
 	if err := s.sweep(t, 20*time.Minute); err == nil {
-		t.Error("a sweep of half a list: no error")
+		t.Error("a sweep of an incomplete list returned no error")
 	}
 	s.store = whole
 	s.want(t, true)
@@ -244,7 +244,7 @@ func TestSweepOfNothingCertain(t *testing.T) {
 		})
 	})
 	if err := s.sweep(t, 2*time.Hour); err == nil {
-		t.Error("a sweep without an API: no error")
+		t.Error("a sweep without the API of the sessions returned no error")
 	}
 	s.want(t, true, left)
 	s.config = env.Config
@@ -262,9 +262,9 @@ func TestSweepShare(t *testing.T) {
 		share     float64
 		want      int
 	}{
-		"few":                     {snapshots: 100, share: 0.5, want: 0},
-		"many":                    {snapshots: 101, share: 0.5, want: 101},
-		"many, which are allowed": {snapshots: 101, share: 1, want: 0},
+		"few":                    {snapshots: 100, share: 0.5, want: 0},
+		"many":                   {snapshots: 101, share: 0.5, want: 101},
+		"many, within the share": {snapshots: 101, share: 1, want: 0},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -28,7 +28,7 @@ import (
 )
 
 // TestWaits: a session whose namespace uses its share of the workers waits twice as long each time, so that 100,000 of them do not
-// occupy the workers with asking.
+// occupy the workers with their retries.
 func TestWaits(t *testing.T) {
 	tests := map[string]struct {
 		before int // how often it has waited already
@@ -51,14 +51,14 @@ func TestWaits(t *testing.T) {
 				waits.When(request("a"))
 			}
 			if got := waits.When(request("a")); got != tc.want {
-				t.Errorf("it waits %s, want %s", got, tc.want)
+				t.Errorf("got a delay of %s, want %s", got, tc.want)
 			}
 			if got := waits.When(request("b")); got != tests["first"].want {
-				t.Errorf("another session waits %s", got)
+				t.Errorf("got a delay of %s for another session", got)
 			}
 			waits.Forget(request("a"))
 			if got := waits.When(request("a")); got != tests["first"].want {
-				t.Errorf("after its snapshot was read, it waits %s", got)
+				t.Errorf("got a delay of %s after the snapshot was read", got)
 			}
 		})
 	}

@@ -73,7 +73,7 @@ func (r *ResponseSessionReconciler) stalled() time.Duration {
 }
 
 var stalledDesc = prometheus.NewDesc("catena_reconciles_stalled_seconds",
-	"Seconds for which all workers of the leader have been busy without finishing a session, 0 if one of them is free.", nil, nil)
+	"Duration for which all workers of the leader have been busy without finishing a session, in seconds; 0 if a worker is free.", nil, nil)
 
 var _ prometheus.Collector = &ResponseSessionReconciler{}
 

@@ -118,7 +118,7 @@ func (r *ResponseSessionReconciler) writeStatus(ctx context.Context, v sessions.
 	if v.Record.SameVersion(written) {
 		// The apply changed nothing, but the status differs: another writer has set fields that must be absent.
 		if err := r.clearStatus(ctx, written, status); err != nil {
-			return fmt.Errorf("unable to clear foreign fields of the status: %w", err)
+			return fmt.Errorf("unable to clear the status fields of another writer: %w", err)
 		}
 	}
 	r.attempts.forget(v.Record.NamespacedName())

@@ -73,7 +73,7 @@ func restartOperator(t *testing.T, between func()) {
 	between()
 	next, err := startOperator(t.Context())
 	if err != nil {
-		t.Fatalf("unable to start the operator again: %v", err)
+		t.Fatalf("unable to restart the operator: %v", err)
 	}
 	next.dropped = dropped
 	op = next
@@ -85,12 +85,12 @@ func unfinished(t *testing.T) float64 {
 	finished := metricSum(t, "controller_runtime_reconcile_total") // read first, so that sessions queued meanwhile count
 	queued := metricSum(t, "workqueue_adds_total")
 	if queued < finished {
-		t.Fatalf("%g sessions were queued and %g reconciled: the queue does not count", queued, finished)
+		t.Fatalf("the metrics are inconsistent: %g sessions were queued and %g reconciled", queued, finished)
 	}
 	return queued - finished
 }
 
-// settle waits until the operator has seen every session of the namespaces, and has nothing left to do.
+// settle waits until the operator has seen every session of the namespaces, and is idle.
 func settle(t *testing.T, namespaces ...string) {
 	t.Helper()
 	var before string

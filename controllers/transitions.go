@@ -70,7 +70,7 @@ func (r *ResponseSessionReconciler) recordTransition(ctx context.Context, v sess
 		r.event(v.Record, brokenAt(v), corev1.EventTypeWarning, EventChainBroken, condition)
 	case wasBroken && condition.Status == metav1.ConditionUnknown:
 		transitions.WithLabelValues("pending").Inc()
-		logger.Info("Chain is no longer broken and waits for a turn")
+		logger.Info("Chain is no longer broken, but waits for a turn to be completed")
 		r.event(v.Record, brokenAt(v), corev1.EventTypeNormal, EventChainPending, condition)
 	case wasBroken && !isBroken:
 		transitions.WithLabelValues("intact").Inc()

@@ -36,7 +36,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// deepID returns the response ID of a turn of the chain that is too deep by one turn.
+// deepID returns the response ID of the turn at a depth of the chain that exceeds the limit by one turn.
 func deepID(depth int) string { return fmt.Sprintf("t%02d", depth) }
 
 // storedSessions returns sessions with every kind of status.
@@ -83,8 +83,8 @@ func TestUpgrade(t *testing.T) {
 	before := readable
 	t.Cleanup(func() { restartOperator(t, func() { readable = before }) })
 	for name, message := range map[string]func(string) string{
-		"as they were": func(message string) string { return message },
-		"other words":  func(message string) string { return "As an earlier version worded it: " + message },
+		"same messages":  func(message string) string { return message },
+		"other messages": func(message string) string { return "As an earlier version worded it: " + message },
 	} {
 		t.Run(name, func(t *testing.T) {
 			ns := env.NewNamespace(t)

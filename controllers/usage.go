@@ -65,12 +65,12 @@ func (s stored) plus(other stored) stored {
 
 var (
 	storedBytesDesc = prometheus.NewDesc("catena_stored_bytes",
-		"Bytes that a namespace stores, as in the status of a SessionQuota. Only the leader reports it, for the largest namespaces. "+
-			"The empty namespace is the sum of all others.", []string{"namespace"}, nil)
+		"Number of bytes that a namespace stores, as in the status of a SessionQuota. Only the leader reports it, for the largest "+
+			"namespaces. The sum of all others has an empty namespace.", []string{"namespace"}, nil)
 	storedSessionsDesc = prometheus.NewDesc("catena_stored_sessions",
-		"Number of ResponseSessions of the namespaces of catena_stored_bytes.", []string{"namespace"}, nil)
+		"Number of ResponseSessions that a namespace stores, for the same namespaces as catena_stored_bytes.", []string{"namespace"}, nil)
 	storedChunksDesc = prometheus.NewDesc("catena_stored_snapshot_chunks",
-		"Number of SnapshotChunks of the namespaces of catena_stored_bytes.", []string{"namespace"}, nil)
+		"Number of SnapshotChunks that a namespace stores, for the same namespaces as catena_stored_bytes.", []string{"namespace"}, nil)
 )
 
 var _ prometheus.Collector = &UsageCounter{}

@@ -55,7 +55,7 @@ func TestWritesPerTurn(t *testing.T) {
 		}
 		for id, count := range versions(t) {
 			if count != 2 {
-				t.Errorf("%s has had %d versions, want 2: as it was created, and with its status", id, count)
+				t.Errorf("%s has had %d versions, want 2: one from its creation and one with its status", id, count)
 			}
 		}
 	})
@@ -69,7 +69,7 @@ func TestWritesPerTurn(t *testing.T) {
 			t.Errorf("writes (-want +got):\n%s", diff)
 		}
 	})
-	t.Run("a parent that comes late: a verdict of each, and the owner", func(t *testing.T) {
+	t.Run("a late parent: one verdict each, and the owner", func(t *testing.T) {
 		ns := env.NewNamespace(t)
 		create(t, turn(ns, "b", "a"))
 		settle(t, ns)
@@ -91,7 +91,7 @@ func TestWritesPerTurn(t *testing.T) {
 			t.Errorf("writes (-want +got):\n%s", diff)
 		}
 	})
-	t.Run("labels change: none", func(t *testing.T) {
+	t.Run("changed labels: no write", func(t *testing.T) {
 		ns := env.NewNamespace(t)
 		create(t, turn(ns, "a"))
 		settle(t, ns)
@@ -158,7 +158,7 @@ func TestRestartWritesNothing(t *testing.T) {
 	createChain(t, ns, 70)
 	wantNoWritesAfterRestart(t)
 
-	// It works nevertheless.
+	// The restarted operator still reconciles.
 	create(t, turn(ns, "new", "t3"))
 	settle(t, ns)
 	if diff := cmp.Diff(resolved(4, "t1"), verdictOf(get(t, ns, "new"))); diff != "" {
@@ -180,7 +180,7 @@ func wantNoWritesAfterRestart(t *testing.T) {
 	}
 }
 
-// TestForeignStatusIsCorrected: the status belongs to the controller. Changes by others are undone.
+// TestForeignStatusIsCorrected: the controller owns the status and reverts changes by others.
 func TestForeignStatusIsCorrected(t *testing.T) {
 	const condition = `"type":"ChainValid","message":"by hand","lastTransitionTime":"2026-01-01T00:00:00Z"`
 	tests := map[string]string{
@@ -189,10 +189,10 @@ func TestForeignStatusIsCorrected(t *testing.T) {
 		"depth and root":             `{"depth":7,"rootResponseID":"elsewhere"}`,
 		"depth and root are removed": `{"depth":null,"rootResponseID":null}`,
 		"generation":                 `{"observedGeneration":7}`,
-		"all is removed":             `{"conditions":null,"brokenAt":null,"depth":null,"rootResponseID":null,"observedGeneration":null}`,
+		"everything is removed":      `{"conditions":null,"brokenAt":null,"depth":null,"rootResponseID":null,"observedGeneration":null}`,
 		"condition is removed":       `{"conditions":[]}`,
-		"condition is turned":        `{"conditions":[{"status":"True","reason":"Resolved",` + condition + `}]}`,
-		"all is changed":             `{"brokenAt":"elsewhere","depth":3,"rootResponseID":"elsewhere","conditions":[{"status":"Unknown","reason":"Odd",` + condition + `}]}`,
+		"condition is flipped":       `{"conditions":[{"status":"True","reason":"Resolved",` + condition + `}]}`,
+		"everything is changed":      `{"brokenAt":"elsewhere","depth":3,"rootResponseID":"elsewhere","conditions":[{"status":"Unknown","reason":"Odd",` + condition + `}]}`,
 	}
 	want := map[string]verdict{
 		"intact": resolved(1, "intact"), "broken": broken(v1alpha1.ReasonParentNotFound, "missing"),
@@ -201,7 +201,7 @@ func TestForeignStatusIsCorrected(t *testing.T) {
 		t.Helper()
 		for id := range want {
 			patch := client.RawPatch(types.MergePatchType, []byte(`{"status":`+status+`}`))
-			if err := env.Client.Status().Patch(t.Context(), turn(ns, id), patch, client.FieldOwner("somebody")); err != nil {
+			if err := env.Client.Status().Patch(t.Context(), turn(ns, id), patch, client.FieldOwner("another-writer")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -236,7 +236,7 @@ func TestForeignStatusIsCorrected(t *testing.T) {
 	wantNoWritesAfterRestart(t)
 }
 
-// TestRewordedMessage: an upgrade that words the message of a condition differently does not rewrite the status of every
+// TestRewordedMessage: an upgrade that rewords the message of a condition does not rewrite the status of every
 // session. The message changes with the next write.
 func TestRewordedMessage(t *testing.T) {
 	ns := env.NewNamespace(t)
@@ -263,7 +263,7 @@ func TestRewordedMessage(t *testing.T) {
 	wantMessages(t, ns, map[string]string{"a": "Every turn up to the root is stored and completed.", "b": old})
 }
 
-// TestForeignReport: a SnapshotReadable condition that another writer has set delays no verdict. The leader, which can read
+// TestForeignReport: a SnapshotReadable condition that another writer has set does not delay the verdict. The leader, which can read
 // the bodies, sets it to True.
 func TestForeignReport(t *testing.T) {
 	ns := env.NewNamespace(t)
@@ -274,7 +274,7 @@ func TestForeignReport(t *testing.T) {
 		Type: v1alpha1.ConditionSnapshotReadable, Status: metav1.ConditionFalse, Reason: "ByHand", ObservedGeneration: 1,
 		LastTransitionTime: metav1.NewTime(startTime),
 	})
-	if err := env.Client.Status().Update(t.Context(), a, client.FieldOwner("somebody")); err != nil {
+	if err := env.Client.Status().Update(t.Context(), a, client.FieldOwner("another-writer")); err != nil {
 		t.Fatal(err)
 	}
 	overwrite(t, ns, "a", `{"responseStatus":"failed"}`)
@@ -286,8 +286,8 @@ func TestForeignReport(t *testing.T) {
 	}
 }
 
-// TestOtherConditionsStay: conditions of other writers stay.
-func TestOtherConditionsStay(t *testing.T) {
+// TestOtherConditionsAreKept: conditions of other writers are kept.
+func TestOtherConditionsAreKept(t *testing.T) {
 	ns := env.NewNamespace(t)
 	create(t, turn(ns, "a"))
 	wantVerdicts(t, ns, map[string]verdict{"a": resolved(1, "a")})
@@ -307,5 +307,5 @@ func TestOtherConditionsStay(t *testing.T) {
 			return
 		}
 	}
-	t.Error("the other condition is gone")
+	t.Error("the condition of the other writer was removed")
 }

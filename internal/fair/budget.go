@@ -95,7 +95,7 @@ func (b *Budget) Acquire(ctx context.Context, tenant string, units int64) error 
 	b.mu.Lock()
 	if units > b.units {
 		defer b.mu.Unlock()
-		return fmt.Errorf("%d units were asked for, of %d", units, b.units)
+		return fmt.Errorf("%d units were requested, but the budget has %d", units, b.units)
 	}
 	waiting := b.enqueue(tenant, units)
 	b.grant()

@@ -64,8 +64,8 @@ func TestShares(t *testing.T) {
 	})
 }
 
-// TestGreed: tenants that take units one by one until they are refused leave a share for the next tenant.
-func TestGreed(t *testing.T) {
+// TestGreedyTenants: tenants that take units one by one until they are refused leave a share for the next tenant.
+func TestGreedyTenants(t *testing.T) {
 	for greedy := int64(1); greedy <= 8; greedy++ {
 		const capacity = 1000
 		budget := NewBudget(capacity)
@@ -81,9 +81,9 @@ func TestGreed(t *testing.T) {
 	}
 }
 
-// TestWaiting: every call gets its units in the end, never more than there are, and a tenant with one call does not wait
+// TestAcquireIsFair: every call gets its units eventually, never more than there are, and a tenant with one call does not wait
 // for the thousand calls of another.
-func TestWaiting(t *testing.T) {
+func TestAcquireIsFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const capacity, calls, duration = 10, 1000, time.Second
 		budget := NewBudget(capacity)
@@ -99,7 +99,7 @@ func TestWaiting(t *testing.T) {
 				t.Errorf("%d of %d units are in use", used, capacity)
 			}
 			mu.Unlock()
-			time.Sleep(duration) //nolint:forbidigo // of the bubble's clock
+			time.Sleep(duration) //nolint:forbidigo // on the bubble's clock
 			mu.Lock()
 			used -= units
 			mu.Unlock()
@@ -118,7 +118,7 @@ func TestWaiting(t *testing.T) {
 		}
 		wg.Wait()
 		if used != 0 || budget.free != capacity || len(budget.held) != 0 || len(budget.queues) != 0 {
-			t.Errorf("not everything was returned: %d in use, %+v", used, budget.held)
+			t.Errorf("units were not released: %d in use, %+v", used, budget.held)
 		}
 	})
 }
@@ -132,7 +132,7 @@ func TestLargeCall(t *testing.T) {
 		for range 3 {
 			wg.Go(func() {
 				for budget.Acquire(ctx, "busy", 1) == nil {
-					time.Sleep(time.Second) //nolint:forbidigo // of the bubble's clock
+					time.Sleep(time.Second) //nolint:forbidigo // on the bubble's clock
 					budget.Release("busy", 1)
 				}
 			})
@@ -147,8 +147,8 @@ func TestLargeCall(t *testing.T) {
 	})
 }
 
-// TestGivingUp: a canceled call takes no units, and the calls queued behind it proceed.
-func TestGivingUp(t *testing.T) {
+// TestAcquireCanceled: a canceled call takes no units, and the calls queued behind it proceed.
+func TestAcquireCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := NewBudget(4)
 		budget.TryAcquire("first", 3)
@@ -168,13 +168,13 @@ func TestGivingUp(t *testing.T) {
 		}
 		budget.Release("first", 1)
 		if err := budget.Acquire(t.Context(), "large", 5); err == nil {
-			t.Error("got 5 of 4 units")
+			t.Error("acquired 5 of 4 units")
 		}
 	})
 }
 
-// TestWaitingBeyondAShare: a tenant that waits for more than its share does not block the shares of others.
-func TestWaitingBeyondAShare(t *testing.T) {
+// TestWaitingForMoreThanAShare: a tenant that waits for more than its share does not block the shares of others.
+func TestWaitingForMoreThanAShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget := NewBudget(12)
 		for range 6 {

@@ -34,21 +34,21 @@ func TestPace(t *testing.T) {
 		pace, now := NewPace[string](burst), time.Unix(0, 0)
 		paid := map[string]time.Time{"a": now, "b": now} // the reference
 		due, costs := map[string]time.Time{}, map[string]time.Duration{}
-		ask := func(item string) {
+		check := func(item string) {
 			got := pace.Delay(now, item[:1], item, costs[item])
 			if want := max(due[item].Sub(now), 0); got != want {
 				t.Fatalf("%s has to wait %s, want %s", item, got, want)
 			}
 			if got == 0 {
-				delete(due, item) // it was done
+				delete(due, item) // it may run
 			}
 		}
 		for i := range rapid.IntRange(1, 100).Draw(t, "items") {
 			now = now.Add(time.Duration(rapid.Int64Range(0, int64(20*time.Millisecond)).Draw(t, "pause")))
 			for _, item := range slices.Sorted(maps.Keys(due)) {
-				switch rapid.SampledFrom([]string{"nothing", "ask again", "forget"}).Draw(t, item) {
-				case "ask again":
-					ask(item)
+				switch rapid.SampledFrom([]string{"nothing", "check again", "forget"}).Draw(t, item) {
+				case "check again":
+					check(item)
 				case "forget":
 					pace.Forget(item)
 					paid[item[:1]] = paid[item[:1]].Add(-costs[item])
@@ -63,12 +63,12 @@ func TestPace(t *testing.T) {
 			}
 			due[item] = paid[tenant].Add(-burst)
 			paid[tenant] = paid[tenant].Add(costs[item])
-			ask(item)
+			check(item)
 		}
 	})
 }
 
-// TestPaceForgets: items that are done take no memory.
+// TestPaceForgets: items that have run use no memory.
 func TestPaceForgets(t *testing.T) {
 	pace, now := NewPace[string](0), time.Unix(0, 0)
 	for i := range 10_000 {

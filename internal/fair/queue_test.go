@@ -30,10 +30,10 @@ func tenantOf(item string) string { return item[:1] }
 
 func TestQueueOrder(t *testing.T) {
 	cases := map[string]struct{ add, want string }{ // an item in upper case is marked with Later
-		"tenants take turns":            {"a1 a2 a3 b1 b2 c1", "a1 b1 c1 a2 b2 a3"},
-		"later ones after all others":   {"a1 A2 A3 a4 b1", "a1 b1 a4 a2 a3"},
-		"a tenant with only later ones": {"A1 A2 b1 b2", "a1 b1 a2 b2"},
-		"the mark counts once":          {"A1 a1 a2", "a2 a1"},
+		"tenants take turns":             {"a1 a2 a3 b1 b2 c1", "a1 b1 c1 a2 b2 a3"},
+		"later items after all others":   {"a1 A2 A3 a4 b1", "a1 b1 a4 a2 a3"},
+		"a tenant with only later items": {"A1 A2 b1 b2", "a1 b1 a2 b2"},
+		"a mark applies to one push":     {"A1 a1 a2", "a2 a1"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -54,10 +54,10 @@ func TestQueueOrder(t *testing.T) {
 				got = append(got, item)
 			}
 			if diff := cmp.Diff(strings.Fields(tc.want), got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+				t.Errorf("order (-want +got):\n%s", diff)
 			}
 			if len(order.lanes)+len(order.later) > 0 {
-				t.Errorf("something was left: %v, %v", order.lanes, order.later)
+				t.Errorf("items are left: %v, %v", order.lanes, order.later)
 			}
 		})
 	}

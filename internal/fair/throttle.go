@@ -25,7 +25,7 @@ import (
 // that the server refuses halves the limit, and as many served requests as the limit raise it by one. Tenants share it as in
 // Budget. It is safe for concurrent use.
 type Throttle struct {
-	most   int64
+	max    int64
 	budget *Budget
 
 	mu     sync.Mutex
@@ -48,8 +48,8 @@ const (
 )
 
 // NewThrottle returns a throttle. Its initial and maximum limit is the number of requests given, which is at least 1.
-func NewThrottle(most int64) *Throttle {
-	return &Throttle{most: most, limit: most, budget: NewBudget(most)}
+func NewThrottle(limit int64) *Throttle {
+	return &Throttle{max: limit, limit: limit, budget: NewBudget(limit)}
 }
 
 // Begin waits until a tenant may send a request, and returns the function that must be called once, when the request has
@@ -81,7 +81,7 @@ func (t *Throttle) note(number uint64, outcome Outcome) {
 	switch {
 	case outcome == Refused && number > t.halved: // earlier requests began under the previous limit
 		t.limit, t.halved = max(t.limit/2, 1), t.begun
-	case outcome == Served && t.limit < t.most:
+	case outcome == Served && t.limit < t.max:
 		if t.served++; t.served < t.limit {
 			return
 		}

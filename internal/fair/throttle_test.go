@@ -105,9 +105,9 @@ func beginNow(throttle *Throttle, tenant string) (end func(Outcome), err error) 
 	return end, err
 }
 
-// TestThrottleFollowsTheServer: when a server accepts only a few calls at once, the calls of all tenants soon drop to that
+// TestThrottleAdaptsToServer: when a server accepts only a few calls at once, the calls of all tenants soon drop to that
 // number, and return to the previous number when it accepts more again.
-func TestThrottleFollowsTheServer(t *testing.T) {
+func TestThrottleAdaptsToServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most, few = 32, 4
 		throttle := NewThrottle(most)
@@ -129,7 +129,7 @@ func TestThrottleFollowsTheServer(t *testing.T) {
 				served[tenant]++
 			}
 			mu.Unlock()
-			time.Sleep(time.Second) //nolint:forbidigo // of the bubble's clock
+			time.Sleep(time.Second) //nolint:forbidigo // on the bubble's clock
 			mu.Lock()
 			running--
 			mu.Unlock()
@@ -157,15 +157,15 @@ func TestThrottleFollowsTheServer(t *testing.T) {
 		for throttle.Limit() < most {
 			call("modest")
 		}
-		time.Sleep(time.Hour) //nolint:forbidigo // of the bubble's clock
+		time.Sleep(time.Hour) //nolint:forbidigo // on the bubble's clock
 		if used := throttle.budget.Used(); used != 0 {
 			t.Errorf("%d calls have not ended", used)
 		}
 	})
 }
 
-// TestThrottleGivesUp: a call that waits ends with its context.
-func TestThrottleGivesUp(t *testing.T) {
+// TestThrottleCanceled: a call that waits ends with its context.
+func TestThrottleCanceled(t *testing.T) {
 	throttle := NewThrottle(1)
 	end, err := throttle.Begin(t.Context(), "a")
 	if err != nil {

@@ -37,7 +37,7 @@ import (
 // fieldOwner is the field manager of everything that Apply sets.
 const fieldOwner = client.FieldOwner("catena-test")
 
-// Apply applies the objects in order and replaces each with the API server's answer. A namespaced object without a
+// Apply applies the objects in order and replaces each with the API server's response. A namespaced object without a
 // namespace goes to "default".
 func Apply(ctx context.Context, c client.Client, objects ...*unstructured.Unstructured) error {
 	for _, object := range objects {

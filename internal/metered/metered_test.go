@@ -27,7 +27,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestReadAll: it returns the data that it reads, and takes the documented amount of memory.
+// TestReadAll: ReadAll returns the data that it reads, and takes the documented amount of memory.
 func TestReadAll(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := bytes.Repeat([]byte("x"), rapid.OneOf(rapid.IntRange(0, 10), rapid.IntRange(0, 3*maxPiece)).Draw(t, "size"))
@@ -54,11 +54,11 @@ func TestReadAllErrors(t *testing.T) {
 		limit int64
 		want  error
 	}{
-		"cut off":             {io.MultiReader(bytes.NewReader(make([]byte, 10)), iotest.ErrReader(io.ErrUnexpectedEOF)), 1 << 30, io.ErrUnexpectedEOF},
-		"refused":             {bytes.NewReader(make([]byte, 10)), 1, refused},
-		"refused at the end":  {bytes.NewReader(make([]byte, 10)), firstPiece, refused},
-		"refused in between":  {bytes.NewReader(make([]byte, firstPiece+1)), firstPiece, refused},
-		"refused, and broken": {iotest.ErrReader(io.ErrUnexpectedEOF), 1, refused},
+		"truncated input":             {io.MultiReader(bytes.NewReader(make([]byte, 10)), iotest.ErrReader(io.ErrUnexpectedEOF)), 1 << 30, io.ErrUnexpectedEOF},
+		"refused":                     {bytes.NewReader(make([]byte, 10)), 1, refused},
+		"refused at the end":          {bytes.NewReader(make([]byte, 10)), firstPiece, refused},
+		"refused for a later piece":   {bytes.NewReader(make([]byte, firstPiece+1)), firstPiece, refused},
+		"refused before a read error": {iotest.ErrReader(io.ErrUnexpectedEOF), 1, refused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			taken := int64(0)
@@ -82,9 +82,9 @@ func TestTake(t *testing.T) {
 		ctx  context.Context
 		want error
 	}{
-		"counted":         {ctx, refused},
-		"not counted":     {t.Context(), nil},
-		"no more counted": {Without(ctx), nil},
+		"counted":           {ctx, refused},
+		"not counted":       {t.Context(), nil},
+		"counting disabled": {Without(ctx), nil},
 	} {
 		if err := Take(tc.ctx, 1); !errors.Is(err, tc.want) || Counts(tc.ctx) != (tc.want != nil) {
 			t.Errorf("%s: got %v", name, err)
