@@ -106,35 +106,35 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress, "Address to serve metrics on; 0 for none.")
 	flags.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress, "Address to serve /healthz and /readyz on; 0 for none.")
 	profiling.AddFlag(flags, &o.ProfilingAddress)
-	flags.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "Let only one of several replicas run the controllers.")
+	flags.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "Elect a leader, so that only one of several replicas runs the controllers.")
 	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", o.LeaderElectionNamespace,
-		"Namespace of the leader's lease; in a cluster, the operator's own by default.")
-	flags.IntVar(&o.ConcurrentReconciles, "concurrent-reconciles", o.ConcurrentReconciles, "Number of sessions that are reconciled at once.")
+		"Namespace of the leader election lease. In a cluster, the default is the operator's own namespace.")
+	flags.IntVar(&o.ConcurrentReconciles, "concurrent-reconciles", o.ConcurrentReconciles, "Maximum number of sessions that are reconciled concurrently.")
 	o.Rewrites.AddFlags(flags)
 	flags.DurationVar(&o.SessionQuotaInterval, "session-quota-interval", o.SessionQuotaInterval,
-		"Time between two counts of what a namespace with a SessionQuota stores, at least 100ms. What it saves in this time can exceed its limit.")
+		"Interval at which the usage of a namespace with a SessionQuota is counted, at least 100ms. A namespace can exceed its limit by as much as it saves in one interval.")
 	flags.IntVar(&o.UsageMetricNamespaces, "usage-metric-namespaces", o.UsageMetricNamespaces,
-		"Number of namespaces that have metrics of their own about what they store: the largest ones. The others have only a sum.")
+		"Number of namespaces that have usage metrics of their own: those that store the most. The metrics of all others are summed up.")
 	flags.Float64Var(&o.EventsPerSecond, "events-per-second", o.EventsPerSecond,
-		"Maximum rate of events about broken and healed chains, with bursts of ten seconds' worth. Further events are dropped.")
+		"Maximum rate of events about broken and healed chains, per second, with bursts of ten seconds' worth. Further events are dropped.")
 	flags.DurationVar(&o.WatchSilence, "watch-silence-timeout", o.WatchSilence,
-		"Time for which the watch of ResponseSessions may receive nothing, bookmarks included. After it, the watch is started "+
-			"again, and the resolve API confirms what it knows with live reads. At least 2m: bookmarks come about once a minute.")
+		"Time after which the watch of ResponseSessions is restarted if it has received nothing, not even a bookmark. Until it "+
+			"receives something, the resolve API confirms its state with live reads. At least 2m: bookmarks arrive about once a minute.")
 	flags.DurationVar(&o.APITimeout, "api-timeout", o.APITimeout,
-		"Time after which a request to the kube-apiserver fails if it has not been answered completely. The list and the watch of "+
-			"ResponseSessions have --watch-silence-timeout instead.")
+		"Timeout of a request to the kube-apiserver, including the response body. The list and the watch of ResponseSessions use "+
+			"--watch-silence-timeout instead.")
 	flags.DurationVar(&o.StallTimeout, "stall-timeout", o.StallTimeout,
 		"Time after which /healthz fails if all workers are busy and none has finished a session, not even with an error. At least 4m, "+
-			"which is twice the deadline of one session.")
+			"which is twice the timeout of a reconcile.")
 	flags.StringVar(&o.SnapshotStore, "snapshot-store", o.SnapshotStore,
-		"URL of the bucket that snapshots are read from, besides SnapshotChunks, and in which unreferenced snapshots are deleted: "+
-			"s3://, azblob:// or file://, as gocloud.dev/blob defines them; gs:// is served by its S3-compatible API. "+
-			"Each cluster needs its own bucket, or its own ?prefix=NAME/.")
+		"URL of the bucket from which snapshots are read, in addition to SnapshotChunks, and in which unreferenced snapshots are deleted: "+
+			"s3://, azblob:// or file://, as gocloud.dev/blob defines them; gs:// uses the S3-compatible API of Google Cloud Storage. "+
+			"Each cluster needs a bucket, or a ?prefix=NAME/, of its own.")
 	flags.DurationVar(&o.SnapshotSweepInterval, "snapshot-sweep-interval", o.SnapshotSweepInterval,
-		"Time between two sweeps, which compare the stored snapshots with the sessions that refer to them.")
+		"Interval between sweeps, which compare the stored snapshots with the sessions that refer to them.")
 	o.Sweep.AddFlags(flags)
 	flags.DurationVar(&o.OwnerReferenceInterval, "owner-reference-interval", o.OwnerReferenceInterval,
-		"Time between two passes that rewrite ownerReferences to another version of the API than the operator's.")
+		"Interval between passes that rewrite ownerReferences to another version of the API than the operator's.")
 	o.Resolve.AddFlags(flags)
 	o.ResolveAPI.AddFlags(flags)
 }

@@ -39,16 +39,16 @@ func TestSize(t *testing.T) {
 		annotation string
 		want       int64
 	}{
-		"as written":         {annotation: v1alpha1.DataSize([]byte("four")), want: 8},
-		"nothing":            {annotation: "0", want: 0},
-		"the largest":        {annotation: v1alpha1.DataSize(make([]byte, v1alpha1.MaxSnapshotChunkBytes)), want: 512 << 10},
-		"no annotation":      {want: 512 << 10},
-		"too large":          {annotation: "524289", want: 512 << 10},
-		"negative":           {annotation: "-1", want: 512 << 10},
-		"beyond 64 bits":     {annotation: "99999999999999999999", want: 512 << 10},
-		"something else":     {annotation: "ein paar", want: 512 << 10},
-		"a number and more":  {annotation: "4 ", want: 512 << 10},
-		"a digit of unicode": {annotation: "４", want: 512 << 10},
+		"correct size":   {annotation: v1alpha1.DataSize([]byte("four")), want: 8},
+		"no data":        {annotation: "0", want: 0},
+		"largest chunk":  {annotation: v1alpha1.DataSize(make([]byte, v1alpha1.MaxSnapshotChunkBytes)), want: 512 << 10},
+		"no annotation":  {want: 512 << 10},
+		"too large":      {annotation: "524289", want: 512 << 10},
+		"negative":       {annotation: "-1", want: 512 << 10},
+		"beyond 64 bits": {annotation: "99999999999999999999", want: 512 << 10},
+		"not a number":   {annotation: "a few", want: 512 << 10},
+		"trailing space": {annotation: "4 ", want: 512 << 10},
+		"Unicode digit":  {annotation: "４", want: 512 << 10},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestView(t *testing.T) {
 						continue
 					}
 					stored[key(o)] = o
-					decoded, err := s.Transformer()(o) // as a streamed list brings it
+					decoded, err := s.Transformer()(o) // as in a streamed list
 					must(err)
 					list = append(list, decoded)
 				}

@@ -32,7 +32,7 @@ import (
 )
 
 // The API server ends each watch after watchTime, and the reflector continues where it ended. A list or watch that is still
-// open after maxWatchTime has fallen silent, and is restarted.
+// open after maxWatchTime is unresponsive, and is restarted.
 const (
 	watchTime    = 3 * time.Minute
 	maxWatchTime = watchTime + 30*time.Second
@@ -41,7 +41,7 @@ const (
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=snapshotchunks,verbs=list;watch
 
 // Run watches the metadata of all chunks through a client of their group and version, and keeps the view current until ctx is
-// done. It never gives up: while the API server is unreachable or silent, it retries.
+// done. It never gives up: while the API server is unreachable or unresponsive, it retries.
 func (v *View) Run(ctx context.Context, client rest.Interface) {
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -83,17 +83,17 @@ func (b *bounded) Stop() {
 	b.Interface.Stop()
 }
 
-// store is the side of the view that client-go's reflector sees.
+// store is the view as client-go's reflector uses it.
 type store View
 
 var _ cache.TransformingStore = &store{}
 
 // Transformer keeps only the sizes of chunks as they are decoded.
 func (s *store) Transformer() cache.TransformFunc {
-	return func(object any) (any, error) { return measured(object) }
+	return func(object any) (any, error) { return chunkOf(object) }
 }
 
-func measured(object any) (*chunk, error) {
+func chunkOf(object any) (*chunk, error) {
 	switch object := object.(type) {
 	case *chunk:
 		return object, nil
@@ -106,7 +106,7 @@ func measured(object any) (*chunk, error) {
 func (s *store) Add(object any) error { return s.Update(object) }
 
 func (s *store) Update(object any) error {
-	c, err := measured(object)
+	c, err := chunkOf(object)
 	if err == nil {
 		(*View)(s).set(c)
 	}
@@ -114,7 +114,7 @@ func (s *store) Update(object any) error {
 }
 
 func (s *store) Delete(object any) error {
-	c, err := measured(object)
+	c, err := chunkOf(object)
 	if err == nil {
 		(*View)(s).remove(c)
 	}
@@ -124,7 +124,7 @@ func (s *store) Delete(object any) error {
 func (s *store) Replace(objects []any, _ string) error {
 	chunks := make([]*chunk, len(objects))
 	for i, object := range objects {
-		c, err := measured(object)
+		c, err := chunkOf(object)
 		if err != nil {
 			return err
 		}

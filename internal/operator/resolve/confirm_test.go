@@ -81,8 +81,8 @@ func TestLostSnapshotIsReadAgain(t *testing.T) {
 	}
 }
 
-// TestConfirmationsArePaced: if the view does not catch up, a namespace has only so many turns confirmed, and others are served
-// while it waits.
+// TestConfirmationsArePaced: if the view does not catch up, the rate of confirmations is limited for each namespace, and other
+// namespaces are served while one waits.
 func TestConfirmationsArePaced(t *testing.T) {
 	greedy, modest := newFixture(t), newFixture(t)
 	greedyLast, modestLast := greedy.brokenChain(3), modest.brokenChain(3)
@@ -127,7 +127,8 @@ func TestConfirmationsArePaced(t *testing.T) {
 	}
 }
 
-// TestErrorsArePaced: a namespace gets only so many errors that the view has shown, and still resolves what it has just saved.
+// TestErrorsArePaced: the rate of errors that the view has shown is limited for each namespace, which still resolves turns that it
+// has just saved.
 func TestErrorsArePaced(t *testing.T) {
 	f := newFixture(t)
 	last := f.brokenChain(3)
@@ -151,7 +152,7 @@ func TestErrorsArePaced(t *testing.T) {
 }
 
 // TestErrorsAreCurrent saves, changes and deletes turns at random while the view is behind, and compares each error with a walk over
-// what is stored.
+// the stored turns.
 func TestErrorsAreCurrent(t *testing.T) {
 	f := newFixture(t)
 	f.options.ConfirmationsPerSecond = 1_000_000
@@ -195,7 +196,7 @@ func (f *fixture) change(random *rand.Rand, id func() string, stored map[string]
 	}
 }
 
-// reference is what answer must return.
+// reference returns the expected result of answer.
 func reference(ctx context.Context, stored map[string]*v1alpha1.ResponseSession, id string, options chain.WalkOptions) string {
 	turns, err := chain.Walk(ctx, id, func(_ context.Context, id string) (chain.Turn, bool, error) {
 		session := stored[id]
@@ -207,9 +208,9 @@ func reference(ctx context.Context, stored map[string]*v1alpha1.ResponseSession,
 	if chainErr, ok := errors.AsType[*chain.Error](err); ok {
 		return fmt.Sprintf("%s at %s", chainErr.Code(), chainErr.ResponseID)
 	}
-	said := make([]string, len(turns))
+	texts := make([]string, len(turns))
 	for i, turn := range turns {
-		said[i] = "says " + turn.ID
+		texts[i] = "says " + turn.ID
 	}
-	return strings.Join(said, ", ")
+	return strings.Join(texts, ", ")
 }

@@ -35,5 +35,5 @@ func (r *Reader) CachedBytes() uint64 {
 // namespace's turn.
 func (r *Resolver) SetWaits(few int, view, turn time.Duration) { r.waits = waits{few, view, turn} }
 
-// TurnOverhead is what a query counts for each turn besides the items.
+// TurnOverhead is the number of bytes that a query counts for each turn in addition to the items.
 const TurnOverhead = turnOverhead

@@ -61,7 +61,7 @@ type fixture struct {
 	namespace string
 	silence   time.Duration // after which the view is stale
 	options   resolve.Options
-	// Of a resolver that follows: its live reads, and what holds up the events of its view.
+	// Set by follow: the number of live reads, and the gate that delays the events of the view.
 	reads    atomic.Int64
 	gate     *gate
 	client   rest.Interface
@@ -86,7 +86,7 @@ func (f *fixture) freeze() {
 	f.resolver.SetWaits(8, 0, time.Hour)
 }
 
-// follow creates the resolver, with a view that gets no events until the resolver has asked for the current resource version. Then a
+// follow creates the resolver, with a view that gets no events until the resolver has requested the current resource version. Then a
 // session of another namespace is saved, so that the view can catch up.
 func (f *fixture) follow() {
 	f.Helper()
@@ -172,7 +172,7 @@ func (b *gatedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isVersion reports whether a request asks for the current resource version.
+// isVersion reports whether a request reads the current resource version.
 func isVersion(r *http.Request) bool { return r.URL.Query().Has("fieldSelector") }
 
 func (f *fixture) start() (stop func()) {
@@ -239,7 +239,7 @@ func (f *fixture) release(session *v1alpha1.ResponseSession) {
 	}
 }
 
-// withLostSnapshot makes a turn whose bodies are in chunks that do not exist.
+// withLostSnapshot moves the bodies of a turn to chunks that do not exist.
 func withLostSnapshot(s *v1alpha1.ResponseSession) {
 	s.Spec.Response = nil
 	s.Spec.Snapshot = &v1alpha1.SnapshotReference{
@@ -281,7 +281,7 @@ func (f *fixture) answer(name string, options chain.WalkOptions) string {
 	return f.answerSince(0, name, options)
 }
 
-// answerSince asks for a result at least as new as a resource version.
+// answerSince summarizes a result that is at least as new as a resource version.
 func (f *fixture) answerSince(version uint64, name string, options chain.WalkOptions) string {
 	f.Helper()
 	history, err := f.resolver.Resolve(f.Context(), f.namespace, name, version, options)
@@ -291,16 +291,16 @@ func (f *fixture) answerSince(version uint64, name string, options chain.WalkOpt
 	if err != nil {
 		return err.Error()
 	}
-	var said []string
+	var texts []string
 	for _, turn := range history.Turns {
 		text := strings.TrimSuffix(strings.TrimPrefix(string(turn.Items.List), `{"text":"`), `"}`)
 		if !strings.Contains(text, turn.ResponseID) {
 			f.Errorf("turn %s has the items %s", turn.ResponseID, turn.Items.List)
 		}
-		said = append(said, text)
+		texts = append(texts, text)
 	}
 	if history.Name != v1alpha1.ObjectName(history.ResponseID) || history.UID == "" {
-		f.Errorf("asked for %s, answered for %s with UID %q", name, history.Name, history.UID)
+		f.Errorf("requested %s, got the history of %s with UID %q", name, history.Name, history.UID)
 	}
-	return strings.Join(said, ", ")
+	return strings.Join(texts, ", ")
 }

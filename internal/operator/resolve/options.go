@@ -80,21 +80,21 @@ func DefaultOptions() Options {
 
 // AddFlags adds the options to flags.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
-	flags.Uint64Var(&o.CacheBytes, "body-cache-bytes", o.CacheBytes, "Memory in bytes for the resolve API's cache of input items.")
+	flags.Uint64Var(&o.CacheBytes, "body-cache-bytes", o.CacheBytes, "Size of the resolve API's cache of input items, in bytes.")
 	flags.Int64Var(&o.HistoryBytes, "max-history-bytes", o.HistoryBytes,
-		"Maximum size in bytes of the input items of one history. A larger history is answered with 413.")
+		"Maximum size in bytes of the input items of one history. Larger histories are rejected with 413.")
 	flags.Int64Var(&o.InFlightBytes, "max-inflight-bytes", o.InFlightBytes,
-		"Maximum size in bytes of the input items that all requests together hold at once, each counted once. "+
-			"One namespace alone may hold half, two a third each, and so on. A request beyond that is answered with 429.")
+		"Maximum size in bytes of the input items that all requests in flight hold together. Items that several requests hold are counted once. "+
+			"Namespaces share the limit: one alone may use half, two a third each, and so on. Requests that exceed a share are rejected with 429.")
 	flags.Int64Var(&o.InFlightRequests, "max-inflight-requests", o.InFlightRequests,
-		"Maximum number of requests for histories at once, shared in the same way. A request beyond that is answered with 429.")
-	flags.Int64Var(&o.LiveReads, "max-live-reads", o.LiveReads, "Maximum number of sessions that the resolve API reads from the kube-apiserver at once, shared in the same way.")
+		"Maximum number of concurrent requests for histories, shared by namespaces in the same way. Requests that exceed a share are rejected with 429.")
+	flags.Int64Var(&o.LiveReads, "max-live-reads", o.LiveReads, "Maximum number of concurrent reads of sessions from the kube-apiserver by the resolve API, shared by namespaces in the same way.")
 	flags.Int64Var(&o.ConfirmationsPerSecond, "confirmations-per-second", o.ConfirmationsPerSecond,
-		"Number of turns that the resolve API reads each second in each namespace to confirm that a chain is broken. "+
-			"A broken chain that needs no such reads counts like up to eight turns. A request beyond that waits for up to 5 s, or is answered with 429.")
+		"Maximum number of turns per second and namespace that the resolve API reads to confirm that a chain is broken. "+
+			"A broken chain that needs no such reads counts as up to eight turns. Requests that exceed the rate wait for up to 5 s, or are rejected with 429.")
 	flags.Int64Var(&o.AnswerBytesPerSecond, "answer-bytes-per-second", o.AnswerBytesPerSecond,
-		"Maximum size in bytes of the histories that the resolve API returns each second in each namespace. Turns that it has to read from the kube-apiserver count four times. "+
-			"A request beyond that waits for up to 5 s, or is answered with 429.")
+		"Maximum size in bytes of the histories per second and namespace that the resolve API returns. Turns that it must read from the kube-apiserver count four times. "+
+			"Requests that exceed the rate wait for up to 5 s, or are rejected with 429.")
 }
 
 // Validate returns all errors in the options, joined.

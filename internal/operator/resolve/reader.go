@@ -43,7 +43,7 @@ var (
 	ErrTooLarge = errors.New("history is too large")
 	// ErrBusy is returned for a query that would exceed its namespace's share of Options.InFlightRequests or Options.InFlightBytes.
 	// A retry can succeed.
-	ErrBusy = errors.New("too many histories, or too many bytes of them, are being resolved in this namespace")
+	ErrBusy = errors.New("too many histories, or histories of too many bytes, are being resolved in this namespace")
 )
 
 // cacheKey changes with every overwrite of the spec, but not with a write of the status.

@@ -59,7 +59,7 @@ func TestCacheIsBounded(t *testing.T) {
 		}
 		for _, turn := range history.Turns {
 			if !strings.Contains(string(turn.Items.List), turn.ResponseID+"x") {
-				t.Fatalf("turn %s has another one's items", turn.ResponseID)
+				t.Fatalf("turn %s has the items of another turn", turn.ResponseID)
 			}
 		}
 		if size := reader.CachedBytes(); size > limit {
@@ -68,7 +68,7 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded: a history that is too large is refused, and so is one for which there is no memory until others are
+// TestMemoryIsBounded: a history that is too large is refused, and so is one that exceeds the available memory until others are
 // released.
 func TestMemoryIsBounded(t *testing.T) {
 	f := newFixture(t)
@@ -89,18 +89,18 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	resolver := resolve.New(f.view, reader, func(*sessions.Record) {}, options)
-	ask := func(id string) (*resolve.Result, error) {
+	query := func(id string) (*resolve.Result, error) {
 		return resolver.Resolve(t.Context(), f.namespace, id, 0, chain.WalkOptions{MaxDepth: 64})
 	}
 	for range 3 { // a failed query must release its memory
-		if _, err := ask("t7"); !errors.Is(err, resolve.ErrTooLarge) {
+		if _, err := query("t7"); !errors.Is(err, resolve.ErrTooLarge) {
 			t.Fatalf("error is %v, want ErrTooLarge", err)
 		}
-		first, err := ask("t4")
+		first, err := query("t4")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ask("u4"); !errors.Is(err, resolve.ErrBusy) {
+		if _, err := query("u4"); !errors.Is(err, resolve.ErrBusy) {
 			t.Fatalf("error is %v, want ErrBusy", err)
 		}
 		first.Release()
@@ -108,9 +108,9 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// TestAnother404: a 404 that does not name the session, as when the API server does not serve its version, is an error, and
+// TestUnrelated404: a 404 that does not name the session, as when the API server does not serve its version, is an error, and
 // not a turn that is missing.
-func TestAnother404(t *testing.T) {
+func TestUnrelated404(t *testing.T) {
 	f := newFixture(t)
 	f.save("t1", "")
 	f.freeze()
@@ -126,7 +126,7 @@ func TestAnother404(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.reader.SetClient(elsewhere)
-	for _, id := range []string{"t1", "T2"} { // in the view and not
+	for _, id := range []string{"t1", "T2"} { // only the first is in the view
 		if answer := f.answerSince(1<<62, id, chain.WalkOptions{MaxDepth: 64}); !strings.Contains(answer, "unable to read session") {
 			t.Errorf("%s: got %q, want an error", id, answer)
 		}

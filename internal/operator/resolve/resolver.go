@@ -69,7 +69,7 @@ func New(view *sessions.View, reader *Reader, report func(*sessions.Record), opt
 func (r *Resolver) Metric() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "catena_resolve_inflight_bytes",
-		Help: "Bytes of the input items that all requests together hold. --max-inflight-bytes limits them.",
+		Help: "Number of bytes of input items that all requests in flight hold together. The limit is --max-inflight-bytes.",
 	}, func() float64 { return float64(r.shared.bytes.Used()) })
 }
 
@@ -134,7 +134,7 @@ func (r *Resolver) resolve(ctx context.Context, namespace, name string, minVersi
 }
 
 // explain adds the reason why a turn is unreadable to an error of the walk, as far as its object shows it. If it does not, it
-// reports the snapshot, unless the view knows that it is unreadable. If it does, the leader sees that too, or is newer and can
+// reports the snapshot, unless the view already has it as unreadable. If it does, the leader sees that too, or is newer and can
 // read the format.
 func (l *lookup) explain(walkErr error) {
 	chainError, _ := errors.AsType[*chain.Error](walkErr)
@@ -158,7 +158,7 @@ func isChainError(err error) bool {
 }
 
 // errOutdated indicates that a session has changed since the walk visited it, and that the lookup has its new state.
-var errOutdated = errors.New("session has changed meanwhile")
+var errOutdated = errors.New("session has changed in the meantime")
 
 // lookup is the state of one call of Resolve.
 type lookup struct {
@@ -174,7 +174,7 @@ type lookup struct {
 }
 
 // responseID returns the response ID that a name stands for. A response ID wins over an object name, so a name that the
-// view knows only as an object name is first looked up live as a response ID.
+// view has only as an object name is first looked up live as a response ID.
 func (l *lookup) responseID(ctx context.Context, name string) (string, error) {
 	if _, found := l.view.Lookup(l.namespace, name); found || !mayBeObjectName(name) {
 		return name, nil
@@ -245,9 +245,9 @@ func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, er
 	if err != nil {
 		return nil, err
 	}
-	asked := path[len(path)-1]
+	requested := path[len(path)-1]
 	history := &Result{
-		Name: asked.Name, UID: asked.UID, ResponseID: asked.Turn.ID, Turns: make([]history.TurnItems, len(path)), holding: holding,
+		Name: requested.Name, UID: requested.UID, ResponseID: requested.Turn.ID, Turns: make([]history.TurnItems, len(path)), holding: holding,
 	}
 	if err := l.readItems(ctx, path, history); err != nil {
 		history.Release()

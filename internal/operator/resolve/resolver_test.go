@@ -33,15 +33,15 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// TestResolveAheadOfTheWatch changes sessions after the view has stopped, and just before the answer is taken from a view that
-// follows.
+// TestResolveAheadOfTheWatch changes sessions after the view has stopped, and just before the result is read from a view that
+// follows the watch.
 func TestResolveAheadOfTheWatch(t *testing.T) {
 	plain := chain.WalkOptions{MaxDepth: chain.DefaultMaxDepth}
 	tests := map[string]struct {
-		// before saves the sessions that the view knows. It returns a function that makes changes that the view does not
-		// know, and returns the options to resolve with.
+		// before saves the sessions that the view contains. It returns a function that makes changes that the view has not
+		// seen, and returns the options to resolve with.
 		before func(f *fixture) func() chain.WalkOptions
-		ask    string
+		id     string
 		want   string
 	}{
 		"nothing changed": {
@@ -50,27 +50,27 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 				f.save("b", "a")
 				return func() chain.WalkOptions { return plain }
 			},
-			ask: "b", want: "says a, says b",
+			id: "b", want: "says a, says b",
 		},
 		"new turn": {
 			before: func(f *fixture) func() chain.WalkOptions {
 				f.save("a", "")
 				return func() chain.WalkOptions { f.save("b", "a"); return plain }
 			},
-			ask: "b", want: "says a, says b",
+			id: "b", want: "says a, says b",
 		},
 		"three new turns": {
 			before: func(f *fixture) func() chain.WalkOptions {
 				return func() chain.WalkOptions { f.save("a", ""); f.save("b", "a"); f.save("c", "b"); return plain }
 			},
-			ask: "c", want: "says a, says b, says c",
+			id: "c", want: "says a, says b, says c",
 		},
 		"missing parent was saved": {
 			before: func(f *fixture) func() chain.WalkOptions {
 				f.save("b", "a")
 				return func() chain.WalkOptions { f.save("a", ""); return plain }
 			},
-			ask: "b", want: "says a, says b",
+			id: "b", want: "says a, says b",
 		},
 		"pending turn was completed": {
 			before: func(f *fixture) func() chain.WalkOptions {
@@ -81,7 +81,7 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 					return plain
 				}
 			},
-			ask: "b", want: "says a, says b",
+			id: "b", want: "says a, says b",
 		},
 		"unreadable turn was repaired": {
 			before: func(f *fixture) func() chain.WalkOptions {
@@ -93,24 +93,24 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 					return plain
 				}
 			},
-			ask: "a", want: "says a",
+			id: "a", want: "says a",
 		},
-		"cycle was taken apart": {
+		"cycle was removed": {
 			before: func(f *fixture) func() chain.WalkOptions {
 				a := f.save("a", "b")
 				f.save("b", "a")
 				return func() chain.WalkOptions { f.delete(a); f.save("a", ""); return plain }
 			},
-			ask: "b", want: "says a, says b",
+			id: "b", want: "says a, says b",
 		},
-		"too deep a chain was shortened": {
+		"chain beyond the limit was shortened": {
 			before: func(f *fixture) func() chain.WalkOptions {
 				f.save("a", "")
 				b := f.save("b", "a")
 				f.save("c", "b")
 				return func() chain.WalkOptions { f.delete(b); f.save("b", ""); return chain.WalkOptions{MaxDepth: 2} }
 			},
-			ask: "c", want: "says b, says c",
+			id: "c", want: "says b, says c",
 		},
 		"body not read yet, turn deleted": {
 			before: func(f *fixture) func() chain.WalkOptions {
@@ -118,7 +118,7 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 				f.save("b", "a")
 				return func() chain.WalkOptions { f.delete(a); return plain }
 			},
-			ask: "b", want: "session.chain.not_found at a",
+			id: "b", want: "session.chain.not_found at a",
 		},
 		"body not read yet, turn being deleted": {
 			before: func(f *fixture) func() chain.WalkOptions {
@@ -126,35 +126,35 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 				f.save("b", "a")
 				return func() chain.WalkOptions { f.delete(a); return plain }
 			},
-			ask: "b", want: "session.chain.not_found at a",
+			id: "b", want: "session.chain.not_found at a",
 		},
-		"new turn, being deleted": {
+		"new turn being deleted": {
 			before: func(f *fixture) func() chain.WalkOptions {
 				return func() chain.WalkOptions { f.delete(f.saveHeld("a", "")); return plain }
 			},
-			ask: "a", want: "session.chain.not_found at a",
+			id: "a", want: "session.chain.not_found at a",
 		},
-		"new turn, being deleted, by its object name": {
+		"new turn being deleted, by object name": {
 			before: func(f *fixture) func() chain.WalkOptions {
 				return func() chain.WalkOptions { f.delete(f.saveHeld("a_1", "")); return plain }
 			},
-			ask: "a.1", want: "session.chain.not_found at a.1",
+			id: "a.1", want: "session.chain.not_found at a.1",
 		},
-		"being deleted, with its snapshot gone": {
+		"turn being deleted, snapshot missing": {
 			before: func(f *fixture) func() chain.WalkOptions {
 				a := f.saveHeld("a", "", withLostSnapshot)
 				f.save("b", "a")
 				return func() chain.WalkOptions { f.delete(a); return plain }
 			},
-			ask: "b", want: "session.chain.not_found at a",
+			id: "b", want: "session.chain.not_found at a",
 		},
-		"was being deleted, saved again, by its object name": {
+		"deleted turn saved again, by object name": {
 			before: func(f *fixture) func() chain.WalkOptions {
 				a := f.saveHeld("a_1", "")
 				f.delete(a)
 				return func() chain.WalkOptions { f.release(a); f.save("a_1", ""); return plain }
 			},
-			ask: "a.1", want: "says a_1",
+			id: "a.1", want: "says a_1",
 		},
 		"body not read yet, turn overwritten": {
 			before: func(f *fixture) func() chain.WalkOptions {
@@ -165,7 +165,7 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 					return plain
 				}
 			},
-			ask: "b", want: "says a anew, says b",
+			id: "b", want: "says a anew, says b",
 		},
 		"body not read yet, turn failed": {
 			before: func(f *fixture) func() chain.WalkOptions {
@@ -173,7 +173,7 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 				f.save("b", "a")
 				return func() chain.WalkOptions { f.update(a, withStatus("failed")); return plain }
 			},
-			ask: "b", want: "session.chain.unavailable at a",
+			id: "b", want: "session.chain.unavailable at a",
 		},
 		"deleted and saved with another parent": {
 			before: func(f *fixture) func() chain.WalkOptions {
@@ -182,45 +182,45 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 				f.save("c", "b")
 				return func() chain.WalkOptions { f.delete(b); f.save("z", ""); f.save("b", "z"); return plain }
 			},
-			ask: "c", want: "says z, says b, says c",
+			id: "c", want: "says z, says b, says c",
 		},
-		"an ID that looks like an object's name": {
+		"ID that looks like an object name": {
 			before: func(f *fixture) func() chain.WalkOptions {
 				f.save("a_b", "")
 				return func() chain.WalkOptions { f.save("a.b", ""); return plain }
 			},
-			ask: "a.b", want: "says a.b",
+			id: "a.b", want: "says a.b",
 		},
-		"an object's name": {
+		"object name": {
 			before: func(f *fixture) func() chain.WalkOptions {
 				f.save("a_b", "")
 				return func() chain.WalkOptions { return plain }
 			},
-			ask: "a.b", want: "says a_b",
+			id: "a.b", want: "says a_b",
 		},
-		"a new object's name": {
+		"object name of a new turn": {
 			before: func(f *fixture) func() chain.WalkOptions {
 				return func() chain.WalkOptions { f.save("A/b", ""); return plain }
 			},
-			ask: v1alpha1.ObjectName("A/b"), want: "says A/b",
+			id: v1alpha1.ObjectName("A/b"), want: "says A/b",
 		},
-		"nothing": {
+		"missing turn": {
 			before: func(*fixture) func() chain.WalkOptions { return func() chain.WalkOptions { return plain } },
-			ask:    "a", want: "session.chain.not_found at a",
+			id:     "a", want: "session.chain.not_found at a",
 		},
-		"incomplete, asked for": {
+		"failed turn, includeIncomplete": {
 			before: func(f *fixture) func() chain.WalkOptions {
 				f.save("a", "", withStatus("failed"))
 				return func() chain.WalkOptions { return chain.WalkOptions{MaxDepth: 1, IncludeIncomplete: true} }
 			},
-			ask: "a", want: "says a",
+			id: "a", want: "says a",
 		},
 		"depth 0": {
 			before: func(f *fixture) func() chain.WalkOptions {
 				f.save("a", "")
 				return func() chain.WalkOptions { return chain.WalkOptions{} }
 			},
-			ask: "a", want: "session.chain.depth_exceeded at a",
+			id: "a", want: "session.chain.depth_exceeded at a",
 		},
 	}
 	for name, tc := range tests {
@@ -230,7 +230,7 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 				change := tc.before(f)
 				start(f)
 				options := change()
-				if diff := cmp.Diff(tc.want, f.answer(tc.ask, options)); diff != "" {
+				if diff := cmp.Diff(tc.want, f.answer(tc.id, options)); diff != "" {
 					t.Errorf("answer (-want +got):\n%s", diff)
 				}
 			})
@@ -238,8 +238,8 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 	}
 }
 
-// TestProblemIsNamed: the error of an unreadable turn gives the reason, as the message of its condition does.
-func TestProblemIsNamed(t *testing.T) {
+// TestErrorContainsProblem: the error of an unreadable turn gives the reason, as the message of its condition does.
+func TestErrorContainsProblem(t *testing.T) {
 	f := newFixture(t)
 	instructions := func(s *v1alpha1.ResponseSession) {
 		s.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"instructions":[]}`)}
@@ -272,15 +272,15 @@ func TestResolveResourceVersion(t *testing.T) {
 	}
 	version := f.update(a, func(s *v1alpha1.ResponseSession) { s.Spec.Response = output("says a anew") })
 	if got := f.answerSince(version, "b", chain.WalkOptions{MaxDepth: 64}); got != "says a anew, says b" {
-		t.Errorf("asked for the new version, got %q", got)
+		t.Errorf("at the new resource version: got %q", got)
 	}
 	f.delete(a)
 	if got := f.answerSince(version+1, "b", chain.WalkOptions{MaxDepth: 64}); got != "session.chain.not_found at a" {
-		t.Errorf("asked for what follows the deletion, got %q", got)
+		t.Errorf("after the deletion: got %q", got)
 	}
 }
 
-// TestResolveWithStaleView: if the watch has been silent for too long, even a cached history is confirmed.
+// TestResolveWithStaleView: if the watch has received nothing for too long, even a cached history is confirmed.
 func TestResolveWithStaleView(t *testing.T) {
 	f := newFixture(t)
 	f.silence = time.Second
@@ -293,7 +293,7 @@ func TestResolveWithStaleView(t *testing.T) {
 	f.update(a, func(s *v1alpha1.ResponseSession) { s.Spec.Response = output("says a anew") })
 	testutil.Eventually(t, func(context.Context) error {
 		if !f.view.IsStale() {
-			return fmt.Errorf("the view heard something %s ago", f.view.Age())
+			return fmt.Errorf("the view last received something %s ago", f.view.Age())
 		}
 		return nil
 	})

@@ -150,7 +150,7 @@ func TestRequestsAreShared(t *testing.T) {
 	}
 	for range 10 {
 		if _, err := query(greedy, "missing"); err == nil || errors.Is(err, resolve.ErrBusy) {
-			t.Errorf("got %v, want that the turn is missing", err)
+			t.Errorf("got %v, want an error for a missing turn", err)
 		}
 	}
 	var held []*resolve.Result
@@ -181,8 +181,8 @@ func TestRequestsAreShared(t *testing.T) {
 	}
 }
 
-// TestAnswersArePaced: a namespace gets only so many bytes a second. Its queries wait, or are refused if they would wait for long, and
-// those of others go on.
+// TestAnswersArePaced: the rate of bytes is limited for each namespace. Its queries wait, or are refused if the wait would be long,
+// and queries of other namespaces are not affected.
 func TestAnswersArePaced(t *testing.T) {
 	greedy, modest := newFixture(t), newFixture(t)
 	large := func(s *v1alpha1.ResponseSession) {
@@ -208,7 +208,7 @@ func TestAnswersArePaced(t *testing.T) {
 	// It was read live, so that each of more than 1,000 bytes counts four times.
 	first := throttled()
 	if first < time.Minute {
-		t.Errorf("the namespace is to wait for %s", first)
+		t.Errorf("the namespace must wait for %s", first)
 	}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -219,7 +219,7 @@ func TestAnswersArePaced(t *testing.T) {
 		t.Errorf("the other namespace got %q, want %q", got, want)
 	}
 	if later := throttled(); later > first {
-		t.Errorf("a query that was refused and one that was canceled count: %s, then %s", first, later)
+		t.Errorf("a refused or a canceled query was counted: the delay rose from %s to %s", first, later)
 	}
 }
 
@@ -237,7 +237,7 @@ func TestAnswersWait(t *testing.T) {
 	}
 }
 
-// TestHistoryIsHeldOnce: queries of one history that is not cached share one read of each of its turns, also if the one that
+// TestHistoryIsHeldOnce: queries of one history that is not cached share one read of each of its turns, even if the query that
 // reads is canceled, and it counts once, until the last of them is released.
 func TestHistoryIsHeldOnce(t *testing.T) {
 	f := newFixture(t)

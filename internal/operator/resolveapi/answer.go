@@ -110,17 +110,17 @@ func (a *answer) InputStream(ctx context.Context, _, accept string) (io.ReadClos
 func (a *answer) yaml(ctx context.Context) ([]byte, error) {
 	limits := &yamlLimits{}
 	if _, err := a.WriteTo(limits); err != nil {
-		return nil, tooLarge("the answer is too large for YAML")
+		return nil, tooLarge("the response is too large for YAML")
 	}
 	if err := yamlSlots.Acquire(ctx, 1); err != nil {
-		return nil, newTimeout("too many answers are being written as YAML")
+		return nil, newTimeout("too many responses are being converted to YAML")
 	}
 	defer yamlSlots.Release(1)
 	body := bytes.NewBuffer(make([]byte, 0, limits.bytes))
 	_, _ = a.WriteTo(body) // never an error
 	converted, err := yaml.JSONToYAML(body.Bytes())
 	if err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("unable to write the items as YAML: %w", err))
+		return nil, apierrors.NewInternalError(fmt.Errorf("unable to convert the items to YAML: %w", err))
 	}
 	return converted, nil
 }
@@ -139,7 +139,7 @@ func (l *yamlLimits) Write(p []byte) (int, error) {
 }
 
 func tooLarge(message string) error {
-	return apierrors.NewRequestEntityTooLargeError(message + ": ask for JSON, or for pages with `limit`")
+	return apierrors.NewRequestEntityTooLargeError(message + ": request JSON, or pages with `limit`")
 }
 
 // stream is an answer that is being sent. It is generated while it is sent, so that it takes little memory besides the items,

@@ -97,7 +97,7 @@ func TestAnswerJSON(t *testing.T) {
 				t.Fatalf("Unexpected error: %v", err)
 			}
 			if diff := cmp.Diff(decode(t, marshalled), decode(t, body)); diff != "" {
-				t.Errorf("Not what encoding/json writes (-want,+got):\n%s", diff)
+				t.Errorf("Different from encoding/json (-want,+got):\n%s", diff)
 			}
 		})
 	}
@@ -120,11 +120,11 @@ func decode(t *testing.T, b []byte) (value any) {
 	return value
 }
 
-func TestAnswerItemsAreByteForByte(t *testing.T) {
+func TestAnswerItemsAreVerbatim(t *testing.T) {
 	items := `{ "z" : 1.0, "a":12345678901234567890,"html":"<b>&é\u00e9" }`
 	a := makeAnswer(t, makeHistory(testutil.FlattenTurn(t, "", items)), driver.ResolveOptions{})
 	if body := string(encode(t, a)); !strings.Contains(body, `"input":[`+items+`]`) {
-		t.Errorf("The item %s is not in %s as it is", items, body)
+		t.Errorf("The item %s is not verbatim in %s", items, body)
 	}
 }
 
@@ -138,15 +138,15 @@ func TestInputStream(t *testing.T) {
 		accept   string
 		wantType string
 	}{
-		"nothing":           {wantType: runtime.ContentTypeJSON},
-		"anything":          {accept: "*/*", wantType: runtime.ContentTypeJSON},
-		"JSON":              {accept: "application/json", wantType: runtime.ContentTypeJSON},
-		"YAML":              {accept: "application/yaml", wantType: runtime.ContentTypeYAML},
-		"YAML sooner":       {accept: "application/json;q=0.5,application/yaml", wantType: runtime.ContentTypeYAML},
-		"protobuf or JSON":  {accept: "application/vnd.kubernetes.protobuf,application/json", wantType: runtime.ContentTypeJSON},
-		"protobuf only":     {accept: "application/vnd.kubernetes.protobuf"},
-		"a table or JSON":   {accept: "application/json;as=Table;v=v9;g=meta.k8s.io,application/json", wantType: runtime.ContentTypeJSON},
-		"something unknown": {accept: "image/png"},
+		"no media type":      {wantType: runtime.ContentTypeJSON},
+		"any media type":     {accept: "*/*", wantType: runtime.ContentTypeJSON},
+		"JSON":               {accept: "application/json", wantType: runtime.ContentTypeJSON},
+		"YAML":               {accept: "application/yaml", wantType: runtime.ContentTypeYAML},
+		"YAML preferred":     {accept: "application/json;q=0.5,application/yaml", wantType: runtime.ContentTypeYAML},
+		"protobuf or JSON":   {accept: "application/vnd.kubernetes.protobuf,application/json", wantType: runtime.ContentTypeJSON},
+		"protobuf only":      {accept: "application/vnd.kubernetes.protobuf"},
+		"a table or JSON":    {accept: "application/json;as=Table;v=v9;g=meta.k8s.io,application/json", wantType: runtime.ContentTypeJSON},
+		"unknown media type": {accept: "image/png"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestInputStream(t *testing.T) {
 	}
 }
 
-// TestTooLarge: an encoding that takes many times the memory of the JSON is refused; JSON is not.
+// TestTooLarge: an encoding that needs many times the memory of JSON is refused; JSON is not.
 func TestTooLarge(t *testing.T) {
 	items := strings.Repeat(`{"a":1},`, maxYAMLValues) + `{}`
 	a := makeAnswer(t, makeHistory(testutil.FlattenTurn(t, "", items)), driver.ResolveOptions{})
@@ -218,7 +218,7 @@ func TestAnswerAllocations(t *testing.T) {
 	}
 }
 
-// TestAnswerMemory: an answer takes the same little memory, however large the items are that it is made of.
+// TestAnswerMemory: the memory that an answer takes does not depend on the size of its items.
 func TestAnswerMemory(t *testing.T) {
 	item := `{"text":"` + strings.Repeat("x", 1<<20) + `"}`
 	h, o := makeHistory(testutil.FlattenTurn(t, "", item, item, item, item)), driver.ResolveOptions{Order: driver.OrderDescending}
@@ -236,11 +236,11 @@ func TestAnswerMemory(t *testing.T) {
 	}
 }
 
-// TestAnswerClosed: a client that stops reading ends what writes for it.
+// TestAnswerClosed: a client that stops reading ends the goroutine that writes its response.
 func TestAnswerClosed(t *testing.T) {
 	a := makeAnswer(t, longHistory(t), driver.ResolveOptions{})
 	if _, err := a.WriteTo(&yamlLimits{values: maxYAMLValues}); err == nil {
-		t.Error("The error of the writer is lost")
+		t.Error("The error of the writer was not returned")
 	}
 	stream, _, _, err := a.InputStream(t.Context(), "", runtime.ContentTypeJSON)
 	if err != nil {
@@ -276,7 +276,7 @@ func BenchmarkRender(b *testing.B) {
 	}
 }
 
-// BenchmarkServe is a request from a client on the same machine, over TLS, with everything except the resolving.
+// BenchmarkServe is a request from a client on the same machine, over TLS, with everything except the resolve itself.
 func BenchmarkServe(b *testing.B) {
 	h := longHistory(b)
 	ts := startServer(b, func(context.Context, string, string, uint64, chain.WalkOptions) (*resolve.Result, error) {

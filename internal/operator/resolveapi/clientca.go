@@ -79,16 +79,16 @@ func (c *clientCAs) check(request *http.Request) error {
 	}
 	published, err := c.configMaps.Get(request.Context(), "extension-apiserver-authentication", metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("unable to read the CAs of callers: %w", err)
+		return fmt.Errorf("unable to read the client CAs: %w", err)
 	}
 	content := c.serving.ClientCA.CurrentCABundleContent()
 	for _, key := range c.keys {
 		if ca := bytes.TrimSpace([]byte(published.Data[key])); !bytes.Contains(content, ca) {
-			return errors.New("the CAs of callers have not been loaded yet")
+			return errors.New("the client CAs have not been loaded yet")
 		}
 	}
 	if c.proxy != nil && len(c.proxy.UsernameHeaders.Value()) == 0 {
-		return errors.New("the headers of the kube-apiserver's proxy have not been loaded yet")
+		return errors.New("the request headers of the kube-apiserver's proxy have not been loaded yet")
 	}
 	c.loaded.Store(true)
 	return nil

@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// TestGuard: no caller is treated as anonymous before the CAs of callers are loaded.
+// TestGuard: no caller is treated as anonymous before the client CAs are loaded.
 func TestGuard(t *testing.T) {
 	notLoaded := &clientCAs{keys: []string{"client-ca-file"}, configMaps: fake.NewClientset().CoreV1().ConfigMaps(metav1.NamespaceSystem)}
 	loaded := &clientCAs{}

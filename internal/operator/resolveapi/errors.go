@@ -116,11 +116,11 @@ func readStatus(err error) *apierrors.StatusError {
 	reason := apierrors.ReasonForError(err)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), isTimeout(err):
-		return newTimeout("the kube-apiserver did not answer in time")
+		return newTimeout("the kube-apiserver did not respond in time")
 	case isUnreachable(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err):
-		return newUnavailable("the kube-apiserver is not available")
+		return newUnavailable("the kube-apiserver is unavailable")
 	case reason != metav1.StatusReasonUnknown:
-		return apierrors.NewInternalError(fmt.Errorf("the kube-apiserver refused a read of the operator: %s", reason))
+		return apierrors.NewInternalError(fmt.Errorf("the kube-apiserver rejected a read by the operator: %s", reason))
 	}
 	return apierrors.NewInternalError(errors.New("unable to read the sessions; see the log of the operator"))
 }

@@ -114,20 +114,20 @@ func TestToStatus(t *testing.T) {
 			err:  apierrors.NewTooManyRequests("secret", 3),
 			want: summary{503, metav1.StatusReasonServiceUnavailable, "ServiceUnavailable", "", 1},
 		},
-		"kube-apiserver: refuses the operator": {
+		"kube-apiserver: forbidden": {
 			err:  apierrors.NewForbidden(sessions, "x", errors.New("secret")),
 			want: summary{500, metav1.StatusReasonInternalError, "InternalError", "", 0},
 		},
-		"a shared read that another request gave up": {
+		"shared read canceled by another request": {
 			err:  context.Canceled,
 			want: summary{503, metav1.StatusReasonServiceUnavailable, "ServiceUnavailable", "", 1},
 		},
-		"the caller gave up": {
+		"canceled by the caller": {
 			ctx:  canceled,
 			err:  context.Canceled,
 			want: summary{504, metav1.StatusReasonTimeout, "canceled", "", 1},
 		},
-		"anything else": {
+		"other error": {
 			err:  errors.New("secret"),
 			want: summary{500, metav1.StatusReasonInternalError, "InternalError", "", 0},
 		},

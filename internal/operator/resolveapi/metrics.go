@@ -24,23 +24,23 @@ import (
 var (
 	requestsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "catena_resolve_requests_total",
-		Help: "Requests for the history of a turn, by result: ok, the code of the chain's error, the reason of any other error, or canceled.",
+		Help: "Number of requests for the history of a turn by result: ok, the code of the chain's error, the reason of any other error, or canceled.",
 	}, []string{"code"})
 
 	durationSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "catena_resolve_duration_seconds",
-		Help:    "Time to find the history of a turn, without its transfer.",
+		Help:    "Duration of resolving the history of a turn in seconds, without its transfer.",
 		Buckets: prometheus.ExponentialBuckets(0.00025, 2, 17), // 0.25 ms to 16 s
 	})
 
 	itemsTotal = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "catena_resolve_items_total",
-		Help: "Input items in answers, instructions included.",
+		Help: "Number of input items in responses, including instructions.",
 	})
 
 	bytesTotal = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "catena_resolve_bytes_total",
-		Help: "Size of the answers as JSON or YAML; tables do not count.",
+		Help: "Number of bytes in JSON and YAML responses. Tables are not counted.",
 	})
 )
 

@@ -75,10 +75,10 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Authorization.AddFlags(fs)
 	fs.Int32Var(&o.DefaultMaxDepth, "max-depth", o.DefaultMaxDepth,
 		"Maximum number of turns in a chain, for verdicts and for requests that do not set maxDepth.")
-	fs.Int32Var(&o.MaxDepthLimit, "max-depth-limit", o.MaxDepthLimit, "Largest maxDepth that a request may set.")
+	fs.Int32Var(&o.MaxDepthLimit, "max-depth-limit", o.MaxDepthLimit, "Maximum value of maxDepth that a request may set.")
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request.")
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
-		"Time to continue serving, but not ready, after a signal to stop, so that no new requests arrive at its end.")
+		"Time for which the server continues to serve, but reports that it is not ready, after a termination signal, so that clients stop sending requests.")
 }
 
 // Validate returns all errors in the options, joined.
@@ -102,8 +102,8 @@ func (o *Options) Validate() error {
 	return errors.Join(errs...)
 }
 
-// applyTo applies the options to the configuration of a server. It reads certificates, opens the port and asks the
-// kube-apiserver for the CAs of its clients and its proxy.
+// applyTo applies the options to the configuration of a server. It reads certificates, opens the port and reads from the
+// kube-apiserver the CAs of its clients and its proxy.
 func (o *Options) applyTo(config *genericapiserver.Config) error {
 	if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts("localhost", nil, nil); err != nil {
 		return fmt.Errorf("unable to generate a self-signed certificate: %w", err)

@@ -85,7 +85,7 @@ func New(o *Options, resolve ResolveFunc, view *sessions.View) (*Server, error) 
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("unable to add the hook for the start of the resolve API server: %w", err)
+		return nil, fmt.Errorf("unable to add the post-start hook of the resolve API server: %w", err)
 	}
 	return s, nil
 }

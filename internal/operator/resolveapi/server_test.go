@@ -38,7 +38,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/golden"
 )
 
-// resolveStub knows resp_2 of team-a, which follows resp_1.
+// resolveStub resolves only resp_2 of team-a, whose parent is resp_1.
 func resolveStub(t testing.TB) ResolveFunc {
 	history := makeHistory(testutil.FlattenTurn(t, "be brief", `{"role":"user","content":"hi"}`), testutil.FlattenTurn(t, "", `{ "n" : 1.0 }`))
 	return func(_ context.Context, namespace, name string, _ uint64, options chain.WalkOptions) (*resolve.Result, error) {
@@ -105,13 +105,13 @@ func TestServer(t *testing.T) {
 		"unknown parameter":   {path: inputItems + "resp_2?foo=1", token: "alice", want: 400, wantBody: []string{`query parameter \"foo\" is unknown`}},
 		"list":                {path: strings.TrimSuffix(inputItems, "/"), token: "alice", want: 403},
 		"bad token":           {path: inputItems + "resp_2", token: "mallory", want: 401, wantBody: []string{`"reason":"Unauthorized"`}},
-		"nobody":              {path: inputItems + "resp_2", want: 403, wantBody: []string{`"reason":"Forbidden"`, "system:anonymous"}},
-		"bad query of nobody": {path: inputItems + "resp_2?foo=1", want: 403},
+		"anonymous":           {path: inputItems + "resp_2", want: 403, wantBody: []string{`"reason":"Forbidden"`, "system:anonymous"}},
+		"anonymous bad query": {path: inputItems + "resp_2?foo=1", want: 403},
 		"another namespace": {
 			path: strings.Replace(inputItems, "team-a", "team-b", 1) + "resp_2", token: "alice", want: 403, wantBody: []string{`"reason":"Forbidden"`},
 		},
-		"readiness of nobody": {path: "/readyz?verbose", want: 200, wantBody: []string{"[+]sessions-synced ok"}},
-		"health of nobody":    {path: "/healthz", want: 200},
+		"anonymous readiness": {path: "/readyz?verbose", want: 200, wantBody: []string{"[+]sessions-synced ok"}},
+		"anonymous health":    {path: "/healthz", want: 200},
 		"metrics":             {path: "/metrics", token: "alice", want: 404},
 		"discovery": {
 			path: "/apis/resolve.catena.dev/v1alpha1", token: "alice", want: 200,
@@ -126,24 +126,24 @@ func TestServer(t *testing.T) {
 			wantBody: []string{`"dev.catena.resolve.v1alpha1.InputItems"`, `"name":"includeIncomplete"`, "ready to be the input of the next request"},
 		},
 		"verdicts of another namespace": {path: strings.Replace(sessionVerdicts, "team-a", "team-b", 1), token: "alice", want: 403},
-		"verdicts of nobody":            {path: sessionVerdicts, want: 403},
+		"anonymous verdicts":            {path: sessionVerdicts, want: 403},
 		"watch of verdicts":             {path: sessionVerdicts + "?watch=true", token: "alice", want: 403},
 		"verdict as protobuf":           {path: sessionVerdicts + "/resp.1", token: "alice", accept: "application/vnd.kubernetes.protobuf", want: 406},
-		"verdict of nothing":            {path: sessionVerdicts + "/resp.0", token: "alice", want: 404, wantBody: []string{`sessionverdicts.resolve.catena.dev \"resp.0\" not found`}},
-		"verdict by the ID":             {path: sessionVerdicts + "/resp_1", token: "alice", want: 404},
+		"missing verdict":               {path: sessionVerdicts + "/resp.0", token: "alice", want: 404, wantBody: []string{`sessionverdicts.resolve.catena.dev \"resp.0\" not found`}},
+		"verdict by response ID":        {path: sessionVerdicts + "/resp_1", token: "alice", want: 404},
 		"verdicts by label":             {path: sessionVerdicts + "?labelSelector=a", token: "alice", want: 400},
-		"verdicts by another field":     {path: sessionVerdicts + "?fieldSelector=reason%3DResolved", token: "alice", want: 400},
+		"verdicts by unsupported field": {path: sessionVerdicts + "?fieldSelector=reason%3DResolved", token: "alice", want: 400},
 		"verdicts by name": {
 			path: sessionVerdicts + "?fieldSelector=metadata.namespace%3Dteam-a,metadata.name!%3Dresp.1", token: "alice", want: 200,
 			wantBody: []string{`"items":[{"metadata":{"name":"resp.2"`},
 		},
-		"verdicts after a bad token":     {path: sessionVerdicts + "?continue=x", token: "alice", want: 400},
-		"verdicts after another's token": {path: sessionVerdicts + "?continue=" + newContinue(types.NamespacedName{Namespace: "team-b", Name: "x"}), token: "alice", want: 400},
-		"verdicts as new as this":        {path: sessionVerdicts + "?resourceVersion=7", token: "alice", want: 200},
-		"verdicts from the future":       {path: sessionVerdicts + "?resourceVersion=8", token: "alice", want: 503},
-		"verdict from the future":        {path: sessionVerdicts + "/resp.1?resourceVersion=8", token: "alice", want: 503},
-		"verdict of no version":          {path: sessionVerdicts + "/resp.1?resourceVersion=x", token: "alice", want: 400},
-		"OpenAPI v2":                     {path: "/openapi/v2", token: "alice", want: 200, wantBody: []string{"Catena resolve API"}},
+		"invalid continue token":            {path: sessionVerdicts + "?continue=x", token: "alice", want: 400},
+		"continue token of other namespace": {path: sessionVerdicts + "?continue=" + newContinue(types.NamespacedName{Namespace: "team-b", Name: "x"}), token: "alice", want: 400},
+		"verdicts at current version":       {path: sessionVerdicts + "?resourceVersion=7", token: "alice", want: 200},
+		"verdicts at future version":        {path: sessionVerdicts + "?resourceVersion=8", token: "alice", want: 503},
+		"verdict at future version":         {path: sessionVerdicts + "/resp.1?resourceVersion=8", token: "alice", want: 503},
+		"verdict at invalid version":        {path: sessionVerdicts + "/resp.1?resourceVersion=x", token: "alice", want: 400},
+		"OpenAPI v2":                        {path: "/openapi/v2", token: "alice", want: 200, wantBody: []string{"Catena resolve API"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestServerWithoutKubeAPIServer(t *testing.T) {
 				t.Fatalf("The answer %d is not a Status: %s", code, body)
 			}
 			if code != 503 || got.Reason != metav1.StatusReasonServiceUnavailable || header.Get("Retry-After") != "1" {
-				t.Errorf("Unexpected answer: want 503, to be retried, got %d, %v, %+v", code, header, got)
+				t.Errorf("Unexpected response: want 503 with a Retry-After of 1, got %d, %v, %+v", code, header, got)
 			}
 		})
 	}
@@ -268,7 +268,7 @@ func TestServerStops(t *testing.T) {
 	})
 	close(proceed)
 	if got := <-code; got != 200 {
-		t.Errorf("Unexpected answer to the request before: want 200, got %d", got)
+		t.Errorf("Unexpected response to the request in flight: want 200, got %d", got)
 	}
 	if err := <-ts.done; err != nil {
 		t.Errorf("Unexpected error: %v", err)
@@ -288,7 +288,7 @@ func TestServerIsNotReadyBeforeSync(t *testing.T) {
 	}
 }
 
-// TestVerdictsOfAStaleView: a view that has heard nothing for too long answers no verdict.
+// TestVerdictsOfAStaleView: a view that has received nothing for too long returns no verdicts.
 func TestVerdictsOfAStaleView(t *testing.T) {
 	kube := kubeAPIServer(t)
 	view := newView(t, kube, 100*time.Millisecond)

@@ -53,7 +53,7 @@ func (tableConvertor) ConvertToTable(_ context.Context, object, options runtime.
 		return nil, fmt.Errorf("unable to convert %T to a table", object)
 	}
 	if a.Len() > maxTableRows {
-		return nil, tooLarge(fmt.Sprintf("the answer has %d items, more than the %d of a table", a.Len(), maxTableRows))
+		return nil, tooLarge(fmt.Sprintf("the response has %d items, and a table is limited to %d", a.Len(), maxTableRows))
 	}
 	table := &metav1.Table{ColumnDefinitions: headers(options, tableColumns), Rows: make([]metav1.TableRow, 0, a.Len())}
 	// Every row refers to the same object, without its items: they would make the table many times as large.
@@ -72,7 +72,7 @@ func (tableConvertor) ConvertToTable(_ context.Context, object, options runtime.
 	return table, nil
 }
 
-// headers returns the columns, or nil if the options of the table ask for none.
+// headers returns the columns, or nil if the options of the table request none.
 func headers(options runtime.Object, columns []metav1.TableColumnDefinition) []metav1.TableColumnDefinition {
 	if o, ok := options.(*metav1.TableOptions); ok && o.NoHeaders {
 		return nil

@@ -72,7 +72,7 @@ func TestItemCells(t *testing.T) {
 			item: `{"type":1,"role":[],"name":{},"content":{"text":"x"},"output":[1]}`,
 			want: []any{"", "", ""},
 		},
-		"what a terminal would act on": {
+		"terminal control characters": {
 			item: `{"type":"message\u001b[31m","role":"us\u0000er","content":"a\u001b]0;x\u0007b\u202ec\u200b\ufffdd"}`,
 			want: []any{"message[31m", "user", "a]0;xbcd"},
 		},
@@ -94,8 +94,8 @@ func TestOneLine(t *testing.T) {
 	}{
 		"empty":           {},
 		"only spaces":     {text: " \n\t\u00a0 "},
-		"just short":      {text: "12345678", want: "12345678"},
-		"just too long":   {text: "123456789", want: "1234567…"},
+		"at the limit":    {text: "12345678", want: "12345678"},
+		"above the limit": {text: "123456789", want: "1234567…"},
 		"wide":            {text: strings.Repeat("日本", 5), want: "日本日本日本日…"},
 		"cut at a space":  {text: "123456 89", want: "123456…"},
 		"trailing spaces": {text: "12345678  \n", want: "12345678"},

@@ -86,7 +86,7 @@ func (s *verdicts) List(ctx context.Context, options *internalversion.ListOption
 		return nil, err
 	}
 	if options.LabelSelector != nil && !options.LabelSelector.Empty() {
-		return nil, apierrors.NewBadRequest("a label selector is not supported: select the ResponseSessions")
+		return nil, apierrors.NewBadRequest("label selectors are not supported: list ResponseSessions with the label selector instead")
 	}
 	namespace := request.NamespaceValue(ctx)
 	after, err := parseContinue(namespace, options.Continue)
@@ -101,7 +101,7 @@ func (s *verdicts) List(ctx context.Context, options *internalversion.ListOption
 	keys := s.view.Keys(namespace, after, limit+1)
 	if len(keys) > limit {
 		if options.Limit == 0 {
-			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("there are more than %d verdicts: ask for pages with `limit`", limit))
+			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the list has more than %d verdicts: request pages with `limit`", limit))
 		}
 		keys = keys[:limit]
 		list.Continue = newContinue(keys[limit-1])
@@ -123,7 +123,7 @@ func (s *verdicts) check(ctx context.Context, resourceVersion string) error {
 	case !s.view.HasSynced():
 		return newUnavailable("the operator has not read the sessions yet")
 	case s.view.IsStale():
-		return newUnavailable("the operator has heard nothing of the sessions for too long")
+		return newUnavailable("the operator has received no events of the sessions for too long")
 	case !s.view.Reflects(request.NamespaceValue(ctx), newest):
 		return newUnavailable("the operator has not seen resource version " + resourceVersion + " yet")
 	}
@@ -166,7 +166,7 @@ func parseContinue(namespace, token string) (types.NamespacedName, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(token)
 	in, name, found := strings.Cut(string(raw), string(types.Separator))
 	if err != nil || !found || namespace != "" && in != namespace {
-		return types.NamespacedName{}, apierrors.NewBadRequest(`query parameter "continue" is invalid: it is not from a page of this list`)
+		return types.NamespacedName{}, apierrors.NewBadRequest(`query parameter "continue" is invalid: it is not a token of this list`)
 	}
 	return types.NamespacedName{Namespace: in, Name: name}, nil
 }

@@ -31,15 +31,15 @@ import (
 	"github.com/catena-dev/catena/internal/chain"
 )
 
-// sent is an event that a reference remembers.
+// sent is an event that the reference records.
 type sent struct {
 	event
 	namespace   string
 	taken, done bool
 }
 
-// TestFeeds compares with a list of all events: each namespace takes in its own, whether others have finished or not, the
-// object that has waited longest first, and of an object the latest event.
+// TestFeeds compares with a list of all events: each namespace applies its own events, whether others have finished or not,
+// in the order in which their objects began to wait, and only the latest event of each object.
 func TestFeeds(t *testing.T) {
 	namespaces := []string{"a", "b", "c"}
 	synctest.Test(t, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestFeeds(t *testing.T) {
 					got := <-started
 					taking[got.namespace] = got.event
 					if want := take(all, got.namespace); want == nil || want.name != got.name || want.version != got.version {
-						t.Fatalf("%s takes in %s@%d, want %+v", got.namespace, got.name, got.version, want)
+						t.Fatalf("%s applies %s@%d, want %+v", got.namespace, got.name, got.version, want)
 					}
 				}
 				for _, namespace := range append(namespaces, "") {
@@ -98,14 +98,14 @@ func TestFeeds(t *testing.T) {
 			}
 			f.wait()
 			if i := slices.IndexFunc(all, func(e *sent) bool { return !e.done }); i >= 0 || len(f.waiting) > 0 {
-				t.Fatalf("event %d was not taken in; %v wait", i, f.waiting)
+				t.Fatalf("event %d was not applied; waiting: %v", i, f.waiting)
 			}
 		})
 	})
 }
 
-// TestWaitUntilReflects: a caller waits until the event was taken in, not only received. If the event is of another namespace, it
-// does not wait for that.
+// TestWaitUntilReflects: a caller waits until an event of its namespace was applied, not only received. It does not wait for events
+// of other namespaces to be applied.
 func TestWaitUntilReflects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := NewView(chain.DefaultMaxDepth, time.Hour)
@@ -128,29 +128,29 @@ func TestWaitUntilReflects(t *testing.T) {
 		check := func(what string, want int64) {
 			synctest.Wait()
 			if got := reached.Load(); got != want {
-				t.Errorf("%s: %d have gone on, want %d", what, got, want)
+				t.Errorf("%s: %d calls have returned, want %d", what, got, want)
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		wait(t.Context(), "ns", 1)
-		check("listed", 1)
+		check("after the list", 1)
 		wait(t.Context(), "ns", 5)
 		wait(t.Context(), "other", 5)
 		wait(ctx, "other", 6)
-		check("nothing has happened", 1)
+		check("before any event", 1)
 		must(s.Add(watched(s, object("t1", "", 5))))
-		check("an event of the namespace is being taken in", 2)
+		check("while an event of the namespace is being applied", 2)
 		close(taken)
-		check("it was taken in", 3)
+		check("after the event was applied", 3)
 		cancel()
-		check("one has given up", 3)
+		check("after a call was canceled", 3)
 		s.UpdateResourceVersion("6")
 		wait(t.Context(), "ns", 6)
-		check("a bookmark has come", 4)
+		check("after a bookmark", 4)
 	})
 }
 
-// take marks the events that are taken in together, and returns the latest.
+// take marks the events that are applied together, and returns the latest.
 func take(all []*sent, namespace string) (latest *sent) {
 	for _, e := range all {
 		if e.namespace == namespace && !e.taken && (latest == nil || latest.name == e.name) {
@@ -191,7 +191,7 @@ func bigRecord(id, previous string) *Record {
 	}
 }
 
-// TestNamesInReverse: a list in which every parent comes after its children is taken in as quickly as any other.
+// TestNamesInReverse: a list in which every parent comes after its children is applied as quickly as any other.
 func TestNamesInReverse(t *testing.T) {
 	const turns = 100_000
 	v := NewView(2*turns, time.Hour)

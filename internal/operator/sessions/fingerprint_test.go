@@ -24,7 +24,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
 
-// TestFingerprint checks that it covers every part of a status that the leader writes, and nothing that others write.
+// TestFingerprint checks that the fingerprint covers every part of a status that the leader writes, and nothing that others write.
 func TestFingerprint(t *testing.T) {
 	status := func() *v1alpha1.ResponseSessionStatus {
 		return &v1alpha1.ResponseSessionStatus{

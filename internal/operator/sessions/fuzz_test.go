@@ -50,7 +50,7 @@ func FuzzNewRecord(f *testing.F) {
 		if json.Unmarshal(raw, object) != nil {
 			return
 		}
-		// encoding/json ignores case and merges what is given twice; what it has decoded, encoded again, has neither.
+		// encoding/json ignores the case of names and merges duplicate fields. Its own output has neither.
 		canonical, err := json.Marshal(object)
 		if err != nil {
 			return // a time beyond the year 9999

@@ -47,7 +47,7 @@ func deleting(o *v1alpha1.ResponseSession) *v1alpha1.ResponseSession {
 	return o
 }
 
-// add and remove feed the view what a watch sends, and wait until it has taken that in.
+// add and remove feed the view an event of a watch, and wait until it was applied.
 func add(s *store, o *v1alpha1.ResponseSession) {
 	must(s.Add(watched(s, o)))
 	s.feeds.wait()
@@ -67,9 +67,9 @@ func replace(s *store, resourceVersion int, objects ...*v1alpha1.ResponseSession
 	var list []any
 	for i, o := range objects {
 		if i%2 == 0 {
-			list = append(list, watched(s, o)) // as a list brings it
+			list = append(list, watched(s, o)) // as in a list
 		} else {
-			list = append(list, record(o, nil)) // as a streamed list brings it
+			list = append(list, record(o, nil)) // as in a streamed list
 		}
 	}
 	must(s.Replace(list, fmt.Sprint(resourceVersion)))
@@ -82,7 +82,7 @@ func encoded(o *v1alpha1.ResponseSession) gjson.Result {
 	return gjson.ParseBytes(raw)
 }
 
-// record returns the record of an object, given what is known.
+// record returns the record of an object, given its current record.
 func record(o *v1alpha1.ResponseSession, known *Record) *Record {
 	return NewRecord(encoded(o), func(string, string) *Record { return known })
 }

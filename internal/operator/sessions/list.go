@@ -93,7 +93,7 @@ func (r *valueReader) expect(want byte) error {
 		return err
 	}
 	if c != want {
-		return fmt.Errorf("the API server has sent %q instead of %q", c, want)
+		return fmt.Errorf("unexpected character %q, want %q", c, want)
 	}
 	_, err = r.in.Discard(1)
 	return err
@@ -140,9 +140,9 @@ func (r *valueReader) value() ([]byte, error) {
 		_, _ = r.in.Discard(n)
 		switch {
 		case len(r.raw) > maxObjectBytes:
-			return nil, fmt.Errorf("an object of a list has more than %d bytes", maxObjectBytes)
+			return nil, fmt.Errorf("an object has more than %d bytes", maxObjectBytes)
 		case ended && len(bytes.TrimSpace(r.raw)) == 0:
-			return nil, errors.New("the API server has sent a list without a value")
+			return nil, errors.New("a value is missing")
 		case ended:
 			return r.raw, nil
 		}

@@ -77,12 +77,12 @@ func TestReadListErrors(t *testing.T) {
 	huge := `{"items":[{"a":"` + strings.Repeat("x", maxObjectBytes) + `"}]}`
 	for _, raw := range []string{"", "[]", "404 page not found", `{"items":[{}{}]}`, `{"items":[,]}`, `{"items" []}`, `{,}`, `{"a":}`, huge} {
 		if _, err := readList(strings.NewReader(raw), func(gjson.Result) {}); err == nil {
-			t.Errorf("%.40s: no error", raw)
+			t.Errorf("%.40s: got no error", raw)
 		}
 	}
 }
 
-// TestReadListMemory: of a list, no more than one object is in memory.
+// TestReadListMemory: at most one object of a list is in memory at a time.
 func TestReadListMemory(t *testing.T) {
 	const objects, size = 200, 256 << 10
 	object := []byte(`{"a":"` + strings.Repeat("x", size) + `"},`)

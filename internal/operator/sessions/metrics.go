@@ -23,7 +23,7 @@ var sessionsDesc = prometheus.NewDesc("catena_sessions",
 	[]string{"reason"}, nil)
 
 var ageDesc = prometheus.NewDesc("catena_watch_age_seconds",
-	"Seconds since the API server last sent an event, a bookmark or a list of ResponseSessions. Bookmarks come about once a minute.",
+	"Time since the API server last sent an event, a bookmark or a list of ResponseSessions, in seconds. Bookmarks arrive about once a minute.",
 	nil, nil)
 
 var _ prometheus.Collector = &View{}

@@ -99,7 +99,7 @@ func timeProblem(name string, field gjson.Result) string {
 		return ""
 	}
 	if _, err := time.Parse(time.RFC3339, field.Str); err != nil {
-		return fmt.Sprintf("`spec.%s` is not a time in RFC 3339", name)
+		return fmt.Sprintf("`spec.%s` is not an RFC 3339 time", name)
 	}
 	return ""
 }
@@ -120,7 +120,7 @@ func parseReference(reference gjson.Result) (*v1alpha1.SnapshotReference, string
 	if err := json.Unmarshal([]byte(reference.Raw), decoded); err != nil {
 		fields := jsonvalue.Members(reference, "store", "key")
 		decoded = &v1alpha1.SnapshotReference{Store: strings.Clone(fields[0].Str), Key: strings.Clone(fields[1].Str)}
-		return decoded, "`spec.snapshot` has a number that is too large"
+		return decoded, "a number in `spec.snapshot` is out of range"
 	}
 	return decoded, ""
 }

@@ -138,14 +138,14 @@ func TestNewRecord(t *testing.T) {
 		reported             int64
 		verified, unreadable bool
 	}{
-		"external, read":              {reason: resolved, observed: 1, bytes: 9, verified: true},
-		"external, not read":          {reason: resolved, observed: 1},
-		"external, read before":       {reason: resolved, observed: 0, bytes: 9},
-		"external, unreadable":        {reason: unreadable, brokenAt: "resp_1", observed: 1, unreadable: true},
-		"external, unreadable before": {reason: unreadable, brokenAt: "resp_1", observed: 0},
-		"external, of an unreadable":  {reason: unreadable, brokenAt: "resp_0", observed: 1, bytes: 9, verified: true},
-		"external, reported":          {reason: resolved, observed: 1, bytes: 9, reported: 1},
-		"external, reported before":   {reason: resolved, observed: 1, bytes: 9, reported: 7, verified: true},
+		"external, read":                {reason: resolved, observed: 1, bytes: 9, verified: true},
+		"external, not read":            {reason: resolved, observed: 1},
+		"external, read before":         {reason: resolved, observed: 0, bytes: 9},
+		"external, unreadable":          {reason: unreadable, brokenAt: "resp_1", observed: 1, unreadable: true},
+		"external, unreadable before":   {reason: unreadable, brokenAt: "resp_1", observed: 0},
+		"external, after an unreadable": {reason: unreadable, brokenAt: "resp_0", observed: 1, bytes: 9, verified: true},
+		"external, reported":            {reason: resolved, observed: 1, bytes: 9, reported: 1},
+		"external, reported before":     {reason: resolved, observed: 1, bytes: 9, reported: 7, verified: true},
 	} {
 		tests[name] = struct {
 			change func(*v1alpha1.ResponseSession)
@@ -168,7 +168,7 @@ func TestNewRecord(t *testing.T) {
 }
 
 // TestNewRecordOfKnownSpec checks that the bodies of a spec are parsed once: an event that changes only the status or the
-// metadata takes what is known about them.
+// metadata reuses the record.
 func TestNewRecordOfKnownSpec(t *testing.T) {
 	o := object("resp_1", "", 3)
 	o.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"input":5}`)}

@@ -41,7 +41,7 @@ import (
 )
 
 // errSilent is the error of a list or watch if the API server, or a proxy in front of it, has stopped sending data.
-var errSilent = errors.New("nothing was received for too long")
+var errSilent = errors.New("no data was received for too long")
 
 // item is a record in the form that client-go's reflector handles.
 type item struct {
@@ -66,7 +66,7 @@ func (s *source) listWatch() cache.ListerWatcher {
 	return &cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}
 }
 
-// stream sends a request and returns its response, whose body ends with errSilent if the API server falls silent.
+// stream sends a request and returns its response, whose body ends with errSilent if the API server stops sending.
 func (s *source) stream(ctx context.Context, options *metav1.ListOptions) (*response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	r := &response{ctx: ctx, cancel: cancel, silence: s.silence}
@@ -179,11 +179,11 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 	case watch.Error:
 		status := &metav1.Status{}
 		if err := json.Unmarshal([]byte(value.Raw), status); err != nil {
-			return "", nil, fmt.Errorf("unable to decode an error: %w", err)
+			return "", nil, fmt.Errorf("unable to decode an error event: %w", err)
 		}
 		return kind, status, nil
 	}
-	return "", nil, fmt.Errorf("unknown type of event: %.32q", kind)
+	return "", nil, fmt.Errorf("unknown event type %.32q", kind)
 }
 
 // line returns the next line that is not empty.

@@ -37,7 +37,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// serve returns a source of what a handler answers.
+// serve returns a source whose requests a handler answers.
 func serve(t *testing.T, silence time.Duration, handler http.HandlerFunc) *source {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -114,14 +114,14 @@ func TestList(t *testing.T) {
 	if list.ResourceVersion != "7" || list.Continue != "next" || len(list.Items) != 2 {
 		t.Fatalf("got %+v", list)
 	}
-	for i, want := range []string{"`spec.completedAt` is not a time in RFC 3339", ""} {
+	for i, want := range []string{"`spec.completedAt` is not an RFC 3339 time", ""} {
 		if problem := list.Items[i].Object.(*item).record.Problem; problem != want {
 			t.Errorf("item %d has the problem %q, want %q", i, problem, want)
 		}
 	}
 }
 
-// TestSilence: a server that accepts requests and then sends nothing, or that stops sending, is given up.
+// TestSilence: a list or watch fails if the server accepts the request and then sends nothing, or stops sending.
 func TestSilence(t *testing.T) {
 	for name, start := range map[string]string{"from the start": "", "within an event": `{"type":"ADD`, "after an event": "\n"} {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +135,7 @@ func TestSilence(t *testing.T) {
 			}
 			watcher, err := s.watch(t.Context(), metav1.ListOptions{})
 			if errors.Is(err, errSilent) {
-				return // on a loaded machine the headers, too, arrive too late
+				return // on a loaded machine, even the headers can arrive too late
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -153,7 +153,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestRunAfterSilence: the view starts again and again, until the server sends something.
+// TestRunAfterSilence: the view restarts its watch until the server sends something.
 func TestRunAfterSilence(t *testing.T) {
 	var requests atomic.Int32
 	s := serve(t, 0, func(w http.ResponseWriter, r *http.Request) {
@@ -165,7 +165,7 @@ func TestRunAfterSilence(t *testing.T) {
 	})
 	v := NewView(chain.DefaultMaxDepth, 20*time.Millisecond)
 	if !v.IsStale() {
-		t.Error("a view that has heard nothing is not stale")
+		t.Error("a view that has received nothing is not stale")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

@@ -24,7 +24,7 @@ import (
 
 // Observe applies the response to a write before the watch delivers it, so that no decision is based on a state that this
 // process has already changed. update returns the known record as the write left it (see Record.WithMetadata). It is not called
-// for a session that the view does not know, and its result is dropped if the view knows a newer version: the response may
+// for a session that the view does not have, and its result is dropped if the view has a newer version: the response may
 // arrive after the watch has reported the deletion of the object.
 func (v *View) Observe(namespace, name string, update func(known *Record) *Record) {
 	ns := v.lock(namespace)
@@ -149,7 +149,7 @@ func (r *Record) carryOver(old *Record) *Record {
 }
 
 // SetReadable records whether the snapshot of a session could be read, and notifies the subscribers if a verdict changes.
-// It does nothing if the view knows another spec of the session, or does not know the session, or if the snapshot has been
+// It does nothing if the view has another spec of the session, or does not have the session, or if the snapshot has been
 // reported as unreadable since the record was read: then it must be read again.
 func (v *View) SetReadable(r *Record, readable bool) {
 	v.update(r, func(next *Record) (changed bool) {

@@ -71,7 +71,7 @@ func TestUsage(t *testing.T) {
 				o := draw(t)
 				before := stored[o.Name]
 				if before == nil {
-					t.Skip("there is no such session")
+					t.Skip("the session does not exist")
 				}
 				written := before.DeepCopy()
 				written.ResourceVersion = o.ResourceVersion
@@ -121,12 +121,12 @@ func TestUsage(t *testing.T) {
 	})
 }
 
-// TestUsageOfLies: whatever size a session claims for its snapshot, the sum is positive.
-func TestUsageOfLies(t *testing.T) {
+// TestUsageOfFalseSizes: whatever size a session claims for its snapshot, the sum is positive.
+func TestUsageOfFalseSizes(t *testing.T) {
 	v := NewView(chain.DefaultMaxDepth, time.Hour)
 	s := (*store)(v)
 	for i, size := range []int64{math.MaxInt64, math.MaxInt64, math.MinInt64, -1, 0} {
-		o := object(fmt.Sprint("lie", i), "", i+1)
+		o := object(fmt.Sprint("false", i), "", i+1)
 		o.Spec.Snapshot = &v1alpha1.SnapshotReference{Store: v1alpha1.SnapshotStoreBlob, StoredBytes: size}
 		add(s, o)
 	}

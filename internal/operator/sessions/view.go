@@ -52,7 +52,7 @@ type View struct {
 	mu              sync.RWMutex // not held while the lock of a namespace is awaited
 	namespaces      map[string]*namespaceView
 	resourceVersion uint64    // up to which events were received
-	heard           time.Time // when the API server last sent something
+	lastReceived    time.Time // when the API server last sent something
 	subscribers     []func(Change)
 
 	syncedOnce sync.Once

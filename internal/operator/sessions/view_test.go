@@ -28,7 +28,7 @@ import (
 	"github.com/catena-dev/catena/internal/chain"
 )
 
-// TestReport checks that a report by another replica has the snapshot read again, once.
+// TestReport checks that a report by another replica triggers one more read of the snapshot.
 func TestReport(t *testing.T) {
 	v := NewView(chain.DefaultMaxDepth, time.Hour)
 	s := (*store)(v)
@@ -59,11 +59,11 @@ func TestReport(t *testing.T) {
 	v.SetReadable(reported, true)
 	check("after it was read", true)
 	add(s, external(3, true))
-	check("before the report is answered", true)
+	check("before the report is cleared", true)
 	add(s, external(4, false))
-	check("after the report is answered", true)
+	check("after the report is cleared", true)
 
-	// A report that arrives while the snapshot is read has it read again.
+	// A report that arrives while the snapshot is being read triggers another read.
 	before, _ := v.Get("ns", "a")
 	add(s, external(5, true))
 	v.SetReadable(before, true)
@@ -84,7 +84,7 @@ func TestViewFollowsTheWatch(t *testing.T) {
 			feed: func(s *store) { add(s, object("a", "", 1)); add(s, object("b", "a", 2)); remove(s, object("a", "", 3)) },
 			want: map[string]string{"b": "ParentNotFound"},
 		},
-		"old news": {
+		"outdated event": {
 			feed: func(s *store) {
 				add(s, object("a", "", 5))
 				old := object("a", "", 4)
@@ -93,7 +93,7 @@ func TestViewFollowsTheWatch(t *testing.T) {
 			},
 			want: map[string]string{"a": "Resolved"},
 		},
-		"relist drops what is gone": {
+		"relist without a session": {
 			feed: func(s *store) {
 				add(s, object("a", "", 1))
 				add(s, object("b", "a", 2))
@@ -101,11 +101,11 @@ func TestViewFollowsTheWatch(t *testing.T) {
 			},
 			want: map[string]string{"b": "ParentNotFound", "c": "ParentNotFound"},
 		},
-		"relist of nothing": {
+		"empty relist": {
 			feed: func(s *store) { add(s, object("a", "", 1)); replace(s, 2) },
 			want: map[string]string{},
 		},
-		"misnamed is in no chain": {
+		"misnamed session": {
 			feed: func(s *store) {
 				odd := object("A", "", 1)
 				odd.Name = "sha256.aaaa"
@@ -114,7 +114,7 @@ func TestViewFollowsTheWatch(t *testing.T) {
 			},
 			want: map[string]string{"sha256.aaaa": "NameMismatch", "b": "ParentNotFound"},
 		},
-		"being deleted is missing": {
+		"session being deleted": {
 			feed: func(s *store) {
 				add(s, object("a", "", 1))
 				add(s, object("b", "a", 2))
@@ -122,7 +122,7 @@ func TestViewFollowsTheWatch(t *testing.T) {
 			},
 			want: map[string]string{"b": "ParentNotFound"},
 		},
-		"being deleted and gone": {
+		"session being deleted, then recreated": {
 			feed: func(s *store) {
 				add(s, deleting(object("a", "", 1)))
 				add(s, object("b", "a", 2))
@@ -131,7 +131,7 @@ func TestViewFollowsTheWatch(t *testing.T) {
 			},
 			want: map[string]string{"a": "Resolved", "b": "Resolved"},
 		},
-		"misnamed and being deleted": {
+		"misnamed session being deleted": {
 			feed: func(s *store) {
 				odd := object("A", "", 1)
 				odd.Name = "sha256.aaaa"
@@ -143,7 +143,7 @@ func TestViewFollowsTheWatch(t *testing.T) {
 			},
 			want: map[string]string{},
 		},
-		"misnamed is deleted": {
+		"misnamed session deleted": {
 			feed: func(s *store) {
 				odd := object("A", "", 1)
 				odd.Name = "sha256.aaaa"
@@ -216,7 +216,7 @@ func TestSubscribe(t *testing.T) {
 	}
 }
 
-// TestObserve checks that the answer to a write takes effect ahead of the watch, but never brings back a deleted session.
+// TestObserve checks that the response to a write takes effect ahead of the watch, but never brings back a deleted session.
 func TestObserve(t *testing.T) {
 	v := NewView(chain.DefaultMaxDepth, time.Hour)
 	s := (*store)(v)
@@ -231,33 +231,33 @@ func TestObserve(t *testing.T) {
 	}
 	v.Observe("ns", "a", func(known *Record) *Record { return known.WithMetadata(partial(written)).WithStatus(status) })
 	if got, _ := v.Get("ns", "a"); got.Written != NewFingerprint(status) || got.ResourceVersion != 5 {
-		t.Errorf("the write is not observed: %+v", got)
+		t.Errorf("the write was not observed: %+v", got)
 	}
 
-	// The write's answer has no status, so it is taken to be what was asked for until the watch brings what is there.
+	// The response to the write has no status, so the view assumes the applied one until the watch delivers the stored one.
 	foreign := object("a", "", 5)
 	foreign.Status = *status
 	foreign.Status.BrokenAt = "elsewhere"
 	add(s, foreign)
 	if got, _ := v.Get("ns", "a"); got.Written != NewFingerprint(&foreign.Status) {
-		t.Errorf("the watch's word of the same version does not count: %+v", got)
+		t.Errorf("the watch's record of the same version is ignored: %+v", got)
 	}
 	v.Observe("ns", "a", func(known *Record) *Record { return known.WithMetadata(partial(written)).WithStatus(status) })
 	if got, _ := v.Get("ns", "a"); got.Written != NewFingerprint(&foreign.Status) {
-		t.Errorf("the write's answer counts more than the watch's word of the same version: %+v", got)
+		t.Errorf("the response to the write replaces the watch's record of the same version: %+v", got)
 	}
 
 	overwritten := object("a", "", 7)
 	overwritten.Generation = 2
 	v.Observe("ns", "a", func(known *Record) *Record { return known.WithMetadata(partial(overwritten)) })
 	if got, _ := v.Get("ns", "a"); got.ResourceVersion != 5 {
-		t.Error("the write's answer hides a spec that the view has not seen")
+		t.Error("the response to the write hides a spec that the view has not seen")
 	}
 
 	remove(s, object("a", "", 9))
 	v.Observe("ns", "a", func(known *Record) *Record { return known })
 	if _, found := v.Get("ns", "a"); found {
-		t.Error("the write's answer brings a deleted session back")
+		t.Error("the response to the write restores a deleted session")
 	}
 }
 
@@ -269,17 +269,17 @@ func TestReflects(t *testing.T) {
 	}
 	replace(s, 10)
 	if !v.HasSynced() || !v.Reflects("ns", 10) || v.Reflects("ns", 11) {
-		t.Error("want synced at 10")
+		t.Error("want the view to be synced and to reflect 10 and not 11")
 	}
 	s.UpdateResourceVersion("15")
 	add(s, object("a", "", 12))
 	if !v.Reflects("ns", 15) || v.Reflects("ns", 16) {
-		t.Error("want 15")
+		t.Error("want the view to reflect 15 and not 16")
 	}
 }
 
-// TestExplanation: what explains a verdict names the status of the turn itself, but not that of an ancestor, which can
-// change without another verdict: the message of the descendant's condition would be outdated for ever.
+// TestExplanation: the explanation of a verdict contains the status of the turn itself, but not that of an ancestor, which can
+// change without a new verdict: the message of the descendant's condition would remain outdated forever.
 func TestExplanation(t *testing.T) {
 	v := NewView(chain.DefaultMaxDepth, time.Hour)
 	for i, tc := range []struct{ status, own, descendant string }{

@@ -33,7 +33,7 @@ import (
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=list;watch
 
 // Run watches all ResponseSessions through a client of their group and version, and keeps the view current until ctx is done.
-// It never gives up: while the API server is unreachable or silent, it retries.
+// It never gives up: while the API server is unreachable or unresponsive, it retries.
 //
 // client-go's reflector feeds the view directly, without the store of an informer, which would need more memory than the
 // whole view: see docs/decisions/no-informer.md.
@@ -101,7 +101,7 @@ func (v *View) WaitUntilReflects(ctx context.Context, namespace string, resource
 func (v *View) advance(resourceVersion uint64) {
 	v.mu.Lock()
 	v.resourceVersion = max(v.resourceVersion, resourceVersion)
-	v.heard = v.clock.Now()
+	v.lastReceived = v.clock.Now()
 	v.mu.Unlock()
 	v.moved.ring()
 }
@@ -110,13 +110,13 @@ func (v *View) advance(resourceVersion uint64) {
 func (v *View) Age() time.Duration {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	return v.clock.Since(v.heard)
+	return v.clock.Since(v.lastReceived)
 }
 
 // IsStale reports whether the API server has been silent for so long that the view may lack changes.
 func (v *View) IsStale() bool { return v.Age() > v.silence }
 
-// store is the side of the view that client-go's reflector sees.
+// store is the view as client-go's reflector uses it.
 type store View
 
 var (

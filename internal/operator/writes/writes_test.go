@@ -36,14 +36,14 @@ func TestOutcomes(t *testing.T) {
 		code         int
 		want         int64
 	}{
-		"served":                        {http.MethodPatch, statusPath, http.StatusOK, 8},
-		"not found":                     {http.MethodPatch, statusPath, http.StatusNotFound, 8},
-		"conflict":                      {http.MethodPatch, statusPath, http.StatusConflict, 8},
-		"too many requests":             {http.MethodPatch, statusPath, http.StatusTooManyRequests, 4},
-		"unavailable":                   {http.MethodDelete, statusPath, http.StatusServiceUnavailable, 4},
-		"too slow":                      {http.MethodPost, statusPath, http.StatusGatewayTimeout, 4},
-		"a read":                        {http.MethodGet, statusPath, http.StatusTooManyRequests, 8},
-		"a write that has no namespace": {http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", http.StatusTooManyRequests, 8},
+		"served":                      {http.MethodPatch, statusPath, http.StatusOK, 8},
+		"not found":                   {http.MethodPatch, statusPath, http.StatusNotFound, 8},
+		"conflict":                    {http.MethodPatch, statusPath, http.StatusConflict, 8},
+		"too many requests":           {http.MethodPatch, statusPath, http.StatusTooManyRequests, 4},
+		"unavailable":                 {http.MethodDelete, statusPath, http.StatusServiceUnavailable, 4},
+		"too slow":                    {http.MethodPost, statusPath, http.StatusGatewayTimeout, 4},
+		"a read":                      {http.MethodGet, statusPath, http.StatusTooManyRequests, 8},
+		"a write without a namespace": {http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", http.StatusTooManyRequests, 8},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestUnreachable(t *testing.T) {
 	server.Close()
 	limiter := NewLimiter(4)
 	if _, err := send(t.Context(), limiter, server.URL, http.MethodPatch, statusPath); err == nil {
-		t.Fatal("a server that is closed has answered")
+		t.Fatal("a closed server has responded")
 	}
 	if got := limiter.Current(); got != 4 {
 		t.Errorf("the limit is %d, want 4", got)
