@@ -60,12 +60,12 @@ const bucketTimeout = time.Minute
 // do calls a function with the deadline of one request. The function may continue after do returns, so it must not share
 // data with the caller.
 func (s *blobStore) do(ctx context.Context, request func(ctx context.Context) error) error {
-	_, err := ask(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, request(ctx) })
+	_, err := doValue(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, request(ctx) })
 	return err
 }
 
-// ask is do for a function that returns a value.
-func ask[T any](ctx context.Context, s *blobStore, request func(ctx context.Context) (T, error)) (T, error) {
+// doValue is do for a function that returns a value.
+func doValue[T any](ctx context.Context, s *blobStore, request func(ctx context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	return within(ctx, s.files, func() (T, error) { return request(ctx) })
@@ -110,10 +110,10 @@ func (s *blobStore) Read(ctx context.Context, session types.NamespacedName, key 
 	}
 	// Snapshots are also not found if the bucket does not exist or has been replaced.
 	if err := s.do(ctx, s.claim.check); err != nil {
-		return nil, fmt.Errorf("unable to find out whether the bucket has lost %s: %w", blobName(session, key), err)
+		return nil, fmt.Errorf("unable to determine whether the bucket has lost %s: %w", blobName(session, key), err)
 	}
 	if data, err = s.readAll(ctx, blobName(session, key)); gcerrors.Code(err) == gcerrors.NotFound {
-		return nil, fmt.Errorf("%w: the bucket has no %s", ErrUnreadable, blobName(session, key))
+		return nil, fmt.Errorf("%w: the bucket has no object %s", ErrUnreadable, blobName(session, key))
 	}
 	return data, err
 }
@@ -161,7 +161,7 @@ func (s *blobStore) list(ctx context.Context, prefix string) iter.Seq2[Part, err
 
 // next returns the next object of a list, which may require a request. It returns io.EOF at the end.
 func (s *blobStore) next(ctx context.Context, objects *blob.ListIterator) (*blob.ListObject, error) {
-	return ask(ctx, s, objects.Next)
+	return doValue(ctx, s, objects.Next)
 }
 
 // readMark reports whether an object is a mark of a snapshot, and sets the time of the first one.

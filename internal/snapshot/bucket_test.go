@@ -94,7 +94,7 @@ func TestLostBucket(t *testing.T) {
 			lose: func(dir, _ string) error { return os.Rename(dir, dir+"-moved") },
 			want: ErrUnclaimed, wantClaim: ErrUnclaimed,
 		},
-		"all that is in the bucket": {
+		"the content of the bucket": {
 			lose: func(dir, _ string) error { return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)) },
 			want: ErrUnclaimed, wantClaim: ErrUnclaimed,
 		},
@@ -182,7 +182,7 @@ func startS3(t *testing.T, bucket string) string {
 	testutil.Eventually(t, func(ctx context.Context) error {
 		connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 		if err != nil {
-			return fmt.Errorf("the S3 server does not listen: %w", err)
+			return fmt.Errorf("the S3 server is not listening: %w", err)
 		}
 		return connection.Close()
 	})
@@ -231,7 +231,7 @@ func testBucket(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	if !cmp.Equal(want, got) {
-		t.Error("the bytes differ")
+		t.Error("the bodies differ from those written")
 	}
 
 	// Unrelated objects are ignored.
@@ -292,7 +292,7 @@ func testBucket(t *testing.T, url string) {
 		t.Errorf("listed %+v after it was deleted", listed)
 	}
 	if left, err := bucket.List(&blob.ListOptions{Prefix: blobName(session, ref.Key)}).Next(t.Context()); !errors.Is(err, io.EOF) {
-		t.Errorf("a mark is left: %+v, %v", left, err)
+		t.Errorf("a mark remains: %+v, %v", left, err)
 	}
 }
 

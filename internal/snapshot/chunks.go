@@ -87,7 +87,7 @@ func (s *chunkStore) Write(ctx context.Context, session types.NamespacedName, ke
 		})
 	}
 	if err = group.Wait(); apierrors.IsForbidden(err) {
-		// A quota is exceeded now. What has been written must not count until a sweep finds it.
+		// A quota is exceeded now. The written parts must not count towards it until a sweep deletes them.
 		err = errors.Join(err, s.Delete(ctx, Part{Session: session, Key: key}))
 	}
 	return len(pieces), err
@@ -152,7 +152,7 @@ func (s *chunkStore) List(ctx context.Context) iter.Seq2[Part, error] {
 	}
 }
 
-// chunkPart returns the part that a chunk is, and false if it cannot be one.
+// chunkPart returns the part for a chunk, and false if the chunk is not one.
 func chunkPart(chunk *metav1.PartialObjectMetadata) (Part, bool) {
 	key, index, ok := v1alpha1.ParseSnapshotChunkName(chunk.Name)
 	if !ok || !keyPattern.MatchString(key) {
@@ -162,7 +162,7 @@ func chunkPart(chunk *metav1.PartialObjectMetadata) (Part, bool) {
 		Session: types.NamespacedName{Namespace: chunk.Namespace, Name: chunk.Annotations[v1alpha1.SessionAnnotation]},
 		Key:     key, Index: index, Written: chunk.CreationTimestamp.Time,
 	}
-	// Any other text is no mark.
+	// Any other value is not a mark.
 	part.Unreferenced, _ = time.Parse(time.RFC3339, chunk.Annotations[v1alpha1.UnreferencedSinceAnnotation])
 	uid, version := chunk.UID, chunk.ResourceVersion // pointers into chunk would keep its whole page in memory
 	part.listed = &metav1.Preconditions{UID: &uid, ResourceVersion: &version}
@@ -181,7 +181,7 @@ func (s *chunkStore) Find(ctx context.Context, session types.NamespacedName, key
 				return nil
 			}
 			if err != nil {
-				return fmt.Errorf("unable to look for part %d: %w", i, err)
+				return fmt.Errorf("unable to find part %d: %w", i, err)
 			}
 			if part, ok := chunkPart(chunk); ok && part.Session == session {
 				found[i] = &part

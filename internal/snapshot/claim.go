@@ -33,7 +33,7 @@ var (
 	ErrForeign = errors.New("the bucket belongs to another cluster")
 	// ErrUnclaimed indicates a bucket that no cluster has claimed. Either the operator has not opened it yet, or it is the
 	// wrong bucket: it was moved, emptied, or misconfigured.
-	ErrUnclaimed = errors.New("the bucket belongs to no cluster")
+	ErrUnclaimed = errors.New("no cluster has claimed the bucket")
 )
 
 const (
@@ -78,7 +78,7 @@ func (c *claim) check(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("unable to read the claim on the bucket: %w", err)
 	case strings.TrimSpace(string(claimed)) != cluster: // it may have been written by hand
-		return fmt.Errorf("%w: it belongs to %s, and this is %s: give each cluster its own bucket or prefix, or write %s into the object %s if that cluster no longer exists",
+		return fmt.Errorf("%w: it is claimed by %s, and this cluster is %s: use another bucket or prefix or, if that cluster no longer exists, write %s to the object %s",
 			ErrForeign, claimed, cluster, cluster, claimName)
 	}
 	c.checked.Store(&now)
@@ -116,12 +116,12 @@ func (c *claim) recognise(ctx context.Context, known []Part) error {
 	for _, part := range known {
 		found, err := c.bucket.Exists(ctx, blobName(part.Session, part.Key))
 		if err != nil {
-			return fmt.Errorf("unable to look for a snapshot in the bucket: %w", err)
+			return fmt.Errorf("unable to check whether the bucket has a snapshot: %w", err)
 		}
 		if found {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w any more, or is another one: of %d snapshots that were read before, it has none: configure the bucket that has them or, if they are lost, write the UID of the namespace kube-system into the object %s",
+	return fmt.Errorf("%w, and it has none of %d snapshots that were read before: configure the bucket that has them or, if they are lost, write the UID of the namespace kube-system to the object %s",
 		ErrUnclaimed, len(known), claimName)
 }

@@ -47,7 +47,7 @@ func confirmPolls() wait.DelayFunc {
 func (s Stores) Confirm(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference, bodies Bodies) error {
 	store := s.named(ref.Store)
 	if store == nil {
-		return fmt.Errorf("%w: it is in a store that is not configured here: %s", ErrUnreadable, ref.Store)
+		return fmt.Errorf("%w: its store %s is not configured", ErrUnreadable, ref.Store)
 	}
 	for next := confirmPolls(); ; {
 		found, err := store.Find(ctx, session, ref.Key, int(ref.Parts))
@@ -78,13 +78,13 @@ func (s Stores) restore(ctx context.Context, session types.NamespacedName, ref *
 		return err
 	}
 	if same.SHA256 != ref.SHA256 || same.StoredBytes != ref.StoredBytes {
-		return fmt.Errorf("%w: parts of it are missing, and were not written from these bodies", ErrUnreadable)
+		return fmt.Errorf("%w: it has missing parts, and the given bodies do not match it", ErrUnreadable)
 	}
 	if err := s.Delete(ctx, session, ref); err != nil {
-		return fmt.Errorf("unable to remove the rest of a snapshot: %w", err)
+		return fmt.Errorf("unable to delete the remaining parts of a snapshot: %w", err)
 	}
 	if _, err := s.named(ref.Store).Write(ctx, session, ref.Key, compressed); err != nil {
-		return fmt.Errorf("unable to write the missing parts of a snapshot again: %w", err)
+		return fmt.Errorf("unable to rewrite the missing parts of a snapshot: %w", err)
 	}
 	return nil
 }

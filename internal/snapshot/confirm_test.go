@@ -44,7 +44,7 @@ func TestConfirm(t *testing.T) {
 			before: func(ctx context.Context, store Store, part Part) error { return store.Delete(ctx, part) },
 			bodies: bodies,
 		},
-		"missing, and other bodies": {
+		"missing, with other bodies": {
 			before: func(ctx context.Context, store Store, part Part) error { return store.Delete(ctx, part) },
 			bodies: Bodies{Request: []byte(`{"a":2}`)}, want: ErrUnreadable,
 		},
@@ -61,14 +61,14 @@ func TestConfirm(t *testing.T) {
 			},
 			bodies: bodies, wantWait: true,
 		},
-		"only its mark is left, which is removed": {
+		"a mark without a snapshot, removed later": {
 			before: func(ctx context.Context, store Store, part Part) error {
 				return errors.Join(store.Delete(ctx, part), store.Mark(ctx, part, time.Now()))
 			},
 			after:  func(ctx context.Context, store Store, part Part) error { return store.Mark(ctx, part, time.Time{}) },
 			bodies: bodies, wantWait: true,
 		},
-		"a mark that stays": {
+		"a mark that remains": {
 			before: func(ctx context.Context, store Store, part Part) error { return store.Mark(ctx, part, time.Now()) },
 			bodies: bodies, wantWait: true, want: context.DeadlineExceeded,
 		},
@@ -102,7 +102,7 @@ func TestConfirm(t *testing.T) {
 					t.Errorf("got %v, waited: %t; want %v, %t", err, waited, tc.want, tc.wantWait)
 				}
 				if got, err := (Stores{store}).Read(t.Context(), session, ref); tc.want == nil && (err != nil || !bytes.Equal(got.Request, bodies.Request)) {
-					t.Errorf("it is not whole: %v", err)
+					t.Errorf("the snapshot is incomplete: %v", err)
 				}
 				<-changed
 			})

@@ -43,7 +43,7 @@ func decompress(compressed []byte, size int) ([]byte, error) {
 		return nil, err
 	}
 	if len(plain) != size {
-		return nil, fmt.Errorf("it has %d bytes, not %d", len(plain), size)
+		return nil, fmt.Errorf("it has %d bytes, want %d", len(plain), size)
 	}
 	return plain, nil
 }
@@ -60,7 +60,7 @@ func split(plain []byte) (Bodies, error) {
 	line, rest, _ := bytes.Cut(plain, []byte("\n"))
 	var h header
 	if err := json.Unmarshal(line, &h); err != nil {
-		return Bodies{}, fmt.Errorf("unable to read its first line: %w", err)
+		return Bodies{}, fmt.Errorf("unable to decode its header: %w", err)
 	}
 	var bodies Bodies
 	for _, part := range []struct {
@@ -68,7 +68,7 @@ func split(plain []byte) (Bodies, error) {
 		length int
 	}{{&bodies.Request, h.Request}, {&bodies.Response, h.Response}, {&bodies.Metadata, h.Metadata}} {
 		if part.length < 0 || part.length > len(rest) {
-			return Bodies{}, errors.New("its first line does not match the rest")
+			return Bodies{}, errors.New("its header does not match its size")
 		}
 		if part.length > 0 {
 			*part.body = rest[:part.length:part.length]
@@ -76,7 +76,7 @@ func split(plain []byte) (Bodies, error) {
 		rest = rest[part.length:]
 	}
 	if len(rest) > 0 {
-		return Bodies{}, errors.New("something follows the last body")
+		return Bodies{}, errors.New("it has data after the last body")
 	}
 	return bodies, nil
 }

@@ -30,7 +30,7 @@ const maxFileRequests = 64
 
 // errHung indicates that a request was not sent because the file system has not responded to maxFileRequests others.
 // Callers treat it like an exceeded deadline.
-var errHung = fmt.Errorf("the file system of the bucket has not answered %d earlier requests: %w", maxFileRequests, context.DeadlineExceeded)
+var errHung = fmt.Errorf("the file system of the bucket has not responded to %d earlier requests: %w", maxFileRequests, context.DeadlineExceeded)
 
 // fileRequests gives requests to a file system a deadline. They ignore contexts, and a request to a hung NFS server never
 // returns. So each has a goroutine of its own, which is abandoned at the deadline and ends when the file system responds.
@@ -80,7 +80,7 @@ func within[T any](ctx context.Context, files *fileRequests, request func() (T, 
 		if left.Swap(true) {
 			files.abandoned.Add(-1)
 		}
-		return none, fmt.Errorf("the file system of the bucket has not answered: %w", ctx.Err())
+		return none, fmt.Errorf("the file system of the bucket has not responded: %w", ctx.Err())
 	}
 }
 

@@ -44,8 +44,8 @@ func openHungBucket(t *testing.T) hungBucket {
 	return hungBucket{store, dir}
 }
 
-// hang replaces a file with one that blocks when it is opened, and heal restores the file.
-func (b hungBucket) hang(t *testing.T, name string) (heal func()) {
+// hang replaces a file with one that blocks when it is opened, and restore undoes that.
+func (b hungBucket) hang(t *testing.T, name string) (restore func()) {
 	t.Helper()
 	path := filepath.Join(b.dir, name)
 	aside := path + ".aside"
@@ -127,14 +127,14 @@ func TestHungFileSystem(t *testing.T) {
 			if err := b.Mark(t.Context(), part, since); err != nil {
 				t.Fatal(err)
 			}
-			heal := b.hang(t, tc.file)
+			restore := b.hang(t, tc.file)
 			if err := tc.request(t.Context(), b.blobStore); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("got %v, want the deadline", err)
+				t.Errorf("got %v, want context.DeadlineExceeded", err)
 			}
-			heal()
+			restore()
 			b.timeout = bucketTimeout
 			if err := tc.request(t.Context(), b.blobStore); err != nil {
-				t.Errorf("after the file system has answered: %v", err)
+				t.Errorf("after the file system has responded: %v", err)
 			}
 		})
 	}
@@ -159,11 +159,11 @@ func TestHungFileSystemIsBounded(t *testing.T) {
 		return err
 	}
 	for range 2 {
-		heal := b.hang(t, blobName(session, key))
+		restore := b.hang(t, blobName(session, key))
 		for b.files.abandoned.Load() < maxFileRequests {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 			if err := read(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatalf("got %v, want the deadline", err)
+				t.Fatalf("got %v, want context.DeadlineExceeded", err)
 			}
 			cancel()
 		}
@@ -173,7 +173,7 @@ func TestHungFileSystemIsBounded(t *testing.T) {
 		if inProgress := len(b.files.slots); inProgress != maxFileRequests {
 			t.Errorf("%d requests are in progress, want %d", inProgress, maxFileRequests)
 		}
-		heal()
+		restore()
 		if abandoned := b.files.abandoned.Load(); abandoned != 0 {
 			t.Errorf("%d requests are abandoned, want none", abandoned)
 		}
@@ -182,7 +182,7 @@ func TestHungFileSystemIsBounded(t *testing.T) {
 			group.Go(func() error { return read(t.Context()) })
 		}
 		if err := group.Wait(); err != nil {
-			t.Errorf("after the file system has answered: %v", err)
+			t.Errorf("after the file system has responded: %v", err)
 		}
 	}
 }

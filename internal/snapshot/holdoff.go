@@ -33,12 +33,12 @@ const sweeperName = "catena-sweeper"
 
 func (s *blobStore) HeldOff(ctx context.Context, now time.Time) (time.Time, error) {
 	var text []byte
-	cluster, err := ask(ctx, s, s.claim.identify)
+	cluster, err := doValue(ctx, s, s.claim.identify)
 	if err == nil {
-		text, err = ask(ctx, s, func(ctx context.Context) ([]byte, error) { return s.bucket.ReadAll(ctx, sweeperName) })
+		text, err = doValue(ctx, s, func(ctx context.Context) ([]byte, error) { return s.bucket.ReadAll(ctx, sweeperName) })
 	}
 	if err != nil && gcerrors.Code(err) != gcerrors.NotFound {
-		return time.Time{}, fmt.Errorf("unable to find out whether sweeps of the bucket are held off: %w", err)
+		return time.Time{}, fmt.Errorf("unable to determine whether sweeps of the bucket are held off: %w", err)
 	}
 	switch words := strings.Fields(string(text)); {
 	case len(words) == 1 && words[0] == cluster:

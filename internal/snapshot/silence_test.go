@@ -26,8 +26,8 @@ import (
 	"time"
 )
 
-// TestSilentBucket: each request to a bucket that accepts connections but never responds ends with an error.
-func TestSilentBucket(t *testing.T) {
+// TestUnresponsiveBucket: each request to a bucket that accepts connections but never responds ends with an error.
+func TestUnresponsiveBucket(t *testing.T) {
 	setS3Credentials(t)
 	release := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
@@ -54,7 +54,7 @@ func TestSilentBucket(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := request(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("got %v, want the deadline", err)
+				t.Errorf("got %v, want context.DeadlineExceeded", err)
 			}
 		})
 	}

@@ -192,7 +192,7 @@ func (s Stores) Delete(ctx context.Context, session types.NamespacedName, ref *v
 func (s Stores) Read(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference) (Bodies, error) {
 	store := s.named(ref.Store)
 	if store == nil {
-		return Bodies{}, fmt.Errorf("%w: the snapshot of session %s is in a store that is not configured here: %s",
+		return Bodies{}, fmt.Errorf("%w: the snapshot of session %s is in a store that is not configured: %s",
 			ErrUnreadable, session, ref.Store)
 	}
 	bodies, err := read(ctx, store, session, ref)
@@ -212,14 +212,14 @@ func read(ctx context.Context, store Store, session types.NamespacedName, ref *v
 		return Bodies{}, err
 	}
 	if int64(len(compressed)) != ref.StoredBytes {
-		return Bodies{}, fmt.Errorf("%w: %d bytes are stored, not %d", ErrUnreadable, len(compressed), ref.StoredBytes)
+		return Bodies{}, fmt.Errorf("%w: %d bytes are stored, want %d", ErrUnreadable, len(compressed), ref.StoredBytes)
 	}
 	plain, err := decompress(compressed, int(ref.SizeBytes))
 	if err != nil {
 		return Bodies{}, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
 	if sum := sha256.Sum256(plain); hex.EncodeToString(sum[:]) != ref.SHA256 {
-		return Bodies{}, fmt.Errorf("%w: its SHA-256 is not the one that was written", ErrUnreadable)
+		return Bodies{}, fmt.Errorf("%w: its SHA-256 does not match", ErrUnreadable)
 	}
 	bodies, err := split(plain)
 	if err != nil {

@@ -197,16 +197,16 @@ func TestUnreadable(t *testing.T) {
 	}{
 		"not compressed": {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return []byte("hello"), keep }, "magic"},
 		"empty":          {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return []byte{}, keep }, "0 bytes"},
-		"more than its size": {func() ([]byte, func(*v1alpha1.SnapshotReference)) {
+		"larger than its size": {func() ([]byte, func(*v1alpha1.SnapshotReference)) {
 			return bomb, func(ref *v1alpha1.SnapshotReference) { ref.SizeBytes = 8 << 20 }
 		}, "it has more than"},
-		"many times its size, which is not in the frame": {func() ([]byte, func(*v1alpha1.SnapshotReference)) {
+		"much larger than its size, without a size in the frame": {func() ([]byte, func(*v1alpha1.SnapshotReference)) {
 			return repeated(1000), func(ref *v1alpha1.SnapshotReference) { ref.SizeBytes = 8 << 20 }
 		}, "it has more than"},
-		"no first line":             {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain("hello") }, "first line"},
-		"a first line beyond it":    {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain(`{"request":9}` + "\n{}") }, "does not match"},
-		"a negative length":         {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain(`{"request":-1}` + "\n{}") }, "does not match"},
-		"something behind the last": {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain(`{"request":1}` + "\n{}") }, "follows"},
+		"no header":                {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain("hello") }, "header"},
+		"a header beyond the size": {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain(`{"request":9}` + "\n{}") }, "does not match"},
+		"a negative length":        {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain(`{"request":-1}` + "\n{}") }, "does not match"},
+		"trailing data":            {func() ([]byte, func(*v1alpha1.SnapshotReference)) { return plain(`{"request":1}` + "\n{}") }, "after the last body"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -252,8 +252,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestReferenceElsewhere: a reference does not lead to the snapshot of another session, or to a store that is not configured.
-func TestReferenceElsewhere(t *testing.T) {
+// TestForeignReference: a reference does not give access to the snapshot of another session, or to a store that is not configured.
+func TestForeignReference(t *testing.T) {
 	store := memoryStore(t)
 	ref := mustWrite(t, store, Bodies{Request: []byte(`{}`)})
 	for name, other := range map[string]types.NamespacedName{

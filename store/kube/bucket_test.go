@@ -56,7 +56,7 @@ func TestBucketOfAnotherCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(log), "it belongs to another, and this is") {
+	if !strings.Contains(string(log), "it is claimed by another, and this cluster is") {
 		t.Errorf("the log does not contain the reason:\n%s", log)
 	}
 }
@@ -91,7 +91,7 @@ func TestGatewayWithBucket(t *testing.T) {
 	}{
 		"bucket of its cluster":     {bucket: bucketURL()},
 		"bucket of another cluster": {bucket: "file://" + foreign + "?no_tmp_dir=true&metadata=skip", wantError: "belongs to another"},
-		"unclaimed bucket":          {bucket: "file://" + unclaimed + "?no_tmp_dir=true&metadata=skip", wantError: "belongs to no cluster", wantRetryable: true},
+		"unclaimed bucket":          {bucket: "file://" + unclaimed + "?no_tmp_dir=true&metadata=skip", wantError: "no cluster has claimed", wantRetryable: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
