@@ -212,5 +212,5 @@ func childProcess(name string) (int, error) {
 			return pid, nil
 		}
 	}
-	return 0, fmt.Errorf("%s does not run", name)
+	return 0, fmt.Errorf("%s is not running", name)
 }

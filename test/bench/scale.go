@@ -144,5 +144,5 @@ func startTime(ctx context.Context, operator *catenatest.Operator) (time.Time, e
 			return time.UnixMilli(int64(seconds * 1000)), err
 		}
 	}
-	return time.Time{}, errors.Join(errors.New("no process_start_time_seconds among the metrics"), lines.Err())
+	return time.Time{}, errors.Join(errors.New("the metric process_start_time_seconds is missing"), lines.Err())
 }

@@ -51,7 +51,7 @@ var (
 	shortChaos = chaos{planned: 200, turns: 100, leaders: 3, apiServers: 2, etcds: 1}
 	fullChaos  = chaos{planned: 5000, turns: 5000, leaders: 20, apiServers: 5, etcds: 3}
 
-	chaosFull = flag.Bool("chaos.full", false, "let TestChaos make 10,000 turns, and kill processes 28 times")
+	chaosFull = flag.Bool("chaos.full", false, "run TestChaos with 10,000 turns and 28 killed processes")
 )
 
 const (
@@ -60,7 +60,7 @@ const (
 )
 
 // TestChaos saves conversations, through two gateways and directly, while the leader of two operators, the kube-apiserver and
-// etcd are killed. Afterwards nothing that was acknowledged is missing, every session has the correct verdict, no status was
+// etcd are killed. Afterwards every acknowledged turn is stored, every session has the correct verdict, no status was
 // written twice with the same content, and a restart writes nothing.
 func TestChaos(t *testing.T) {
 	size := shortChaos
@@ -115,11 +115,11 @@ func TestChaos(t *testing.T) {
 	restartOperator(t)
 	waitUntilIdle(t, len(before))
 	if diff := cmp.Diff(before, resourceVersions(t)); diff != "" {
-		t.Errorf("a restart has written sessions that had verdicts: %s", diff)
+		t.Errorf("a restart wrote sessions that already had verdicts: %s", diff)
 	}
 }
 
-// strikes returns the functions that kill processes, in a random order.
+// strikes returns the names of the processes to kill, in a random order.
 func (c chaos) strikes(random *rand.Rand) []string {
 	all := slices.Concat(slices.Repeat([]string{"leader"}, c.leaders), slices.Repeat([]string{"kube-apiserver"}, c.apiServers),
 		slices.Repeat([]string{"etcd"}, c.etcds))

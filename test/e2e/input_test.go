@@ -44,17 +44,17 @@ func TestBadParameters(t *testing.T) {
 		"maxDepth is empty":            {query: "maxDepth=", want: `"maxDepth"`},
 		"negative limit":               {query: "limit=-1", want: "from 1 to 1000"},
 		"zero limit":                   {query: "limit=0", want: "from 1 to 1000"},
-		"limit beyond the largest":     {query: "limit=1001", want: "from 1 to 1000"},
+		"limit beyond the maximum":     {query: "limit=1001", want: "from 1 to 1000"},
 		"huge limit":                   {query: "limit=99999999999999999999", want: "from 1 to 1000"},
 		"unknown instructions":         {query: "instructions=Some", want: "one of All, Last, Omit"},
-		"instructions in another case": {query: "instructions=all", want: "one of All, Last, Omit"},
+		"instructions in lower case":   {query: "instructions=all", want: "one of All, Last, Omit"},
 		"unknown order":                {query: "order=random", want: "one of asc, desc"},
 		"includeIncomplete":            {query: "includeIncomplete=yes", want: "true or false"},
 		"resourceVersion":              {query: "resourceVersion=abc", want: `"resourceVersion"`},
 		"unknown parameter":            {query: "max_depth=5", want: `query parameter "max_depth" is unknown`},
 		"list parameter":               {query: "labelSelector=a", want: `query parameter "labelSelector" is unknown`},
-		"parameter twice":              {query: "limit=1&limit=2", want: `"limit" is given 2 times`},
-		"parameter twice, the same":    {query: "order=asc&order=asc", want: `"order" is given 2 times`},
+		"repeated parameter":           {query: "limit=1&limit=2", want: `"limit" is given 2 times`},
+		"repeated parameter and value": {query: "order=asc&order=asc", want: `"order" is given 2 times`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

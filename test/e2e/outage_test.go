@@ -58,7 +58,7 @@ func findProcess(t *testing.T, argument string) process {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil || len(files) == 0 {
-		t.Skip("finding a process needs /proc")
+		t.Skip("this test requires /proc to find processes")
 	}
 	for _, file := range files {
 		cmdline, err := os.ReadFile(file)
@@ -103,7 +103,7 @@ func suspend(t *testing.T, pid int) {
 			}
 			// The state follows the name, which is in parentheses and may contain any byte.
 			if !bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T ")) {
-				return fmt.Errorf("not stopped yet: %s", stat)
+				return fmt.Errorf("a thread has not stopped yet: %s", stat)
 			}
 		}
 		return nil
@@ -140,8 +140,8 @@ func TestAPIServerOutage(t *testing.T) {
 			from      api
 			id, query string
 		}{
-			"head unknown":         {from: a, id: "resp_none", query: query},
-			"parent unknown":       {from: a, id: "resp_orphan", query: query},
+			"missing head":         {from: a, id: "resp_none", query: query},
+			"missing parent":       {from: a, id: "resp_orphan", query: query},
 			"newer than the watch": {from: a, id: ids[2], query: query + "&resourceVersion=9223372036854775807"},
 			// Administrators are authorized without an access review, readers are not.
 			"caller without a cached review": {from: reader, id: "resp_unheard_of", query: query},
@@ -152,7 +152,7 @@ func TestAPIServerOutage(t *testing.T) {
 					start := time.Now()
 					response, err := tc.from.do(ctx, itemsPath(namespace, tc.id, tc.query), "")
 					if took := time.Since(start); took > 30*time.Second {
-						t.Errorf("got a response only after %s", took)
+						t.Errorf("the response took %s", took)
 					}
 					if err == nil {
 						_, err = response.status()

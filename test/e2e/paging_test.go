@@ -103,7 +103,7 @@ func TestPages(t *testing.T) {
 	}{
 		"ascending":               {query: "order=asc", limit: 97, wantItems: 40 * 27},
 		"descending":              {query: "order=desc", limit: 97, wantItems: 40 * 27},
-		"the largest limit":       {query: "", limit: 1000, wantItems: 40 * 27},
+		"maximum limit":           {query: "", limit: 1000, wantItems: 40 * 27},
 		"one page for each turn":  {query: "instructions=All", limit: 27, wantItems: 40 * 27},
 		"Last":                    {query: "instructions=Last", limit: 100, wantItems: 40*26 + 1},
 		"Omit, descending":        {query: "instructions=Omit&order=desc", limit: 99, wantItems: 40 * 26},

@@ -33,9 +33,9 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// TestNoTextElsewhere: the text of turns appears only in their bodies, whether these can be read or not: not in the
-// operator's log and metrics, events, statuses, verdicts, or errors of resolves.
-func TestNoTextElsewhere(t *testing.T) {
+// TestTextOnlyInBodies: the text of turns appears only in their bodies, readable or not, but not in the operator's log and
+// metrics, events, statuses, verdicts, or errors of resolves.
+func TestTextOnlyInBodies(t *testing.T) {
 	const text = "flamingo"
 	namespace := env.NewNamespace(t)
 	body := `{"model":"m","input":"` + text + `"}`
@@ -97,9 +97,9 @@ func TestNoTextElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for where, written := range map[string]string{"the log": string(log), "the metrics": string(metrics), "the answers and events": answers.String()} {
+	for where, written := range map[string]string{"the log": string(log), "the metrics": string(metrics), "the responses and events": answers.String()} {
 		if strings.Contains(written, text) {
-			t.Errorf("%s have the text of a turn: %.2000s", where, written[strings.Index(written, text):])
+			t.Errorf("%s contain the text of a turn: %.2000s", where, written[strings.Index(written, text):])
 		}
 		if written == "" {
 			t.Errorf("%s are empty", where)

@@ -271,7 +271,7 @@ func TestAuditor(t *testing.T) {
 	}
 	for _, text := range []string{"question of", "answer of"} { // the text of the turns
 		if strings.Contains(output, text) {
-			t.Errorf("The verdicts have the text of turns: %s", output)
+			t.Errorf("the verdicts contain the text of turns: %s", output)
 		}
 	}
 }

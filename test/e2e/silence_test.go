@@ -39,16 +39,16 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// silentProxy is a proxy between an operator and the kube-apiserver. While it is silent, it accepts requests without
-// answering them, except for watches and requests for other resources, which it forwards.
-type silentProxy struct {
+// unresponsiveProxy is a proxy between an operator and the kube-apiserver. While it is silent, it accepts requests without
+// responding to them, except for watches and requests for other resources, which it forwards.
+type unresponsiveProxy struct {
 	silent atomic.Bool
 	// unanswered is the number of unanswered requests, by resource.
 	unanswered map[string]*atomic.Int64
 }
 
-// startSilentProxy returns a proxy, and a kubeconfig whose requests go through it with the operator's rights.
-func startSilentProxy(t *testing.T, resources ...string) (p *silentProxy, kubeconfig string) {
+// startUnresponsiveProxy returns a proxy, and a kubeconfig whose requests go through it with the operator's rights.
+func startUnresponsiveProxy(t *testing.T, resources ...string) (p *unresponsiveProxy, kubeconfig string) {
 	t.Helper()
 	config, err := env.ConfigFor("system:serviceaccount:catena-system:catena", "system:serviceaccounts", "system:serviceaccounts:catena-system")
 	if err != nil {
@@ -63,7 +63,7 @@ func startSilentProxy(t *testing.T, resources ...string) (p *silentProxy, kubeco
 		t.Fatal(err)
 	}
 	target.Scheme = "https"
-	p = &silentProxy{unanswered: map[string]*atomic.Int64{}}
+	p = &unresponsiveProxy{unanswered: map[string]*atomic.Int64{}}
 	for _, resource := range resources {
 		p.unanswered[resource] = &atomic.Int64{}
 	}
@@ -94,12 +94,12 @@ func startSilentProxy(t *testing.T, resources ...string) (p *silentProxy, kubeco
 	return p, kubeconfig
 }
 
-// TestSilentAPIServer: a kube-apiserver that accepts requests without answering them blocks nothing forever: reconciles and
+// TestUnresponsiveAPIServer: a kube-apiserver that accepts requests without responding blocks nothing forever: reconciles and
 // sweeps end with an error, which a metric counts, and are retried. The operator stays healthy, because a restart would not
 // help.
-func TestSilentAPIServer(t *testing.T) {
+func TestUnresponsiveAPIServer(t *testing.T) {
 	namespace := env.NewNamespace(t)
-	proxy, kubeconfig := startSilentProxy(t, "responsesessions", "snapshotchunks")
+	proxy, kubeconfig := startUnresponsiveProxy(t, "responsesessions", "snapshotchunks")
 	if err := operator.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestSilentAPIServer(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return unless(failed > 0 && unanswered > 0, fmt.Sprintf("%g failed reconciles, %g requests without an answer", failed, unanswered))
+		return unless(failed > 0 && unanswered > 0, fmt.Sprintf("%g failed reconciles, %g unanswered requests", failed, unanswered))
 	})
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, operator.HealthURL+"/healthz", nil)
 	if err != nil {
@@ -133,7 +133,7 @@ func TestSilentAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := response.Body.Close(); err != nil || response.StatusCode != http.StatusOK {
-		t.Errorf("/healthz answers %d, error %v", response.StatusCode, err)
+		t.Errorf("/healthz returned %d, error %v", response.StatusCode, err)
 	}
 
 	proxy.silent.Store(false)
@@ -144,6 +144,6 @@ func TestSilentAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(lines), "Unable to sweep the snapshots") {
-		t.Error("the log does not have the sweeps that were not answered")
+		t.Error("the log does not contain the failed sweeps")
 	}
 }

@@ -42,7 +42,7 @@ import (
 // talkTurns is the number of turns of a conversation.
 const talkTurns = 20
 
-// talk is the clients of two gateways, and the answers that they received.
+// talk represents the clients of two gateways, and records the responses that they received.
 type talk struct {
 	namespace string
 	gateways  [2]*testenv.Gateway
@@ -105,7 +105,7 @@ func (c *talk) run(ctx context.Context, group *errgroup.Group, turns int, writte
 	}
 }
 
-// turn makes the next turn of a conversation. Each attempt asks the other gateway, with the same Idempotency-Key.
+// turn makes the next turn of a conversation. Attempts alternate between the gateways, with the same Idempotency-Key.
 func (c *talk) turn(ctx context.Context, n int, ids []string) (string, error) {
 	text := fmt.Sprintf("conversation %d, turn %d", n, len(ids))
 	body := fmt.Sprintf(`{"model":"scripted","input":%q`, text)
@@ -130,7 +130,7 @@ func (c *talk) turn(ctx context.Context, n int, ids []string) (string, error) {
 	}
 }
 
-// post returns the status and the body of the response. The status is 0 if no response came.
+// post returns the status and the body of the response. The status is 0 if there was no response.
 func post(ctx context.Context, url, key, body string) (status int, answer string) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/responses", strings.NewReader(body))
 	if err != nil {

@@ -53,7 +53,7 @@ type versions struct {
 }
 
 // TestSecondVersion: if another version is stored and preferred, ownerReferences to v1alpha1 still work. References to the
-// other version are rewritten, and work once it is no longer served. Nothing is deleted wrongly, descendants and chunks are
+// other version are rewritten, and work once it is no longer served. No object is deleted by mistake, descendants and chunks are
 // deleted with a turn, and the library and the operator keep working.
 func TestSecondVersion(t *testing.T) {
 	e := startVersions(t)
@@ -129,15 +129,15 @@ func startVersions(t *testing.T) *versions {
 	return &versions{own, operator, client, v1alpha1.GroupVersion}
 }
 
-// large returns a turn that is stored in a chunk, because no custom resource keeps its JSON.
+// large returns a turn that is stored in a chunk, because a custom resource would not preserve its JSON.
 func large(id, previous string) *store.Session {
 	turn := testturn.Make(id, previous)
 	turn.Metadata = []byte(`{"a":1,"a":2}`)
 	return turn
 }
 
-// setVersions changes the versions of both CRDs, given v1alpha1 as it is, and waits until the API server prefers the given version. It
-// then restarts the controller manager, so that garbage collection knows the versions that are served.
+// setVersions changes the versions of both CRDs, given their version v1alpha1, and waits until the API server prefers the given version. It
+// then restarts the controller manager, so that garbage collection discovers the served versions.
 func (e *versions) setVersions(t *testing.T, preferred schema.GroupVersion, change func(alpha map[string]any) []map[string]any) {
 	t.Helper()
 	for _, resource := range []string{"responsesessions", "snapshotchunks"} {
@@ -247,7 +247,7 @@ func (e *versions) wantResolved(t *testing.T, id string) {
 			return err
 		}
 		if len(session.Status.Conditions) == 0 || len(session.OwnerReferences) != 1 {
-			return fmt.Errorf("%s has %+v and the owners %v", id, session.Status, session.OwnerReferences)
+			return fmt.Errorf("%s has the status %+v and the owners %v", id, session.Status, session.OwnerReferences)
 		}
 		return unless(session.Status.Conditions[0].Reason == v1alpha1.ReasonResolved, session.Status.Conditions[0].Message)
 	})

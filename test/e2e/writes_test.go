@@ -149,7 +149,7 @@ func newWritten(object []byte) written {
 func withoutTimes(status []byte) map[string]any {
 	var fields map[string]any
 	if json.Unmarshal(status, &fields) != nil {
-		return nil // there is no status
+		return nil // the object has no status
 	}
 	conditions, _ := fields["conditions"].([]any)
 	for _, condition := range conditions {
@@ -176,7 +176,7 @@ func (w *writes) check(t *testing.T) {
 				missing++
 			}
 		}
-		return unless(missing == 0, fmt.Sprintf("%d sessions not seen", missing))
+		return unless(missing == 0, fmt.Sprintf("%d sessions not seen in etcd", missing))
 	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -187,6 +187,6 @@ func (w *writes) check(t *testing.T) {
 	}
 	t.Logf("%d sessions, %d verdicts written, at most %d on one session", len(w.last), total, most)
 	if len(w.idle) > 0 {
-		t.Errorf("%d statuses were written although nothing has changed: %s", len(w.idle), w.idle[0])
+		t.Errorf("%d statuses were written without a change: %s", len(w.idle), w.idle[0])
 	}
 }

@@ -87,7 +87,7 @@ func (a *arena) checkMemory() {
 		peak := testutil.PeakMemory(a, pid)
 		a.Logf("resident memory of the %s: at most %d MiB, limit %d", program, peak>>20, limit>>20)
 		if peak > limit {
-			a.Errorf("the %s took %d MiB, want at most %d", program, peak>>20, limit>>20)
+			a.Errorf("the %s used %d MiB, want at most %d", program, peak>>20, limit>>20)
 		}
 	}
 	check("operator", operator.PID(), cacheBytes+3*inFlightBytes+programBytes)

@@ -100,7 +100,7 @@ func startGateway(a *arena, tenants ...string) *gateway {
 	return &gateway{Gateway: started, client: &http.Client{Transport: transport}}
 }
 
-// slowEngine is the scripted engine, except for slowModel.
+// slowEngine serves the scripted engine, except for slowModel.
 func slowEngine(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

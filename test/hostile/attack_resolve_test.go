@@ -39,7 +39,7 @@ var resolveAttacks = map[string]attack{
 	"cold histories": {
 		clients: 16, small: 16, large: 64, prepare: coldHistories, answers: map[string]bool{"200": true, "429": false},
 	},
-	"many clients ask for one history": {
+	"many clients request one history": {
 		clients: 64, small: 2, large: 8, prepare: oneHistory, answers: map[string]bool{"200": true, "429": false},
 	},
 }

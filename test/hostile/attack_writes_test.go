@@ -39,7 +39,7 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// writeAttacks write much, or cause the operator to.
+// writeAttacks write large amounts of data, or cause the operator to.
 var writeAttacks = map[string]attack{
 	"bursts of large turns": {clients: 2, small: 4, large: 60, prepare: largeTurns, answers: map[string]bool{"200": true}},
 	"flapping root of a large tree": {
@@ -81,8 +81,8 @@ func largeTurns(a *arena, size int) (hostile, harmless request) {
 // piecesAtOnce is the number of chunks of a turn that the library writes at once: partsAtOnce of internal/snapshot.
 const piecesAtOnce = 4
 
-// flappingTree: a root with size children changes between completed and failed. The comparison changes as often a turn that
-// has no children.
+// flappingTree: a root with size children changes between completed and failed. The comparison changes a turn without
+// children equally often.
 func flappingTree(a *arena, size int) (hostile, harmless request) { return a.flapping(size, ok) }
 
 // flappingLarge is the same with children of 1.4 MB.
@@ -96,7 +96,7 @@ func (a *arena) flapping(children int, bodies string) (hostile, harmless request
 		a.Fatal(err)
 	}
 	a.plant(children, func(i int) []byte { return child(i, bodies) })
-	return a.flips(func(int) (string, string) { return a.attacker.namespace, "resp_root" }), a.flips(a.lonely())
+	return a.flips(func(int) (string, string) { return a.attacker.namespace, "resp_root" }), a.flips(a.childless())
 }
 
 func child(i int, bodies string) []byte {
@@ -116,13 +116,13 @@ func (t *tenant) plantTree(ctx context.Context, namespace string, children int, 
 	return nil
 }
 
-// lonely creates a turn without children for flips.
-func (a *arena) lonely() func(int) (namespace, id string) {
+// childless creates a turn without children for flips.
+func (a *arena) childless() func(int) (namespace, id string) {
 	a.Helper()
-	if err := a.attacker.create(a.Context(), session("resp_lonely", ok)); err != nil {
+	if err := a.attacker.create(a.Context(), session("resp_childless", ok)); err != nil {
 		a.Fatal(err)
 	}
-	return func(int) (string, string) { return a.attacker.namespace, "resp_lonely" }
+	return func(int) (string, string) { return a.attacker.namespace, "resp_childless" }
 }
 
 // flips returns a request that changes a turn from completed to failed, or back.
@@ -154,14 +154,14 @@ func settleTree(a *arena) {
 			return err
 		}
 		wrong := slices.DeleteFunc(reasons, func(reason string) bool { return reason == v1alpha1.ReasonResolved })
-		if len(wrong) > 1 { // resp_lonely may have failed
+		if len(wrong) > 1 { // resp_childless may have failed
 			return fmt.Errorf("%d turns have not settled", len(wrong))
 		}
 		return nil
 	})
 }
 
-// reasons returns the verdicts on the attacker's turns, from a table: that has no bodies.
+// reasons returns the verdicts on the attacker's turns, from a table, which contains no bodies.
 func (a *arena) reasons(ctx context.Context) ([]string, error) {
 	table, err := kubeclient.Read(ctx, a.attacker.kube.Get().Namespace(a.attacker.namespace).Resource(kubeclient.Sessions).
 		Param("includeObject", "None").SetHeader("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1"))
@@ -184,7 +184,7 @@ func (a *arena) reasons(ctx context.Context) ([]string, error) {
 // plainName names the resource of plain objects, which no controller watches.
 const plainName = "plains.hostile.example.com"
 
-// plainResource installs the CRD of plain objects, if it is not there, and returns a client and the path of the attacker's.
+// plainResource installs the CRD of plain objects, unless it exists, and returns a client and the path of the attacker's objects.
 func (a *arena) plainResource() (client rest.Interface, path string) {
 	a.Helper()
 	free := true

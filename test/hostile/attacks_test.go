@@ -47,7 +47,7 @@ type attack struct {
 	// prepare stores the objects that the attack needs, and returns the requests of the attacker's clients and the harmless
 	// requests for comparison. Both report amounts in the same unit.
 	prepare func(a *arena, size int) (hostile, harmless request)
-	// answers are those that the attacker may get. Those that are true must occur.
+	// answers are the answers that the attacker may get. Those that are true must occur.
 	answers map[string]bool
 	// settle waits, after the attack, until the operator has processed its effects.
 	settle func(a *arena)
@@ -66,7 +66,7 @@ func attacks() map[string]attack {
 const turnsPerPhase = 20
 
 // TestAttacks runs each attack for a moment. None of the victim's requests is refused, its verdicts and histories are
-// right, the attacker gets the expected errors, and the memory of the programs stays within its limit. BenchmarkAttacks
+// correct, the attacker gets the expected errors, and the memory of the programs stays within its limit. BenchmarkAttacks
 // measures speed.
 func TestAttacks(t *testing.T) {
 	for name, attack := range attacks() {
@@ -82,7 +82,7 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// harmless returns the answers to the requests of the comparison: they succeed, but that many clients may also exceed a share.
+// harmless returns the answers to the requests of the comparison. They succeed, unless that many clients exceed a share.
 func (a attack) harmless() map[string]bool {
 	answers := map[string]bool{}
 	for answer := range a.answers {
@@ -98,7 +98,7 @@ func (a attack) harmless() map[string]bool {
 type phase struct {
 	clients int
 	send    request
-	// answers are those that the clients may get. Those that are true must occur.
+	// answers are the answers that the clients may get. Those that are true must occur.
 	answers map[string]bool
 	turns   int
 	// perSecond limits the amount of all clients together; 0 is no limit.
@@ -171,7 +171,7 @@ func (a *arena) run(p phase) phase {
 	}
 	for answer, n := range p.got {
 		if _, ok := p.answers[answer]; !ok {
-			a.Errorf("%d times %s", n, answer)
+			a.Errorf("got the unexpected answer %q %d times", answer, n)
 		}
 	}
 	return p

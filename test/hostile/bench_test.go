@@ -32,10 +32,10 @@ import (
 )
 
 var (
-	rounds   = flag.Int("rounds", 3, "number of rounds of BenchmarkAttacks, each of which attacks once and compares once")
-	perPhase = flag.Int("turns", 200, "number of turns of the victim in each phase of BenchmarkAttacks")
-	scale    = flag.Float64("scale", 1, "factor of the size of the attacks of BenchmarkAttacks")
-	extra    = flag.String("operator-args", "", "more flags of the operator in BenchmarkAttacks, separated by spaces")
+	rounds   = flag.Int("rounds", 3, "number of rounds of BenchmarkAttacks; each has one phase with an attack and one with harmless requests")
+	perPhase = flag.Int("turns", 200, "number of turns that the victim makes in each phase of BenchmarkAttacks")
+	scale    = flag.Float64("scale", 1, "scale factor for the size of the attacks in BenchmarkAttacks")
+	extra    = flag.String("operator-args", "", "additional flags of the operator in BenchmarkAttacks, separated by spaces")
 )
 
 // maxRatio is how much slower an attack may make the victim than the same number of harmless requests or bytes.

@@ -50,7 +50,7 @@ var (
 
 func TestMain(m *testing.M) { os.Exit(testenv.RunSuite(m.Run, prepare)) }
 
-// prepare makes the tests use a control plane.
+// prepare sets the control plane of the tests.
 func prepare(ctx context.Context, started *testenv.Environment) (err error) {
 	env = started
 	if sessions, err = kubeclient.New(env.Config); err != nil {

@@ -39,7 +39,7 @@ import (
 // when the operator lists everything again, and get correct verdicts once they are repaired.
 func TestUndecodableObjects(t *testing.T) {
 	attacker, victim := env.NewNamespace(t), env.NewNamespace(t)
-	// As they were stored before the CRD had a pattern for times.
+	// Objects as they could be stored before the CRD had a pattern for times.
 	const pattern = `RFC 3339`
 	restore := withoutTimePattern(t)
 	objects := map[string]struct{ fields, problem string }{

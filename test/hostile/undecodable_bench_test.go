@@ -32,9 +32,9 @@ import (
 
 // cost is the cost of a number of objects when an operator starts.
 type cost struct {
-	judged   time.Duration // until all of them have verdicts
-	fresh    time.Duration // until a turn that another tenant saves when the operator is ready has a verdict
-	cpu      float64       // seconds that the operator has used by then
+	verdicts time.Duration // until all of them have verdicts
+	fresh    time.Duration // from when the operator is ready until a new turn of another tenant has a verdict
+	cpu      float64       // seconds used by the operator until then
 	resident int64         // its peak memory
 }
 
@@ -55,8 +55,8 @@ func BenchmarkUndecodableObjects(b *testing.B) {
 		for range *rounds {
 			for _, kind := range kinds {
 				c := startWith(b, count, kind.fields, kind.reason)
-				b.Logf("%d %s: %.1f s of CPU, %d MiB resident, judged after %.0f ms, a fresh turn after %.0f ms",
-					count, kind.name, c.cpu, c.resident>>20, ms(c.judged), ms(c.fresh))
+				b.Logf("%d %s: %.1f s of CPU, %d MiB resident, all verdicts after %.0f ms, the verdict on a new turn after %.0f ms",
+					count, kind.name, c.cpu, c.resident>>20, ms(c.verdicts), ms(c.fresh))
 			}
 		}
 	}
@@ -89,7 +89,7 @@ func startWith(b *testing.B, count int, fields, reason string) (c cost) {
 	for i := range count - 1 {
 		wantReason(b, a.attacker.namespace, fmt.Sprintf("resp_%d", i), reason, "")
 	}
-	c.judged, c.resident = time.Since(start), testutil.PeakMemory(b, operator.PID())
+	c.verdicts, c.resident = time.Since(start), testutil.PeakMemory(b, operator.PID())
 	if c.cpu, err = testenv.Sum(b.Context(), operator, "process_cpu_seconds_total", ""); err != nil {
 		b.Fatal(err)
 	}

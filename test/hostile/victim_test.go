@@ -48,10 +48,10 @@ type operation string
 const (
 	opSave    operation = "save"    // with a gateway, the whole request
 	opResolve operation = "resolve" // with a gateway, the page of input items
-	opJudge   operation = "verdict" // from the save to the verdict
+	opVerdict operation = "verdict" // from the save to the verdict
 )
 
-var operations = []operation{opSave, opResolve, opJudge}
+var operations = []operation{opSave, opResolve, opVerdict}
 
 // samples are the durations of operations.
 type samples map[operation][]time.Duration
@@ -73,7 +73,7 @@ type victim struct {
 	resolve func(ctx context.Context, id string) (turns int, err error)
 
 	mu      sync.Mutex
-	judged  map[string]chan struct{} // by object name
+	settled map[string]chan struct{} // by object name
 	reasons map[string]string
 }
 
@@ -86,7 +86,7 @@ type conversation struct {
 // newVictim returns a victim that uses the library or, if the arena has one, the gateway.
 func newVictim(a *arena, t *tenant) *victim {
 	a.Helper()
-	v := &victim{tenant: t, judged: map[string]chan struct{}{}, reasons: map[string]string{}}
+	v := &victim{tenant: t, settled: map[string]chan struct{}{}, reasons: map[string]string{}}
 	v.save, v.resolve = v.saveTurn, v.resolveTurn
 	if a.gateway != nil {
 		v.save, v.resolve = a.gateway.victim(t.namespace)
@@ -134,10 +134,10 @@ func (v *victim) follow(events watch.Interface) {
 
 // verdict returns a channel that is closed when a session has a verdict. The caller holds mu.
 func (v *victim) verdict(name string) chan struct{} {
-	if v.judged[name] == nil {
-		v.judged[name] = make(chan struct{})
+	if v.settled[name] == nil {
+		v.settled[name] = make(chan struct{})
 	}
-	return v.judged[name]
+	return v.settled[name]
 }
 
 // converse makes a number of turns, each at its scheduled time, however long earlier ones take.
@@ -191,13 +191,13 @@ func (v *victim) turn(ctx context.Context, c *conversation) (map[operation]time.
 	v.mu.Lock()
 	verdict := v.verdict(name)
 	v.mu.Unlock()
-	judged := make(chan time.Duration, 1)
+	settled := make(chan time.Duration, 1)
 	go func() {
 		select {
 		case <-verdict:
 		case <-ctx.Done():
 		}
-		judged <- time.Since(saved)
+		settled <- time.Since(saved)
 	}()
 	resolved, err := v.resolve(ctx, id)
 	if err != nil {
@@ -206,7 +206,7 @@ func (v *victim) turn(ctx context.Context, c *conversation) (map[operation]time.
 	if resolved != c.turns {
 		return nil, fmt.Errorf("the history of %s has %d turns, want %d", id, resolved, c.turns)
 	}
-	took := map[operation]time.Duration{opSave: saved.Sub(due), opResolve: time.Since(saved), opJudge: <-judged}
+	took := map[operation]time.Duration{opSave: saved.Sub(due), opResolve: time.Since(saved), opVerdict: <-settled}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if reason := v.reasons[name]; reason != v1alpha1.ReasonResolved {
