@@ -67,7 +67,7 @@ type Options struct {
 	// and its controllers of aggregated ClusterRoles and of ResourceQuotas.
 	GarbageCollector Requirement
 
-	// Fsync makes etcd write to disk before it answers, as it does in production. Tests are faster without it.
+	// Fsync makes etcd write to disk before it responds, as it does in production. Tests are faster without it.
 	Fsync bool
 
 	// NoOperator leaves out the operator and the aggregated API: turns can be saved, but not resolved.
@@ -87,7 +87,7 @@ type Environment struct {
 	// Kubeconfig is the path of a kubeconfig file for the same administrator.
 	Kubeconfig string
 
-	// Client is an uncached client for the same administrator. It knows Kubernetes' own types and Catena's.
+	// Client is an uncached client for the same administrator. Its scheme has Kubernetes' own types and Catena's.
 	Client client.Client
 
 	// Store holds the turns of the namespace "default", with the rights of the same administrator.

@@ -30,7 +30,7 @@ import (
 )
 
 // TestConsumer runs the tests of test/consumer, a module that imports only public packages, outside of the repository and
-// with nothing but the binaries that setup-envtest installs.
+// with only the binaries that setup-envtest installs.
 func TestConsumer(t *testing.T) {
 	testenv.SkipIfShort(t)
 	root, dir := testutil.Root(), t.TempDir()
@@ -68,7 +68,7 @@ func TestConsumer(t *testing.T) {
 		}
 	}
 	command := exec.CommandContext(t.Context(), "bash", "-c", `. "$0" && GOFLAGS="$GOFLAGS -mod=mod" go test -vet=off -count=1 -v ./...`,
-		filepath.Join(root, "hack", "flags.sh")) // what is compiled already is not compiled with other flags
+		filepath.Join(root, "hack", "flags.sh")) // the same flags, so that compiled packages are reused
 	command.Dir = dir
 	command.Env = append(os.Environ(), "KUBEBUILDER_ASSETS="+assets)
 	output, err := command.CombinedOutput()

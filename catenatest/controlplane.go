@@ -218,7 +218,7 @@ func (e *Environment) RestartEtcd(ctx context.Context) error {
 }
 
 // RestartControllerManager stops the kube-controller-manager and starts it again. Its garbage collector, which looks for
-// new kinds and versions only every 30 s, then knows everything that the API server serves.
+// new kinds and versions only every 30 s, then discovers everything that the API server serves.
 func (e *Environment) RestartControllerManager() error {
 	if err := e.manager.Stop(); err != nil {
 		return fmt.Errorf("unable to stop the controller manager: %w", err)
@@ -245,7 +245,7 @@ func (e *Environment) CompactEtcd(ctx context.Context) error {
 		}
 		defer func() { _ = response.Body.Close() }()
 		if response.StatusCode != http.StatusOK {
-			return fmt.Errorf("etcd answered %s", response.Status)
+			return fmt.Errorf("etcd responded with %s", response.Status)
 		}
 		return json.NewDecoder(response.Body).Decode(into)
 	}

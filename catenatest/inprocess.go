@@ -62,7 +62,7 @@ func startInProcess(ctx context.Context, config *rest.Config, args []string) (*i
 	return o, nil
 }
 
-// Stop asks the operator to stop and waits until it has. It returns the error with which the operator ended.
+// Stop signals the operator to stop and waits until it has ended. It returns the error with which the operator ended.
 func (o *inProcess) Stop() error {
 	o.cancel()
 	select {

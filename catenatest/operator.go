@@ -121,7 +121,7 @@ func (o *Operator) seeLog() string {
 // Kill ends the operator immediately, as a crash does. It returns an error if the operator runs in the current process.
 func (o *Operator) Kill() error { return o.running.Kill() }
 
-// Stop asks the operator to stop and waits until it has.
+// Stop signals the operator to stop and waits until it has ended.
 func (o *Operator) Stop() error { return o.running.Stop() }
 
 // Done is closed when the operator has ended, for whatever reason.

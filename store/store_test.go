@@ -263,7 +263,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// limited is a driver with quotas, one of which is exceeded in one namespace.
+// limited is a driver that reports an exceeded quota in one namespace.
 type limited struct {
 	driver.Store
 	exceeded string

@@ -160,7 +160,7 @@ func start(t *testing.T, store, upstream string) (url string, stop func()) {
 	}
 }
 
-func TestTurnsOutliveTheGateway(t *testing.T) {
+func TestTurnsSurviveRestart(t *testing.T) {
 	engine := httptest.NewServer(enginetest.Handler())
 	defer engine.Close()
 	store := "sqlite:" + filepath.Join(t.TempDir(), "turns.db")

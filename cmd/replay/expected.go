@@ -30,11 +30,11 @@ func expectedItems(t *turn) ([]any, error) {
 		return nil, err
 	}
 	var items []any
-	asked, answered := request.(map[string]any), response.(map[string]any)
-	if text, ok := asked["instructions"].(string); ok && text != "" {
+	requestBody, responseBody := request.(map[string]any), response.(map[string]any)
+	if text, ok := requestBody["instructions"].(string); ok && text != "" {
 		items = append(items, message("system", text))
 	}
-	switch input := asked["input"].(type) {
+	switch input := requestBody["input"].(type) {
 	case string:
 		if input != "" {
 			items = append(items, message("user", input))
@@ -42,7 +42,7 @@ func expectedItems(t *turn) ([]any, error) {
 	case []any:
 		items = append(items, input...)
 	}
-	if output, ok := answered["output"].([]any); ok {
+	if output, ok := responseBody["output"].([]any); ok {
 		items = append(items, output...)
 	}
 	return items, nil

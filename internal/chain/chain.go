@@ -18,14 +18,14 @@ limitations under the License.
 // where it is broken, keeps those verdicts current for many turns at once, and flattens turns into input items.
 //
 // It is pure Go: no Kubernetes client, no clock, no I/O. Rule defines every rule of a chain and its consequences. Walk is
-// the definition of a verdict; Index gives the same answers incrementally and is checked against Walk by a property test.
+// the definition of a verdict; Index computes the same verdicts incrementally and is checked against Walk by a property test.
 package chain
 
 // DefaultMaxDepth is the number of turns that a chain may have unless a limit is given: 64, as in GodeX. The reasons
 // are in docs/decisions/depth.md.
 const DefaultMaxDepth = 64
 
-// The response statuses that Catena knows. They mirror the status of OpenAI's Response object; the public packages
+// The response statuses that Catena interprets. They mirror the status of OpenAI's Response object; the public packages
 // re-export them. A turn with any other status counts as not completed.
 const (
 	StatusQueued     = "queued"
@@ -36,7 +36,7 @@ const (
 	StatusCancelled  = "cancelled"
 )
 
-// Statuses returns the response statuses that Catena knows.
+// Statuses returns the response statuses that Catena interprets.
 func Statuses() []string {
 	return []string{StatusQueued, StatusInProgress, StatusCompleted, StatusIncomplete, StatusFailed, StatusCancelled}
 }

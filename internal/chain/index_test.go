@@ -71,7 +71,7 @@ func (g graph) verdicts(t interface{ Fatalf(string, ...any) }, maxDepth int) map
 }
 
 // TestIndexEqualsWalk drives random graphs through the index: forks, cycles, self-parents, parents that are missing,
-// come, go and return with another parent, and changes of status. After each change every verdict must be that of
+// come, go and return with another parent, and changes of status. After each change, every verdict must equal that of
 // the walk, and the turns reported as changed must be exactly those whose verdict differs from before.
 func TestIndexEqualsWalk(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

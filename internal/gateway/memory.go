@@ -248,7 +248,7 @@ func historyBytes(h *store.History) (bytes int64) {
 // responseMemory returns the memory for a response with the given number of bytes until its turn is saved. The worst case is a
 // stream: an event whose size is unknown while it is read, the same data as an item and as a response, and the response with
 // that item.
-func responseMemory(bytes int64) int64 { return (2*eventCosts + 5) * bytes }
+func responseMemory(bytes int64) int64 { return (2*eventMemoryFactor + 5) * bytes }
 
 // reserveResponse reserves the memory for a response of up to Options.ResponseReserveBytes. Once a request has reached the
 // engine, a response of that size is never lost for lack of memory.
@@ -257,7 +257,7 @@ func (g *Gateway) reserveResponse(c *call, request *createRequest) error {
 }
 
 // saveMemory returns the memory that a store takes to save bodies: one contiguous copy, and a compressed copy that is sent in
-// parts, of which a few are encoded at the same time.
+// parts, a few of them encoded at the same time.
 func saveMemory(bodies int64) int64 {
 	const parts = 10 << 20
 	return 2*bodies + min(6*bodies, parts)

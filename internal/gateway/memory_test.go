@@ -252,9 +252,9 @@ func (f *fixture) wantFree(bytes int64) {
 	})
 }
 
-// TestSentBytesAreFree checks that neither a stream nor a slow response holds the memory of the conversation once it was sent
+// TestSentBytesAreReleased checks that neither a stream nor a slow response holds the memory of the conversation once it was sent
 // to the engine, and that all memory is released in the end.
-func TestSentBytesAreFree(t *testing.T) {
+func TestSentBytesAreReleased(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stream=%t", stream), func(t *testing.T) {
 			waiting, proceed := make(chan struct{}), make(chan struct{})

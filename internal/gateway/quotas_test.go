@@ -28,7 +28,7 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-var errFull = &store.Error{Code: store.CodeQuotaExceeded, Message: "the quota is exceeded"}
+var errQuotaExceeded = &store.Error{Code: store.CodeQuotaExceeded, Message: "the quota is exceeded"}
 
 // TestQuotaBeforeTheEngine checks that the engine does not run for a turn that could not be saved because of a quota, and that
 // no other request is rejected.
@@ -38,10 +38,10 @@ func TestQuotaBeforeTheEngine(t *testing.T) {
 		body        string
 		wantRefused bool
 	}{
-		"exceeded":             {errFull, `{"input":"x"}`, true},
-		"exceeded, stream":     {errFull, `{"input":"x","stream":true}`, true},
-		"exceeded, continued":  {errFull, `{"input":"x","previous_response_id":"resp_seed"}`, true},
-		"exceeded, not stored": {errFull, `{"input":"x","store":false}`, false},
+		"exceeded":             {errQuotaExceeded, `{"input":"x"}`, true},
+		"exceeded, stream":     {errQuotaExceeded, `{"input":"x","stream":true}`, true},
+		"exceeded, continued":  {errQuotaExceeded, `{"input":"x","previous_response_id":"resp_seed"}`, true},
+		"exceeded, not stored": {errQuotaExceeded, `{"input":"x","store":false}`, false},
 		"within":               {nil, `{"input":"x"}`, false},
 		"unknown":              {errors.New("no permissions"), `{"input":"x"}`, false},
 		"unreachable":          {&store.Error{Code: store.CodeUnreachable, Retryable: true}, `{"input":"x"}`, false},
@@ -74,7 +74,7 @@ func TestQuotaBeforeTheEngine(t *testing.T) {
 func TestQuotaOfStoredTurns(t *testing.T) {
 	f := start(t, nil)
 	first := f.create(`{"input":"x"}`, "Idempotency-Key", "k")
-	f.store.onQuota = func(context.Context, string) error { return errFull }
+	f.store.onQuota = func(context.Context, string) error { return errQuotaExceeded }
 	f.gateway.quotas = newQuotas() // drop cached results
 	if again := f.create(`{"input":"x"}`, "Idempotency-Key", "k"); again.get("id") != first.get("id") {
 		t.Errorf("the repeated request got %s", again.body)
@@ -91,7 +91,7 @@ func TestQuotaOfAnotherTenant(t *testing.T) {
 	f := start(t, nil, twoTenants(t))
 	f.store.onQuota = func(_ context.Context, namespace string) error {
 		if namespace == "a" {
-			return errFull
+			return errQuotaExceeded
 		}
 		return nil
 	}
@@ -132,7 +132,7 @@ func TestQuotaAge(t *testing.T) {
 		}
 		time.Sleep(quotaAge) //nolint:forbidigo // of the bubble's clock
 
-		answer = errFull
+		answer = errQuotaExceeded
 		errs := make(chan error)
 		for range 10 {
 			go func() { errs <- q.check(t.Context(), s) }()

@@ -52,11 +52,11 @@ func (e *event) replace(name, data string) {
 	e.raw = b.Bytes()
 }
 
-// The memory held for an event is eventCosts times its size: it is read line by line, parsed, modified and written. Events of
+// The memory held for an event is eventMemoryFactor times its size: it is read line by line, parsed, modified and written. Events of
 // at most smallEvent bytes are part of the memory that every call takes.
 const (
-	eventCosts = 6
-	smallEvent = 4 << 10
+	eventMemoryFactor = 6
+	smallEvent        = 4 << 10
 )
 
 // eventReader reads the events of a stream.
@@ -79,7 +79,7 @@ func newEventReader(r io.Reader, maxBytes int64, hold func(int64) error, give fu
 
 // reserve holds the memory for an event of at least the given size.
 func (r *eventReader) reserve(size int) error {
-	costs := int64(eventCosts * size)
+	costs := int64(eventMemoryFactor * size)
 	if size <= smallEvent || costs <= r.held {
 		return nil
 	}

@@ -118,6 +118,6 @@ func saveError(err error) *apiError {
 // quotaError returns the error of a tenant that has used up its quota.
 func quotaError(err error) *apiError {
 	e := finalError(string(store.CodeQuotaExceeded), "You have reached your storage quota. Delete responses, or request a higher quota.", err)
-	e.status, e.kind = http.StatusTooManyRequests, typeQuota // as OpenAI answers
+	e.status, e.kind = http.StatusTooManyRequests, typeQuota // as in OpenAI's API
 	return e
 }

@@ -49,7 +49,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-func TestSavedBeforeSeen(t *testing.T) {
+func TestTurnIsSavedBeforeTerminalEvent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		upstream http.Handler
 		wantSeen []string // before the turn is saved

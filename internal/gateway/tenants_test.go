@@ -41,7 +41,7 @@ func TestParseTenants(t *testing.T) {
 	}{
 		"YAML":            {"- {namespace: a, key: sk-a}\n- {namespace: b, keySHA256: " + hash + "}\n", "", 2},
 		"JSON":            {`[{"namespace":"a","key":"sk-a"}]`, "", 1},
-		"nobody":          {`[]`, "", 0},
+		"no tenants":      {`[]`, "", 0},
 		"two keys":        {`[{"namespace":"a","key":"1"},{"namespace":"a","key":"2"}]`, "", 2},
 		"upper-case hash": {`[{"namespace":"a","keySHA256":"` + strings.ToUpper(hash) + `"}]`, "", 1},
 		"empty":           {"", "must not be empty", 0},

@@ -68,7 +68,7 @@ func Start(cmd *exec.Cmd, output io.Writer) (*Process, error) {
 	return p, <-started
 }
 
-// Stop asks the process to stop and waits until it has. It kills the process if that takes too long.
+// Stop signals the process to stop and waits until it has ended. It kills the process if that takes too long.
 func (p *Process) Stop() error {
 	if p == nil || p.ended() {
 		return nil
@@ -121,7 +121,7 @@ func (p *Process) ended() bool {
 	}
 }
 
-// WaitUntilReady waits until url's /readyz answers 200. It returns an error if done is closed before that, which wraps the
+// WaitUntilReady waits until url's /readyz returns 200. It returns an error if done is closed before that, which wraps the
 // result of cause.
 func WaitUntilReady(ctx context.Context, url string, done <-chan struct{}, cause func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)

@@ -39,7 +39,7 @@ func PeakMemory(t testing.TB, pid int) int64 {
 	return kilobytes << 10
 }
 
-// ResetPeakMemory makes PeakMemory start anew from what is resident now.
+// ResetPeakMemory makes PeakMemory restart from the memory that is resident now.
 func ResetPeakMemory(t testing.TB, pid int) {
 	t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {

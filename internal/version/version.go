@@ -28,8 +28,8 @@ import (
 var version string
 
 // String returns the version of Catena, Go and the platform, such as "v0.1.0 go1.26.8 linux/amd64".
-// The version is the one that the linker set, else that of the module or the commit in the build information,
-// else "devel".
+// The version is the one that the linker set, otherwise that of the module or the commit in the build information,
+// otherwise "devel".
 func String() string {
 	info, _ := debug.ReadBuildInfo()
 	return fmt.Sprintf("%s %s %s/%s", cmp.Or(version, fromBuildInfo(info), "devel"), runtime.Version(), runtime.GOOS, runtime.GOARCH)

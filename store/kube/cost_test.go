@@ -51,9 +51,9 @@ func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// TestCost: a save reads the parent's metadata once and creates one object. For a large turn, it also checks the quota and
+// TestRequestsPerCall: a save reads the parent's metadata once and creates one object. For a large turn, it also checks the quota and
 // creates one object for each part.
-func TestCost(t *testing.T) {
+func TestRequestsPerCall(t *testing.T) {
 	var sent *counter
 	config := rest.CopyConfig(env.Config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {

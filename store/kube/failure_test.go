@@ -211,8 +211,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestOtherCalls: Get, Resolve and Delete are repeated too.
-func TestOtherCalls(t *testing.T) {
+// TestOtherCallsAreRetried: Get, Resolve and Delete are repeated too.
+func TestOtherCallsAreRetried(t *testing.T) {
 	var failures atomic.Int32
 	s := openThrough(t, open(t, kube.Options{}).Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 		if failures.Add(-1) >= 0 {

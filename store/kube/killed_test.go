@@ -37,9 +37,9 @@ import (
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// saverOrder is the task of a saver process: it saves a turn and is killed or suspended at its Step-th write, either before
+// saverTask is the task of a saver process: it saves a turn and is killed or suspended at its Step-th write, either before
 // the request is sent or after the response has arrived.
-type saverOrder struct {
+type saverTask struct {
 	Kubeconfig, Namespace string
 	Overwrite             bool
 	Step                  int32
@@ -50,43 +50,43 @@ type saverOrder struct {
 	Slow   time.Duration
 }
 
-// saverVariable is the environment variable with the saverOrder. If it is set, the test binary runs as the saver.
+// saverVariable is the environment variable with the saverTask. If it is set, the test binary runs as the saver.
 const saverVariable = "CATENA_TEST_SAVER"
 
 // runSaver returns 0 if it saved the turn without being killed.
 func runSaver(text string) int {
-	var order saverOrder
-	if err := json.Unmarshal([]byte(text), &order); err != nil {
+	var task saverTask
+	if err := json.Unmarshal([]byte(text), &task); err != nil {
 		return 2
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", order.Kubeconfig)
+	config, err := clientcmd.BuildConfigFromFlags("", task.Kubeconfig)
 	if err != nil {
 		return 2
 	}
 	stop := kill
-	if order.Suspend {
+	if task.Suspend {
 		stop = suspend
 	}
 	var writes atomic.Int32
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return transport(func(r *http.Request) (*http.Response, error) {
-			last := r.Method != http.MethodGet && writes.Add(1) == order.Step
-			if last && !order.Arrives {
+			last := r.Method != http.MethodGet && writes.Add(1) == task.Step
+			if last && !task.Arrives {
 				stop()
 			}
 			response, err := next.RoundTrip(r)
-			if last && order.Arrives {
+			if last && task.Arrives {
 				stop()
 			}
 			return response, err
 		})
 	})
 	ctx := context.Background() //nolint:forbidigo // not in a test
-	s, err := kube.OpenSlow(ctx, kube.Options{Config: config, Namespace: order.Namespace, SnapshotStore: order.Bucket}, order.Slow)
+	s, err := kube.OpenSlow(ctx, kube.Options{Config: config, Namespace: task.Namespace, SnapshotStore: task.Bucket}, task.Slow)
 	if err != nil {
 		return 2
 	}
-	if err := s.Save(ctx, largeTurn("resp_1", ""), store.SaveOptions{Overwrite: order.Overwrite}); err != nil {
+	if err := s.Save(ctx, largeTurn("resp_1", ""), store.SaveOptions{Overwrite: task.Overwrite}); err != nil {
 		return 1
 	}
 	return 0
@@ -116,7 +116,7 @@ func TestKilledSaver(t *testing.T) {
 		for _, arrives := range []bool{false, true} {
 			name := fmt.Sprintf("write %d of %d, arrives %t", step, writes, arrives)
 			survivor := open(t, kube.Options{})
-			runAndKillSaver(t, saverOrder{Kubeconfig: env.Kubeconfig, Namespace: survivor.Namespace(), Step: step, Arrives: arrives})
+			runAndKillSaver(t, saverTask{Kubeconfig: env.Kubeconfig, Namespace: survivor.Namespace(), Step: step, Arrives: arrives})
 			got, err := survivor.Get(t.Context(), "resp_1")
 			if step == writes && arrives {
 				if err != nil || !bytes.Equal(got.Request, turn.Request) {
@@ -153,7 +153,7 @@ func TestKilledOverwriter(t *testing.T) {
 			name := fmt.Sprintf("write %d of %d, arrives %t", step, parts+1, arrives)
 			survivor := open(t, kube.Options{})
 			save(t, survivor, before.Clone())
-			runAndKillSaver(t, saverOrder{
+			runAndKillSaver(t, saverTask{
 				Kubeconfig: env.Kubeconfig, Namespace: survivor.Namespace(), Overwrite: true, Step: step, Arrives: arrives,
 			})
 			want := before
@@ -182,9 +182,9 @@ func wantChunks(t *testing.T, name string, s *store.Store, want int) error {
 	return nil
 }
 
-func runAndKillSaver(t *testing.T, order saverOrder) {
+func runAndKillSaver(t *testing.T, task saverTask) {
 	t.Helper()
-	text, err := json.Marshal(order)
+	text, err := json.Marshal(task)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,8 +44,8 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	if order := os.Getenv(saverVariable); order != "" {
-		os.Exit(runSaver(order))
+	if task := os.Getenv(saverVariable); task != "" {
+		os.Exit(runSaver(task))
 	}
 	dir, err := os.MkdirTemp("", "catena-bucket-")
 	if err != nil {

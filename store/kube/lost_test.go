@@ -70,7 +70,7 @@ func TestOverwriteResponseLost(t *testing.T) {
 		if err != nil || r.Method != http.MethodPatch || lost.Swap(true) {
 			return response, err
 		}
-		return comeAgain(r), response.Body.Close()
+		return retryLater(r), response.Body.Close()
 	})
 	mine := testturn.Make("resp_1", "")
 	mine.ConversationID = "mine"
@@ -86,14 +86,14 @@ func TestOverwriteResponseLost(t *testing.T) {
 	}
 }
 
-// comeAgain is a response after which client-go itself repeats a request.
-func comeAgain(r *http.Request) *http.Response {
+// retryLater returns a response after which client-go itself repeats a request.
+func retryLater(r *http.Request) *http.Response {
 	response := answer(r, http.StatusServiceUnavailable)
 	response.Header.Set("Retry-After", "0")
 	return response
 }
 
-// TestChunkResponseLost: the same for a chunk, the first and another one.
+// TestChunkResponseLost: a save succeeds even if the response to the creation of a chunk is lost, the first one or another.
 func TestChunkResponseLost(t *testing.T) {
 	for _, part := range []int32{1, 3} {
 		namespace := open(t, kube.Options{}).Namespace()
@@ -103,7 +103,7 @@ func TestChunkResponseLost(t *testing.T) {
 			if err != nil || r.Method != http.MethodPost || posted.Add(1) != part {
 				return response, err
 			}
-			return comeAgain(r), response.Body.Close()
+			return retryLater(r), response.Body.Close()
 		})
 		save(t, s, largeTurn("resp_1", ""))
 		if _, err := s.Get(t.Context(), "resp_1"); err != nil {

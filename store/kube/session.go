@@ -67,7 +67,7 @@ func (c *cluster) stored(ctx context.Context, object *v1alpha1.ResponseSession) 
 			Message: fmt.Sprintf("response %q has %d bytes: this store reads at most %d", spec.ResponseID, spec.Snapshot.SizeBytes, c.maxTurnBytes),
 		}
 	}
-	if err := metered.Take(ctx, readingCosts(spec.Snapshot)); err != nil {
+	if err := metered.Take(ctx, readMemory(spec.Snapshot)); err != nil {
 		return nil, err
 	}
 	bodies, err := c.reads.Read(metered.Without(ctx), types.NamespacedName{Namespace: object.Namespace, Name: object.Name}, spec.Snapshot)
@@ -85,9 +85,9 @@ func unreadable(responseID string, err error) error {
 	return &driver.Error{Code: driver.CodeUnreadable, ResponseID: responseID, Message: fmt.Sprintf("response %q cannot be read", responseID), Err: err}
 }
 
-// readingCosts returns the memory for reading a snapshot: for its joined parts, and for its bodies. Parts are received as
+// readMemory returns the memory for reading a snapshot: for its joined parts, and for its bodies. Parts are received as
 // JSON, four at the same time.
-func readingCosts(ref *v1alpha1.SnapshotReference) int64 {
+func readMemory(ref *v1alpha1.SnapshotReference) int64 {
 	const parts = 4 * v1alpha1.MaxSnapshotChunkBytes
 	return ref.SizeBytes + 2*ref.StoredBytes + 5*min(ref.StoredBytes, parts)
 }
@@ -132,8 +132,8 @@ func (c *cluster) spec(ctx context.Context, namespace string, session *driver.Se
 	return spec, nil
 }
 
-// replaceSpec returns the operations that replace the fields of a stored spec that this version knows. Fields that only a
-// newer version knows are kept.
+// replaceSpec returns the operations that replace the fields of a stored spec that this version defines. Fields that only a
+// newer version defines are kept.
 func replaceSpec(spec *v1alpha1.ResponseSessionSpec) ([]kubeclient.Operation, error) {
 	data, err := json.Marshal(spec)
 	if err != nil {

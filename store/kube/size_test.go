@@ -56,7 +56,7 @@ func TestLargestTurn(t *testing.T) {
 	}
 }
 
-// TestModelName: the model is repeated in an object without bodies if it has the length of a name.
+// TestModelName: the model is copied to an object without bodies if it is short enough for a name.
 func TestModelName(t *testing.T) {
 	s := open(t, kube.Options{InlineBytes: -1})
 	for model, want := range map[string]string{
@@ -77,8 +77,8 @@ func TestModelName(t *testing.T) {
 	}
 }
 
-// TestEscaped: the size of a turn in its object includes the escapes.
-func TestEscaped(t *testing.T) {
+// TestSizeIncludesEscapes: the size of a turn in its object includes the escapes.
+func TestSizeIncludesEscapes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		options    kube.Options
 		characters int

@@ -164,8 +164,8 @@ func TestOverwrite(t *testing.T) {
 	}
 }
 
-// TestStrangeChunks: chunks that were not written by a save do not prevent the removal of leftovers.
-func TestStrangeChunks(t *testing.T) {
+// TestUnexpectedChunks: chunks that were not written by a save do not prevent the removal of leftovers.
+func TestUnexpectedChunks(t *testing.T) {
 	t.Parallel() // most of it is waiting
 	namespace := open(t, kube.Options{}).Namespace()
 	key := strings.Repeat("a", 26)
@@ -190,8 +190,8 @@ func TestStrangeChunks(t *testing.T) {
 	})
 }
 
-// TestRefusedSave: a large turn that is rejected or already stored does not leave a snapshot behind.
-func TestRefusedSave(t *testing.T) {
+// TestRejectedSave: a large turn that is rejected or already stored does not leave a snapshot behind.
+func TestRejectedSave(t *testing.T) {
 	s := open(t, kube.Options{})
 	save(t, s, largeTurn("resp_1", ""))
 	save(t, s, largeTurn("resp_1", ""))

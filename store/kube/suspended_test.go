@@ -60,18 +60,18 @@ func suspend() {
 type stoppedSaver struct {
 	*exec.Cmd
 	store *store.Store
-	order saverOrder
+	task  saverTask
 }
 
-func startAndSuspendSaver(t *testing.T, order saverOrder) *stoppedSaver {
+func startAndSuspendSaver(t *testing.T, task saverTask) *stoppedSaver {
 	t.Helper()
-	s := open(t, kube.Options{SnapshotStore: order.Bucket})
-	order.Kubeconfig, order.Namespace, order.Suspend, order.Slow = env.Kubeconfig, s.Namespace(), true, gracePeriod/2
-	text, err := json.Marshal(order)
+	s := open(t, kube.Options{SnapshotStore: task.Bucket})
+	task.Kubeconfig, task.Namespace, task.Suspend, task.Slow = env.Kubeconfig, s.Namespace(), true, gracePeriod/2
+	text, err := json.Marshal(task)
 	if err != nil {
 		t.Fatal(err)
 	}
-	saver := &stoppedSaver{exec.CommandContext(t.Context(), os.Args[0]), s, order}
+	saver := &stoppedSaver{exec.CommandContext(t.Context(), os.Args[0]), s, task}
 	saver.Env = append(os.Environ(), saverVariable+"="+string(text))
 	output, err := saver.StdoutPipe()
 	if err == nil {
@@ -87,7 +87,7 @@ func startAndSuspendSaver(t *testing.T, order saverOrder) *stoppedSaver {
 }
 
 func (s *stoppedSaver) String() string {
-	return fmt.Sprintf("bucket %q, write %d, arrives %t", s.order.Bucket, s.order.Step, s.order.Arrives)
+	return fmt.Sprintf("bucket %q, write %d, arrives %t", s.task.Bucket, s.task.Step, s.task.Arrives)
 }
 
 // resume continues the saver, and reports whether it has acknowledged the turn.
@@ -111,15 +111,15 @@ func TestSuspendedSaver(t *testing.T) {
 	measure := open(t, kube.Options{})
 	save(t, measure, want.Clone())
 	parts := object(t, measure.Namespace(), "resp_1").Spec.Snapshot.Parts
-	orders := []saverOrder{{Bucket: bucketURL(), Step: 1}, {Bucket: bucketURL(), Step: 1, Arrives: true}}
+	tasks := []saverTask{{Bucket: bucketURL(), Step: 1}, {Bucket: bucketURL(), Step: 1, Arrives: true}}
 	for step := int32(1); step <= parts+1; step++ {
-		orders = append(orders, saverOrder{Step: step}, saverOrder{Step: step, Arrives: true})
+		tasks = append(tasks, saverTask{Step: step}, saverTask{Step: step, Arrives: true})
 	}
 	var savers []*stoppedSaver
-	for _, order := range orders {
-		savers = append(savers, startAndSuspendSaver(t, order))
+	for _, task := range tasks {
+		savers = append(savers, startAndSuspendSaver(t, task))
 	}
-	lost := startAndSuspendSaver(t, saverOrder{Step: parts + 1})
+	lost := startAndSuspendSaver(t, saverTask{Step: parts + 1})
 	for _, saver := range append(savers, lost) {
 		_, err := saver.store.Get(t.Context(), "resp_1")
 		if errors.Is(err, store.ErrNotFound) {

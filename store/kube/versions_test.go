@@ -148,14 +148,14 @@ func TestOlderCRD(t *testing.T) {
 	}
 }
 
-// newerFields adds fields and formats to the CRD that only a newer version knows.
+// newerFields adds fields and formats to the CRD that only a newer version defines.
 const newerFields = `[
   {"op":"add","path":"` + sessionFields + `/spec/properties/later","value":{"type":"object","x-kubernetes-preserve-unknown-fields":true}},
   {"op":"add","path":"` + sessionFields + `/status/properties/later","value":{"type":"string"}},
   {"op":"replace","path":"` + sessionFields + `/spec/properties/format/maximum","value":2},
   {"op":"replace","path":"` + sessionFields + `/spec/properties/snapshot/properties/format/maximum","value":2}]`
 
-// TestNewerCRD: fields that only a newer version knows are preserved by writes of the library and the operator.
+// TestNewerCRD: fields that only a newer version defines are preserved by writes of the library and the operator.
 func TestNewerCRD(t *testing.T) {
 	s := open(t, kube.Options{})
 	changeCRD(t, newerFields, "later", map[string]any{"a": int64(1)}, true)

@@ -212,7 +212,7 @@ func migrate(ctx context.Context, tx *sql.Tx, steps []string) error {
 }
 
 // write calls a function in a transaction that holds the write lock, if the database still has the schema that this program
-// knows: a newer program may have migrated it since it was opened.
+// supports: a newer program may have migrated it since it was opened.
 func (db *database) write(ctx context.Context, do func(tx *sql.Tx) error) error {
 	return db.checked(ctx, db.writer, nil, do)
 }

@@ -190,8 +190,8 @@ func TestDamagedFile(t *testing.T) {
 	}
 }
 
-// TestOpenAtOnce: several stores find no schema, and one creates it.
-func TestOpenAtOnce(t *testing.T) {
+// TestConcurrentOpen: several stores find no schema, and one creates it.
+func TestConcurrentOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "turns.db")
 	var wait sync.WaitGroup
 	for i := range 8 {

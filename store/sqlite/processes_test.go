@@ -86,8 +86,8 @@ func startSaver(t *testing.T, path string, turns int) (*exec.Cmd, *bufio.Scanner
 	return cmd, bufio.NewScanner(stdout)
 }
 
-// TestProcesses: two other processes save concurrently, to a file that does not exist yet.
-func TestProcesses(t *testing.T) {
+// TestConcurrentProcesses: two other processes save concurrently, to a file that does not exist yet.
+func TestConcurrentProcesses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "turns.db")
 	var mu sync.Mutex
 	winners := map[string]int{} // by response ID

@@ -94,7 +94,7 @@ func (s *turns) Close() error { return errors.Join(s.reader.Close(), s.writer.Cl
 func (s *turns) Get(ctx context.Context, namespace, responseID string) (*driver.Session, error) {
 	var turn *local.Session
 	err := s.read(ctx, func(tx *sql.Tx) (err error) {
-		if err = takeMemory(ctx, tx, namespace, responseID); err == nil {
+		if err = countMemory(ctx, tx, namespace, responseID); err == nil {
 			turn, err = get(ctx, tx, namespace, responseID)
 		}
 		return err
@@ -108,8 +108,8 @@ func (s *turns) Get(ctx context.Context, namespace, responseID string) (*driver.
 	return turn.Session, nil
 }
 
-// takeMemory counts the memory for reading a turn: SQLite temporarily holds a copy of the bodies.
-func takeMemory(ctx context.Context, tx *sql.Tx, namespace, responseID string) error {
+// countMemory counts the memory for reading a turn: SQLite temporarily holds a copy of the bodies.
+func countMemory(ctx context.Context, tx *sql.Tx, namespace, responseID string) error {
 	if !metered.Counts(ctx) {
 		return nil
 	}

@@ -93,7 +93,7 @@ func testCursors(t *testing.T, s *suite) {
 		options.Limit = 1
 		next := resolve(t, st, id, options).Next
 		if next == "" {
-			t.Fatal("There is no next page")
+			t.Fatal("The page has no cursor for a next page")
 		}
 		return next
 	}

@@ -85,7 +85,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) 
 		"Immutable":       testImmutable,
 		"ExpectedParent":  testExpectedParent,
 		"Version":         testVersion,
-		"OneSaverWins":    testOneSaveSucceeds,
+		"OneSaveSucceeds": testOneSaveSucceeds,
 		"NoLostUpdate":    testNoLostUpdate,
 		"EqualOverwrites": testEqualOverwrites,
 		"Delete":          testDelete,

@@ -143,7 +143,7 @@ func runBlocks(t *testing.T, blocks []block) []string {
 	t.Helper()
 	dir := t.TempDir()
 	var script strings.Builder
-	script.WriteString(". hack/flags.sh\n") // the packages of programs in the documents are compiled already, for those of cmd/
+	script.WriteString(". hack/flags.sh\n") // the same flags as for cmd/, so that compiled packages are reused
 	script.WriteString("trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n")
 	for i, block := range blocks {
 		if block.language == "go" {
