@@ -108,7 +108,7 @@ func TestCRDNamesMatchObjectName(t *testing.T) {
 		return err == nil
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		// Two IDs per check: 200 in all.
+		// Two IDs per check: 200 in total.
 		for _, id := range rapid.SliceOfN(ids, 2, 2).Draw(t, "ids") {
 			name := v1alpha1.ObjectName(id)
 			if !accepts(t, id, name) {

@@ -185,7 +185,7 @@ func TestOwnerVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantSessions(t, ns, "misspelt", "mixed", "orphan", "unknown")
-	for _, name := range left { // garbage collection would look for their owners for ever
+	for _, name := range left { // garbage collection would look for their owners forever
 		if err := env.Client.Delete(t.Context(), objects[name]); err != nil {
 			t.Fatal(err)
 		}

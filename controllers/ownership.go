@@ -55,7 +55,7 @@ func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessio
 	if err != nil {
 		return fmt.Errorf("unable to set the ownerReference: %w", err)
 	}
-	// If the parent has been deleted without its children since its UID was read, garbage collection did not know about
+	// If the parent has been deleted without its children since its UID was read, garbage collection did not see
 	// this child, and would now delete it.
 	if gone, err := r.gone(ctx, parent); err != nil || gone {
 		if written, err = r.applyOwner(ctx, v.Record); err != nil {

@@ -34,7 +34,7 @@ import (
 // permits, other namespaces do not wait for it, and in the end every verdict is right.
 func TestFlappingRoot(t *testing.T) {
 	limitRewrites(t, controllers.RewriteLimits{PerSecond: 2, BytesPerSecond: 1e12})
-	const children, burst = 5, 3 // one second's worth at once, and one
+	const children, burst = 5, 3 // one second's worth in a burst, and one more
 	ns, other := env.NewNamespace(t), env.NewNamespace(t)
 	create(t, turn(ns, "root"))
 	for i := range children {

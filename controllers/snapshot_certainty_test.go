@@ -107,13 +107,13 @@ func TestListExpires(t *testing.T) {
 // stalledLeader is a store whose leader stalls before it deletes a snapshot.
 type stalledLeader struct {
 	snapshot.Store
-	key       string
-	meanwhile func()
+	key   string
+	stall func()
 }
 
 func (l stalledLeader) Delete(ctx context.Context, part snapshot.Part) error {
 	if part.Key == l.key {
-		l.meanwhile()
+		l.stall()
 	}
 	return l.Store.Delete(ctx, part)
 }

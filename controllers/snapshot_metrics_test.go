@@ -36,7 +36,7 @@ import (
 func TestSweepMetrics(t *testing.T) {
 	bucket := newBucket(t)
 	s := newSweeping(t, storeIn(bucket, "this"))
-	if err := s.store.Claim(t.Context(), nil); err != nil { // the sweeper knows sessions of other tests
+	if err := s.store.Claim(t.Context(), nil); err != nil { // the sweeper's view has sessions of other tests
 		t.Fatal(err)
 	}
 	clock := clocktesting.NewFakeClock(time.Now())

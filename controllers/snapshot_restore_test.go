@@ -209,7 +209,7 @@ func TestRestoreOfCluster(t *testing.T) {
 				t.Fatal(err)
 			}
 			var back []*v1alpha1.SnapshotReference
-			for _, id := range []string{"a", "b", "c"} { // much more than the hold-off in all
+			for _, id := range []string{"a", "b", "c"} { // much more than the hold-off in total
 				for range 20 {
 					s.mustSweep(t, time.Hour)
 				}

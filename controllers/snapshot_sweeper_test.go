@@ -92,7 +92,7 @@ func storeIn(bucket *blob.Bucket, cluster string) snapshot.Store {
 	return snapshot.NewBlobStore(bucket, func(context.Context) (string, error) { return cluster, nil })
 }
 
-// sweep sweeps with two leaders at once that have both just started.
+// sweep runs two concurrent sweeps, by leaders that have both just started.
 func (s *sweeping) sweep(t *testing.T, after time.Duration) error {
 	t.Helper()
 	s.clock.SetTime(s.clock.Now().Add(after))
@@ -172,7 +172,7 @@ func (s *sweeping) want(t *testing.T, marked bool, refs ...*v1alpha1.SnapshotRef
 }
 
 // TestSweep: an unreferenced snapshot is deleted a grace period after a leader first saw it, even if another leader did. If its
-// session comes back in the meantime, it stays.
+// session returns in the meantime, the snapshot is kept.
 func TestSweep(t *testing.T) {
 	for name, newStore := range map[string]func(*testing.T) snapshot.Store{"chunks": chunkStore, "bucket": bucketStore} {
 		t.Run(name, func(t *testing.T) {

@@ -65,7 +65,7 @@ func storedSessions(ns string) []*v1alpha1.ResponseSession {
 }
 
 // TestUpgrade: an operator that starts over the statuses of an earlier build, with other messages, writes nothing. The statuses
-// are in testdata/statuses-1.json, as the first build wrote them. They are never written again.
+// are in testdata/statuses-1.json, as the first build wrote them. Never rewrite that file.
 func TestUpgrade(t *testing.T) {
 	data, err := os.ReadFile("testdata/statuses-1.json")
 	if err != nil {
@@ -75,7 +75,7 @@ func TestUpgrade(t *testing.T) {
 	if err := json.Unmarshal(data, &stored); err != nil {
 		t.Fatal(err)
 	}
-	for depth := 1; depth < chain.DefaultMaxDepth; depth++ { // as those of the last turn that is not too deep
+	for depth := 1; depth < chain.DefaultMaxDepth; depth++ { // like the status of the deepest valid turn
 		status := stored[deepID(chain.DefaultMaxDepth)].DeepCopy()
 		status.Depth = int32(depth)
 		stored[deepID(depth)] = status

@@ -27,7 +27,7 @@ import (
 // Budget is a number of units, such as bytes or requests, that tenants acquire and release. It is safe for concurrent use.
 //
 // A tenant may take units if it then holds at most as many as remain free. So one tenant alone can hold half of all units,
-// two can hold a third each, and n can hold 1/(n+1) each: however much they ask for, some units stay free for a tenant that
+// two can hold a third each, and n can hold 1/(n+1) each: however much they request, some units stay free for a tenant that
 // holds none. Such a tenant may take all free units, because one request may need more than a share. While tenants still
 // hold units that they took when there were fewer tenants, a new tenant can hold half of the rest. (Choudhury and Hahne,
 // Dynamic Queue Length Thresholds for Shared-Memory Packet Switches, 1998, with α = 1.)

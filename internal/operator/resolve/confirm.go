@@ -59,10 +59,10 @@ func (l *lookup) confirm(ctx context.Context) error {
 	return l.readTurns(ctx, l.unconfirmed())
 }
 
-// payForError waits until the namespace may receive an error that the view has shown, which costs as much as the turns that
+// chargeError waits until the namespace may receive an error that the view has shown. The error costs as much as the turns that
 // would have been read without waiting. Otherwise clients that repeat such queries would all proceed with each event of another
 // namespace.
-func (l *lookup) payForError(ctx context.Context) error {
+func (l *lookup) chargeError(ctx context.Context) error {
 	if !l.caughtUp {
 		return nil
 	}

@@ -68,7 +68,7 @@ func TestDeepBrokenChain(t *testing.T) {
 	}
 }
 
-// TestLostSnapshotIsReadAgain: the view shows neither that the snapshot of a turn has become readable, nor that it has not.
+// TestLostSnapshotIsReadAgain: an unreadable snapshot is read again, because the view does not show whether it has become readable.
 func TestLostSnapshotIsReadAgain(t *testing.T) {
 	f := newFixture(t)
 	f.save("a", "", withLostSnapshot)
@@ -167,12 +167,12 @@ func TestErrorsAreCurrent(t *testing.T) {
 		for range random.IntN(4) {
 			f.change(random, id, stored)
 		}
-		asked := id()
+		last := id()
 		options := chain.WalkOptions{MaxDepth: 1 + random.IntN(6)}
-		got, want := f.answer(asked, options), reference(t.Context(), stored, asked, options)
+		got, want := f.answer(last, options), reference(t.Context(), stored, last, options)
 		isError := strings.HasPrefix(got, "session.")
 		if isError && got != want || !isError && !strings.HasPrefix(got, "says ") { // a history may be older
-			t.Fatalf("%s with %d turns: got %q, want %q", asked, options.MaxDepth, got, want)
+			t.Fatalf("%s with %d turns: got %q, want %q", last, options.MaxDepth, got, want)
 		}
 	}
 }

@@ -275,7 +275,7 @@ func (f *fixture) delete(session *v1alpha1.ResponseSession) {
 	}
 }
 
-// answer summarizes the result of a resolve: the items of the turns, or the code of the error and where it happened.
+// answer summarizes the result of a resolve: the items of the turns, or the code of the error and the response ID at which it occurred.
 func (f *fixture) answer(name string, options chain.WalkOptions) string {
 	f.Helper()
 	return f.answerSince(0, name, options)

@@ -120,7 +120,7 @@ func (r *Resolver) resolve(ctx context.Context, namespace, name string, minVersi
 			}
 		}
 		if walkErr != nil {
-			if err := l.payForError(ctx); err != nil {
+			if err := l.chargeError(ctx); err != nil {
 				return nil, err
 			}
 			l.explain(walkErr)

@@ -248,20 +248,20 @@ func TestErrorContainsProblem(t *testing.T) {
 	f.save("b", "a")
 	f.freeze()
 	f.save("new", "", instructions)
-	for asked, at := range map[string]string{"a": "a", "b": "a", "new": "new"} {
+	for id, at := range map[string]string{"a": "a", "b": "a", "new": "new"} {
 		want := &chain.Error{
-			Rule: chain.SnapshotUnreadable, ResponseID: at, PreviousResponseID: asked, MaxDepth: 64, Status: "completed",
+			Rule: chain.SnapshotUnreadable, ResponseID: at, PreviousResponseID: id, MaxDepth: 64, Status: "completed",
 			Problem: "unable to read `instructions` of the request: must be a string",
 		}
-		_, err := f.resolver.Resolve(t.Context(), f.namespace, asked, 0, chain.WalkOptions{MaxDepth: 64})
+		_, err := f.resolver.Resolve(t.Context(), f.namespace, id, 0, chain.WalkOptions{MaxDepth: 64})
 		got, _ := errors.AsType[*chain.Error](err)
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("error of %s (-want +got):\n%s", asked, diff)
+			t.Errorf("error of %s (-want +got):\n%s", id, diff)
 		}
 	}
 }
 
-// TestResolveResourceVersion: a cached body may be as old as the view, unless the query asks for a newer one.
+// TestResolveResourceVersion: a cached body may be as old as the view, unless the query requires a newer one.
 func TestResolveResourceVersion(t *testing.T) {
 	f := newFixture(t)
 	a := f.save("a", "")
@@ -313,11 +313,11 @@ func TestResolveErrors(t *testing.T) {
 		t.Errorf("error is %v, want the context's", err)
 	}
 
-	nobody, err := env.ConfigFor("nobody")
+	unprivileged, err := env.ConfigFor("nobody")
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := kubeclient.New(nobody)
+	client, err := kubeclient.New(unprivileged)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func makeAnswer(t testing.TB, h *resolve.Result, o driver.ResolveOptions) *answe
 	return a
 }
 
-// encode returns an answer as it is sent.
+// encode returns the body of an answer.
 func encode(t testing.TB, a *answer) []byte {
 	t.Helper()
 	var body bytes.Buffer

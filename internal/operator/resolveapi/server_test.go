@@ -231,10 +231,10 @@ func TestServerWithoutKubeAPIServer(t *testing.T) {
 
 // TestServerStops: a request in flight is finished, and the server is not ready before that.
 func TestServerStops(t *testing.T) {
-	asked, proceed := make(chan struct{}), make(chan struct{})
+	arrived, proceed := make(chan struct{}), make(chan struct{})
 	stub := resolveStub(t)
 	ts := startServer(t, func(ctx context.Context, namespace, name string, version uint64, options chain.WalkOptions) (*resolve.Result, error) {
-		close(asked)
+		close(arrived)
 		select {
 		case <-proceed:
 		case <-ctx.Done():
@@ -247,7 +247,7 @@ func TestServerStops(t *testing.T) {
 		got, _, _ := ts.get(t, inputItems+"resp_2", "alice", "")
 		code <- got
 	}()
-	<-asked
+	<-arrived
 
 	ts.stop()
 	testutil.Eventually(t, func(context.Context) error {

@@ -23,8 +23,8 @@ import "sync"
 // long as many changes of other sessions. Only the latest event of each object is kept, at the position of the first, so that a
 // root that changes faster than the verdicts can be computed has to wait for at most one computation.
 type feeds struct {
-	take func(namespace string, e event)
-	took *bell // rings after each event
+	apply   func(namespace string, e event)
+	applied *broadcast // notified after each event
 
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -42,9 +42,9 @@ type event struct {
 
 // feed holds the events of one namespace.
 type feed struct {
-	taking *queued // of the event that is being applied, or nil
-	queue  []queued
-	latest map[string]event // by name
+	applying *queued // of the event that is being applied, or nil
+	queue    []queued
+	latest   map[string]event // by name
 }
 
 // queued is an object in the queue of a feed, with the version of its first waiting event.
@@ -53,8 +53,8 @@ type queued struct {
 	version uint64
 }
 
-func newFeeds(take func(namespace string, e event), took *bell) *feeds {
-	return &feeds{take: take, took: took, waiting: map[string]*feed{}}
+func newFeeds(apply func(namespace string, e event), applied *broadcast) *feeds {
+	return &feeds{apply: apply, applied: applied, waiting: map[string]*feed{}}
 }
 
 // add adds an event. It does not block.
@@ -77,11 +77,11 @@ func (f *feeds) add(namespace string, e event) {
 func (f *feeds) run(namespace string, ns *feed) {
 	for {
 		e, more := f.next(namespace, ns)
-		f.took.ring()
+		f.applied.notify()
 		if !more {
 			return
 		}
-		f.take(namespace, e)
+		f.apply(namespace, e)
 	}
 }
 
@@ -93,8 +93,8 @@ func (f *feeds) next(namespace string, ns *feed) (event, bool) {
 		delete(f.waiting, namespace)
 		return event{}, false
 	}
-	ns.taking, ns.queue = &ns.queue[0], ns.queue[1:]
-	e := ns.latest[ns.taking.name]
+	ns.applying, ns.queue = &ns.queue[0], ns.queue[1:]
+	e := ns.latest[ns.applying.name]
 	delete(ns.latest, e.name)
 	return e, true
 }
@@ -117,12 +117,12 @@ func (f *feeds) reflect(namespace string, version uint64) bool {
 }
 
 func (f *feed) reflects(version uint64) bool {
-	oldest := f.taking
+	oldest := f.applying
 	if oldest == nil {
 		oldest = &f.queue[0]
 	}
 	return oldest.version > version
 }
 
-// wait waits until all events have been applied. No event may be added meanwhile.
+// wait waits until all events have been applied. No event may be added in the meantime.
 func (f *feeds) wait() { f.running.Wait() }

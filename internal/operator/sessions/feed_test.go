@@ -34,8 +34,8 @@ import (
 // sent is an event that the reference records.
 type sent struct {
 	event
-	namespace   string
-	taken, done bool
+	namespace     string
+	started, done bool
 }
 
 // TestFeeds compares with a list of all events: each namespace applies its own events, whether others have finished or not,
@@ -45,7 +45,7 @@ func TestFeeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(struct{ testing.TB }{t}, func(t *rapid.T) { // a bubble has no deadline
 			var all []*sent // the reference
-			taking, finish := map[string]event{}, map[string]chan struct{}{}
+			applying, finish := map[string]event{}, map[string]chan struct{}{}
 			for _, namespace := range namespaces {
 				finish[namespace] = make(chan struct{})
 			}
@@ -53,13 +53,13 @@ func TestFeeds(t *testing.T) {
 			f := newFeeds(func(namespace string, e event) {
 				started <- &sent{event: e, namespace: namespace}
 				<-finish[namespace]
-			}, &bell{})
+			}, &broadcast{})
 			check := func() {
 				synctest.Wait()
 				for len(started) > 0 {
 					got := <-started
-					taking[got.namespace] = got.event
-					if want := take(all, got.namespace); want == nil || want.name != got.name || want.version != got.version {
+					applying[got.namespace] = got.event
+					if want := startNext(all, got.namespace); want == nil || want.name != got.name || want.version != got.version {
 						t.Fatalf("%s applies %s@%d, want %+v", got.namespace, got.name, got.version, want)
 					}
 				}
@@ -75,9 +75,9 @@ func TestFeeds(t *testing.T) {
 			}
 			for range rapid.IntRange(1, 50).Draw(t, "steps") {
 				namespace := rapid.SampledFrom(namespaces).Draw(t, "namespace")
-				if _, busy := taking[namespace]; busy && rapid.Bool().Draw(t, "finish") {
+				if _, busy := applying[namespace]; busy && rapid.Bool().Draw(t, "finish") {
 					finished(all, namespace)
-					delete(taking, namespace)
+					delete(applying, namespace)
 					finish[namespace] <- struct{}{}
 				} else {
 					e := event{name: rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "name"), version: uint64(len(all) + 1)}
@@ -86,11 +86,11 @@ func TestFeeds(t *testing.T) {
 				}
 				check()
 			}
-			for len(taking) > 0 {
+			for len(applying) > 0 {
 				for _, namespace := range namespaces {
-					if _, busy := taking[namespace]; busy {
+					if _, busy := applying[namespace]; busy {
 						finished(all, namespace)
-						delete(taking, namespace)
+						delete(applying, namespace)
 						finish[namespace] <- struct{}{}
 						check()
 					}
@@ -111,10 +111,10 @@ func TestWaitUntilReflects(t *testing.T) {
 		v := NewView(chain.DefaultMaxDepth, time.Hour)
 		s := (*store)(v)
 		replace(s, 1)
-		taken := make(chan struct{})
+		proceed := make(chan struct{})
 		v.Subscribe(func(change Change) {
 			if change.Namespace == "ns" {
-				<-taken
+				<-proceed
 			}
 		})
 		var reached atomic.Int64
@@ -140,7 +140,7 @@ func TestWaitUntilReflects(t *testing.T) {
 		check("before any event", 1)
 		must(s.Add(watched(s, object("t1", "", 5))))
 		check("while an event of the namespace is being applied", 2)
-		close(taken)
+		close(proceed)
 		check("after the event was applied", 3)
 		cancel()
 		check("after a call was canceled", 3)
@@ -150,11 +150,11 @@ func TestWaitUntilReflects(t *testing.T) {
 	})
 }
 
-// take marks the events that are applied together, and returns the latest.
-func take(all []*sent, namespace string) (latest *sent) {
+// startNext marks the events that are applied together as started, and returns the latest.
+func startNext(all []*sent, namespace string) (latest *sent) {
 	for _, e := range all {
-		if e.namespace == namespace && !e.taken && (latest == nil || latest.name == e.name) {
-			e.taken, latest = true, e
+		if e.namespace == namespace && !e.started && (latest == nil || latest.name == e.name) {
+			e.started, latest = true, e
 		}
 	}
 	return latest
@@ -162,7 +162,7 @@ func take(all []*sent, namespace string) (latest *sent) {
 
 func finished(all []*sent, namespace string) {
 	for _, e := range all {
-		if e.namespace == namespace && e.taken {
+		if e.namespace == namespace && e.started {
 			e.done = true
 		}
 	}

@@ -31,7 +31,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
 
-// TestKeys: pages of any size are the sorted list of all sessions, in one namespace and in all.
+// TestKeys: pages of any size add up to the sorted list of all sessions, in one namespace and in all namespaces.
 func TestKeys(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := NewView(64, time.Hour)

@@ -105,7 +105,7 @@ func timeProblem(name string, field gjson.Result) string {
 }
 
 // formatProblem describes why this build cannot read the formats in which a turn is stored; it returns an empty string if it
-// can. An upgraded build may know them.
+// can. An upgraded build may support them.
 func formatProblem(format gjson.Result, ref *v1alpha1.SnapshotReference) string {
 	if err := snapshot.CheckFormats("the operator", format.Int(), ref); err != nil {
 		return err.Error()

@@ -47,7 +47,7 @@ type View struct {
 	silence  time.Duration
 	clock    clock.PassiveClock
 	feeds    *feeds
-	moved    bell // rings when Reflects may have changed
+	moved    broadcast // notified when Reflects may have changed
 
 	mu              sync.RWMutex // not held while the lock of a namespace is awaited
 	namespaces      map[string]*namespaceView
@@ -87,7 +87,7 @@ func NewView(maxDepth int, silence time.Duration) *View {
 		namespaces: map[string]*namespaceView{},
 		synced:     make(chan struct{}),
 	}
-	v.feeds = newFeeds(v.take, &v.moved)
+	v.feeds = newFeeds(v.apply, &v.moved)
 	return v
 }
 
@@ -159,7 +159,7 @@ type Verdict struct {
 	Parent *Record
 }
 
-// Verdict returns the verdict on the session with an object name, and false if there is no such session or it is being
+// Verdict returns the verdict on the session with an object name, and false if the session does not exist or is being
 // deleted.
 func (v *View) Verdict(namespace, name string) (verdict Verdict, found bool) {
 	v.read(namespace, func(ns *namespaceView) {

@@ -103,10 +103,10 @@ func (v *View) advance(resourceVersion uint64) {
 	v.resourceVersion = max(v.resourceVersion, resourceVersion)
 	v.lastReceived = v.clock.Now()
 	v.mu.Unlock()
-	v.moved.ring()
+	v.moved.notify()
 }
 
-// Age returns the time since the API server last sent an event, a bookmark or a list. Bookmarks come about once a minute.
+// Age returns the time since the API server last sent an event, a bookmark or a list. Bookmarks arrive about once a minute.
 func (v *View) Age() time.Duration {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -187,8 +187,8 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 	return nil
 }
 
-// take applies an event to a namespace, and notifies the subscribers.
-func (v *View) take(namespace string, e event) {
+// apply applies an event to a namespace, and notifies the subscribers.
+func (v *View) apply(namespace string, e event) {
 	var effects []*effect
 	switch {
 	case e.isList:

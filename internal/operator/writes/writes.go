@@ -61,7 +61,7 @@ func (l *Limiter) Current() int64 { return l.throttle.Limit() }
 func (l *Limiter) Metric() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "catena_write_limit",
-		Help: "Number of writes to the API server that may be in progress at once. It falls if the API server refuses writes or is slow.",
+		Help: "Maximum number of concurrent writes to the API server. It decreases if the API server refuses writes or is slow.",
 	}, func() float64 { return float64(l.Current()) })
 }
 

@@ -18,14 +18,14 @@ package sessions
 
 import "sync"
 
-// bell wakes all goroutines that wait for a change. Its zero value is ready. It is safe for concurrent use.
-type bell struct {
+// broadcast wakes all goroutines that wait for a change. Its zero value is ready. It is safe for concurrent use.
+type broadcast struct {
 	mu   sync.Mutex
 	next chan struct{} // nil if no goroutine waits
 }
 
-// wait returns a channel that is closed the next time the bell rings.
-func (b *bell) wait() <-chan struct{} {
+// wait returns a channel that is closed by the next call of notify.
+func (b *broadcast) wait() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.next == nil {
@@ -34,7 +34,7 @@ func (b *bell) wait() <-chan struct{} {
 	return b.next
 }
 
-func (b *bell) ring() {
+func (b *broadcast) notify() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.next != nil {
