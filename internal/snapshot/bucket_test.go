@@ -86,25 +86,25 @@ func TestLostBucket(t *testing.T) {
 		// wantClaim is the error that the operator gets when it claims the bucket again.
 		wantClaim error
 	}{
-		"the snapshot": {
+		"lost snapshot": {
 			lose: func(dir, ref string) error { return os.Remove(here(dir, session.String(), ref)) },
 			want: ErrUnreadable, unreadable: true,
 		},
-		"the bucket": {
+		"lost bucket": {
 			lose: func(dir, _ string) error { return os.Rename(dir, dir+"-moved") },
 			want: ErrUnclaimed, wantClaim: ErrUnclaimed,
 		},
-		"the content of the bucket": {
+		"emptied bucket": {
 			lose: func(dir, _ string) error { return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)) },
 			want: ErrUnclaimed, wantClaim: ErrUnclaimed,
 		},
-		"the snapshot and the claim": {
+		"lost snapshot and claim": {
 			lose: func(dir, ref string) error {
 				return errors.Join(os.Remove(here(dir, session.String(), ref)), os.Remove(here(dir, claimName)))
 			},
 			want: ErrUnclaimed, // another snapshot proves that it is the right bucket
 		},
-		"the bucket to another cluster": {
+		"bucket of another cluster": {
 			lose: func(dir, _ string) error {
 				return errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700), os.WriteFile(here(dir, claimName), []byte("another"), 0o600))
 			},

@@ -40,7 +40,7 @@ func (e *newerError) Error() string {
 // Is reports whether target is ErrNewer or ErrUnreadable.
 func (e *newerError) Is(target error) bool { return target == ErrNewer || target == ErrUnreadable }
 
-// CheckFormats returns ErrNewer if the bodies of a turn or its snapshot have a format that this build does not know. The
+// CheckFormats returns ErrNewer if the bodies of a turn or its snapshot have a format that this build does not support. The
 // reference is nil for a turn without a snapshot. The error message is a clause about the turn, and names the given program
 // as the reader.
 func CheckFormats(reader string, bodies int64, ref *v1alpha1.SnapshotReference) error {

@@ -105,7 +105,7 @@ func TestStoredFormats(t *testing.T) {
 	}
 }
 
-// TestNewerParts: this build neither lists nor deletes parts in a format that only a newer build knows.
+// TestNewerParts: this build neither lists nor deletes parts in a format that only a newer build supports.
 func TestNewerParts(t *testing.T) {
 	bucket := memblob.OpenBucket(nil)
 	t.Cleanup(func() { _ = bucket.Close() })

@@ -173,7 +173,7 @@ func (s Stores) named(name string) Store {
 }
 
 // Delete removes the snapshot of a reference. It does nothing if the reference names none of these stores, or has a format
-// that only a newer build knows: that build's operator removes the parts.
+// that only a newer build supports: that build's operator removes the parts.
 func (s Stores) Delete(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference) error {
 	store := s.named(ref.Store)
 	if store == nil || ref.Format > v1alpha1.MaxSnapshotFormat {
@@ -229,7 +229,7 @@ func read(ctx context.Context, store Store, session types.NamespacedName, ref *v
 }
 
 // keyPattern matches every key. Data under any other name does not belong to Catena or has a format that only a newer build
-// knows, and is ignored: see docs/decisions/versions.md.
+// supports, and is ignored: see docs/decisions/versions.md.
 var keyPattern = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
 // newKey returns a unique key: 26 characters, a to z and 2 to 7.
