@@ -146,7 +146,7 @@ func conversationTurn(size int) store.Session {
 }
 
 // saveExperiment saves turns of 4 KiB with 16 writers through each driver, and with a plain client that creates the same
-// objects and knows the UIDs of their parents.
+// objects with the UIDs of their parents.
 func saveExperiment(ctx context.Context, b *bench) error {
 	dir, err := os.MkdirTemp("", "catena-bench-")
 	if err != nil {

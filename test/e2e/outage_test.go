@@ -79,8 +79,8 @@ func findProcess(t *testing.T, argument string) process {
 	return process{}
 }
 
-// suspend stops a process until the end of the test. It returns once each thread has stopped: those that the kernel has not
-// yet scheduled again still answer requests.
+// suspend stops a process until the end of the test. It returns once each thread has stopped, because a thread that the kernel
+// has not rescheduled yet still responds to requests.
 func suspend(t *testing.T, pid int) {
 	t.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {

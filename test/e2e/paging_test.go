@@ -153,18 +153,18 @@ func TestCursors(t *testing.T) {
 		query    string
 		wantCode int
 	}{
-		"of this request":         {query: "limit=1&after=" + own, wantCode: http.StatusOK},
-		"with another limit":      {query: "limit=1000&after=" + own, wantCode: http.StatusOK},
-		"of another session":      {query: "limit=2&after=" + cursor(ids[1], ""), wantCode: http.StatusBadRequest},
-		"of the other order":      {query: "limit=2&after=" + cursor(ids[2], "&order=desc"), wantCode: http.StatusBadRequest},
-		"used in the other order": {query: "limit=2&order=desc&after=" + own, wantCode: http.StatusBadRequest},
-		"of other instructions":   {query: "limit=2&instructions=Omit&after=" + own, wantCode: http.StatusBadRequest},
-		"without limit":           {query: "after=" + own, wantCode: http.StatusBadRequest},
-		"cut off":                 {query: "limit=2&after=" + own[:len(own)-2], wantCode: http.StatusBadRequest},
-		"with trailing data":      {query: "limit=2&after=" + own + "AAAA", wantCode: http.StatusBadRequest},
-		"not a cursor":            {query: "limit=2&after=nonsense", wantCode: http.StatusBadRequest},
-		"not base64":              {query: "limit=2&after=%00%F0%9F%98%80", wantCode: http.StatusBadRequest},
-		"very long":               {query: "limit=2&after=" + strings.Repeat("QUFB", 2000), wantCode: http.StatusBadRequest},
+		"own cursor":                         {query: "limit=1&after=" + own, wantCode: http.StatusOK},
+		"own cursor with another limit":      {query: "limit=1000&after=" + own, wantCode: http.StatusOK},
+		"cursor of another session":          {query: "limit=2&after=" + cursor(ids[1], ""), wantCode: http.StatusBadRequest},
+		"cursor of the other order":          {query: "limit=2&after=" + cursor(ids[2], "&order=desc"), wantCode: http.StatusBadRequest},
+		"own cursor in the other order":      {query: "limit=2&order=desc&after=" + own, wantCode: http.StatusBadRequest},
+		"own cursor with other instructions": {query: "limit=2&instructions=Omit&after=" + own, wantCode: http.StatusBadRequest},
+		"no limit":                           {query: "after=" + own, wantCode: http.StatusBadRequest},
+		"truncated cursor":                   {query: "limit=2&after=" + own[:len(own)-2], wantCode: http.StatusBadRequest},
+		"trailing data":                      {query: "limit=2&after=" + own + "AAAA", wantCode: http.StatusBadRequest},
+		"not a cursor":                       {query: "limit=2&after=nonsense", wantCode: http.StatusBadRequest},
+		"not base64":                         {query: "limit=2&after=%00%F0%9F%98%80", wantCode: http.StatusBadRequest},
+		"very long cursor":                   {query: "limit=2&after=" + strings.Repeat("QUFB", 2000), wantCode: http.StatusBadRequest},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

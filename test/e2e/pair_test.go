@@ -34,7 +34,7 @@ import (
 // leaseName is the name of the operators' lease.
 const leaseName = "catena.sessions.catena.dev"
 
-// pair is two operators, one of which leads. The first one has the port of the resolve API.
+// pair holds two operators, of which one leads. The first one has the port of the resolve API.
 type pair [2]*catenatest.Operator
 
 // startPair replaces the operator of the suite by a pair, and puts it back at the end of the test.

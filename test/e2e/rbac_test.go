@@ -156,11 +156,11 @@ func TestUnauthorized(t *testing.T) {
 func TestForgedHeaders(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	createChain(t, namespace, "resp", 1)
-	nobody, err := env.ConfigFor("nobody")
+	unprivileged, err := env.ConfigFor("nobody")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, config := range map[string]*rest.Config{"anonymous": rest.AnonymousClientConfig(env.Config), "user without rights": nobody} {
+	for name, config := range map[string]*rest.Config{"anonymous": rest.AnonymousClientConfig(env.Config), "user without rights": unprivileged} {
 		for route, a := range routes(t, config) {
 			t.Run(name+", "+route, func(t *testing.T) {
 				request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.base+itemsPath(namespace, "resp_0", ""), nil)

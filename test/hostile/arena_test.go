@@ -96,7 +96,7 @@ func (a *arena) checkMemory() {
 	}
 }
 
-// settle waits until the operator has nothing to do.
+// settle waits until the operator is idle.
 func (a *arena) settle(of attack) {
 	a.Helper()
 	if of.settle != nil {

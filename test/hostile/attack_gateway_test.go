@@ -127,8 +127,8 @@ func (g *gateway) do(ctx context.Context, key, method, path, body string) (*http
 	return g.client.Do(r)
 }
 
-// ask sends a request and reads the answer.
-func (g *gateway) ask(ctx context.Context, key, method, path, body string) (answer, content string, err error) {
+// send sends a request and reads the answer.
+func (g *gateway) send(ctx context.Context, key, method, path, body string) (answer, content string, err error) {
 	response, err := g.do(ctx, key, method, path, body)
 	if err != nil {
 		return "", "", err
@@ -154,14 +154,14 @@ func (g *gateway) victim(key string) (
 		if previous != "" {
 			body += fmt.Sprintf(`,"previous_response_id":%q`, previous)
 		}
-		answer, content, err := g.ask(ctx, key, http.MethodPost, "/v1/responses", body+"}")
+		answer, content, err := g.send(ctx, key, http.MethodPost, "/v1/responses", body+"}")
 		if err == nil && answer != "200" {
 			err = fmt.Errorf("got %s", answer)
 		}
 		return gjson.Get(content, "id").Str, err
 	}
 	resolve = func(ctx context.Context, id string) (int, error) {
-		answer, content, err := g.ask(ctx, key, http.MethodGet, "/v1/responses/"+id+"/input_items?limit=100", "")
+		answer, content, err := g.send(ctx, key, http.MethodGet, "/v1/responses/"+id+"/input_items?limit=100", "")
 		if err == nil && answer != "200" {
 			err = fmt.Errorf("got %s", answer)
 		}
@@ -173,7 +173,7 @@ func (g *gateway) victim(key string) (
 // posts returns a request that is sent to the gateway and whose response is read in full.
 func (a *arena) posts(amount int, body string) request {
 	return func(ctx context.Context, _ int) (string, int, error) {
-		answer, _, err := a.gateway.ask(ctx, a.attacker.namespace, http.MethodPost, "/v1/responses", body)
+		answer, _, err := a.gateway.send(ctx, a.attacker.namespace, http.MethodPost, "/v1/responses", body)
 		return answer, amount, err
 	}
 }
@@ -206,7 +206,7 @@ func tinyMembers(a *arena, size int) (hostile, harmless request) {
 	return a.posts(len(members), members), a.posts(len(text), text)
 }
 
-// largeResponses sends texts of size bytes, which the engine repeats twice. It repeats none of those of the comparison.
+// largeResponses sends texts of size bytes, which the engine repeats twice. It does not repeat the texts of the comparison.
 func largeResponses(a *arena, size int) (hostile, harmless request) {
 	text := strings.Repeat("x", size)
 	repeated, ignored := `{"model":"scripted","input":"`+text+`"}`, `{"model":"scripted","input":"x","metadata":{"a":"`+text+`"}}`

@@ -65,7 +65,7 @@ func attacks() map[string]attack {
 // turnsPerPhase is the number of turns that the victim makes in each phase of a test. Speed is not measured there.
 const turnsPerPhase = 20
 
-// TestAttacks runs each attack for a moment. None of the victim's requests is refused, its verdicts and histories are
+// TestAttacks runs each attack briefly. None of the victim's requests is refused, its verdicts and histories are
 // correct, the attacker gets the expected errors, and the memory of the programs stays within its limit. BenchmarkAttacks
 // measures speed.
 func TestAttacks(t *testing.T) {
