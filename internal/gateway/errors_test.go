@@ -117,7 +117,7 @@ func TestRejectedRequests(t *testing.T) {
 		})
 	}
 	if f.sent.count() != sent {
-		t.Error("the engine got a request")
+		t.Error("the engine received a request")
 	}
 }
 

@@ -67,7 +67,7 @@ func TestIdempotencyKey(t *testing.T) {
 				t.Errorf("the engine ran %d times, want %d", got, tc.wantRuns)
 			}
 			if noRetry := b.header.Get("X-Should-Retry") == "false"; noRetry != tc.wantNoRetry {
-				t.Errorf("X-Should-Retry: %q", b.header.Get("X-Should-Retry"))
+				t.Errorf("got X-Should-Retry %q", b.header.Get("X-Should-Retry"))
 			}
 		})
 	}
@@ -119,7 +119,7 @@ func TestRepeatedStream(t *testing.T) {
 	}
 	begin, end := events(b.body)[0], events(b.body)[3]
 	if begin.get("response.status") != "in_progress" || begin.get("response.output") != "[]" || begin.get("response.id") != end.get("response.id") {
-		t.Errorf("begins with %s", begin.body)
+		t.Errorf("got the first event %s, want an empty response in progress with the ID of the last event", begin.body)
 	}
 	if diff := cmp.Diff(events(a.body)[2].get("response"), end.get("response")); diff != "" || f.sent.count() != 1 {
 		t.Errorf("%d runs, the end differs (-first +second):\n%s", f.sent.count(), diff)
@@ -139,7 +139,7 @@ func TestRepeatAfterFailure(t *testing.T) {
 	const body = `{"input":"a","stream":true}`
 	first := events(f.create(body, "Idempotency-Key", "k").body)[0].get("response.id")
 	if got := f.saved(first).Status; got != "failed" {
-		t.Errorf("the first is %s, want failed", got)
+		t.Errorf("the first response is %s, want failed", got)
 	}
 	for range 2 {
 		f.create(body, "Idempotency-Key", "k")
@@ -221,7 +221,7 @@ func TestConcurrentRepeats(t *testing.T) {
 				got[r.body] = true
 			}
 			if len(got) != 1 {
-				t.Errorf("got different responses: %v", got)
+				t.Errorf("got different responses for the same request: %v", got)
 			}
 		})
 	}

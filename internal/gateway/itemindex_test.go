@@ -91,7 +91,7 @@ func TestPagesOfLongConversation(t *testing.T) {
 				resolves = 0
 				wantPage(t, f, ids, limit, descending, after)
 				if whole && resolves > 2 {
-					t.Errorf("%d resolves for a page after %d", resolves, after)
+					t.Errorf("a page after item %d took %d resolves, want at most 2", after, resolves)
 				}
 				whole = whole || descending && after < 0
 			},
@@ -145,7 +145,7 @@ func TestPagesAfterOverwrite(t *testing.T) {
 		t.Errorf("after the 147th (-want +got):\n%s", diff)
 	}
 	if got := page("limit=2&order=asc&after=a_349"); got != nil {
-		t.Errorf("after an item that no longer exists: %q", got)
+		t.Errorf("got %q after an item that no longer exists, want an error", got)
 	}
 }
 
@@ -180,6 +180,6 @@ func TestIndexesAreBounded(t *testing.T) {
 		x.drop(key(i))
 	}
 	if x.bytes != 0 || x.recent.Len() != 0 || len(x.byKey) != 0 {
-		t.Errorf("%d bytes are counted, and there are %d indexes", x.bytes, x.recent.Len())
+		t.Errorf("got %d bytes in %d indexes, want none", x.bytes, x.recent.Len())
 	}
 }

@@ -223,7 +223,7 @@ func TestSharesMatchModel(t *testing.T) {
 				// A tenant that holds nothing can take everything that is free, but not more.
 				if rest := 1000 - all; rest > 0 {
 					if limit.budget.TryAcquire("new", rest+1) || !limit.budget.TryAcquire("new", rest) {
-						t.Fatalf("not exactly %d are free", rest)
+						t.Fatalf("the number of free units is not %d", rest)
 					}
 					limit.budget.Release("new", rest)
 				}

@@ -139,7 +139,7 @@ func TestOpenAIStream(t *testing.T) {
 		t.Errorf("text %q, response %q, want %q", text, last.OutputText(), want)
 	}
 	if !slices.IsSorted(sequence) || len(sequence) < 10 {
-		t.Errorf("sequence %v", sequence)
+		t.Errorf("got the sequence numbers %v, want at least 10 in ascending order", sequence)
 	}
 	if got, want := s.say("three", last.ID).OutputText(), "You said 3 things, from 'one' to 'three'."; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -156,7 +156,7 @@ func TestOpenAIStreamFails(t *testing.T) {
 	}
 	failed, ok := last.AsAny().(responses.ResponseFailedEvent)
 	if !ok || stream.Err() != nil || failed.Response.Error.Code != responses.ResponseErrorCodeServerError {
-		t.Errorf("the stream ended with %s, %v", last.RawJSON(), stream.Err())
+		t.Errorf("the stream ended with %s and error %v, want response.failed with server_error", last.RawJSON(), stream.Err())
 	}
 }
 
@@ -205,6 +205,6 @@ func TestOpenAIToolAndModels(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if models := s.do(http.MethodGet, "/v1/models", ""); models.get("data.#") != "1" || models.get("data.0.id") != "scripted" {
-		t.Errorf("models %s", models.body)
+		t.Errorf("got models %s, want only the scripted one", models.body)
 	}
 }

@@ -69,7 +69,7 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", body, diff)
 		}
 		if held < int64(len(body)) {
-			t.Errorf("%d bytes counted for a page of %d", held, len(body))
+			t.Errorf("counted %d bytes for a page of %d bytes", held, len(body))
 		}
 	})
 }
@@ -100,6 +100,6 @@ func TestPageMemory(t *testing.T) {
 		}
 	}
 	if most > count*seenBytes+4*size {
-		t.Errorf("%d bytes held", most)
+		t.Errorf("held %d bytes, want at most %d", most, count*seenBytes+4*size)
 	}
 }

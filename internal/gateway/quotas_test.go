@@ -63,7 +63,7 @@ func TestQuotaBeforeTheEngine(t *testing.T) {
 				t.Errorf("got %d %s, X-Should-Retry %q", r.status, r.body, r.header.Get("X-Should-Retry"))
 			}
 			if f.sent.count() != 0 {
-				t.Errorf("the engine ran %d times", f.sent.count())
+				t.Errorf("the engine ran %d times, want 0", f.sent.count())
 			}
 		})
 	}
@@ -128,7 +128,7 @@ func TestQuotaAge(t *testing.T) {
 		begin := time.Now()
 		want(context.DeadlineExceeded, 1)
 		if took := time.Since(begin); took != quotaTimeout {
-			t.Errorf("it took %s", took)
+			t.Errorf("the check took %s, want %s", took, quotaTimeout)
 		}
 		time.Sleep(quotaAge) //nolint:forbidigo // of the bubble's clock
 

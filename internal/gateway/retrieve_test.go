@@ -46,7 +46,7 @@ func TestRetrieveAndDelete(t *testing.T) {
 	want := `{"error":{"message":"Response with id '` + id + `' not found.","type":"invalid_request_error","param":null,"code":null}}`
 	for _, method := range []string{http.MethodGet, http.MethodDelete} {
 		if r := f.do(method, "/v1/responses/"+id, ""); r.status != 404 || r.body != want {
-			t.Errorf("%s after the deletion: %d %s", method, r.status, r.body)
+			t.Errorf("%s after the deletion: got %d %s, want 404", method, r.status, r.body)
 		}
 	}
 	for parent, want := range map[string]string{
@@ -58,7 +58,7 @@ func TestRetrieveAndDelete(t *testing.T) {
 		}
 	}
 	if r := f.do(http.MethodGet, "/v1/responses/"+second.get("id"), ""); r.body != second.body {
-		t.Errorf("the later turn was deleted: %d %s", r.status, r.body)
+		t.Errorf("the later turn is missing or changed: %d %s", r.status, r.body)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestInputItems(t *testing.T) {
 				t.Errorf("items (-want +got):\n%s", diff)
 			}
 			if len(got) > 0 && (r.get("first_id") != got[0] || r.get("last_id") != got[len(got)-1]) || r.get("object") != "list" || (r.get("has_more") == "true") != tc.more {
-				t.Errorf("envelope %s", r.body)
+				t.Errorf("got a list with unexpected first_id, last_id, object or has_more: %s", r.body)
 			}
 		})
 	}

@@ -69,7 +69,7 @@ func TestShutdownDrainsStreams(t *testing.T) {
 		t.Error(err)
 	}
 	if session := f.saved(id); session == nil || session.Status != "completed" {
-		t.Errorf("saved %v", session)
+		t.Errorf("got the saved turn %v, want it completed", session)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 		t.Error(err)
 	}
 	if session := f.saved(id); session == nil || session.Status != "failed" {
-		t.Errorf("saved %v", session)
+		t.Errorf("got the saved turn %v, want it failed", session)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestHealthAndMetrics(t *testing.T) {
 		`catena_gateway_upstream_seconds_count 1`,
 	} {
 		if !strings.Contains(body, want) {
-			t.Errorf("no %s in\n%s", want, body)
+			t.Errorf("%s is missing in\n%s", want, body)
 		}
 	}
 	stop()

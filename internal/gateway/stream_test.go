@@ -45,7 +45,7 @@ func TestStream(t *testing.T) {
 		t.Errorf("stream (-want +got):\n%s", diff)
 	}
 	if got := f.do(http.MethodGet, "/v1/responses/"+id, ""); got.body != gjson.Get(events(want)[2].body, "response").Raw {
-		t.Errorf("retrieved %s", got.body)
+		t.Errorf("retrieved %s, want the response of the terminal event", got.body)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestStreamSaveFailure(t *testing.T) {
 	}
 	last := events(r.body)[1]
 	if !strings.Contains(r.body, "event: response.failed\n") || last.get("sequence_number") != "9" || last.get("response.status") != "failed" {
-		t.Errorf("last event %s", last.body)
+		t.Errorf("got the last event %s, want response.failed with sequence number 9", last.body)
 	}
 	if got, want := last.get("response.error.message"), "The response could not be stored. (session.store.conflict)"; got != want {
 		t.Errorf("error %q, want %q", got, want)
@@ -142,7 +142,7 @@ func TestClientDisconnects(t *testing.T) {
 	}
 	r := f.do(http.MethodGet, "/v1/responses/"+id, "")
 	if r.get("status") != "cancelled" || r.get("output.0.id") != "msg_1" {
-		t.Errorf("saved %s", r.body)
+		t.Errorf("got the saved turn %s, want it cancelled with one item", r.body)
 	}
 	after := f.do(http.MethodPost, "/v1/responses", fmt.Sprintf(`{"previous_response_id":%q}`, id))
 	if got, want := after.code(), "Bad Request session.chain.unavailable"; got != want {

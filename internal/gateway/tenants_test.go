@@ -90,7 +90,7 @@ func TestTenantsAreIsolated(t *testing.T) {
 	a, b := []string{"Authorization", "Bearer sk-a"}, []string{"Authorization", "bearer sk-b"}
 	id := f.create(`{"input":"My name is Ada."}`, a...).get("id")
 	if _, header := f.sent.last(); header.Get("Authorization") != "" {
-		t.Error("the engine got the tenant's key")
+		t.Error("the engine received the tenant's key")
 	}
 	for name, tc := range map[string]struct{ method, path, body string }{
 		"retrieve":    {http.MethodGet, "/v1/responses/ID", ""},
@@ -136,7 +136,7 @@ func TestKeys(t *testing.T) {
 		})
 	}
 	if f.sent.count() != 0 {
-		t.Error("the engine got a request")
+		t.Error("the engine received a request")
 	}
 }
 
@@ -168,7 +168,7 @@ func TestTenantsFileIsWatched(t *testing.T) {
 		}
 	}
 	if r := f.do(http.MethodGet, "/v1/models", "", "Authorization", "Bearer sk-a"); r.status != http.StatusUnauthorized {
-		t.Errorf("the old key: %d", r.status)
+		t.Errorf("got status %d for the old key, want 401", r.status)
 	}
 	stop()
 	if err := <-done; err != nil {
@@ -186,17 +186,17 @@ func TestTenantsReload(t *testing.T) {
 	write(t, file, "- {namespace: c, key: sk-c}\n")
 	f.gateway.reloadFiles()
 	if a, c := status("sk-a"), status("sk-c"); a != 401 || c != 200 {
-		t.Errorf("after a change: %d for the old key, %d for the new one", a, c)
+		t.Errorf("after a change: got status %d for the old key and %d for the new one, want 401 and 200", a, c)
 	}
 
 	write(t, file, "- {namespace: C, key: sk-d}\n")
 	f.gateway.reloadFiles()
 	f.gateway.reloadFiles()
 	if c, d := status("sk-c"), status("sk-d"); c != 200 || d != 401 || failures() != 2 {
-		t.Errorf("after a broken file: %d for the good key, %d for the broken one, %v failures", c, d, failures())
+		t.Errorf("after an invalid change: got status %d for the valid key and %d for the rejected one, and %v failures, want 200, 401 and 2", c, d, failures())
 	}
 	if n := strings.Count(f.log.String(), "keeping its last valid content"); n != 1 || strings.Contains(f.log.String(), "sk-") {
-		t.Errorf("logged %d times: %s", n, f.log)
+		t.Errorf("logged the failure %d times, want once and without keys: %s", n, f.log)
 	}
 
 	// A mounted Secret changes by swapping a symbolic link.
@@ -210,7 +210,7 @@ func TestTenantsReload(t *testing.T) {
 	}
 	f.gateway.reloadFiles()
 	if d := status("sk-d"); d != 200 {
-		t.Errorf("after a valid change: %d", d)
+		t.Errorf("after a valid change: got status %d, want 200", d)
 	}
 }
 

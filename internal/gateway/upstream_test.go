@@ -103,7 +103,7 @@ func TestRequestHeaders(t *testing.T) {
 		}
 	}
 	if id := sent.Get("X-Request-Id"); !strings.HasPrefix(id, "req_") {
-		t.Errorf("request ID %q", id)
+		t.Errorf("got request ID %q, want a generated one", id)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestClientDisconnectsBeforeResponse(t *testing.T) {
 	w := httptest.NewRecorder()
 	f.gateway.Handler().ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/responses", strings.NewReader(`{"input":"a"}`)))
 	if got := testutil.ToFloat64(f.gateway.metrics.requests.WithLabelValues("POST /v1/responses", "499")); got != 1 || w.Body.Len() > 0 {
-		t.Errorf("%v requests counted, body %q", got, w.Body)
+		t.Errorf("counted %v requests with status 499 and wrote %q, want 1 and nothing", got, w.Body)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestSlowRequest(t *testing.T) {
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusRequestTimeout {
-		t.Errorf("status %d", response.StatusCode)
+		t.Errorf("got status %d, want %d", response.StatusCode, http.StatusRequestTimeout)
 	}
 }
 

@@ -147,15 +147,15 @@ func TestBucketMoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Get(t.Context(), "resp_1"); !errors.Is(err, store.ErrUnreachable) {
-		t.Errorf("Get: %v", err)
+		t.Errorf("Get returned %v, want ErrUnreachable", err)
 	}
 	if _, err := s.Resolve(t.Context(), "resp_2", store.ResolveOptions{}); !errors.Is(err, store.ErrUnreachable) {
-		t.Errorf("Resolve: %v", err)
+		t.Errorf("Resolve returned %v, want ErrUnreachable", err)
 	}
 	for _, id := range []string{"resp_1", "resp_2"} {
 		for _, condition := range object(t, namespace, id).Status.Conditions {
 			if condition.Status == metav1.ConditionFalse {
-				t.Errorf("%s is marked: %+v", id, condition)
+				t.Errorf("%s has a false condition: %+v", id, condition)
 			}
 		}
 	}

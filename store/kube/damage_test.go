@@ -77,16 +77,16 @@ func TestLostPart(t *testing.T) {
 			testutil.Eventually(t, func(context.Context) error { // the operator may notice the overwrite a moment later
 				_, err := s.Resolve(t.Context(), id, store.ResolveOptions{})
 				if e, ok := errors.AsType[*store.Error](err); !ok || e.Code != store.CodeUnreadable || e.ResponseID != "resp_1" {
-					return fmt.Errorf("%s resolves with the error %w", id, err)
+					return fmt.Errorf("resolve %s: got error %w, want ErrUnreadable at resp_1", id, err)
 				}
 				return nil
 			})
 			if session := wantReason(t, namespace, id, v1alpha1.ReasonSnapshotUnreadable); session.Status.BrokenAt != "resp_1" {
-				t.Errorf("%s is broken at %s", id, session.Status.BrokenAt)
+				t.Errorf("%s is broken at %s, want resp_1", id, session.Status.BrokenAt)
 			}
 		}
 		if _, err := s.Get(t.Context(), "resp_1"); !errors.Is(err, store.ErrUnreadable) {
-			t.Errorf("Get: %v", err)
+			t.Errorf("Get returned %v, want ErrUnreadable", err)
 		}
 	}
 	// The operator may have cached a history that was read before: this session was not read.
@@ -104,9 +104,9 @@ func TestLostPart(t *testing.T) {
 	wantUnreadable()
 
 	replace(last.Spec.Data)
-	healed := wantReason(t, namespace, "resp_2", v1alpha1.ReasonResolved)
-	if !cmp.Equal(intact.Status.RootResponseID, healed.Status.RootResponseID) {
-		t.Errorf("the status is %+v after the repair, was %+v", healed.Status, intact.Status)
+	repaired := wantReason(t, namespace, "resp_2", v1alpha1.ReasonResolved)
+	if !cmp.Equal(intact.Status.RootResponseID, repaired.Status.RootResponseID) {
+		t.Errorf("the status is %+v after the repair, was %+v", repaired.Status, intact.Status)
 	}
 	if _, err := s.Resolve(t.Context(), "resp_2", store.ResolveOptions{}); err != nil {
 		t.Error(err)

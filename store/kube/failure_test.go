@@ -81,7 +81,7 @@ func TestSaveAgain(t *testing.T) {
 				t.Errorf("%d writes, want %d", writes.Load(), tc.wantWrites)
 			}
 			if _, err := s.Get(t.Context(), "resp_1"); (err != nil) != tc.wantErr {
-				t.Errorf("Get: %v", err)
+				t.Errorf("Get returned %v", err)
 			}
 		})
 	}

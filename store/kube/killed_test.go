@@ -120,7 +120,7 @@ func TestKilledSaver(t *testing.T) {
 			got, err := survivor.Get(t.Context(), "resp_1")
 			if step == writes && arrives {
 				if err != nil || !bytes.Equal(got.Request, turn.Request) {
-					t.Fatalf("%s: the turn is not whole: %v", name, err)
+					t.Fatalf("%s: the turn is incomplete: %v", name, err)
 				}
 				saveAgain(t, name, survivor)
 				continue
@@ -177,7 +177,7 @@ func TestKilledOverwriter(t *testing.T) {
 func wantChunks(t *testing.T, name string, s *store.Store, want int) error {
 	t.Helper()
 	if got := len(chunks(t, s.Namespace())); got != want {
-		return fmt.Errorf("%s: there are %d chunks, not %d", name, got, want)
+		return fmt.Errorf("%s: got %d chunks, want %d", name, got, want)
 	}
 	return nil
 }

@@ -48,14 +48,14 @@ func TestOpenURL(t *testing.T) {
 	}
 	save(t, s, small)
 	if object(t, namespace, "resp_1").Spec.Snapshot == nil {
-		t.Error("its bodies are in the object")
+		t.Error("the bodies are stored in the object")
 	}
 	if err := s.Save(t.Context(), large, store.SaveOptions{}); !errors.Is(err, store.ErrTooLarge) {
 		t.Errorf("got %v, want ErrTooLarge", err)
 	}
 	for _, parameters := range []string{"&max-turn-bytes=x", "&max-turn-bytes=-1", "&inline-bytes=2000000", "&unknown=1", "#fragment"} {
 		if s, err := store.Open(t.Context(), base+parameters); err == nil {
-			t.Errorf("%s opens %v", parameters, s)
+			t.Errorf("%s: got the store %v, want an error", parameters, s)
 		}
 	}
 }

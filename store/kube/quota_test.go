@@ -70,7 +70,7 @@ func wantQuotaExceeded(t *testing.T, s *store.Store, session *store.Session) {
 			return fmt.Errorf("got %w, want %w", err, store.ErrQuotaExceeded)
 		}
 		if store.IsRetryable(err) || !strings.Contains(err.Error(), "because the quota of its namespace is exceeded") {
-			t.Errorf("retryable: %t, %v", store.IsRetryable(err), err)
+			t.Errorf("got %v (retryable: %t), want a final error that names the quota", err, store.IsRetryable(err))
 		}
 		return nil
 	})
@@ -97,12 +97,12 @@ func TestSessionQuota(t *testing.T) {
 			limit(t, namespace, "512Ki")
 			wantQuotaExceeded(t, s, testturn.Make("resp_4", "resp_3"))
 			if err := s.CheckQuota(t.Context()); !errors.Is(err, store.ErrQuotaExceeded) || !strings.Contains(err.Error(), "of 512Ki bytes") {
-				t.Errorf("CheckQuota: %v", err)
+				t.Errorf("CheckQuota returned %v, want ErrQuotaExceeded", err)
 			}
 			overwritten := testturn.Make("resp_3", "resp_2")
 			overwritten.ConversationID = "conv"
 			if err := s.Save(t.Context(), overwritten, store.SaveOptions{Overwrite: true}); !errors.Is(err, store.ErrQuotaExceeded) {
-				t.Errorf("overwrite: %v", err)
+				t.Errorf("overwrite returned %v, want ErrQuotaExceeded", err)
 			}
 			if err := s.Delete(t.Context(), "resp_2", store.DeleteOptions{}); err != nil {
 				t.Fatal(err)
@@ -118,7 +118,7 @@ func TestSessionQuota(t *testing.T) {
 			limit(t, namespace, "1Gi")
 			testutil.Eventually(t, func(ctx context.Context) error { return s.Save(ctx, largeTurn("resp_6", ""), store.SaveOptions{}) })
 			if err := s.CheckQuota(t.Context()); err != nil {
-				t.Errorf("CheckQuota: %v", err)
+				t.Errorf("CheckQuota returned %v, want no error", err)
 			}
 		})
 	}

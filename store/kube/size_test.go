@@ -94,7 +94,7 @@ func TestSizeIncludesEscapes(t *testing.T) {
 			turn.Request = fmt.Appendf(nil, `{"input":%q}`, strings.Repeat("<", tc.characters))
 			save(t, s, turn)
 			if inline := object(t, s.Namespace(), "resp_1").Spec.Snapshot == nil; inline != tc.wantInline {
-				t.Errorf("in the object: %t", inline)
+				t.Errorf("stored in the object: %t, want %t", inline, tc.wantInline)
 			}
 			if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); err != nil {
 				t.Error(err)

@@ -88,7 +88,7 @@ func TestLargeTurn(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := firstPart(t, stored.Namespace, "resp_other", key); !errors.Is(err, fs.ErrNotExist) && !apierrors.IsNotFound(err) {
-				t.Errorf("the snapshot is still there: %v", err)
+				t.Errorf("the snapshot still exists: %v", err)
 			}
 			testutil.Eventually(t, func(context.Context) error { return nothingStored(t, stored.Namespace) })
 		})
@@ -102,7 +102,7 @@ func TestChunksAreOwned(t *testing.T) {
 	session := wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
 	all := chunks(t, s.Namespace())
 	if len(all) != int(session.Spec.Snapshot.Parts) || len(all) < 3 {
-		t.Fatalf("%d chunks for %+v", len(all), session.Spec.Snapshot)
+		t.Fatalf("got %d chunks for the snapshot %+v", len(all), session.Spec.Snapshot)
 	}
 	first := v1alpha1.SnapshotChunkName(session.Spec.Snapshot.Key, 0)
 	for _, chunk := range all {
@@ -114,7 +114,7 @@ func TestChunksAreOwned(t *testing.T) {
 			t.Errorf("%s has the owners %+v, want %s", chunk.Name, chunk.OwnerReferences, want)
 		}
 		if chunk.Name != first && len(chunk.ManagedFields) != 1 {
-			t.Errorf("%s was written by %+v", chunk.Name, chunk.ManagedFields)
+			t.Errorf("%s has the managers %+v, want one", chunk.Name, chunk.ManagedFields)
 		}
 	}
 }
@@ -153,7 +153,7 @@ func TestOverwrite(t *testing.T) {
 	testutil.Eventually(t, func(context.Context) error {
 		for _, chunk := range chunks(t, s.Namespace()) {
 			if strings.HasPrefix(chunk.Name, before) {
-				return fmt.Errorf("%s is still there", chunk.Name)
+				return fmt.Errorf("%s still exists", chunk.Name)
 			}
 		}
 		return nil

@@ -130,7 +130,7 @@ func TestSuspendedSaver(t *testing.T) {
 	}
 	for _, saver := range savers {
 		if !saver.resume(t) {
-			t.Errorf("%s: not acknowledged", saver)
+			t.Errorf("%s: the turn was not acknowledged", saver)
 			continue
 		}
 		wantWhole(t, saver.String(), saver.store, want)
@@ -148,7 +148,7 @@ func wantWhole(t *testing.T, name string, s *store.Store, want *store.Session) {
 	check := func() {
 		t.Helper()
 		if got, err := s.Get(t.Context(), want.ResponseID); err != nil || !want.SameContent(got) {
-			t.Errorf("%s: the turn is not whole: %v", name, err)
+			t.Errorf("%s: the turn is incomplete: %v", name, err)
 		}
 	}
 	check()

@@ -186,7 +186,7 @@ func TestNewerCRD(t *testing.T) {
 		t.Errorf("spec.later (-want +got):\n%s", diff)
 	}
 	if got := now["status"].(map[string]any)["later"]; got != "x" {
-		t.Errorf("status.later is %v", got)
+		t.Errorf("status.later is %v, want x", got)
 	}
 
 	// A child that was saved before its parent gets its ownerReference from the operator.
@@ -195,7 +195,7 @@ func TestNewerCRD(t *testing.T) {
 	save(t, s, testturn.Make("resp_2", ""))
 	testutil.Eventually(t, func(context.Context) error {
 		if owners := object(t, s.Namespace(), "resp_3").OwnerReferences; len(owners) != 1 {
-			return fmt.Errorf("owners %v", owners)
+			return fmt.Errorf("got the owners %v, want one", owners)
 		}
 		return nil
 	})
@@ -224,7 +224,7 @@ func TestNewerFormat(t *testing.T) {
 			patchSession(t, s.Namespace(), id, tc.newer)
 			session := wantReason(t, s.Namespace(), id, v1alpha1.ReasonSnapshotUnreadable)
 			if message := session.Status.Conditions[0].Message; !strings.Contains(message, tc.want) || !strings.Contains(message, "upgrade the operator") {
-				t.Errorf("the message is %q", message)
+				t.Errorf("got the message %q, want the format and what to upgrade", message)
 			}
 			wantReason(t, s.Namespace(), child, v1alpha1.ReasonSnapshotUnreadable)
 
