@@ -186,7 +186,7 @@ func TestSaveTimes(t *testing.T) {
 		t.Errorf("times %v and %v, want %v and none", f.saved.CreatedAt, f.saved.CompletedAt, want)
 	}
 	if session.CreatedAt != before || session.Version != "v1" {
-		t.Errorf("the caller's session is %+v", session)
+		t.Errorf("the caller's session is %+v, want it with the version and otherwise unchanged", session)
 	}
 }
 
@@ -203,12 +203,12 @@ func TestClosed(t *testing.T) {
 	for _, s := range []*store.Store{s, other} {
 		for operation, call := range operations(t.Context(), s) {
 			if err := call("resp_1"); err == nil || !strings.Contains(err.Error(), "the store is closed") {
-				t.Errorf("%s: got %v", operation, err)
+				t.Errorf("%s: got %v, want the error of a closed store", operation, err)
 			}
 		}
 	}
 	if f.calls != 0 || f.closed != 1 {
-		t.Errorf("the driver was called %d times and closed %d times", f.calls, f.closed)
+		t.Errorf("the driver was called %d times and closed %d times, want 0 and 1", f.calls, f.closed)
 	}
 }
 
@@ -224,7 +224,7 @@ func TestErrorsAreDocumented(t *testing.T) {
 	}
 	names := regexp.MustCompile(`(?m)^\tErr[A-Z]\w+`).FindAllString(string(source), -1)
 	if len(names) != len(driver.Codes()) {
-		t.Errorf("types.go has the errors %v of %d codes", names, len(driver.Codes()))
+		t.Errorf("types.go defines the errors %v, want one for each of %d codes", names, len(driver.Codes()))
 	}
 	for _, name := range names {
 		if row := "(?m)^\\|[^|]*`" + strings.TrimSpace(name) + "`"; !regexp.MustCompile(row).Match(document) {
@@ -258,7 +258,7 @@ func TestMetrics(t *testing.T) {
 		page := httptest.NewRecorder()
 		promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
 		if !strings.Contains(page.Body.String(), "catena_store_operation_seconds_count{"+want+"} 1\n") {
-			t.Errorf("%s is not counted:\n%s", want, page.Body)
+			t.Errorf("%s is missing in the metrics:\n%s", want, page.Body)
 		}
 	}
 }

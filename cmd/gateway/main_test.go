@@ -191,7 +191,7 @@ func TestReplicasShareTurns(t *testing.T) {
 	for i := range 10 {
 		body := create(t, urls[i%2], map[string]any{"input": fmt.Sprint(i), "previous_response_id": previous})
 		if got := gjson.Get(body, "output.0.content.0.text").Str; !strings.HasPrefix(got, fmt.Sprintf("You said %d things", i+1)) {
-			t.Fatalf("turn %d: %s", i, body)
+			t.Fatalf("turn %d: got %s, want %d messages in the conversation", i, body, i+1)
 		}
 		previous = gjson.Get(body, "id").Str
 	}

@@ -54,7 +54,7 @@ func TestExpectedItems(t *testing.T) {
 func TestQuantiles(t *testing.T) {
 	durations := []time.Duration{}
 	if got := quantiles(durations); got != "none" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want none", got)
 	}
 	for i := range 101 {
 		durations = append(durations, time.Duration(100-i)*time.Millisecond)

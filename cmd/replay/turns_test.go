@@ -132,10 +132,10 @@ func TestSession(t *testing.T) {
 		t.Error(diff)
 	}
 	if got := recorded.recordedID(); got != "resp_a" {
-		t.Errorf("ID %q", got)
+		t.Errorf("got ID %q, want resp_a", got)
 	}
 	recorded.Response = []byte(`{"id":5}`)
 	if got, err := recorded.session("resp_b", ""); err != nil || got.Status != store.StatusCompleted || recorded.recordedID() != "" {
-		t.Errorf("got %+v, %v", got, err)
+		t.Errorf("got %+v and error %v, want a completed session without a recorded ID", got, err)
 	}
 }

@@ -213,10 +213,10 @@ func TestIndexLongChains(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			x := build(tc.rootsParent)
 			if changed := x.Delete(id(0)); len(changed) != turns-1 {
-				t.Errorf("%d verdicts changed when the first turn was deleted", len(changed))
+				t.Errorf("%d verdicts changed when the first turn was deleted, want %d", len(changed), turns-1)
 			}
 			if changed := x.Set(Turn{ID: id(0), Previous: tc.rootsParent, Status: "completed"}, struct{}{}); len(changed) != turns {
-				t.Errorf("%d verdicts changed when the first turn was added again", len(changed))
+				t.Errorf("%d verdicts changed when the first turn was added again, want %d", len(changed), turns)
 			}
 			got, _ := x.Verdict(id(turns - 1))
 			if got.Rule != tc.wantRule || got.Depth != tc.wantDepth {

@@ -266,7 +266,7 @@ func FuzzDecodeCursor(f *testing.F) {
 			return
 		}
 		if again, err := decodeCursor(c.encode()); err != nil || again != c {
-			t.Errorf("%q is %+v, which becomes %+v", s, c, again)
+			t.Errorf("%q is decoded as %+v, but %+v after another round", s, c, again)
 		}
 	})
 }

@@ -65,10 +65,10 @@ func TestElementsAllocateNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := Count(o.RawMembers("a", "b")[0]); n != 1<<16+1 {
-			t.Errorf("got %d", n)
+			t.Errorf("got %d elements, want %d", n, 1<<16+1)
 		}
 	})
 	if allocations > 8 {
-		t.Errorf("%g allocations", allocations)
+		t.Errorf("got %g allocations, want at most 8", allocations)
 	}
 }

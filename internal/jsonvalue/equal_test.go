@@ -39,7 +39,7 @@ func TestEqualValues(t *testing.T) {
 		a, b := write(t, x), write(t, y)
 		want := Difference("", mustDecode(t, a), mustDecode(t, b)) == ""
 		if got := Equal([]byte(a), []byte(b)); got != want {
-			t.Errorf("Equal(%s, %s) = %t", a, b, got)
+			t.Errorf("Equal(%s, %s) = %t, want %t", a, b, got, want)
 		}
 	})
 }
@@ -114,10 +114,10 @@ func TestEqualAllocates(t *testing.T) {
 	b := append([]byte(" "), a...)
 	allocations := testing.AllocsPerRun(1, func() {
 		if !Equal(a, b) {
-			t.Error("not equal")
+			t.Error("got different values, want equal ones")
 		}
 	})
 	if allocations > 64 {
-		t.Errorf("%g allocations", allocations)
+		t.Errorf("got %g allocations, want at most 64", allocations)
 	}
 }

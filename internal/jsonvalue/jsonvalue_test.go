@@ -93,10 +93,10 @@ func TestEqual(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := Equal([]byte(tc.a), []byte(tc.b)); got != tc.want {
-				t.Errorf("got %t", got)
+				t.Errorf("got %t, want %t", got, tc.want)
 			}
 			if got := Equal([]byte(tc.b), []byte(tc.a)); got != tc.want {
-				t.Errorf("with the arguments swapped: got %t", got)
+				t.Errorf("with the arguments swapped: got %t, want %t", got, tc.want)
 			}
 		})
 	}

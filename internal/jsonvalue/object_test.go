@@ -57,10 +57,10 @@ func TestObjectMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := o.Members("a", "b", "c"); got[0].Raw != "2" || got[1].Str != "x" || got[2].Exists() {
-		t.Errorf("got %v", got)
+		t.Errorf("got %v, want 2, x and no value", got)
 	}
 	if got := (Object{}).Members("a"); got[0].Exists() {
-		t.Errorf("members of an absent object: got %v", got)
+		t.Errorf("members of an absent object: got %v, want no value", got)
 	}
 }
 

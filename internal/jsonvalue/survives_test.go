@@ -105,7 +105,7 @@ func FuzzSurvives(f *testing.F) {
 			t.Fatal(err)
 		}
 		if d := Difference("x", mustDecode(t, string(raw)), mustDecode(t, string(back))); d != "" {
-			t.Errorf("%s survives, but comes back as %s: %s", raw, back, d)
+			t.Errorf("%s survives, but is decoded and encoded as %s: %s", raw, back, d)
 		}
 	})
 }

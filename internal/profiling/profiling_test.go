@@ -59,19 +59,19 @@ func TestServe(t *testing.T) {
 	}
 	_ = response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		t.Errorf("status %d", response.StatusCode)
+		t.Errorf("got status %d, want 200", response.StatusCode)
 	}
 	stop()
 	if err := <-done; err != nil {
-		t.Errorf("error after the context is done: %v", err)
+		t.Errorf("got error %v after the context was done, want none", err)
 	}
 }
 
 func TestServeAddress(t *testing.T) {
 	if err := Serve(t.Context(), ""); err != nil {
-		t.Errorf("no address: %v", err)
+		t.Errorf("got error %v without an address, want none", err)
 	}
 	if err := Serve(t.Context(), "127.0.0.1:x"); err == nil || !strings.Contains(err.Error(), "unable to listen on 127.0.0.1:x") {
-		t.Errorf("invalid address: %v", err)
+		t.Errorf("got error %v for an invalid address, want one that names it", err)
 	}
 }

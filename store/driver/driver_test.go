@@ -102,7 +102,7 @@ func TestRetryDeadline(t *testing.T) {
 		defer cancel()
 		_, err := driver.Retry(ctx, func() (struct{}, error) { return struct{}{}, driver.Again(broken) })
 		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, broken) {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want the error of the context and of the last attempt", err)
 		}
 	})
 }

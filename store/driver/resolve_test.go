@@ -102,7 +102,7 @@ func TestQueryRoundTrip(t *testing.T) {
 		}
 		got, err := driver.ParseQuery(query)
 		if (err == nil) != (options.Validate() == nil) {
-			t.Fatalf("%+v is %v, and %v as a query", options, options.Validate(), err)
+			t.Fatalf("options %+v: Validate returned %v, but ParseQuery returned %v", options, options.Validate(), err)
 		}
 		if diff := cmp.Diff(options, got); err == nil && diff != "" {
 			t.Fatalf("(-want +got):\n%s", diff)

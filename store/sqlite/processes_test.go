@@ -132,7 +132,7 @@ func TestConcurrentProcesses(t *testing.T) {
 		last := fmt.Sprintf("own_%d_%d", pid, saverTurns-1)
 		history, err := s.Resolve(t.Context(), last, store.ResolveOptions{MaxDepth: &depth})
 		if n != saverTurns || err != nil || len(history.Turns) != saverTurns {
-			t.Errorf("Process %d saved %d turns, error %v", pid, n, err)
+			t.Errorf("Process %d saved %d turns, and resolving the last one returned error %v", pid, n, err)
 		}
 	}
 }

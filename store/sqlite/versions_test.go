@@ -114,7 +114,7 @@ func TestStoredVersions(t *testing.T) {
 			write(t, path, string(content))
 			var stored int
 			if err := openSQL(t, path).QueryRowContext(t.Context(), `PRAGMA user_version`).Scan(&stored); err != nil || stored != version+1 {
-				t.Fatalf("the file has version %d, error %v", stored, err)
+				t.Fatalf("got schema version %d and error %v", stored, err)
 			}
 			s := open(t, path)
 			got, err := s.Get(t.Context(), "resp_2")

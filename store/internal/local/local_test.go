@@ -126,6 +126,6 @@ func TestResolveFailure(t *testing.T) {
 	broken := errors.New("disk failure")
 	_, err := Resolve(t.Context(), "resp_0", driver.ResolveOptions{}, 0, func(context.Context, string) (*Session, error) { return nil, broken })
 	if _, ok := errors.AsType[*driver.Error](err); ok || !errors.Is(err, broken) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want the error of the getter without a code", err)
 	}
 }
