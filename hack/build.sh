@@ -51,8 +51,8 @@ catena() { # PACKAGES...
 	build . "-X github.com/catena-dev/catena/internal/version.version=$version" -o bin/ "$@"
 }
 
-# run_steps runs the steps. Before each, it prints how long that one and the following are expected to take, at the pace
-# of those before.
+# run_steps runs the steps. Before each step, it prints the expected time for this step and the remaining ones, at the
+# pace of the previous ones.
 run_steps() {
 	local i all=0 done=0 start left
 	for i in "${seconds[@]}"; do all=$((all + i)); done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prints the statement coverage of each package and of all packages from the profile given as the first argument. A
-# statement counts once, however many test binaries have run it.
+# statement counts once, regardless of how many test binaries have run it.
 set -euo pipefail
 
 awk '

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every fuzz test of the given packages for a time, one after the other: hack/fuzz.sh FUZZTIME PACKAGE...
+# Runs every fuzz test of the given packages for the given time, one after the other: hack/fuzz.sh FUZZTIME PACKAGE...
 set -euo pipefail
 INLINE=1 source "$(dirname "$0")/flags.sh"
 

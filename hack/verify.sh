@@ -32,8 +32,8 @@ go mod tidy -diff || fail "go.mod is not tidy: run go mod tidy"
 unformatted=$(go_files | xargs gofmt -s -l)
 [[ -z $unformatted ]] || fail "not formatted, run gofmt -s -w: $unformatted"
 
-# versions prints the modules that a go.mod file requires or replaces, and the versions. Both versions are part of what is
-# compiled: with -trimpath, the required one is in the paths of source files.
+# versions prints the modules that a go.mod file requires or replaces, and the versions. Both versions affect the
+# compiled code: with -trimpath, the required one is in the paths of source files.
 versions() { awk '$2 ~ /^v[0-9]/ {print $1, $2} $2 == "=>" {print $1, $4}' "$1" | sort -u; }
 for other in hack/controlplane/go.mod hack/s3server/go.mod hack/tools.mod; do
 	while read -r module ours theirs; do
@@ -44,7 +44,7 @@ run go get $module@$newer && go mod tidy where it is older, and change its repla
 	done < <(join <(versions go.mod) <(versions "$other"))
 done
 
-# The limits are those of a stripped linux/amd64 program, in MB.
+# The limits apply to stripped linux/amd64 programs, in MB.
 if [[ $(go env GOOS)/$(go env GOARCH) == linux/amd64 ]]; then
 	# The gateway comes first: it contains SQLite, a package that would be compiled for long after all others.
 	hack/build.sh gateway catena >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "hack/build.sh failed"; }
