@@ -27,7 +27,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// graph is the plain reference: only the turns, nothing derived from them.
+// graph is the reference implementation: it stores only the turns.
 type graph map[string]Turn
 
 func (g graph) get(_ context.Context, id string) (Turn, bool, error) {

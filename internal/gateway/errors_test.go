@@ -241,7 +241,8 @@ func TestUnknownURL(t *testing.T) {
 	}
 }
 
-// TestOnlySentBytesCount checks that only the bytes that a client has sent count as in flight, whatever the Content-Length.
+// TestOnlySentBytesCount checks that only the bytes that a client has sent count as in flight, regardless of the
+// Content-Length.
 func TestOnlySentBytesCount(t *testing.T) {
 	for name, length := range map[string]int64{"unknown length": -1, "maximum length": 32 << 20} {
 		t.Run(name, func(t *testing.T) {

@@ -252,8 +252,8 @@ func (f *fixture) wantFree(bytes int64) {
 	})
 }
 
-// TestSentBytesAreReleased checks that neither a stream nor a slow response holds the memory of the conversation once it was sent
-// to the engine, and that all memory is released in the end.
+// TestSentBytesAreReleased checks that neither a stream nor a slow response holds the memory of the conversation once it
+// was sent to the engine, and that all memory is released in the end.
 func TestSentBytesAreReleased(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		t.Run(fmt.Sprintf("stream=%t", stream), func(t *testing.T) {

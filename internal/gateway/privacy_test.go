@@ -27,8 +27,8 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// TestNoTextInLogsOrMetrics: whatever fails, neither the log nor the metrics contain any text of a request or response, or a
-// key.
+// TestNoTextInLogsOrMetrics: regardless of the failure, neither the log nor the metrics contain any text of a request or
+// response, or a key.
 func TestNoTextInLogsOrMetrics(t *testing.T) {
 	const text, key = "flamingo", "sk-pelican"
 	request := `{"input":"` + text + `","stream":%t}`

@@ -75,7 +75,7 @@ func TestShutdownDrainsStreams(t *testing.T) {
 
 // TestShutdownDelay checks that clients that have not yet noticed that the gateway is not ready are still served.
 func TestShutdownDelay(t *testing.T) {
-	t.Parallel() // most of it is waiting
+	t.Parallel() // mostly waits
 	f := newFixture(t, enginetest.Handler(), func(o *Options) { o.ShutdownDelay = 5 * time.Second })
 	_, health, stop, done := serveFixture(t, f)
 	f.expect(health+"/readyz", http.StatusOK)

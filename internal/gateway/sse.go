@@ -52,8 +52,8 @@ func (e *event) replace(name, data string) {
 	e.raw = b.Bytes()
 }
 
-// The memory held for an event is eventMemoryFactor times its size: it is read line by line, parsed, modified and written. Events of
-// at most smallEvent bytes are part of the memory that every call takes.
+// The memory held for an event is eventMemoryFactor times its size: it is read line by line, parsed, modified and written.
+// Events of at most smallEvent bytes are part of the memory that every call takes.
 const (
 	eventMemoryFactor = 6
 	smallEvent        = 4 << 10

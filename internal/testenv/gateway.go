@@ -94,8 +94,8 @@ func (e *Environment) StartGateway(ctx context.Context, options GatewayOptions) 
 	return gateway, nil
 }
 
-// Stop signals the gateway to stop and waits until it has ended. It returns an error if the gateway ends with one, as it does if the
-// race detector has found a race.
+// Stop signals the gateway to stop and waits until it has ended. It returns an error if the gateway ends with one, as it
+// does if the race detector has found a race.
 func (g *Gateway) Stop() error {
 	if err := g.process.Stop(); err != nil {
 		return err

@@ -70,7 +70,7 @@ func EventuallyWithin(t testing.TB, patience time.Duration, check func(ctx conte
 			return
 		}
 		select {
-		case <-time.After(min(max(minPollInterval, time.Since(start)/8), maxPollInterval)): // checks take time from what they wait for
+		case <-time.After(min(max(minPollInterval, time.Since(start)/8), maxPollInterval)): // checks compete for the CPU with the code that they wait for
 		case <-ctx.Done():
 			t.Fatalf("timed out: %v; last error: %v", ctx.Err(), err)
 		}

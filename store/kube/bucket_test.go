@@ -102,7 +102,7 @@ func TestGatewayWithBucket(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got error
-			testutil.Eventually(t, func(context.Context) error { // the permissions take effect some milliseconds later
+			testutil.Eventually(t, func(context.Context) error { // the permissions take effect a few milliseconds later
 				if got = s.Save(t.Context(), largeTurn("resp_1", ""), store.SaveOptions{}); strings.Contains(fmt.Sprint(got), "forbidden") {
 					return got
 				}

@@ -51,8 +51,8 @@ func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.RoundTripper.RoundTrip(r)
 }
 
-// TestRequestsPerCall: a save reads the parent's metadata once and creates one object. For a large turn, it also checks the quota and
-// creates one object for each part.
+// TestRequestsPerCall: a save reads the parent's metadata once and creates one object. For a large turn, it also checks the
+// quota and creates one object for each part.
 func TestRequestsPerCall(t *testing.T) {
 	var sent *counter
 	config := rest.CopyConfig(env.Config)

@@ -106,7 +106,7 @@ func kill() {
 // TestKilledSaver: a process that is killed at any write leaves either the whole turn or no turn, and its leftovers are
 // removed.
 func TestKilledSaver(t *testing.T) {
-	t.Parallel() // most of it is waiting
+	t.Parallel() // mostly waits
 	turn := largeTurn("resp_1", "")
 	s := open(t, kube.Options{})
 	save(t, s, turn)
@@ -142,7 +142,7 @@ func TestKilledSaver(t *testing.T) {
 
 // TestKilledOverwriter: a process that is killed at any write of an overwrite leaves either the old turn or the new one.
 func TestKilledOverwriter(t *testing.T) {
-	t.Parallel() // most of it is waiting
+	t.Parallel() // mostly waits
 	before, after := testturn.Make("resp_1", ""), largeTurn("resp_1", "")
 	measure := open(t, kube.Options{})
 	save(t, measure, after.Clone())

@@ -59,8 +59,8 @@ func TestOverwriteAgain(t *testing.T) {
 	}
 }
 
-// TestOverwriteResponseLost: an overwrite that was stored succeeds, even if the response is lost in a proxy and client-go sends the
-// request again.
+// TestOverwriteResponseLost: an overwrite that was stored succeeds, even if the response is lost in a proxy and client-go
+// sends the request again.
 func TestOverwriteResponseLost(t *testing.T) {
 	others := open(t, kube.Options{})
 	save(t, others, testturn.Make("resp_1", ""))
@@ -112,8 +112,8 @@ func TestChunkResponseLost(t *testing.T) {
 	}
 }
 
-// TestDeletedAfterLostResponse: a create whose response was lost is repeated with a new snapshot if the turn and its snapshot have
-// been deleted in the meantime.
+// TestDeletedAfterLostResponse: a create whose response was lost is repeated with a new snapshot if the turn and its
+// snapshot have been deleted in the meantime.
 func TestDeletedAfterLostResponse(t *testing.T) {
 	for name, attempt := range map[string]store.SaveOptions{"create": {}, "overwrite of a missing turn": {Overwrite: true}} {
 		t.Run(name, func(t *testing.T) {

@@ -81,13 +81,13 @@ func wantQuotaExceeded(t *testing.T, s *store.Store, session *store.Session) {
 func TestSessionQuota(t *testing.T) {
 	for name, bucket := range map[string]string{"chunks": "", "bucket": bucketURL()} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // most of it is waiting
+			t.Parallel() // mostly waits
 			namespace := env.NewNamespace(t)
 			s, err := kube.Open(t.Context(), kube.Options{Config: asGateway(t, namespace), Namespace: namespace, SnapshotStore: bucket})
 			if err != nil {
 				t.Fatal(err)
 			}
-			testutil.Eventually(t, func(ctx context.Context) error { // the permissions take effect some milliseconds later
+			testutil.Eventually(t, func(ctx context.Context) error { // the permissions take effect a few milliseconds later
 				return s.Save(ctx, testturn.Make("resp_1", ""), store.SaveOptions{})
 			})
 			limit(t, namespace, "2Mi")

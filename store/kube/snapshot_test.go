@@ -43,7 +43,7 @@ func TestLargeTurn(t *testing.T) {
 		v1alpha1.SnapshotStoreBlob:   {SnapshotStore: bucketURL()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // most of it is waiting
+			t.Parallel() // mostly waits
 			s := open(t, options)
 			small, want := testturn.Make("resp_small", ""), largeTurn("resp_large", "resp_small")
 			save(t, s, small)
@@ -81,7 +81,7 @@ func TestLargeTurn(t *testing.T) {
 			}
 			testutil.Eventually(t, func(context.Context) error { return nothingStored(t, stored.Namespace) })
 
-			// Also if the descendants stay, although the snapshot is one of the session's dependents, and then immediately.
+			// It is also deleted, and immediately, if the descendants stay, although it is one of the session's dependents.
 			save(t, s, largeTurn("resp_other", ""))
 			key := object(t, stored.Namespace, "resp_other").Spec.Snapshot.Key
 			if err := s.Delete(t.Context(), "resp_other", store.DeleteOptions{}); err != nil {
@@ -140,7 +140,7 @@ func TestDeleteStrayChunks(t *testing.T) {
 
 // TestOverwrite: the old snapshot is removed, and the new one stays.
 func TestOverwrite(t *testing.T) {
-	t.Parallel() // most of it is waiting
+	t.Parallel() // mostly waits
 	s := open(t, kube.Options{})
 	first := largeTurn("resp_1", "")
 	save(t, s, first)
@@ -166,7 +166,7 @@ func TestOverwrite(t *testing.T) {
 
 // TestUnexpectedChunks: chunks that were not written by a save do not prevent the removal of leftovers.
 func TestUnexpectedChunks(t *testing.T) {
-	t.Parallel() // most of it is waiting
+	t.Parallel() // mostly waits
 	namespace := open(t, kube.Options{}).Namespace()
 	key := strings.Repeat("a", 26)
 	for name, session := range map[string]string{key + "-0": "", strings.Repeat("b", 26) + "-0": "no/name", strings.Repeat("c", 26) + "-0": "resp.gone"} {

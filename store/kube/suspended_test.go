@@ -106,7 +106,7 @@ func (s *stoppedSaver) resume(t *testing.T) bool {
 // TestSuspendedSaver: a process that is suspended at any write, and resumes after its parts were swept, leaves a whole turn if
 // it acknowledges it. If it never resumes, the turn does not exist.
 func TestSuspendedSaver(t *testing.T) {
-	t.Parallel() // most of it is waiting
+	t.Parallel() // mostly waits
 	want := largeTurn("resp_1", "")
 	measure := open(t, kube.Options{})
 	save(t, measure, want.Clone())

@@ -67,7 +67,7 @@ func TestMigratedWhileOpen(t *testing.T) {
 	}
 }
 
-// TestMigratedWhileSaving: the same with a process that never stops saving.
+// TestMigratedWhileSaving: a process that saves continuously fails after a newer program has migrated the database.
 func TestMigratedWhileSaving(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "turns.db")
 	cmd, lines := startSaver(t, path, math.MaxInt)

@@ -151,7 +151,7 @@ func testSaveAfterDelete(t *testing.T, s *suite) {
 		}
 		return nil
 	})
-	// Its children are still there, and are children of the new one.
+	// The children of the deleted turn remain, and are children of the new one.
 	wantStored(t, st, testturn.Make("c", "b"))
 	s.eventually(t, func() error {
 		history, err := st.Resolve(t.Context(), "c", store.ResolveOptions{})

@@ -71,7 +71,7 @@ func TestMemory(t *testing.T) {
 	gateway, err := env.StartGateway(t.Context(), testenv.GatewayOptions{Upstream: engine.URL, Args: []string{
 		"--store=" + testenv.StoreURL("default", env.Kubeconfig), "--tenants-file=" + path,
 		fmt.Sprintf("--max-inflight-bytes=%d", memoryLimit), "--max-request-bytes=8388608", "--max-response-bytes=8388608",
-		"--save-timeout=2s", // a save that waits in vain keeps its memory until this timeout
+		"--save-timeout=2s", // a save that cannot succeed holds its memory until this timeout
 	}})
 	if err != nil {
 		t.Fatal(err)
