@@ -28,7 +28,7 @@ type Queue[T comparable] struct {
 
 	mu    sync.Mutex
 	lanes map[string]*lane[T]
-	turns []*lane[T] // of tenants with items, the next one first
+	order []*lane[T] // of tenants with items, the next one first
 	later map[T]bool // items that are to be added later
 	size  int
 }
@@ -66,7 +66,7 @@ func (q *Queue[T]) Push(item T) {
 	l := q.lanes[tenant]
 	if l == nil {
 		l = &lane[T]{tenant: tenant}
-		q.lanes[tenant], q.turns = l, append(q.turns, l)
+		q.lanes[tenant], q.order = l, append(q.order, l)
 	}
 	if q.later[item] {
 		delete(q.later, item)
@@ -88,8 +88,8 @@ func (q *Queue[T]) Len() int {
 func (q *Queue[T]) Pop() T {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	l := q.turns[0]
-	q.turns = q.turns[1:]
+	l := q.order[0]
+	q.order = q.order[1:]
 	items := &l.now
 	if len(*items) == 0 {
 		items = &l.afterwards
@@ -97,7 +97,7 @@ func (q *Queue[T]) Pop() T {
 	item := (*items)[0]
 	*items = (*items)[1:]
 	if len(l.now)+len(l.afterwards) > 0 {
-		q.turns = append(q.turns, l)
+		q.order = append(q.order, l)
 	} else {
 		delete(q.lanes, l.tenant)
 	}

@@ -26,16 +26,16 @@ import (
 
 // waits are the times that queries wait. Only tests change them.
 type waits struct {
-	// few is the number of turns that are confirmed without waiting for the view, unless the namespace has exceeded its rate of
+	// immediate is the number of turns that are confirmed without waiting for the view, unless the namespace has exceeded its rate of
 	// confirmations.
-	few int
+	immediate int
 	// view is how long a query waits for the view, which is usually some milliseconds old.
 	view time.Duration
-	// turn is how long a query waits until its namespace may have turns confirmed, or bytes returned, again.
-	turn time.Duration
+	// rate is how long a query waits until its namespace may have turns confirmed, or bytes returned, again.
+	rate time.Duration
 }
 
-var defaultWaits = waits{few: readsPerQuery, view: 250 * time.Millisecond, turn: 5 * time.Second}
+var defaultWaits = waits{immediate: readsPerQuery, view: 250 * time.Millisecond, rate: 5 * time.Second}
 
 // confirm makes sure that the known state of the unconfirmed turns is at least as new as the lookup.
 //
@@ -47,7 +47,7 @@ func (l *lookup) confirm(ctx context.Context) error {
 		return l.readTurns(ctx, l.unconfirmed())
 	}
 	turns := len(l.unconfirmed())
-	if turns > l.waits.few || l.confirmations.delay(l, int64(turns)) > 0 {
+	if turns > l.waits.immediate || l.confirmations.delay(l, int64(turns)) > 0 {
 		if err := l.catchUp(ctx); err != nil || l.caughtUp {
 			l.confirmations.forget(l)
 			return err

@@ -31,9 +31,11 @@ func (r *Reader) CachedBytes() uint64 {
 	return r.cache.WeightedSize()
 }
 
-// SetWaits sets how many turns are confirmed without waiting for the view, and how long a query waits for the view and for its
-// namespace's turn.
-func (r *Resolver) SetWaits(few int, view, turn time.Duration) { r.waits = waits{few, view, turn} }
+// SetWaits sets how many turns are confirmed without waiting for the view, and how long a query waits for the view and for the
+// rate of its namespace.
+func (r *Resolver) SetWaits(immediate int, view, rate time.Duration) {
+	r.waits = waits{immediate, view, rate}
+}
 
 // TurnOverhead is the number of bytes that a query counts for each turn in addition to the items.
 const TurnOverhead = turnOverhead

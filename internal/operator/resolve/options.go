@@ -90,10 +90,10 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"Maximum number of concurrent requests for histories, shared by namespaces in the same way. Requests that exceed a share are rejected with 429.")
 	flags.Int64Var(&o.LiveReads, "max-live-reads", o.LiveReads, "Maximum number of concurrent reads of sessions from the kube-apiserver by the resolve API, shared by namespaces in the same way.")
 	flags.Int64Var(&o.ConfirmationsPerSecond, "confirmations-per-second", o.ConfirmationsPerSecond,
-		"Maximum number of turns per second and namespace that the resolve API reads to confirm that a chain is broken. "+
+		"Maximum number of turns per second that the resolve API reads for each namespace to confirm that a chain is broken. "+
 			"A broken chain that needs no such reads counts as up to eight turns. Requests that exceed the rate wait for up to 5 s, or are rejected with 429.")
 	flags.Int64Var(&o.AnswerBytesPerSecond, "answer-bytes-per-second", o.AnswerBytesPerSecond,
-		"Maximum size in bytes of the histories per second and namespace that the resolve API returns. Turns that it must read from the kube-apiserver count four times. "+
+		"Maximum number of bytes of histories per second that the resolve API returns for each namespace. Turns that it must read from the kube-apiserver count four times. "+
 			"Requests that exceed the rate wait for up to 5 s, or are rejected with 429.")
 }
 

@@ -59,7 +59,7 @@ func (r *rate) forget(l *lookup) { r.pace.Forget(l) }
 // take waits until the namespace of a lookup may use a number of units.
 func (r *rate) take(ctx context.Context, l *lookup, units int64) error {
 	for delay := r.delay(l, units); delay > 0; delay = r.delay(l, units) {
-		if delay > l.waits.turn {
+		if delay > l.waits.rate {
 			r.forget(l)
 			return &ThrottledError{RetryAfter: delay, reason: r.reason}
 		}

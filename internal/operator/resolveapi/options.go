@@ -75,7 +75,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	o.Authorization.AddFlags(fs)
 	fs.Int32Var(&o.DefaultMaxDepth, "max-depth", o.DefaultMaxDepth,
 		"Maximum number of turns in a chain, for verdicts and for requests that do not set maxDepth.")
-	fs.Int32Var(&o.MaxDepthLimit, "max-depth-limit", o.MaxDepthLimit, "Maximum value of maxDepth that a request may set.")
+	fs.Int32Var(&o.MaxDepthLimit, "max-depth-limit", o.MaxDepthLimit, "Maximum value of maxDepth in a request.")
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request.")
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
 		"Time for which the server continues to serve, but reports that it is not ready, after a termination signal, so that clients stop sending requests.")
