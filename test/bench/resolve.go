@@ -40,7 +40,7 @@ func resolveExperiment(ctx context.Context, b *bench) error {
 		return err
 	}
 	for _, turns := range []int{1, 16, resolveTurns, 256, 1024} {
-		if err := b.converse(ctx, "bench", fmt.Sprintf("n%d", turns), turns, resolveSize); err != nil {
+		if err := b.createChain(ctx, "bench", fmt.Sprintf("n%d", turns), turns, resolveSize); err != nil {
 			return err
 		}
 	}

@@ -42,7 +42,7 @@ func turn(namespace, id, previous string, size int) *v1alpha1.ResponseSession {
 		Obj()
 }
 
-func own(session *v1alpha1.ResponseSession, parent types.UID) {
+func setOwner(session *v1alpha1.ResponseSession, parent types.UID) {
 	if parent == "" {
 		return
 	}
@@ -62,17 +62,17 @@ func (b *bench) fill(ctx context.Context, namespace string, conversations, turns
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
 	for c := range conversations {
-		group.Go(func() error { return b.converse(ctx, namespace, fmt.Sprintf("c%d", c), turns, size) })
+		group.Go(func() error { return b.createChain(ctx, namespace, fmt.Sprintf("c%d", c), turns, size) })
 	}
 	return group.Wait()
 }
 
-func (b *bench) converse(ctx context.Context, namespace, name string, turns, size int) error {
+func (b *bench) createChain(ctx context.Context, namespace, name string, turns, size int) error {
 	var previous string
 	var uid types.UID
 	for t := range turns {
 		session := turn(namespace, fmt.Sprintf("resp_%s_%05d", name, t), previous, size)
-		own(session, uid)
+		setOwner(session, uid)
 		if err := b.env.Client.Create(ctx, session); err != nil {
 			return err
 		}

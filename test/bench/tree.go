@@ -40,7 +40,7 @@ func treeExperiment(ctx context.Context, b *bench) error {
 			return err
 		}
 	}
-	if err := b.plant(ctx); err != nil {
+	if err := b.createTree(ctx); err != nil {
 		return err
 	}
 	b.logf("%d turns saved", b.turns)
@@ -95,8 +95,8 @@ func treeExperiment(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// plant creates a binary tree of turns without ownerReferences, which the controller adds.
-func (b *bench) plant(ctx context.Context) error {
+// createTree creates a binary tree of turns without ownerReferences, which the controller adds.
+func (b *bench) createTree(ctx context.Context) error {
 	for first := 0; first < b.turns; first = 2*first + 1 {
 		group, ctx := errgroup.WithContext(ctx)
 		group.SetLimit(writers)

@@ -137,7 +137,7 @@ func (b *bench) fillWithStatus(ctx context.Context, namespace string) error {
 			var uid types.UID
 			for t := range writeTurnsInChain {
 				session := turn(namespace, fmt.Sprintf("resp_c%d_%05d", c, t), previous, writeSize)
-				own(session, uid)
+				setOwner(session, uid)
 				if err := b.env.Client.Create(ctx, session); err != nil {
 					return err
 				}

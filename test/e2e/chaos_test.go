@@ -73,13 +73,13 @@ func TestChaos(t *testing.T) {
 	pair := startPair(t)
 	namespace := env.NewNamespace(t)
 	plan := planSessions(random, namespace, size.planned)
-	talk := newTalk(t)
-	writes := recordWrites(t, namespace, talk.namespace)
+	clients := newGatewayClients(t)
+	writes := recordWrites(t, namespace, clients.namespace)
 
 	var written atomic.Int64
 	group, ctx := errgroup.WithContext(t.Context())
 	savePlan(ctx, group, plan, &written)
-	talk.run(ctx, group, size.turns, &written)
+	clients.run(ctx, group, size.turns, &written)
 	strikes := size.strikes(random)
 	for i, strike := range strikes {
 		due := int64((i + 1) * (size.planned + size.turns) / (len(strikes) + 1))
@@ -99,8 +99,8 @@ func TestChaos(t *testing.T) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	talk.check(t)
-	for namespace, plan := range map[string][]testsession.Builder{namespace: plan, talk.namespace: nil} {
+	clients.check(t)
+	for namespace, plan := range map[string][]testsession.Builder{namespace: plan, clients.namespace: nil} {
 		testutil.Eventually(t, func(ctx context.Context) error {
 			diff := diffVerdicts(ctx, t, namespace, plan)
 			return unless(diff == "", diff)
@@ -108,7 +108,7 @@ func TestChaos(t *testing.T) {
 	}
 	pair.stop(t)
 	checkOwners(t, listSessions(t.Context(), t, namespace))
-	checkOwners(t, listSessions(t.Context(), t, talk.namespace))
+	checkOwners(t, listSessions(t.Context(), t, clients.namespace))
 	writes.check(t)
 
 	before := resourceVersions(t)

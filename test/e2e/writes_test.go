@@ -39,7 +39,7 @@ type writes struct {
 	last map[string]written // by key
 	// statuses counts the writes of each session's verdict, by key.
 	statuses  map[string]int
-	idle      []string
+	redundant []string
 	revision  int64
 	lastError error
 }
@@ -105,7 +105,7 @@ func (w *writes) add(change clientv3.WatchResponse) {
 		}
 		next, before := newWritten(event.Kv.Value), w.last[key]
 		if event.Kv.Version > 1 && next == before {
-			w.idle = append(w.idle, fmt.Sprintf("%s at revision %d: %s", key, event.Kv.ModRevision, event.Kv.Value))
+			w.redundant = append(w.redundant, fmt.Sprintf("%s at revision %d: %s", key, event.Kv.ModRevision, event.Kv.Value))
 		}
 		if next.verdict != before.verdict {
 			w.statuses[key]++
@@ -186,7 +186,7 @@ func (w *writes) check(t *testing.T) {
 		most = max(most, n)
 	}
 	t.Logf("%d sessions, %d verdicts written, at most %d on one session", len(w.last), total, most)
-	if len(w.idle) > 0 {
-		t.Errorf("%d statuses were written without a change: %s", len(w.idle), w.idle[0])
+	if len(w.redundant) > 0 {
+		t.Errorf("%d statuses were written without a change: %s", len(w.redundant), w.redundant[0])
 	}
 }

@@ -178,8 +178,8 @@ func answerOf(err error) (string, error) {
 	return answer, nil
 }
 
-// plant creates sessions from JSON, with several clients.
-func (a *arena) plant(n int, object func(i int) []byte) {
+// createAll creates sessions from JSON, with several clients.
+func (a *arena) createAll(n int, object func(i int) []byte) {
 	a.Helper()
 	group, ctx := errgroup.WithContext(a.Context())
 	group.SetLimit(16)

@@ -49,9 +49,9 @@ func savedAs(a *arena, prefix string, object func(id string) []byte) request {
 func undecodableObjects(a *arena, size int) (hostile, harmless request) {
 	body := nested(2000)
 	undecodable := func(id string) []byte { return session(id, `"request":{"input":[`+body+`]}`) }
-	a.plant(size, func(i int) []byte { return undecodable(fmt.Sprintf("resp_planted_%d", i)) })
+	a.createAll(size, func(i int) []byte { return undecodable(fmt.Sprintf("resp_stored_%d", i)) })
 	for _, i := range []int{0, size - 1} {
-		wantReason(a, a.attacker.namespace, fmt.Sprintf("resp_planted_%d", i), v1alpha1.ReasonSnapshotUnreadable, "nested")
+		wantReason(a, a.attacker.namespace, fmt.Sprintf("resp_stored_%d", i), v1alpha1.ReasonSnapshotUnreadable, "nested")
 	}
 	create := a.plainCreate()
 	return savedAs(a, "resp_deep", undecodable), func(ctx context.Context, _ int) (string, int, error) {
@@ -66,8 +66,8 @@ func unreadableSnapshots(a *arena, size int) (hostile, harmless request) {
 		return session(id, fmt.Sprintf(`"snapshot":{"store":"Chunks","key":%q,"parts":1,"sizeBytes":1000,"storedBytes":1000,"sha256":%q}`,
 			strings.Repeat("a", 26), strings.Repeat("0", 64)))
 	}
-	a.plant(size, func(i int) []byte { return lost(fmt.Sprintf("resp_planted_%d", i)) })
-	wantReason(a, a.attacker.namespace, fmt.Sprintf("resp_planted_%d", size-1), v1alpha1.ReasonSnapshotUnreadable, "")
+	a.createAll(size, func(i int) []byte { return lost(fmt.Sprintf("resp_stored_%d", i)) })
+	wantReason(a, a.attacker.namespace, fmt.Sprintf("resp_stored_%d", size-1), v1alpha1.ReasonSnapshotUnreadable, "")
 	text := strings.Repeat("x", 150)
 	return savedAs(a, "resp_lost", lost), savedAs(a, "resp_kept", func(id string) []byte {
 		return session(id, `"request":{"input":"`+text+`"},"response":{"output":[]}`)
@@ -96,7 +96,7 @@ func manyNamespaces(a *arena, size int) (hostile, harmless request) {
 		return a.attacker.createIn(ctx, namespaces[size-1], session("resp_allowed", ok))
 	})
 	for _, namespace := range namespaces {
-		group.Go(func() error { return a.attacker.plantTree(ctx, namespace, children, ok) })
+		group.Go(func() error { return a.attacker.createTree(ctx, namespace, children, ok) })
 	}
 	if err := group.Wait(); err != nil {
 		a.Fatal(err)

@@ -50,11 +50,11 @@ const ok = `"request":{"input":"x"},"response":{"output":[]}`
 // holdFor is how long a slow client keeps a connection.
 const holdFor = 2 * time.Second
 
-// chainOf plants a chain of turns with bodies, and returns the ID of the last one.
+// chainOf creates a chain of turns with bodies, and returns the ID of the last one.
 func (a *arena) chainOf(name string, turns int, first, bodies string) (last string) {
 	a.Helper()
 	id := func(i int) string { return fmt.Sprintf("resp_%s_%d", name, i) }
-	a.plant(turns, func(i int) []byte {
+	a.createAll(turns, func(i int) []byte {
 		previous := first
 		if i > 0 {
 			previous = id(i - 1)

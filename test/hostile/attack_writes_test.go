@@ -92,10 +92,10 @@ func flappingLarge(a *arena, size int) (hostile, harmless request) {
 
 func (a *arena) flapping(children int, bodies string) (hostile, harmless request) {
 	a.Helper()
-	if err := a.attacker.plantTree(a.Context(), a.attacker.namespace, 0, ok); err != nil {
+	if err := a.attacker.createTree(a.Context(), a.attacker.namespace, 0, ok); err != nil {
 		a.Fatal(err)
 	}
-	a.plant(children, func(i int) []byte { return child(i, bodies) })
+	a.createAll(children, func(i int) []byte { return child(i, bodies) })
 	return a.flips(func(int) (string, string) { return a.attacker.namespace, "resp_root" }), a.flips(a.childless())
 }
 
@@ -103,8 +103,8 @@ func child(i int, bodies string) []byte {
 	return session(fmt.Sprintf("resp_child_%d", i), `"previousResponseID":"resp_root",`+bodies)
 }
 
-// plantTree creates resp_root with children.
-func (t *tenant) plantTree(ctx context.Context, namespace string, children int, bodies string) error {
+// createTree creates resp_root with children.
+func (t *tenant) createTree(ctx context.Context, namespace string, children int, bodies string) error {
 	if err := t.createIn(ctx, namespace, session("resp_root", ok)); err != nil {
 		return err
 	}

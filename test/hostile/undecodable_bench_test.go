@@ -73,7 +73,7 @@ func startWith(b *testing.B, count int, fields, reason string) (c cost) {
 	testutil.Eventually(b, func(ctx context.Context) error { // the kube-apiserver may still have the pattern of times
 		return a.attacker.create(ctx, session("resp_first", fields))
 	})
-	a.plant(count-1, func(i int) []byte { return session(fmt.Sprintf("resp_%d", i), fields) })
+	a.createAll(count-1, func(i int) []byte { return session(fmt.Sprintf("resp_%d", i), fields) })
 	victim := env.NewNamespace(b)
 	start := time.Now()
 	var err error

@@ -39,11 +39,11 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// talkTurns is the number of turns of a conversation.
-const talkTurns = 20
+// conversationTurns is the number of turns of a conversation.
+const conversationTurns = 20
 
-// talk represents the clients of two gateways, and records the responses that they received.
-type talk struct {
+// gatewayClients are the clients of two gateways. They record the turns that the gateways acknowledged.
+type gatewayClients struct {
 	namespace string
 	gateways  [2]*testenv.Gateway
 
@@ -53,11 +53,11 @@ type talk struct {
 	retries       int
 }
 
-func newTalk(t *testing.T) *talk {
+func newGatewayClients(t *testing.T) *gatewayClients {
 	t.Helper()
 	engine := httptest.NewServer(enginetest.Handler())
 	t.Cleanup(engine.Close)
-	c := &talk{namespace: env.NewNamespace(t)}
+	c := &gatewayClients{namespace: env.NewNamespace(t)}
 	for i := range c.gateways {
 		started, err := env.StartGateway(t.Context(), testenv.GatewayOptions{Namespace: c.namespace, Upstream: engine.URL})
 		if err != nil {
@@ -74,10 +74,10 @@ func newTalk(t *testing.T) *talk {
 }
 
 // run makes a number of turns with several clients. Each repeats its requests until they are answered.
-func (c *talk) run(ctx context.Context, group *errgroup.Group, turns int, written *atomic.Int64) {
+func (c *gatewayClients) run(ctx context.Context, group *errgroup.Group, turns int, written *atomic.Int64) {
 	limiter := rate.NewLimiter(chaosPerSecond/2, 1)
-	numbers := make(chan int, turns/talkTurns)
-	for n := range turns / talkTurns {
+	numbers := make(chan int, turns/conversationTurns)
+	for n := range turns / conversationTurns {
 		numbers <- n
 	}
 	close(numbers)
@@ -85,7 +85,7 @@ func (c *talk) run(ctx context.Context, group *errgroup.Group, turns int, writte
 		group.Go(func() error {
 			for n := range numbers {
 				var ids []string
-				for range talkTurns {
+				for range conversationTurns {
 					if err := limiter.Wait(ctx); err != nil {
 						return err
 					}
@@ -106,7 +106,7 @@ func (c *talk) run(ctx context.Context, group *errgroup.Group, turns int, writte
 }
 
 // turn makes the next turn of a conversation. Attempts alternate between the gateways, with the same Idempotency-Key.
-func (c *talk) turn(ctx context.Context, n int, ids []string) (string, error) {
+func (c *gatewayClients) turn(ctx context.Context, n int, ids []string) (string, error) {
 	text := fmt.Sprintf("conversation %d, turn %d", n, len(ids))
 	body := fmt.Sprintf(`{"model":"scripted","input":%q`, text)
 	if len(ids) > 0 {
@@ -150,7 +150,7 @@ func post(ctx context.Context, url, key, body string) (status int, answer string
 }
 
 // check checks that exactly the acknowledged turns are stored, and that each conversation has them in its history.
-func (c *talk) check(t *testing.T) {
+func (c *gatewayClients) check(t *testing.T) {
 	t.Helper()
 	if err := env.WaitForResolveAPI(t.Context()); err != nil {
 		t.Fatal(err)
@@ -185,11 +185,11 @@ func (c *talk) check(t *testing.T) {
 func checkTexts(history *store.History) error {
 	first := gjson.GetBytes(history.Items[0], "content.0.text").Str
 	conversation, _, _ := strings.Cut(first, ",")
-	if len(history.Items) != 2*talkTurns {
+	if len(history.Items) != 2*conversationTurns {
 		return fmt.Errorf("%s has %d items", conversation, len(history.Items))
 	}
 	var errs []error
-	for i := range talkTurns {
+	for i := range conversationTurns {
 		question := fmt.Sprintf("%s, turn %d", conversation, i)
 		answer := fmt.Sprintf("You said %d things, from '%s' to '%s'.", i+1, first, question)
 		for item, want := range map[int]string{2 * i: question, 2*i + 1: answer} {
