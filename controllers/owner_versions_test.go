@@ -240,7 +240,7 @@ func TestOwnerVersionsFail(t *testing.T) {
 		o := ownerVersions(t, interceptor.Funcs{
 			Patch: func(ctx context.Context, _ client.WithWatch, _ client.Object, _ client.Patch, _ ...client.PatchOption) error {
 				if requests.Add(1) > 1 && errors.Is(answer, context.DeadlineExceeded) {
-					<-ctx.Done() // it must be cancelled
+					<-ctx.Done() // it must be canceled
 					return ctx.Err()
 				}
 				return answer

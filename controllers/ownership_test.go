@@ -140,7 +140,7 @@ func TestOtherOwnersAreKept(t *testing.T) {
 	}
 }
 
-// TestOwnerReferenceWithWrongUID pins the behaviour of Kubernetes that the design depends on: garbage collection deletes an
+// TestOwnerReferenceWithWrongUID pins the behavior of Kubernetes that the design depends on: garbage collection deletes an
 // object whose owner's UID does not exist, even if an owner with that name does. So a saver that sets the reference must
 // have read the parent's UID just before, and references must not be written by hand. The controller does not
 // repair such a reference, as it cannot be faster than the garbage collector.

@@ -28,8 +28,8 @@ import (
 	"github.com/catena-dev/catena/internal/snapshot"
 )
 
-// modelled is a snapshot in the model of TestPlan. All times are true ones.
-type modelled struct {
+// modelSnapshot is a snapshot in the model of TestPlan. All times are according to the true clock.
+type modelSnapshot struct {
 	part snapshot.Part
 	// referenced is whether its session exists, and seen whether a sweep has found that.
 	referenced, seen bool
@@ -45,18 +45,18 @@ func TestPlan(t *testing.T) {
 		limits := controllers.SweepLimits{Grace: minutes(t, 30, 180, "grace"), MaxShare: 1}
 		wrong := minutes(t, -12*60, 12*60, "error of the operator's clock")
 		now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
-		var all []*modelled
-		existing := func() []*modelled {
-			return slices.DeleteFunc(slices.Clone(all), func(m *modelled) bool { return m.gone })
+		var all []*modelSnapshot
+		existing := func() []*modelSnapshot {
+			return slices.DeleteFunc(slices.Clone(all), func(m *modelSnapshot) bool { return m.gone })
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"wait": func(t *rapid.T) { now = now.Add(minutes(t, 1, 40, "pause")) },
 			"write": func(*rapid.T) {
 				key := fmt.Sprint(len(all))
-				all = append(all, &modelled{part: snapshot.Part{Key: key, Written: now}, since: now})
+				all = append(all, &modelSnapshot{part: snapshot.Part{Key: key, Written: now}, since: now})
 			},
 			"restore or save": func(t *rapid.T) {
-				var missing []*modelled
+				var missing []*modelSnapshot
 				for _, m := range all {
 					if !m.referenced && (!m.gone || now.Sub(m.since) < limits.Grace) {
 						missing = append(missing, m)
@@ -72,7 +72,7 @@ func TestPlan(t *testing.T) {
 				m.referenced, m.seen = true, false
 			},
 			"delete": func(t *rapid.T) {
-				seen := slices.DeleteFunc(existing(), func(m *modelled) bool { return !m.referenced || !m.seen })
+				seen := slices.DeleteFunc(existing(), func(m *modelSnapshot) bool { return !m.referenced || !m.seen })
 				if len(seen) == 0 {
 					t.Skip()
 				}
@@ -91,8 +91,8 @@ func minutes(t *rapid.T, least, most int, label string) time.Duration {
 }
 
 // sweepModel runs a sweep of snapshots at the time now, while the operator's clock shows another time.
-func sweepModel(t *rapid.T, limits controllers.SweepLimits, existing []*modelled, now, operator time.Time) {
-	byKey := map[string]*modelled{}
+func sweepModel(t *rapid.T, limits controllers.SweepLimits, existing []*modelSnapshot, now, operator time.Time) {
+	byKey := map[string]*modelSnapshot{}
 	var parts []snapshot.Part
 	var referenced []string
 	for _, m := range existing {

@@ -273,7 +273,7 @@ func testBucket(t *testing.T, url string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := (Stores{store}).Read(ctx, session, ref); errors.Is(err, ErrUnreadable) {
-		t.Errorf("cancelled: got %v, want an error other than unreadable", err)
+		t.Errorf("canceled: got %v, want an error other than unreadable", err)
 	}
 
 	flip(t, bucket, blobName(session, ref.Key))

@@ -91,7 +91,7 @@ func (c *claim) make(ctx context.Context, known []Part) error {
 	if !errors.Is(err, ErrUnclaimed) {
 		return err
 	}
-	if err := c.recognise(ctx, known); err != nil {
+	if err := c.recognize(ctx, known); err != nil {
 		return err
 	}
 	cluster, err := c.identify(ctx)
@@ -106,9 +106,9 @@ func (c *claim) make(ctx context.Context, known []Part) error {
 	return c.check(ctx)
 }
 
-// recognise returns an error if the bucket contains none of the known snapshots, unless none are known and the claim was
+// recognize returns an error if the bucket contains none of the known snapshots, unless none are known and the claim was
 // never read.
-func (c *claim) recognise(ctx context.Context, known []Part) error {
+func (c *claim) recognize(ctx context.Context, known []Part) error {
 	if len(known) == 0 && c.checked.Load() == nil {
 		return nil
 	}

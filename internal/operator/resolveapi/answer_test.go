@@ -92,11 +92,11 @@ func TestAnswerJSON(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("Unexpected answer (-want,+got):\n%s", diff)
 			}
-			marshalled, err := json.Marshal(want)
+			marshaled, err := json.Marshal(want)
 			if err != nil {
 				t.Fatalf("Unexpected error: %v", err)
 			}
-			if diff := cmp.Diff(decode(t, marshalled), decode(t, body)); diff != "" {
+			if diff := cmp.Diff(decode(t, marshaled), decode(t, body)); diff != "" {
 				t.Errorf("Different from encoding/json (-want,+got):\n%s", diff)
 			}
 		})

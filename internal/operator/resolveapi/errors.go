@@ -71,7 +71,7 @@ func toStatus(ctx context.Context, name string, err error) (*apierrors.StatusErr
 	case errors.As(err, &badRequest):
 		status = apierrors.NewBadRequest(badRequest.Error())
 	case errors.Is(err, resolve.ErrTooLarge):
-		status = apierrors.NewRequestEntityTooLargeError(err.Error() + ", the operator's --max-history-bytes")
+		status = apierrors.NewRequestEntityTooLargeError(err.Error() + "; the operator's --max-history-bytes sets the limit")
 	case errors.Is(err, resolve.ErrBusy):
 		status = apierrors.NewTooManyRequests(err.Error(), retryAfterSeconds)
 	case errors.As(err, &throttled):
