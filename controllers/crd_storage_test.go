@@ -158,7 +158,7 @@ func TestCRDFieldSelectors(t *testing.T) {
 	t.Run("unsupported field", func(t *testing.T) {
 		err := env.Client.List(t.Context(), &v1alpha1.ResponseSessionList{}, client.MatchingFields{"spec.immutable": "true"})
 		if err == nil || !strings.Contains(err.Error(), "field label not supported: spec.immutable") {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want an error about an unsupported field label", err)
 		}
 	})
 }

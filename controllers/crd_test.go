@@ -252,7 +252,7 @@ func wantResult(t *testing.T, err error, wantErr string) {
 	t.Helper()
 	switch {
 	case wantErr == "" && err != nil:
-		t.Errorf("refused: %v", err)
+		t.Errorf("unexpectedly refused: %v", err)
 	case wantErr != "" && err == nil:
 		t.Errorf("accepted, want %q", wantErr)
 	case wantErr != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), wantErr)):

@@ -136,7 +136,7 @@ func TestOwnerVersions(t *testing.T) {
 	})
 	for range 2 {
 		if failed, err := controllers.RewriteOwners(t.Context(), o); err != nil {
-			t.Fatalf("%d failed: %v", failed, err)
+			t.Fatalf("%d rewrites failed: %v", failed, err)
 		}
 		for name, object := range objects {
 			version := object.GetResourceVersion()
@@ -165,7 +165,7 @@ func TestOwnerVersions(t *testing.T) {
 	rewrite := func(want int32) {
 		t.Helper()
 		if failed, err := controllers.RewriteOwners(t.Context(), o); err != nil {
-			t.Fatalf("%d failed: %v", failed, err)
+			t.Fatalf("%d rewrites failed: %v", failed, err)
 		}
 		if got := requests.Swap(0); got != want {
 			t.Errorf("%d requests, want %d", got, want)
@@ -215,7 +215,7 @@ func TestOwnerVersionsWhileOrphaned(t *testing.T) {
 		},
 	})
 	if failed, err := controllers.RewriteOwners(t.Context(), o); err != nil {
-		t.Fatalf("%d failed: %v", failed, err)
+		t.Fatalf("%d rewrites failed: %v", failed, err)
 	}
 	wantOwned(t, ns, map[string]string{})
 	wantOutdated(t, ns)
@@ -248,14 +248,14 @@ func TestOwnerVersionsFail(t *testing.T) {
 		})
 		failed, err := controllers.RewriteOwners(t.Context(), o)
 		if err == nil || !strings.Contains(err.Error(), "of ResponseSession "+ns) || failed < want {
-			t.Errorf("%v: %d failed: %v", answer, failed, err)
+			t.Errorf("%v: %d rewrites failed: %v", answer, failed, err)
 		}
 		if want == 1 && requests.Load() > 4 {
 			t.Errorf("%d requests were sent", requests.Load())
 		}
 	}
 	if failed, err := controllers.RewriteOwners(t.Context(), ownerVersions(t, interceptor.Funcs{})); err != nil {
-		t.Errorf("%d failed: %v", failed, err)
+		t.Errorf("%d rewrites failed: %v", failed, err)
 	}
 	wantOutdated(t, ns)
 }

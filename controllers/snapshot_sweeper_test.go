@@ -277,7 +277,7 @@ func TestSweepShare(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := s.sweep(t, time.Hour); (err != nil) != (tc.want > 0) {
-				t.Errorf("got the error %v", err)
+				t.Errorf("unexpected result of the sweep: %v", err)
 			}
 			left := 0
 			for _, err := range s.store.List(t.Context()) {

@@ -298,7 +298,7 @@ func TestResolveWithStaleView(t *testing.T) {
 		return nil
 	})
 	if got := f.answer("b", chain.WalkOptions{MaxDepth: 64}); got != "says a anew, says b" {
-		t.Errorf("got %q", got)
+		t.Errorf("with a stale view: got %q", got)
 	}
 }
 

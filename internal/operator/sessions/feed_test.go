@@ -198,7 +198,7 @@ func TestNamesInReverse(t *testing.T) {
 	bigTree(t, v, turns, true) // would take minutes
 	verdict, _ := v.Verdict("big", fmt.Sprint("child-", turns-1))
 	if verdict.Rule != chain.Resolved || verdict.Depth != turns+1 {
-		t.Errorf("got %s with depth %d", verdict.Rule, verdict.Depth)
+		t.Errorf("unexpected verdict %s with depth %d", verdict.Rule, verdict.Depth)
 	}
 }
 

@@ -107,7 +107,7 @@ func TestReadListMemory(t *testing.T) {
 			most = max(most, heap())
 		}
 	}); err != nil || count != objects+1 {
-		t.Fatalf("%d objects, error %v", count, err)
+		t.Fatalf("read %d objects, error %v", count, err)
 	}
 	if most > before+8*size {
 		t.Errorf("the memory in use has grown by %d bytes with objects of %d", most-before, size)

@@ -95,7 +95,7 @@ func TestWatch(t *testing.T) {
 		t.Errorf("got %+v, want the status", status)
 	}
 	if event, open := <-watcher.ResultChan(); open {
-		t.Errorf("got %+v after the end", event)
+		t.Errorf("unexpected event %+v after the end of the stream", event)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestList(t *testing.T) {
 	}
 	list := got.(*metav1.List)
 	if list.ResourceVersion != "7" || list.Continue != "next" || len(list.Items) != 2 {
-		t.Fatalf("got %+v", list)
+		t.Fatalf("unexpected list %+v", list)
 	}
 	for i, want := range []string{"`spec.completedAt` is not an RFC 3339 time", ""} {
 		if problem := list.Items[i].Object.(*item).record.Problem; problem != want {
@@ -142,7 +142,7 @@ func TestSilence(t *testing.T) {
 			}
 			for event := range watcher.ResultChan() {
 				if event.Type != watch.Error {
-					t.Errorf("got %+v", event)
+					t.Errorf("unexpected event %+v", event)
 				}
 			}
 		})
