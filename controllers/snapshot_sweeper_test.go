@@ -130,13 +130,23 @@ func (s *sweeping) write(t *testing.T, id string) *v1alpha1.SnapshotReference {
 	return ref
 }
 
-// refer creates the session of a snapshot, and waits until the operator has it.
+// refer creates the session of a snapshot, and waits until the operator has it and, if it can read the snapshot, has made it
+// the owner: an owner set during a deletion with orphans would have the chunk deleted.
 func (s *sweeping) refer(t *testing.T, id string, ref *v1alpha1.SnapshotReference) {
 	t.Helper()
 	session := turn(s.namespace, id)
 	session.Spec.Request, session.Spec.Response, session.Spec.Snapshot = nil, nil, ref
 	create(t, session)
 	s.waitFor(t, id, true)
+	if ref.Store != v1alpha1.SnapshotStoreChunks {
+		return
+	}
+	testutil.Eventually(t, func(context.Context) error {
+		if record, found := op.view.Get(s.namespace, session.Name); !found || !record.Verified {
+			return fmt.Errorf("the operator has not verified the snapshot of %s", id)
+		}
+		return nil
+	})
 }
 
 func (s *sweeping) waitFor(t *testing.T, id string, want bool) {
