@@ -110,7 +110,7 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 	if err != nil {
 		return err
 	}
-	response, err := parseObject(body)
+	response, err := parse(r.Context(), g, c, body, parseObject)
 	if err != nil {
 		return upstreamInvalid(fmt.Errorf("the body %w", err))
 	}

@@ -29,6 +29,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/catena-dev/catena/internal/fair"
 )
 
 // Gateway serves the Responses API.
@@ -42,6 +44,7 @@ type Gateway struct {
 	log         *slog.Logger
 	// The limits that tenants share.
 	requests, streams, memory *sharedLimit
+	parses                    *fair.Budget
 	items                     *itemIndexes
 	quotas                    *quotas
 	stopping                  atomic.Bool
@@ -59,6 +62,7 @@ func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
 		requests: newSharedLimit(options.MaxInFlightRequests, "--max-inflight-requests", "concurrent requests"),
 		streams:  newSharedLimit(options.MaxInFlightStreams, "--max-inflight-streams", "concurrent streams"),
 		memory:   newSharedLimit(options.MaxInFlightBytes, "--max-inflight-bytes", "memory"),
+		parses:   fair.NewBudget(options.MaxParses),
 		items:    newItemIndexes(),
 		quotas:   newQuotas(),
 		now:      time.Now,

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"runtime"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -71,6 +72,9 @@ type Options struct {
 	// enough, it is lost. To keep some memory free, the requirements of a request before the engine is called are limited to
 	// 1/(n+2) of the limit, unless it is its tenant's only request.
 	ResponseReserveBytes int64
+	// MaxParses is the number of bodies of at least largeBody that are parsed at the same time. Tenants share it as they share
+	// MaxInFlightBytes, but a body beyond its tenant's share waits.
+	MaxParses int64
 	// RequestTimeout limits a whole request, including its stream. A save that has begun is limited by SaveTimeout instead.
 	RequestTimeout, SaveTimeout time.Duration
 	// ReadTimeout limits the time in which a client must send a request.
@@ -103,6 +107,7 @@ func DefaultOptions() Options {
 		MaxInFlightRequests:  4096,
 		MaxInFlightStreams:   2048,
 		ResponseReserveBytes: DefaultResponseReserveBytes,
+		MaxParses:            int64(max(2, runtime.GOMAXPROCS(0))),
 		RequestTimeout:       10 * time.Minute,
 		SaveTimeout:          30 * time.Second,
 		ReadTimeout:          time.Minute,
@@ -136,6 +141,9 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.MaxInFlightStreams, "max-inflight-streams", o.MaxInFlightStreams, "Maximum number of concurrent streams, shared among tenants like --max-inflight-bytes.")
 	flags.Int64Var(&o.ResponseReserveBytes, "response-reserve-bytes", o.ResponseReserveBytes,
 		"Response size, in bytes, for which memory is reserved before the engine is called. A larger response is lost if its tenant's share has no memory left when it arrives.")
+	flags.Int64Var(&o.MaxParses, "max-parses", o.MaxParses,
+		"Maximum number of bodies of 64 KiB or more that are parsed at the same time, shared among tenants like --max-inflight-bytes; others wait. "+
+			"By default as many as the process has CPUs.")
 	flags.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request, including its stream.")
 	flags.DurationVar(&o.ReadTimeout, "read-timeout", o.ReadTimeout, "Maximum time for a client to send a request.")
 	flags.DurationVar(&o.SaveTimeout, "save-timeout", o.SaveTimeout, "Maximum time to save a turn, including retries.")
@@ -181,6 +189,7 @@ func (o *Options) Validate() error {
 		o.MaxInFlightBytes, 2*o.largestRequest(), o.MaxRequestBytes, o.ResponseReserveBytes)
 	check(o.MaxInFlightRequests >= 2, "--max-inflight-requests is %d: must be at least 2", o.MaxInFlightRequests)
 	check(o.MaxInFlightStreams >= 2, "--max-inflight-streams is %d: must be at least 2", o.MaxInFlightStreams)
+	check(o.MaxParses >= 2, "--max-parses is %d: must be at least 2", o.MaxParses)
 	positive := func(flag string, value time.Duration) { check(value > 0, "--%s is %s: must be positive", flag, value) }
 	positive("request-timeout", o.RequestTimeout)
 	positive("read-timeout", o.ReadTimeout)

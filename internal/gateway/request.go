@@ -17,6 +17,7 @@ limitations under the License.
 package gateway
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -52,7 +53,24 @@ func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request, c *call) (
 	}
 	// The deadline must not apply to the response, which may take longer.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	return parseRequest(body)
+	return parse(r.Context(), g, c, body, parseRequest)
+}
+
+// largeBody is the size from which bodies are parsed in turns. Parsing a smaller one takes less than a millisecond.
+const largeBody = 64 << 10
+
+// parse parses a body. A large one waits until its tenant may parse it, so that tenants share the CPUs: while all of them are
+// busy, even a request that needs little of them waits at each of its steps.
+func parse[T any](ctx context.Context, g *Gateway, c *call, body []byte, parse func([]byte) (T, error)) (T, error) {
+	if len(body) >= largeBody {
+		tenant := c.store.Namespace()
+		if err := g.parses.Acquire(ctx, tenant, 1); err != nil {
+			var none T
+			return none, err
+		}
+		defer g.parses.Release(tenant, 1)
+	}
+	return parse(body)
 }
 
 func readError(err error) *apiError {
