@@ -90,9 +90,9 @@ func TestOpenErrors(t *testing.T) {
 		"invalid query":           {url: "memory:?namespace=%zz" + secret, want: "must be ?namespace=NAME"},
 		"invalid path":            {url: "sqlite:" + secret + "%zz", want: "percent sign"},
 		"in-memory SQLite":        {url: "sqlite::memory:", want: "store/memory"},
-		"kube, unknown parameter": {url: "kube:?tenant=" + secret, want: `unable to open the kube store: unknown parameter "tenant"`},
+		"kube, unknown parameter": {url: "kube:?tenant=" + secret, want: `unable to open the kube store: unknown parameter "tenant": must be one of namespace, `},
 		"kube, host":              {url: "kube://user:" + secret + "@host", want: "unable to open the kube store: the URL must be kube: followed only by parameters"},
-		"kube, not a number":      {url: "kube:?inline-bytes=" + secret, want: "unable to open the kube store: invalid inline-bytes: must be a number"},
+		"kube, not a number":      {url: "kube:?inline-bytes=" + secret, want: `unable to open the kube store: invalid parameter "inline-bytes": must be a number`},
 		"no directory":            {url: "sqlite:no/such/turns.db", want: "does not exist"},
 	}
 	for name, tc := range tests {

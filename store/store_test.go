@@ -235,12 +235,12 @@ func TestErrorsAreDocumented(t *testing.T) {
 
 // TestMetrics: operations are counted by result, for all namespaces together, and the set of labels is bounded.
 func TestMetrics(t *testing.T) {
-	cancelled, cancel := context.WithCancel(t.Context())
+	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	s := memory.New(memory.Options{})
 	_ = operations(t.Context(), s)["save"]("resp_1")
 	_ = operations(t.Context(), s.InNamespace("other"))["get"]("resp_1")
-	_ = operations(cancelled, s)["get"]("resp_1")
+	_ = operations(canceled, s)["get"]("resp_1")
 	own := store.New(&fake{errs: []error{&store.Error{Code: "my.own"}}}, driver.Options{})
 	_ = operations(t.Context(), own)["delete"]("resp_1")
 

@@ -202,8 +202,12 @@ func (o *Options) Validate() error {
 			errs = append(errs, fmt.Errorf("--namespace: %w", err))
 		}
 	}
-	if err := o.resolveOptions().Validate(); err != nil {
-		errs = append(errs, fmt.Errorf("--max-depth or --instructions: %w", err))
+	for flag, option := range map[string]store.ResolveOptions{
+		"--max-depth": {MaxDepth: &o.MaxDepth}, "--instructions": {Instructions: o.Instructions},
+	} {
+		if err := option.Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", flag, err))
+		}
 	}
 	return errors.Join(errs...)
 }

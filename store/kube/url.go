@@ -21,7 +21,9 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -40,6 +42,11 @@ func openURL(ctx context.Context, rawURL string) (driver.Store, driver.Options, 
 	return openDriver(ctx, options)
 }
 
+// parameters are the parameters of a URL. Errors do not contain their values, which may be secrets.
+var parameters = []string{
+	"namespace", "kubeconfig", "context", "resolve-host", "resolve-ca-file", "snapshot-store", "max-turn-bytes", "inline-bytes",
+}
+
 func parseURL(rawURL string) (Options, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -50,10 +57,8 @@ func parseURL(rawURL string) (Options, error) {
 		return Options{}, errors.New("invalid URL parameters")
 	}
 	for key := range query {
-		switch key {
-		case "namespace", "kubeconfig", "context", "resolve-host", "resolve-ca-file", "snapshot-store", "max-turn-bytes", "inline-bytes":
-		default:
-			return Options{}, fmt.Errorf("unknown parameter %q", key)
+		if !slices.Contains(parameters, key) {
+			return Options{}, fmt.Errorf("unknown parameter %q: must be one of %s", key, strings.Join(parameters, ", "))
 		}
 	}
 	if u.Opaque != "" || u.Host != "" || u.Path != "" || u.Fragment != "" {
@@ -68,7 +73,7 @@ func parseURL(rawURL string) (Options, error) {
 			continue
 		}
 		if *option, err = strconv.Atoi(query.Get(key)); err != nil {
-			return Options{}, fmt.Errorf("invalid %s: must be a number", key)
+			return Options{}, fmt.Errorf("invalid parameter %q: must be a number", key)
 		}
 	}
 	options.Config, options.Namespace, err = findCluster(query)

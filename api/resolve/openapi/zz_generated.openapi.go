@@ -262,7 +262,7 @@ func schema_catena_api_resolve_v1alpha1_SessionVerdict(ref common.ReferenceCallb
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "SessionVerdict is the verdict of the operator on the chain of one ResponseSession, without any text of its conversation. It is for those who may know that a session exists and whether its chain is intact, but not what it says. It is read-only, and read by the name of its ResponseSession.\n\nVerdicts are those of the replica that answers, as new as its watch of the sessions. A replica that has not read the sessions yet, or has heard nothing of them for too long, answers 503. A session that is being deleted has no verdict.",
+				Description: "SessionVerdict is the verdict of the operator on the chain of one ResponseSession, without any text of its conversation. It is for those who may know that a session exists and whether its chain is intact, but not what it says. It is read-only, and read by the name of its ResponseSession.\n\nVerdicts are those of the replica that answers, as new as its watch of the sessions. A replica that has not read the sessions yet, or has not received events of them for too long, answers 503. A session that is being deleted has no verdict.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {

@@ -25,7 +25,7 @@ import (
 // and read by the name of its ResponseSession.
 //
 // Verdicts are those of the replica that answers, as new as its watch of the sessions. A replica that has not read the
-// sessions yet, or has heard nothing of them for too long, answers 503. A session that is being deleted has no verdict.
+// sessions yet, or has not received events of them for too long, answers 503. A session that is being deleted has no verdict.
 //
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type SessionVerdict struct {
