@@ -101,5 +101,5 @@ func manyNamespaces(a *arena, size int) (hostile, harmless request) {
 	if err := group.Wait(); err != nil {
 		a.Fatal(err)
 	}
-	return a.flips(func(n int) (string, string) { return namespaces[n%size], "resp_root" }), a.flips(a.childless())
+	return a.flips(func(n int) (string, string) { return namespaces[n%size], "resp_root" }), a.flips(a.childless(size))
 }

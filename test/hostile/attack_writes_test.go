@@ -96,7 +96,7 @@ func (a *arena) flapping(children int, bodies string) (hostile, harmless request
 		a.Fatal(err)
 	}
 	a.createAll(children, func(i int) []byte { return child(i, bodies) })
-	return a.flips(func(int) (string, string) { return a.attacker.namespace, "resp_root" }), a.flips(a.childless())
+	return a.flips(func(int) (string, string) { return a.attacker.namespace, "resp_root" }), a.flips(a.childless(1))
 }
 
 func child(i int, bodies string) []byte {
@@ -116,13 +116,12 @@ func (t *tenant) createTree(ctx context.Context, namespace string, children int,
 	return nil
 }
 
-// childless creates a turn without children for flips.
-func (a *arena) childless() func(int) (namespace, id string) {
+// childless creates turns without children for flips.
+func (a *arena) childless(count int) func(n int) (namespace, id string) {
 	a.Helper()
-	if err := a.attacker.create(a.Context(), session("resp_childless", ok)); err != nil {
-		a.Fatal(err)
-	}
-	return func(int) (string, string) { return a.attacker.namespace, "resp_childless" }
+	name := func(i int) string { return fmt.Sprintf("resp_childless_%d", i) }
+	a.createAll(count, func(i int) []byte { return session(name(i), ok) })
+	return func(n int) (string, string) { return a.attacker.namespace, name(n % count) }
 }
 
 // flips returns a request that changes a turn from completed to failed, or back.
@@ -132,9 +131,9 @@ func (a *arena) flips(pick func(n int) (namespace, id string)) request {
 	return func(ctx context.Context, n int) (string, int, error) {
 		namespace, id := pick(n)
 		mu.Lock()
-		failed[namespace] = !failed[namespace]
+		failed[namespace+id] = !failed[namespace+id]
 		status := v1alpha1.ResponseStatusCompleted
-		if failed[namespace] {
+		if failed[namespace+id] {
 			status = v1alpha1.ResponseStatusFailed
 		}
 		mu.Unlock()
@@ -154,7 +153,7 @@ func settleTree(a *arena) {
 			return err
 		}
 		wrong := slices.DeleteFunc(reasons, func(reason string) bool { return reason == v1alpha1.ReasonResolved })
-		if len(wrong) > 1 { // resp_childless may have failed
+		if len(wrong) > 1 { // the one without children may have failed
 			return fmt.Errorf("%d turns have not settled", len(wrong))
 		}
 		return nil
