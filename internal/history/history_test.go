@@ -19,6 +19,7 @@ package history
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -269,4 +270,21 @@ func FuzzDecodeCursor(f *testing.F) {
 			t.Errorf("%q is decoded as %+v, but %+v after another round", s, c, again)
 		}
 	})
+}
+
+// TestCursorsAreBoundToOptions: a cursor is only valid for the same values of every option, except those that may differ from page to
+// page.
+func TestCursorsAreBoundToOptions(t *testing.T) {
+	mayDiffer := map[string]bool{"MaxDepth": true, "Limit": true, "After": true, "Version": true}
+	other := driver.ResolveOptions{IncludeIncomplete: true, Instructions: driver.InstructionsOmit, Order: driver.OrderDescending}
+	for field := range reflect.TypeFor[driver.ResolveOptions]().Fields() {
+		if mayDiffer[field.Name] {
+			continue
+		}
+		options := driver.ResolveOptions{}
+		reflect.ValueOf(&options).Elem().FieldByIndex(field.Index).Set(reflect.ValueOf(other).FieldByIndex(field.Index))
+		if view(&options) == view(&driver.ResolveOptions{}) {
+			t.Errorf("a cursor is valid for any value of %s", field.Name)
+		}
+	}
 }

@@ -51,7 +51,8 @@ const (
 // ResolveOptions are the options of store.Store.Resolve. The zero value returns the whole history.
 //
 // The JSON names are those of the resolve API's query parameters: see Query. To add an option, add it here, to optionValues,
-// and with its documentation to InputItemsOptions of the resolve API.
+// and with its documentation to InputItemsOptions of the resolve API. If it selects entries of the history, add it to the view
+// in a cursor, in internal/history.
 type ResolveOptions struct {
 	// MaxDepth is the maximum number of turns in the chain; 0 always fails. If nil, the store's default applies.
 	MaxDepth *int `json:"maxDepth,omitempty"`
