@@ -115,5 +115,6 @@ func IsRetryable(err error) bool {
 
 // NotFound returns the error of Store.Get for a turn that does not exist.
 func NotFound(responseID string) error {
-	return &Error{Code: CodeNotFound, ResponseID: responseID, Message: fmt.Sprintf("response %q was not found", responseID)}
+	e := &chain.Error{Rule: chain.NotFound, ResponseID: responseID}
+	return &Error{Code: Code(e.Code()), ResponseID: responseID, Message: e.Error()}
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,16 +85,26 @@ func ParseURL(rawURL string) (path, namespace string, err error) {
 	if path, err = url.PathUnescape(path); err != nil {
 		return "", "", errors.New("the path contains a percent sign that is not followed by two hexadecimal digits: write %25")
 	}
+	parameters, err := ParseParameters(rawQuery, "namespace")
+	return path, cmp.Or(parameters["namespace"], DefaultNamespace), err
+}
+
+// ParseParameters returns the parameters of a driver's URL. It returns an error for a name that is not allowed, and for one
+// that does not have exactly one value. Errors do not contain values.
+func ParseParameters(rawQuery string, allowed ...string) (map[string]string, error) {
 	query, err := url.ParseQuery(rawQuery)
 	if err != nil {
-		return "", "", errors.New("the query must be ?namespace=NAME")
+		return nil, errors.New("the query of the URL must be ?NAME=VALUE&NAME=VALUE")
 	}
-	namespace = DefaultNamespace
+	parameters := make(map[string]string, len(query))
 	for name, values := range query {
-		if name != "namespace" || len(values) != 1 || values[0] == "" {
-			return "", "", fmt.Errorf("the parameter %.32q is unknown or does not have exactly one value: the only parameter is namespace=NAME", name)
+		switch {
+		case !slices.Contains(allowed, name):
+			return nil, fmt.Errorf("unknown parameter %.32q: must be one of %s", name, strings.Join(allowed, ", "))
+		case len(values) != 1 || values[0] == "":
+			return nil, fmt.Errorf("parameter %q must have one value", name)
 		}
-		namespace = values[0]
+		parameters[name] = values[0]
 	}
-	return path, namespace, nil
+	return parameters, nil
 }

@@ -148,9 +148,9 @@ func (o *Options) complete() error {
 	case o.Config == nil || o.Namespace == "":
 		return errors.New("the options Config and Namespace are required")
 	case o.InlineBytes > maxInlineBytes:
-		return fmt.Errorf("invalid InlineBytes %d: must be at most %d", o.InlineBytes, maxInlineBytes)
+		return fmt.Errorf("InlineBytes (inline-bytes in a URL) is %d: must be at most %d", o.InlineBytes, maxInlineBytes)
 	case o.MaxTurnBytes < 0:
-		return fmt.Errorf("invalid MaxTurnBytes %d: must not be negative", o.MaxTurnBytes)
+		return fmt.Errorf("MaxTurnBytes (max-turn-bytes in a URL) is %d: must not be negative", o.MaxTurnBytes)
 	}
 	return nil
 }

@@ -77,10 +77,7 @@ func (c *cluster) history(ctx context.Context, namespace, responseID string, opt
 		return nil, err
 	}
 	if history.Parent.ResponseID != responseID {
-		return nil, &driver.Error{ // an object with that name, but with another ID
-			Code: driver.CodeNotFound, ResponseID: responseID, PreviousResponseID: responseID,
-			Message: fmt.Sprintf("response %q was not found", responseID),
-		}
+		return nil, driver.NotFound(responseID) // an object with that name, but with another ID
 	}
 	return history, nil
 }

@@ -206,7 +206,9 @@ func (s *save) alreadyStored(ctx context.Context) (*v1alpha1.ResponseSession, er
 	if object == nil || err != nil {
 		return nil, err
 	}
-	if _, err := s.decide(ctx, object, driver.SaveOptions{}); err != nil {
+	options := s.options
+	options.Overwrite = false
+	if _, err := s.decide(ctx, object, options); err != nil {
 		return nil, err
 	}
 	return object, nil

@@ -21,9 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strconv"
-	"strings"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -52,28 +50,26 @@ func parseURL(rawURL string) (Options, error) {
 	if err != nil {
 		return Options{}, errors.New("invalid URL")
 	}
-	query, err := url.ParseQuery(u.RawQuery)
+	query, err := driver.ParseParameters(u.RawQuery, parameters...)
 	if err != nil {
-		return Options{}, errors.New("invalid URL parameters")
-	}
-	for key := range query {
-		if !slices.Contains(parameters, key) {
-			return Options{}, fmt.Errorf("unknown parameter %q: must be one of %s", key, strings.Join(parameters, ", "))
-		}
+		return Options{}, err
 	}
 	if u.Opaque != "" || u.Host != "" || u.Path != "" || u.Fragment != "" {
 		return Options{}, errors.New("the URL must be kube: followed only by parameters")
 	}
 	options := Options{
-		SnapshotStore: query.Get("snapshot-store"),
-		ResolveHost:   query.Get("resolve-host"), ResolveTLS: rest.TLSClientConfig{CAFile: query.Get("resolve-ca-file")},
+		SnapshotStore: query["snapshot-store"],
+		ResolveHost:   query["resolve-host"], ResolveTLS: rest.TLSClientConfig{CAFile: query["resolve-ca-file"]},
+	}
+	if options.ResolveTLS.CAFile != "" && options.ResolveHost == "" {
+		return Options{}, errors.New("parameter \"resolve-ca-file\" requires \"resolve-host\"")
 	}
 	for key, option := range map[string]*int{"max-turn-bytes": &options.MaxTurnBytes, "inline-bytes": &options.InlineBytes} {
-		if !query.Has(key) {
+		if query[key] == "" {
 			continue
 		}
-		if *option, err = strconv.Atoi(query.Get(key)); err != nil {
-			return Options{}, fmt.Errorf("invalid parameter %q: must be a number", key)
+		if *option, err = strconv.Atoi(query[key]); err != nil {
+			return Options{}, fmt.Errorf("parameter %q must be a number", key)
 		}
 	}
 	options.Config, options.Namespace, err = findCluster(query)
@@ -81,15 +77,15 @@ func parseURL(rawURL string) (Options, error) {
 }
 
 // findCluster returns the configuration and the namespace for the parameters of a URL.
-func findCluster(query url.Values) (*rest.Config, string, error) {
+func findCluster(query map[string]string) (*rest.Config, string, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = query.Get("kubeconfig")
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: query.Get("context")})
+	rules.ExplicitPath = query["kubeconfig"]
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: query["context"]})
 	config, err := loader.ClientConfig()
 	if err != nil {
 		return nil, "", fmt.Errorf("unable to load the client configuration of the cluster: %w", err)
 	}
-	namespace := query.Get("namespace")
+	namespace := query["namespace"]
 	if namespace == "" {
 		if namespace, _, err = loader.Namespace(); err != nil {
 			return nil, "", fmt.Errorf("unable to determine the namespace: %w", err)
