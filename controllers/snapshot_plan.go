@@ -61,7 +61,7 @@ func DefaultSweepLimits() SweepLimits {
 // AddFlags adds the limits to flags.
 func (l *SweepLimits) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&l.Grace, "snapshot-grace-period", l.Grace,
-		"Time between the sweep that first finds a snapshot unreferenced and its deletion. At least 30m, "+
+		"Time between the sweep that first finds a snapshot unreferenced and its deletion. At least "+minGracePeriod.String()+", "+
 			"which is twice the maximum duration of a save.")
 	flags.DurationVar(&l.HoldOff, "snapshot-sweep-hold-off", l.HoldOff,
 		"Time for which sweeps of a bucket delete nothing after this cluster has claimed it or, in a restore, after the last session "+

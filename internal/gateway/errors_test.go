@@ -137,8 +137,8 @@ func TestStoreErrors(t *testing.T) {
 			`{"message":"The conversation cannot be continued: it forks at resp_a.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.forked"}`, nil,
 		},
 		"unreadable": {
-			&store.Error{Code: store.CodeUnreadable, ResponseID: "resp_a"}, 500,
-			`{"message":"The stored response with id 'resp_a' cannot be read.","type":"server_error","param":null,"code":"session.snapshot.unreadable"}`,
+			&store.Error{Code: store.CodeUnreadable, ResponseID: "resp_a", Message: "resp_a cannot be read"}, 500,
+			`{"message":"The store cannot return the response: resp_a cannot be read.","type":"server_error","param":null,"code":"session.snapshot.unreadable"}`,
 			map[string]string{"X-Should-Retry": "false"},
 		},
 		"unreachable": {

@@ -22,6 +22,8 @@ import (
 	"log/slog"
 	"net/url"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -86,8 +88,9 @@ type Options struct {
 	ReloadInterval time.Duration
 }
 
-// DefaultMaxDepth is the maximum depth that the gateway requests. All installations of Catena set the operator's --max-depth
-// to the same value, so that the operator does not mark a chain of the gateway as broken. See docs/decisions/depth.md.
+// DefaultMaxDepth is the maximum depth that the gateway requests. `make run` sets the operator's --max-depth to the same value,
+// as every installation should, so that the operator does not mark a chain of the gateway as broken. See
+// docs/decisions/depth.md.
 const DefaultMaxDepth = 1000
 
 // DefaultResponseReserveBytes is the size of a response with about 16,000 tokens of text.
@@ -142,8 +145,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.ResponseReserveBytes, "response-reserve-bytes", o.ResponseReserveBytes,
 		"Response size, in bytes, for which memory is reserved before the engine is called. A larger response is lost if its tenant's share has no memory left when it arrives.")
 	flags.Int64Var(&o.MaxParses, "max-parses", o.MaxParses,
-		"Maximum number of bodies of 64 KiB or more that are parsed at the same time, shared among tenants like --max-inflight-bytes; others wait. "+
-			"By default as many as the process has CPUs.")
+		fmt.Sprintf("Maximum number of bodies of %d KiB or more that are parsed at the same time, shared among tenants like --max-inflight-bytes; others wait. "+
+			"By default as many as the process has CPUs.", largeBody>>10))
 	flags.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request, including its stream.")
 	flags.DurationVar(&o.ReadTimeout, "read-timeout", o.ReadTimeout, "Maximum time for a client to send a request.")
 	flags.DurationVar(&o.SaveTimeout, "save-timeout", o.SaveTimeout, "Maximum time to save a turn, including retries.")
@@ -168,6 +171,8 @@ func (o *Options) setUpstream(text string) error {
 	return nil
 }
 
+var instructions = []string{store.InstructionsOmit, store.InstructionsLast, store.InstructionsAll}
+
 // Validate returns an error that lists all invalid options.
 func (o *Options) Validate() error {
 	var errs []error
@@ -179,7 +184,8 @@ func (o *Options) Validate() error {
 	check(o.Upstream != nil, "--upstream is required")
 	check(!o.loopbackOnly() || isLoopback(o.ListenAddress),
 		"--listen-address is %s: must be a loopback address unless --tenants-file or --insecure-allow-anonymous is set", o.ListenAddress)
-	check(o.MaxDepth >= 1, "--max-depth is %d: must be at least 1", o.MaxDepth)
+	check(o.MaxDepth >= 1 && o.MaxDepth <= store.MaxDepthLimit, "--max-depth is %d: must be from 1 to %d", o.MaxDepth, store.MaxDepthLimit)
+	check(slices.Contains(instructions, o.Instructions), "--instructions is %q: must be one of %s", o.Instructions, strings.Join(instructions, ", "))
 	check(o.MaxRequestBytes >= 1, "--max-request-bytes is %d: must be at least 1", o.MaxRequestBytes)
 	check(o.MaxResponseBytes >= 1, "--max-response-bytes is %d: must be at least 1", o.MaxResponseBytes)
 	check(o.ResponseReserveBytes >= 0 && o.ResponseReserveBytes <= maxResponseReserve,
@@ -200,13 +206,6 @@ func (o *Options) Validate() error {
 	if o.Namespace != "" {
 		if err := validateNamespace(o.Namespace); err != nil {
 			errs = append(errs, fmt.Errorf("--namespace: %w", err))
-		}
-	}
-	for flag, option := range map[string]store.ResolveOptions{
-		"--max-depth": {MaxDepth: &o.MaxDepth}, "--instructions": {Instructions: o.Instructions},
-	} {
-		if err := option.Validate(); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", flag, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -18,7 +18,6 @@ package gateway
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -61,7 +60,7 @@ func storeError(err error) *apiError {
 	case store.CodeUnreachable:
 		return temporaryError(string(e.Code), "The store cannot be reached.", err)
 	case store.CodeUnreadable:
-		return finalError(string(e.Code), fmt.Sprintf("The stored response with id '%s' cannot be read.", e.ResponseID), err)
+		return finalError(string(e.Code), "The store cannot return the response: "+e.Message+".", err)
 	}
 	return finalError(string(e.Code), "The store returned an unexpected error.", err)
 }

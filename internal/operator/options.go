@@ -112,19 +112,19 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.ConcurrentReconciles, "concurrent-reconciles", o.ConcurrentReconciles, "Maximum number of sessions that are reconciled concurrently.")
 	o.Rewrites.AddFlags(flags)
 	flags.DurationVar(&o.SessionQuotaInterval, "session-quota-interval", o.SessionQuotaInterval,
-		"Interval at which the usage of a namespace with a SessionQuota is counted, at least 100ms. A namespace can exceed its limit by as much as it saves in one interval.")
+		"Interval at which the usage of a namespace with a SessionQuota is counted, at least "+minSessionQuotaInterval.String()+". A namespace can exceed its limit by as much as it saves in one interval.")
 	flags.IntVar(&o.UsageMetricNamespaces, "usage-metric-namespaces", o.UsageMetricNamespaces,
 		"Number of namespaces that have usage metrics of their own: those that store the most. The metrics of all others are summed up.")
 	flags.Float64Var(&o.EventsPerSecond, "events-per-second", o.EventsPerSecond,
 		"Maximum rate of events about broken and healed chains, per second, with bursts of ten seconds' worth. Further events are dropped.")
 	flags.DurationVar(&o.WatchSilence, "watch-silence-timeout", o.WatchSilence,
 		"Time after which the watch of ResponseSessions is restarted if it has received nothing, not even a bookmark. Until it "+
-			"receives something, the resolve API confirms its state with live reads. At least 2m: bookmarks arrive about once a minute.")
+			"receives something, the resolve API confirms its state with live reads. At least "+minWatchSilence.String()+": bookmarks arrive about once a minute.")
 	flags.DurationVar(&o.APITimeout, "api-timeout", o.APITimeout,
 		"Timeout of a request to the kube-apiserver, including the response body. The list and the watch of ResponseSessions use "+
 			"--watch-silence-timeout instead.")
 	flags.DurationVar(&o.StallTimeout, "stall-timeout", o.StallTimeout,
-		"Time after which /healthz fails if all workers are busy and none has finished a session, not even with an error. At least 4m, "+
+		"Time after which /healthz fails if all workers are busy and none has finished a session, not even with an error. At least "+minStallTimeout.String()+", "+
 			"which is twice the timeout of a reconcile.")
 	flags.StringVar(&o.SnapshotStore, "snapshot-store", o.SnapshotStore,
 		"URL of the bucket from which snapshots are read, in addition to SnapshotChunks, and in which unreferenced snapshots are deleted: "+

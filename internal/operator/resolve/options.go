@@ -91,10 +91,10 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.LiveReads, "max-live-reads", o.LiveReads, "Maximum number of concurrent reads of sessions from the kube-apiserver by the resolve API, shared by namespaces in the same way.")
 	flags.Int64Var(&o.ConfirmationsPerSecond, "confirmations-per-second", o.ConfirmationsPerSecond,
 		"Maximum number of turns per second that the resolve API reads for each namespace to confirm that a chain is broken. "+
-			"A broken chain that needs no such reads counts as up to eight turns. Requests that exceed the rate wait for up to 5 s, or are rejected with 429.")
+			"A broken chain that needs no such reads counts as up to eight turns. Requests that exceed the rate wait for up to "+defaultWaits.rate.String()+", or are rejected with 429.")
 	flags.Int64Var(&o.AnswerBytesPerSecond, "answer-bytes-per-second", o.AnswerBytesPerSecond,
 		"Maximum number of bytes of histories per second that the resolve API returns for each namespace. Turns that it must read from the kube-apiserver count four times. "+
-			"Requests that exceed the rate wait for up to 5 s, or are rejected with 429.")
+			"Requests that exceed the rate wait for up to "+defaultWaits.rate.String()+", or are rejected with 429.")
 }
 
 // Validate returns all errors in the options, joined.
