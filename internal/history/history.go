@@ -112,13 +112,13 @@ func (p *Page) Entry(turn, i int) []byte {
 	return p.turns[turn].Items.Slice(i, i+1)
 }
 
-// Part is the part of a turn that is on the page: its entries in the half-open range [From, To). Start is the number of
-// entries before the turn.
-type Part struct{ Turn, Start, From, To int }
+// Range selects the entries of a turn that are on the page: the half-open range [From, To). Start is the number of entries
+// before the turn.
+type Range struct{ Turn, Start, From, To int }
 
-// Parts returns the parts of the turns in the order of the page.
-func (p *Page) Parts() iter.Seq[Part] {
-	return func(yield func(Part) bool) {
+// Ranges returns the ranges of the turns that are on the page, in its order.
+func (p *Page) Ranges() iter.Seq[Range] {
+	return func(yield func(Range) bool) {
 		turns, start := len(p.turns), 0
 		if p.Descending() {
 			for turn := range turns {
@@ -131,8 +131,8 @@ func (p *Page) Parts() iter.Seq[Part] {
 				turn = turns - 1 - i
 				start -= p.entries(turn)
 			}
-			part := Part{turn, start, max(p.from-start, 0), min(p.to-start, p.entries(turn))}
-			if part.From < part.To && !yield(part) {
+			r := Range{turn, start, max(p.from-start, 0), min(p.to-start, p.entries(turn))}
+			if r.From < r.To && !yield(r) {
 				return
 			}
 			if !p.Descending() {
@@ -145,13 +145,13 @@ func (p *Page) Parts() iter.Seq[Part] {
 // Entries returns the entries one by one in the order of the page, as raw JSON.
 func (p *Page) Entries() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		for part := range p.Parts() {
-			for i := range part.To - part.From {
-				entry := part.From + i
+		for r := range p.Ranges() {
+			for i := range r.To - r.From {
+				entry := r.From + i
 				if p.Descending() {
-					entry = part.To - 1 - i
+					entry = r.To - 1 - i
 				}
-				if !yield(p.Entry(part.Turn, entry)) {
+				if !yield(p.Entry(r.Turn, entry)) {
 					return
 				}
 			}
@@ -166,12 +166,12 @@ func (p *Page) Raw() iter.Seq[[]byte] {
 		return p.Entries()
 	}
 	return func(yield func([]byte) bool) {
-		for part := range p.Parts() {
-			leading := p.leading(part.Turn)
-			if part.From < leading && !yield(p.instructions(part.Turn)) {
+		for r := range p.Ranges() {
+			leading := p.leading(r.Turn)
+			if r.From < leading && !yield(p.instructions(r.Turn)) {
 				return
 			}
-			items := p.turns[part.Turn].Items.Slice(max(part.From-leading, 0), part.To-leading)
+			items := p.turns[r.Turn].Items.Slice(max(r.From-leading, 0), r.To-leading)
 			if len(items) > 0 && !yield(items) {
 				return
 			}

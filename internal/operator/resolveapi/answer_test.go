@@ -80,7 +80,7 @@ func TestAnswerJSON(t *testing.T) {
 			for _, turn := range tc.history.Turns {
 				want.Turns = append(want.Turns, turn.ResponseID)
 			}
-			for p := range a.Parts() {
+			for p := range a.Ranges() {
 				for i := p.From; i < p.To; i++ {
 					want.Input = append(want.Input, runtime.RawExtension{Raw: a.Entry(p.Turn, i)})
 				}
