@@ -33,7 +33,7 @@ type Verdict struct {
 }
 
 // Index keeps the verdict of every turn of one namespace current while turns are added, changed and removed, in any order.
-// V is a handle of the caller, kept with the turn. An Index is not safe for concurrent use.
+// V is the type of the caller's values, one for each turn. An Index is not safe for concurrent use.
 //
 // A change takes time proportional to the number of descendants of the turn: a new turn, which has none, takes O(1) at any
 // depth. So does Verdict, except that it follows a chain beyond the depth limit up to that limit. Nothing recurses.
@@ -95,7 +95,7 @@ func (x *Index[V]) Counts(yield func(broken Rule, turns int) bool) {
 	}
 }
 
-// Get returns the handle of a turn.
+// Get returns the value of a turn.
 func (x *Index[V]) Get(id string) (V, bool) {
 	n := x.nodes[id]
 	if n == nil || !n.stored() {
@@ -125,7 +125,7 @@ func (x *Index[V]) Verdict(id string) (Verdict, bool) {
 	return v, true
 }
 
-// Path returns the handles of the turns from the root to id, oldest first, if the chain breaks no rule with the given
+// Path returns the values of the turns from the root to id, oldest first, if the chain breaks no rule with the given
 // depth limit. Otherwise it returns nil; Walk returns the reason.
 func (x *Index[V]) Path(id string, maxDepth int) []V {
 	n := x.nodes[id]
@@ -139,7 +139,7 @@ func (x *Index[V]) Path(id string, maxDepth int) []V {
 	return path
 }
 
-// Children calls yield with the handle of each stored child of a turn, in no order.
+// Children calls yield with the value of each stored child of a turn, in no order.
 func (x *Index[V]) Children(id string) iter.Seq[V] {
 	return func(yield func(V) bool) {
 		n := x.nodes[id]
@@ -154,7 +154,7 @@ func (x *Index[V]) Children(id string) iter.Seq[V] {
 	}
 }
 
-// Set adds a turn, or replaces the one with its ID, and returns the handles of the turns whose verdict has changed, including
+// Set adds a turn, or replaces the one with its ID, and returns the values of the turns whose verdict has changed, including
 // that of a new turn.
 func (x *Index[V]) Set(turn Turn, value V) []V {
 	n := x.node(turn.ID)
@@ -176,7 +176,7 @@ func (x *Index[V]) Set(turn Turn, value V) []V {
 	return x.recompute(n, change{fresh: fresh, moved: moved, before: before})
 }
 
-// Delete removes a turn and returns the handles of the other turns whose verdict has changed.
+// Delete removes a turn and returns the values of the other turns whose verdict has changed.
 func (x *Index[V]) Delete(id string) []V {
 	n := x.nodes[id]
 	if n == nil || !n.stored() {

@@ -124,7 +124,7 @@ func checkIndex(t *rapid.T, g graph, x *Index[string], maxDepth int, before map[
 			wantChanged = append(wantChanged, "value of "+id)
 		}
 		if value, _ := x.Get(id); value != "value of "+id {
-			t.Fatalf("handle of %s is %q", id, value)
+			t.Fatalf("value of %s is %q", id, value)
 		}
 		wantCounts[want.Rule]++
 		checkPath(t, g, x, id, maxDepth)

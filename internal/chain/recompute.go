@@ -28,7 +28,7 @@ type change struct {
 	before []string
 }
 
-// recompute updates n and its descendants and returns the handles of the stored turns whose verdict has changed.
+// recompute updates n and its descendants and returns the values of the stored turns whose verdict has changed.
 func (x *Index[V]) recompute(n *node[V], c change) []V {
 	cyclic := n.cyclic
 	if c.moved {
