@@ -46,7 +46,7 @@ const (
 	etcdQuota = "8589934592"
 )
 
-// controllers are the controllers of kube-controller-manager that conversations and their limits depend on.
+// controllers are the controllers of kube-controller-manager that sessions and their quotas depend on.
 var controllers = []string{
 	"garbage-collector-controller",
 	"namespace-controller",

@@ -24,8 +24,8 @@ type (
 	Session = driver.Session
 	// Usage is the number of tokens that a turn used.
 	Usage = driver.Usage
-	// History is the result of Store.Resolve: the items of every turn from the first one of the conversation to the requested
-	// one, or a page of them.
+	// History is the result of Store.Resolve: the items of every turn of the chain, from the root to the requested turn, or a
+	// page of them.
 	History = driver.History
 	// Handle identifies the last turn of a History as it was when it was resolved.
 	Handle = driver.Handle

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package v1alpha1 is the v1alpha1 version of the sessions.catena.dev API: the ResponseSession, one turn of a
-// conversation held through the OpenAI Responses API.
+// Package v1alpha1 is the v1alpha1 version of the sessions.catena.dev API: the ResponseSession, one turn of the
+// OpenAI Responses API.
 //
 // +kubebuilder:object:generate=true
 // +kubebuilder:ac:generate=true

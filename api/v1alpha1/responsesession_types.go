@@ -115,14 +115,14 @@ type ResponseSessionSpec struct {
 	ResponseID string `json:"responseID,omitempty"`
 
 	// previousResponseID is the responseID of the parent: the turn, in the same namespace, that this one continues.
-	// Without it the turn starts a conversation. The parent need not exist yet. It cannot change.
+	// Without it the turn is the root of a chain. The parent need not exist yet. It cannot change.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	PreviousResponseID string `json:"previousResponseID,omitempty"`
 
-	// conversationID is the ID of the conversation that this turn belongs to. Catena stores it and lets clients select by
-	// it, but does not interpret it.
+	// conversationID is the ID of the OpenAI conversation that this turn belongs to. Catena stores it and lets clients
+	// select by it, but does not interpret it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
@@ -256,7 +256,7 @@ type ResponseSessionStatus struct {
 	// +optional
 	Depth int32 `json:"depth,omitempty"`
 
-	// rootResponseID is the responseID of the turn that started the conversation. It is absent while no root is reached.
+	// rootResponseID is the responseID of the root, the first turn of the chain. It is absent while no root is reached.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
@@ -282,8 +282,8 @@ type ResponseSessionStatus struct {
 	SnapshotBytes int64 `json:"snapshotBytes,omitempty"`
 }
 
-// ResponseSession is one turn of a conversation held through the OpenAI Responses API: the request, the response, and
-// the ID of the turn before it. Turns of one namespace form chains; a chain never leaves its namespace.
+// ResponseSession is one turn of the OpenAI Responses API: the request, the response, and the ID of the turn before it.
+// Turns of one namespace form chains; a chain never leaves its namespace.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

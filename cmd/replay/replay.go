@@ -47,8 +47,8 @@ func newReplay(o *options, target *store.Store) *replay {
 	return &replay{options: o, target: target, ids: newIdentities(), start: time.Now()}
 }
 
-// conversation is a chain that has not been stored yet.
-type conversation struct {
+// chain holds the turns of a chain, which have not been stored yet.
+type chain struct {
 	turns []*turn
 	ids   []string
 }
@@ -56,14 +56,14 @@ type conversation struct {
 // replay reads all turns, and stores and checks them concurrently.
 func (r *replay) replay(ctx context.Context, turns *turnReader) error {
 	group, ctx := errgroup.WithContext(ctx)
-	conversations := make(chan *conversation)
+	chains := make(chan *chain)
 	group.Go(func() error {
-		defer close(conversations)
-		return r.read(ctx, turns, conversations)
+		defer close(chains)
+		return r.read(ctx, turns, chains)
 	})
 	for range r.workers {
 		group.Go(func() error {
-			for c := range conversations {
+			for c := range chains {
 				if err := r.play(ctx, c); err != nil {
 					return err
 				}
@@ -74,13 +74,13 @@ func (r *replay) replay(ctx context.Context, turns *turnReader) error {
 	return group.Wait()
 }
 
-// read groups the turns that are not too large into conversations.
-func (r *replay) read(ctx context.Context, turns *turnReader, conversations chan<- *conversation) error {
-	next := &conversation{}
+// read groups the turns that are not too large into chains.
+func (r *replay) read(ctx context.Context, turns *turnReader, chains chan<- *chain) error {
+	next := &chain{}
 	send := func() error {
 		select {
-		case conversations <- next:
-			next = &conversation{}
+		case chains <- next:
+			next = &chain{}
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -113,8 +113,8 @@ func (r *replay) read(ctx context.Context, turns *turnReader, conversations chan
 	return send()
 }
 
-// play stores a conversation, resolves it, and compares the result.
-func (r *replay) play(ctx context.Context, c *conversation) error {
+// play stores a chain, resolves it, and compares the result.
+func (r *replay) play(ctx context.Context, c *chain) error {
 	var want []any
 	var ids []string
 	last := ""

@@ -45,7 +45,7 @@ func Statuses() []string {
 type Turn struct {
 	// ID is the response ID. It is not empty.
 	ID string
-	// Previous is the response ID of the parent, empty for the first turn of a conversation.
+	// Previous is the response ID of the parent, empty for a root.
 	Previous string
 	// Status is the status of the response, verbatim.
 	Status string

@@ -24,7 +24,7 @@ type Error struct {
 	Rule Rule
 	// ResponseID is the response ID at which the walk failed.
 	ResponseID string
-	// PreviousResponseID is the response ID that was asked for.
+	// PreviousResponseID is the requested response ID.
 	PreviousResponseID string
 	// MaxDepth is the limit of the walk.
 	MaxDepth int

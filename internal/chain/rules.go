@@ -33,7 +33,7 @@ const (
 	DepthExceeded
 	// CycleDetected is broken by a chain that leads back to a turn that it has already passed.
 	CycleDetected
-	// NotFound is broken if the turn asked for is not stored.
+	// NotFound is broken if the requested turn is not stored.
 	NotFound
 	// ParentNotFound is broken if an ancestor is not stored.
 	ParentNotFound
@@ -214,7 +214,7 @@ type step struct {
 	// passed is the number of turns that the walk has collected, and repeated is set if this one is among them.
 	passed   int
 	repeated bool
-	// fetched is set once the turn has been asked for, and found if it is stored.
+	// fetched is set once the turn has been requested, and found if it is stored.
 	fetched, found bool
 	turn           Turn
 }

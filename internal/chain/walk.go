@@ -69,7 +69,7 @@ func Walk(ctx context.Context, id string, get Getter, opts WalkOptions) ([]Turn,
 	return turns, nil
 }
 
-// fail returns the error of a walk from the turn asked for that breaks a rule at a response ID.
+// fail returns the error of a walk from the requested turn that breaks a rule at a response ID.
 func (s *step) fail(broken Rule, at, asked string) *Error {
 	return &Error{Rule: broken, ResponseID: at, PreviousResponseID: asked, MaxDepth: s.maxDepth, Status: s.turn.Status}
 }

@@ -110,7 +110,7 @@ func (g *Gateway) readPage(ctx context.Context, c *call, session *store.Session,
 }
 
 // eachInputItem adds the items that a response was created from to a page, oldest first, until the page returns an error. It
-// first skips some chunks of the conversation, and calls reached with each cursor that the page does not know.
+// first skips some batches of the conversation, and calls reached with each cursor that the page does not know.
 //
 // OpenAI's pages start after an item's ID, which can be anywhere in the conversation. A page may therefore require reading the
 // whole conversation, but never all of it at once.

@@ -77,7 +77,7 @@ func newPage(
 	}
 }
 
-// begin skips as many chunks of readItems items as possible, because they contain no item of the page, and returns their
+// begin skips as many batches of readItems items as possible, because they contain no item of the page, and returns their
 // number. It must be called first.
 func (p *page) begin() int {
 	from := p.known.count

@@ -31,7 +31,7 @@ type TurnItems struct {
 }
 
 // Page is the part of a history that the options select, possibly all of it. Its entries are instructions and items,
-// numbered in the order of the conversation.
+// numbered from the oldest.
 type Page struct {
 	// uid identifies the requested stored turn.
 	uid     string
@@ -159,7 +159,7 @@ func (p *Page) Entries() iter.Seq[[]byte] {
 	}
 }
 
-// Raw returns the entries in the order of the page, as raw JSON. Each yielded chunk is one entry or several joined by
+// Raw returns the entries in the order of the page, as raw JSON. Each yielded slice is one entry or several joined by
 // commas, and is never empty.
 func (p *Page) Raw() iter.Seq[[]byte] {
 	if p.Descending() {

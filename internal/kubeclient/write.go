@@ -71,7 +71,7 @@ func Patch(
 }
 
 // withoutObject returns the error of a patch without the object. If the API server cannot decode the patched object, its
-// error quotes the whole object, including the bodies of a conversation.
+// error quotes the whole object, including its bodies.
 func withoutObject(err error) error {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {

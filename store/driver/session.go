@@ -42,10 +42,10 @@ const (
 type Session struct {
 	// ResponseID is the ID that later requests use as previous_response_id: 1 to 512 characters. It cannot change.
 	ResponseID string
-	// PreviousResponseID is the parent, empty for the first turn of a conversation. It need not exist yet, must not be
-	// the turn itself, and cannot change.
+	// PreviousResponseID is the parent, empty for a root. It need not exist yet, must not be the turn itself, and cannot change.
 	PreviousResponseID string
-	// ConversationID is the conversation to which the gateway assigns the turn, or empty. Catena does not interpret it.
+	// ConversationID is the ID of the OpenAI conversation to which the gateway assigns the turn, or empty. Catena does not
+	// interpret it.
 	ConversationID string
 	// CreatedAt and CompletedAt are times of the response, to the second; zero if unknown.
 	CreatedAt, CompletedAt time.Time

@@ -40,8 +40,8 @@ type DeleteOptions struct {
 	Cascade bool
 }
 
-// History is the result of store.Store.Resolve: the items of every turn from the first one of the conversation to the
-// requested one, ready to be prepended to the input of the next request.
+// History is the result of store.Store.Resolve: the items of every turn of the chain, from the root to the requested turn, ready
+// to be prepended to the input of the next request.
 type History struct {
 	// Parent identifies the requested turn as it was when it was resolved. It is the zero Handle for the empty response ID.
 	Parent Handle

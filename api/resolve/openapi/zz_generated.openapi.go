@@ -97,7 +97,7 @@ func schema_catena_api_resolve_v1alpha1_InputItems(ref common.ReferenceCallback)
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "InputItems is the history of a turn: the input items of every turn from the first one of the conversation to the one asked for, ready to be the input of the next request. It is read-only and read by name: the response ID of the turn, or the name of its ResponseSession. An ID that contains a \"/\" can only be read by the name of its ResponseSession.\n\nIt is the whole history or an error. An error is a Status whose details.causes[0] has the code as its reason and the response ID at which it occurred as its field: session.chain.not_found (404 for the turn asked for, 422 for one of its ancestors), session.chain.cycle_detected, session.chain.depth_exceeded and session.snapshot.unreadable (422), and session.chain.unavailable (409) if a turn is not completed.",
+				Description: "InputItems is the history of a turn: the input items of every turn of its chain, ready to be the input of the next request. It is read-only and read by name: the response ID of the turn, or the name of its ResponseSession. An ID that contains a \"/\" can only be read by the name of its ResponseSession.\n\nIt is the whole history or an error. An error is a Status whose details.causes[0] has the code as its reason and the response ID at which it occurred as its field: session.chain.not_found (404 for the requested turn, 422 for one of its ancestors), session.chain.cycle_detected, session.chain.depth_exceeded and session.snapshot.unreadable (422), and session.chain.unavailable (409) if a turn is not completed.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -116,14 +116,14 @@ func schema_catena_api_resolve_v1alpha1_InputItems(ref common.ReferenceCallback)
 					},
 					"metadata": {
 						SchemaProps: spec.SchemaProps{
-							Description: "metadata has the name, the namespace and the UID of the ResponseSession asked for. The UID is needed for the ownerReference of the next turn.",
+							Description: "metadata has the name, the namespace and the UID of the requested ResponseSession. The UID is needed for the ownerReference of the next turn.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
 						},
 					},
 					"responseID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "responseID is the response ID of the turn asked for.",
+							Description: "responseID is the response ID of the requested turn.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -155,7 +155,7 @@ func schema_catena_api_resolve_v1alpha1_InputItems(ref common.ReferenceCallback)
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "input are the input items as raw JSON objects, each byte for byte as it is stored: for each turn its instructions as a system message, the items of its input, and those of its output. They are in the order of the conversation, or in reverse if the query asks for it. The field is not named items because Kubernetes clients treat every object with a list of that name as a list of objects.",
+							Description: "input are the input items as raw JSON objects, each byte for byte as it is stored: for each turn its instructions as a system message, the items of its input, and those of its output. The oldest item is first, or the newest with order=desc. The field is not named items because Kubernetes clients treat every object with a list of that name as a list of objects.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -219,7 +219,7 @@ func schema_catena_api_resolve_v1alpha1_InputItemsOptions(ref common.ReferenceCa
 					},
 					"instructions": {
 						SchemaProps: spec.SchemaProps{
-							Description: "instructions selects whose instructions are among the items: All (the default) of every turn, Last only of the turn asked for, Omit none.",
+							Description: "instructions selects whose instructions are among the items: All (the default) of every turn, Last only of the requested turn, Omit none.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -233,7 +233,7 @@ func schema_catena_api_resolve_v1alpha1_InputItemsOptions(ref common.ReferenceCa
 					},
 					"after": {
 						SchemaProps: spec.SchemaProps{
-							Description: "after is the `next` of the previous page, and requires a limit. The turn asked for, order, instructions and includeIncomplete must be the same as for that page.",
+							Description: "after is the `next` of the previous page, and requires a limit. The requested turn, order, instructions and includeIncomplete must be the same as for that page.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -262,7 +262,7 @@ func schema_catena_api_resolve_v1alpha1_SessionVerdict(ref common.ReferenceCallb
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "SessionVerdict is the verdict of the operator on the chain of one ResponseSession, without any text of its conversation. It is for those who may know that a session exists and whether its chain is intact, but not what it says. It is read-only, and read by the name of its ResponseSession.\n\nVerdicts are those of the replica that answers, as new as its watch of the sessions. A replica that has not read the sessions yet, or has not received events of them for too long, answers 503. A session that is being deleted has no verdict.",
+				Description: "SessionVerdict is the verdict of the operator on the chain of one ResponseSession, without its bodies. It is for users who may see that a session exists and whether its chain is intact, but not its contents. It is read-only, and read by the name of its ResponseSession.\n\nVerdicts are those of the replica that answers, as new as its watch of the sessions. A replica that has not read the sessions yet, or has not received events of them for too long, answers 503. A session that is being deleted has no verdict.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -296,7 +296,7 @@ func schema_catena_api_resolve_v1alpha1_SessionVerdict(ref common.ReferenceCallb
 					},
 					"previousResponseID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "previousResponseID is the spec.previousResponseID, absent if the turn starts a conversation.",
+							Description: "previousResponseID is the spec.previousResponseID, absent if the turn is a root.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -334,7 +334,7 @@ func schema_catena_api_resolve_v1alpha1_SessionVerdict(ref common.ReferenceCallb
 					},
 					"rootResponseID": {
 						SchemaProps: spec.SchemaProps{
-							Description: "rootResponseID is the responseID of the turn that started the conversation. It is absent while no root is reached.",
+							Description: "rootResponseID is the responseID of the root, the first turn of the chain. It is absent while no root is reached.",
 							Type:        []string{"string"},
 							Format:      "",
 						},

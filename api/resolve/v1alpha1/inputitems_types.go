@@ -23,12 +23,11 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// InputItems is the history of a turn: the input items of every turn from the first one of the conversation to the one
-// asked for, ready to be the input of the next request. It is read-only and read by name: the response ID of the turn, or
-// the name of its ResponseSession. An ID that contains a "/" can only be read by the name of its ResponseSession.
+// InputItems is the history of a turn: the input items of every turn of its chain, ready to be the input of the next
+// request. It is read-only and read by name: the response ID of the turn, or the name of its ResponseSession. An ID that contains a "/" can only be read by the name of its ResponseSession.
 //
 // It is the whole history or an error. An error is a Status whose details.causes[0] has the code as its reason and the
-// response ID at which it occurred as its field: session.chain.not_found (404 for the turn asked for, 422 for one of its
+// response ID at which it occurred as its field: session.chain.not_found (404 for the requested turn, 422 for one of its
 // ancestors), session.chain.cycle_detected, session.chain.depth_exceeded and session.snapshot.unreadable (422), and
 // session.chain.unavailable (409) if a turn is not completed.
 //
@@ -36,12 +35,12 @@ import (
 type InputItems struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// metadata has the name, the namespace and the UID of the ResponseSession asked for. The UID is needed for the
+	// metadata has the name, the namespace and the UID of the requested ResponseSession. The UID is needed for the
 	// ownerReference of the next turn.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitzero"`
 
-	// responseID is the response ID of the turn asked for.
+	// responseID is the response ID of the requested turn.
 	// +required
 	ResponseID string `json:"responseID"`
 
@@ -51,8 +50,8 @@ type InputItems struct {
 	Turns []string `json:"turns"`
 
 	// input are the input items as raw JSON objects, each byte for byte as it is stored: for each turn its instructions
-	// as a system message, the items of its input, and those of its output. They are in the order of the conversation,
-	// or in reverse if the query asks for it. The field is not named items because Kubernetes clients treat every object
+	// as a system message, the items of its input, and those of its output. The oldest item is first,
+	// or the newest with order=desc. The field is not named items because Kubernetes clients treat every object
 	// with a list of that name as a list of objects.
 	// +listType=atomic
 	// +required
@@ -68,7 +67,7 @@ type InputItems struct {
 const (
 	// InstructionsAll ("All") puts every turn's instructions before its input.
 	InstructionsAll = driver.InstructionsAll
-	// InstructionsLast ("Last") omits all instructions except those of the turn asked for.
+	// InstructionsLast ("Last") omits all instructions except those of the requested turn.
 	InstructionsLast = driver.InstructionsLast
 	// InstructionsOmit ("Omit") omits all instructions.
 	InstructionsOmit = driver.InstructionsOmit
@@ -99,7 +98,7 @@ type InputItemsOptions struct {
 	IncludeIncomplete bool `json:"includeIncomplete,omitempty"`
 
 	// instructions selects whose instructions are among the items: All (the default) of every turn, Last only of the
-	// turn asked for, Omit none.
+	// requested turn, Omit none.
 	// +optional
 	Instructions string `json:"instructions,omitempty"`
 
@@ -107,7 +106,7 @@ type InputItemsOptions struct {
 	// +optional
 	Limit int32 `json:"limit,omitempty"`
 
-	// after is the `next` of the previous page, and requires a limit. The turn asked for, order, instructions and
+	// after is the `next` of the previous page, and requires a limit. The requested turn, order, instructions and
 	// includeIncomplete must be the same as for that page.
 	// +optional
 	After string `json:"after,omitempty"`

@@ -20,9 +20,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SessionVerdict is the verdict of the operator on the chain of one ResponseSession, without any text of its conversation.
-// It is for those who may know that a session exists and whether its chain is intact, but not what it says. It is read-only,
-// and read by the name of its ResponseSession.
+// SessionVerdict is the verdict of the operator on the chain of one ResponseSession, without its bodies. It is for users
+// who may see that a session exists and whether its chain is intact, but not its contents. It is read-only, and read by the
+// name of its ResponseSession.
 //
 // Verdicts are those of the replica that answers, as new as its watch of the sessions. A replica that has not read the
 // sessions yet, or has not received events of them for too long, answers 503. A session that is being deleted has no verdict.
@@ -39,7 +39,7 @@ type SessionVerdict struct {
 	// +required
 	ResponseID string `json:"responseID"`
 
-	// previousResponseID is the spec.previousResponseID, absent if the turn starts a conversation.
+	// previousResponseID is the spec.previousResponseID, absent if the turn is a root.
 	// +optional
 	PreviousResponseID string `json:"previousResponseID,omitempty"`
 
@@ -59,7 +59,7 @@ type SessionVerdict struct {
 	// +optional
 	Depth int32 `json:"depth,omitempty"`
 
-	// rootResponseID is the responseID of the turn that started the conversation. It is absent while no root is reached.
+	// rootResponseID is the responseID of the root, the first turn of the chain. It is absent while no root is reached.
 	// +optional
 	RootResponseID string `json:"rootResponseID,omitempty"`
 

@@ -30,8 +30,8 @@ import (
 // ResponseSessionApplyConfiguration represents a declarative configuration of the ResponseSession type for use
 // with apply.
 //
-// ResponseSession is one turn of a conversation held through the OpenAI Responses API: the request, the response, and
-// the ID of the turn before it. Turns of one namespace form chains; a chain never leaves its namespace.
+// ResponseSession is one turn of the OpenAI Responses API: the request, the response, and the ID of the turn before it.
+// Turns of one namespace form chains; a chain never leaves its namespace.
 type ResponseSessionApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard object metadata.

@@ -34,10 +34,10 @@ type ResponseSessionSpecApplyConfiguration struct {
 	// lower-case base32 SHA-256 of the ID.
 	ResponseID *string `json:"responseID,omitempty"`
 	// previousResponseID is the responseID of the parent: the turn, in the same namespace, that this one continues.
-	// Without it the turn starts a conversation. The parent need not exist yet. It cannot change.
+	// Without it the turn is the root of a chain. The parent need not exist yet. It cannot change.
 	PreviousResponseID *string `json:"previousResponseID,omitempty"`
-	// conversationID is the ID of the conversation that this turn belongs to. Catena stores it and lets clients select by
-	// it, but does not interpret it.
+	// conversationID is the ID of the OpenAI conversation that this turn belongs to. Catena stores it and lets clients
+	// select by it, but does not interpret it.
 	ConversationID *string `json:"conversationID,omitempty"`
 	// createdAt is when the response was created, in RFC 3339 with an upper-case T and Z.
 	CreatedAt *v1.Time `json:"createdAt,omitempty"`

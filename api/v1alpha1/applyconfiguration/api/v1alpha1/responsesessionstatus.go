@@ -35,7 +35,7 @@ type ResponseSessionStatusApplyConfiguration struct {
 	// depth is the number of turns from the root to this one, both counted: a root has depth 1. It is absent while no
 	// root is reached.
 	Depth *int32 `json:"depth,omitempty"`
-	// rootResponseID is the responseID of the turn that started the conversation. It is absent while no root is reached.
+	// rootResponseID is the responseID of the root, the first turn of the chain. It is absent while no root is reached.
 	RootResponseID *string `json:"rootResponseID,omitempty"`
 	// brokenAt is the response ID at which the chain breaks: the missing, unfinished, unreadable or repeated turn, or the
 	// first one beyond the depth limit. It is absent if the chain resolves.
