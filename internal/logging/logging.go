@@ -29,7 +29,7 @@ func AddFlag(flags *pflag.FlagSet, level *slog.Level) {
 	flags.TextVar(level, "log-level", *level, "Minimum log level: DEBUG, INFO, WARN or ERROR.")
 }
 
-// NewHandler returns a handler that writes what has at least a level to w. A logr logger has the level INFO for V(0), and
+// NewHandler returns a handler that writes records of at least a level to w. A logr logger has the level INFO for V(0), and
 // DEBUG for V(4).
 func NewHandler(w io.Writer, level slog.Level) slog.Handler {
 	return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})
