@@ -105,7 +105,7 @@ const ReasonSnapshotVerified = "SnapshotVerified"
 // +kubebuilder:validation:XValidation:rule="!has(self.previousResponseID) || self.previousResponseID != self.responseID",message="`previousResponseID` must not be the session's own `responseID`"
 // +kubebuilder:validation:XValidation:rule="!has(self.snapshot) || !has(self.response) && !has(self.metadata)",message="`response` and `metadata` must be absent if `snapshot` is set: they are part of it"
 type ResponseSessionSpec struct {
-	// responseID is the ID of the response, as the gateway returned it to its client: what a later request names in
+	// responseID is the ID of the response, as the gateway returned it to its client. A later request names it in
 	// previous_response_id. It cannot change, and it determines metadata.name: the ID with "_" replaced by "." if that
 	// is a DNS subdomain name and the ID has no "." and does not start with "sha256_", otherwise "sha256." and the
 	// lower-case base32 SHA-256 of the ID.

@@ -41,7 +41,7 @@ const (
 	ReasonNoLimit = "NoLimit"
 )
 
-// SessionQuotaSpec limits what a namespace stores.
+// SessionQuotaSpec limits the usage of a namespace.
 type SessionQuotaSpec struct {
 	// hard is the limit. Without it, the namespace's usage is only counted.
 	// +optional
@@ -57,7 +57,7 @@ type SessionQuotaLimit struct {
 	Bytes *resource.Quantity `json:"bytes,omitempty"`
 }
 
-// SessionUsage is what a namespace stores.
+// SessionUsage is the usage of a namespace: the number and the size of the objects and snapshots that it stores.
 type SessionUsage struct {
 	// bytes is the size of all ResponseSessions and SnapshotChunks as the API server sends them, metadata included, and of the
 	// snapshots in a bucket that sessions refer to. It is rounded up to a multiple of 1Ki.
@@ -76,7 +76,7 @@ type SessionUsage struct {
 	SnapshotChunks int64 `json:"snapshotChunks"`
 }
 
-// SessionQuotaStatus is what the operator has counted.
+// SessionQuotaStatus is the usage that the operator has counted.
 type SessionQuotaStatus struct {
 	// conditions of the quota. Exceeded indicates whether the limit is reached.
 	// +kubebuilder:validation:MaxItems=8
@@ -90,12 +90,12 @@ type SessionQuotaStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// used is what the namespace stores. It is a few seconds old: see the operator's --session-quota-interval.
+	// used is the usage of the namespace. It is a few seconds old: see the operator's --session-quota-interval.
 	// +optional
 	Used *SessionUsage `json:"used,omitempty"`
 }
 
-// SessionQuota counts what a namespace stores and, if spec.hard.bytes is set, limits it. If a namespace has several, each is
+// SessionQuota counts the usage of a namespace and, if spec.hard.bytes is set, limits it. If a namespace has several, each is
 // a limit. ResourceQuota limits the number of objects.
 //
 // +kubebuilder:object:root=true

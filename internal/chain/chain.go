@@ -41,7 +41,7 @@ func Statuses() []string {
 	return []string{StatusQueued, StatusInProgress, StatusCompleted, StatusIncomplete, StatusFailed, StatusCancelled}
 }
 
-// Turn is a node of a chain: what the rules need to know about a stored turn.
+// Turn is a node of a chain: the data of a stored turn that the rules need.
 type Turn struct {
 	// ID is the response ID. It is not empty.
 	ID string

@@ -60,7 +60,7 @@ type node[V any] struct {
 	cyclic bool
 }
 
-// position is what a node inherits. Its verdict depends on nothing else, except that a verdict of DepthExceeded also
+// position is the state that a node inherits. Its verdict depends on nothing else, except that a verdict of DepthExceeded also
 // names the turn at the depth limit.
 type position[V any] struct {
 	stop     *node[V] // where the walk stops, nil if it reaches the root

@@ -35,7 +35,7 @@ type Throttle struct {
 	halved uint64 // the number of requests that had begun when the limit was last halved
 }
 
-// Outcome is what a server did with a request.
+// Outcome is the outcome of a request to a server.
 type Outcome int
 
 const (

@@ -109,7 +109,7 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 	return mgr.Start(ctx)
 }
 
-// shared is what the resolve API and the controllers both use.
+// shared has the components that the resolve API and the controllers both use.
 type shared struct {
 	manager   manager.Manager
 	clients   *clients

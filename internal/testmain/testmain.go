@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package testmain has the body of a TestMain whose tests share what is expensive to start.
+// Package testmain has the body of a TestMain whose tests share an environment that is expensive to start.
 package testmain
 
 import (

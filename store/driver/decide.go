@@ -18,7 +18,7 @@ package driver
 
 import "fmt"
 
-// Decision is the outcome of Decide: what a save has to do.
+// Decision is the outcome of Decide: the action of a save.
 type Decision string
 
 // The decisions of Decide.

@@ -28,7 +28,7 @@ import (
 //
 // ResponseSessionSpec is one turn: what was asked, what was answered, and which turn came before it.
 type ResponseSessionSpecApplyConfiguration struct {
-	// responseID is the ID of the response, as the gateway returned it to its client: what a later request names in
+	// responseID is the ID of the response, as the gateway returned it to its client. A later request names it in
 	// previous_response_id. It cannot change, and it determines metadata.name: the ID with "_" replaced by "." if that
 	// is a DNS subdomain name and the ID has no "." and does not start with "sha256_", otherwise "sha256." and the
 	// lower-case base32 SHA-256 of the ID.

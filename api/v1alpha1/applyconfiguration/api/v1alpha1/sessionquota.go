@@ -30,7 +30,7 @@ import (
 // SessionQuotaApplyConfiguration represents a declarative configuration of the SessionQuota type for use
 // with apply.
 //
-// SessionQuota counts what a namespace stores and, if spec.hard.bytes is set, limits it. If a namespace has several, each is
+// SessionQuota counts the usage of a namespace and, if spec.hard.bytes is set, limits it. If a namespace has several, each is
 // a limit. ResourceQuota limits the number of objects.
 type SessionQuotaApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`

@@ -21,7 +21,7 @@ package v1alpha1
 // SessionQuotaSpecApplyConfiguration represents a declarative configuration of the SessionQuotaSpec type for use
 // with apply.
 //
-// SessionQuotaSpec limits what a namespace stores.
+// SessionQuotaSpec limits the usage of a namespace.
 type SessionQuotaSpecApplyConfiguration struct {
 	// hard is the limit. Without it, the namespace's usage is only counted.
 	Hard *SessionQuotaLimitApplyConfiguration `json:"hard,omitempty"`

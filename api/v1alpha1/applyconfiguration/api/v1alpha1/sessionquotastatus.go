@@ -25,13 +25,13 @@ import (
 // SessionQuotaStatusApplyConfiguration represents a declarative configuration of the SessionQuotaStatus type for use
 // with apply.
 //
-// SessionQuotaStatus is what the operator has counted.
+// SessionQuotaStatus is the usage that the operator has counted.
 type SessionQuotaStatusApplyConfiguration struct {
 	// conditions of the quota. Exceeded indicates whether the limit is reached.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// observedGeneration is the metadata.generation that the Exceeded condition is about.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// used is what the namespace stores. It is a few seconds old: see the operator's --session-quota-interval.
+	// used is the usage of the namespace. It is a few seconds old: see the operator's --session-quota-interval.
 	Used *SessionUsageApplyConfiguration `json:"used,omitempty"`
 }
 

@@ -25,7 +25,7 @@ import (
 // SessionUsageApplyConfiguration represents a declarative configuration of the SessionUsage type for use
 // with apply.
 //
-// SessionUsage is what a namespace stores.
+// SessionUsage is the usage of a namespace: the number and the size of the objects and snapshots that it stores.
 type SessionUsageApplyConfiguration struct {
 	// bytes is the size of all ResponseSessions and SnapshotChunks as the API server sends them, metadata included, and of the
 	// snapshots in a bucket that sessions refer to. It is rounded up to a multiple of 1Ki.
