@@ -125,7 +125,7 @@ func TestRemoveOne(t *testing.T) {
 			}
 			wantVerdicts(t, ns, intact)
 			settle(t, ns)
-			before := resourceVersions(t, ns)
+			before := testsession.ResourceVersions(t, env.Client, ns)
 
 			remove(t, ns, "c")
 			marked := broken(v1alpha1.ReasonParentNotFound, "c")
@@ -133,14 +133,14 @@ func TestRemoveOne(t *testing.T) {
 			delete(want, "c")
 			wantVerdicts(t, ns, want)
 			settle(t, ns)
-			wantUnchanged(t, before, resourceVersions(t, ns), "a", "b", "f")
+			wantUnchanged(t, before, testsession.ResourceVersions(t, env.Client, ns), "a", "b", "f")
 			// Kubernetes strips the reference of the direct children only.
 			wantOwned(t, ns, map[string]string{"b": "a", "e": "d", "f": "b"})
 
 			save("c", "b")
 			wantVerdicts(t, ns, intact)
 			settle(t, ns)
-			wantUnchanged(t, before, resourceVersions(t, ns), "a", "b", "f")
+			wantUnchanged(t, before, testsession.ResourceVersions(t, env.Client, ns), "a", "b", "f")
 			wantOwned(t, ns, map[string]string{"b": "a", "c": "b", "d": "c", "e": "d", "f": "b", "g": "c"})
 		})
 	}

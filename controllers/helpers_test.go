@@ -26,7 +26,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -135,21 +134,6 @@ func waitUntilGone(t *testing.T, s *v1alpha1.ResponseSession) {
 	})
 }
 
-// resourceVersions returns the versions of the sessions in a namespace by object name, or those of all namespaces by
-// namespace and name.
-func resourceVersions(t *testing.T, namespace string) map[string]string {
-	t.Helper()
-	versions := map[string]string{}
-	for _, s := range metadata(t, namespace) {
-		name := s.Name
-		if namespace == metav1.NamespaceAll {
-			name = s.Namespace + "/" + name
-		}
-		versions[name] = s.ResourceVersion
-	}
-	return versions
-}
-
 // metadata lists the sessions of a namespace without their bodies.
 func metadata(t *testing.T, namespace string) []metav1.PartialObjectMetadata {
 	t.Helper()
@@ -176,14 +160,9 @@ func resolved(depth int32, root string) verdict {
 
 func verdictOf(s *v1alpha1.ResponseSession) verdict {
 	v := verdict{Depth: s.Status.Depth, Root: s.Status.RootResponseID, BrokenAt: s.Status.BrokenAt}
-	if condition := chainValid(s); condition != nil {
-		v.Status, v.Reason = condition.Status, condition.Reason
-	}
+	condition := testsession.ChainValid(s)
+	v.Status, v.Reason = condition.Status, condition.Reason
 	return v
-}
-
-func chainValid(s *v1alpha1.ResponseSession) *metav1.Condition {
-	return meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionChainValid)
 }
 
 // wantVerdicts waits until the sessions of a namespace have exactly the verdicts given, by response ID, each on the
@@ -194,8 +173,8 @@ func wantVerdicts(t *testing.T, namespace string, want map[string]verdict) {
 		got := map[string]verdict{}
 		for _, s := range list(t, client.InNamespace(namespace)) {
 			got[s.Spec.ResponseID] = verdictOf(&s)
-			condition := chainValid(&s)
-			if condition == nil || condition.ObservedGeneration != s.Generation || s.Status.ObservedGeneration != s.Generation {
+			condition := testsession.ChainValid(&s)
+			if condition.Status == "" || condition.ObservedGeneration != s.Generation || s.Status.ObservedGeneration != s.Generation {
 				return fmt.Errorf("%s has no verdict at generation %d: %+v", s.Spec.ResponseID, s.Generation, s.Status)
 			}
 		}

@@ -141,14 +141,14 @@ func TestStatuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		golden.Check(t, "status "+chainValid(s).Reason, string(status))
+		golden.Check(t, "status "+testsession.ChainValid(s).Reason, string(status))
 	}
 }
 
 func wantMessages(t *testing.T, namespace string, want map[string]string) {
 	t.Helper()
 	for id, message := range want {
-		if got := chainValid(get(t, namespace, id)).Message; got != message {
+		if got := testsession.ChainValid(get(t, namespace, id)).Message; got != message {
 			t.Errorf("message of %s: got %q, want %q", id, got, message)
 		}
 	}
@@ -179,8 +179,8 @@ func TestNameMismatch(t *testing.T) {
 	})
 	want := fmt.Sprintf(`The object of response "Parent" must be named %q: an object with another name is not part of any chain.`, v1alpha1.ObjectName("Parent"))
 	for _, s := range list(t, client.InNamespace(ns)) {
-		if s.UID == misnamed.UID && chainValid(&s).Message != want {
-			t.Errorf("message: got %q, want %q", chainValid(&s).Message, want)
+		if s.UID == misnamed.UID && testsession.ChainValid(&s).Message != want {
+			t.Errorf("message: got %q, want %q", testsession.ChainValid(&s).Message, want)
 		}
 	}
 
@@ -302,14 +302,14 @@ func TestTransitionTime(t *testing.T) {
 	op.clock.SetTime(later)
 	overwrite(t, ns, "b", `{"responseStatus":"failed"}`)
 	wantVerdicts(t, ns, map[string]verdict{"b": broken(v1alpha1.ReasonTurnNotCompleted, "b")})
-	if got := chainValid(get(t, ns, "b")).LastTransitionTime; !got.Time.Equal(startTime) {
+	if got := testsession.ChainValid(get(t, ns, "b")).LastTransitionTime; !got.Time.Equal(startTime) {
 		t.Errorf("still broken: got the transition at %s, want %s", got, startTime)
 	}
 
 	overwrite(t, ns, "b", `{"responseStatus":"completed"}`)
 	create(t, turn(ns, "a"))
 	wantVerdicts(t, ns, map[string]verdict{"a": resolved(1, "a"), "b": resolved(2, "a")})
-	if got := chainValid(get(t, ns, "b")).LastTransitionTime; !got.Time.Equal(later) {
+	if got := testsession.ChainValid(get(t, ns, "b")).LastTransitionTime; !got.Time.Equal(later) {
 		t.Errorf("healed: got the transition at %s, want %s", got, later)
 	}
 }

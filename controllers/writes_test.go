@@ -122,7 +122,7 @@ func watchVersions(t *testing.T, namespace string) func(t *testing.T) map[string
 	return func(t *testing.T) map[string]int {
 		t.Helper()
 		defer stream.Stop()
-		newest := resourceVersions(t, namespace)
+		newest := testsession.ResourceVersions(t, env.Client, namespace)
 		counts := map[string]int{}
 		for len(newest) > 0 {
 			select {
@@ -169,10 +169,10 @@ func TestRestartWritesNothing(t *testing.T) {
 func wantNoWritesAfterRestart(t *testing.T) {
 	t.Helper()
 	settle(t, metav1.NamespaceAll)
-	before := resourceVersions(t, metav1.NamespaceAll)
+	before := testsession.ResourceVersions(t, env.Client, metav1.NamespaceAll)
 	restartOperator(t, func() {})
 	settle(t, metav1.NamespaceAll)
-	if diff := cmp.Diff(before, resourceVersions(t, metav1.NamespaceAll)); diff != "" {
+	if diff := cmp.Diff(before, testsession.ResourceVersions(t, env.Client, metav1.NamespaceAll)); diff != "" {
 		t.Errorf("resource versions (-before +after):\n%s", diff)
 	}
 	if writes := op.writes.sessions(metav1.NamespaceAll); len(writes) > 0 {

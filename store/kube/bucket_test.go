@@ -33,6 +33,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
@@ -131,7 +132,7 @@ func TestBucketMoved(t *testing.T) {
 	namespace := s.Namespace()
 	save(t, s, largeTurn("resp_1", ""))
 	save(t, s, testturn.Make("resp_2", "resp_1"))
-	wantReason(t, namespace, "resp_2", v1alpha1.ReasonResolved)
+	testsession.WaitForReason(t, env.Client, namespace, "resp_2", v1alpha1.ReasonResolved)
 
 	moved := bucketDir + "-moved"
 	if err := errors.Join(os.Rename(bucketDir, moved), os.Mkdir(bucketDir, 0o700)); err != nil {
@@ -170,5 +171,5 @@ func TestBucketMoved(t *testing.T) {
 		_, err := s.Resolve(t.Context(), "resp_2", store.ResolveOptions{})
 		return err
 	})
-	wantReason(t, namespace, "resp_2", v1alpha1.ReasonResolved)
+	testsession.WaitForReason(t, env.Client, namespace, "resp_2", v1alpha1.ReasonResolved)
 }

@@ -38,6 +38,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
@@ -49,7 +50,7 @@ func TestLostPart(t *testing.T) {
 	namespace := s.Namespace()
 	save(t, s, largeTurn("resp_1", ""))
 	save(t, s, testturn.Make("resp_2", "resp_1"))
-	intact := wantReason(t, namespace, "resp_2", v1alpha1.ReasonResolved)
+	intact := testsession.WaitForReason(t, env.Client, namespace, "resp_2", v1alpha1.ReasonResolved)
 	ref := object(t, namespace, "resp_1").Spec.Snapshot
 
 	last := &v1alpha1.SnapshotChunk{}
@@ -81,7 +82,7 @@ func TestLostPart(t *testing.T) {
 				}
 				return nil
 			})
-			if session := wantReason(t, namespace, id, v1alpha1.ReasonSnapshotUnreadable); session.Status.BrokenAt != "resp_1" {
+			if session := testsession.WaitForReason(t, env.Client, namespace, id, v1alpha1.ReasonSnapshotUnreadable); session.Status.BrokenAt != "resp_1" {
 				t.Errorf("%s is broken at %s, want resp_1", id, session.Status.BrokenAt)
 			}
 		}
@@ -104,7 +105,7 @@ func TestLostPart(t *testing.T) {
 	wantUnreadable()
 
 	replace(last.Spec.Data)
-	repaired := wantReason(t, namespace, "resp_2", v1alpha1.ReasonResolved)
+	repaired := testsession.WaitForReason(t, env.Client, namespace, "resp_2", v1alpha1.ReasonResolved)
 	if !cmp.Equal(intact.Status.RootResponseID, repaired.Status.RootResponseID) {
 		t.Errorf("the status is %+v after the repair, was %+v", repaired.Status, intact.Status)
 	}
@@ -184,7 +185,7 @@ func TestDamageFoundByFollower(t *testing.T) {
 		SnapshotStore: bucketURL(), ResolveHost: fmt.Sprintf("https://localhost:%d", follower.Port), ResolveTLS: rest.TLSClientConfig{CAFile: env.ResolveCAFile},
 	})
 	save(t, s, largeTurn("resp_1", ""))
-	repair := damage(t, wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved))
+	repair := damage(t, testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_1", v1alpha1.ReasonResolved))
 	if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); !errors.Is(err, store.ErrUnreadable) {
 		t.Errorf("got %v, want ErrUnreadable", err)
 	}
@@ -201,10 +202,10 @@ func TestDamageFoundByFollower(t *testing.T) {
 			return nil
 		})
 	}
-	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonSnapshotUnreadable)
+	testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_1", v1alpha1.ReasonSnapshotUnreadable)
 	wantReport(metav1.ConditionFalse)
 	repair()
-	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
+	testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
 	wantReport(metav1.ConditionTrue)
 }
 
@@ -212,15 +213,15 @@ func TestDamageFoundByFollower(t *testing.T) {
 func TestDamageFoundByReader(t *testing.T) {
 	s := open(t, kube.Options{SnapshotStore: bucketURL()})
 	save(t, s, largeTurn("resp_1", ""))
-	session := wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
+	session := testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
 	repair := damage(t, session)
 	if err := edit(t, s.Namespace(), "resp_1", "x"); err != nil { // the operator has cached the first version
 		t.Fatal(err)
 	}
-	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonSnapshotUnreadable)
+	testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_1", v1alpha1.ReasonSnapshotUnreadable)
 	if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); !errors.Is(err, store.ErrUnreadable) {
 		t.Errorf("got %v, want ErrUnreadable", err)
 	}
 	repair()
-	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
+	testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
 }

@@ -18,7 +18,6 @@ package kube_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -30,14 +29,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
@@ -92,21 +89,6 @@ func chunks(t *testing.T, namespace string) []metav1.PartialObjectMetadata {
 		t.Fatal(err)
 	}
 	return list.Items
-}
-
-// wantReason waits until a session has a reason, and then returns the session.
-func wantReason(t *testing.T, namespace, id, reason string) *v1alpha1.ResponseSession {
-	t.Helper()
-	var session *v1alpha1.ResponseSession
-	testutil.Eventually(t, func(context.Context) error {
-		session = object(t, namespace, id)
-		condition := meta.FindStatusCondition(session.Status.Conditions, v1alpha1.ConditionChainValid)
-		if condition == nil || condition.Reason != reason {
-			return fmt.Errorf("%s has %+v, want %s", id, condition, reason)
-		}
-		return nil
-	})
-	return session
 }
 
 // firstPart returns the error from reading the first chunk of a snapshot or, for a bucket, its object.

@@ -32,6 +32,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
@@ -66,11 +67,11 @@ func TestLargeTurn(t *testing.T) {
 				t.Errorf("%d items, and the large one differs in the history", len(history.Items))
 			}
 
-			stored := wantReason(t, s.Namespace(), "resp_large", v1alpha1.ReasonResolved)
+			stored := testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_large", v1alpha1.ReasonResolved)
 			if stored.Status.SnapshotStore != name || stored.Status.SnapshotBytes < int64(len(want.Request)) || string(stored.Spec.Request.Raw) != `{"model":"m"}` {
 				t.Errorf("got status %+v and request %s", stored.Status, stored.Spec.Request.Raw)
 			}
-			inline := wantReason(t, stored.Namespace, "resp_small", v1alpha1.ReasonResolved)
+			inline := testsession.WaitForReason(t, env.Client, stored.Namespace, "resp_small", v1alpha1.ReasonResolved)
 			if inline.Status.SnapshotStore != v1alpha1.SnapshotStoreInline || inline.Status.SnapshotBytes != int64(len(small.Request)+len(small.Response)) {
 				t.Errorf("got status %+v", inline.Status)
 			}
@@ -99,7 +100,7 @@ func TestLargeTurn(t *testing.T) {
 func TestChunksAreOwned(t *testing.T) {
 	s := open(t, kube.Options{})
 	save(t, s, largeTurn("resp_1", ""))
-	session := wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
+	session := testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
 	all := chunks(t, s.Namespace())
 	if len(all) != int(session.Spec.Snapshot.Parts) || len(all) < 3 {
 		t.Fatalf("got %d chunks for the snapshot %+v", len(all), session.Spec.Snapshot)
@@ -123,7 +124,7 @@ func TestChunksAreOwned(t *testing.T) {
 func TestDeleteStrayChunks(t *testing.T) {
 	s := open(t, kube.Options{})
 	save(t, s, largeTurn("resp_1", ""))
-	session := wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
+	session := testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
 	first := &v1alpha1.SnapshotChunk{}
 	first.Namespace, first.Name = s.Namespace(), v1alpha1.SnapshotChunkName(session.Spec.Snapshot.Key, 0)
 	if err := env.Client.Delete(t.Context(), first, client.PropagationPolicy(metav1.DeletePropagationOrphan)); err != nil {

@@ -38,6 +38,7 @@ import (
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
@@ -152,7 +153,7 @@ func wantWhole(t *testing.T, name string, s *store.Store, want *store.Session) {
 		}
 	}
 	check()
-	session := wantReason(t, s.Namespace(), want.ResponseID, v1alpha1.ReasonResolved)
+	session := testsession.WaitForReason(t, env.Client, s.Namespace(), want.ResponseID, v1alpha1.ReasonResolved)
 	testutil.Eventually(t, func(context.Context) error {
 		return unmarked(t, s.Namespace(), want.ResponseID, session.Spec.Snapshot.Key)
 	})

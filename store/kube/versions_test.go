@@ -34,6 +34,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
@@ -163,7 +164,7 @@ func TestNewerCRD(t *testing.T) {
 	turn.Request = []byte(`{"input":"one","old":{"kept":false}}`)
 	turn.Metadata = []byte(`{"old":1}`)
 	save(t, s, turn)
-	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
+	testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
 	patchSession(t, s.Namespace(), "resp_1", `{"spec":{"later":{"a":1}}}`)
 	o := &v1alpha1.ResponseSession{}
 	o.Namespace, o.Name = s.Namespace(), v1alpha1.ObjectName("resp_1")
@@ -177,7 +178,7 @@ func TestNewerCRD(t *testing.T) {
 	if err := s.Save(t.Context(), turn, store.SaveOptions{Overwrite: true}); err != nil {
 		t.Fatal(err)
 	}
-	wantReason(t, s.Namespace(), "resp_1", v1alpha1.ReasonTurnNotCompleted)
+	testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_1", v1alpha1.ReasonTurnNotCompleted)
 	if got, err := s.Get(t.Context(), "resp_1"); err != nil || !cmp.Equal(turn, got, sameSession) {
 		t.Errorf("got %+v and error %v, want %+v", got, err, turn)
 	}
@@ -220,13 +221,13 @@ func TestNewerFormat(t *testing.T) {
 			id, child := tc.turn.ResponseID, tc.turn.ResponseID+"_child"
 			save(t, s, tc.turn)
 			save(t, s, testturn.Make(child, id))
-			wantReason(t, s.Namespace(), child, v1alpha1.ReasonResolved)
+			testsession.WaitForReason(t, env.Client, s.Namespace(), child, v1alpha1.ReasonResolved)
 			patchSession(t, s.Namespace(), id, tc.newer)
-			session := wantReason(t, s.Namespace(), id, v1alpha1.ReasonSnapshotUnreadable)
+			session := testsession.WaitForReason(t, env.Client, s.Namespace(), id, v1alpha1.ReasonSnapshotUnreadable)
 			if message := session.Status.Conditions[0].Message; !strings.Contains(message, tc.want) || !strings.Contains(message, "upgrade the operator") {
 				t.Errorf("got the message %q, want the format and what to upgrade", message)
 			}
-			wantReason(t, s.Namespace(), child, v1alpha1.ReasonSnapshotUnreadable)
+			testsession.WaitForReason(t, env.Client, s.Namespace(), child, v1alpha1.ReasonSnapshotUnreadable)
 
 			stored := raw(t, s.Namespace(), id)["spec"]
 			overwritten := *tc.turn
@@ -246,8 +247,8 @@ func TestNewerFormat(t *testing.T) {
 			}
 
 			patchSession(t, s.Namespace(), id, tc.back) // has the same effect as an upgrade of the operator
-			wantReason(t, s.Namespace(), id, v1alpha1.ReasonResolved)
-			wantReason(t, s.Namespace(), child, v1alpha1.ReasonResolved)
+			testsession.WaitForReason(t, env.Client, s.Namespace(), id, v1alpha1.ReasonResolved)
+			testsession.WaitForReason(t, env.Client, s.Namespace(), child, v1alpha1.ReasonResolved)
 			if history, err := s.Resolve(t.Context(), child, store.ResolveOptions{}); err != nil || len(history.Turns) != 2 {
 				t.Errorf("resolve: got %v", err)
 			}
@@ -303,7 +304,7 @@ func TestStoredObjects(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", id, diff)
 		}
 	}
-	wantReason(t, s.Namespace(), "resp_2", v1alpha1.ReasonResolved)
+	testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_2", v1alpha1.ReasonResolved)
 	history, err := s.Resolve(t.Context(), "resp_2", store.ResolveOptions{})
 	if err != nil || len(history.Turns) != 2 || len(history.Items) != 5 {
 		t.Errorf("got %+v and error %v, want 2 turns with 5 items", history, err)

@@ -111,10 +111,10 @@ func TestChaos(t *testing.T) {
 	checkOwners(t, listSessions(t.Context(), t, clients.namespace))
 	writes.check(t)
 
-	before := resourceVersions(t)
+	before := testsession.ResourceVersions(t, env.Client, "")
 	restartOperator(t)
 	waitUntilIdle(t, len(before))
-	if diff := cmp.Diff(before, resourceVersions(t)); diff != "" {
+	if diff := cmp.Diff(before, testsession.ResourceVersions(t, env.Client, "")); diff != "" {
 		t.Errorf("a restart wrote sessions that already had verdicts: %s", diff)
 	}
 }

@@ -100,7 +100,7 @@ func TestLateParentResolvesAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	waitForReason(t, namespace, "resp_29_c", v1alpha1.ReasonResolved)
+	testsession.WaitForReason(t, env.Client, namespace, "resp_29_c", v1alpha1.ReasonResolved)
 }
 
 func patchSpec(t *testing.T, namespace, id, spec string) *v1alpha1.ResponseSession {

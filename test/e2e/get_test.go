@@ -141,8 +141,8 @@ func TestDepth(t *testing.T) {
 			}
 		})
 	}
-	waitForReason(t, namespace, ids[63], v1alpha1.ReasonResolved)
-	waitForReason(t, namespace, last, v1alpha1.ReasonDepthExceeded)
+	testsession.WaitForReason(t, env.Client, namespace, ids[63], v1alpha1.ReasonResolved)
+	testsession.WaitForReason(t, env.Client, namespace, last, v1alpha1.ReasonDepthExceeded)
 }
 
 func TestFormats(t *testing.T) {

@@ -86,8 +86,8 @@ func TestKubectlGetSessions(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	createChain(t, namespace, "resp", 2)
 	testsession.Make(namespace, "resp_orphan").After("resp_none").Create(t, env.Client)
-	waitForReason(t, namespace, "resp_1", v1alpha1.ReasonResolved)
-	waitForReason(t, namespace, "resp_orphan", v1alpha1.ReasonParentNotFound)
+	testsession.WaitForReason(t, env.Client, namespace, "resp_1", v1alpha1.ReasonResolved)
+	testsession.WaitForReason(t, env.Client, namespace, "resp_orphan", v1alpha1.ReasonParentNotFound)
 	output, stderr, err := kubectl(t.Context(), t, "get", "rsess", "-n", namespace)
 	if err != nil {
 		t.Fatal(err, stderr)

@@ -20,9 +20,6 @@ import (
 	"context"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/internal/testutil"
 )
@@ -31,19 +28,4 @@ import (
 func waitUntilIdle(t *testing.T, reconciled int) {
 	t.Helper()
 	testutil.Eventually(t, func(ctx context.Context) error { return testenv.Idle(ctx, operator, reconciled) })
-}
-
-// resourceVersions returns the resource versions of all sessions.
-func resourceVersions(t *testing.T) map[string]string {
-	t.Helper()
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ResponseSessionKind + "List"))
-	if err := env.Client.List(t.Context(), list); err != nil {
-		t.Fatal(err)
-	}
-	versions := map[string]string{}
-	for _, object := range list.Items {
-		versions[object.Namespace+"/"+object.Name] = object.ResourceVersion
-	}
-	return versions
 }

@@ -116,8 +116,8 @@ func TestAPIServerOutage(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	ids := createChain(t, namespace, "resp", 3)
 	testsession.Make(namespace, "resp_orphan").After("resp_gone").Create(t, env.Client)
-	waitForReason(t, namespace, ids[2], v1alpha1.ReasonResolved) // so that the operator has these sessions in its view
-	waitForReason(t, namespace, "resp_orphan", v1alpha1.ReasonParentNotFound)
+	testsession.WaitForReason(t, env.Client, namespace, ids[2], v1alpha1.ReasonResolved) // so that the operator has these sessions in its view
+	testsession.WaitForReason(t, env.Client, namespace, "resp_orphan", v1alpha1.ReasonParentNotFound)
 	a := direct(t, env.Config, operator)
 	const query = "timeout=2s" // the default is a minute
 	reader := direct(t, newReader(t, namespace), operator)

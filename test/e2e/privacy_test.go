@@ -53,7 +53,7 @@ func TestTextOnlyInBodies(t *testing.T) {
 		"resp_whole": v1alpha1.ReasonResolved, "resp_large": v1alpha1.ReasonResolved, "resp_orphan": v1alpha1.ReasonParentNotFound,
 		"resp_failed": v1alpha1.ReasonTurnNotCompleted, "resp_unreadable": v1alpha1.ReasonSnapshotUnreadable,
 	} {
-		waitForReason(t, namespace, id, reason)
+		testsession.WaitForReason(t, env.Client, namespace, id, reason)
 		if response := newAPI(t, env.Config).resolve(t, namespace, id, ""); response.code != http.StatusOK {
 			answers.Write(response.body)
 		} else if !strings.Contains(string(response.body), text) {

@@ -241,7 +241,7 @@ func TestAuditor(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	createChain(t, namespace, "resp", 2)
 	testsession.Make(namespace, "resp_orphan").After("resp_none").Create(t, env.Client)
-	waitForReason(t, namespace, "resp_orphan", v1alpha1.ReasonParentNotFound)
+	testsession.WaitForReason(t, env.Client, namespace, "resp_orphan", v1alpha1.ReasonParentNotFound)
 	newUser(t, "auditor", namespace, "ClusterRole", "view")
 	kubeconfig, err := env.KubeconfigFor("auditor-" + namespace)
 	if err != nil {

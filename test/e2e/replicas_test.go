@@ -21,6 +21,7 @@ import (
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/catenatest"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 // TestTwoReplicas checks that both replicas resolve, and that verdicts are still written after one of them has stopped.
@@ -43,14 +44,14 @@ func TestTwoReplicas(t *testing.T) {
 
 	namespace := env.NewNamespace(t)
 	saveAndResolve(t, namespace, 6, 2, 12, direct(t, env.Config, first), direct(t, env.Config, second), aggregated(t))
-	waitForReason(t, namespace, "resp_w0_c0_11", v1alpha1.ReasonResolved)
+	testsession.WaitForReason(t, env.Client, namespace, "resp_w0_c0_11", v1alpha1.ReasonResolved)
 
 	// Whether or not the first was the leader, the second one must write verdicts.
 	if err := first.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	ids := createChain(t, namespace, "resp_after", 3)
-	waitForReason(t, namespace, ids[2], v1alpha1.ReasonResolved)
+	testsession.WaitForReason(t, env.Client, namespace, ids[2], v1alpha1.ReasonResolved)
 	if err := checkHistory(t.Context(), direct(t, env.Config, second), namespace, "", ids...); err != nil {
 		t.Error(err)
 	}

@@ -17,16 +17,9 @@ limitations under the License.
 package e2e_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
@@ -43,27 +36,4 @@ func createChain(t *testing.T, namespace, prefix string, length int) []string {
 		next.Create(t, env.Client)
 	}
 	return ids
-}
-
-// waitForReason waits until the verdict on a session has a reason.
-func waitForReason(t *testing.T, namespace, id, reason string) {
-	t.Helper()
-	testutil.Eventually(t, func(ctx context.Context) error {
-		session := &v1alpha1.ResponseSession{}
-		if err := env.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ObjectName(id)}, session); err != nil {
-			return err
-		}
-		if condition := chainValid(session); condition.Reason != reason {
-			return fmt.Errorf("%s has reason %q, want %q", id, condition.Reason, reason)
-		}
-		return nil
-	})
-}
-
-func chainValid(session *v1alpha1.ResponseSession) metav1.Condition {
-	condition := meta.FindStatusCondition(session.Status.Conditions, v1alpha1.ConditionChainValid)
-	if condition == nil {
-		return metav1.Condition{}
-	}
-	return *condition
 }

@@ -137,8 +137,8 @@ func TestUnresponsiveAPIServer(t *testing.T) {
 	}
 
 	proxy.silent.Store(false)
-	waitForReason(t, namespace, "resp_1", v1alpha1.ReasonResolved)
-	waitForReason(t, namespace, "resp_2", v1alpha1.ReasonParentNotFound)
+	testsession.WaitForReason(t, env.Client, namespace, "resp_1", v1alpha1.ReasonResolved)
+	testsession.WaitForReason(t, env.Client, namespace, "resp_2", v1alpha1.ReasonParentNotFound)
 	lines, err := os.ReadFile(operator.LogFile)
 	if err != nil {
 		t.Fatal(err)

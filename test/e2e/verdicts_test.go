@@ -52,8 +52,8 @@ func diffVerdicts(ctx context.Context, t *testing.T, namespace string, plan []te
 		}
 		specs[session.Spec.ResponseID] = session.Spec
 		got[session.Spec.ResponseID] = verdict{
-			chainValid(session).Reason, session.Status.BrokenAt, session.Status.RootResponseID, session.Status.Depth,
-			session.Status.ObservedGeneration == session.Generation && chainValid(session).ObservedGeneration == session.Generation,
+			testsession.ChainValid(session).Reason, session.Status.BrokenAt, session.Status.RootResponseID, session.Status.Depth,
+			session.Status.ObservedGeneration == session.Generation && testsession.ChainValid(session).ObservedGeneration == session.Generation,
 		}
 	}
 	for _, next := range plan {

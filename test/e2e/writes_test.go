@@ -28,6 +28,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 // writes are all writes of ResponseSessions, as seen by etcd: a watch of the kube-apiserver would miss some while it
@@ -163,7 +164,7 @@ func withoutTimes(status []byte) map[string]any {
 // check reports statuses that were rewritten although only their times changed.
 func (w *writes) check(t *testing.T) {
 	t.Helper()
-	stored := resourceVersions(t)
+	stored := testsession.ResourceVersions(t, env.Client, "")
 	testutil.Eventually(t, func(context.Context) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -18,8 +18,11 @@ limitations under the License.
 package testsession
 
 import (
+	"context"
+	"fmt"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -81,6 +84,51 @@ func (b Builder) Create(t testing.TB, c client.Client) *v1alpha1.ResponseSession
 		t.Fatalf("unable to create %s: %v", b.session.Spec.ResponseID, err)
 	}
 	return b.session
+}
+
+// ChainValid returns the ChainValid condition of a session, or the zero value if it has none.
+func ChainValid(s *v1alpha1.ResponseSession) metav1.Condition {
+	if condition := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionChainValid); condition != nil {
+		return *condition
+	}
+	return metav1.Condition{}
+}
+
+// WaitForReason waits until the verdict on a session has a reason, and then returns the session.
+func WaitForReason(t testing.TB, c client.Client, namespace, id, reason string) *v1alpha1.ResponseSession {
+	t.Helper()
+	session := &v1alpha1.ResponseSession{}
+	testutil.Eventually(t, func(ctx context.Context) error {
+		session = &v1alpha1.ResponseSession{}
+		if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ObjectName(id)}, session); err != nil {
+			return err
+		}
+		if got := ChainValid(session); got.Reason != reason {
+			return fmt.Errorf("%s has reason %q, want %q: %s", id, got.Reason, reason, got.Message)
+		}
+		return nil
+	})
+	return session
+}
+
+// ResourceVersions returns the resource versions of the sessions in a namespace by object name, or, if namespace is empty,
+// those of all namespaces by NAMESPACE/NAME. It reads no bodies.
+func ResourceVersions(t testing.TB, c client.Client, namespace string) map[string]string {
+	t.Helper()
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ResponseSessionKind + "List"))
+	if err := c.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	versions := map[string]string{}
+	for _, object := range list.Items {
+		name := object.Name
+		if namespace == metav1.NamespaceAll {
+			name = object.Namespace + "/" + name
+		}
+		versions[name] = object.ResourceVersion
+	}
+	return versions
 }
 
 // OwnerReference returns the ownerReference of a child of parent.
