@@ -45,6 +45,7 @@ import (
 	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/gateway"
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
+	"github.com/catena-dev/catena/internal/subprocess"
 	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/version"
@@ -52,9 +53,6 @@ import (
 
 // sampleTurn is the last turn of the conversation in config/samples.
 const sampleTurn = "resp_67ccd41be2f48190"
-
-// errExitedCleanly indicates that a process exited with status 0 although it was not asked to stop.
-var errExitedCleanly = errors.New("exit status 0")
 
 type options struct {
 	dir         string
@@ -114,7 +112,7 @@ func run(ctx context.Context, o options) error {
 	defer cancel(nil)
 	go func() {
 		<-operator.Done()
-		cancel(fmt.Errorf("the operator ended: %w, see %s", cmp.Or(operator.Err(), errExitedCleanly), operator.LogFile))
+		cancel(fmt.Errorf("the operator ended: %w, see %s", cmp.Or(operator.Err(), subprocess.ErrExitedCleanly), operator.LogFile))
 	}()
 	if err := showSamples(ctx, env); err != nil && ctx.Err() == nil {
 		return err
@@ -143,7 +141,7 @@ func serveGateway(ctx context.Context, env *testenv.Environment, o options, canc
 	}
 	go func() {
 		<-gateway.Done()
-		cancel(fmt.Errorf("the gateway ended: %w, see %s", cmp.Or(gateway.Err(), errExitedCleanly), gateway.LogFile))
+		cancel(fmt.Errorf("the gateway ended: %w, see %s", cmp.Or(gateway.Err(), subprocess.ErrExitedCleanly), gateway.LogFile))
 	}()
 	fmt.Printf(`
 The gateway serves %[1]s/v1 until Ctrl-C. GET /v1/models lists the engine's models. With the scripted engine, try:

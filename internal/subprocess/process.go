@@ -129,15 +129,15 @@ func WaitUntilReady(ctx context.Context, url string, done <-chan struct{}, cause
 	return wait.PollUntilContextCancel(ctx, PollInterval, true, func(ctx context.Context) (bool, error) {
 		select {
 		case <-done:
-			return false, fmt.Errorf("it ended: %w", cmp.Or(cause(), errExitedCleanly))
+			return false, fmt.Errorf("it ended: %w", cmp.Or(cause(), ErrExitedCleanly))
 		default:
 			return ready(ctx, url)
 		}
 	})
 }
 
-// errExitedCleanly indicates that a process exited with status 0.
-var errExitedCleanly = errors.New("exit status 0")
+// ErrExitedCleanly indicates that a process exited with status 0.
+var ErrExitedCleanly = errors.New("exit status 0")
 
 func ready(ctx context.Context, url string) (bool, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz", nil)

@@ -83,7 +83,7 @@ func findCluster(query map[string]string) (*rest.Config, string, error) {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: query["context"]})
 	config, err := loader.ClientConfig()
 	if err != nil {
-		return nil, "", fmt.Errorf("unable to load the client configuration of the cluster: %w", err)
+		return nil, "", fmt.Errorf("unable to load the configuration of the Kubernetes client: %w", err)
 	}
 	namespace := query["namespace"]
 	if namespace == "" {

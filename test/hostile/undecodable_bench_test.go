@@ -25,6 +25,7 @@ import (
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
@@ -93,7 +94,7 @@ func startWith(b *testing.B, count int, fields, reason string) (c cost) {
 	if c.cpu, err = testenv.Sum(b.Context(), operator, "process_cpu_seconds_total", ""); err != nil {
 		b.Fatal(err)
 	}
-	if err := a.attacker.kube.Delete().Namespace(a.attacker.namespace).Resource("responsesessions").Do(b.Context()).Error(); err != nil {
+	if err := a.attacker.kube.Delete().Namespace(a.attacker.namespace).Resource(kubeclient.Sessions).Do(b.Context()).Error(); err != nil {
 		b.Fatal(err)
 	}
 	return c
