@@ -134,17 +134,6 @@ func waitUntilGone(t *testing.T, s *v1alpha1.ResponseSession) {
 	})
 }
 
-// metadata lists the sessions of a namespace without their bodies.
-func metadata(t *testing.T, namespace string) []metav1.PartialObjectMetadata {
-	t.Helper()
-	sessions := &metav1.PartialObjectMetadataList{}
-	sessions.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ResponseSessionList"))
-	if err := env.Client.List(t.Context(), sessions, client.InNamespace(namespace)); err != nil {
-		t.Fatalf("list: %v", err)
-	}
-	return sessions.Items
-}
-
 // verdict is a session's status without its times.
 type verdict struct {
 	Status   metav1.ConditionStatus

@@ -34,6 +34,7 @@ import (
 	"github.com/catena-dev/catena/internal/logging"
 	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 // Shared by all tests.
@@ -102,7 +103,7 @@ func settle(t *testing.T, namespaces ...string) {
 		}
 		var newest uint64
 		for _, namespace := range namespaces {
-			for _, s := range metadata(t, namespace) {
+			for _, s := range testsession.Metadata(t, env.Client, namespace) {
 				version, err := strconv.ParseUint(s.ResourceVersion, 10, 64)
 				if err != nil {
 					t.Fatal(err)

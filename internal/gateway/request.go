@@ -61,7 +61,7 @@ const largeBody = 64 << 10
 
 // parse parses a body. A large one waits until its tenant may parse it, so that tenants share the CPUs: while all of them are
 // busy, even a request that needs little of them waits at each of its steps.
-func parse[T any](ctx context.Context, g *Gateway, c *call, body []byte, parse func([]byte) (T, error)) (T, error) {
+func parse[T any](ctx context.Context, g *Gateway, c *call, body []byte, parseBody func([]byte) (T, error)) (T, error) {
 	if len(body) >= largeBody {
 		tenant := c.store.Namespace()
 		if err := g.parses.Acquire(ctx, tenant, 1); err != nil {
@@ -70,7 +70,7 @@ func parse[T any](ctx context.Context, g *Gateway, c *call, body []byte, parse f
 		}
 		defer g.parses.Release(tenant, 1)
 	}
-	return parse(body)
+	return parseBody(body)
 }
 
 func readError(err error) *apiError {

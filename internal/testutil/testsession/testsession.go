@@ -97,7 +97,7 @@ func ChainValid(s *v1alpha1.ResponseSession) metav1.Condition {
 // WaitForReason waits until the verdict on a session has a reason, and then returns the session.
 func WaitForReason(t testing.TB, c client.Client, namespace, id, reason string) *v1alpha1.ResponseSession {
 	t.Helper()
-	session := &v1alpha1.ResponseSession{}
+	var session *v1alpha1.ResponseSession
 	testutil.Eventually(t, func(ctx context.Context) error {
 		session = &v1alpha1.ResponseSession{}
 		if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ObjectName(id)}, session); err != nil {
@@ -112,16 +112,11 @@ func WaitForReason(t testing.TB, c client.Client, namespace, id, reason string) 
 }
 
 // ResourceVersions returns the resource versions of the sessions in a namespace by object name, or, if namespace is empty,
-// those of all namespaces by NAMESPACE/NAME. It reads no bodies.
+// those of all namespaces by NAMESPACE/NAME.
 func ResourceVersions(t testing.TB, c client.Client, namespace string) map[string]string {
 	t.Helper()
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ResponseSessionKind + "List"))
-	if err := c.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
-		t.Fatal(err)
-	}
 	versions := map[string]string{}
-	for _, object := range list.Items {
+	for _, object := range Metadata(t, c, namespace) {
 		name := object.Name
 		if namespace == metav1.NamespaceAll {
 			name = object.Namespace + "/" + name
@@ -129,6 +124,17 @@ func ResourceVersions(t testing.TB, c client.Client, namespace string) map[strin
 		versions[name] = object.ResourceVersion
 	}
 	return versions
+}
+
+// Metadata returns the sessions of a namespace, or of all if it is empty, without reading their bodies.
+func Metadata(t testing.TB, c client.Client, namespace string) []metav1.PartialObjectMetadata {
+	t.Helper()
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ResponseSessionKind + "List"))
+	if err := c.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
 }
 
 // OwnerReference returns the ownerReference of a child of parent.
