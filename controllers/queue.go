@@ -28,9 +28,10 @@ import (
 	"github.com/catena-dev/catena/internal/fair"
 )
 
-// newOrder returns the order of a queue in which the namespaces take turns.
-func newOrder() *fair.Queue[reconcile.Request] {
-	return fair.NewQueue(func(r reconcile.Request) string { return r.Namespace })
+// newOrder returns the order of a queue in which the namespaces take turns, and the sessions that an earlier turn affects use
+// at most a quarter of the workers.
+func newOrder(workers int) *fair.Queue[reconcile.Request] {
+	return fair.NewQueue(func(r reconcile.Request) string { return r.Namespace }, max(workers/4, 1))
 }
 
 // withOrder returns a function that makes a workqueue with an order.

@@ -93,6 +93,8 @@ type ResponseSessionReconciler struct {
 	// ReconcileTimeout.
 	StallTimeout time.Duration
 
+	// order is the order of the queue.
+	order *fair.Queue[ctrl.Request]
 	// settling holds the sessions that wait until their chains have settled, and rewrites holds those that wait until their
 	// statuses may be rewritten.
 	settling *settling
@@ -109,18 +111,18 @@ type ResponseSessionReconciler struct {
 
 // SetupWithManager adds the controller to a manager.
 func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
-	order := newOrder()
+	r.order = newOrder(r.Concurrency)
 	r.settling = newSettling(r.Rewrites.Hold)
 	r.rewrites = fair.NewPace[types.NamespacedName](rewriteBurst)
 	r.verifications = fair.NewBudget(int64(r.Concurrency))
 	r.waits = newWaits()
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("responsesession").
-		WatchesRawSource(&viewSource{view: r.View, order: order, settling: r.settling}).
+		WatchesRawSource(&viewSource{view: r.View, order: r.order, settling: r.settling}).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: r.Concurrency,
 			CacheSyncTimeout:        syncTimeout,
-			NewQueue:                withOrder(order),
+			NewQueue:                withOrder(r.order),
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](minBackoff, maxBackoff),
 			// Tests and catenatest run one operator after another in one process.
 			SkipNameValidation: new(true),
@@ -132,6 +134,7 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 // They are written independently: an error in one does not prevent the others.
 func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	r.progress.start(r.Clock.Now())
+	defer r.order.Done(req)
 	defer func() { r.progress.finish(r.Clock.Now()) }()
 	ctx, cancel := context.WithTimeout(ctx, ReconcileTimeout)
 	defer cancel()
@@ -150,6 +153,9 @@ func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Requ
 		return ctrl.Result{}, nil
 	}
 	wait, statusErr := r.reconcileStatus(ctx, verdict)
+	if wait > 0 {
+		r.order.Later(req, true)
+	}
 	ownerErr := r.reconcileOwner(ctx, verdict)
 	reportErr := r.clearReport(ctx, verdict.Record)
 	return ctrl.Result{RequeueAfter: wait}, errors.Join(ignoreGone(statusErr), ignoreGone(ownerErr), ignoreGone(reportErr))

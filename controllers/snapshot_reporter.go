@@ -67,7 +67,7 @@ type SnapshotReporter struct {
 func NewSnapshotReporter(c client.Client, clock clock.PassiveClock) *SnapshotReporter {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff)
 	return &SnapshotReporter{
-		client: c, clock: clock, queue: withOrder(newOrder())("snapshot-reports", limiter),
+		client: c, clock: clock, queue: withOrder(newOrder(1))("snapshot-reports", limiter),
 		pending: map[string]map[reconcile.Request]*sessions.Record{},
 	}
 }

@@ -28,14 +28,11 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// bulk is the number of sessions above which the sessions of a change are queued after all others of their namespace. A broken
-// root may have tens of thousands of descendants; a turn saved in the meantime gets its verdict first.
-const bulk = 100
-
 // viewSource feeds a controller's queue from the view.
 type viewSource struct {
 	view *sessions.View
-	// order is the order of the queue.
+	// order is the order of the queue. A root may have tens of thousands of descendants, and each of many namespaces may have
+	// one that keeps changing: other turns do not wait for them.
 	order *fair.Queue[reconcile.Request]
 	// settling holds back sessions whose verdicts keep changing.
 	settling *settling
@@ -47,15 +44,13 @@ var _ source.SyncingSource = &viewSource{}
 func (s *viewSource) Start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	add := func(namespace string, names []string) {
 		for _, name := range names {
-			r := request(namespace, name)
-			if len(names) > bulk {
-				s.order.Later(r)
-			}
-			queue.Add(r)
+			s.order.Later(request(namespace, name), true)
+			queue.Add(request(namespace, name))
 		}
 	}
 	s.view.Subscribe(func(change sessions.Change) {
 		if change.Name != "" {
+			s.order.Later(request(change.Namespace, change.Name), false)
 			queue.Add(request(change.Namespace, change.Name))
 		}
 		s.settling.changed(change, add)

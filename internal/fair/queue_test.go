@@ -18,10 +18,15 @@ package fair
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/workqueue"
 	"pgregory.net/rapid"
 )
@@ -30,80 +35,153 @@ func tenantOf(item string) string { return item[:1] }
 
 func TestQueueOrder(t *testing.T) {
 	cases := map[string]struct{ add, want string }{ // an item in upper case is marked with Later
-		"tenants take turns":             {"a1 a2 a3 b1 b2 c1", "a1 b1 c1 a2 b2 a3"},
-		"later items after all others":   {"a1 A2 A3 a4 b1", "a1 b1 a4 a2 a3"},
-		"a tenant with only later items": {"A1 A2 b1 b2", "a1 b1 a2 b2"},
-		"a mark applies to one push":     {"A1 a1 a2", "a2 a1"},
+		"tenants take turns":                  {"a1 a2 a3 b1 b2 c1", "a1 b1 c1 a2 b2 a3"},
+		"later items after all others":        {"a1 A2 A3 a4 b1", "a1 b1 a4 a2 a3"},
+		"after those of other tenants":        {"A1 A2 b1 b2", "b1 b2 a1 a2"},
+		"tenants take turns later":            {"A1 A2 B1 C1", "a1 b1 c1 a2"},
+		"at least each fourth is a later one": {"A1 A2 B1 c1 c2 c3 c4 c5 c6 c7", "c1 c2 c3 a1 c4 c5 c6 b1 c7 a2"},
+		"a mark applies to one push":          {"A1 a1 a2", "a2 a1"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			order := NewQueue(tenantOf)
+			order := NewQueue(tenantOf, 1)
 			queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Queue: order})
 			defer queue.ShutDown()
 			for item := range strings.FieldsSeq(tc.add) {
 				if lower := strings.ToLower(item); lower != item {
 					item = lower
-					order.Later(item)
+					order.Later(item, true)
 				}
 				queue.Add(item)
 			}
 			var got []string
 			for queue.Len() > 0 {
 				item, _ := queue.Get()
+				order.Done(item)
 				queue.Done(item)
 				got = append(got, item)
 			}
 			if diff := cmp.Diff(strings.Fields(tc.want), got); diff != "" {
 				t.Errorf("order (-want +got):\n%s", diff)
 			}
-			if len(order.lanes)+len(order.later) > 0 {
-				t.Errorf("items are left: %v, %v", order.lanes, order.later)
+			if len(order.now.items)+len(order.later.items)+len(order.marked) > 0 {
+				t.Errorf("items are left: %v, %v, %v", order.now, order.later, order.marked)
 			}
 		})
 	}
 }
 
-// TestQueueIsFair: every item comes out once, and a tenant with items waits for at most one item of each other.
+// TestQueueLimit: items marked with Later wait for each other, but not other items for them, and a worker that is done with one
+// gets the next.
+func TestQueueLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		order := NewQueue(tenantOf, 2)
+		queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Queue: order})
+		end, begun := make(chan struct{}), make(chan string, 10)
+		var workers sync.WaitGroup
+		for range 4 {
+			workers.Go(func() {
+				for item, closed := queue.Get(); !closed; item, closed = queue.Get() {
+					begun <- item
+					<-end
+					order.Done(item)
+					queue.Done(item)
+				}
+			})
+		}
+		want := func(items ...string) {
+			t.Helper()
+			synctest.Wait()
+			got := map[string]bool{}
+			for range len(begun) {
+				got[<-begun] = true
+			}
+			if diff := cmp.Diff(sets.New(items...), sets.KeySet(got)); diff != "" {
+				t.Fatalf("items that workers have begun (-want +got):\n%s", diff)
+			}
+		}
+		for _, item := range []string{"a1", "a2", "a3", "b4"} {
+			order.Later(item, true)
+			queue.Add(item)
+		}
+		want("a1", "b4")
+		queue.Add("c5")
+		want("c5")
+		for range 3 {
+			end <- struct{}{}
+		}
+		want("a2", "a3")
+		close(end)
+		queue.ShutDownWithDrain()
+		workers.Wait()
+	})
+}
+
+// TestQueueIsFair: every item comes out once, a tenant with items waits for at most one item of each other of the same kind, at
+// most two items marked with Later are processed at once, and while others wait, they get each fourth place.
 func TestQueueIsFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		queue, waiting, next := NewQueue(tenantOf), map[string]bool{}, 0
-		// passed counts the items of other tenants since a waiting tenant's last turn.
-		passed := map[string]map[string]int{}
-		for range rapid.IntRange(1, 200).Draw(t, "steps") {
-			if len(waiting) == 0 || rapid.Bool().Draw(t, "push") {
-				next++
-				item := fmt.Sprint(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "tenant"), next)
-				if rapid.Bool().Draw(t, "later") {
-					queue.Later(item)
+		const maxLater = 2
+		queue, waiting, next := NewQueue(tenantOf, maxLater), map[string]bool{}, 0
+		kind := func(item string) byte { return item[1] } // N, or L if it is marked
+		turn := func(item string) string { return item[:2] }
+		count := func(items map[string]bool, of byte) (n int) {
+			for item := range items {
+				if kind(item) == of {
+					n++
 				}
+			}
+			return n
+		}
+		// passed counts the items of other tenants since a waiting tenant's last turn.
+		passed, processed, streak := map[string]map[string]int{}, map[string]bool{}, 0
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			switch step := rapid.SampledFrom([]string{"push", "push", "pop", "done"}).Draw(t, "step"); {
+			case step == "push":
+				next++
+				item := fmt.Sprint(rapid.SampledFrom([]string{"aN", "bN", "cN", "aL", "bL", "cL"}).Draw(t, "item"), next)
+				queue.Later(item, kind(item) == 'L')
 				queue.Push(item)
 				waiting[item] = true
-				if passed[tenantOf(item)] == nil {
-					passed[tenantOf(item)] = map[string]int{}
+				if passed[turn(item)] == nil {
+					passed[turn(item)] = map[string]int{}
 				}
-				continue
-			}
-			item := queue.Pop()
-			if !waiting[item] {
-				t.Fatalf("%s was not waiting", item)
-			}
-			delete(waiting, item)
-			delete(passed, tenantOf(item))
-			for other := range waiting {
-				if tenantOf(other) == tenantOf(item) {
-					passed[tenantOf(item)] = map[string]int{}
+			case step == "done" && len(processed) > 0:
+				item := rapid.SampledFrom(slices.Sorted(maps.Keys(processed))).Draw(t, "done")
+				queue.Done(item)
+				delete(processed, item)
+			case step == "pop" && queue.Len() > 0:
+				later := min(count(waiting, 'L'), maxLater-count(processed, 'L')) > 0
+				wantLater := later && (count(waiting, 'N') == 0 || streak == maxStreak)
+				item := queue.Pop()
+				if gotLater := kind(item) == 'L'; !waiting[item] || gotLater != wantLater {
+					t.Fatalf("got %s after %d others, %v are waiting, %v are processed", item, streak, waiting, processed)
+				}
+				switch {
+				case wantLater:
+					streak = 0
+				case later:
+					streak++
+				}
+				delete(waiting, item)
+				processed[item] = true
+				delete(passed, turn(item))
+				for other := range waiting {
+					if turn(other) == turn(item) {
+						passed[turn(item)] = map[string]int{}
+					}
+				}
+				for other, counts := range passed {
+					if other == turn(item) || kind(other) != kind(item) {
+						continue
+					}
+					if counts[turn(item)]++; counts[turn(item)] > 1 {
+						t.Fatalf("%s waits for %d items of %s", other, counts[turn(item)], turn(item))
+					}
 				}
 			}
-			for other, counts := range passed {
-				if other == tenantOf(item) {
-					continue
-				}
-				if counts[tenantOf(item)]++; counts[tenantOf(item)] > 1 {
-					t.Fatalf("%s waits for %d items of %s", other, counts[tenantOf(item)], tenantOf(item))
-				}
-			}
-			if queue.Len() != len(waiting) {
-				t.Fatalf("%d items, want %d", queue.Len(), len(waiting))
+			if want := count(waiting, 'N') + min(count(waiting, 'L'), maxLater-count(processed, 'L')); queue.Len() != want {
+				t.Fatalf("%d items can come out, want %d", queue.Len(), want)
 			}
 		}
 	})
