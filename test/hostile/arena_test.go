@@ -59,6 +59,8 @@ type arena struct {
 	gateway  *gateway
 	attacker *tenant
 	victim   *victim
+	// trees are the namespaces with a resp_root whose descendants change with it.
+	trees []string
 }
 
 // newArena creates two tenants, and a gateway if they use one.

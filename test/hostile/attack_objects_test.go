@@ -33,7 +33,7 @@ import (
 var objectAttacks = map[string]attack{
 	"undecodable objects":   {clients: 8, small: 20, large: 1000, prepare: undecodableObjects, answers: map[string]bool{"200": true}},
 	"unreadable snapshots":  {clients: 8, small: 50, large: 4000, prepare: unreadableSnapshots, answers: map[string]bool{"200": true}},
-	"many small namespaces": {clients: 8, small: 10, large: 200, prepare: manyNamespaces, answers: map[string]bool{"200": true}},
+	"many small namespaces": {clients: 8, small: 10, large: 200, prepare: manyNamespaces, settle: settleTrees, answers: map[string]bool{"200": true}},
 }
 
 // savedAs returns a request that creates a session from an object with an ID.
@@ -74,8 +74,8 @@ func unreadableSnapshots(a *arena, size int) (hostile, harmless request) {
 	})
 }
 
-// manyNamespaces: each of size namespaces has a small tree whose root changes repeatedly. The comparison changes the same
-// number of turns without descendants in one namespace.
+// manyNamespaces: each of size namespaces has a small tree whose root changes repeatedly. The comparison changes a turn without
+// descendants in each of them.
 func manyNamespaces(a *arena, size int) (hostile, harmless request) {
 	const children = 10
 	everywhere := &rbacv1.ClusterRoleBinding{
@@ -86,20 +86,20 @@ func manyNamespaces(a *arena, size int) (hostile, harmless request) {
 	if err := env.Client.Create(a.Context(), everywhere); err != nil {
 		a.Fatal(err)
 	}
-	namespaces := make([]string, size)
+	a.trees = make([]string, size)
 	group, ctx := errgroup.WithContext(a.Context())
 	group.SetLimit(8)
-	for i := range namespaces {
-		namespaces[i] = env.NewNamespace(a)
+	for i := range a.trees {
+		a.trees[i] = env.NewNamespace(a)
 	}
 	testutil.Eventually(a, func(ctx context.Context) error { // the kube-apiserver observes the binding with a short delay
-		return a.attacker.createIn(ctx, namespaces[size-1], session("resp_allowed", ok))
+		return a.attacker.createIn(ctx, a.trees[size-1], session("resp_allowed", ok))
 	})
-	for _, namespace := range namespaces {
+	for _, namespace := range a.trees {
 		group.Go(func() error { return a.attacker.createTree(ctx, namespace, children, ok) })
 	}
 	if err := group.Wait(); err != nil {
 		a.Fatal(err)
 	}
-	return a.flips(func(n int) (string, string) { return namespaces[n%size], "resp_root" }), a.flips(a.childless(size))
+	return a.flips("resp_root"), a.flips("resp_childless")
 }

@@ -21,7 +21,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -43,10 +42,10 @@ import (
 var writeAttacks = map[string]attack{
 	"bursts of large turns": {clients: 2, small: 4, large: 60, prepare: largeTurns, answers: map[string]bool{"200": true}},
 	"flapping root of a large tree": {
-		clients: 1, small: 100, large: 2000, prepare: flappingTree, settle: settleTree, answers: map[string]bool{"200": true},
+		clients: 1, small: 100, large: 2000, prepare: flappingTree, settle: settleTrees, answers: map[string]bool{"200": true},
 	},
 	"flapping root of large children": {
-		clients: 1, small: 8, large: 100, prepare: flappingLarge, settle: settleTree, answers: map[string]bool{"200": true},
+		clients: 1, small: 8, large: 100, prepare: flappingLarge, settle: settleTrees, answers: map[string]bool{"200": true},
 	},
 }
 
@@ -92,21 +91,24 @@ func flappingLarge(a *arena, size int) (hostile, harmless request) {
 
 func (a *arena) flapping(children int, bodies string) (hostile, harmless request) {
 	a.Helper()
+	a.trees = []string{a.attacker.namespace}
 	if err := a.attacker.createTree(a.Context(), a.attacker.namespace, 0, ok); err != nil {
 		a.Fatal(err)
 	}
 	a.createAll(children, func(i int) []byte { return child(i, bodies) })
-	return a.flips(func(int) (string, string) { return a.attacker.namespace, "resp_root" }), a.flips(a.childless(1))
+	return a.flips("resp_root"), a.flips("resp_childless")
 }
 
 func child(i int, bodies string) []byte {
 	return session(fmt.Sprintf("resp_child_%d", i), `"previousResponseID":"resp_root",`+bodies)
 }
 
-// createTree creates resp_root with children.
+// createTree creates resp_root with children, and resp_childless.
 func (t *tenant) createTree(ctx context.Context, namespace string, children int, bodies string) error {
-	if err := t.createIn(ctx, namespace, session("resp_root", ok)); err != nil {
-		return err
+	for _, id := range []string{"resp_root", "resp_childless"} {
+		if err := t.createIn(ctx, namespace, session(id, ok)); err != nil {
+			return err
+		}
 	}
 	for i := range children {
 		if err := t.createIn(ctx, namespace, child(i, bodies)); err != nil {
@@ -116,24 +118,16 @@ func (t *tenant) createTree(ctx context.Context, namespace string, children int,
 	return nil
 }
 
-// childless creates turns without children for flips.
-func (a *arena) childless(count int) func(n int) (namespace, id string) {
-	a.Helper()
-	name := func(i int) string { return fmt.Sprintf("resp_childless_%d", i) }
-	a.createAll(count, func(i int) []byte { return session(name(i), ok) })
-	return func(n int) (string, string) { return a.attacker.namespace, name(n % count) }
-}
-
-// flips returns a request that changes a turn from completed to failed, or back.
-func (a *arena) flips(pick func(n int) (namespace, id string)) request {
+// flips returns a request that changes a turn from completed to failed, or back. The namespaces of the trees take turns.
+func (a *arena) flips(id string) request {
 	var mu sync.Mutex
 	failed := map[string]bool{}
 	return func(ctx context.Context, n int) (string, int, error) {
-		namespace, id := pick(n)
+		namespace := a.trees[n%len(a.trees)]
 		mu.Lock()
-		failed[namespace+id] = !failed[namespace+id]
+		failed[namespace] = !failed[namespace]
 		status := v1alpha1.ResponseStatusCompleted
-		if failed[namespace+id] {
+		if failed[namespace] {
 			status = v1alpha1.ResponseStatusFailed
 		}
 		mu.Unlock()
@@ -142,42 +136,48 @@ func (a *arena) flips(pick func(n int) (namespace, id string)) request {
 	}
 }
 
-// settleTree completes the root and waits until all verdicts follow from it.
-func settleTree(a *arena) {
-	if err := a.attacker.patch(a.Context(), a.attacker.namespace, "resp_root", v1alpha1.ResponseStatusCompleted); err != nil {
+// settleTrees completes the roots and waits until all verdicts follow from them.
+func settleTrees(a *arena) {
+	group, ctx := errgroup.WithContext(a.Context())
+	group.SetLimit(8)
+	for _, namespace := range a.trees {
+		group.Go(func() error { return a.attacker.patch(ctx, namespace, "resp_root", v1alpha1.ResponseStatusCompleted) })
+	}
+	if err := group.Wait(); err != nil {
 		a.Fatal(err)
 	}
 	testutil.Eventually(a, func(ctx context.Context) error {
-		reasons, err := a.reasons(ctx)
-		if err != nil {
-			return err
-		}
-		wrong := slices.DeleteFunc(reasons, func(reason string) bool { return reason == v1alpha1.ReasonResolved })
-		if len(wrong) > 1 { // the one without children may have failed
-			return fmt.Errorf("%d turns have not settled", len(wrong))
+		for _, namespace := range a.trees {
+			broken, err := a.broken(ctx, namespace)
+			if err != nil {
+				return err
+			}
+			if broken > 0 {
+				return fmt.Errorf("%d turns of %s have not settled", broken, namespace)
+			}
 		}
 		return nil
 	})
 }
 
-// reasons returns the verdicts on the attacker's turns, from a table, which contains no bodies.
-func (a *arena) reasons(ctx context.Context) ([]string, error) {
-	table, err := kubeclient.Read(ctx, a.attacker.kube.Get().Namespace(a.attacker.namespace).Resource(kubeclient.Sessions).
+// broken counts the turns of a tree that are not resolved, except resp_childless, in a table, which contains no bodies.
+func (a *arena) broken(ctx context.Context, namespace string) (int, error) {
+	table, err := kubeclient.Read(ctx, a.attacker.kube.Get().Namespace(namespace).Resource(kubeclient.Sessions).
 		Param("includeObject", "None").SetHeader("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1"))
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	column := 0
-	for i, definition := range gjson.GetBytes(table, "columnDefinitions.#.name").Array() {
-		if definition.Str == "Chain" {
-			column = i
+	columns := map[string]string{}
+	for i, name := range gjson.GetBytes(table, "columnDefinitions.#.name").Array() {
+		columns[name.Str] = fmt.Sprint("cells.", i)
+	}
+	broken := 0
+	for _, row := range gjson.GetBytes(table, "rows").Array() {
+		if row.Get(columns["Name"]).Str != v1alpha1.ObjectName("resp_childless") && row.Get(columns["Chain"]).Str != v1alpha1.ReasonResolved {
+			broken++
 		}
 	}
-	var reasons []string
-	for _, reason := range gjson.GetBytes(table, fmt.Sprintf("rows.#.cells.%d", column)).Array() {
-		reasons = append(reasons, reason.Str)
-	}
-	return reasons, nil
+	return broken, nil
 }
 
 // plainName names the resource of plain objects, which no controller watches.
