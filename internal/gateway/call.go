@@ -42,12 +42,14 @@ type call struct {
 	// requests, streams and memory are the call's holdings of the limits that tenants share. They are nil until it is
 	// admitted.
 	requests, streams, memory *share
-	// engineCalled is set once the engine may have started a response. From then on, errors do not ask the client to retry
-	// unless it sent an Idempotency-Key: a retry would run and bill the model again and create a second turn.
+	// engineCalled is set once the engine may have started a response.
 	engineCalled bool
 	// idempotencyKey is the client's Idempotency-Key, or empty.
 	idempotencyKey string
 }
+
+// retryRunsAgain reports whether a retry of the request might run and bill the model again, and create a second turn.
+func (c *call) retryRunsAgain() bool { return c.engineCalled && c.idempotencyKey == "" }
 
 // handle wraps a handler: it identifies the client, limits the duration, writes errors, logs the request and records metrics.
 func (g *Gateway) handle(next handler) http.Handler {
@@ -162,7 +164,7 @@ func (w *statusWriter) fail(ctx context.Context, c *call, err error) {
 	if e.status >= http.StatusInternalServerError {
 		c.log.Error("request failed", "code", e.code, "error", e.err)
 	}
-	if c.engineCalled && c.idempotencyKey == "" {
+	if c.retryRunsAgain() {
 		e.retry = retryNever
 	}
 	switch {

@@ -124,7 +124,8 @@ func setHeaders(to, from http.Header, names []string) {
 	}
 }
 
-// passThrough returns the engine's response unchanged.
+// passThrough returns the engine's response unchanged. If it is an error after which the engine may have run, and the engine
+// gives no advice itself, clients are told not to retry, as after other errors. 429 and 503 mean that it has not.
 func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Response) error {
 	body, err := g.readBody(c, response)
 	if err != nil {
@@ -132,6 +133,10 @@ func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Res
 	}
 	g.copyHeaders(w.Header(), response.Header)
 	setHeaders(w.Header(), response.Header, []string{"Content-Type", "Content-Encoding"})
+	declined := response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable
+	if c.retryRunsAgain() && !declined && w.Header().Get("X-Should-Retry") == "" {
+		w.Header().Set("X-Should-Retry", "false")
+	}
 	w.WriteHeader(response.StatusCode)
 	_, _ = w.Write(body) // fails only if the client has disconnected
 	return nil

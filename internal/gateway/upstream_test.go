@@ -40,27 +40,33 @@ func TestUpstreamErrors(t *testing.T) {
 		upstream   http.Handler
 		wantStatus int
 		wantBody   string
+		mayRetry   bool
 	}{
-		"passed through":        {jsonHandler(429, `{"error":{"message":"slow down"}}`), 429, `{"error":{"message":"slow down"}}`},
-		"not JSON":              {jsonHandler(500, `oops`), 500, `oops`},
-		"redirect":              {http.RedirectHandler("/elsewhere", http.StatusFound), 502, "upstream_invalid_response"},
-		"truncated JSON":        {jsonHandler(200, `{"output":`), 502, "upstream_invalid_response"},
-		"output not a list":     {jsonHandler(200, `{"output":1}`), 502, "upstream_invalid_response"},
-		"no output":             {jsonHandler(200, `{"status":"completed"}`), 502, "upstream_invalid_response"},
-		"error with status 200": {jsonHandler(200, `{"error":{"message":"model not found"}}`), 502, "upstream_invalid_response"},
-		"status not final":      {jsonHandler(200, `{"status":"in_progress","output":[]}`), 502, "upstream_invalid_response"},
-		"status not a string":   {jsonHandler(200, `{"status":7,"output":[]}`), 502, "upstream_invalid_response"},
+		"too many requests": {jsonHandler(429, `{"error":{"message":"slow down"}}`), 429, `{"error":{"message":"slow down"}}`, true},
+		"unavailable":       {jsonHandler(503, `{"error":{"message":"starting"}}`), 503, `{"error":{"message":"starting"}}`, true},
+		"own advice": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("X-Should-Retry", "true")
+			w.WriteHeader(http.StatusInternalServerError)
+		}), 500, "", true},
+		"not JSON":              {jsonHandler(500, `oops`), 500, `oops`, false},
+		"redirect":              {http.RedirectHandler("/elsewhere", http.StatusFound), 502, "upstream_invalid_response", false},
+		"truncated JSON":        {jsonHandler(200, `{"output":`), 502, "upstream_invalid_response", false},
+		"output not a list":     {jsonHandler(200, `{"output":1}`), 502, "upstream_invalid_response", false},
+		"no output":             {jsonHandler(200, `{"status":"completed"}`), 502, "upstream_invalid_response", false},
+		"error with status 200": {jsonHandler(200, `{"error":{"message":"model not found"}}`), 502, "upstream_invalid_response", false},
+		"status not final":      {jsonHandler(200, `{"status":"in_progress","output":[]}`), 502, "upstream_invalid_response", false},
+		"status not a string":   {jsonHandler(200, `{"status":7,"output":[]}`), 502, "upstream_invalid_response", false},
 		"compressed": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			w.Header().Set("Content-Type", "text/event-stream")
 			_, _ = w.Write([]byte(sse(completed)))
-		}), 502, "upstream_invalid_response"},
-		"too large":   {jsonHandler(200, `{"status":"completed","output":[]}`+strings.Repeat(" ", 4000)), 502, "upstream_invalid_response"},
-		"large error": {jsonHandler(500, strings.Repeat(" ", 4001)), 502, "upstream_invalid_response"},
+		}), 502, "upstream_invalid_response", false},
+		"too large":   {jsonHandler(200, `{"status":"completed","output":[]}`+strings.Repeat(" ", 4000)), 502, "upstream_invalid_response", false},
+		"large error": {jsonHandler(500, strings.Repeat(" ", 4001)), 502, "upstream_invalid_response", false},
 		"truncated body": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = w.Write([]byte(`{"output":[]`))
-		}), 502, "upstream_broken"},
+		}), 502, "upstream_broken", false},
 	} {
 		for _, stream := range []string{"false", "true"} {
 			t.Run(name+" stream="+stream, func(t *testing.T) {
@@ -73,8 +79,12 @@ func TestUpstreamErrors(t *testing.T) {
 				if r.status != tc.wantStatus || !strings.Contains(r.body, want) {
 					t.Errorf("got %d %s, want %d %s", r.status, r.body, tc.wantStatus, want)
 				}
-				if own := strings.HasPrefix(r.get("error.code"), "upstream_"); own != (r.header.Get("X-Should-Retry") == "false") {
-					t.Errorf("X-Should-Retry: %q, want false for errors of the gateway only", r.header.Get("X-Should-Retry"))
+				if got := r.header.Get("X-Should-Retry") == "false"; got == tc.mayRetry {
+					t.Errorf("X-Should-Retry: %q, want false unless the engine has not run", r.header.Get("X-Should-Retry"))
+				}
+				r = f.do(http.MethodPost, "/v1/responses", `{"input":"a","stream":`+stream+`}`, "Idempotency-Key", "k")
+				if got := r.header.Get("X-Should-Retry"); got == "false" {
+					t.Errorf("X-Should-Retry: %q with an Idempotency-Key", got)
 				}
 			})
 		}
