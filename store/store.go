@@ -213,6 +213,20 @@ func (s *Store) CheckQuota(ctx context.Context) error {
 	return checker.CheckQuota(ctx, s.namespace)
 }
 
+// Check returns an error if the store must not be used as it is configured: in a cluster, if its bucket belongs to another
+// cluster. Call it when a program starts, because Open contacts nothing, and Save fails only for the first turn that is large
+// enough for the bucket. An error for which IsRetryable is true indicates that this could not be determined, because a server
+// did not respond or no operator has opened the bucket yet: a program should log it, and serve. Check takes at most 10 seconds.
+func (s *Store) Check(ctx context.Context) error {
+	if s.closed.Load() {
+		return errClosed
+	}
+	if checker, ok := s.driver.(driver.Checker); ok {
+		return checker.Check(ctx)
+	}
+	return nil
+}
+
 // errClosed is the error for a store that is used after Close.
 var errClosed = errors.New("the store is closed")
 

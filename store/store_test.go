@@ -276,6 +276,20 @@ func (l limited) CheckQuota(_ context.Context, namespace string) error {
 	return nil
 }
 
+// TestCheck: a store without a check has nothing to report.
+func TestCheck(t *testing.T) {
+	s := memory.New(memory.Options{})
+	if err := s.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Check(t.Context()); err == nil {
+		t.Error("a closed store returned no error")
+	}
+}
+
 // TestCheckQuota: a store reports the quota of its own namespace, if its driver has quotas.
 func TestCheckQuota(t *testing.T) {
 	s := store.New(limited{&fake{}, "full"}, driver.Options{Namespace: "default"})

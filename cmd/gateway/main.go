@@ -76,7 +76,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	o.gateway.Store, o.gateway.Logger = turns, slog.New(logging.NewHandler(stderr, o.logLevel))
+	if err := o.checkStore(ctx); err != nil {
+		return errors.Join(err, turns.Close())
+	}
 	return errors.Join(serve(ctx, o), turns.Close())
+}
+
+// checkStore returns an error if the store must not be used. An outage does not keep the gateway from starting.
+func (o *options) checkStore(ctx context.Context) error {
+	err := o.gateway.Store.Check(ctx)
+	if store.IsRetryable(err) {
+		o.gateway.Logger.Warn("Unable to check the store", "error", err.Error())
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("unable to use the store: %w", err)
+	}
+	return nil
 }
 
 // parse reads the command line.

@@ -95,7 +95,7 @@ func blobName(session types.NamespacedName, key string) string {
 }
 
 func (s *blobStore) Write(ctx context.Context, session types.NamespacedName, key string, data []byte) (int, error) {
-	if err := s.do(ctx, s.claim.recheck); err != nil {
+	if err := s.Check(ctx); err != nil {
 		return 0, err
 	}
 	return within(ctx, s.files, func() (int, error) {
@@ -121,6 +121,8 @@ func (s *blobStore) Read(ctx context.Context, session types.NamespacedName, key 
 func (s *blobStore) readAll(ctx context.Context, name string) ([]byte, error) {
 	return within(ctx, s.files, func() ([]byte, error) { return s.bucket.ReadAll(ctx, name) })
 }
+
+func (s *blobStore) Check(ctx context.Context) error { return s.do(ctx, s.claim.recheck) }
 
 func (s *blobStore) Claim(ctx context.Context, known []Part) error {
 	return s.do(ctx, func(ctx context.Context) error { return s.claim.make(ctx, known) })

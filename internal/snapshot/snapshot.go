@@ -69,12 +69,14 @@ var (
 type Store interface {
 	// Name is the name of the store in a session's spec.snapshot.store.
 	Name() string
-	// Write stores data under a key of a session and returns the number of parts. It returns ErrForeign or ErrUnclaimed if
-	// the store does not belong to this cluster.
+	// Write stores data under a key of a session and returns the number of parts. It returns the error of Check if the store
+	// does not belong to this cluster.
 	Write(ctx context.Context, session types.NamespacedName, key string, data []byte) (parts int, err error)
 	// Read returns the data under a key, which has the given number of parts. It returns ErrUnreadable if a part is missing
 	// or belongs to another session, but not if the store does not respond or does not belong to this cluster.
 	Read(ctx context.Context, session types.NamespacedName, key string, parts int) ([]byte, error)
+	// Check returns ErrForeign or ErrUnclaimed if the store does not belong to this cluster. The result may be a minute old.
+	Check(ctx context.Context) error
 	// Claim marks the store as used by this cluster. It returns ErrForeign if another cluster uses it, because each cluster
 	// would mistake the other's snapshots for leftovers. known are snapshots that were read from the store before, if any.
 	// Claim returns ErrUnclaimed if the store is not marked and contains none of them.

@@ -115,6 +115,9 @@ func (g *Gateway) Err() error { return g.process.Err() }
 // PID returns the ID of the gateway's process.
 func (g *Gateway) PID() int { return g.process.PID() }
 
+// GatewayLog returns the path of the log of all gateways.
+func (e *Environment) GatewayLog() string { return filepath.Join(e.LogDir, "gateway.log") }
+
 func (e *Environment) runGateway(binary, kubeconfig string, options GatewayOptions) (gateway *Gateway, health string, err error) {
 	ports, err := subprocess.FreePorts(2, options.Port)
 	if err != nil {
@@ -129,7 +132,7 @@ func (e *Environment) runGateway(binary, kubeconfig string, options GatewayOptio
 		"--health-probe-bind-address=" + healthAddress,
 		"--shutdown-delay-duration=0s",
 	}
-	log, err := os.OpenFile(filepath.Join(e.LogDir, "gateway.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(e.GatewayLog(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, "", err
 	}

@@ -61,6 +61,12 @@ type QuotaChecker interface {
 	CheckQuota(ctx context.Context, namespace string) error
 }
 
+// Checker is implemented by drivers that can be configured to use what belongs to others.
+type Checker interface {
+	// Check returns an error if that is the case. See store.Store.Check.
+	Check(ctx context.Context) error
+}
+
 // Options are the options of store.Store that a driver determines.
 type Options struct {
 	// Namespace is the namespace of the store.

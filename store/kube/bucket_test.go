@@ -20,10 +20,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -32,6 +35,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/catenatest"
+	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
@@ -91,8 +95,8 @@ func TestGatewayWithBucket(t *testing.T) {
 		wantRetryable     bool
 	}{
 		"bucket of its cluster":     {bucket: bucketURL()},
-		"bucket of another cluster": {bucket: "file://" + foreign + "?no_tmp_dir=true&metadata=skip", wantError: "belongs to another"},
-		"unclaimed bucket":          {bucket: "file://" + unclaimed + "?no_tmp_dir=true&metadata=skip", wantError: "no cluster has claimed", wantRetryable: true},
+		"bucket of another cluster": {bucket: localBucket(foreign), wantError: "belongs to another"},
+		"unclaimed bucket":          {bucket: localBucket(unclaimed), wantError: "no cluster has claimed", wantRetryable: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -109,21 +113,106 @@ func TestGatewayWithBucket(t *testing.T) {
 				}
 				return nil
 			})
+			checked := s.Check(t.Context())
 			if tc.wantError == "" {
-				if got != nil {
-					t.Fatal(got)
+				if err := errors.Join(got, checked); err != nil {
+					t.Fatal(err)
 				}
 				if _, err := s.Get(t.Context(), "resp_1"); err != nil {
 					t.Error(err)
 				}
 				return
 			}
-			if got == nil || !strings.Contains(got.Error(), tc.wantError) || store.IsRetryable(got) != tc.wantRetryable {
-				t.Errorf("got %v (retryable: %t), want %q (%t)", got, store.IsRetryable(got), tc.wantError, tc.wantRetryable)
+			for operation, got := range map[string]error{"save": got, "check": checked} {
+				if got == nil || !strings.Contains(got.Error(), tc.wantError) || store.IsRetryable(got) != tc.wantRetryable {
+					t.Errorf("%s: got %v (retryable: %t), want %q (%t)", operation, got, store.IsRetryable(got), tc.wantError, tc.wantRetryable)
+				}
 			}
 			wantTurns(t, namespace)
 		})
 	}
+}
+
+// TestGatewayChecksItsBucket: a gateway with the bucket of another cluster ends when it starts, before any turn is lost. If the
+// bucket is unclaimed or the cluster cannot be reached, it logs a warning and serves.
+func TestGatewayChecksItsBucket(t *testing.T) {
+	foreign := t.TempDir()
+	if err := os.WriteFile(filepath.Join(foreign, "catena-cluster"), []byte("another"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	namespace := env.NewNamespace(t)
+	kubeconfig, err := env.Editor(t.Context(), namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unreachable := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(unreachable, []byte(`{"current-context":"c","clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],
+"contexts":[{"name":"c","context":{"cluster":"c"}}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const warning = "Unable to check the store"
+	tests := map[string]struct {
+		bucket, kubeconfig string
+		wantLog            []string
+		wantEnd            bool
+	}{
+		"bucket of its cluster":     {bucketURL(), kubeconfig, nil, false},
+		"bucket of another cluster": {localBucket(foreign), kubeconfig, []string{"unable to use the store: the bucket belongs to another cluster"}, true},
+		"unclaimed bucket":          {localBucket(t.TempDir()), kubeconfig, []string{warning, "no cluster has claimed the bucket"}, false},
+		"cluster is unreachable":    {bucketURL(), unreachable, []string{warning, "connection refused"}, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			before, _ := os.ReadFile(env.GatewayLog()) // of all gateways
+			gateway, err := env.StartGateway(t.Context(), testenv.GatewayOptions{
+				Namespace: namespace, Upstream: "http://127.0.0.1:1",
+				Args: []string{"--store=" + testenv.StoreURL(namespace, tc.kubeconfig) + "&snapshot-store=" + url.QueryEscape(tc.bucket)},
+			})
+			if (err != nil) != tc.wantEnd {
+				t.Errorf("got the error %v, want one: %t", err, tc.wantEnd)
+			}
+			if err == nil {
+				if err := gateway.Stop(); err != nil {
+					t.Error(err)
+				}
+			}
+			all, err := os.ReadFile(env.GatewayLog())
+			if err != nil {
+				t.Fatal(err)
+			}
+			log := string(all[len(before):])
+			for _, want := range tc.wantLog {
+				if !strings.Contains(log, want) {
+					t.Errorf("the log does not contain %q:\n%s", want, log)
+				}
+			}
+			if len(tc.wantLog) == 0 && strings.Contains(log, warning) {
+				t.Errorf("unexpected warning:\n%s", log)
+			}
+		})
+	}
+}
+
+// TestCheckOfUnresponsiveCluster: Check ends, with an error that is retryable, if the kube-apiserver never responds.
+func TestCheckOfUnresponsiveCluster(t *testing.T) {
+	bucket := localBucket(t.TempDir())
+	synctest.Test(t, func(t *testing.T) {
+		silent := transport(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		config := &rest.Config{Host: "http://localhost", Transport: silent}
+		s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: "default", SnapshotStore: bucket})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Check(t.Context()); !store.IsRetryable(err) {
+			t.Errorf("got %v, want a retryable error", err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestBucketMoved: while the bucket is not at its configured location, its turns cannot be read, but none is marked.

@@ -89,7 +89,7 @@ type Options struct {
 	SnapshotStore string
 }
 
-// Open returns a store. It does not contact the cluster.
+// Open returns a store. It does not contact the cluster: store.Store.Check does.
 func Open(ctx context.Context, options Options) (*store.Store, error) {
 	d, common, err := openDriver(ctx, options)
 	if err != nil {
@@ -97,6 +97,8 @@ func Open(ctx context.Context, options Options) (*store.Store, error) {
 	}
 	return store.New(d, common), nil
 }
+
+var _ driver.Checker = (*cluster)(nil)
 
 // cluster is a driver that stores turns in a cluster.
 type cluster struct {
@@ -164,6 +166,22 @@ func (o *Options) resolveConfig() *rest.Config {
 	tls.KeyFile, tls.KeyData = config.KeyFile, config.KeyData
 	config.TLSClientConfig = tls
 	return config
+}
+
+// checkTimeout is the deadline of Check.
+const checkTimeout = 10 * time.Second
+
+// Check implements driver.Checker: it returns an error that is not retryable only if the bucket belongs to another cluster.
+func (c *cluster) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	err := c.writes.Check(ctx)
+	if err == nil || errors.Is(err, snapshot.ErrForeign) {
+		return err
+	}
+	return &driver.Error{
+		Code: driver.CodeUnreachable, Retryable: true, Message: "unable to determine whether the bucket belongs to this cluster", Err: err,
+	}
 }
 
 // Close closes the bucket, if there is one.

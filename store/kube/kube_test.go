@@ -68,7 +68,9 @@ func TestMain(m *testing.M) {
 const gracePeriod = 14 * time.Second
 
 // bucketURL is the bucket that the operator reads from, and gateways may write to.
-func bucketURL() string { return "file://" + bucketDir + "?no_tmp_dir=true&metadata=skip" }
+func bucketURL() string { return localBucket(bucketDir) }
+
+func localBucket(dir string) string { return "file://" + dir + "?no_tmp_dir=true&metadata=skip" }
 
 func createNamespace(t *testing.T, name string) {
 	t.Helper()
