@@ -60,8 +60,8 @@ const (
 )
 
 // TestChaos saves conversations, through two gateways and directly, while the leader of two operators, the kube-apiserver and
-// etcd are killed. Afterwards every acknowledged turn is stored, every session has the correct verdict, no status was
-// written twice with the same content, and a restart writes nothing.
+// etcd are killed. Afterwards every acknowledged turn is stored, every session has the correct verdict, no turn that was
+// Resolved ever had another verdict, no status was written twice with the same content, and a restart writes nothing.
 func TestChaos(t *testing.T) {
 	size := shortChaos
 	if *chaosFull {

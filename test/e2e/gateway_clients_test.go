@@ -18,9 +18,11 @@ package e2e_test
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -39,8 +41,33 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// conversationTurns is the number of turns of a conversation.
-const conversationTurns = 20
+const (
+	// conversationTurns is the number of turns of a conversation.
+	conversationTurns = 20
+	// largeEvery is how many turns there are for each one that is stored in several chunks.
+	largeEvery = 50
+)
+
+// padding makes a turn large. It cannot be compressed below the size of one chunk.
+var padding = func() string {
+	data := make([]byte, 600_000)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(data) // never fails
+	return base64.StdEncoding.EncodeToString(data)
+}()
+
+// isLarge reports whether a turn of a conversation is large. The first one never is, because every answer repeats it.
+func isLarge(conversation, turn int) bool {
+	return (conversation*conversationTurns+turn)%largeEvery == largeEvery/2
+}
+
+// question returns the text of a turn of a conversation.
+func question(conversation, turn int) string {
+	text := fmt.Sprintf("conversation %d, turn %d", conversation, turn)
+	if isLarge(conversation, turn) {
+		text += " " + padding
+	}
+	return text
+}
 
 // gatewayClients are the clients of two gateways. They record the turns that the gateways acknowledged.
 type gatewayClients struct {
@@ -107,8 +134,8 @@ func (c *gatewayClients) run(ctx context.Context, group *errgroup.Group, turns i
 
 // turn makes the next turn of a conversation. Attempts alternate between the gateways, with the same Idempotency-Key.
 func (c *gatewayClients) turn(ctx context.Context, n int, ids []string) (string, error) {
-	text := fmt.Sprintf("conversation %d, turn %d", n, len(ids))
-	body := fmt.Sprintf(`{"model":"scripted","input":%q`, text)
+	key := fmt.Sprintf("conversation %d, turn %d", n, len(ids))
+	body := fmt.Sprintf(`{"model":"scripted","input":%q`, question(n, len(ids)))
 	if len(ids) > 0 {
 		body += fmt.Sprintf(`,"previous_response_id":%q`, ids[len(ids)-1])
 	}
@@ -117,12 +144,12 @@ func (c *gatewayClients) turn(ctx context.Context, n int, ids []string) (string,
 		if err := limiter.Wait(ctx); err != nil {
 			return "", err
 		}
-		status, answer := post(ctx, c.gateways[(n+attempt)%2].URL, text, body+"}")
+		status, answer := post(ctx, c.gateways[(n+attempt)%2].URL, key, body+"}")
 		switch status {
 		case http.StatusOK:
 			return gjson.Get(answer, "id").Str, nil
 		case http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity:
-			return "", fmt.Errorf("%s: got %d: %s", text, status, answer)
+			return "", fmt.Errorf("%s: got %d: %s", key, status, answer)
 		}
 		c.mu.Lock()
 		c.retries++
@@ -149,15 +176,20 @@ func post(ctx context.Context, url, key, body string) (status int, answer string
 	return response.StatusCode, string(content)
 }
 
-// check checks that exactly the acknowledged turns are stored, and that each conversation has them in its history.
+// check checks that exactly the acknowledged turns are stored, the large ones in several chunks, and that each conversation has
+// them in its history.
 func (c *gatewayClients) check(t *testing.T) {
 	t.Helper()
 	if err := env.WaitForResolveAPI(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var stored []string
+	large := 0
 	for _, session := range listSessions(t.Context(), t, c.namespace) {
 		stored = append(stored, session.Spec.ResponseID)
+		if session.Spec.Snapshot != nil && session.Spec.Snapshot.Parts > 1 {
+			large++
+		}
 	}
 	acknowledged := slices.Concat(c.conversations...)
 	slices.Sort(stored)
@@ -165,7 +197,10 @@ func (c *gatewayClients) check(t *testing.T) {
 	if diff := cmp.Diff(acknowledged, stored); diff != "" {
 		t.Errorf("turns (-acknowledged +stored):\n%s", diff)
 	}
-	t.Logf("%d turns through the gateways, %d requests repeated", len(acknowledged), c.retries)
+	t.Logf("%d turns through the gateways, %d of them in chunks, %d requests repeated", len(acknowledged), large, c.retries)
+	if want := largeTurns(len(c.conversations)); large != want {
+		t.Errorf("%d turns are stored in several chunks, want %d", large, want)
+	}
 	turns := env.Store.InNamespace(c.namespace)
 	for _, ids := range c.conversations {
 		history, err := turns.Resolve(t.Context(), ids[len(ids)-1], store.ResolveOptions{})
@@ -181,20 +216,32 @@ func (c *gatewayClients) check(t *testing.T) {
 	}
 }
 
+// largeTurns returns the number of large turns of the first conversations.
+func largeTurns(conversations int) (large int) {
+	for n := range conversations {
+		for i := range conversationTurns {
+			if isLarge(n, i) {
+				large++
+			}
+		}
+	}
+	return large
+}
+
 // checkTexts checks that each turn has the question for its position in one conversation, and an answer to it.
 func checkTexts(history *store.History) error {
 	first := gjson.GetBytes(history.Items[0], "content.0.text").Str
-	conversation, _, _ := strings.Cut(first, ",")
-	if len(history.Items) != 2*conversationTurns {
-		return fmt.Errorf("%s has %d items", conversation, len(history.Items))
+	conversation := 0
+	if _, err := fmt.Sscanf(first, "conversation %d, turn 0", &conversation); err != nil || len(history.Items) != 2*conversationTurns {
+		return fmt.Errorf("%s has %d items: %w", first, len(history.Items), err)
 	}
 	var errs []error
 	for i := range conversationTurns {
-		question := fmt.Sprintf("%s, turn %d", conversation, i)
-		answer := fmt.Sprintf("You said %d things, from '%s' to '%s'.", i+1, first, question)
-		for item, want := range map[int]string{2 * i: question, 2*i + 1: answer} {
+		text := question(conversation, i)
+		answer := fmt.Sprintf("You said %d things, from '%s' to '%s'.", i+1, first, text)
+		for item, want := range map[int]string{2 * i: text, 2*i + 1: answer} {
 			if got := gjson.GetBytes(history.Items[item], "content.0.text").Str; got != want && (i > 0 || item%2 == 0) {
-				errs = append(errs, fmt.Errorf("got %q, want %q", got, want))
+				errs = append(errs, fmt.Errorf("got %.200q of %d bytes, want %.200q of %d bytes", got, len(got), want, len(want)))
 			}
 		}
 	}

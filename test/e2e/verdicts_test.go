@@ -46,7 +46,10 @@ func diffVerdicts(ctx context.Context, t *testing.T, namespace string, plan []te
 	got, want := map[string]verdict{}, map[string]verdict{}
 	for i := range stored {
 		session := &stored[i]
-		_, err := chain.Flatten(session.Spec.Request.Raw, session.Spec.Response.Raw)
+		var err error
+		if session.Spec.Snapshot == nil { // the others are readable
+			_, err = chain.Flatten(session.Spec.Request.Raw, session.Spec.Response.Raw)
+		}
 		turns[session.Spec.ResponseID] = chain.Turn{
 			ID: session.Spec.ResponseID, Previous: session.Spec.PreviousResponseID, Status: session.Spec.ResponseStatus, Unreadable: err != nil,
 		}

@@ -24,9 +24,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/tidwall/gjson"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
@@ -41,13 +43,15 @@ type writes struct {
 	// statuses counts the writes of each session's verdict, by key.
 	statuses  map[string]int
 	redundant []string
-	revision  int64
-	lastError error
+	// unresolved are the writes after which a turn that was Resolved no longer is.
+	unresolved []string
+	revision   int64
+	lastError  error
 }
 
 // written is the part of an object whose change justifies a write: the verdict without its times, and all other data except
-// managedFields.
-type written struct{ verdict, rest string }
+// managedFields. reason is that of the verdict.
+type written struct{ verdict, rest, reason string }
 
 // sessionsInEtcd is the prefix of the keys of ResponseSessions.
 const sessionsInEtcd = "/registry/sessions.catena.dev/responsesessions/"
@@ -104,15 +108,24 @@ func (w *writes) add(change clientv3.WatchResponse) {
 			delete(w.last, key)
 			continue
 		}
-		next, before := newWritten(event.Kv.Value), w.last[key]
-		if event.Kv.Version > 1 && next == before {
-			w.redundant = append(w.redundant, fmt.Sprintf("%s at revision %d: %s", key, event.Kv.ModRevision, event.Kv.Value))
-		}
-		if next.verdict != before.verdict {
-			w.statuses[key]++
-		}
-		w.last[key] = next
+		w.record(key, event.Kv.Version, event.Kv.ModRevision, event.Kv.Value)
 	}
+}
+
+// record records that an object was written for the version-th time.
+func (w *writes) record(key string, version, revision int64, object []byte) {
+	next, before := newWritten(object), w.last[key]
+	description := fmt.Sprintf("%s at revision %d: %.2000s", key, revision, object)
+	if version > 1 && next == before {
+		w.redundant = append(w.redundant, description)
+	}
+	if before.reason == v1alpha1.ReasonResolved && next.reason != v1alpha1.ReasonResolved {
+		w.unresolved = append(w.unresolved, description)
+	}
+	if next.verdict != before.verdict {
+		w.statuses[key]++
+	}
+	w.last[key] = next
 }
 
 func (w *writes) watches(key string) bool {
@@ -135,7 +148,8 @@ func newWritten(object []byte) written {
 		return written{rest: err.Error()}
 	}
 	delete(metadata, "managedFields")
-	verdict, err := json.Marshal(withoutTimes(fields["status"]))
+	status := fields["status"]
+	verdict, err := json.Marshal(withoutTimes(status))
 	if err != nil {
 		return written{rest: err.Error()}
 	}
@@ -143,7 +157,11 @@ func newWritten(object []byte) written {
 	if err != nil {
 		return written{rest: err.Error()}
 	}
-	return written{verdict: string(verdict), rest: string(metadataJSON) + string(fields["spec"])}
+	return written{
+		verdict: string(verdict),
+		rest:    string(metadataJSON) + string(fields["spec"]),
+		reason:  gjson.GetBytes(status, `conditions.#(type=="ChainValid").reason`).Str,
+	}
 }
 
 // withoutTimes returns a status without the times of its conditions.
@@ -161,7 +179,8 @@ func withoutTimes(status []byte) map[string]any {
 	return fields
 }
 
-// check reports statuses that were rewritten although only their times changed.
+// check reports statuses that were rewritten although only their times changed, and verdicts that were wrong: in a test that
+// neither deletes nor overwrites a turn, one that was Resolved stays so.
 func (w *writes) check(t *testing.T) {
 	t.Helper()
 	stored := testsession.ResourceVersions(t, env.Client, "")
@@ -189,5 +208,33 @@ func (w *writes) check(t *testing.T) {
 	t.Logf("%d sessions, %d verdicts written, at most %d on one session", len(w.last), total, most)
 	if len(w.redundant) > 0 {
 		t.Errorf("%d statuses were written without a change: %s", len(w.redundant), w.redundant[0])
+	}
+	if len(w.unresolved) > 0 {
+		t.Errorf("%d verdicts were wrong for some time, because the turn was Resolved before: %s", len(w.unresolved), w.unresolved[0])
+	}
+}
+
+// TestWrites: a verdict that is correct again has been wrong.
+func TestWrites(t *testing.T) {
+	tests := map[string]struct {
+		reasons                   []string
+		wantRedundant, wantBroken int
+	}{
+		"healed":  {[]string{v1alpha1.ReasonParentNotFound, v1alpha1.ReasonResolved}, 0, 0},
+		"twice":   {[]string{v1alpha1.ReasonResolved, v1alpha1.ReasonResolved}, 1, 0},
+		"flapped": {[]string{v1alpha1.ReasonResolved, v1alpha1.ReasonParentNotFound, v1alpha1.ReasonResolved}, 0, 1},
+		"removed": {[]string{v1alpha1.ReasonResolved, ""}, 0, 1},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := &writes{last: map[string]written{}, statuses: map[string]int{}}
+			for i, reason := range tc.reasons {
+				object := fmt.Appendf(nil, `{"metadata":{},"status":{"conditions":[{"type":"ChainValid","reason":%q}]}}`, reason)
+				w.record("ns/resp.1", int64(i+1), int64(i+1), object)
+			}
+			if len(w.redundant) != tc.wantRedundant || len(w.unresolved) != tc.wantBroken {
+				t.Errorf("got %d redundant and %d wrong verdicts, want %d and %d", len(w.redundant), len(w.unresolved), tc.wantRedundant, tc.wantBroken)
+			}
+		})
 	}
 }
