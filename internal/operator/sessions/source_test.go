@@ -32,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/testutil"
@@ -176,6 +177,49 @@ func TestRunAfterSilence(t *testing.T) {
 		}
 		return nil
 	})
+	cancel()
+	<-done
+}
+
+// TestEventsOfBusyNamespace: while a namespace is being changed, which takes long if many verdicts change, the events of others are
+// decoded and applied, even after events of that namespace.
+func TestEventsOfBusyNamespace(t *testing.T) {
+	events := make(chan string)
+	s := serve(t, 0, func(w http.ResponseWriter, r *http.Request) {
+		for {
+			select {
+			case event := <-events:
+				_, _ = fmt.Fprintln(w, event)
+				_ = http.NewResponseController(w).Flush()
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})
+	v := NewView(chain.DefaultMaxDepth, time.Hour)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); v.Run(ctx, s.client) }()
+	send := func(o *v1alpha1.ResponseSession) { events <- `{"type":"MODIFIED","object":` + encoded(o).Raw + `}` }
+	applied := func(namespace string, version uint64) {
+		t.Helper()
+		testutil.Eventually(t, func(context.Context) error {
+			if r, found := v.Get(namespace, "t1"); !found || r.ResourceVersion != version {
+				return fmt.Errorf("%s: the event with version %d was not applied", namespace, version)
+			}
+			return nil
+		})
+	}
+	send(in("busy", object("t1", "", 1)))
+	events <- `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"2","annotations":{"k8s.io/initial-events-end":"true"}}}}`
+	applied("busy", 1)
+	busy := v.lock("busy")
+	send(in("busy", object("t1", "", 3)))
+	send(in("busy", object("t1", "", 4)))
+	send(object("t1", "", 5))
+	applied("ns", 5)
+	v.unlock(busy)
+	applied("busy", 4)
 	cancel()
 	<-done
 }

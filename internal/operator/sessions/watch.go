@@ -46,10 +46,17 @@ func (v *View) Run(ctx context.Context, client rest.Interface) {
 	v.feeds.wait()
 }
 
-// known returns the record of an object, or nil if the view does not have the object.
+// known returns the record of an object, or nil if the view does not have the object or its namespace is being changed. It does not
+// wait for that change: one goroutine decodes the events of all namespaces, and to parse one spec again is quicker.
 func (v *View) known(namespace, name string) *Record {
-	r, _ := v.Get(namespace, name)
-	return r
+	v.mu.RLock()
+	ns := v.namespaces[namespace]
+	v.mu.RUnlock()
+	if ns == nil || !ns.mu.TryRLock() {
+		return nil
+	}
+	defer ns.mu.RUnlock()
+	return ns.byName[name]
 }
 
 // HasSynced reports whether the view has held all sessions at least once.
