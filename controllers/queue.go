@@ -28,10 +28,22 @@ import (
 	"github.com/catena-dev/catena/internal/fair"
 )
 
-// newOrder returns the order of a queue in which the namespaces take turns, and the sessions that an earlier turn affects use
-// at most a quarter of the workers.
+// newOrder returns the order of a queue in which the namespaces take turns and share the workers. The sessions that an earlier
+// turn affects can use a quarter of the workers.
 func newOrder(workers int) *fair.Queue[reconcile.Request] {
-	return fair.NewQueue(func(r reconcile.Request) string { return r.Namespace }, max(workers/4, 1))
+	return fair.NewQueue(func(r reconcile.Request) string { return r.Namespace }, workers, max(workers/4, 1))
+}
+
+// orderedQueue is a workqueue with an order that tracks the items that are processed.
+type orderedQueue struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request]
+	order *fair.Queue[reconcile.Request]
+}
+
+// Done implements workqueue.TypedInterface.
+func (q *orderedQueue) Done(r reconcile.Request) {
+	q.order.Done(r)
+	q.TypedRateLimitingInterface.Done(r)
 }
 
 // withOrder returns a function that makes a workqueue with an order.
@@ -41,12 +53,13 @@ func withOrder(order *fair.Queue[reconcile.Request]) func(
 	return func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 		provider := queueMetrics{}
 		queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: name, Queue: order, MetricsProvider: provider})
-		return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{
-			Name: name,
-			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{
-				Name: name, Queue: queue, MetricsProvider: provider,
-			}),
-		})
+		return &orderedQueue{order: order, TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueueWithConfig(
+			limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{
+				Name: name,
+				DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{
+					Name: name, Queue: queue, MetricsProvider: provider,
+				}),
+			})}
 	}
 }
 

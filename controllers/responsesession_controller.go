@@ -134,7 +134,6 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 // They are written independently: an error in one does not prevent the others.
 func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	r.progress.start(r.Clock.Now())
-	defer r.order.Done(req)
 	defer func() { r.progress.finish(r.Clock.Now()) }()
 	ctx, cancel := context.WithTimeout(ctx, ReconcileTimeout)
 	defer cancel()

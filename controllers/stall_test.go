@@ -56,19 +56,20 @@ func TestStall(t *testing.T) {
 			return nil
 		})
 	}
-	ns := env.NewNamespace(t)
+	add := func() { create(t, turn(env.NewNamespace(t), "t")) } // one namespace can use only half of the workers
 	release := op.writes.hold()
 	defer release()
 	defer op.clock.SetTime(startTime)
 
-	for i := range workers - 1 {
-		create(t, turn(ns, fmt.Sprintf("t%d", i)))
+	for range workers - 1 {
+		add()
 	}
 	busy(workers - 1)
 	op.clock.SetTime(startTime.Add(time.Hour))
 	want(0, "") // one is free
 
-	create(t, turn(ns, "last"), turn(ns, "waiting"))
+	add()
+	add() // waits
 	busy(workers)
 	want(0, "")
 	op.clock.SetTime(startTime.Add(time.Hour + stallTimeout))
@@ -77,6 +78,6 @@ func TestStall(t *testing.T) {
 	want(stallTimeout+time.Second, "all 16 workers are busy, and none has finished for 5m1s")
 
 	release()
-	settle(t, ns)
+	settle(t, metav1.NamespaceAll)
 	want(0, "")
 }

@@ -16,22 +16,30 @@ limitations under the License.
 
 package fair
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Queue is the order of a workqueue in which tenants take turns, so that one with 100,000 items delays an item of another
-// only by one of its own. Items marked with Later, of which one change can cause many, have turns of their own. Only a number
-// of them are processed at once, and while other items wait, only each fourth item is one of them. The items of one tenant come
-// out in the order in which they were added.
+// only by one of its own. They also share the workers as in Budget: one tenant alone can use half of them, however long its
+// items take. Items marked with Later, of which one change can cause many, have turns of their own. They can use only a number of
+// workers, and while other items wait, only each fourth item is one of them. The items of one tenant come out in the order in
+// which they were added.
 //
 // It is safe for concurrent use: a workqueue calls it under its own lock, but Later and Done are called without that lock.
 type Queue[T comparable] struct {
-	tenant   func(item T) string
-	maxLater int
+	tenant            func(item T) string
+	workers, maxLater int
 
 	mu         sync.Mutex
 	now, later turns[T]
 	marked     map[T]bool // items that are to be added to later
-	processed  map[T]bool // items of later that have come out and are not done
+	// processed are the items that have come out and are not done, and whether they were marked. running counts them by
+	// tenant, and laterRunning counts the marked ones.
+	processed    map[T]bool
+	running      map[string]int
+	laterRunning int
 	// streak counts the other items that came out while items of later could have.
 	streak int
 }
@@ -39,11 +47,12 @@ type Queue[T comparable] struct {
 // maxStreak is how many items come out before one that was marked with Later.
 const maxStreak = 3
 
-// NewQueue returns an empty queue of items, each of which belongs to a tenant. At most maxLater items that were marked with
-// Later, at least one, are processed at once.
-func NewQueue[T comparable](tenant func(item T) string, maxLater int) *Queue[T] {
+// NewQueue returns an empty queue of items, each of which belongs to a tenant, for a number of workers. Items that were marked
+// with Later can use maxLater of them, at least one.
+func NewQueue[T comparable](tenant func(item T) string, workers, maxLater int) *Queue[T] {
 	return &Queue[T]{
-		tenant: tenant, maxLater: maxLater, now: newTurns[T](), later: newTurns[T](), marked: map[T]bool{}, processed: map[T]bool{},
+		tenant: tenant, workers: workers, maxLater: maxLater, now: newTurns[T](), later: newTurns[T](), marked: map[T]bool{},
+		processed: map[T]bool{}, running: map[string]int{},
 	}
 }
 
@@ -78,34 +87,69 @@ func (q *Queue[T]) Push(item T) {
 func (q *Queue[T]) Done(item T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	later, processed := q.processed[item]
+	if !processed {
+		return
+	}
 	delete(q.processed, item)
+	if later {
+		q.laterRunning--
+	}
+	tenant := q.tenant(item)
+	if q.running[tenant]--; q.running[tenant] == 0 {
+		delete(q.running, tenant)
+	}
 }
 
-// Len implements client-go's workqueue.Queue. It returns the number of items that can come out now.
+// Len implements client-go's workqueue.Queue. It returns 0 if no item can come out now, and otherwise the number of items.
 func (q *Queue[T]) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.now.size + q.free()
+	if q.next(&q.now) < 0 && q.nextLater() < 0 {
+		return 0
+	}
+	return q.now.size + q.later.size
 }
-
-// free returns how many items of later can come out now.
-func (q *Queue[T]) free() int { return min(q.later.size, q.maxLater-len(q.processed)) }
 
 // Pop implements client-go's workqueue.Queue. It must not be called if Len is 0.
 func (q *Queue[T]) Pop() T {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.free() == 0 {
-		return q.now.pop()
-	}
-	if q.now.size > 0 && q.streak < maxStreak {
+	now, later := q.next(&q.now), q.nextLater()
+	switch {
+	case later < 0:
+		return q.pop(&q.now, now)
+	case now >= 0 && q.streak < maxStreak:
 		q.streak++
-		return q.now.pop()
+		return q.pop(&q.now, now)
 	}
 	q.streak = 0
-	item := q.later.pop()
-	q.processed[item] = true
+	q.laterRunning++
+	return q.pop(&q.later, later)
+}
+
+func (q *Queue[T]) pop(from *turns[T], turn int) T {
+	item := from.pop(turn)
+	q.processed[item] = from == &q.later
+	q.running[q.tenant(item)]++
 	return item
+}
+
+// next returns the next turn of a tenant that may use another worker, or -1. It passes over fewer turns than there are workers,
+// because each of their tenants uses one.
+func (q *Queue[T]) next(of *turns[T]) int { return slices.IndexFunc(of.order, q.permits) }
+
+func (q *Queue[T]) nextLater() int {
+	if q.laterRunning >= q.maxLater {
+		return -1
+	}
+	return q.next(&q.later)
+}
+
+// permits reports whether a tenant may use another worker.
+func (q *Queue[T]) permits(tenant string) bool {
+	running, free := q.running[tenant], q.workers-len(q.processed)
+	return running == 0 || running+1 <= free-1
 }
 
 // turns are the items of tenants that take turns.
@@ -125,8 +169,10 @@ func (t *turns[T]) push(tenant string, item T) {
 	t.size++
 }
 
-func (t *turns[T]) pop() T {
-	tenant := t.order[0]
+// pop removes and returns the next item of the tenant with a turn.
+func (t *turns[T]) pop(turn int) T {
+	tenant := t.order[turn]
+	copy(t.order[1:turn+1], t.order[:turn])
 	t.order = t.order[1:]
 	items := t.items[tenant]
 	if len(items) > 1 {

@@ -44,7 +44,7 @@ func TestQueueOrder(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			order := NewQueue(tenantOf, 1)
+			order := NewQueue(tenantOf, 4, 1)
 			queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Queue: order})
 			defer queue.ShutDown()
 			for item := range strings.FieldsSeq(tc.add) {
@@ -75,9 +75,13 @@ func TestQueueOrder(t *testing.T) {
 // gets the next.
 func TestQueueLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		order := NewQueue(tenantOf, 2)
+		order := NewQueue(tenantOf, 16, 2)
 		queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Queue: order})
 		end, begun := make(chan struct{}), make(chan string, 10)
+		for _, item := range []string{"a1", "a2", "a3", "b4"} {
+			order.Later(item, true)
+			queue.Add(item)
+		}
 		var workers sync.WaitGroup
 		for range 4 {
 			workers.Go(func() {
@@ -100,10 +104,6 @@ func TestQueueLimit(t *testing.T) {
 				t.Fatalf("items that workers have begun (-want +got):\n%s", diff)
 			}
 		}
-		for _, item := range []string{"a1", "a2", "a3", "b4"} {
-			order.Later(item, true)
-			queue.Add(item)
-		}
 		want("a1", "b4")
 		queue.Add("c5")
 		want("c5")
@@ -117,24 +117,60 @@ func TestQueueLimit(t *testing.T) {
 	})
 }
 
-// TestQueueIsFair: every item comes out once, a tenant with items waits for at most one item of each other of the same kind, at
-// most two items marked with Later are processed at once, and while others wait, they get each fourth place.
+// TestQueueSharesWorkers: a tenant alone can use half of the workers, and the others are free for the next tenants.
+func TestQueueSharesWorkers(t *testing.T) {
+	queue := NewQueue(tenantOf, 16, 4)
+	pop := func(tenant string) (n int) {
+		for i := range 20 {
+			queue.Push(fmt.Sprint(tenant, i))
+		}
+		for queue.Len() > 0 {
+			if item := queue.Pop(); tenantOf(item) != tenant {
+				t.Fatalf("got %s", item)
+			}
+			n++
+		}
+		return n
+	}
+	for i, want := range []int{8, 4, 2, 1, 1} {
+		if got := pop(string(rune('a' + i))); got != want {
+			t.Errorf("tenant %d can use %d workers, want %d", i+1, got, want)
+		}
+	}
+	for _, item := range []string{"b0", "b1", "b2", "b3"} {
+		queue.Done(item)
+	}
+	if queue.Len() == 0 || queue.Pop() != "b4" {
+		t.Error("a tenant that uses no worker does not get a free one")
+	}
+}
+
+// TestQueueIsFair: every item comes out once, and if its tenant may use another worker, before a second item of each other tenant
+// of the same kind. Items marked with Later get each fourth place while others wait.
 func TestQueueIsFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		const maxLater = 2
-		queue, waiting, next := NewQueue(tenantOf, maxLater), map[string]bool{}, 0
+		workers, maxLater := rapid.IntRange(1, 12).Draw(t, "workers"), rapid.IntRange(1, 3).Draw(t, "later")
+		queue, waiting, processed, next := NewQueue(tenantOf, workers, maxLater), map[string]bool{}, map[string]bool{}, 0
 		kind := func(item string) byte { return item[1] } // N, or L if it is marked
 		turn := func(item string) string { return item[:2] }
-		count := func(items map[string]bool, of byte) (n int) {
+		count := func(items map[string]bool, matches func(item string) bool) (n int) {
 			for item := range items {
-				if kind(item) == of {
+				if matches(item) {
 					n++
 				}
 			}
 			return n
 		}
+		eligible := func(item string) bool {
+			own := count(processed, func(other string) bool { return tenantOf(other) == tenantOf(item) })
+			marked := count(processed, func(other string) bool { return kind(other) == 'L' })
+			return (own == 0 || own+1 <= workers-len(processed)-1) && (kind(item) == 'N' || marked < maxLater)
+		}
+		canCome := func(of byte) bool {
+			return count(waiting, func(item string) bool { return kind(item) == of && eligible(item) }) > 0
+		}
 		// passed counts the items of other tenants since a waiting tenant's last turn.
-		passed, processed, streak := map[string]map[string]int{}, map[string]bool{}, 0
+		passed, streak := map[string]map[string]int{}, 0
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			switch step := rapid.SampledFrom([]string{"push", "push", "pop", "done"}).Draw(t, "step"); {
 			case step == "push":
@@ -150,11 +186,15 @@ func TestQueueIsFair(t *testing.T) {
 				item := rapid.SampledFrom(slices.Sorted(maps.Keys(processed))).Draw(t, "done")
 				queue.Done(item)
 				delete(processed, item)
-			case step == "pop" && queue.Len() > 0:
-				later := min(count(waiting, 'L'), maxLater-count(processed, 'L')) > 0
-				wantLater := later && (count(waiting, 'N') == 0 || streak == maxStreak)
+			case step == "pop" && len(processed) < workers && queue.Len() > 0:
+				now, later := canCome('N'), canCome('L')
+				wantLater := later && (!now || streak == maxStreak)
+				couldCome := map[string]bool{} // by turn
+				for item := range waiting {
+					couldCome[turn(item)] = eligible(item)
+				}
 				item := queue.Pop()
-				if gotLater := kind(item) == 'L'; !waiting[item] || gotLater != wantLater {
+				if gotLater := kind(item) == 'L'; !waiting[item] || !couldCome[turn(item)] || gotLater != wantLater {
 					t.Fatalf("got %s after %d others, %v are waiting, %v are processed", item, streak, waiting, processed)
 				}
 				switch {
@@ -172,7 +212,7 @@ func TestQueueIsFair(t *testing.T) {
 					}
 				}
 				for other, counts := range passed {
-					if other == turn(item) || kind(other) != kind(item) {
+					if !couldCome[other] || other == turn(item) || kind(other[:2]) != kind(item) {
 						continue
 					}
 					if counts[turn(item)]++; counts[turn(item)] > 1 {
@@ -180,8 +220,8 @@ func TestQueueIsFair(t *testing.T) {
 					}
 				}
 			}
-			if want := count(waiting, 'N') + min(count(waiting, 'L'), maxLater-count(processed, 'L')); queue.Len() != want {
-				t.Fatalf("%d items can come out, want %d", queue.Len(), want)
+			if want := canCome('N') || canCome('L'); (queue.Len() > 0) != want {
+				t.Fatalf("%d items can come out of %v, %v are processed", queue.Len(), waiting, processed)
 			}
 		}
 	})
