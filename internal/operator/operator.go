@@ -43,6 +43,7 @@ import (
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/resolveapi"
 	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/operator/silence"
 	"github.com/catena-dev/catena/internal/operator/writes"
 	"github.com/catena-dev/catena/internal/profiling"
 	"github.com/catena-dev/catena/internal/snapshot"
@@ -181,12 +182,12 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unable to set up the controllers: %w", err)
 	}
-	return []prometheus.Collector{usage, reconciler, owners}, nil
+	return []prometheus.Collector{usage, reconciler, owners, stored.Metric()}, nil
 }
 
 // clients are the operator's connections to the kube-apiserver.
 type clients struct {
-	// watch has no timeout for requests; watches have their own for silence. sessions has one, and its writes are limited by
+	// watch has a timeout for silence, and none for requests. sessions has one for requests, and its writes are limited by
 	// limiter, as those of clients for config are. election is the configuration of a client with a timeout and without the
 	// limiter.
 	watch, sessions  rest.Interface
@@ -197,7 +198,7 @@ type clients struct {
 func newClients(config *rest.Config, o *Options) (*clients, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
-	watch, err := kubeclient.New(config)
+	watch, err := kubeclient.New(silence.Limit(config, o.WatchSilence))
 	if err != nil {
 		return nil, err
 	}

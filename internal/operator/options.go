@@ -59,10 +59,10 @@ type Options struct {
 	UsageMetricNamespaces int
 	// EventsPerSecond is the rate of events about chains, with bursts of ten seconds' worth. Others are dropped.
 	EventsPerSecond float64
-	// WatchSilence is how long the watch of the sessions may receive nothing. After that, the watch is restarted, and until it
-	// receives something the resolve API confirms the state of the view with live reads.
+	// WatchSilence is how long the watches of the sessions and of the chunks may receive nothing. After that, a watch is
+	// restarted, and until that of the sessions receives something the resolve API confirms the state of the view with live reads.
 	WatchSilence time.Duration
-	// APITimeout is how long a request to the kube-apiserver may take, except the list and the watch of the sessions. The
+	// APITimeout is how long a request to the kube-apiserver may take, except the lists for watches and the watches. The
 	// kube-apiserver's own timeout is a minute by default.
 	APITimeout time.Duration
 	// StallTimeout is how long all workers of the controller may be busy without finishing a session before /healthz fails.
@@ -118,10 +118,10 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Float64Var(&o.EventsPerSecond, "events-per-second", o.EventsPerSecond,
 		"Maximum rate of events about broken and healed chains, per second, with bursts of ten seconds' worth. Further events are dropped.")
 	flags.DurationVar(&o.WatchSilence, "watch-silence-timeout", o.WatchSilence,
-		"Time after which the watch of ResponseSessions is restarted if it has received nothing, not even a bookmark. Until it "+
-			"receives something, the resolve API confirms its state with live reads. At least "+minWatchSilence.String()+": bookmarks arrive about once a minute.")
+		"Time after which a watch of ResponseSessions or SnapshotChunks is restarted if it has received nothing, not even a bookmark. "+
+			"Until that of ResponseSessions receives something, the resolve API confirms its state with live reads. At least "+minWatchSilence.String()+": bookmarks arrive about once a minute.")
 	flags.DurationVar(&o.APITimeout, "api-timeout", o.APITimeout,
-		"Timeout of a request to the kube-apiserver, including the response body. The list and the watch of ResponseSessions use "+
+		"Timeout of a request to the kube-apiserver, including the response body. The watches of ResponseSessions and SnapshotChunks, and their lists, use "+
 			"--watch-silence-timeout instead.")
 	flags.DurationVar(&o.StallTimeout, "stall-timeout", o.StallTimeout,
 		"Time after which /healthz fails if all workers are busy and none has finished a session, not even with an error. At least "+minStallTimeout.String()+", "+

@@ -26,11 +26,13 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/silence"
 )
 
 // maxDataSize is the size of spec.data of the largest chunk, in base64: the CRD's maxLength.
@@ -46,6 +48,7 @@ type Usage struct {
 
 // View holds the size of every chunk. Run keeps it current. It is safe for concurrent use.
 type View struct {
+	age        *silence.Age
 	mu         sync.RWMutex
 	namespaces map[string]*namespace
 	synced     atomic.Bool
@@ -61,8 +64,11 @@ type namespace struct {
 
 // NewView returns an empty view.
 func NewView() *View {
-	return &View{namespaces: map[string]*namespace{}}
+	return &View{age: silence.NewAge(kubeclient.Chunks), namespaces: map[string]*namespace{}}
 }
+
+// Metric returns the age of the watch.
+func (v *View) Metric() prometheus.Collector { return v.age }
 
 // HasSynced reports whether the view has held all chunks at least once.
 func (v *View) HasSynced() bool { return v.synced.Load() }

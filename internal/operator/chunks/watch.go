@@ -19,7 +19,6 @@ package chunks
 import (
 	"context"
 	"fmt"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,34 +30,20 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
-// The API server ends each watch after watchTime, and the reflector continues where it ended. A list or watch that is still
-// open after maxWatchTime is unresponsive, and is restarted.
-const (
-	watchTime    = 3 * time.Minute
-	maxWatchTime = watchTime + 30*time.Second
-)
-
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=snapshotchunks,verbs=list;watch
 
 // Run watches the metadata of all chunks through a client of their group and version, and keeps the view current until ctx is
-// done. It never gives up: while the API server is unreachable or unresponsive, it retries.
+// done. It never gives up: while the API server is unreachable, it retries, and also while it is unresponsive if the client is
+// limited by silence.Limit.
 func (v *View) Run(ctx context.Context, client rest.Interface) {
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			ctx, cancel := context.WithTimeout(ctx, maxWatchTime)
-			defer cancel()
 			list := &metav1.PartialObjectMetadataList{}
 			return list, request(client, kubeclient.MetadataListOnly, &options).Do(ctx).Into(list)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.Watch, options.TimeoutSeconds = true, new(int64(watchTime.Seconds()))
-			ctx, cancel := context.WithTimeout(ctx, maxWatchTime)
-			events, err := request(client, kubeclient.MetadataOnly, &options).Watch(ctx)
-			if err != nil {
-				cancel()
-				return nil, err
-			}
-			return &bounded{events, cancel}, nil
+			options.Watch = true
+			return request(client, kubeclient.MetadataOnly, &options).Watch(ctx)
 		},
 	}
 	reflector := cache.NewReflectorWithOptions(source, &metav1.PartialObjectMetadata{}, (*store)(v), cache.ReflectorOptions{
@@ -71,22 +56,13 @@ func request(client rest.Interface, accept string, options *metav1.ListOptions) 
 	return kubeclient.ListRequest(client, kubeclient.Chunks, options).SetHeader("Accept", accept)
 }
 
-// bounded is a watch whose context has a deadline.
-type bounded struct {
-	watch.Interface
-	cancel context.CancelFunc
-}
-
-// Stop implements watch.Interface.
-func (b *bounded) Stop() {
-	b.cancel()
-	b.Interface.Stop()
-}
-
 // store is the view as client-go's reflector uses it.
 type store View
 
-var _ cache.TransformingStore = &store{}
+var (
+	_ cache.TransformingStore      = &store{}
+	_ cache.ResourceVersionUpdater = &store{}
+)
 
 // Transformer keeps only the sizes of chunks as they are decoded.
 func (s *store) Transformer() cache.TransformFunc {
@@ -131,8 +107,12 @@ func (s *store) Replace(objects []any, _ string) error {
 		chunks[i] = c
 	}
 	(*View)(s).replace(chunks)
+	s.age.Received()
 	return nil
 }
 
 // Resync does nothing: the view has no other copy to compare itself with.
 func (s *store) Resync() error { return nil }
+
+// UpdateResourceVersion is called after each event, including bookmarks.
+func (s *store) UpdateResourceVersion(string) { s.age.Received() }

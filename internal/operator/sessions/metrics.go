@@ -22,16 +22,12 @@ var sessionsDesc = prometheus.NewDesc("catena_sessions",
 	"Number of ResponseSessions by the reason of their ChainValid condition. Every replica reports all of them.",
 	[]string{"reason"}, nil)
 
-var ageDesc = prometheus.NewDesc("catena_watch_age_seconds",
-	"Time since the API server last sent an event, a bookmark or a list of ResponseSessions, in seconds. Bookmarks arrive about once a minute.",
-	nil, nil)
-
 var _ prometheus.Collector = &View{}
 
 // Describe implements prometheus.Collector.
 func (v *View) Describe(descs chan<- *prometheus.Desc) {
 	descs <- sessionsDesc
-	descs <- ageDesc
+	v.age.Describe(descs)
 }
 
 // Collect implements prometheus.Collector.
@@ -39,7 +35,5 @@ func (v *View) Collect(metrics chan<- prometheus.Metric) {
 	for reason, count := range v.Counts() {
 		metrics <- prometheus.MustNewConstMetric(sessionsDesc, prometheus.GaugeValue, float64(count), reason)
 	}
-	if v.HasSynced() {
-		metrics <- prometheus.MustNewConstMetric(ageDesc, prometheus.GaugeValue, v.Age().Seconds())
-	}
+	v.age.Collect(metrics)
 }

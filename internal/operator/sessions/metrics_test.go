@@ -48,7 +48,7 @@ catena_sessions{reason="SnapshotUnreadable"} 0
 catena_sessions{reason="TurnNotCompleted"} 0
 catena_sessions{reason="TurnPending"} 0
 `
-	if err := testutil.CollectAndCompare(v, strings.NewReader(want)); err != nil {
+	if err := testutil.CollectAndCompare(v, strings.NewReader(want), "catena_sessions"); err != nil {
 		t.Error(err)
 	}
 }

@@ -26,7 +26,6 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,9 +39,6 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
-// errSilent is the error of a list or watch if the API server, or a proxy in front of it, has stopped sending data.
-var errSilent = errors.New("no data was received for too long")
-
 // item is a record in the form that client-go's reflector handles.
 type item struct {
 	metav1.PartialObjectMetadata
@@ -55,65 +51,18 @@ func (i *item) DeepCopyObject() runtime.Object {
 }
 
 // source lists and watches the sessions. It parses each object separately, so that one that cannot be decoded does not affect
-// the others, and it gives up if the API server sends nothing for the silence duration.
+// the others.
 type source struct {
-	client  rest.Interface
-	silence time.Duration
-	known   func(namespace, name string) *Record
+	client rest.Interface
+	known  func(namespace, name string) *Record
 }
 
 func (s *source) listWatch() cache.ListerWatcher {
 	return &cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}
 }
 
-// stream sends a request and returns its response, whose body ends with errSilent if the API server stops sending.
-func (s *source) stream(ctx context.Context, options *metav1.ListOptions) (*response, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	r := &response{ctx: ctx, cancel: cancel, silence: s.silence}
-	r.timer = time.AfterFunc(s.silence, func() { cancel(errSilent) })
-	body, err := kubeclient.ListRequest(s.client, kubeclient.Sessions, options).Stream(ctx)
-	if err != nil {
-		err = r.cause(err)
-		r.timer.Stop()
-		cancel(nil)
-		return nil, err
-	}
-	r.body = body
-	return r, nil
-}
-
-// response is the body of a response.
-type response struct {
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	timer   *time.Timer
-	silence time.Duration
-	body    io.ReadCloser
-}
-
-// Read implements io.Reader.
-func (r *response) Read(p []byte) (int, error) {
-	n, err := r.body.Read(p)
-	r.timer.Reset(r.silence)
-	if err != nil && !errors.Is(err, io.EOF) {
-		err = r.cause(err)
-	}
-	return n, err
-}
-
-// Close ends the request.
-func (r *response) Close() error {
-	r.timer.Stop()
-	r.cancel(nil)
-	return r.body.Close()
-}
-
-// cause returns errSilent in place of the error of the canceled request.
-func (r *response) cause(err error) error {
-	if errors.Is(context.Cause(r.ctx), errSilent) {
-		return errSilent
-	}
-	return err
+func (s *source) stream(ctx context.Context, options *metav1.ListOptions) (io.ReadCloser, error) {
+	return kubeclient.ListRequest(s.client, kubeclient.Sessions, options).Stream(ctx)
 }
 
 func (s *source) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -154,7 +103,7 @@ func (s *source) watch(ctx context.Context, options metav1.ListOptions) (watch.I
 // events decodes the events of a watch, one per line.
 type events struct {
 	source   *source
-	response *response
+	response io.Closer
 	lines    *bufio.Reader
 	buffer   bytes.Buffer
 }

@@ -35,19 +35,20 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/silence"
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// serve returns a source whose requests a handler answers.
-func serve(t *testing.T, silence time.Duration, handler http.HandlerFunc) *source {
+// serve returns a source whose requests a handler answers, and which waits for data for up to the timeout.
+func serve(t *testing.T, timeout time.Duration, handler http.HandlerFunc) *source {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	client, err := kubeclient.New(&rest.Config{Host: server.URL})
+	client, err := kubeclient.New(silence.Limit(&rest.Config{Host: server.URL}, timeout))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &source{client: client, silence: silence}
+	return &source{client: client}
 }
 
 // TestWatch: each event is parsed separately, whatever its object contains.
@@ -131,11 +132,11 @@ func TestSilence(t *testing.T) {
 				_ = http.NewResponseController(w).Flush()
 				<-r.Context().Done()
 			})
-			if _, err := s.list(t.Context(), metav1.ListOptions{}); !errors.Is(err, errSilent) {
-				t.Errorf("list: %v, want errSilent", err)
+			if _, err := s.list(t.Context(), metav1.ListOptions{}); !errors.Is(err, silence.ErrSilent) {
+				t.Errorf("list: %v, want ErrSilent", err)
 			}
 			watcher, err := s.watch(t.Context(), metav1.ListOptions{})
-			if errors.Is(err, errSilent) {
+			if errors.Is(err, silence.ErrSilent) {
 				return // on a loaded machine, even the headers can arrive too late
 			}
 			if err != nil {
@@ -149,15 +150,15 @@ func TestSilence(t *testing.T) {
 		})
 	}
 	s := serve(t, 20*time.Millisecond, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	if _, err := s.watch(t.Context(), metav1.ListOptions{}); !errors.Is(err, errSilent) {
-		t.Errorf("no response: %v, want errSilent", err)
+	if _, err := s.watch(t.Context(), metav1.ListOptions{}); !errors.Is(err, silence.ErrSilent) {
+		t.Errorf("no response: %v, want ErrSilent", err)
 	}
 }
 
 // TestRunAfterSilence: the view restarts its watch until the server sends something.
 func TestRunAfterSilence(t *testing.T) {
 	var requests atomic.Int32
-	s := serve(t, 0, func(w http.ResponseWriter, r *http.Request) {
+	s := serve(t, 20*time.Millisecond, func(w http.ResponseWriter, r *http.Request) {
 		if requests.Add(1) > 2 {
 			_, _ = fmt.Fprintln(w, `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"4","annotations":{"k8s.io/initial-events-end":"true"}}}}`)
 			_ = http.NewResponseController(w).Flush()

@@ -24,10 +24,10 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/silence"
 )
 
 // Change notifies a subscriber of sessions that may need another status.
@@ -44,15 +44,14 @@ type Change struct {
 // and by Observe. It is safe for concurrent use.
 type View struct {
 	maxDepth int
-	silence  time.Duration
-	clock    clock.PassiveClock
+	timeout  time.Duration // of silence
+	age      *silence.Age
 	feeds    *feeds
 	moved    broadcast // notified when Reflects may have changed
 
 	mu              sync.RWMutex // not held while the lock of a namespace is awaited
 	namespaces      map[string]*namespaceView
-	resourceVersion uint64    // up to which events were received
-	lastReceived    time.Time // when the API server last sent something
+	resourceVersion uint64 // up to which events were received
 	subscribers     []func(Change)
 
 	syncedOnce sync.Once
@@ -77,13 +76,13 @@ type namespaceView struct {
 	outdated map[string]bool
 }
 
-// NewView returns an empty view. Its verdicts allow chains of up to maxDepth turns. If the API server sends nothing for the
-// silence duration, the view is stale, and its watch is restarted.
-func NewView(maxDepth int, silence time.Duration) *View {
+// NewView returns an empty view. Its verdicts allow chains of up to maxDepth turns. It is stale if the API server sends nothing
+// for the timeout.
+func NewView(maxDepth int, timeout time.Duration) *View {
 	v := &View{
 		maxDepth:   maxDepth,
-		silence:    silence,
-		clock:      clock.RealClock{},
+		timeout:    timeout,
+		age:        silence.NewAge(kubeclient.Sessions),
 		namespaces: map[string]*namespaceView{},
 		synced:     make(chan struct{}),
 	}

@@ -33,12 +33,13 @@ import (
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=list;watch
 
 // Run watches all ResponseSessions through a client of their group and version, and keeps the view current until ctx is done.
-// It never gives up: while the API server is unreachable or unresponsive, it retries.
+// It never gives up: while the API server is unreachable, it retries, and also while it is unresponsive if the client is
+// limited by silence.Limit.
 //
 // client-go's reflector feeds the view directly, without the store of an informer, which would need more memory than the
 // whole view: see docs/decisions/no-informer.md.
 func (v *View) Run(ctx context.Context, client rest.Interface) {
-	source := &source{client: client, silence: v.silence, known: v.known}
+	source := &source{client: client, known: v.known}
 	reflector := cache.NewReflectorWithOptions(source.listWatch(), &item{}, (*store)(v), cache.ReflectorOptions{
 		Name: kubeclient.Sessions, TypeDescription: v1alpha1.ResponseSessionKind,
 	})
@@ -108,20 +109,16 @@ func (v *View) WaitUntilReflects(ctx context.Context, namespace string, resource
 func (v *View) advance(resourceVersion uint64) {
 	v.mu.Lock()
 	v.resourceVersion = max(v.resourceVersion, resourceVersion)
-	v.lastReceived = v.clock.Now()
 	v.mu.Unlock()
+	v.age.Received()
 	v.moved.notify()
 }
 
 // Age returns the time since the API server last sent an event, a bookmark or a list. Bookmarks arrive about once a minute.
-func (v *View) Age() time.Duration {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	return v.clock.Since(v.lastReceived)
-}
+func (v *View) Age() time.Duration { return v.age.Get() }
 
 // IsStale reports whether the API server has been silent for so long that the view may lack changes.
-func (v *View) IsStale() bool { return v.Age() > v.silence }
+func (v *View) IsStale() bool { return v.Age() > v.timeout }
 
 // store is the view as client-go's reflector uses it.
 type store View

@@ -1,0 +1,97 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package silence notices when the API server, or a proxy in front of it, has stopped sending the data of a watch: it ends the
+// request with an error, so that the watch is started again, and has a metric of how long nothing was received.
+package silence
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// ErrSilent is the error of a request if the API server does not respond, or stops sending the response.
+var ErrSilent = errors.New("no data was received for too long")
+
+// Limit returns a copy of a client configuration whose requests end with ErrSilent once they have received nothing for the
+// timeout. They may take any time as long as they receive something.
+func Limit(config *rest.Config, timeout time.Duration) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &transport{timeout: timeout, next: next} })
+	return config
+}
+
+type transport struct {
+	timeout time.Duration
+	next    http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(request.Context())
+	timer := time.AfterFunc(t.timeout, func() { cancel(ErrSilent) })
+	response, err := t.next.RoundTrip(request.WithContext(ctx))
+	if err != nil {
+		err = cause(ctx, err)
+		timer.Stop()
+		cancel(nil)
+		return nil, err
+	}
+	response.Body = &body{ReadCloser: response.Body, ctx: ctx, cancel: cancel, timer: timer, timeout: t.timeout}
+	return response, nil
+}
+
+// WrappedRoundTripper gives client-go the transport below this one.
+func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// body is the body of a response.
+type body struct {
+	io.ReadCloser
+	ctx     context.Context //nolint:containedctx // of the request
+	cancel  context.CancelCauseFunc
+	timer   *time.Timer
+	timeout time.Duration
+}
+
+// Read implements io.Reader.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.timer.Reset(b.timeout)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = cause(b.ctx, err)
+	}
+	return n, err
+}
+
+// Close ends the request.
+func (b *body) Close() error {
+	b.timer.Stop()
+	b.cancel(nil)
+	return b.ReadCloser.Close()
+}
+
+// cause returns ErrSilent in place of the error of a request that was canceled because of it.
+func cause(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), ErrSilent) {
+		return ErrSilent
+	}
+	return err
+}
