@@ -186,7 +186,7 @@ func TestRunAfterSilence(t *testing.T) {
 // decoded and applied, even after events of that namespace.
 func TestEventsOfBusyNamespace(t *testing.T) {
 	events := make(chan string)
-	s := serve(t, 0, func(w http.ResponseWriter, r *http.Request) {
+	s := serve(t, time.Hour, func(w http.ResponseWriter, r *http.Request) {
 		for {
 			select {
 			case event := <-events:
