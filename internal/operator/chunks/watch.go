@@ -28,6 +28,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/silence"
 )
 
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=snapshotchunks,verbs=list;watch
@@ -47,8 +48,9 @@ func (v *View) Run(ctx context.Context, client rest.Interface) {
 		},
 	}
 	reflector := cache.NewReflectorWithOptions(source, &metav1.PartialObjectMetadata{}, (*store)(v), cache.ReflectorOptions{
-		Name: kubeclient.Chunks, TypeDescription: v1alpha1.SnapshotChunkKind,
+		Name: kubeclient.Chunks, TypeDescription: v1alpha1.SnapshotChunkKind, MinWatchTimeout: silence.MinWatchTime,
 	})
+	v.age.Start()
 	reflector.RunWithContext(ctx)
 }
 

@@ -98,7 +98,7 @@ func TestSilentWatch(t *testing.T) {
 	}
 	v, log := NewView(), &logged{}
 	if got := metrics(t, v); got != 0 {
-		t.Errorf("got %d metrics before anything was received", got)
+		t.Errorf("got %d metrics before the watch began", got)
 	}
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), funcr.New(log.add, funcr.Options{})))
 	done := make(chan struct{})

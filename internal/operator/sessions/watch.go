@@ -28,6 +28,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/silence"
 )
 
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=list;watch
@@ -41,8 +42,9 @@ import (
 func (v *View) Run(ctx context.Context, client rest.Interface) {
 	source := &source{client: client, known: v.known}
 	reflector := cache.NewReflectorWithOptions(source.listWatch(), &item{}, (*store)(v), cache.ReflectorOptions{
-		Name: kubeclient.Sessions, TypeDescription: v1alpha1.ResponseSessionKind,
+		Name: kubeclient.Sessions, TypeDescription: v1alpha1.ResponseSessionKind, MinWatchTimeout: silence.MinWatchTime,
 	})
+	v.age.Start()
 	reflector.RunWithContext(ctx)
 	v.feeds.wait()
 }
@@ -114,11 +116,12 @@ func (v *View) advance(resourceVersion uint64) {
 	v.moved.notify()
 }
 
-// Age returns the time since the API server last sent an event, a bookmark or a list. Bookmarks arrive about once a minute.
+// Age returns the time since the API server last sent an event, a bookmark or a whole list or, if it has sent none, since Run
+// began. Bookmarks arrive about once a minute.
 func (v *View) Age() time.Duration { return v.age.Get() }
 
-// IsStale reports whether the API server has been silent for so long that the view may lack changes.
-func (v *View) IsStale() bool { return v.Age() > v.timeout }
+// IsStale reports whether the view may lack changes: it has not synced, or the API server has been silent for too long.
+func (v *View) IsStale() bool { return !v.HasSynced() || v.Age() > v.timeout }
 
 // store is the view as client-go's reflector uses it.
 type store View

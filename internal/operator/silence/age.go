@@ -23,7 +23,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Age is the time since the API server last sent a list, an event or a bookmark of a resource. It is safe for concurrent use.
+// Age is the time since the API server last sent a whole list, an event or a bookmark of a resource or, if it has sent none since
+// the watch began, the time since then. It is safe for concurrent use.
 type Age struct {
 	desc     *prometheus.Desc
 	received atomic.Pointer[time.Time]
@@ -31,12 +32,16 @@ type Age struct {
 
 var _ prometheus.Collector = &Age{}
 
-// NewAge returns the age of a resource of which nothing was received yet.
+// NewAge returns the age of a resource that is not watched yet.
 func NewAge(resource string) *Age {
 	return &Age{desc: prometheus.NewDesc("catena_watch_age_seconds",
-		"Time since the API server last sent an event, a bookmark or a list of a resource that the operator watches, in seconds. Bookmarks arrive about once a minute.",
+		"Time since the API server last sent an event, a bookmark or a whole list of a resource that the operator watches, or since the watch began, in seconds. "+
+			"Bookmarks arrive about once a minute.",
 		nil, prometheus.Labels{"resource": resource})}
 }
+
+// Start records that the watch begins now.
+func (a *Age) Start() { a.Received() }
 
 // Received records that something was received now.
 func (a *Age) Received() {
@@ -44,7 +49,7 @@ func (a *Age) Received() {
 	a.received.Store(&now)
 }
 
-// Get returns the age. It is longer than any timeout if nothing was received yet.
+// Get returns the age. It is longer than any timeout if the resource is not watched yet.
 func (a *Age) Get() time.Duration {
 	received := a.received.Load()
 	if received == nil {
@@ -56,7 +61,8 @@ func (a *Age) Get() time.Duration {
 // Describe implements prometheus.Collector.
 func (a *Age) Describe(descs chan<- *prometheus.Desc) { descs <- a.desc }
 
-// Collect implements prometheus.Collector. There is no metric until something was received.
+// Collect implements prometheus.Collector. There is no metric until the watch begins: only the leader watches some
+// resources.
 func (a *Age) Collect(metrics chan<- prometheus.Metric) {
 	if a.received.Load() != nil {
 		metrics <- prometheus.MustNewConstMetric(a.desc, prometheus.GaugeValue, a.Get().Seconds())

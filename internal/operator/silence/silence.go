@@ -14,8 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package silence notices when the API server, or a proxy in front of it, has stopped sending the data of a watch: it ends the
-// request with an error, so that the watch is started again, and has a metric of how long nothing was received.
+// Package silence notices when the API server, or a proxy in front of it, has stopped sending the data of a watch, or sends data
+// without end: it ends the request with an error, so that the watch is started again, and has a metric of how long nothing was
+// received.
 package silence
 
 import (
@@ -28,34 +29,56 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ErrSilent is the error of a request if the API server does not respond, or stops sending the response.
-var ErrSilent = errors.New("no data was received for too long")
+// ErrSilent is the error of a request if the API server does not respond, or stops sending the response, and ErrEndless if the
+// response does not end.
+var (
+	ErrSilent  = errors.New("no data was received for too long")
+	ErrEndless = errors.New("the response did not end in time")
+)
+
+// The API server ends a watch between MinWatchTime, for the options of a reflector, and twice that. The reflector then continues
+// the watch. It receives a list as the beginning of a watch: one of a million objects takes some minutes.
+const (
+	MinWatchTime    = 10 * time.Minute
+	maxResponseTime = 2*MinWatchTime + time.Minute
+)
 
 // Limit returns a copy of a client configuration whose requests end with ErrSilent once they have received nothing for the
-// timeout. They may take any time as long as they receive something.
+// timeout, and with ErrEndless if they are still open a minute after the API server should have ended them.
 func Limit(config *rest.Config, timeout time.Duration) *rest.Config {
+	return limit(config, timeout, maxResponseTime)
+}
+
+func limit(config *rest.Config, timeout, total time.Duration) *rest.Config {
 	config = rest.CopyConfig(config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &transport{timeout: timeout, next: next} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return &transport{timeout: timeout, total: total, next: next}
+	})
 	return config
 }
 
 type transport struct {
-	timeout time.Duration
-	next    http.RoundTripper
+	timeout, total time.Duration
+	next           http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(request.Context())
-	timer := time.AfterFunc(t.timeout, func() { cancel(ErrSilent) })
+	silent := time.AfterFunc(t.timeout, func() { cancel(ErrSilent) })
+	endless := time.AfterFunc(t.total, func() { cancel(ErrEndless) })
+	end := func() {
+		silent.Stop()
+		endless.Stop()
+		cancel(nil)
+	}
 	response, err := t.next.RoundTrip(request.WithContext(ctx))
 	if err != nil {
 		err = cause(ctx, err)
-		timer.Stop()
-		cancel(nil)
+		end()
 		return nil, err
 	}
-	response.Body = &body{ReadCloser: response.Body, ctx: ctx, cancel: cancel, timer: timer, timeout: t.timeout}
+	response.Body = &body{ReadCloser: response.Body, ctx: ctx, end: end, silent: silent, timeout: t.timeout}
 	return response, nil
 }
 
@@ -66,15 +89,15 @@ func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 type body struct {
 	io.ReadCloser
 	ctx     context.Context //nolint:containedctx // of the request
-	cancel  context.CancelCauseFunc
-	timer   *time.Timer
+	end     func()
+	silent  *time.Timer
 	timeout time.Duration
 }
 
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.timer.Reset(b.timeout)
+	b.silent.Reset(b.timeout)
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = cause(b.ctx, err)
 	}
@@ -83,15 +106,14 @@ func (b *body) Read(p []byte) (int, error) {
 
 // Close ends the request.
 func (b *body) Close() error {
-	b.timer.Stop()
-	b.cancel(nil)
+	b.end()
 	return b.ReadCloser.Close()
 }
 
-// cause returns ErrSilent in place of the error of a request that was canceled because of it.
+// cause returns ErrSilent or ErrEndless in place of the error of a request that was canceled because of it.
 func cause(ctx context.Context, err error) error {
-	if errors.Is(context.Cause(ctx), ErrSilent) {
-		return ErrSilent
+	if cause := context.Cause(ctx); errors.Is(cause, ErrSilent) || errors.Is(cause, ErrEndless) {
+		return cause
 	}
 	return err
 }
