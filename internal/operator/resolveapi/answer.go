@@ -18,20 +18,15 @@ package resolveapi
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 
-	"golang.org/x/sync/semaphore"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"sigs.k8s.io/yaml"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/internal/history"
@@ -77,69 +72,13 @@ func (a *answer) DeepCopyObject() runtime.Object {
 	return &answer{InputItems: *a.InputItems.DeepCopy(), Page: a.Page, history: a.history}
 }
 
-// The limits of tables and YAML, which take many times the memory of the JSON. A page is always within them.
-const (
-	maxTableRows  = 10_000
-	maxYAMLBytes  = 16 << 20
-	maxYAMLValues = 100_000
-	maxYAMLAtOnce = 2
-)
-
-// yamlSlots limits how many answers are converted to YAML at the same time.
-var yamlSlots = semaphore.NewWeighted(maxYAMLAtOnce)
-
-// InputStream returns the InputItems as JSON or, if the client prefers it, as YAML.
-func (a *answer) InputStream(ctx context.Context, _, accept string) (io.ReadCloser, bool, string, error) {
-	negotiated, ok := negotiation.NegotiateMediaTypeOptions(accept, codecs.SupportedMediaTypes(), negotiation.DefaultEndpointRestrictions)
+// InputStream returns the InputItems as JSON.
+func (a *answer) InputStream(_ context.Context, _, accept string) (io.ReadCloser, bool, string, error) {
+	_, ok := negotiation.NegotiateMediaTypeOptions(accept, codecs.SupportedMediaTypes(), negotiation.DefaultEndpointRestrictions)
 	if !ok {
-		return nil, false, "", negotiation.NewNotAcceptableError([]string{runtime.ContentTypeJSON, runtime.ContentTypeYAML})
+		return nil, false, "", negotiation.NewNotAcceptableError([]string{runtime.ContentTypeJSON})
 	}
-	contentType := negotiated.Accepted.MediaType
-	if contentType == runtime.ContentTypeYAML {
-		body, err := a.yaml(ctx)
-		if err != nil {
-			return nil, false, "", err
-		}
-		bytesTotal.Add(float64(len(body)))
-		return io.NopCloser(bytes.NewReader(body)), false, contentType, nil
-	}
-	return &stream{answer: a}, false, contentType, nil
-}
-
-// yaml returns the InputItems as YAML.
-func (a *answer) yaml(ctx context.Context) ([]byte, error) {
-	limits := &yamlLimits{}
-	if _, err := a.WriteTo(limits); err != nil {
-		return nil, tooLarge("the response is too large for YAML")
-	}
-	if err := yamlSlots.Acquire(ctx, 1); err != nil {
-		return nil, newTimeout("too many responses are being converted to YAML")
-	}
-	defer yamlSlots.Release(1)
-	body := bytes.NewBuffer(make([]byte, 0, limits.bytes))
-	_, _ = a.WriteTo(body) // never an error
-	converted, err := yaml.JSONToYAML(body.Bytes())
-	if err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("unable to convert the items to YAML: %w", err))
-	}
-	return converted, nil
-}
-
-// yamlLimits counts the output written to it, and returns an error if it exceeds a limit.
-type yamlLimits struct{ bytes, values int }
-
-// Write implements io.Writer.
-func (l *yamlLimits) Write(p []byte) (int, error) {
-	l.bytes += len(p)
-	l.values += bytes.Count(p, []byte(",")) + bytes.Count(p, []byte(":"))
-	if l.bytes > maxYAMLBytes || l.values > maxYAMLValues {
-		return 0, errors.New("too large for YAML")
-	}
-	return len(p), nil
-}
-
-func tooLarge(message string) error {
-	return apierrors.NewRequestEntityTooLargeError(message + ": request JSON, or pages with `limit`")
+	return &stream{answer: a}, false, runtime.ContentTypeJSON, nil
 }
 
 // stream is an answer that is being sent. It is generated while it is sent, so that it takes little memory besides the items,

@@ -40,7 +40,7 @@ var (
 
 	bytesTotal = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "catena_resolve_bytes_total",
-		Help: "Number of bytes in JSON and YAML responses. Tables are not counted.",
+		Help: "Number of bytes in JSON responses. Tables are not counted.",
 	})
 )
 

@@ -31,7 +31,7 @@ import (
 var (
 	scheme         = runtime.NewScheme()
 	codecFactory   = serializer.NewCodecFactory(scheme)
-	codecs         = textCodecs{codecFactory}
+	codecs         = jsonCodecs{codecFactory}
 	parameterCodec = runtime.NewParameterCodec(scheme)
 )
 
@@ -41,18 +41,14 @@ func init() {
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 }
 
-// textCodecs are the codecs of JSON and YAML. InputItems have no binary form.
-type textCodecs struct{ serializer.CodecFactory }
+// jsonCodecs are the codecs of JSON. InputItems have no binary form, and YAML would have to be converted as a whole in memory, for
+// which nested items can need a thousand times their size.
+type jsonCodecs struct{ serializer.CodecFactory }
 
-// SupportedMediaTypes returns the media types of JSON and YAML.
-func (c textCodecs) SupportedMediaTypes() []runtime.SerializerInfo {
-	var infos []runtime.SerializerInfo
-	for _, info := range c.CodecFactory.SupportedMediaTypes() {
-		if info.EncodesAsText {
-			infos = append(infos, info)
-		}
-	}
-	return infos
+// SupportedMediaTypes returns the media type of JSON.
+func (c jsonCodecs) SupportedMediaTypes() []runtime.SerializerInfo {
+	info, _ := runtime.SerializerInfoForMediaType(c.CodecFactory.SupportedMediaTypes(), runtime.ContentTypeJSON)
+	return []runtime.SerializerInfo{info}
 }
 
 // definitions returns the generated OpenAPI definitions, with a short description of a JSON object: the generated one is

@@ -72,8 +72,10 @@ func TestServer(t *testing.T) {
 			path: inputItems + "resp.2", token: "alice", want: 200, wantBody: []string{`"responseID":"resp_2"`},
 		},
 		"YAML": {
-			path: inputItems + "resp_2", token: "alice", accept: "application/yaml", want: 200, wantType: "application/yaml",
-			wantBody: []string{"kind: InputItems\n", "- content: hi\n  role: user\n"},
+			path: inputItems + "resp_2", token: "alice", accept: "application/yaml", want: 406, wantBody: []string{"NotAcceptable"},
+		},
+		"verdicts as YAML": {
+			path: sessionVerdicts, token: "alice", accept: "application/yaml", want: 406, wantBody: []string{"NotAcceptable"},
 		},
 		"table": {
 			path: inputItems + "resp_2", token: "alice", accept: "application/json;as=Table;v=v1;g=meta.k8s.io,application/json", want: 200, wantType: "application/json",
@@ -173,14 +175,12 @@ func TestServerAnswers(t *testing.T) {
 	all := strings.Replace(sessionVerdicts, "namespaces/team-a/", "", 1)
 	for name, tc := range map[string]struct{ path, accept string }{
 		"verdict json":        {path: sessionVerdicts + "/resp.2"},
-		"verdict yaml":        {path: sessionVerdicts + "/resp.9", accept: "application/yaml"},
 		"verdict table":       {path: sessionVerdicts + "/resp.2", accept: asTable},
 		"verdicts json":       {path: sessionVerdicts},
 		"verdicts table":      {path: all, accept: asTable},
 		"verdicts first page": {path: all + "?limit=3"},
 		"verdicts last page":  {path: all + "?limit=3&continue=" + newContinue(types.NamespacedName{Namespace: "team-a", Name: "resp.9"})},
 		"json":                {path: inputItems + "resp_2"},
-		"yaml":                {path: inputItems + "resp_2", accept: "application/yaml"},
 		"table":               {path: inputItems + "resp_2", accept: asTable},
 		"page":                {path: inputItems + "resp_2?limit=1&order=desc"},
 		"not found":           {path: inputItems + "resp_9"},

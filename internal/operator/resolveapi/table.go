@@ -25,9 +25,13 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
+
+// maxTableRows limits a table, which takes many times the memory of JSON. A page is always within it.
+const maxTableRows = 10_000
 
 // The limits of texts in a table.
 const (
@@ -53,7 +57,8 @@ func (tableConvertor) ConvertToTable(_ context.Context, object, options runtime.
 		return nil, fmt.Errorf("unable to convert %T to a table", object)
 	}
 	if a.Len() > maxTableRows {
-		return nil, tooLarge(fmt.Sprintf("the response has %d items, and a table is limited to %d", a.Len(), maxTableRows))
+		return nil, apierrors.NewRequestEntityTooLargeError(
+			fmt.Sprintf("the response has %d items, and a table is limited to %d: request JSON, or pages with `limit`", a.Len(), maxTableRows))
 	}
 	table := &metav1.Table{ColumnDefinitions: headers(options, tableColumns), Rows: make([]metav1.TableRow, 0, a.Len())}
 	// Every row refers to the same object, without its items: they would make the table many times as large.
