@@ -64,10 +64,10 @@ func Sweep(ctx context.Context, s *SnapshotSweeper, store snapshot.Store) error 
 }
 
 // Plan returns what a sweep does with the parts that it found, given the keys to which sessions refer.
-func Plan(l SweepLimits, parts []snapshot.Part, referenced []string, now time.Time) (mark, unmark []snapshot.Part, due [][]snapshot.Part) {
+func Plan(l SweepLimits, parts []snapshot.Part, referenced []snapshot.Part, now time.Time) (mark, unmark []snapshot.Part, due [][]snapshot.Part) {
 	known := &references{found: map[snapshotKey]bool{}}
-	for _, key := range referenced {
-		known.found[snapshotKey{key: key}] = false
+	for _, part := range referenced {
+		known.found[snapshotKey{part.Session.Namespace, part.Key}] = false
 	}
 	found, err := known.compare(func(yield func(snapshot.Part, error) bool) {
 		slices.Values(parts)(func(part snapshot.Part) bool { return yield(part, nil) })
@@ -76,5 +76,6 @@ func Plan(l SweepLimits, parts []snapshot.Part, referenced []string, now time.Ti
 		panic(err)
 	}
 	plan := l.plan(found, now)
-	return plan.mark, plan.unmark, plan.due
+	permitted, _ := l.permitted(plan)
+	return plan.mark, plan.unmark, permitted
 }

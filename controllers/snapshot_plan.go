@@ -34,10 +34,11 @@ type SweepLimits struct {
 	// snapshot.MaxWriteTime.
 	Grace time.Duration
 	// HoldOff is how long sweeps of a bucket that is new to this cluster delete nothing, counted from the first sweep or, if
-	// later, from the last sweep that found a returned session.
+	// later, from the last sweep that found a returned session which was missing when the hold-off began.
 	HoldOff time.Duration
 	// MaxShare is the largest share of the stored snapshots, from 0 to 1, that a sweep deletes. If a sweep would delete more
-	// than this share and more than 100 snapshots, something else is probably wrong, so it deletes none.
+	// than this share and more than 100 snapshots, something else is probably wrong, so it deletes none. If only one namespace
+	// is the cause, it deletes those of the others.
 	MaxShare float64
 	// UnsafeGrace permits any Grace, for tests.
 	UnsafeGrace bool
@@ -68,7 +69,7 @@ func (l *SweepLimits) AddFlags(flags *pflag.FlagSet) {
 			"has returned. To end it earlier, write the UID of the namespace kube-system to the object catena-sweeper in the bucket.")
 	flags.Float64Var(&l.MaxShare, "snapshot-sweep-max-share", l.MaxShare,
 		"Maximum share of the stored snapshots that a sweep deletes, from 0 to 1. A sweep that would delete a larger share, and "+
-			"more than 100 snapshots, deletes none and logs an error.")
+			"more than 100 snapshots, logs an error and deletes none, or none of one namespace if that alone is the cause.")
 	flags.BoolVar(&l.UnsafeGrace, "unsafe-snapshot-grace-period", l.UnsafeGrace,
 		"Allow a shorter grace period, for tests only. A save that takes longer than the grace period loses its turn.")
 }
@@ -96,13 +97,13 @@ type sweepPlan struct {
 	mark, unmark []snapshot.Part
 	// due are the snapshots to delete. The first part of each is marked.
 	due [][]snapshot.Part
-	// stored is the number of snapshots.
-	stored int
+	// stored counts the snapshots of each namespace.
+	stored map[string]int
 }
 
 // plan plans the actions of a sweep that runs at the given time, from the result of its comparison.
 func (l SweepLimits) plan(found *comparison, now time.Time) sweepPlan {
-	p := sweepPlan{stored: found.snapshots, unmark: slices.Concat(found.returned, found.strayMarks)}
+	p := sweepPlan{stored: found.stored, unmark: slices.Concat(found.returned, found.strayMarks)}
 	for _, parts := range found.unreferenced {
 		switch l.stageOf(parts, now) {
 		case unmarked:
@@ -123,13 +124,40 @@ func rank(part snapshot.Part) int {
 	return 0
 }
 
-// refusal returns an error if the plan would delete too much.
-func (l SweepLimits) refusal(p sweepPlan) error {
-	if due := len(p.due); due > maxUncheckedDeletions && float64(due) > l.MaxShare*float64(p.stored) {
-		return fmt.Errorf("refusing to delete %d of %d snapshots, to which no session has referred for %s: "+
-			"if this is expected, raise --snapshot-sweep-max-share for one sweep", due, p.stored, l.Grace)
+// permitted returns the due snapshots that may be deleted, and an error if they are not all. A namespace can store any number of
+// snapshots to which no session refers; this must not keep those of other namespaces from being deleted.
+func (l SweepLimits) permitted(p sweepPlan) ([][]snapshot.Part, error) {
+	due, stored, counts := len(p.due), 0, map[string]int{}
+	for _, count := range p.stored {
+		stored += count
 	}
-	return nil
+	for _, parts := range p.due {
+		counts[parts[0].Session.Namespace]++
+	}
+	if l.within(due, stored) {
+		return p.due, nil
+	}
+	largest := ""
+	for namespace, count := range counts {
+		if count > counts[largest] {
+			largest = namespace
+		}
+	}
+	if l.within(due-counts[largest], stored-p.stored[largest]) {
+		others := slices.DeleteFunc(slices.Clone(p.due), func(parts []snapshot.Part) bool { return parts[0].Session.Namespace == largest })
+		return others, l.refusal(counts[largest], p.stored[largest], " of namespace "+largest)
+	}
+	return nil, l.refusal(due, stored, "")
+}
+
+// within reports whether a sweep may delete a number of snapshots.
+func (l SweepLimits) within(due, stored int) bool {
+	return due <= maxUncheckedDeletions || float64(due) <= l.MaxShare*float64(stored)
+}
+
+func (l SweepLimits) refusal(due, stored int, of string) error {
+	return fmt.Errorf("refusing to delete %d of %d snapshots%s, to which no session has referred for %s: "+
+		"if this is expected, raise --snapshot-sweep-max-share for one sweep", due, stored, of, l.Grace)
 }
 
 // stage is the progress of an unreferenced snapshot towards deletion.

@@ -22,6 +22,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
 	"github.com/catena-dev/catena/controllers"
@@ -51,9 +53,9 @@ func TestPlan(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"wait": func(t *rapid.T) { now = now.Add(minutes(t, 1, 40, "pause")) },
-			"write": func(*rapid.T) {
-				key := fmt.Sprint(len(all))
-				all = append(all, &modelSnapshot{part: snapshot.Part{Key: key, Written: now}, since: now})
+			"write": func(t *rapid.T) {
+				session := types.NamespacedName{Namespace: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "namespace"), Name: fmt.Sprint(len(all))}
+				all = append(all, &modelSnapshot{part: snapshot.Part{Session: session, Key: session.Name, Written: now}, since: now})
 			},
 			"restore or save": func(t *rapid.T) {
 				var missing []*modelSnapshot
@@ -94,12 +96,12 @@ func minutes(t *rapid.T, least, most int, label string) time.Duration {
 func sweepModel(t *rapid.T, limits controllers.SweepLimits, existing []*modelSnapshot, now, operator time.Time) {
 	byKey := map[string]*modelSnapshot{}
 	var parts []snapshot.Part
-	var referenced []string
+	var referenced []snapshot.Part
 	for _, m := range existing {
 		byKey[m.part.Key] = m
 		parts = append(parts, m.part)
 		if m.seen = m.referenced; m.seen {
-			referenced = append(referenced, m.part.Key)
+			referenced = append(referenced, m.part)
 		}
 	}
 	mark, unmark, due := controllers.Plan(limits, parts, referenced, operator)
@@ -115,5 +117,53 @@ func sweepModel(t *rapid.T, limits controllers.SweepLimits, existing []*modelSna
 			t.Fatalf("snapshot %s is deleted, referenced: %t, without a session for %s", m.part.Key, m.referenced, absent)
 		}
 		m.gone = true
+	}
+}
+
+// TestPlanShare: the snapshots that a sweep deletes, out of those to which no session has referred for long. One namespace that has
+// many does not keep those of others, and if several have, none is deleted.
+func TestPlanShare(t *testing.T) {
+	type counts map[string]int // by namespace
+	tests := map[string]struct {
+		used, unused, want counts
+	}{
+		"few":                                 {unused: counts{"a": 60, "b": 40}, want: counts{"a": 60, "b": 40}},
+		"within the share":                    {used: counts{"a": 100, "b": 100}, unused: counts{"b": 200}, want: counts{"b": 200}},
+		"too many of the only namespace":      {unused: counts{"a": 101}},
+		"too many of one namespace":           {used: counts{"b": 5}, unused: counts{"a": 101, "b": 1, "c": 2}, want: counts{"b": 1, "c": 2}},
+		"others are within the share":         {used: counts{"b": 200}, unused: counts{"a": 1000, "b": 200}, want: counts{"b": 200}},
+		"too many of two namespaces":          {used: counts{"c": 5}, unused: counts{"a": 101, "b": 101, "c": 1}},
+		"a few each of many namespaces":       {unused: counts{"a": 40, "b": 40, "c": 40, "d": 40}},
+		"too many although others are in use": {used: counts{"b": 99}, unused: counts{"a": 101}, want: nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
+			long := now.Add(-48 * time.Hour)
+			var parts, referenced []snapshot.Part
+			add := func(all counts, since time.Time) (added []snapshot.Part) {
+				for namespace, n := range all {
+					for range n {
+						name := fmt.Sprint(len(parts))
+						part := snapshot.Part{Session: types.NamespacedName{Namespace: namespace, Name: name}, Key: name, Written: long, Unreferenced: since}
+						parts, added = append(parts, part), append(added, part)
+					}
+				}
+				return added
+			}
+			referenced = add(tc.used, time.Time{})
+			add(tc.unused, long)
+			_, _, due := controllers.Plan(controllers.DefaultSweepLimits(), parts, referenced, now)
+			var got counts
+			for _, parts := range due {
+				if got == nil {
+					got = counts{}
+				}
+				got[parts[0].Session.Namespace]++
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("deleted (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

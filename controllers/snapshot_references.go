@@ -51,8 +51,8 @@ func (s *SnapshotSweeper) references(store snapshot.Store) *references {
 
 // comparison is the result of comparing a store with the sessions.
 type comparison struct {
-	// snapshots is the number of snapshots.
-	snapshots int
+	// stored counts the snapshots of each namespace.
+	stored map[string]int
 	// unreferenced are the parts of the snapshots that no session refers to.
 	unreferenced map[snapshotKey][]snapshot.Part
 	// returned are marked parts of snapshots that a session refers to.
@@ -63,7 +63,7 @@ type comparison struct {
 
 // compare reads the list of a store and counts the parts of each session.
 func (r *references) compare(list iter.Seq2[snapshot.Part, error]) (*comparison, error) {
-	c := &comparison{unreferenced: map[snapshotKey][]snapshot.Part{}}
+	c := &comparison{unreferenced: map[snapshotKey][]snapshot.Part{}, stored: map[string]int{}}
 	for part, err := range list {
 		if err != nil {
 			return nil, err
@@ -85,10 +85,12 @@ func (r *references) compare(list iter.Seq2[snapshot.Part, error]) (*comparison,
 			c.returned = append(c.returned, part)
 		}
 	}
-	c.snapshots = len(c.unreferenced)
-	for _, found := range r.found {
+	for key := range c.unreferenced {
+		c.stored[key.namespace]++
+	}
+	for key, found := range r.found {
 		if found {
-			c.snapshots++
+			c.stored[key.namespace]++
 		}
 	}
 	return c, nil

@@ -238,6 +238,36 @@ func TestRestoreOfCluster(t *testing.T) {
 	}
 }
 
+// TestHoldOffEnds: a session that is deleted and created again after the beginning of a hold-off does not prolong it.
+func TestHoldOffEnds(t *testing.T) {
+	const holdOff = 24 * time.Hour
+	s := newSweeping(t, bucketStore(t))
+	s.holdOff = holdOff
+	used, restored, leftover := s.write(t, "used"), s.write(t, "restored"), s.write(t, "leftover")
+	s.refer(t, "used", used)
+	sweeps := func(hours int) {
+		t.Helper()
+		for range hours {
+			s.mustSweep(t, time.Hour)
+		}
+	}
+	sweeps(20)
+	s.refer(t, "restored", restored)
+	sweeps(6)
+	for range 2 {
+		deleteWith(t, s.namespace, "used", metav1.DeletePropagationBackground)
+		s.waitFor(t, "used", false)
+		sweeps(1)
+		s.want(t, true, used, leftover)
+		s.refer(t, "used", used)
+		sweeps(8)
+	}
+	s.want(t, true, leftover)
+	sweeps(2) // 24 hours after the one in which the restored session was found
+	s.want(t, true)
+	s.want(t, false, used, restored)
+}
+
 // missing returns the references that are not among those in back.
 func missing(refs map[string]*v1alpha1.SnapshotReference, back []*v1alpha1.SnapshotReference) []*v1alpha1.SnapshotReference {
 	left := map[*v1alpha1.SnapshotReference]bool{}

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -153,7 +154,7 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (swee
 	lastSweep.WithLabelValues(store.Name()).Set(float64(now.Unix()))
 	// A part that cannot be marked, for example because its owner has tampered with it, does not prevent the deletion of
 	// others.
-	result, err := s.delete(ctx, store, plan, len(found.returned) > 0, now)
+	result, err := s.delete(ctx, store, plan, found.returned, now)
 	if errs = append(errs, err); result == sweepCompleted && errors.Join(errs...) != nil {
 		result = sweepFailed
 	}
@@ -162,19 +163,21 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (swee
 
 // delete executes the deletions of a plan, unless they are held off or refused.
 func (s *SnapshotSweeper) delete(
-	ctx context.Context, store snapshot.Store, plan sweepPlan, sessionsAreBack bool, now time.Time,
+	ctx context.Context, store snapshot.Store, plan sweepPlan, returned []snapshot.Part, now time.Time,
 ) (sweepResult, error) {
-	held, err := s.holdOff(ctx, store, sessionsAreBack, now)
+	held, err := s.holdOff(ctx, store, returned, now)
 	switch {
 	case err != nil:
 		return sweepFailed, err
 	case held:
 		return sweepHeldOff, nil
 	}
-	if err := s.Limits.refusal(plan); err != nil {
-		return sweepRefused, err
+	due, refusal := s.Limits.permitted(plan)
+	err = each(due, func(parts []snapshot.Part) error { return s.collect(ctx, store, parts) })
+	if refusal != nil {
+		return sweepRefused, errors.Join(refusal, err)
 	}
-	return sweepCompleted, each(plan.due, func(parts []snapshot.Part) error { return s.collect(ctx, store, parts) })
+	return sweepCompleted, err
 }
 
 // each makes one request per element and returns the errors. It stops after the first request that times out, because each of
@@ -192,17 +195,22 @@ func each[T any](all []T, request func(T) error) error {
 }
 
 // holdOff reports whether a sweep must not delete. If sessions have returned, a restore may be in progress.
-func (s *SnapshotSweeper) holdOff(ctx context.Context, store snapshot.Store, sessionsAreBack bool, now time.Time) (bool, error) {
-	since, err := store.HeldOff(ctx, now)
+//
+// Only the return of a session that was missing when the hold-off began prolongs it. Otherwise a tenant could prolong it for
+// all others by deleting and creating a session again from time to time.
+func (s *SnapshotSweeper) holdOff(ctx context.Context, store snapshot.Store, returned []snapshot.Part, now time.Time) (bool, error) {
+	h, err := store.HeldOff(ctx, now)
+	restored := func(part snapshot.Part) bool { return part.Unreferenced.Before(h.Begun.Add(s.Limits.HoldOff)) }
 	switch {
-	case err != nil || since.IsZero():
+	case err != nil || h == (snapshot.HoldOff{}):
 		return false, err
-	case sessionsAreBack:
-		return true, store.HoldOff(ctx, now)
-	case now.Sub(since) < s.Limits.HoldOff:
+	case slices.ContainsFunc(returned, restored):
+		h.Since = now
+		return true, store.SetHeldOff(ctx, h)
+	case now.Sub(h.Since) < s.Limits.HoldOff:
 		return true, nil
 	}
-	return false, store.HoldOff(ctx, time.Time{})
+	return false, store.SetHeldOff(ctx, snapshot.HoldOff{})
 }
 
 // collect deletes a snapshot, unless a session named by one of its parts refers to it according to a live read.

@@ -128,11 +128,11 @@ func (s *chunkStore) Check(context.Context) error { return nil }
 // Claim does nothing: chunks are in their cluster.
 func (s *chunkStore) Claim(context.Context, []Part) error { return nil }
 
-// HeldOff returns the zero time: chunks are restored together with their sessions.
-func (s *chunkStore) HeldOff(context.Context, time.Time) (time.Time, error) { return time.Time{}, nil }
+// HeldOff returns the zero value: chunks are restored together with their sessions.
+func (s *chunkStore) HeldOff(context.Context, time.Time) (HoldOff, error) { return HoldOff{}, nil }
 
-// HoldOff does nothing.
-func (s *chunkStore) HoldOff(context.Context, time.Time) error { return nil }
+// SetHeldOff does nothing.
+func (s *chunkStore) SetHeldOff(context.Context, HoldOff) error { return nil }
 
 // List reads only the chunks' metadata. If the list expires before its end, that is an error.
 func (s *chunkStore) List(ctx context.Context) iter.Seq2[Part, error] {

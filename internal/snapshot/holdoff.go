@@ -27,38 +27,57 @@ import (
 )
 
 // sweeperName is the object that contains the UID of the cluster that may delete snapshots in the bucket. While sweeps are
-// held off, the UID is followed by the start time of the hold-off. An administrator can end the hold-off by writing only
-// the UID.
+// held off, the UID is followed by the times of the HoldOff. An administrator can end the hold-off by writing only the UID.
 const sweeperName = "catena-sweeper"
 
-func (s *blobStore) HeldOff(ctx context.Context, now time.Time) (time.Time, error) {
+// HoldOff is a time in which the sweeps of a store delete nothing. It has a resolution of seconds.
+type HoldOff struct {
+	// Since is when it was last prolonged, and Begun when it began.
+	Since, Begun time.Time
+}
+
+func (s *blobStore) HeldOff(ctx context.Context, now time.Time) (HoldOff, error) {
 	var text []byte
 	cluster, err := doValue(ctx, s, s.claim.identify)
 	if err == nil {
 		text, err = doValue(ctx, s, func(ctx context.Context) ([]byte, error) { return s.bucket.ReadAll(ctx, sweeperName) })
 	}
 	if err != nil && gcerrors.Code(err) != gcerrors.NotFound {
-		return time.Time{}, fmt.Errorf("unable to determine whether sweeps of the bucket are held off: %w", err)
+		return HoldOff{}, fmt.Errorf("unable to determine whether sweeps of the bucket are held off: %w", err)
 	}
-	switch words := strings.Fields(string(text)); {
-	case len(words) == 1 && words[0] == cluster:
-		return time.Time{}, nil
-	case len(words) == 2 && words[0] == cluster:
-		if since, err := time.Parse(time.RFC3339, words[1]); err == nil {
-			return since, nil
+	if words := strings.Fields(string(text)); len(words) > 0 && words[0] == cluster {
+		if h, ok := parseHoldOff(words[1:]); ok {
+			return h, nil
 		}
 	}
-	return now, s.HoldOff(ctx, now)
+	h := HoldOff{Since: now, Begun: now}
+	return h, s.SetHeldOff(ctx, h)
 }
 
-func (s *blobStore) HoldOff(ctx context.Context, since time.Time) error {
+// parseHoldOff parses the times. An earlier version wrote only Since.
+func parseHoldOff(times []string) (h HoldOff, ok bool) {
+	switch len(times) {
+	case 0:
+		return HoldOff{}, true
+	case 1, 2:
+		since, err := time.Parse(time.RFC3339, times[0])
+		if err != nil {
+			return HoldOff{}, false
+		}
+		begun, err := time.Parse(time.RFC3339, times[len(times)-1])
+		return HoldOff{Since: since, Begun: begun}, err == nil
+	}
+	return HoldOff{}, false
+}
+
+func (s *blobStore) SetHeldOff(ctx context.Context, h HoldOff) error {
 	err := s.do(ctx, func(ctx context.Context) error {
 		text, err := s.claim.identify(ctx)
 		if err != nil {
 			return err
 		}
-		if !since.IsZero() {
-			text += " " + since.UTC().Format(time.RFC3339)
+		if h != (HoldOff{}) {
+			text += " " + h.Since.UTC().Format(time.RFC3339) + " " + h.Begun.UTC().Format(time.RFC3339)
 		}
 		return s.bucket.WriteAll(ctx, sweeperName, []byte(text), &blob.WriterOptions{ContentType: "text/plain"})
 	})

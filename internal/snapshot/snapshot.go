@@ -81,11 +81,11 @@ type Store interface {
 	// would mistake the other's snapshots for leftovers. known are snapshots that were read from the store before, if any.
 	// Claim returns ErrUnclaimed if the store is not marked and contains none of them.
 	Claim(ctx context.Context, known []Part) error
-	// HeldOff returns the time since which sweeps of the store have been held off, or the zero time if they are not. The
-	// first call by a cluster starts the hold-off.
-	HeldOff(ctx context.Context, now time.Time) (since time.Time, err error)
-	// HoldOff records that sweeps are held off since the given time or, with the zero time, that they no longer are.
-	HoldOff(ctx context.Context, since time.Time) error
+	// HeldOff returns the hold-off of the store's sweeps, or the zero value if there is none. The first call by a cluster begins
+	// one.
+	HeldOff(ctx context.Context, now time.Time) (HoldOff, error)
+	// SetHeldOff records a hold-off or, with the zero value, its end.
+	SetHeldOff(ctx context.Context, h HoldOff) error
 	// List yields all stored parts in any order, and ignores data that Write cannot have written. It stops at the first error.
 	List(ctx context.Context) iter.Seq2[Part, error]
 	// Find returns the stored parts of a snapshot with the given number of parts.
