@@ -41,9 +41,9 @@ const readsPerQuery = 8
 var (
 	// ErrTooLarge is returned for a history of more than Options.HistoryBytes bytes.
 	ErrTooLarge = errors.New("history is too large")
-	// ErrBusy is returned for a query that would exceed its namespace's share of Options.InFlightRequests or Options.InFlightBytes.
+	// ErrBusy is returned for a query or a reservation that would exceed its namespace's share of Options.InFlightRequests or Options.InFlightBytes.
 	// A retry can succeed.
-	ErrBusy = errors.New("too many histories, or histories of too many bytes, are being resolved in this namespace")
+	ErrBusy = errors.New("too many requests, or answers of too many bytes, are in progress in this namespace")
 )
 
 // cacheKey changes with every overwrite of the spec, but not with a write of the status.

@@ -93,6 +93,22 @@ func (r *Resolver) Resolve(ctx context.Context, namespace, name string, minVersi
 	return result, nil
 }
 
+// Reserve counts a request that is not a query, and the bytes of its answer, towards the shares of a namespace. It returns ErrBusy
+// if that exceeds a share. Call release once, when the answer has been sent.
+func (r *Resolver) Reserve(namespace string, bytes int64) (release func(), err error) {
+	if !r.requests.TryAcquire(namespace, 1) {
+		return nil, ErrBusy
+	}
+	if !r.shared.bytes.TryAcquire(namespace, bytes) {
+		r.requests.Release(namespace, 1)
+		return nil, ErrBusy
+	}
+	return func() {
+		r.shared.bytes.Release(namespace, bytes)
+		r.requests.Release(namespace, 1)
+	}, nil
+}
+
 func (r *Resolver) resolve(ctx context.Context, namespace, name string, minVersion uint64, options chain.WalkOptions) (*Result, error) {
 	l := &lookup{Resolver: r, namespace: namespace, confirmed: map[string]*sessions.Record{}}
 	id, err := l.responseID(ctx, name)

@@ -38,6 +38,15 @@ type Result struct {
 	done    func()   // ends the query, nil for a result that is not counted
 }
 
+// Reserve counts bytes in addition to the items, until Release. It returns ErrBusy if they exceed the share of the namespace, or
+// if the result was released.
+func (r *Result) Reserve(bytes int64) error {
+	if r.holding == nil {
+		return nil
+	}
+	return r.holding.reserve(bytes)
+}
+
 // Release returns the memory that is counted for the result. It may be called more than once.
 func (r *Result) Release() {
 	if r.holding != nil {

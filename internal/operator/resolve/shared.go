@@ -82,6 +82,7 @@ type holding struct {
 	size     int64 // of the items
 	overhead int64
 	turns    []cacheKey
+	released bool
 }
 
 // hold returns the holding of a query for a history with a number of turns, or ErrBusy. It must be released.
@@ -170,6 +171,17 @@ func (h *holding) readAndTake(key cacheKey, read func() (*chain.Items, error)) (
 	return h.take(key, items)
 }
 
+// reserve counts bytes besides the items.
+func (h *holding) reserve(bytes int64) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.released || !h.bytes.TryAcquire(h.namespace, bytes) {
+		return ErrBusy
+	}
+	h.overhead += bytes
+	return nil
+}
+
 // release returns the held bytes. It may be called more than once.
 func (h *holding) release() {
 	h.mu.Lock()
@@ -187,5 +199,5 @@ func (h *holding) release() {
 	if bytes > 0 {
 		h.bytes.Release(h.namespace, bytes)
 	}
-	h.overhead, h.turns, h.size = 0, nil, 0
+	h.overhead, h.turns, h.size, h.released = 0, nil, 0, true
 }

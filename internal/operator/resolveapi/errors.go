@@ -73,7 +73,7 @@ func toStatus(ctx context.Context, name string, err error) (*apierrors.StatusErr
 	case errors.Is(err, resolve.ErrTooLarge):
 		status = apierrors.NewRequestEntityTooLargeError(err.Error() + "; the operator's --max-history-bytes sets the limit")
 	case errors.Is(err, resolve.ErrBusy):
-		status = apierrors.NewTooManyRequests(err.Error(), retryAfterSeconds)
+		status = busy(err)
 	case errors.As(err, &throttled):
 		status = apierrors.NewTooManyRequests(err.Error(), int(math.Ceil(throttled.RetryAfter.Seconds())))
 	case errors.Is(ctx.Err(), context.Canceled):
@@ -82,6 +82,11 @@ func toStatus(ctx context.Context, name string, err error) (*apierrors.StatusErr
 		status = readStatus(err)
 	}
 	return status, string(status.ErrStatus.Reason)
+}
+
+// busy returns the answer to a request that exceeds its namespace's share.
+func busy(err error) *apierrors.StatusError {
+	return apierrors.NewTooManyRequests(err.Error(), retryAfterSeconds)
 }
 
 // statusReasons are the Kubernetes reasons for the HTTP statuses of broken chains.

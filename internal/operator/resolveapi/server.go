@@ -49,9 +49,9 @@ var (
 	_ manager.LeaderElectionRunnable = &Server{}
 )
 
-// New returns a server with valid options that serves the histories returned by resolve and the verdicts of a view. It listens,
-// but does not respond before Start, and it is not ready until the view has read the sessions.
-func New(o *Options, resolve ResolveFunc, view *sessions.View) (*Server, error) {
+// New returns a server with valid options that serves the histories returned by resolve and the verdicts of a view, for lists of
+// which it calls reserve. It listens, but does not respond before Start, and it is not ready until the view has read the sessions.
+func New(o *Options, resolve ResolveFunc, reserve ReserveFunc, view *sessions.View) (*Server, error) {
 	config := newGenericConfig()
 	if err := o.applyTo(config); err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func New(o *Options, resolve ResolveFunc, view *sessions.View) (*Server, error) 
 	group.NegotiatedSerializer = codecs
 	group.VersionedResourcesStorageMap[resolvev1alpha1.GroupVersion.Version] = map[string]rest.Storage{
 		resolvev1alpha1.Resource:         &storage{resolve: resolve, defaultMaxDepth: o.DefaultMaxDepth, maxDepthLimit: o.MaxDepthLimit},
-		resolvev1alpha1.VerdictsResource: &verdicts{view: view, max: resolvev1alpha1.MaxVerdicts},
+		resolvev1alpha1.VerdictsResource: &verdicts{view: view, reserve: reserve, max: resolvev1alpha1.MaxVerdicts},
 	}
 	if err := s.generic.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("unable to install the API group %s: %w", resolvev1alpha1.GroupVersion.Group, err)

@@ -39,6 +39,10 @@ import (
 // or of the context. The history must not be changed.
 type ResolveFunc func(ctx context.Context, namespace, name string, minVersion uint64, options chain.WalkOptions) (*resolve.Result, error)
 
+// ReserveFunc counts a request and the bytes of its answer towards the shares of a namespace, until release is called. It returns
+// an error if that exceeds a share.
+type ReserveFunc func(namespace string, bytes int64) (release func(), err error)
+
 // storage is the REST resource inputitems. It can only be read by name, so that neither garbage collection nor the deletion
 // of a namespace ever lists it.
 type storage struct {

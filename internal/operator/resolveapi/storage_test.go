@@ -23,7 +23,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus/testutil"
+	prometheustest "github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -31,6 +31,7 @@ import (
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -83,7 +84,7 @@ func TestGetResourceVersion(t *testing.T) {
 
 // TestVerdictsAreBounded: a list of more verdicts than one answer has is refused, unless it is read in pages.
 func TestVerdictsAreBounded(t *testing.T) {
-	s := &verdicts{view: newView(t, kubeAPIServer(t), time.Hour), max: 2}
+	s := &verdicts{view: newView(t, kubeAPIServer(t), time.Hour), reserve: reserveAll, max: 2}
 	for name, tc := range map[string]struct {
 		namespace string
 		limit     int64
@@ -121,13 +122,39 @@ func TestVerdictsAreBounded(t *testing.T) {
 	}
 }
 
+// TestVerdictsAreCounted: the lists of verdicts that a namespace has not read yet count towards its share, and leave room for those
+// of others.
+func TestVerdictsAreCounted(t *testing.T) {
+	view, options := newView(t, kubeAPIServer(t), time.Hour), resolve.DefaultOptions()
+	options.InFlightBytes, options.InFlightRequests = 8*rowBytes, 10_000
+	s := &verdicts{view: view, reserve: resolve.New(view, nil, nil, options).Reserve, max: 10}
+	list := func(ctx context.Context, namespace string) error {
+		_, err := s.List(request.WithNamespace(ctx, namespace), &internalversion.ListOptions{})
+		return err
+	}
+	reading, read := context.WithCancel(t.Context())
+	for range 1000 {
+		if err := list(reading, "team-a"); err != nil {
+			break
+		}
+	}
+	if err := list(reading, "team-a"); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("want TooManyRequests, got %v", err)
+	}
+	if err := list(t.Context(), "team-b"); err != nil {
+		t.Errorf("another namespace: %v", err)
+	}
+	read()
+	testutil.Eventually(t, func(context.Context) error { return list(t.Context(), "team-a") })
+}
+
 // TestMetrics: requests are counted by their result.
 func TestMetrics(t *testing.T) {
 	ts := startServer(t, resolveStub(t))
 	for name, code := range map[string]string{"resp_2": "ok", "resp_9": "session.chain.not_found", "resp_2?limit=1&after=x": "BadRequest"} {
-		before := testutil.ToFloat64(requestsTotal.WithLabelValues(code))
+		before := prometheustest.ToFloat64(requestsTotal.WithLabelValues(code))
 		ts.get(t, inputItems+name, "alice", "")
-		if counted := testutil.ToFloat64(requestsTotal.WithLabelValues(code)) - before; counted != 1 {
+		if counted := prometheustest.ToFloat64(requestsTotal.WithLabelValues(code)) - before; counted != 1 {
 			t.Errorf("%s: code %q was counted %v times, want once", name, code, counted)
 		}
 	}

@@ -33,6 +33,9 @@ import (
 // maxTableRows limits a table, which takes many times the memory of JSON. A page is always within it.
 const maxTableRows = 10_000
 
+// rowBytes is approximately the memory that a row of a table, or a verdict of a list, takes until its client has read it.
+const rowBytes = 4 << 10
+
 // The limits of texts in a table.
 const (
 	maxTextRunes = 80
@@ -59,6 +62,9 @@ func (tableConvertor) ConvertToTable(_ context.Context, object, options runtime.
 	if a.Len() > maxTableRows {
 		return nil, apierrors.NewRequestEntityTooLargeError(
 			fmt.Sprintf("the response has %d items, and a table is limited to %d: request JSON, or pages with `limit`", a.Len(), maxTableRows))
+	}
+	if err := a.history.Reserve(int64(a.Len()) * rowBytes); err != nil {
+		return nil, busy(err)
 	}
 	table := &metav1.Table{ColumnDefinitions: headers(options, tableColumns), Rows: make([]metav1.TableRow, 0, a.Len())}
 	// Every row refers to the same object, without its items: they would make the table many times as large.

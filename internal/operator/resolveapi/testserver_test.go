@@ -196,7 +196,7 @@ func startServerOf(t testing.TB, kube *httptest.Server, view *sessions.View, res
 	o.Authorization.RemoteKubeConfigFile = kubeconfig
 	o.Authorization.WebhookRetryBackoff.Steps = 1
 	o.ShutdownDelay = 300 * time.Millisecond
-	if ts.Server, err = New(o, resolve, view); err != nil {
+	if ts.Server, err = New(o, resolve, reserveAll, view); err != nil {
 		t.Fatalf("Unable to make the server: %v", err)
 	}
 	if ts.Ready(nil) == nil {
@@ -224,6 +224,9 @@ const (
 	inputItems      = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/inputitems/"
 	sessionVerdicts = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/sessionverdicts"
 )
+
+// reserveAll is a ReserveFunc without a limit.
+func reserveAll(string, int64) (release func(), err error) { return func() {}, nil }
 
 // get returns the HTTP code, the header and the body of an answer.
 func (ts *testServer) get(t testing.TB, path, token, accept string) (int, http.Header, string) {

@@ -39,8 +39,9 @@ import (
 // like inputitems, not deleted, so that neither garbage collection nor the deletion of a namespace ever requests it.
 type verdicts struct {
 	verdictTable
-	view *sessions.View
-	max  int // number of verdicts in one response
+	view    *sessions.View
+	reserve ReserveFunc
+	max     int // number of verdicts in one response
 }
 
 var (
@@ -106,6 +107,11 @@ func (s *verdicts) List(ctx context.Context, options *internalversion.ListOption
 		keys = keys[:limit]
 		list.Continue = newContinue(keys[limit-1])
 	}
+	release, err := s.reserve(namespace, int64(len(keys))*rowBytes)
+	if err != nil {
+		return nil, busy(err)
+	}
+	context.AfterFunc(ctx, release) // when the answer has been sent
 	for _, key := range keys {
 		if verdict, found := s.view.Verdict(key.Namespace, key.Name); found && matches(options.FieldSelector, key) {
 			list.Items = append(list.Items, *newVerdict(verdict))
