@@ -22,7 +22,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -132,6 +134,19 @@ func IsGone(err error, resource, name string) bool {
 	details := status.Status().Details
 	// client-go fills in the object if the response is not a Status, and then adds a cause that indicates this.
 	return details.Kind == resource && details.Name == name && len(details.Causes) == 0
+}
+
+// IsTooLargeForEtcd reports whether an API server could not store an object because of its size. It returns an internal error if
+// etcd, or its client of etcd, has noticed that.
+func IsTooLargeForEtcd(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && MeansTooLargeForEtcd(int(status.Status().Code), status.Status().Message)
+}
+
+// MeansTooLargeForEtcd is IsTooLargeForEtcd for the code and the body of a response.
+func MeansTooLargeForEtcd(code int, body string) bool {
+	return code == http.StatusInternalServerError &&
+		(strings.Contains(body, "etcdserver: request is too large") || strings.Contains(body, "trying to send message larger than max"))
 }
 
 // ClusterID returns the UID of the namespace kube-system, which identifies the cluster. All users may read it: see

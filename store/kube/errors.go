@@ -25,7 +25,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 
 	"golang.org/x/net/http2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -71,7 +70,7 @@ func toError(ctx context.Context, responseID, step string, err error) error {
 		e.Code, e.Message = driver.CodeUnsupported, "the CRDs of the cluster are older than this program: apply newer ones"
 	case apierrors.IsBadRequest(err), apierrors.IsInvalid(err):
 		e.Code = driver.CodeInvalid
-	case apierrors.IsRequestEntityTooLargeError(err), isTooLargeForEtcd(err):
+	case apierrors.IsRequestEntityTooLargeError(err), kubeclient.IsTooLargeForEtcd(err):
 		e.Code = driver.CodeTooLarge
 	case isQuotaExceeded(err):
 		e.Code, e.Message = driver.CodeQuotaExceeded, quotaMessage(responseID)
@@ -101,13 +100,6 @@ func fromChain(e *driver.Error, err error) bool {
 		}
 	}
 	return false
-}
-
-// isTooLargeForEtcd reports whether an API server could not store an object because of its size, which it returns as an
-// internal error.
-func isTooLargeForEtcd(err error) bool {
-	text := err.Error()
-	return strings.Contains(text, "etcdserver: request is too large") || strings.Contains(text, "trying to send message larger than max")
 }
 
 // isUnreachable reports whether an API server or S3 could not be reached or could not respond, so that another attempt may

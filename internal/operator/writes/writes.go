@@ -20,7 +20,9 @@ limitations under the License.
 package writes
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"strings"
 	"time"
@@ -29,6 +31,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/catena-dev/catena/internal/fair"
+	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
 // slowWrite is how long a write may take before it counts as refused. Kubernetes' own objective is that 99% of writes take
@@ -96,10 +99,28 @@ func outcome(ctx context.Context, response *http.Response, err error, took time.
 		return fair.Refused
 	case ctx.Err() != nil:
 		return fair.Unknown
-	case err != nil, response.StatusCode == http.StatusTooManyRequests, response.StatusCode >= http.StatusInternalServerError:
+	case err != nil, response.StatusCode == http.StatusTooManyRequests:
+		return fair.Refused
+	case response.StatusCode >= http.StatusInternalServerError && !isTooLarge(response):
 		return fair.Refused
 	}
 	return fair.Served
+}
+
+// maxStatus is more than the size of a Status that describes an internal error.
+const maxStatus = 16 << 10
+
+// isTooLarge reports whether the API server could not store an object because of its size, which says nothing about its load. The
+// body of the response can still be read.
+func isTooLarge(response *http.Response) bool {
+	start := &bytes.Buffer{}
+	_, _ = io.CopyN(start, response.Body, maxStatus) // the next reader of the body gets the error, too
+	body := start.String()
+	response.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(start, response.Body), response.Body}
+	return kubeclient.MeansTooLargeForEtcd(response.StatusCode, body)
 }
 
 // namespaceOf returns the namespace in the path of a request, or an empty string if it has none.

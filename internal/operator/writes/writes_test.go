@@ -19,6 +19,7 @@ package writes
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -34,25 +35,31 @@ func TestOutcomes(t *testing.T) {
 	cases := map[string]struct {
 		method, path string
 		code         int
+		body         string
 		want         int64
 	}{
-		"served":                      {http.MethodPatch, statusPath, http.StatusOK, 8},
-		"not found":                   {http.MethodPatch, statusPath, http.StatusNotFound, 8},
-		"conflict":                    {http.MethodPatch, statusPath, http.StatusConflict, 8},
-		"too many requests":           {http.MethodPatch, statusPath, http.StatusTooManyRequests, 4},
-		"unavailable":                 {http.MethodDelete, statusPath, http.StatusServiceUnavailable, 4},
-		"too slow":                    {http.MethodPost, statusPath, http.StatusGatewayTimeout, 4},
-		"a read":                      {http.MethodGet, statusPath, http.StatusTooManyRequests, 8},
-		"a write without a namespace": {http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", http.StatusTooManyRequests, 8},
+		"served":                      {http.MethodPatch, statusPath, http.StatusOK, "", 8},
+		"not found":                   {http.MethodPatch, statusPath, http.StatusNotFound, "", 8},
+		"conflict":                    {http.MethodPatch, statusPath, http.StatusConflict, "", 8},
+		"too many requests":           {http.MethodPatch, statusPath, http.StatusTooManyRequests, "", 4},
+		"unavailable":                 {http.MethodDelete, statusPath, http.StatusServiceUnavailable, "", 4},
+		"too slow":                    {http.MethodPost, statusPath, http.StatusGatewayTimeout, "", 4},
+		"internal error":              {http.MethodPatch, statusPath, http.StatusInternalServerError, "etcdserver: leader changed", 4},
+		"too large for etcd":          {http.MethodPatch, statusPath, http.StatusInternalServerError, "etcdserver: request is too large", 8},
+		"a read":                      {http.MethodGet, statusPath, http.StatusTooManyRequests, "", 8},
+		"a write without a namespace": {http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", http.StatusTooManyRequests, "", 8},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(tc.code) }))
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(tc.code)
+				_, _ = io.WriteString(w, tc.body)
+			}))
 			defer server.Close()
 			limiter := NewLimiter(4)
-			code, err := send(t.Context(), limiter, server.URL, tc.method, tc.path)
-			if err != nil || code != tc.code {
-				t.Fatalf("got %d, %v", code, err)
+			code, body, err := send(t.Context(), limiter, server.URL, tc.method, tc.path)
+			if err != nil || code != tc.code || body != tc.body {
+				t.Fatalf("got %d %q, %v", code, body, err)
 			}
 			if got := limiter.Current(); got != tc.want {
 				t.Errorf("the limit is %d, want %d", got, tc.want)
@@ -66,7 +73,7 @@ func TestUnreachable(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
 	limiter := NewLimiter(4)
-	if _, err := send(t.Context(), limiter, server.URL, http.MethodPatch, statusPath); err == nil {
+	if _, _, err := send(t.Context(), limiter, server.URL, http.MethodPatch, statusPath); err == nil {
 		t.Fatal("a closed server has responded")
 	}
 	if got := limiter.Current(); got != 4 {
@@ -78,7 +85,7 @@ func TestUnreachable(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer busy.Close()
-	if _, err := send(ctx, limiter, busy.URL, http.MethodPatch, statusPath); !errors.Is(err, context.Canceled) {
+	if _, _, err := send(ctx, limiter, busy.URL, http.MethodPatch, statusPath); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the context's error", err)
 	}
 	if got := limiter.Current(); got != 4 {
@@ -102,7 +109,7 @@ func TestReadsDoNotWait(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for range 10 {
-		go func() { _, _ = send(ctx, limiter, server.URL, http.MethodPatch, statusPath) }()
+		go func() { _, _, _ = send(ctx, limiter, server.URL, http.MethodPatch, statusPath) }()
 	}
 	<-arrived
 	<-arrived
@@ -110,7 +117,7 @@ func TestReadsDoNotWait(t *testing.T) {
 		{http.MethodGet, statusPath},
 		{http.MethodPatch, strings.Replace(statusPath, "team-a", "team-b", 1)},
 	} {
-		if _, err := send(t.Context(), limiter, server.URL, request.method, request.path); err != nil {
+		if _, _, err := send(t.Context(), limiter, server.URL, request.method, request.path); err != nil {
 			t.Errorf("%s %s: %v", request.method, request.path, err)
 		}
 	}
@@ -119,19 +126,21 @@ func TestReadsDoNotWait(t *testing.T) {
 	}
 }
 
-// send sends a request through a client that the limiter limits, and returns the status code of the response.
-func send(ctx context.Context, limiter *Limiter, host, method, path string) (int, error) {
+// send sends a request through a client that the limiter limits, and returns the status code and the body of the response.
+func send(ctx context.Context, limiter *Limiter, host, method, path string) (int, string, error) {
 	client, err := rest.HTTPClientFor(limiter.Limit(&rest.Config{Host: host}))
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	request, err := http.NewRequestWithContext(ctx, method, host+path, http.NoBody)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
-	return response.StatusCode, response.Body.Close()
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(body), err
 }
