@@ -37,9 +37,11 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/fair"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
@@ -107,6 +109,8 @@ type ResponseSessionReconciler struct {
 	progress progress
 	// attempts are the statuses whose write has failed.
 	attempts attempts
+	// full are the sessions that cannot be written until they change.
+	full full
 }
 
 // SetupWithManager adds the controller to a manager.
@@ -131,12 +135,39 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 // Reconcile writes the status, the ownerReference and the SnapshotReadable condition that follow from the verdict on one session.
-// They are written independently: an error in one does not prevent the others.
+// It writes nothing to an object that has no room for them.
 func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	r.progress.start(r.Clock.Now())
 	defer func() { r.progress.finish(r.Clock.Now()) }()
 	ctx, cancel := context.WithTimeout(ctx, ReconcileTimeout)
 	defer cancel()
+	record, found := r.View.Get(req.Namespace, req.Name)
+	switch {
+	case !found:
+		r.forget(req)
+		return ctrl.Result{}, nil
+	case r.full.has(record):
+		return ctrl.Result{}, nil
+	}
+	result, err := r.reconcile(ctx, req)
+	if kubeclient.IsTooLargeForEtcd(err) {
+		r.full.add(record)
+		log.FromContext(ctx).Error(err, "The session has no room for what the operator writes, and is not written again until it changes")
+		return ctrl.Result{}, nil
+	}
+	return result, err
+}
+
+func (r *ResponseSessionReconciler) forget(req ctrl.Request) {
+	r.waits.Forget(req)
+	r.rewrites.Forget(req.NamespacedName)
+	r.attempts.forget(req.NamespacedName)
+	r.full.forget(req.NamespacedName)
+}
+
+// reconcile is Reconcile for an object that is assumed to have room. The writes are independent: an error in one does not prevent the
+// others.
+func (r *ResponseSessionReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	err := r.verify(ctx, req)
 	if errors.Is(err, errBusy) {
 		return ctrl.Result{RequeueAfter: r.waits.When(req)}, nil
@@ -147,8 +178,7 @@ func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Requ
 	}
 	verdict, found := r.View.Verdict(req.Namespace, req.Name)
 	if !found {
-		r.rewrites.Forget(req.NamespacedName)
-		r.attempts.forget(req.NamespacedName)
+		r.forget(req)
 		return ctrl.Result{}, nil
 	}
 	wait, statusErr := r.reconcileStatus(ctx, verdict)
