@@ -28,7 +28,7 @@ const (
 	sweepCompleted sweepResult = "completed"
 	// sweepHeldOff: the sweep deleted nothing, because this cluster took over the bucket only recently.
 	sweepHeldOff sweepResult = "held_off"
-	// sweepRefused: the sweep deleted nothing, because it would have deleted too many snapshots.
+	// sweepRefused: the sweep deleted nothing in some namespaces, because it would have deleted too many snapshots.
 	sweepRefused sweepResult = "refused"
 	sweepFailed  sweepResult = "failed"
 )
@@ -36,7 +36,7 @@ const (
 var (
 	sweeps = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "catena_snapshot_sweeps_total",
-		Help: "Number of sweeps by store and result. A sweep that was held off or refused has marked snapshots and deleted none.",
+		Help: "Number of sweeps by store and result. A sweep that was held off has marked snapshots and deleted none. One that was refused has deleted none of some namespaces.",
 	}, []string{"store", "result"})
 	lastSweep = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "catena_snapshot_last_sweep_timestamp_seconds",

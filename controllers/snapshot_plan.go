@@ -20,6 +20,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -37,8 +38,8 @@ type SweepLimits struct {
 	// later, from the last sweep that found a returned session which was missing when the hold-off began.
 	HoldOff time.Duration
 	// MaxShare is the largest share of the stored snapshots, from 0 to 1, that a sweep deletes. If a sweep would delete more
-	// than this share and more than 100 snapshots, something else is probably wrong, so it deletes none. If only one namespace
-	// is the cause, it deletes those of the others.
+	// than this share and more than 100 snapshots, something else is probably wrong, so it keeps those of the namespaces
+	// furthest above the share, until the others together are within it.
 	MaxShare float64
 	// UnsafeGrace permits any Grace, for tests.
 	UnsafeGrace bool
@@ -69,7 +70,7 @@ func (l *SweepLimits) AddFlags(flags *pflag.FlagSet) {
 			"has returned. To end it earlier, write the UID of the namespace kube-system to the object catena-sweeper in the bucket.")
 	flags.Float64Var(&l.MaxShare, "snapshot-sweep-max-share", l.MaxShare,
 		"Maximum share of the stored snapshots that a sweep deletes, from 0 to 1. A sweep that would delete a larger share, and "+
-			"more than 100 snapshots, logs an error and deletes none, or none of one namespace if that alone is the cause.")
+			"more than 100 snapshots, logs an error and deletes none of the namespaces that are furthest above it.")
 	flags.BoolVar(&l.UnsafeGrace, "unsafe-snapshot-grace-period", l.UnsafeGrace,
 		"Allow a shorter grace period, for tests only. A save that takes longer than the grace period loses its turn.")
 }
@@ -124,40 +125,49 @@ func rank(part snapshot.Part) int {
 	return 0
 }
 
-// permitted returns the due snapshots that may be deleted, and an error if they are not all. A namespace can store any number of
-// snapshots to which no session refers; this must not keep those of other namespaces from being deleted.
+// permitted returns the due snapshots that may be deleted, and an error if those of some namespaces must be kept.
 func (l SweepLimits) permitted(p sweepPlan) ([][]snapshot.Part, error) {
-	due, stored, counts := len(p.due), 0, map[string]int{}
-	for _, count := range p.stored {
-		stored += count
-	}
+	due := map[string]int{}
 	for _, parts := range p.due {
-		counts[parts[0].Session.Namespace]++
+		due[parts[0].Session.Namespace]++
 	}
-	if l.within(due, stored) {
+	keep := l.excessive(due, p.stored)
+	if len(keep) == 0 {
 		return p.due, nil
 	}
-	largest := ""
-	for namespace, count := range counts {
-		if count > counts[largest] {
-			largest = namespace
+	kept, stored := 0, 0
+	for _, namespace := range keep {
+		kept, stored = kept+due[namespace], stored+p.stored[namespace]
+	}
+	others := slices.DeleteFunc(slices.Clone(p.due), func(parts []snapshot.Part) bool {
+		return slices.Contains(keep, parts[0].Session.Namespace)
+	})
+	return others, fmt.Errorf("refusing to delete %d of %d snapshots of %d namespaces, foremost %s, to which no session has referred for %s: "+
+		"if this is expected, raise --snapshot-sweep-max-share for one sweep", kept, stored, len(keep), keep[0], l.Grace)
+}
+
+// excessive returns the namespaces whose due snapshots must be kept, given how many each namespace has: those furthest above
+// MaxShare, until the others together are within it. So a namespace that is within it is never kept because of others, however
+// many snapshots they store. If all namespaces have lost their sessions, all are kept, because none offsets another.
+func (l SweepLimits) excessive(due, stored map[string]int) []string {
+	allDue, allStored := 0, 0
+	for namespace := range stored {
+		allDue, allStored = allDue+due[namespace], allStored+stored[namespace]
+	}
+	if allDue <= maxUncheckedDeletions {
+		return nil
+	}
+	excess := func(namespace string) float64 { return float64(due[namespace]) - l.MaxShare*float64(stored[namespace]) }
+	namespaces := slices.SortedFunc(maps.Keys(stored), func(a, b string) int {
+		return cmp.Or(cmp.Compare(excess(b), excess(a)), cmp.Compare(a, b))
+	})
+	for i, namespace := range namespaces {
+		if float64(allDue) <= l.MaxShare*float64(allStored) {
+			return namespaces[:i]
 		}
+		allDue, allStored = allDue-due[namespace], allStored-stored[namespace]
 	}
-	if l.within(due-counts[largest], stored-p.stored[largest]) {
-		others := slices.DeleteFunc(slices.Clone(p.due), func(parts []snapshot.Part) bool { return parts[0].Session.Namespace == largest })
-		return others, l.refusal(counts[largest], p.stored[largest], " of namespace "+largest)
-	}
-	return nil, l.refusal(due, stored, "")
-}
-
-// within reports whether a sweep may delete a number of snapshots.
-func (l SweepLimits) within(due, stored int) bool {
-	return due <= maxUncheckedDeletions || float64(due) <= l.MaxShare*float64(stored)
-}
-
-func (l SweepLimits) refusal(due, stored int, of string) error {
-	return fmt.Errorf("refusing to delete %d of %d snapshots%s, to which no session has referred for %s: "+
-		"if this is expected, raise --snapshot-sweep-max-share for one sweep", due, stored, of, l.Grace)
+	return namespaces
 }
 
 // stage is the progress of an unreferenced snapshot towards deletion.

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
@@ -120,50 +121,100 @@ func sweepModel(t *rapid.T, limits controllers.SweepLimits, existing []*modelSna
 	}
 }
 
-// TestPlanShare: the snapshots that a sweep deletes, out of those to which no session has referred for long. One namespace that has
-// many does not keep those of others, and if several have, none is deleted.
+// counts are numbers of snapshots by namespace.
+type counts map[string]int
+
+// dueOf returns how many snapshots of each namespace a sweep deletes, given those that have sessions, and those to which no
+// session has referred for long.
+func dueOf(limits controllers.SweepLimits, used, unused counts) counts {
+	now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
+	long := now.Add(-48 * time.Hour)
+	var parts []snapshot.Part
+	add := func(all counts, since time.Time) {
+		for namespace, n := range all {
+			for range n {
+				name := fmt.Sprint(len(parts))
+				session := types.NamespacedName{Namespace: namespace, Name: name}
+				parts = append(parts, snapshot.Part{Session: session, Key: name, Written: long, Unreferenced: since})
+			}
+		}
+	}
+	add(used, time.Time{})
+	referenced := slices.Clone(parts)
+	add(unused, long)
+	_, _, due := controllers.Plan(limits, parts, referenced, now)
+	got := counts{}
+	for _, parts := range due {
+		got[parts[0].Session.Namespace]++
+	}
+	return got
+}
+
+// TestPlanShare: namespaces with too many unreferenced snapshots keep theirs, and do not affect others. If all namespaces have lost
+// their sessions, nothing is deleted.
 func TestPlanShare(t *testing.T) {
-	type counts map[string]int // by namespace
 	tests := map[string]struct {
 		used, unused, want counts
 	}{
-		"few":                                 {unused: counts{"a": 60, "b": 40}, want: counts{"a": 60, "b": 40}},
-		"within the share":                    {used: counts{"a": 100, "b": 100}, unused: counts{"b": 200}, want: counts{"b": 200}},
-		"too many of the only namespace":      {unused: counts{"a": 101}},
-		"too many of one namespace":           {used: counts{"b": 5}, unused: counts{"a": 101, "b": 1, "c": 2}, want: counts{"b": 1, "c": 2}},
-		"others are within the share":         {used: counts{"b": 200}, unused: counts{"a": 1000, "b": 200}, want: counts{"b": 200}},
-		"too many of two namespaces":          {used: counts{"c": 5}, unused: counts{"a": 101, "b": 101, "c": 1}},
-		"a few each of many namespaces":       {unused: counts{"a": 40, "b": 40, "c": 40, "d": 40}},
-		"too many although others are in use": {used: counts{"b": 99}, unused: counts{"a": 101}, want: nil},
+		"few":                             {unused: counts{"a": 60, "b": 40}, want: counts{"a": 60, "b": 40}},
+		"within the share":                {used: counts{"a": 100, "b": 100}, unused: counts{"b": 200}, want: counts{"b": 200}},
+		"too many of the only namespace":  {unused: counts{"a": 101}},
+		"too many of one namespace":       {used: counts{"b": 5}, unused: counts{"a": 101, "b": 1, "c": 2}, want: counts{"b": 1, "c": 2}},
+		"others are within the share":     {used: counts{"b": 200}, unused: counts{"a": 1000, "b": 200}, want: counts{"b": 200}},
+		"too many of two namespaces":      {used: counts{"c": 5}, unused: counts{"a": 101, "b": 101, "c": 1}, want: counts{"c": 1}},
+		"fewer than a namespace in use":   {used: counts{"a": 300}, unused: counts{"a": 300, "b": 290}, want: counts{"a": 300}},
+		"all lost, a few each":            {unused: counts{"a": 40, "b": 40, "c": 40, "d": 40}},
+		"all lost, one has most":          {unused: counts{"a": 1000, "b": 100}},
+		"all lost, then some turns saved": {used: counts{"a": 20, "b": 20}, unused: counts{"a": 1000, "b": 40}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
-			long := now.Add(-48 * time.Hour)
-			var parts, referenced []snapshot.Part
-			add := func(all counts, since time.Time) (added []snapshot.Part) {
-				for namespace, n := range all {
-					for range n {
-						name := fmt.Sprint(len(parts))
-						part := snapshot.Part{Session: types.NamespacedName{Namespace: namespace, Name: name}, Key: name, Written: long, Unreferenced: since}
-						parts, added = append(parts, part), append(added, part)
-					}
-				}
-				return added
-			}
-			referenced = add(tc.used, time.Time{})
-			add(tc.unused, long)
-			_, _, due := controllers.Plan(controllers.DefaultSweepLimits(), parts, referenced, now)
-			var got counts
-			for _, parts := range due {
-				if got == nil {
-					got = counts{}
-				}
-				got[parts[0].Session.Namespace]++
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
+			got := dueOf(controllers.DefaultSweepLimits(), tc.used, tc.unused)
+			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("deleted (-want +got):\n%s", diff)
 			}
 		})
 	}
+}
+
+// TestPlanShareOfAny: whatever namespaces store, one that is within the share is swept, what is deleted is within the share, and
+// nothing is if each namespace is above it.
+func TestPlanShareOfAny(t *testing.T) {
+	number := rapid.MapOfN(rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}), rapid.IntRange(0, 150), 0, 5)
+	rapid.Check(t, func(t *rapid.T) {
+		limits := controllers.DefaultSweepLimits()
+		limits.MaxShare = rapid.SampledFrom([]float64{0, 0.25, 0.5, 1}).Draw(t, "share")
+		used, unused := counts(number.Draw(t, "used")), counts(number.Draw(t, "unused"))
+		got := dueOf(limits, used, unused)
+		allUnused, deleted, remaining, anyWithin := 0, 0, 0, false
+		for namespace, n := range unused {
+			allUnused += n
+			within := float64(n) <= limits.MaxShare*float64(n+used[namespace])
+			anyWithin = anyWithin || within
+			switch {
+			case got[namespace] != 0 && got[namespace] != n:
+				t.Fatalf("%d of %d snapshots of namespace %s are deleted", got[namespace], n, namespace)
+			case within && got[namespace] != n:
+				t.Fatalf("the snapshots of namespace %s are kept because of others", namespace)
+			}
+			deleted += got[namespace]
+			if got[namespace] > 0 {
+				remaining += n
+			}
+			remaining += used[namespace]
+		}
+		for namespace, n := range used {
+			if _, counted := unused[namespace]; !counted {
+				remaining, anyWithin = remaining+n, anyWithin || n > 0
+			}
+		}
+		switch {
+		case allUnused <= 100 && deleted != allUnused:
+			t.Fatalf("%d of %d are deleted", deleted, allUnused)
+		case allUnused > 100 && float64(deleted) > limits.MaxShare*float64(remaining):
+			t.Fatalf("%d of %d are deleted", deleted, remaining)
+		case allUnused > 100 && !anyWithin && deleted > 0:
+			t.Fatalf("%d are deleted although each namespace is above the share", deleted)
+		}
+	})
 }

@@ -303,6 +303,36 @@ func TestSweepShare(t *testing.T) {
 	}
 }
 
+// TestSweepOfOtherNamespaces: snapshots without sessions, however many two namespaces store, do not keep those of another one.
+func TestSweepOfOtherNamespaces(t *testing.T) {
+	s := newSweeping(t, bucketStore(t))
+	s.maxShare = 0.5
+	used := s.write(t, "used")
+	s.refer(t, "used", used)
+	s.write(t, "leftover")
+	hostile := []*sweeping{}
+	for range 2 {
+		h := *s
+		h.namespace = env.NewNamespace(t)
+		hostile = append(hostile, &h)
+	}
+	var stored [2][]*v1alpha1.SnapshotReference
+	for i, h := range hostile {
+		for n := range 101 {
+			stored[i] = append(stored[i], h.write(t, fmt.Sprint(n)))
+		}
+	}
+	s.mustSweep(t, 20*time.Minute)
+	if err := s.sweep(t, time.Hour); err == nil {
+		t.Error("a sweep that kept snapshots returned no error")
+	}
+	s.want(t, true)
+	s.want(t, false, used)
+	for i, h := range hostile {
+		h.want(t, true, stored[i]...)
+	}
+}
+
 // TestSweepStrayChunks: chunks without their first piece are deleted. A chunk that has lost the annotation of its session is
 // kept as long as a session refers to its snapshot.
 func TestSweepStrayChunks(t *testing.T) {
