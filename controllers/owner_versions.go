@@ -174,7 +174,10 @@ func (o *OwnerVersions) exists(ctx context.Context, namespace string, owner *met
 	}
 	found := partialMetadata(owner.Kind, namespace, owner.Name)
 	err := o.Live.Get(ctx, client.ObjectKeyFromObject(found), found)
-	return err == nil && found.UID == owner.UID, client.IgnoreNotFound(err)
+	if kubeclient.IsAnyGone(err) {
+		return false, nil
+	}
+	return err == nil && found.UID == owner.UID, err
 }
 
 var outdatedOwnersDesc = prometheus.NewDesc("catena_outdated_owner_references",

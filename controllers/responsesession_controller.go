@@ -191,9 +191,9 @@ func (r *ResponseSessionReconciler) reconcile(ctx context.Context, req ctrl.Requ
 }
 
 // ignoreGone drops the error of a write to a session that has been deleted, or deleted and recreated, in the meantime: the
-// watch delivers the new state.
+// watch delivers the new state. A 404 that does not concern the session is an error: the write must be repeated.
 func ignoreGone(err error) error {
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	if kubeclient.IsAnyGone(err) || apierrors.IsConflict(err) {
 		return nil
 	}
 	return err

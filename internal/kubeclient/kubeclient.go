@@ -127,13 +127,24 @@ func GetMetadata(ctx context.Context, client rest.Interface, resource string, na
 // IsGone reports whether err indicates that the named object does not exist. Any other 404 gives no information about the
 // object: the API server may not serve the resource or its version, or the response may come from another server.
 func IsGone(err error, resource, name string) bool {
+	details := goneDetails(err)
+	return details != nil && details.Kind == resource && details.Name == name
+}
+
+// IsAnyGone is like IsGone, for an object of any name.
+func IsAnyGone(err error) bool { return goneDetails(err) != nil }
+
+func goneDetails(err error) *metav1.StatusDetails {
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Reason != metav1.StatusReasonNotFound || status.Status().Details == nil {
-		return false
+	if !errors.As(err, &status) || status.Status().Reason != metav1.StatusReasonNotFound {
+		return nil
 	}
 	details := status.Status().Details
 	// client-go fills in the object if the response is not a Status, and then adds a cause that indicates this.
-	return details.Kind == resource && details.Name == name && len(details.Causes) == 0
+	if details == nil || len(details.Causes) > 0 {
+		return nil
+	}
+	return details
 }
 
 // IsTooLargeForEtcd reports whether an API server could not store an object because of its size. It returns an internal error if

@@ -35,6 +35,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
@@ -170,15 +171,27 @@ func TestSaveDuringCascade(t *testing.T) {
 	wantTurns(t, ns, "moved")
 }
 
-// TestCascadeNotServed: a cascade does not treat an unrelated 404 as a missing turn.
-func TestCascadeNotServed(t *testing.T) {
+// TestNotServed: a 404 that does not concern the turn is not treated as a missing turn. In particular, its deletion is not
+// acknowledged.
+func TestNotServed(t *testing.T) {
 	ns := env.NewNamespace(t)
 	restored(t, ns, "x", "")
 	s := openThrough(t, ns, func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
 		return answer(r, http.StatusNotFound), nil
 	})
-	if err := s.Delete(t.Context(), "x", cascading); err == nil || errors.Is(err, store.ErrNotFound) {
-		t.Errorf("got %v, want an error", err)
+	for name, request := range map[string]func() error{
+		"delete":              func() error { return s.Delete(t.Context(), "x", store.DeleteOptions{}) },
+		"delete with cascade": func() error { return s.Delete(t.Context(), "x", cascading) },
+		"get": func() error {
+			_, err := s.Get(t.Context(), "x")
+			return err
+		},
+		"save after it": func() error { return s.Save(t.Context(), testturn.Make("y", "x"), store.SaveOptions{}) },
+		"overwrite":     func() error { return s.Save(t.Context(), testturn.Make("x", ""), store.SaveOptions{Overwrite: true}) },
+	} {
+		if err := request(); err == nil || errors.Is(err, store.ErrNotFound) {
+			t.Errorf("%s: got %v, want an error", name, err)
+		}
 	}
 	wantTurns(t, ns, "x")
 }

@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
@@ -66,7 +65,7 @@ func (c *cluster) Delete(ctx context.Context, namespace, responseID string, opti
 // orphan deletes a turn and keeps its dependents. It returns the turn while it is still being deleted, or nil if it is gone.
 func (c *cluster) orphan(ctx context.Context, namespace, responseID string) (*v1alpha1.ResponseSession, error) {
 	answer, err := kubeclient.Delete(ctx, c.client, kubeclient.Sessions, objectName(namespace, responseID), nil, metav1.DeletePropagationOrphan)
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err != nil && !isGone(err, namespace, responseID) {
 		return nil, toError(ctx, responseID, "", err)
 	}
 	deleted, _ := answer.(*v1alpha1.ResponseSession)
@@ -82,7 +81,7 @@ func (c *cluster) waitUntilGone(ctx context.Context, namespace, responseID strin
 		var object *metav1.PartialObjectMetadata
 		object, last = kubeclient.GetMetadata(ctx, c.client, kubeclient.Sessions, objectName(namespace, responseID))
 		switch {
-		case apierrors.IsNotFound(last):
+		case isGone(last, namespace, responseID):
 			return true, nil
 		case last != nil && !isUnreachable(last):
 			return false, last

@@ -102,6 +102,11 @@ func fromChain(e *driver.Error, err error) bool {
 	return false
 }
 
+// isGone reports whether err indicates that a turn does not exist.
+func isGone(err error, namespace, responseID string) bool {
+	return kubeclient.IsGone(err, kubeclient.Sessions, objectName(namespace, responseID).Name)
+}
+
 // isUnreachable reports whether an API server or S3 could not be reached or could not respond, so that another attempt may
 // succeed.
 func isUnreachable(err error) bool {

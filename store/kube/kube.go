@@ -42,7 +42,6 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -214,7 +213,7 @@ func (c *cluster) getObject(ctx context.Context, namespace, responseID string) (
 	object := &v1alpha1.ResponseSession{}
 	err := kubeclient.Get(ctx, c.client, kubeclient.Sessions, objectName(namespace, responseID), object)
 	// If the name is the hash of another ID, which the controller reports, the object does not belong to this turn.
-	if apierrors.IsNotFound(err) || err == nil && (object.Spec.ResponseID != responseID || object.DeletionTimestamp != nil) {
+	if isGone(err, namespace, responseID) || err == nil && (object.Spec.ResponseID != responseID || object.DeletionTimestamp != nil) {
 		return nil, driver.NotFound(responseID)
 	}
 	if err != nil {

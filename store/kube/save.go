@@ -187,7 +187,7 @@ func (s *save) ownerReferences(ctx context.Context, parentID string) ([]metav1.O
 		return nil, nil
 	}
 	parent, err := kubeclient.GetMetadata(ctx, s.client, kubeclient.Sessions, objectName(s.namespace, parentID))
-	if apierrors.IsNotFound(err) || err == nil && parent.DeletionTimestamp != nil {
+	if isGone(err, s.namespace, parentID) || err == nil && parent.DeletionTimestamp != nil {
 		return nil, nil
 	}
 	if err != nil {
@@ -230,7 +230,7 @@ func (s *save) current(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 // getIdentity is like getObject, for an object that cannot be decoded.
 func (s *save) getIdentity(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	raw, err := kubeclient.GetRaw(ctx, s.client, kubeclient.Sessions, objectName(s.namespace, s.session.ResponseID))
-	if apierrors.IsNotFound(err) {
+	if isGone(err, s.namespace, s.session.ResponseID) {
 		return nil, driver.NotFound(s.session.ResponseID)
 	}
 	if err != nil {
@@ -320,7 +320,7 @@ func (s *save) overwrite(ctx context.Context) (*v1alpha1.ResponseSession, error)
 		if err == nil {
 			return written, nil
 		}
-		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		if !apierrors.IsConflict(err) && !isGone(err, s.namespace, s.session.ResponseID) {
 			return nil, toError(ctx, s.session.ResponseID, "", err)
 		}
 	}
