@@ -23,6 +23,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -103,6 +104,8 @@ func TestOperatorPolicy(t *testing.T) {
 		"the mark of a session":         {request: merge(session, `{"metadata":{"annotations":{"`+v1alpha1.UnreferencedSinceAnnotation+`":"b"}}}`)},
 		"the mark of a chunk":           {request: merge(chunk, `{"metadata":{"annotations":{"`+v1alpha1.UnreferencedSinceAnnotation+`":"b"}}}`), allowed: true},
 		"the owner of a session":        {request: merge(session, `{"metadata":{"ownerReferences":`+string(owner)+`}}`), allowed: true},
+		"an owner of another kind":      {request: merge(session, `{"metadata":{"ownerReferences":`+strings.Replace(string(owner), v1alpha1.ResponseSessionKind, "SessionQuota", 1)+`}}`)},
+		"an owner of another group":     {request: merge(session, `{"metadata":{"ownerReferences":`+strings.Replace(string(owner), v1alpha1.GroupVersion.String(), "v1", 1)+`}}`)},
 		"the owner of a chunk":          {request: merge(chunk, `{"metadata":{"ownerReferences":`+string(owner)+`}}`), allowed: true},
 		"deletion of a chunk":           {request: remove(chunk), allowed: true},
 	}

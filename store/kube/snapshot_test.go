@@ -191,6 +191,35 @@ func TestUnexpectedChunks(t *testing.T) {
 	})
 }
 
+// TestChunksOfAnotherSession: a session that refers to the chunks of another one in its namespace is unreadable, and its deletion
+// does not delete them.
+func TestChunksOfAnotherSession(t *testing.T) {
+	t.Parallel() // mostly waits
+	s := open(t, kube.Options{})
+	owned := largeTurn("resp_owner", "")
+	save(t, s, owned)
+	thief := testsession.Make(s.Namespace(), "resp_thief").Obj()
+	thief.Spec.Request, thief.Spec.Response = nil, nil
+	thief.Spec.Snapshot = object(t, s.Namespace(), "resp_owner").Spec.Snapshot
+	if err := env.Client.Create(t.Context(), thief); err != nil {
+		t.Fatal(err)
+	}
+	testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_thief", v1alpha1.ReasonSnapshotUnreadable)
+	if _, err := s.Get(t.Context(), "resp_thief"); !errors.Is(err, store.ErrUnreadable) {
+		t.Errorf("got %v, want it unreadable", err)
+	}
+	if err := s.Delete(t.Context(), "resp_thief", store.DeleteOptions{Cascade: true}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Get(t.Context(), "resp_owner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !cmp.Equal(owned, got, sameSession) {
+		t.Error("the bytes differ")
+	}
+}
+
 // TestRejectedSave: a large turn that is rejected or already stored does not leave a snapshot behind.
 func TestRejectedSave(t *testing.T) {
 	s := open(t, kube.Options{})
