@@ -35,8 +35,7 @@ type SweepLimits struct {
 	// snapshot.MaxWriteTime.
 	Grace time.Duration
 	// HoldOff is how long sweeps of a bucket that is new to this cluster delete nothing, counted from the first sweep or, if
-	// later, from the last sweep that found a returned session which was missing when the hold-off began. Sessions that return
-	// after maxHoldOffs times HoldOff do not prolong it.
+	// later, from the last sweep that found a returned session which was missing when the hold-off began.
 	HoldOff time.Duration
 	// MaxShare is the largest share of the stored snapshots, from 0 to 1, that a sweep deletes. If a sweep would delete more
 	// than this share and more than 100 snapshots, something else is probably wrong, so it keeps those of the namespaces
@@ -67,9 +66,8 @@ func (l *SweepLimits) AddFlags(flags *pflag.FlagSet) {
 		"Time between the sweep that first finds a snapshot unreferenced and its deletion. At least "+minGracePeriod.String()+", "+
 			"which is twice the maximum duration of a save.")
 	flags.DurationVar(&l.HoldOff, "snapshot-sweep-hold-off", l.HoldOff,
-		fmt.Sprintf("Time for which sweeps of a bucket delete nothing after this cluster has claimed it or, in a restore, after the last "+
-			"session has returned within the first %d times this time. To end it earlier, write the UID of the namespace kube-system to "+
-			"the object catena-sweeper in the bucket.", maxHoldOffs))
+		"Time for which sweeps of a bucket delete nothing after this cluster has claimed it or, in a restore, after the last session "+
+			"has returned. To end it earlier, write the UID of the namespace kube-system to the object catena-sweeper in the bucket.")
 	flags.Float64Var(&l.MaxShare, "snapshot-sweep-max-share", l.MaxShare,
 		"Maximum share of the stored snapshots that a sweep deletes, from 0 to 1. A sweep that would delete a larger share, and "+
 			"more than 100 snapshots, logs an error and deletes none of the namespaces that are furthest above it.")
@@ -91,9 +89,6 @@ func (l *SweepLimits) Validate() error {
 	}
 	return errors.Join(errs...)
 }
-
-// maxHoldOffs limits how long sessions that return can prolong a hold-off, in units of SweepLimits.HoldOff.
-const maxHoldOffs = 7
 
 // maxUncheckedDeletions is the number of snapshots that a sweep may delete regardless of SweepLimits.MaxShare.
 const maxUncheckedDeletions = 100

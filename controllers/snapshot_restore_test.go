@@ -268,28 +268,6 @@ func TestHoldOffEnds(t *testing.T) {
 	s.want(t, false, used, restored)
 }
 
-// TestHoldOffIsBounded: sessions that return one after another, as a tenant can arrange, prolong a hold-off for a week only.
-func TestHoldOffIsBounded(t *testing.T) {
-	const holdOff = 24 * time.Hour
-	s := newSweeping(t, bucketStore(t))
-	s.holdOff = holdOff
-	leftover := s.write(t, "leftover")
-	var returning []*v1alpha1.SnapshotReference
-	for i := range 8 { // the seventh returns a week less 7 hours after the beginning
-		returning = append(returning, s.write(t, fmt.Sprint(i)))
-	}
-	s.mustSweep(t, time.Hour)
-	for i, ref := range returning {
-		s.mustSweep(t, holdOff-time.Hour)
-		s.refer(t, fmt.Sprint(i), ref)
-		s.mustSweep(t, 0)
-	}
-	s.want(t, true, leftover)
-	s.mustSweep(t, time.Hour)
-	s.want(t, true)
-	s.want(t, false, returning...)
-}
-
 // missing returns the references that are not among those in back.
 func missing(refs map[string]*v1alpha1.SnapshotReference, back []*v1alpha1.SnapshotReference) []*v1alpha1.SnapshotReference {
 	left := map[*v1alpha1.SnapshotReference]bool{}

@@ -196,16 +196,15 @@ func each[T any](all []T, request func(T) error) error {
 
 // holdOff reports whether a sweep must not delete. If sessions have returned, a restore may be in progress.
 //
-// Only the return of a session that was missing when the hold-off began prolongs it, and not for ever. Otherwise a tenant could
-// prolong it for all others by creating sessions again from time to time. It applies to all namespaces, because a restore that
-// takes them one after another has not reached the last one while the first returns.
+// Only the return of a session that was missing when the hold-off began prolongs it. Otherwise a tenant could prolong it for
+// all others by deleting and creating a session again from time to time.
 func (s *SnapshotSweeper) holdOff(ctx context.Context, store snapshot.Store, returned []snapshot.Part, now time.Time) (bool, error) {
 	h, err := store.HeldOff(ctx, now)
 	restored := func(part snapshot.Part) bool { return part.Unreferenced.Before(h.Begun.Add(s.Limits.HoldOff)) }
 	switch {
 	case err != nil || h == (snapshot.HoldOff{}):
 		return false, err
-	case now.Sub(h.Begun) < maxHoldOffs*s.Limits.HoldOff && slices.ContainsFunc(returned, restored):
+	case slices.ContainsFunc(returned, restored):
 		h.Since = now
 		return true, store.SetHeldOff(ctx, h)
 	case now.Sub(h.Since) < s.Limits.HoldOff:
