@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/catena-dev/catena/internal/snapshot"
 )
@@ -139,8 +140,9 @@ func (l SweepLimits) permitted(p sweepPlan) ([][]snapshot.Part, error) {
 	for _, namespace := range keep {
 		kept, stored = kept+due[namespace], stored+p.stored[namespace]
 	}
+	excessive := sets.New(keep...)
 	others := slices.DeleteFunc(slices.Clone(p.due), func(parts []snapshot.Part) bool {
-		return slices.Contains(keep, parts[0].Session.Namespace)
+		return excessive.Has(parts[0].Session.Namespace)
 	})
 	return others, fmt.Errorf("refusing to delete %d of %d snapshots of %d namespaces, foremost %s, to which no session has referred for %s: "+
 		"if this is expected, raise --snapshot-sweep-max-share for one sweep", kept, stored, len(keep), keep[0], l.Grace)
