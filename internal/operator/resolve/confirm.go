@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
 
 // waits are the times that queries wait. Only tests change them.
@@ -39,12 +41,16 @@ var defaultWaits = waits{immediate: readsPerQuery, view: 250 * time.Millisecond,
 
 // confirm makes sure that the known state of the unconfirmed turns is at least as new as the lookup.
 //
-// If there are many, or the namespace has exceeded its rate of confirmations, it waits until the view has caught up: that takes
-// one live read and the next event of any session. If no event comes in time, it reads each turn. It does so at once if the
-// view is stale, because then all turns of all namespaces have to be confirmed.
+// Turns whose state the view does not show are read first. If there are many others, or the namespace has exceeded its rate of
+// confirmations, it waits until the view has caught up: that takes one live read and the next event of any session. If no event
+// comes in time, it reads each turn. It does so at once if the view is stale, because then all turns of all namespaces have to be
+// confirmed.
 func (l *lookup) confirm(ctx context.Context) error {
 	if l.view.IsStale() {
 		return l.readTurns(ctx, l.unconfirmed())
+	}
+	if err := l.readHidden(ctx); err != nil {
+		return err
 	}
 	turns := len(l.unconfirmed())
 	if turns > l.waits.immediate || l.confirmations.delay(l, int64(turns)) > 0 {
@@ -57,6 +63,18 @@ func (l *lookup) confirm(ctx context.Context) error {
 		}
 	}
 	return l.readTurns(ctx, l.unconfirmed())
+}
+
+// readHidden reads the turns whose state the view does not show.
+func (l *lookup) readHidden(ctx context.Context) error {
+	hidden := slices.DeleteFunc(l.unconfirmed(), func(id string) bool { return !l.hidesState(id) })
+	if len(hidden) == 0 {
+		return nil
+	}
+	if err := l.confirmations.take(ctx, l, int64(len(hidden))); err != nil {
+		return err
+	}
+	return l.readTurns(ctx, hidden)
 }
 
 // chargeError waits until the namespace may receive an error that the view has shown. The error costs as much as the turns that
@@ -84,13 +102,8 @@ func (l *lookup) hidesState(id string) bool {
 	return s != nil && s.Snapshot != nil && s.Turn.Unreadable
 }
 
-// catchUp waits until the view reflects the current state of the API server, and sets caughtUp if it does so in time. It reads
-// turns whose state the view does not show.
+// catchUp waits until the view reflects the current state of the API server, and sets caughtUp if it does so in time.
 func (l *lookup) catchUp(ctx context.Context) error {
-	hidden := slices.DeleteFunc(l.unconfirmed(), func(id string) bool { return !l.hidesState(id) })
-	if err := l.readTurns(ctx, hidden); err != nil {
-		return err
-	}
 	version, err := l.reader.currentVersion(ctx, l.namespace)
 	if err != nil {
 		return err
@@ -109,7 +122,7 @@ func (l *lookup) await(ctx context.Context, version uint64) bool {
 	return l.view.WaitUntilReflects(ctx, l.namespace, version) == nil
 }
 
-// readTurns reads turns live. If the view has a turn, only its metadata is read.
+// readTurns reads turns live. If the view has the object of a turn, only its metadata is read.
 func (l *lookup) readTurns(ctx context.Context, ids []string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(readsPerQuery)
@@ -120,17 +133,22 @@ func (l *lookup) readTurns(ctx context.Context, ids []string) error {
 }
 
 func (l *lookup) readTurn(ctx context.Context, id string) error {
-	if s := l.get(id); s != nil && !l.hidesState(id) {
-		current, err := l.reader.isCurrent(ctx, s)
+	known := l.get(id)
+	object := known
+	if known == nil { // the object may exist, but not be part of a chain
+		object, _ = l.view.Get(l.namespace, v1alpha1.ObjectName(id))
+	}
+	if object != nil && !l.hidesState(id) {
+		current, err := l.reader.isCurrent(ctx, object)
 		if err != nil {
 			return err
 		}
 		if current {
-			l.set(id, s)
+			l.set(id, known)
 			return nil
 		}
 	}
-	s, _, err := l.reader.getID(ctx, l.namespace, id)
+	s, _, err := l.reader.getID(ctx, l.namespace, id, l.payForSnapshot)
 	if err != nil {
 		return err
 	}

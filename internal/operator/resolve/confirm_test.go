@@ -24,11 +24,13 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/testutil"
 )
@@ -148,6 +150,63 @@ func TestErrorsArePaced(t *testing.T) {
 	f.save("missing", "")
 	if got, want := f.answer(last, deep), "says missing, says broken0, says broken1, says broken2"; got != want {
 		t.Errorf("after the missing turn was saved: got %q, want %q", got, want)
+	}
+}
+
+// TestReadsOfErrorsArePaced: errors that the view cannot show are limited as well, before anything large is read: those of turns that
+// it does not have, and of snapshots that it has as unreadable.
+func TestReadsOfErrorsArePaced(t *testing.T) {
+	const uuid = "67cc0000-0000-4000-8000-000000000001"
+	large := func(s *v1alpha1.ResponseSession) { s.Spec.Snapshot.SizeBytes = 1 << 20 }
+	tests := map[string]struct {
+		name string
+		save func(f *fixture)
+		// wantBurst is how many whole objects may be read at once.
+		wantBurst, confirmations, answerBytes int64
+	}{
+		"unknown name":              {"67cc", func(*fixture) {}, 3, 1, 1 << 20},
+		"unknown object name":       {"resp.67cc", func(*fixture) {}, 3, 1, 1 << 20},
+		"held in deletion":          {uuid, func(f *fixture) { f.delete(f.saveHeld(uuid, "")) }, 0, 1, 1 << 20},
+		"unreadable snapshot":       {"lost", func(f *fixture) { f.save("lost", "", withLostSnapshot) }, 3, 1, 1 << 20},
+		"large unreadable snapshot": {"lost", func(f *fixture) { f.save("lost", "", withLostSnapshot, large) }, 20, 1000, 1},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			tc.save(f)
+			f.options.ConfirmationsPerSecond, f.options.AnswerBytesPerSecond = tc.confirmations, tc.answerBytes
+			var reads atomic.Int64
+			f.client = f.clientThrough(func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+				if strings.Contains(r.URL.Path, "/responsesessions/") && r.Header.Get("Accept") != kubeclient.MetadataOnly {
+					reads.Add(1)
+				}
+				return next.RoundTrip(r)
+			})
+			f.freeze()
+			f.resolver.SetWaits(8, 0, 0)
+			if record, found := f.view.Get(f.namespace, tc.name); found && record.InChain() {
+				f.view.SetReadable(record, false)
+			}
+			start, throttled := time.Now(), false
+			for range 20 {
+				_, err := f.resolver.Resolve(t.Context(), f.namespace, tc.name, 0, deep)
+				if _, ok := errors.AsType[*resolve.ThrottledError](err); ok {
+					throttled = true
+				} else if _, ok := errors.AsType[*chain.Error](err); !ok {
+					t.Errorf("got %v, want an error of the chain", err)
+				}
+			}
+			if !throttled {
+				t.Error("no query was throttled")
+			}
+			want := tc.wantBurst
+			if want > 0 {
+				want += int64(time.Since(start).Seconds())
+			}
+			if got := reads.Load(); got > want {
+				t.Errorf("%d whole objects were read, want at most %d", got, want)
+			}
+		})
 	}
 }
 

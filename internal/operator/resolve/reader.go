@@ -97,7 +97,7 @@ func NewReader(client rest.Interface, snapshots snapshot.Stores, options Options
 // Readable reads the snapshot of a session that has one outside its object, and reports whether it can be turned into
 // input items. It returns an error if the session has been changed since the record was made.
 func (r *Reader) Readable(ctx context.Context, record *sessions.Record) (bool, error) {
-	current, _, err := r.get(ctx, record.Namespace, record.Name)
+	current, _, err := r.get(ctx, record.Namespace, record.Name, free)
 	switch {
 	case errors.Is(err, ErrTooLarge):
 		return false, nil
@@ -115,10 +115,16 @@ func (r *Reader) cached(record *sessions.Record) *chain.Items {
 	return items
 }
 
+// payment is called before the snapshot of a session is read. If it returns an error, the snapshot is not read.
+type payment func(ctx context.Context, record *sessions.Record) error
+
+// free is the payment for a read that has been paid for, or is not limited.
+func free(context.Context, *sessions.Record) error { return nil }
+
 // getID returns the session with a response ID and its items, or nil if it does not exist or is being deleted. The items are
 // nil if the session is unreadable.
-func (r *Reader) getID(ctx context.Context, namespace, id string) (*sessions.Record, *chain.Items, error) {
-	record, items, err := r.get(ctx, namespace, v1alpha1.ObjectName(id))
+func (r *Reader) getID(ctx context.Context, namespace, id string, pay payment) (*sessions.Record, *chain.Items, error) {
+	record, items, err := r.get(ctx, namespace, v1alpha1.ObjectName(id), pay)
 	if err != nil || record == nil || !record.InChain() {
 		return nil, nil, err
 	}
@@ -127,9 +133,9 @@ func (r *Reader) getID(ctx context.Context, namespace, id string) (*sessions.Rec
 
 // get returns the session with an object name and its items, or nil if it does not exist. The session may not be part of a
 // chain. A session that is being deleted has no items: its snapshot may already be gone.
-func (r *Reader) get(ctx context.Context, namespace, name string) (*sessions.Record, *chain.Items, error) {
+func (r *Reader) get(ctx context.Context, namespace, name string, pay payment) (*sessions.Record, *chain.Items, error) {
 	for {
-		record, items, err := r.getOnce(ctx, namespace, name)
+		record, items, err := r.getOnce(ctx, namespace, name, pay)
 		if !errors.Is(err, errChanged) {
 			return record, items, err
 		}
@@ -139,12 +145,15 @@ func (r *Reader) get(ctx context.Context, namespace, name string) (*sessions.Rec
 // errChanged indicates that a session was overwritten or deleted while it was read.
 var errChanged = errors.New("session was changed while it was read")
 
-func (r *Reader) getOnce(ctx context.Context, namespace, name string) (*sessions.Record, *chain.Items, error) {
+func (r *Reader) getOnce(ctx context.Context, namespace, name string, pay payment) (*sessions.Record, *chain.Items, error) {
 	record, items, err := r.getObject(ctx, namespace, name)
 	if err != nil || record == nil || record.Deleting {
 		return record, nil, err
 	}
 	if record.Snapshot != nil && record.Problem == "" {
+		if err := pay(ctx, record); err != nil {
+			return nil, nil, err
+		}
 		bodies, err := r.readSnapshot(ctx, record)
 		if errors.Is(err, snapshot.ErrUnreadable) {
 			return r.lost(ctx, record)
@@ -219,7 +228,8 @@ func (r *Reader) currentVersion(ctx context.Context, namespace string) (uint64, 
 	return version, nil
 }
 
-// isCurrent reports whether a session still has the spec of its record, and is not being deleted.
+// isCurrent reports whether a session still has the spec of its record, and is not being deleted. One that is not part of a chain
+// never becomes part of one, so it only has to be the same.
 func (r *Reader) isCurrent(ctx context.Context, record *sessions.Record) (bool, error) {
 	if err := r.slots.Acquire(ctx, record.Namespace, 1); err != nil {
 		return false, err
@@ -236,7 +246,8 @@ func (r *Reader) metadataIsCurrent(ctx context.Context, record *sessions.Record)
 	if err != nil {
 		return false, fmt.Errorf("unable to read session %s/%s: %w", record.Namespace, record.Name, err)
 	}
-	return object.UID == record.UID && object.Generation == record.Generation && object.DeletionTimestamp == nil, nil
+	unchanged := object.Generation == record.Generation && object.DeletionTimestamp == nil
+	return object.UID == record.UID && (unchanged || !record.InChain()), nil
 }
 
 // mayBeObjectName reports whether a name can be an object name as well as a response ID.

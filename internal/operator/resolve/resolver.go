@@ -26,6 +26,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/internal/history"
@@ -44,7 +45,8 @@ type Resolver struct {
 	historyBytes int64
 	requests     *fair.Budget // by namespace
 	shared       *shared
-	// confirmations limits the turns that are confirmed with live reads, and answers limits the bytes of histories.
+	// confirmations limits the turns that are confirmed with live reads. answers limits the bytes of histories, and of snapshots that
+	// are read to confirm a turn.
 	confirmations, answers *rate
 	waits                  waits
 }
@@ -189,23 +191,26 @@ type lookup struct {
 	visited  []string
 }
 
-// responseID returns the response ID that a name stands for. A response ID wins over an object name, so a name that the
-// view has only as an object name is first looked up live as a response ID.
+// responseID returns the response ID that a name stands for. A response ID wins over an object name, so it is confirmed first that
+// no turn has a name that the view has only as an object name.
 func (l *lookup) responseID(ctx context.Context, name string) (string, error) {
 	if _, found := l.view.Lookup(l.namespace, name); found || !mayBeObjectName(name) {
 		return name, nil
 	}
-	s, _, err := l.reader.getID(ctx, l.namespace, name)
-	if err != nil {
+	l.visited = []string{name}
+	if err := l.confirm(ctx); err != nil {
 		return "", err
 	}
-	l.confirmed[name] = s
-	if s != nil {
+	if l.get(name) != nil || v1alpha1.ObjectName(name) == name {
 		return name, nil
 	}
 	s, found := l.view.Get(l.namespace, name)
-	if !found || !s.InChain() {
-		if s, _, err = l.reader.get(ctx, l.namespace, name); err != nil {
+	if !l.caughtUp && (!found || !s.InChain()) {
+		if err := l.confirmations.take(ctx, l, 1); err != nil {
+			return "", err
+		}
+		var err error
+		if s, _, err = l.reader.getObject(ctx, l.namespace, name); err != nil {
 			return "", err
 		}
 	}
@@ -254,7 +259,7 @@ func (l *lookup) walk(ctx context.Context, id string, options chain.WalkOptions)
 
 // read returns the history of a path of sessions, or errOutdated.
 func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, error) {
-	if err := l.answers.take(ctx, l, l.bytes(path)); err != nil {
+	if err := l.answers.take(ctx, l, l.bytes(path...)); err != nil {
 		return nil, err
 	}
 	holding, err := l.shared.hold(l.namespace, len(path), l.historyBytes)
@@ -277,7 +282,7 @@ const cold = 4
 
 // bytes returns the approximate size of the history of a path, with turns that are not cached counted as cold. It is at most
 // the size of the largest cached history.
-func (l *lookup) bytes(path []*sessions.Record) (bytes int64) {
+func (l *lookup) bytes(path ...*sessions.Record) (bytes int64) {
 	for _, s := range path {
 		size := s.ObjectBytes
 		if s.Snapshot != nil {
@@ -289,6 +294,11 @@ func (l *lookup) bytes(path []*sessions.Record) (bytes int64) {
 		bytes += size
 	}
 	return min(bytes, l.historyBytes)
+}
+
+// payForSnapshot waits until the namespace may have a snapshot read to confirm a turn. Concurrent reads of a query wait separately.
+func (l *lookup) payForSnapshot(ctx context.Context, s *sessions.Record) error {
+	return l.answers.take(ctx, &lookup{Resolver: l.Resolver, namespace: l.namespace}, l.bytes(s))
 }
 
 func (l *lookup) readItems(ctx context.Context, path []*sessions.Record, history *Result) error {
@@ -323,7 +333,7 @@ func (l *lookup) readItems(ctx context.Context, path []*sessions.Record, history
 
 // readLive returns the items of a session with the spec of its record, or errOutdated.
 func (l *lookup) readLive(ctx context.Context, expected *sessions.Record) (*chain.Items, error) {
-	s, items, err := l.reader.getID(ctx, l.namespace, expected.Turn.ID)
+	s, items, err := l.reader.getID(ctx, l.namespace, expected.Turn.ID, free)
 	if err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func NewRecord(value gjson.Result, known func(namespace, name string) *Record) *
 }
 
 // Flatten returns the record of an object as the API server has sent it, and the items of its turn, nil if the turn is
-// unreadable or its bodies are outside the object.
+// unreadable or not part of a chain, or its bodies are outside the object.
 func Flatten(value gjson.Result) (*Record, *chain.Items) {
 	object := parseObject(value)
 	r := object.record()
@@ -113,7 +113,8 @@ func Flatten(value gjson.Result) (*Record, *chain.Items) {
 	return r, items
 }
 
-// setSpec sets the fields that are derived from the spec, and returns the items if the bodies are in the object.
+// setSpec sets the fields that are derived from the spec, and returns the items if the bodies are in the object and it is part of a
+// chain.
 func (r *Record) setSpec(spec gjson.Result) *chain.Items {
 	// One pass over the spec, which has the bodies.
 	fields := jsonvalue.Members(spec, "responseID", "previousResponseID", "responseStatus", "createdAt", "completedAt",
@@ -131,7 +132,7 @@ func (r *Record) setSpec(spec gjson.Result) *chain.Items {
 	}
 	r.Problem = cmp.Or(formatProblem(fields[9], r.Snapshot), timeProblem("createdAt", createdAt), timeProblem("completedAt", completedAt), problem)
 	var items *chain.Items
-	if r.Problem == "" && r.Snapshot == nil {
+	if r.Problem == "" && r.Snapshot == nil && r.InChain() {
 		var err error
 		if items, err = chain.Flatten([]byte(request.Raw), []byte(response.Raw)); err != nil {
 			r.Problem = err.Error()
