@@ -19,6 +19,7 @@ package kube_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -34,6 +35,7 @@ import (
 	"golang.org/x/net/http2"
 	"k8s.io/client-go/rest"
 
+	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
@@ -207,6 +209,36 @@ func TestRetryAfter(t *testing.T) {
 					t.Errorf("%d attempts, want %d", attempts, tc.wantAttempts)
 				}
 			})
+		})
+	}
+}
+
+// TestFailedWalkIsNotRepeated: a resolve is not repeated if the operator has begun to read the chain and failed.
+func TestFailedWalkIsNotRepeated(t *testing.T) {
+	for reason, code := range map[string]int{"ServiceUnavailable": http.StatusServiceUnavailable, "Timeout": http.StatusGatewayTimeout} {
+		t.Run(reason, func(t *testing.T) {
+			status := fmt.Sprintf(`{"apiVersion":"v1","kind":"Status","status":"Failure","code":%d,"reason":%q,"details":{"causes":[{"reason":%q}]}}`,
+				code, reason, resolvev1alpha1.CauseReadFailed)
+			attempts := 0
+			s, err := kube.Open(t.Context(), kube.Options{Namespace: "a", Config: &rest.Config{
+				Host: "https://localhost:1", QPS: -1,
+				Transport: transport(func(r *http.Request) (*http.Response, error) {
+					attempts++
+					response := answer(r, code)
+					response.Header.Set("Content-Type", "application/json")
+					response.Body = io.NopCloser(strings.NewReader(status))
+					return response, nil
+				}),
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); !errors.Is(err, store.ErrUnreachable) || !store.IsRetryable(err) {
+				t.Errorf("got %v, want ErrUnreachable", err)
+			}
+			if attempts != 1 {
+				t.Errorf("%d attempts, want 1", attempts)
+			}
 		})
 	}
 }

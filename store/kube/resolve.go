@@ -46,8 +46,11 @@ func (c *cluster) Resolve(ctx context.Context, namespace, responseID string, opt
 		return nil, &driver.Error{Code: driver.CodeInvalid, ResponseID: responseID, Message: fmt.Sprintf("invalid namespace %q", namespace)}
 	}
 	history, err := c.history(ctx, namespace, responseID, options)
-	if apierrors.IsServiceUnavailable(err) {
-		return nil, driver.Again(err) // a replica that is starting or stopping, and has not read anything
+	switch {
+	case apierrors.HasStatusCause(err, resolvev1alpha1.CauseReadFailed):
+		return nil, err // each attempt may read the whole chain again
+	case apierrors.IsServiceUnavailable(err):
+		return nil, driver.Again(err) // no replica is serving, or one is starting or stopping
 	}
 	return history, again(err)
 }

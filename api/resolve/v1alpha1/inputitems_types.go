@@ -23,6 +23,10 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
+// CauseReadFailed is the cause of a Status 503 or 504 if the operator could not read the sessions. Another request may read a whole chain
+// again, so retryAfterSeconds is not set, and clients should wait longer before they retry.
+const CauseReadFailed metav1.CauseType = "ReadFailed"
+
 // InputItems is the history of a turn: the input items of every turn of its chain, ready to be the input of the next
 // request. It is read-only and read by name: the response ID of the turn, or the name of its ResponseSession. An ID that contains a "/" can only be read by the name of its ResponseSession.
 //

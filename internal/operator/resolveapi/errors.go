@@ -79,7 +79,7 @@ func toStatus(ctx context.Context, name string, err error) (*apierrors.StatusErr
 	case errors.Is(ctx.Err(), context.Canceled):
 		return newTimeout("the request was canceled"), driver.ResultCanceled
 	default:
-		status = readStatus(err)
+		status = withoutRepeat(readStatus(err))
 	}
 	return status, string(status.ErrStatus.Reason)
 }
@@ -128,6 +128,18 @@ func readStatus(err error) *apierrors.StatusError {
 		return apierrors.NewInternalError(fmt.Errorf("the kube-apiserver rejected a read by the operator: %s", reason))
 	}
 	return apierrors.NewInternalError(errors.New("unable to read the sessions; see the log of the operator"))
+}
+
+// withoutRepeat returns the answer for a request that may have read a whole chain. Clients repeat requests at once if retryAfterSeconds
+// is set, and an overloaded kube-apiserver would have to serve the reads again each time.
+func withoutRepeat(status *apierrors.StatusError) *apierrors.StatusError {
+	details := status.ErrStatus.Details
+	if details == nil || details.RetryAfterSeconds == 0 {
+		return status
+	}
+	details.RetryAfterSeconds = 0
+	details.Causes = append(details.Causes, metav1.StatusCause{Type: resolvev1alpha1.CauseReadFailed, Message: status.ErrStatus.Message})
+	return status
 }
 
 // isTimeout reports whether a connection timed out.

@@ -32,9 +32,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/testutil/golden"
+	"github.com/catena-dev/catena/store/driver"
 )
 
 func TestToStatus(t *testing.T) {
@@ -92,27 +94,27 @@ func TestToStatus(t *testing.T) {
 		},
 		"deadline": {
 			err:  fmt.Errorf("get: %w", context.DeadlineExceeded),
-			want: summary{504, metav1.StatusReasonTimeout, "Timeout", "", 1},
+			want: summary{504, metav1.StatusReasonTimeout, "Timeout", "", 0},
 		},
 		"kube-apiserver: timeout": {
 			err:  fmt.Errorf("get: %w", apierrors.NewTimeoutError("secret", 10)),
-			want: summary{504, metav1.StatusReasonTimeout, "Timeout", "", 1},
+			want: summary{504, metav1.StatusReasonTimeout, "Timeout", "", 0},
 		},
 		"kube-apiserver: server timeout": {
 			err:  apierrors.NewServerTimeout(sessions, "get", 10),
-			want: summary{504, metav1.StatusReasonTimeout, "Timeout", "", 1},
+			want: summary{504, metav1.StatusReasonTimeout, "Timeout", "", 0},
 		},
 		"kube-apiserver: unreachable": {
 			err:  fmt.Errorf("get: %w", refused),
-			want: summary{503, metav1.StatusReasonServiceUnavailable, "ServiceUnavailable", "", 1},
+			want: summary{503, metav1.StatusReasonServiceUnavailable, "ServiceUnavailable", "", 0},
 		},
 		"kube-apiserver: unavailable": {
 			err:  apierrors.NewServiceUnavailable("secret"),
-			want: summary{503, metav1.StatusReasonServiceUnavailable, "ServiceUnavailable", "", 1},
+			want: summary{503, metav1.StatusReasonServiceUnavailable, "ServiceUnavailable", "", 0},
 		},
 		"kube-apiserver: too many requests": {
 			err:  apierrors.NewTooManyRequests("secret", 3),
-			want: summary{503, metav1.StatusReasonServiceUnavailable, "ServiceUnavailable", "", 1},
+			want: summary{503, metav1.StatusReasonServiceUnavailable, "ServiceUnavailable", "", 0},
 		},
 		"kube-apiserver: forbidden": {
 			err:  apierrors.NewForbidden(sessions, "x", errors.New("secret")),
@@ -120,7 +122,7 @@ func TestToStatus(t *testing.T) {
 		},
 		"shared read canceled by another request": {
 			err:  context.Canceled,
-			want: summary{503, metav1.StatusReasonServiceUnavailable, "ServiceUnavailable", "", 1},
+			want: summary{503, metav1.StatusReasonServiceUnavailable, "ServiceUnavailable", "", 0},
 		},
 		"canceled by the caller": {
 			ctx:  canceled,
@@ -142,6 +144,10 @@ func TestToStatus(t *testing.T) {
 			got := summary{HTTP: status.Code, Reason: status.Reason, Code: code}
 			if status.Details != nil {
 				got.RetryAfter = status.Details.RetryAfterSeconds
+			}
+			readFailed, want := apierrors.HasStatusCause(err, resolvev1alpha1.CauseReadFailed), tc.want.HTTP > 500 && code != driver.ResultCanceled
+			if readFailed != want {
+				t.Errorf("cause ReadFailed: %t, want %t", readFailed, want)
 			}
 			if strings.HasPrefix(code, "session.") {
 				want := &metav1.StatusDetails{Name: "resp.3", Group: "resolve.catena.dev", Kind: "inputitems", RetryAfterSeconds: tc.want.RetryAfter,
