@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
 // waits are the times that queries wait. Only tests change them.
@@ -67,7 +68,7 @@ func (l *lookup) confirm(ctx context.Context) error {
 
 // readHidden reads the turns whose state the view does not show.
 func (l *lookup) readHidden(ctx context.Context) error {
-	hidden := slices.DeleteFunc(l.unconfirmed(), func(id string) bool { return !l.hidesState(id) })
+	hidden := slices.DeleteFunc(l.unconfirmed(), func(id string) bool { return !hidesState(l.get(id)) })
 	if len(hidden) == 0 {
 		return nil
 	}
@@ -91,14 +92,13 @@ func (l *lookup) chargeError(ctx context.Context) error {
 func (l *lookup) unconfirmed() []string {
 	return slices.DeleteFunc(slices.Clone(l.visited), func(id string) bool {
 		_, read := l.confirmed[id]
-		return read || l.caughtUp && !l.hidesState(id)
+		return read || l.caughtUp && !hidesState(l.get(id))
 	})
 }
 
-// hidesState reports whether a turn is unreadable because of a snapshot outside its object. The snapshot may have changed since
-// then without a change of the object.
-func (l *lookup) hidesState(id string) bool {
-	s := l.get(id)
+// hidesState reports whether a turn, nil if it does not exist, is unreadable because of a snapshot outside its object. The snapshot
+// may have changed since then without a change of the object.
+func hidesState(s *sessions.Record) bool {
 	return s != nil && s.Snapshot != nil && s.Turn.Unreadable
 }
 
@@ -133,12 +133,13 @@ func (l *lookup) readTurns(ctx context.Context, ids []string) error {
 }
 
 func (l *lookup) readTurn(ctx context.Context, id string) error {
-	known := l.get(id)
-	object := known
-	if known == nil { // the object may exist, but not be part of a chain
-		object, _ = l.view.Get(l.namespace, v1alpha1.ObjectName(id))
+	// The view is asked once, because it may receive the turn at any time.
+	object, found := l.view.Get(l.namespace, v1alpha1.ObjectName(id))
+	var known *sessions.Record // unless the object is not part of a chain
+	if found && object.InChain() {
+		known = object
 	}
-	if object != nil && !l.hidesState(id) {
+	if found && !hidesState(known) {
 		current, err := l.reader.isCurrent(ctx, object)
 		if err != nil {
 			return err

@@ -273,3 +273,28 @@ func reference(ctx context.Context, stored map[string]*v1alpha1.ResponseSession,
 	}
 	return strings.Join(texts, ", ")
 }
+
+// TestTurnArrivesWhileItIsConfirmed resolves turns as soon as they are saved. The view receives some of them in the middle of a
+// query.
+func TestTurnArrivesWhileItIsConfirmed(t *testing.T) {
+	f := newFixture(t)
+	stop := f.start()
+	t.Cleanup(stop)
+	const clients, turns = 16, 100
+	var group sync.WaitGroup
+	for client := range clients {
+		group.Go(func() {
+			for turn := range turns {
+				id := fmt.Sprintf("resp_%d_%d", client, turn)
+				f.save(id, "")
+				history, err := f.resolver.Resolve(t.Context(), f.namespace, id, 0, deep)
+				if err != nil {
+					t.Errorf("resolve %s: %v", id, err)
+					continue
+				}
+				history.Release()
+			}
+		})
+	}
+	group.Wait()
+}
