@@ -28,8 +28,8 @@ import (
 	"github.com/catena-dev/catena/internal/fair"
 )
 
-// newOrder returns the order of a queue in which the namespaces take turns and share the workers. The sessions that an earlier
-// turn affects can use a quarter of the workers.
+// newOrder returns the order of a queue in which the namespaces take turns and share the workers. Sessions that already have a
+// verdict can use a quarter of the workers.
 func newOrder(workers int) *fair.Queue[reconcile.Request] {
 	return fair.NewQueue(func(r reconcile.Request) string { return r.Namespace }, workers, max(workers/4, 1))
 }

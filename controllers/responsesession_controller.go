@@ -150,6 +150,9 @@ func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Requ
 		return ctrl.Result{}, nil
 	}
 	result, err := r.reconcile(ctx, req)
+	if err != nil || result.RequeueAfter > 0 {
+		r.order.Later(req, !record.IsNew())
+	}
 	if kubeclient.IsTooLargeForEtcd(err) {
 		r.full.add(record)
 		log.FromContext(ctx).Error(err, "The session has no room for what the operator writes, and is not written again until it changes")
@@ -182,9 +185,6 @@ func (r *ResponseSessionReconciler) reconcile(ctx context.Context, req ctrl.Requ
 		return ctrl.Result{}, nil
 	}
 	wait, statusErr := r.reconcileStatus(ctx, verdict)
-	if wait > 0 {
-		r.order.Later(req, true)
-	}
 	ownerErr := r.reconcileOwner(ctx, verdict)
 	reportErr := r.clearReport(ctx, verdict.Record)
 	return ctrl.Result{RequeueAfter: wait}, errors.Join(ignoreGone(statusErr), ignoreGone(ownerErr), ignoreGone(reportErr))

@@ -100,6 +100,43 @@ func TestSnapshotsWaitForWorkers(t *testing.T) {
 	wantVerdicts(t, busy, want)
 }
 
+// TestNewTurnsFirst: turns that change in many namespaces do not occupy the workers that the first verdicts on new turns need.
+func TestNewTurnsFirst(t *testing.T) {
+	namespaces := make([]string, workers+1)
+	for i := range namespaces {
+		namespaces[i] = env.NewNamespace(t)
+		create(t, turn(namespaces[i], "a"))
+	}
+	other := env.NewNamespace(t)
+	for _, namespace := range namespaces {
+		wantVerdicts(t, namespace, map[string]verdict{"a": resolved(1, "a")})
+	}
+	release := op.writes.hold()
+	t.Cleanup(release)
+	for _, namespace := range namespaces {
+		overwrite(t, namespace, "a", `{"responseStatus":"failed"}`)
+	}
+	wantWaiting(t, workers/4)
+	create(t, turn(other, "b"))
+	wantWaiting(t, workers/4+1)
+	release()
+	wantVerdicts(t, other, map[string]verdict{"b": resolved(1, "b")})
+	for _, namespace := range namespaces {
+		wantVerdicts(t, namespace, map[string]verdict{"a": brokenIn(v1alpha1.ReasonTurnNotCompleted, "a", 1, "a")})
+	}
+}
+
+// wantWaiting waits until a number of the operator's writes wait.
+func wantWaiting(t *testing.T, want int32) {
+	t.Helper()
+	testutil.Eventually(t, func(context.Context) error {
+		if got := op.writes.waiting.Load(); got != want {
+			return fmt.Errorf("%d writes wait, want %d", got, want)
+		}
+		return nil
+	})
+}
+
 // TestReportsAreFair: the reports of a namespace with more unreadable snapshots than can wait do not keep others waiting.
 func TestReportsAreFair(t *testing.T) {
 	greedy, modest := env.NewNamespace(t), env.NewNamespace(t)

@@ -28,12 +28,11 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// viewSource feeds a controller's queue from the view.
+// viewSource feeds a controller's queue from the view. A session that already has a verdict is less urgent than a new turn: one
+// request can change it, and with it the verdicts on 100,000 descendants, and so in each of many namespaces.
 type viewSource struct {
-	view *sessions.View
-	// order is the order of the queue. A root may have tens of thousands of descendants, and each of many namespaces may have
-	// one that keeps changing: other turns do not wait for them.
-	order *fair.Queue[reconcile.Request]
+	view  *sessions.View
+	order *fair.Queue[reconcile.Request] // of the queue
 	// settling holds back sessions whose verdicts keep changing.
 	settling *settling
 }
@@ -44,14 +43,14 @@ var _ source.SyncingSource = &viewSource{}
 func (s *viewSource) Start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	add := func(namespace string, names []string) {
 		for _, name := range names {
-			s.order.Later(request(namespace, name), true)
+			record, found := s.view.Get(namespace, name)
+			s.order.Later(request(namespace, name), found && !record.IsNew())
 			queue.Add(request(namespace, name))
 		}
 	}
 	s.view.Subscribe(func(change sessions.Change) {
 		if change.Name != "" {
-			s.order.Later(request(change.Namespace, change.Name), false)
-			queue.Add(request(change.Namespace, change.Name))
+			add(change.Namespace, []string{change.Name})
 		}
 		s.settling.changed(change, add)
 	})

@@ -17,16 +17,12 @@ limitations under the License.
 package controllers_test
 
 import (
-	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/catena-dev/catena/internal/testutil"
 )
 
 const stallTimeout = 5 * time.Minute
@@ -47,15 +43,6 @@ func TestStall(t *testing.T) {
 			t.Errorf("got %v, want %q", err, wantErr)
 		}
 	}
-	busy := func(workers int32) {
-		t.Helper()
-		testutil.Eventually(t, func(context.Context) error {
-			if waiting := op.writes.waiting.Load(); waiting != workers {
-				return fmt.Errorf("%d workers are busy, want %d", waiting, workers)
-			}
-			return nil
-		})
-	}
 	add := func() { create(t, turn(env.NewNamespace(t), "t")) } // one namespace can use only half of the workers
 	release := op.writes.hold()
 	defer release()
@@ -64,13 +51,13 @@ func TestStall(t *testing.T) {
 	for range workers - 1 {
 		add()
 	}
-	busy(workers - 1)
+	wantWaiting(t, workers-1)
 	op.clock.SetTime(startTime.Add(time.Hour))
 	want(0, "") // one is free
 
 	add()
 	add() // waits
-	busy(workers)
+	wantWaiting(t, workers)
 	want(0, "")
 	op.clock.SetTime(startTime.Add(time.Hour + stallTimeout))
 	want(stallTimeout, "")

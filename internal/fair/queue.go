@@ -23,8 +23,8 @@ import (
 
 // Queue is the order of a workqueue in which tenants take turns, so that one with 100,000 items delays an item of another
 // only by one of its own. They also share the workers as in Budget: one tenant alone can use half of them, however long its
-// items take. Items marked with Later, of which one change can cause many, have turns of their own. They can use only a number of
-// workers, and while other items wait, only each fourth item is one of them. The items of one tenant come out in the order in
+// items take. Items marked with Later, which are less urgent, have turns of their own. They can use only a number of workers, and
+// while other items wait, only each fourth item is one of them. The items of one tenant come out in the order in
 // which they were added.
 //
 // It is safe for concurrent use: a workqueue calls it under its own lock, but Later and Done are called without that lock.

@@ -169,6 +169,9 @@ func (r *Record) verification(status *v1alpha1.ResponseSessionStatus) (verified,
 // InChain reports whether the session is part of a chain.
 func (r *Record) InChain() bool { return !r.Misnamed && !r.Deleting }
 
+// IsNew reports whether the session has had no verdict yet.
+func (r *Record) IsNew() bool { return r.ChainValid == "" }
+
 // WithMetadata returns the record with an object's newer metadata. If the metadata shows that the spec has changed too, it
 // returns the record unchanged: the watch delivers the rest.
 func (r *Record) WithMetadata(object *metav1.PartialObjectMetadata) *Record {
