@@ -37,5 +37,14 @@ func (r *Resolver) SetWaits(immediate int, view, rate time.Duration) {
 	r.waits = waits{immediate, view, rate}
 }
 
+// HoldWalks takes as many walks for a namespace as it may have in progress, as walks along deep chains do.
+func (r *Resolver) HoldWalks(namespace string) (release func()) {
+	var held int64
+	for r.walks.TryAcquire(namespace, 1) {
+		held++
+	}
+	return func() { r.walks.Release(namespace, held) }
+}
+
 // TurnOverhead is the number of bytes that a query counts for each turn in addition to the items.
 const TurnOverhead = turnOverhead

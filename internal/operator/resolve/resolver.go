@@ -20,6 +20,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,7 +46,10 @@ type Resolver struct {
 	report       func(*sessions.Record)
 	historyBytes int64
 	requests     *fair.Budget // by namespace
-	shared       *shared
+	// walks are the processors, so that walks along deep chains, of which one namespace can request many at once, leave some for
+	// others.
+	walks  *fair.Budget // by namespace
+	shared *shared
 	// confirmations limits the turns that are confirmed with live reads. answers limits the bytes of histories, and of snapshots that
 	// are read to confirm a turn.
 	confirmations, answers *rate
@@ -59,7 +64,8 @@ const answerBurst = 250 * time.Millisecond
 func New(view *sessions.View, reader *Reader, report func(*sessions.Record), options Options) *Resolver {
 	return &Resolver{
 		view: view, reader: reader, report: report,
-		historyBytes: options.HistoryBytes, requests: fair.NewBudget(options.InFlightRequests), shared: newShared(options.InFlightBytes),
+		historyBytes: options.HistoryBytes, requests: fair.NewBudget(options.InFlightRequests),
+		walks: fair.NewBudget(int64(max(2, runtime.GOMAXPROCS(0)))), shared: newShared(options.InFlightBytes),
 		confirmations: newRate(options.ConfirmationsPerSecond, time.Second,
 			"too many broken chains, or chains that have just been changed, were resolved in this namespace"),
 		answers: newRate(options.AnswerBytesPerSecond, answerBurst, "too many bytes of histories were resolved in this namespace"),
@@ -238,23 +244,28 @@ func (l *lookup) set(id string, s *sessions.Record) {
 	l.confirmed[id], l.caughtUp = s, false
 }
 
+// walk sets visited, and returns the sessions from the root to a response ID, oldest first, or the error of chain.Walk.
 func (l *lookup) walk(ctx context.Context, id string, options chain.WalkOptions) ([]*sessions.Record, error) {
+	if err := l.walks.Acquire(ctx, l.namespace, 1); err != nil {
+		return nil, err
+	}
+	defer l.walks.Release(l.namespace, 1)
 	l.visited = l.visited[:0]
-	found := map[string]*sessions.Record{}
-	turns, err := chain.Walk(ctx, id, func(_ context.Context, id string) (chain.Turn, bool, error) {
+	var path []*sessions.Record
+	_, err := chain.Walk(ctx, id, func(_ context.Context, id string) (chain.Turn, bool, error) {
 		l.visited = append(l.visited, id)
 		s := l.get(id)
 		if s == nil {
 			return chain.Turn{}, false, nil
 		}
-		found[id] = s
+		path = append(path, s)
 		return s.Turn, true, nil
 	}, options)
-	path := make([]*sessions.Record, len(turns))
-	for i, turn := range turns {
-		path[i] = found[turn.ID]
+	if err != nil {
+		return nil, err
 	}
-	return path, err
+	slices.Reverse(path)
+	return path, nil
 }
 
 // read returns the history of a path of sessions, or errOutdated.

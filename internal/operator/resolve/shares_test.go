@@ -181,6 +181,34 @@ func TestRequestsAreShared(t *testing.T) {
 	}
 }
 
+// TestWalksAreShared: a namespace that walks along as many chains as it can leaves processors for walks in others. Its own queries
+// wait.
+func TestWalksAreShared(t *testing.T) {
+	greedy, modest := newFixture(t), newFixture(t)
+	greedy.save("t1", "missing")
+	modest.save("t1", "missing")
+	modest.freeze()
+	query := func(ctx context.Context, f *fixture) error {
+		_, err := modest.resolver.Resolve(ctx, f.namespace, "t1", 0, deep)
+		return err
+	}
+	wantBroken := func(f *fixture) {
+		t.Helper()
+		if err, ok := errors.AsType[*chain.Error](query(t.Context(), f)); !ok || err.Rule != chain.ParentNotFound {
+			t.Errorf("got %v, want an error for a missing turn", err)
+		}
+	}
+	release := modest.resolver.HoldWalks(greedy.namespace)
+	wantBroken(modest)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := query(ctx, greedy); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want a query that waits", err)
+	}
+	release()
+	wantBroken(greedy)
+}
+
 // TestAnswersArePaced: the rate of bytes is limited for each namespace. Its queries wait, or are refused if the wait would be long,
 // and queries of other namespaces are not affected.
 func TestAnswersArePaced(t *testing.T) {
