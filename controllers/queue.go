@@ -26,12 +26,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/catena-dev/catena/internal/fair"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
 // newOrder returns the order of a queue in which the namespaces take turns and share the workers. Sessions that already have a
 // verdict can use a quarter of the workers.
 func newOrder(workers int) *fair.Queue[reconcile.Request] {
 	return fair.NewQueue(func(r reconcile.Request) string { return r.Namespace }, workers, max(workers/4, 1))
+}
+
+// unitBytes is the size of a session that counts as one unit. The status of one of several times that size takes the API server
+// several times as long to write.
+const unitBytes = 64 << 10
+
+// markOf returns the mark of a session. One that already has a verdict is less urgent than a new turn: one request can change it,
+// and with it the verdicts on 100,000 descendants, and so in each of many namespaces.
+func markOf(record *sessions.Record) fair.Mark {
+	return fair.Mark{Later: !record.IsNew(), Units: int(1 + record.WriteBytes()/unitBytes)}
 }
 
 // orderedQueue is a workqueue with an order that tracks the items that are processed.

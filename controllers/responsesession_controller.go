@@ -151,7 +151,7 @@ func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Requ
 	}
 	result, err := r.reconcile(ctx, req)
 	if err != nil || result.RequeueAfter > 0 {
-		r.order.Later(req, !record.IsNew())
+		r.order.Mark(req, markOf(record))
 	}
 	if kubeclient.IsTooLargeForEtcd(err) {
 		r.full.add(record)

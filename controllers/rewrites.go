@@ -31,7 +31,7 @@ import (
 type RewriteLimits struct {
 	// PerSecond is the number of statuses, more than 0.
 	PerSecond float64
-	// BytesPerSecond is the size of their objects, more than 0.
+	// BytesPerSecond is the size of their objects, as Record.WriteBytes counts it, more than 0.
 	BytesPerSecond float64
 	// Hold is the longest time that a status waits while an ancestor of its session keeps changing. It must not be negative.
 	Hold time.Duration
@@ -58,7 +58,8 @@ func (l *RewriteLimits) AddFlags(flags *pflag.FlagSet) {
 		"Maximum rate, for each namespace, at which statuses of unchanged sessions are rewritten because an earlier turn has changed, "+
 			"with bursts of one second's worth.")
 	flags.Float64Var(&l.BytesPerSecond, "status-rewrite-bytes-per-second", l.BytesPerSecond,
-		"Maximum rate of these rewrites, for each namespace, in bytes per second. The whole object counts, because etcd writes whole objects.")
+		"Maximum rate of these rewrites, for each namespace, in bytes per second. "+
+			"The whole object counts, because etcd writes whole objects, and each JSON value in it as 64 bytes more.")
 	flags.DurationVar(&l.Hold, "status-rewrite-hold", l.Hold,
 		"Maximum time for which such a rewrite is delayed while the earlier turn keeps changing.")
 }

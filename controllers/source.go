@@ -28,8 +28,7 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// viewSource feeds a controller's queue from the view. A session that already has a verdict is less urgent than a new turn: one
-// request can change it, and with it the verdicts on 100,000 descendants, and so in each of many namespaces.
+// viewSource feeds a controller's queue from the view.
 type viewSource struct {
 	view  *sessions.View
 	order *fair.Queue[reconcile.Request] // of the queue
@@ -43,8 +42,9 @@ var _ source.SyncingSource = &viewSource{}
 func (s *viewSource) Start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	add := func(namespace string, names []string) {
 		for _, name := range names {
-			record, found := s.view.Get(namespace, name)
-			s.order.Later(request(namespace, name), found && !record.IsNew())
+			if record, found := s.view.Get(namespace, name); found {
+				s.order.Mark(request(namespace, name), markOf(record))
+			}
 			queue.Add(request(namespace, name))
 		}
 	}

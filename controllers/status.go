@@ -101,7 +101,7 @@ func (r *ResponseSessionReconciler) delay(record *sessions.Record) time.Duration
 		r.rewrites.Forget(record.NamespacedName())
 		return 0
 	}
-	return r.rewrites.Delay(r.Clock.Now(), record.Namespace, record.NamespacedName(), r.Rewrites.cost(record.ObjectBytes))
+	return r.rewrites.Delay(r.Clock.Now(), record.Namespace, record.NamespacedName(), r.Rewrites.cost(record.WriteBytes()))
 }
 
 func (r *ResponseSessionReconciler) writeStatus(ctx context.Context, v sessions.Verdict, status *v1alpha1.ResponseSessionStatus) error {

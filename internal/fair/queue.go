@@ -23,63 +23,76 @@ import (
 
 // Queue is the order of a workqueue in which tenants take turns, so that one with 100,000 items delays an item of another
 // only by one of its own. They also share the workers as in Budget: one tenant alone can use half of them, however long its
-// items take. Items marked with Later, which are less urgent, have turns of their own. They can use only a number of workers, and
-// while other items wait, only each fourth item is one of them. The items of one tenant come out in the order in
-// which they were added.
+// items take, and fewer if its items have more than one unit. Items that are less urgent have turns of their own. They can use
+// only a number of workers, and while other items wait, only each fourth item is one of them. The items of one tenant come out
+// in the order in which they were added.
 //
-// It is safe for concurrent use: a workqueue calls it under its own lock, but Later and Done are called without that lock.
+// It is safe for concurrent use: a workqueue calls it under its own lock, but Mark and Done are called without that lock.
 type Queue[T comparable] struct {
 	tenant            func(item T) string
 	workers, maxLater int
 
 	mu         sync.Mutex
 	now, later turns[T]
-	marked     map[T]bool // items that are to be added to later
-	// processed are the items that have come out and are not done, and whether they were marked. running counts them by
-	// tenant, and laterRunning counts the marked ones.
-	processed    map[T]bool
-	running      map[string]int
+	marks      map[T]Mark // of items until their next Push
+	// processed are the items that have come out and are not done. running adds them up by tenant, and laterRunning counts
+	// those that are less urgent.
+	processed    map[T]Mark
+	running      map[string]share
 	laterRunning int
 	// streak counts the other items that came out while items of later could have.
 	streak int
 }
 
-// maxStreak is how many items come out before one that was marked with Later.
+// Mark is how a Queue treats an item. The zero value is the mark of an ordinary one.
+type Mark struct {
+	// Later is set if the item is less urgent.
+	Later bool
+	// Units is how many ordinary items cost as much; less than 1 counts as 1. The items of one tenant that are processed at once
+	// are one item, or have at most half as many units as there are workers.
+	Units int
+}
+
+// share is the number of workers that a tenant uses, and for how many units.
+type share struct{ workers, units int }
+
+// maxStreak is how many items come out before one that is less urgent.
 const maxStreak = 3
 
-// NewQueue returns an empty queue of items, each of which belongs to a tenant, for a number of workers. Items that were marked
-// with Later can use maxLater of them, at least one.
+// NewQueue returns an empty queue of items, each of which belongs to a tenant, for a number of workers. Items that are less
+// urgent can use maxLater of them, at least one.
 func NewQueue[T comparable](tenant func(item T) string, workers, maxLater int) *Queue[T] {
 	return &Queue[T]{
-		tenant: tenant, workers: workers, maxLater: maxLater, now: newTurns[T](), later: newTurns[T](), marked: map[T]bool{},
-		processed: map[T]bool{}, running: map[string]int{},
+		tenant: tenant, workers: workers, maxLater: maxLater, now: newTurns[T](), later: newTurns[T](), marks: map[T]Mark{},
+		processed: map[T]Mark{}, running: map[string]share{},
 	}
 }
 
-// Later marks an item for its next Push, or removes the mark.
-func (q *Queue[T]) Later(item T, later bool) {
+// Mark marks an item for its next Push.
+func (q *Queue[T]) Mark(item T, mark Mark) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if later {
-		q.marked[item] = true
-	} else {
-		delete(q.marked, item)
-	}
+	q.marks[item] = mark
 }
 
 // Touch implements client-go's workqueue.Queue: the item is in the queue already and keeps its place.
-func (q *Queue[T]) Touch(item T) { q.Later(item, false) }
+func (q *Queue[T]) Touch(item T) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.marks, item)
+}
 
 // Push implements client-go's workqueue.Queue.
 func (q *Queue[T]) Push(item T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.marked[item] {
-		delete(q.marked, item)
-		q.later.push(q.tenant(item), item)
-	} else {
-		q.now.push(q.tenant(item), item)
+	mark := q.marks[item]
+	delete(q.marks, item)
+	to := &q.now
+	if mark.Later {
+		to = &q.later
 	}
+	to.push(q.tenant(item), waiting[T]{item, Mark{mark.Later, max(mark.Units, 1)}})
 }
 
 // Done must be called when an item that has come out has been processed, before its worker asks for the next one. A workqueue
@@ -87,18 +100,21 @@ func (q *Queue[T]) Push(item T) {
 func (q *Queue[T]) Done(item T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	later, processed := q.processed[item]
+	mark, processed := q.processed[item]
 	if !processed {
 		return
 	}
 	delete(q.processed, item)
-	if later {
+	if mark.Later {
 		q.laterRunning--
 	}
 	tenant := q.tenant(item)
-	if q.running[tenant]--; q.running[tenant] == 0 {
+	own := q.running[tenant]
+	if own.workers == 1 {
 		delete(q.running, tenant)
+		return
 	}
+	q.running[tenant] = share{own.workers - 1, own.units - mark.Units}
 }
 
 // Len implements client-go's workqueue.Queue. It returns 0 if no item can come out now, and otherwise the number of items.
@@ -129,15 +145,19 @@ func (q *Queue[T]) Pop() T {
 }
 
 func (q *Queue[T]) pop(from *turns[T], turn int) T {
-	item := from.pop(turn)
-	q.processed[item] = from == &q.later
-	q.running[q.tenant(item)]++
-	return item
+	next := from.pop(turn)
+	q.processed[next.item] = next.mark
+	tenant := q.tenant(next.item)
+	own := q.running[tenant]
+	q.running[tenant] = share{own.workers + 1, own.units + next.mark.Units}
+	return next.item
 }
 
 // next returns the next turn of a tenant that may use another worker, or -1. It passes over fewer turns than there are workers,
 // because each of their tenants uses one.
-func (q *Queue[T]) next(of *turns[T]) int { return slices.IndexFunc(of.order, q.permits) }
+func (q *Queue[T]) next(of *turns[T]) int {
+	return slices.IndexFunc(of.order, func(tenant string) bool { return q.permits(tenant, of.items[tenant][0].mark.Units) })
+}
 
 func (q *Queue[T]) nextLater() int {
 	if q.laterRunning >= q.maxLater {
@@ -146,22 +166,27 @@ func (q *Queue[T]) nextLater() int {
 	return q.next(&q.later)
 }
 
-// permits reports whether a tenant may use another worker.
-func (q *Queue[T]) permits(tenant string) bool {
-	running, free := q.running[tenant], q.workers-len(q.processed)
-	return running == 0 || running+1 <= free-1
+// permits reports whether a tenant may use another worker, for a number of units.
+func (q *Queue[T]) permits(tenant string, units int) bool {
+	own, free := q.running[tenant], q.workers-len(q.processed)
+	return own.workers == 0 || own.workers+1 <= free-1 && 2*(own.units+units) <= q.workers
 }
 
 // turns are the items of tenants that take turns.
 type turns[T any] struct {
-	items map[string][]T // by tenant
-	order []string       // the tenants with items, the next one first
+	items map[string][]waiting[T] // by tenant
+	order []string                // the tenants with items, the next one first
 	size  int
 }
 
-func newTurns[T any]() turns[T] { return turns[T]{items: map[string][]T{}} }
+type waiting[T any] struct {
+	item T
+	mark Mark
+}
 
-func (t *turns[T]) push(tenant string, item T) {
+func newTurns[T any]() turns[T] { return turns[T]{items: map[string][]waiting[T]{}} }
+
+func (t *turns[T]) push(tenant string, item waiting[T]) {
 	if len(t.items[tenant]) == 0 {
 		t.order = append(t.order, tenant)
 	}
@@ -170,7 +195,7 @@ func (t *turns[T]) push(tenant string, item T) {
 }
 
 // pop removes and returns the next item of the tenant with a turn.
-func (t *turns[T]) pop(turn int) T {
+func (t *turns[T]) pop(turn int) waiting[T] {
 	tenant := t.order[turn]
 	copy(t.order[1:turn+1], t.order[:turn])
 	t.order = t.order[1:]

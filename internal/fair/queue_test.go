@@ -34,7 +34,7 @@ import (
 func tenantOf(item string) string { return item[:1] }
 
 func TestQueueOrder(t *testing.T) {
-	cases := map[string]struct{ add, want string }{ // an item in upper case is marked with Later
+	cases := map[string]struct{ add, want string }{ // an item in upper case is less urgent
 		"tenants take turns":                  {"a1 a2 a3 b1 b2 c1", "a1 b1 c1 a2 b2 a3"},
 		"later items after all others":        {"a1 A2 A3 a4 b1", "a1 b1 a4 a2 a3"},
 		"after those of other tenants":        {"A1 A2 b1 b2", "b1 b2 a1 a2"},
@@ -50,7 +50,7 @@ func TestQueueOrder(t *testing.T) {
 			for item := range strings.FieldsSeq(tc.add) {
 				if lower := strings.ToLower(item); lower != item {
 					item = lower
-					order.Later(item, true)
+					order.Mark(item, Mark{Later: true})
 				}
 				queue.Add(item)
 			}
@@ -64,22 +64,22 @@ func TestQueueOrder(t *testing.T) {
 			if diff := cmp.Diff(strings.Fields(tc.want), got); diff != "" {
 				t.Errorf("order (-want +got):\n%s", diff)
 			}
-			if len(order.now.items)+len(order.later.items)+len(order.marked) > 0 {
-				t.Errorf("items are left: %v, %v, %v", order.now, order.later, order.marked)
+			if len(order.now.items)+len(order.later.items)+len(order.marks) > 0 {
+				t.Errorf("items are left: %v, %v, %v", order.now, order.later, order.marks)
 			}
 		})
 	}
 }
 
-// TestQueueLimit: items marked with Later wait for each other, but not other items for them, and a worker that is done with one
-// gets the next.
+// TestQueueLimit: less urgent items wait for each other, but not other items for them, and a worker that is done with one gets the
+// next.
 func TestQueueLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		order := NewQueue(tenantOf, 16, 2)
 		queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Queue: order})
 		end, begun := make(chan struct{}), make(chan string, 10)
 		for _, item := range []string{"a1", "a2", "a3", "b4"} {
-			order.Later(item, true)
+			order.Mark(item, Mark{Later: true})
 			queue.Add(item)
 		}
 		var workers sync.WaitGroup
@@ -145,29 +145,73 @@ func TestQueueSharesWorkers(t *testing.T) {
 	}
 }
 
-// TestQueueIsFair: every item comes out once, and if its tenant may use another worker, before a second item of each other tenant
-// of the same kind. Items marked with Later get each fourth place while others wait.
+// TestQueueUnits: the items of a tenant that are processed at once have at most half as many units as there are workers, except a
+// single item with more.
+func TestQueueUnits(t *testing.T) {
+	queue := NewQueue(tenantOf, 8, 2)
+	push := func(item string, units int) {
+		queue.Mark(item, Mark{Units: units})
+		queue.Push(item)
+	}
+	want := func(items ...string) {
+		t.Helper()
+		var got []string
+		for queue.Len() > 0 {
+			got = append(got, queue.Pop())
+		}
+		if diff := cmp.Diff(items, got); diff != "" {
+			t.Fatalf("items that came out (-want +got):\n%s", diff)
+		}
+	}
+	push("a1", 100)
+	push("a2", 3)
+	push("a3", -1)
+	push("a4", 1)
+	push("b1", 2)
+	push("b2", 2)
+	want("a1", "b1", "b2")
+	queue.Done("a1")
+	want("a2", "a3")
+	queue.Done("b1")
+	want()
+	queue.Done("a2")
+	want("a4")
+}
+
+// TestQueueIsFair: every item comes out once, after those of the same tenant and kind that were added before it. If its tenant may
+// use another worker, it comes out before a second item of each other tenant of the same kind. Less urgent items get each fourth
+// place while others wait.
 func TestQueueIsFair(t *testing.T) {
+	type item struct {
+		turn   string // the tenant and the kind: N, or L if it is less urgent
+		number int
+		units  int
+	}
+	tenantOf := func(i item) string { return i.turn[:1] }
+	kindOf := func(turn string) byte { return turn[1] }
 	rapid.Check(t, func(t *rapid.T) {
 		workers, maxLater := rapid.IntRange(1, 12).Draw(t, "workers"), rapid.IntRange(1, 3).Draw(t, "later")
-		queue, waiting, processed, next := NewQueue(tenantOf, workers, maxLater), map[string]bool{}, map[string]bool{}, 0
-		kind := func(item string) byte { return item[1] } // N, or L if it is marked
-		turn := func(item string) string { return item[:2] }
-		count := func(items map[string]bool, matches func(item string) bool) (n int) {
-			for item := range items {
-				if matches(item) {
-					n++
+		queue, waiting, processed, next := NewQueue(tenantOf, workers, maxLater), map[string][]item{}, []item{}, 0
+		eligible := func(turn string) bool { // its next item
+			if len(waiting[turn]) == 0 || len(processed) == workers {
+				return false
+			}
+			own, units, later := 0, waiting[turn][0].units, 0
+			for _, other := range processed {
+				if tenantOf(other) == turn[:1] {
+					own, units = own+1, units+other.units
+				}
+				if kindOf(other.turn) == 'L' {
+					later++
 				}
 			}
-			return n
+			permitted := own == 0 || own+1 <= workers-len(processed)-1 && units <= workers/2
+			return permitted && (kindOf(turn) == 'N' || later < maxLater)
 		}
-		eligible := func(item string) bool {
-			own := count(processed, func(other string) bool { return tenantOf(other) == tenantOf(item) })
-			marked := count(processed, func(other string) bool { return kind(other) == 'L' })
-			return (own == 0 || own+1 <= workers-len(processed)-1) && (kind(item) == 'N' || marked < maxLater)
-		}
-		canCome := func(of byte) bool {
-			return count(waiting, func(item string) bool { return kind(item) == of && eligible(item) }) > 0
+		canCome := func(kind byte) bool {
+			return slices.ContainsFunc(slices.Collect(maps.Keys(waiting)), func(turn string) bool {
+				return kindOf(turn) == kind && eligible(turn)
+			})
 		}
 		// passed counts the items of other tenants since a waiting tenant's last turn.
 		passed, streak := map[string]map[string]int{}, 0
@@ -175,27 +219,28 @@ func TestQueueIsFair(t *testing.T) {
 			switch step := rapid.SampledFrom([]string{"push", "push", "pop", "done"}).Draw(t, "step"); {
 			case step == "push":
 				next++
-				item := fmt.Sprint(rapid.SampledFrom([]string{"aN", "bN", "cN", "aL", "bL", "cL"}).Draw(t, "item"), next)
-				queue.Later(item, kind(item) == 'L')
-				queue.Push(item)
-				waiting[item] = true
-				if passed[turn(item)] == nil {
-					passed[turn(item)] = map[string]int{}
+				turn := rapid.SampledFrom([]string{"aN", "bN", "cN", "aL", "bL", "cL"}).Draw(t, "turn")
+				i := item{turn, next, rapid.SampledFrom([]int{1, 1, 1, 2, 3, 20}).Draw(t, "units")}
+				queue.Mark(i, Mark{Later: kindOf(turn) == 'L', Units: i.units})
+				queue.Push(i)
+				waiting[turn] = append(waiting[turn], i)
+				if passed[turn] == nil {
+					passed[turn] = map[string]int{}
 				}
 			case step == "done" && len(processed) > 0:
-				item := rapid.SampledFrom(slices.Sorted(maps.Keys(processed))).Draw(t, "done")
-				queue.Done(item)
-				delete(processed, item)
+				done := rapid.IntRange(0, len(processed)-1).Draw(t, "done")
+				queue.Done(processed[done])
+				processed = slices.Delete(processed, done, done+1)
 			case step == "pop" && len(processed) < workers && queue.Len() > 0:
 				now, later := canCome('N'), canCome('L')
 				wantLater := later && (!now || streak == maxStreak)
-				couldCome := map[string]bool{} // by turn
-				for item := range waiting {
-					couldCome[turn(item)] = eligible(item)
+				couldCome := map[string]bool{}
+				for turn := range waiting {
+					couldCome[turn] = eligible(turn)
 				}
-				item := queue.Pop()
-				if gotLater := kind(item) == 'L'; !waiting[item] || !couldCome[turn(item)] || gotLater != wantLater {
-					t.Fatalf("got %s after %d others, %v are waiting, %v are processed", item, streak, waiting, processed)
+				got := queue.Pop()
+				if gotLater := kindOf(got.turn) == 'L'; !couldCome[got.turn] || got != waiting[got.turn][0] || gotLater != wantLater {
+					t.Fatalf("got %v after %d others, %v are waiting, %v are processed", got, streak, waiting, processed)
 				}
 				switch {
 				case wantLater:
@@ -203,24 +248,22 @@ func TestQueueIsFair(t *testing.T) {
 				case later:
 					streak++
 				}
-				delete(waiting, item)
-				processed[item] = true
-				delete(passed, turn(item))
-				for other := range waiting {
-					if turn(other) == turn(item) {
-						passed[turn(item)] = map[string]int{}
-					}
+				waiting[got.turn] = waiting[got.turn][1:]
+				processed = append(processed, got)
+				delete(passed, got.turn)
+				if len(waiting[got.turn]) > 0 {
+					passed[got.turn] = map[string]int{}
 				}
 				for other, counts := range passed {
-					if !couldCome[other] || other == turn(item) || kind(other[:2]) != kind(item) {
+					if !couldCome[other] || other == got.turn || kindOf(other) != kindOf(got.turn) {
 						continue
 					}
-					if counts[turn(item)]++; counts[turn(item)] > 1 {
-						t.Fatalf("%s waits for %d items of %s", other, counts[turn(item)], turn(item))
+					if counts[got.turn]++; counts[got.turn] > 1 {
+						t.Fatalf("%s waits for %d items of %s", other, counts[got.turn], got.turn)
 					}
 				}
 			}
-			if want := canCome('N') || canCome('L'); (queue.Len() > 0) != want {
+			if want := canCome('N') || canCome('L'); (queue.Len() > 0) != want && len(processed) < workers {
 				t.Fatalf("%d items can come out of %v, %v are processed", queue.Len(), waiting, processed)
 			}
 		}

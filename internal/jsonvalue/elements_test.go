@@ -56,6 +56,30 @@ func FuzzElements(f *testing.F) {
 	})
 }
 
+func TestNodes(t *testing.T) {
+	cases := map[string]struct {
+		raw  string
+		want int
+	}{
+		"string":           {`"a, b: {[\\\"]}"`, 0},
+		"empty list":       {`[]`, 1},
+		"list":             {`[1, "a,", null]`, 3},
+		"object":           {`{"a:": 1, "b": "{"}`, 4},
+		"nested":           {`{"a":[{},[[]]]}`, 7},
+		"deep":             {strings.Repeat("[", 1<<20) + strings.Repeat("]", 1<<20), 1 << 20},
+		"open string":      {`[1,"a`, 2},
+		"many tiny values": {`[{}` + strings.Repeat(`,{}`, 999) + `]`, 2000},
+		"empty":            {"", 0},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := Nodes(tc.raw); got != tc.want {
+				t.Errorf("got %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
 // TestElementsAllocateNothing: iterating over a body with many tiny members allocates no memory.
 func TestElementsAllocateNothing(t *testing.T) {
 	raw := []byte(`{"a":[` + strings.Repeat(`{},`, 1<<16) + `{}],"b":"` + strings.Repeat(`\n`, 1<<16) + `"}`)

@@ -47,6 +47,8 @@ type Record struct {
 	ResourceVersion uint64
 	// ObjectBytes is the size of the object as the API server has sent it.
 	ObjectBytes int64
+	// SpecNodes is about the number of JSON values in the spec, as jsonvalue.Nodes counts them.
+	SpecNodes int64
 
 	// Turn is the session's node in its chain.
 	Turn chain.Turn
@@ -94,6 +96,7 @@ func NewRecord(value gjson.Result, known func(namespace, name string) *Record) *
 	if known != nil {
 		if k := known(r.Namespace, r.Name); k != nil && k.SameSpec(r) {
 			r.Turn, r.Misnamed, r.Snapshot, r.SnapshotBytes, r.Problem = k.Turn, k.Misnamed, k.Snapshot, k.SnapshotBytes, k.Problem
+			r.SpecNodes = k.SpecNodes
 			r.setRest(object)
 			return r
 		}
@@ -123,6 +126,7 @@ func (r *Record) setSpec(spec gjson.Result) *chain.Items {
 	reference, request, response, metadata := fields[5], fields[6], fields[7], fields[8]
 	r.Turn = chain.Turn{ID: strings.Clone(id.Str), Previous: strings.Clone(previous.Str), Status: intern(strings.Clone(status.Str), responseStatuses)}
 	r.Misnamed = r.Name != v1alpha1.ObjectName(r.Turn.ID)
+	r.SpecNodes = int64(jsonvalue.Nodes(spec.Raw))
 	var problem string
 	if reference.IsObject() {
 		r.Snapshot, problem = parseReference(reference)
@@ -171,6 +175,14 @@ func (r *Record) InChain() bool { return !r.Misnamed && !r.Deleting }
 
 // IsNew reports whether the session has had no verdict yet.
 func (r *Record) IsNew() bool { return r.ChainValid == "" }
+
+// nodeBytes is how many bytes of text cost the API server about as much as one of SpecNodes, because it keeps and copies objects as
+// maps and lists. Measured with Kubernetes 1.37, within a factor of two: to write the status takes 55 ms of CPU for a text of
+// 1.4 MB, 29 ms for 200 tools (61 KB), and 110 ms for 30,000 empty objects (90 KB).
+const nodeBytes = 64
+
+// WriteBytes is about what a write of the object costs the API server, as the number of bytes of text that cost as much.
+func (r *Record) WriteBytes() int64 { return r.ObjectBytes + nodeBytes*r.SpecNodes }
 
 // WithMetadata returns the record with an object's newer metadata. If the metadata shows that the spec has changed too, it
 // returns the record unchanged: the watch delivers the rest.

@@ -29,6 +29,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
 // TestRecordKeeps lists the fields of an object that the view keeps: each further field takes memory for every turn.
@@ -38,7 +39,7 @@ func TestRecordKeeps(t *testing.T) {
 		got = append(got, field.Name+" "+field.Type.String())
 	}
 	want := []string{
-		"Namespace string", "Name string", "UID types.UID", "Generation int64", "Created time.Time", "ResourceVersion uint64", "ObjectBytes int64",
+		"Namespace string", "Name string", "UID types.UID", "Generation int64", "Created time.Time", "ResourceVersion uint64", "ObjectBytes int64", "SpecNodes int64",
 		"Turn chain.Turn", "Misnamed bool", "Deleting bool", "OwnerUID types.UID", "OmitOwner bool", "OutdatedOwner bool",
 		"Snapshot *v1alpha1.SnapshotReference", "SnapshotBytes int64", "Verified bool", "Problem string", "Reported int64",
 		"ChainValid v1.ConditionStatus", "Since time.Time", "HasVerdict bool", "Written sessions.Fingerprint",
@@ -66,9 +67,9 @@ func TestRecordKeeps(t *testing.T) {
 	kept := record(o, nil)
 	wantRecord := &Record{
 		Namespace: "ns", Name: "resp.2", UID: "uid-of-resp.2", Generation: 1, Created: created, ResourceVersion: 7,
-		ObjectBytes: int64(len(encoded(o).Raw)),
-		Turn:        chain.Turn{ID: "resp_2", Previous: "resp_1", Status: "completed"},
-		OwnerUID:    "parent", OmitOwner: true, SnapshotBytes: int64(3 * len(raw.Raw)),
+		ObjectBytes: int64(len(encoded(o).Raw)), SpecNodes: int64(jsonvalue.Nodes(encoded(o).Get("spec").Raw)),
+		Turn:     chain.Turn{ID: "resp_2", Previous: "resp_1", Status: "completed"},
+		OwnerUID: "parent", OmitOwner: true, SnapshotBytes: int64(3 * len(raw.Raw)),
 		ChainValid: metav1.ConditionTrue, Since: since, Written: NewFingerprint(&o.Status),
 	}
 	if diff := cmp.Diff(wantRecord, kept); diff != "" {
@@ -157,7 +158,7 @@ func TestNewRecord(t *testing.T) {
 			o := object("resp_1", "", 3)
 			tc.change(o)
 			want := &Record{Namespace: "ns", Name: "resp.1", UID: "uid-of-resp.1", Generation: 1, ResourceVersion: 3, Turn: chain.Turn{ID: "resp_1", Status: "completed"}}
-			want.ObjectBytes = int64(len(encoded(o).Raw))
+			want.ObjectBytes, want.SpecNodes = int64(len(encoded(o).Raw)), int64(jsonvalue.Nodes(encoded(o).Get("spec").Raw))
 			want.setStatus(&o.Status)
 			tc.want(want)
 			if diff := cmp.Diff(want, record(o, nil)); diff != "" {
@@ -177,11 +178,28 @@ func TestNewRecordOfKnownSpec(t *testing.T) {
 		t.Fatalf("got %+v, want an unreadable turn of 11 bytes", known)
 	}
 	o.ResourceVersion, o.Spec.Request = "4", nil // cannot happen, but shows what is read
-	if got := record(o, known); !got.Turn.Unreadable || got.SnapshotBytes != 11 || got.ResourceVersion != 4 {
+	if got := record(o, known); !got.Turn.Unreadable || got.SnapshotBytes != 11 || got.SpecNodes != known.SpecNodes || got.ResourceVersion != 4 {
 		t.Errorf("same generation: got %+v", got)
 	}
 	o.Generation = 2
-	if got := record(o, known); got.Turn.Unreadable || got.SnapshotBytes != 0 {
+	if got := record(o, known); got.Turn.Unreadable || got.SnapshotBytes != 0 || got.SpecNodes >= known.SpecNodes {
 		t.Errorf("next generation: got %+v", got)
+	}
+}
+
+// TestWriteBytes: a value of a body counts as much as 64 bytes of text.
+func TestWriteBytes(t *testing.T) {
+	withInput := func(content string) *Record {
+		o := object("resp_1", "", 3)
+		o.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"input":[{"type":"message","content":` + content + `}]}`)}
+		return record(o, nil)
+	}
+	none, text := withInput(`""`).WriteBytes(), withInput(`"`+strings.Repeat("[,]", 10_000)+`"`).WriteBytes()
+	if text-none != 30_000 {
+		t.Errorf("30,000 bytes of text count as %d", text-none)
+	}
+	// Each element is an object and has a comma, except for the last one, whose place the list itself takes.
+	if got, want := withInput(`[{}`+strings.Repeat(",{}", 9_999)+`]`).WriteBytes()-none, int64(30_000-1+2*10_000*64); got != want {
+		t.Errorf("10,000 empty objects count as %d bytes, want %d", got, want)
 	}
 }
