@@ -31,9 +31,10 @@ import (
 
 // objectAttacks store many objects, or many costly ones.
 var objectAttacks = map[string]attack{
-	"undecodable objects":   {clients: 8, small: 20, large: 1000, prepare: undecodableObjects, answers: map[string]bool{"200": true}},
-	"unreadable snapshots":  {clients: 8, small: 50, large: 4000, prepare: unreadableSnapshots, answers: map[string]bool{"200": true}},
-	"many small namespaces": {clients: 8, small: 10, large: 200, prepare: manyNamespaces, settle: settleTrees, answers: map[string]bool{"200": true}},
+	"undecodable objects":      {clients: 8, small: 20, large: 1000, prepare: undecodableObjects, answers: map[string]bool{"200": true}},
+	"sessions of tiny members": {clients: 8, small: 1000, large: 3000, prepare: tinySessions, answers: map[string]bool{"200": true}},
+	"unreadable snapshots":     {clients: 8, small: 50, large: 4000, prepare: unreadableSnapshots, answers: map[string]bool{"200": true}},
+	"many small namespaces":    {clients: 8, small: 10, large: 200, prepare: manyNamespaces, settle: settleTrees, answers: map[string]bool{"200": true}},
 }
 
 // savedAs returns a request that creates a session from an object with an ID.
@@ -55,6 +56,19 @@ func undecodableObjects(a *arena, size int) (hostile, harmless request) {
 	}
 	create := a.plainCreate()
 	return savedAs(a, "resp_deep", undecodable), func(ctx context.Context, _ int) (string, int, error) {
+		answer, err := answerOf(create(ctx, fmt.Sprintf("plain-%d", a.victim.ids.next()), body))
+		return answer, 1, err
+	}
+}
+
+// tinySessions saves turns whose bodies have size empty objects, which cost the API server far more than as many bytes of text.
+func tinySessions(a *arena, size int) (hostile, harmless request) {
+	body := `[{"type":"message","content":[{}` + strings.Repeat(",{}", size-1) + "]}]"
+	create := a.plainCreate()
+	hostile = savedAs(a, "resp_tiny", func(id string) []byte {
+		return session(id, `"request":{"input":`+body+`},"response":{"output":[]}`)
+	})
+	return hostile, func(ctx context.Context, _ int) (string, int, error) {
 		answer, err := answerOf(create(ctx, fmt.Sprintf("plain-%d", a.victim.ids.next()), body))
 		return answer, 1, err
 	}
