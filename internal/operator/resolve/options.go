@@ -62,7 +62,7 @@ type Options struct {
 	// once after a pause. An error that the view has shown instead counts as up to eight turns. A query that exceeds the rate
 	// waits, and is rejected with a *ThrottledError if the wait would be long.
 	ConfirmationsPerSecond int64
-	// AnswerBytesPerSecond is the size of the histories that each namespace may have, on average, and a quarter of it at once
+	// AnswerBytesPerSecond is the size of the histories that each namespace may have, on average, and a twentieth of it at once
 	// after a pause. Turns that are not cached count four times, and so do snapshots that are read to confirm a
 	// turn. A query that exceeds the rate waits, and is rejected with a
 	// *ThrottledError if the wait would be long.

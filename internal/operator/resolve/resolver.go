@@ -58,7 +58,7 @@ type Resolver struct {
 
 // answerBurst is how far a namespace may be ahead of Options.AnswerBytesPerSecond. It is short, because queries that start at
 // once compete with the requests of other namespaces.
-const answerBurst = 250 * time.Millisecond
+const answerBurst = 50 * time.Millisecond
 
 // New returns a resolver. It calls report, which must not block, with a session whose snapshot turns out to be unreadable.
 func New(view *sessions.View, reader *Reader, report func(*sessions.Record), options Options) *Resolver {
