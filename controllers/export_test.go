@@ -21,38 +21,14 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/snapshot"
 )
 
-// Attempts are attempts.
-type Attempts struct{ attempts }
-
-// Repeat, FailedWith and Forget export the methods of attempts.
-func (a *Attempts) Repeat(record *sessions.Record, status *v1alpha1.ResponseSessionStatus) *v1alpha1.ResponseSessionStatus {
-	return a.repeat(record, status)
-}
-
-func (a *Attempts) FailedWith(record *sessions.Record, status *v1alpha1.ResponseSessionStatus) {
-	a.failedWith(record, status)
-}
-
-// PendingAttempts returns the number of sessions whose failed writes a reconciler remembers.
-func PendingAttempts(r *ResponseSessionReconciler) int {
-	r.attempts.mu.Lock()
-	defer r.attempts.mu.Unlock()
-	return len(r.attempts.failed)
-}
-
 // NewWaits returns the delays of sessions that wait to have their snapshots read.
 func NewWaits() workqueue.TypedRateLimiter[ctrl.Request] { return newWaits() }
-
-func (a *Attempts) Forget(name types.NamespacedName) { a.forget(name) }
 
 // RewriteOwners is one pass.
 func RewriteOwners(ctx context.Context, o *OwnerVersions) (failed int, err error) { return o.pass(ctx) }

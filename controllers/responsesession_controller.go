@@ -107,8 +107,6 @@ type ResponseSessionReconciler struct {
 	waits workqueue.TypedRateLimiter[ctrl.Request]
 	// progress tracks the progress of the workers.
 	progress progress
-	// attempts are the statuses whose write has failed.
-	attempts attempts
 	// full are the sessions that cannot be written until they change.
 	full full
 }
@@ -164,7 +162,6 @@ func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Requ
 func (r *ResponseSessionReconciler) forget(req ctrl.Request) {
 	r.waits.Forget(req)
 	r.rewrites.Forget(req.NamespacedName)
-	r.attempts.forget(req.NamespacedName)
 	r.full.forget(req.NamespacedName)
 }
 

@@ -165,7 +165,7 @@ func applySnapshotReadable(
 ) (*metav1.PartialObjectMetadata, error) {
 	condition.Type, condition.ObservedGeneration = v1alpha1.ConditionSnapshotReadable, record.Generation
 	status := &v1alpha1.ResponseSessionStatus{Conditions: []metav1.Condition{condition}}
-	patch, err := applyPatch(statusConfiguration(record, status))
+	patch, err := applyPatch(statusConfiguration(record, "", status))
 	if err != nil {
 		return nil, err
 	}

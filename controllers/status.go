@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -82,7 +83,6 @@ func (r *ResponseSessionReconciler) reconcileStatus(ctx context.Context, v sessi
 	switch {
 	case sessions.NewFingerprint(status) == v.Record.Written:
 		r.rewrites.Forget(v.Record.NamespacedName())
-		r.attempts.forget(v.Record.NamespacedName())
 		return 0, nil
 	case v.Record.HasVerdict && r.settling.waits(v.Record.NamespacedName()):
 		r.rewrites.Forget(v.Record.NamespacedName())
@@ -104,15 +104,15 @@ func (r *ResponseSessionReconciler) delay(record *sessions.Record) time.Duration
 	return r.rewrites.Delay(r.Clock.Now(), record.Namespace, record.NamespacedName(), r.Rewrites.cost(record.WriteBytes()))
 }
 
+// writeStatus writes the status of the version of the session that the view has. It fails with a conflict if there is a newer one,
+// which the watch will deliver: it may have this status already, from a write whose response was lost, or from the previous leader.
 func (r *ResponseSessionReconciler) writeStatus(ctx context.Context, v sessions.Verdict, status *v1alpha1.ResponseSessionStatus) error {
-	status = r.attempts.repeat(v.Record, status)
-	patch, err := applyPatch(statusConfiguration(v.Record, status))
+	patch, err := applyPatch(statusConfiguration(v.Record, strconv.FormatUint(v.Record.ResourceVersion, 10), status))
 	if err != nil {
 		return err
 	}
 	written := partialMetadata(v1alpha1.ResponseSessionKind, v.Record.Namespace, v.Record.Name)
 	if err := r.Client.Status().Patch(ctx, written, patch, FieldOwner, client.ForceOwnership); err != nil {
-		r.attempts.failedWith(v.Record, status)
 		return fmt.Errorf("unable to write the status: %w", err)
 	}
 	if v.Record.SameVersion(written) {
@@ -121,7 +121,6 @@ func (r *ResponseSessionReconciler) writeStatus(ctx context.Context, v sessions.
 			return fmt.Errorf("unable to clear the status fields of another writer: %w", err)
 		}
 	}
-	r.attempts.forget(v.Record.NamespacedName())
 	r.View.Observe(v.Record.Namespace, v.Record.Name, func(known *sessions.Record) *sessions.Record {
 		return known.WithMetadata(written).WithStatus(status)
 	})
@@ -129,13 +128,15 @@ func (r *ResponseSessionReconciler) writeStatus(ctx context.Context, v sessions.
 	return nil
 }
 
-// statusConfiguration returns the apply configuration of a status. The UID keeps the apply from creating an object.
-func statusConfiguration(r *sessions.Record, status any) map[string]any {
+// statusConfiguration returns the apply configuration of a status, for any version of the object if resourceVersion is empty. The UID
+// keeps the apply from creating an object.
+func statusConfiguration(r *sessions.Record, resourceVersion string, status any) map[string]any {
+	metadata := map[string]any{"namespace": r.Namespace, "name": r.Name, "uid": r.UID}
+	if resourceVersion != "" {
+		metadata["resourceVersion"] = resourceVersion
+	}
 	return map[string]any{
-		"apiVersion": v1alpha1.GroupVersion.String(),
-		"kind":       v1alpha1.ResponseSessionKind,
-		"metadata":   map[string]any{"namespace": r.Namespace, "name": r.Name, "uid": r.UID},
-		"status":     status,
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.ResponseSessionKind, "metadata": metadata, "status": status,
 	}
 }
 

@@ -18,9 +18,12 @@ package controllers_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -30,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
@@ -177,6 +181,38 @@ func wantNoWritesAfterRestart(t *testing.T) {
 	}
 	if writes := op.writes.sessions(metav1.NamespaceAll); len(writes) > 0 {
 		t.Errorf("the operator wrote: %v", writes)
+	}
+}
+
+// TestStatusIsWrittenOnce: a status that is stored already is not written again with other times by an operator whose view is behind:
+// the previous leader may have written it, or the response to the first write was lost.
+func TestStatusIsWrittenOnce(t *testing.T) {
+	first, second := env.NewNamespace(t), env.NewNamespace(t)
+	create(t, turn(first, "a"))
+	settle(t, first)
+	stored := get(t, first, "a").Status
+	stored.Conditions[0].LastTransitionTime = metav1.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+	status, err := json.Marshal(map[string]any{"status": stored})
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := op.writes.hold()
+	defer release()
+	create(t, turn(second, "a"))
+	testutil.Eventually(t, func(context.Context) error {
+		if op.writes.waiting.Load() == 0 {
+			return errors.New("no status is being written")
+		}
+		return nil
+	})
+	if err := env.Client.Status().Patch(t.Context(), turn(second, "a"), client.RawPatch(types.MergePatchType, status)); err != nil {
+		t.Fatal(err)
+	}
+	before := testsession.ResourceVersions(t, env.Client, second)
+	release()
+	settle(t, second)
+	if diff := cmp.Diff(before, testsession.ResourceVersions(t, env.Client, second)); diff != "" {
+		t.Errorf("resource versions (-before +after):\n%s", diff)
 	}
 }
 
