@@ -119,7 +119,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"Maximum rate of events about broken and healed chains, per second, with bursts of ten seconds' worth. Further events are dropped.")
 	flags.DurationVar(&o.WatchSilence, "watch-silence-timeout", o.WatchSilence,
 		"Time after which a watch of ResponseSessions or SnapshotChunks is restarted if it has received nothing, not even a bookmark. "+
-			"Until that of ResponseSessions receives something, the resolve API confirms its state with live reads. At least "+minWatchSilence.String()+": bookmarks arrive about once a minute.")
+			"Until that of ResponseSessions receives something, or while it receives it later than that, the resolve API confirms its state with live reads. At least "+minWatchSilence.String()+": bookmarks arrive about once a minute.")
 	flags.DurationVar(&o.APITimeout, "api-timeout", o.APITimeout,
 		"Timeout of a request to the kube-apiserver, including the response body. The watches of ResponseSessions and SnapshotChunks, and their lists, use "+
 			"--watch-silence-timeout instead.")

@@ -19,6 +19,8 @@ package chunks
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -51,7 +53,14 @@ func (v *View) Run(ctx context.Context, client rest.Interface) {
 		Name: kubeclient.Chunks, TypeDescription: v1alpha1.SnapshotChunkKind, MinWatchTimeout: silence.MinWatchTime,
 	})
 	v.age.Start()
+	var ages sync.WaitGroup
+	ages.Go(func() {
+		v.age.Run(ctx, func(ctx context.Context) (uint64, error) {
+			return kubeclient.CurrentVersion(ctx, client, kubeclient.Chunks, "")
+		})
+	})
 	reflector.RunWithContext(ctx)
+	ages.Wait()
 }
 
 func request(client rest.Interface, accept string, options *metav1.ListOptions) *rest.Request {
@@ -99,7 +108,7 @@ func (s *store) Delete(object any) error {
 	return err
 }
 
-func (s *store) Replace(objects []any, _ string) error {
+func (s *store) Replace(objects []any, resourceVersion string) error {
 	chunks := make([]*chunk, len(objects))
 	for i, object := range objects {
 		c, err := chunkOf(object)
@@ -109,7 +118,7 @@ func (s *store) Replace(objects []any, _ string) error {
 		chunks[i] = c
 	}
 	(*View)(s).replace(chunks)
-	s.age.Received()
+	s.UpdateResourceVersion(resourceVersion)
 	return nil
 }
 
@@ -117,4 +126,7 @@ func (s *store) Replace(objects []any, _ string) error {
 func (s *store) Resync() error { return nil }
 
 // UpdateResourceVersion is called after each event, including bookmarks.
-func (s *store) UpdateResourceVersion(string) { s.age.Received() }
+func (s *store) UpdateResourceVersion(resourceVersion string) {
+	version, _ := strconv.ParseUint(resourceVersion, 10, 64) // Kubernetes has no other versions; 0 is older than all
+	s.age.Received(version)
+}

@@ -172,8 +172,10 @@ func (b *gatedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// isVersion reports whether a request reads the current resource version.
-func isVersion(r *http.Request) bool { return r.URL.Query().Has("fieldSelector") }
+// isVersion reports whether a request of the resolver reads the current resource version.
+func isVersion(r *http.Request) bool {
+	return r.URL.Query().Has("fieldSelector") && strings.Contains(r.URL.Path, "/namespaces/")
+}
 
 func (f *fixture) start() (stop func()) {
 	f.Helper()

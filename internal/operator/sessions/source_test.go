@@ -23,6 +23,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -180,6 +181,58 @@ func TestRunAfterSilence(t *testing.T) {
 	})
 	cancel()
 	<-done
+}
+
+// TestLateWatch: a view is stale while its watch is never silent, but delivers what happened longer ago than the timeout.
+func TestLateWatch(t *testing.T) {
+	const timeout = 500 * time.Millisecond
+	var version atomic.Uint64 // of the bookmarks that the watch delivers
+	version.Store(5)
+	read := make(chan struct{})
+	begin := sync.OnceFunc(func() { close(read) })
+	s := serve(t, time.Hour, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("fieldSelector") {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprint(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"9"},"items":[]}`)
+			begin()
+			return
+		}
+		ticker := time.NewTicker(time.Millisecond)
+		defer ticker.Stop()
+		for r.Context().Err() == nil {
+			_, _ = fmt.Fprintf(w, `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"%d","annotations":{"k8s.io/initial-events-end":"true"}}}}`+"\n", version.Load())
+			_ = http.NewResponseController(w).Flush()
+			<-ticker.C
+		}
+	})
+	v := NewView(chain.DefaultMaxDepth, timeout)
+	v.age.Interval = time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); v.Run(ctx, s.client) }()
+	defer func() { cancel(); <-done }()
+	want := func(stale bool) {
+		t.Helper()
+		testutil.Eventually(t, func(context.Context) error {
+			if got := v.IsStale(); got != stale {
+				return fmt.Errorf("stale: %t, the age is %s", got, v.Age())
+			}
+			return nil
+		})
+	}
+	<-read
+	began := time.Now()
+	want(false)
+	testutil.Eventually(t, func(context.Context) error {
+		if passed := time.Since(began); passed < 2*timeout {
+			return fmt.Errorf("only %s have passed", passed)
+		}
+		return nil
+	})
+	version.Store(6)
+	want(true)
+	version.Store(10)
+	want(false)
 }
 
 // TestEventsOfBusyNamespace: while a namespace is being changed, which takes long if many verdicts change, the events of others are

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -45,7 +46,14 @@ func (v *View) Run(ctx context.Context, client rest.Interface) {
 		Name: kubeclient.Sessions, TypeDescription: v1alpha1.ResponseSessionKind, MinWatchTimeout: silence.MinWatchTime,
 	})
 	v.age.Start()
+	var ages sync.WaitGroup
+	ages.Go(func() {
+		v.age.Run(ctx, func(ctx context.Context) (uint64, error) {
+			return kubeclient.CurrentVersion(ctx, client, kubeclient.Sessions, "")
+		})
+	})
 	reflector.RunWithContext(ctx)
+	ages.Wait()
 	v.feeds.wait()
 }
 
@@ -112,15 +120,15 @@ func (v *View) advance(resourceVersion uint64) {
 	v.mu.Lock()
 	v.resourceVersion = max(v.resourceVersion, resourceVersion)
 	v.mu.Unlock()
-	v.age.Received()
+	v.age.Received(resourceVersion)
 	v.moved.notify()
 }
 
 // Age returns the time since the API server last sent an event, a bookmark or a whole list or, if it has sent none, since Run
-// began. Bookmarks arrive about once a minute.
+// began. If what it sent last was late by more than that, Age returns the delay. Bookmarks arrive about once a minute.
 func (v *View) Age() time.Duration { return v.age.Get() }
 
-// IsStale reports whether the view may lack changes: it has not synced, or the API server has been silent for too long.
+// IsStale reports whether the view may lack changes: it has not synced, or the API server has been silent for too long, or is too late.
 func (v *View) IsStale() bool { return !v.HasSynced() || v.Age() > v.timeout }
 
 // store is the view as client-go's reflector uses it.

@@ -17,45 +17,107 @@ limitations under the License.
 package silence
 
 import (
-	"sync/atomic"
+	"context"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 )
 
 // Age is the time since the API server last sent a whole list, an event or a bookmark of a resource or, if it has sent none since
-// the watch began, the time since then. It is safe for concurrent use.
+// the watch began, the time since then. If what it sent last was late by more than that, Age is the delay. It is safe for
+// concurrent use.
 type Age struct {
+	// Interval is the time between reads of the current resource version. NewAge sets it to DefaultInterval.
+	Interval time.Duration
+
+	resource string
 	desc     *prometheus.Desc
-	received atomic.Pointer[time.Time]
+
+	mu       sync.Mutex
+	received time.Time // zero before the watch begins
+	version  uint64    // the newest that was received
+	delay    time.Duration
+	ahead    []reading // of versions that were not received before, oldest first
 }
+
+// reading is a resource version that the API server had before a time.
+type reading struct {
+	version uint64
+	at      time.Time
+}
+
+// DefaultInterval is short compared with the timeouts for silence, and a read costs some milliseconds.
+const DefaultInterval = 30 * time.Second
+
+// maxAhead is more than the readings in the time after which a watch is started again.
+const maxAhead = 64
 
 var _ prometheus.Collector = &Age{}
 
 // NewAge returns the age of a resource that is not watched yet.
 func NewAge(resource string) *Age {
-	return &Age{desc: prometheus.NewDesc("catena_watch_age_seconds",
+	return &Age{Interval: DefaultInterval, resource: resource, desc: prometheus.NewDesc("catena_watch_age_seconds",
 		"Time since the API server last sent an event, a bookmark or a whole list of a resource that the operator watches, or since the watch began, in seconds. "+
-			"Bookmarks arrive about once a minute.",
+			"If what it sent last was late by more than that, the delay. Bookmarks arrive about once a minute.",
 		nil, prometheus.Labels{"resource": resource})}
 }
 
 // Start records that the watch begins now.
-func (a *Age) Start() { a.Received() }
+func (a *Age) Start() { a.Received(0) }
 
-// Received records that something was received now.
-func (a *Age) Received() {
-	now := time.Now()
-	a.received.Store(&now)
+// Received records that something with a resource version was received now. It is late if the version is not newer than one that
+// was read before.
+func (a *Age) Received(version uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.received = time.Now()
+	if version <= a.version {
+		return
+	}
+	a.version, a.delay = version, 0
+	a.ahead = slices.DeleteFunc(a.ahead, func(r reading) bool { return r.version < version })
+	if len(a.ahead) > 0 {
+		a.delay = a.received.Sub(a.ahead[0].at)
+	}
+}
+
+// Run reads the current resource version at each Interval until ctx is done, to find out how late events are. current returns a
+// version that is at least as new as every acknowledged change.
+func (a *Age) Run(ctx context.Context, current func(context.Context) (uint64, error)) {
+	ticker := time.NewTicker(a.Interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		version, err := current(ctx)
+		switch {
+		case err == nil:
+			a.add(reading{version, time.Now()})
+		case ctx.Err() == nil:
+			log.FromContext(ctx).Error(err, "unable to read the current resource version", "resource", a.resource)
+		}
+	}
+}
+
+func (a *Age) add(r reading) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r.version > a.version && len(a.ahead) < maxAhead {
+		a.ahead = append(a.ahead, r)
+	}
 }
 
 // Get returns the age. It is longer than any timeout if the resource is not watched yet.
 func (a *Age) Get() time.Duration {
-	received := a.received.Load()
-	if received == nil {
-		received = &time.Time{}
-	}
-	return time.Since(*received)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return max(time.Since(a.received), a.delay)
 }
 
 // Describe implements prometheus.Collector.
@@ -64,7 +126,10 @@ func (a *Age) Describe(descs chan<- *prometheus.Desc) { descs <- a.desc }
 // Collect implements prometheus.Collector. There is no metric until the watch begins: only the leader watches some
 // resources.
 func (a *Age) Collect(metrics chan<- prometheus.Metric) {
-	if a.received.Load() != nil {
+	a.mu.Lock()
+	begun := !a.received.IsZero()
+	a.mu.Unlock()
+	if begun {
 		metrics <- prometheus.MustNewConstMetric(a.desc, prometheus.GaugeValue, a.Get().Seconds())
 	}
 }

@@ -17,11 +17,13 @@ limitations under the License.
 package silence
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,7 +74,71 @@ func TestAge(t *testing.T) {
 		}
 		age.Start()
 		check(time.Hour)
-		age.Received()
+		age.Received(1)
 		check(time.Second)
+	})
+}
+
+// TestDelay: something that arrives after a newer version was read is late.
+func TestDelay(t *testing.T) {
+	const interval = DefaultInterval
+	synctest.Test(t, func(t *testing.T) {
+		age := NewAge(kubeclient.Sessions)
+		ctx, cancel := context.WithCancel(t.Context())
+		var current atomic.Uint64
+		var failing atomic.Bool
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			age.Run(ctx, func(context.Context) (uint64, error) {
+				if failing.Load() {
+					return 0, errors.New("no answer")
+				}
+				return current.Load(), nil
+			})
+		}()
+		check := func(want time.Duration) {
+			t.Helper()
+			if got := age.Get(); got != want {
+				t.Errorf("the age is %s, want %s", got, want)
+			}
+		}
+		read := func(version uint64) { // waits for the next read
+			current.Store(version)
+			time.Sleep(interval) //nolint:forbidigo // on the bubble's clock
+			synctest.Wait()
+		}
+		age.Start()
+		read(10)
+		age.Received(11)
+		check(0)
+		read(20)
+		read(30)
+		check(2 * interval) // nothing was received
+		age.Received(20)
+		check(interval) // 20 was current one interval ago
+		age.Received(20)
+		check(interval)
+		age.Received(21)
+		check(0)
+		failing.Store(true)
+		read(40)
+		age.Received(30)
+		check(interval)
+		age.Received(35)
+		check(0) // 40 could not be read
+		failing.Store(false)
+		for version := range uint64(2 * maxAhead) {
+			read(100 + version)
+		}
+		if got := len(age.ahead); got != maxAhead {
+			t.Errorf("%d versions are kept, want %d", got, maxAhead)
+		}
+		age.Received(100)
+		check((2*maxAhead - 1) * interval)
+		age.Received(1000)
+		check(0)
+		cancel()
+		<-done
 	})
 }
