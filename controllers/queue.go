@@ -37,7 +37,7 @@ func newOrder(workers int) *fair.Queue[reconcile.Request] {
 
 // unitBytes is the size of a session that counts as one unit. The status of one of several times that size takes the API server
 // several times as long to write.
-const unitBytes = 64 << 10
+const unitBytes = 32 << 10
 
 // markOf returns the mark of a session. One that already has a verdict is less urgent than a new turn: one request can change it,
 // and with it the verdicts on 100,000 descendants, and so in each of many namespaces.

@@ -48,8 +48,9 @@ type Queue[T comparable] struct {
 type Mark struct {
 	// Later is set if the item is less urgent.
 	Later bool
-	// Units is how many ordinary items cost as much; less than 1 counts as 1. The items of one tenant that are processed at once
-	// are one item, or have at most half as many units as there are workers.
+	// Units is how many ordinary items cost as much; less than 1 counts as 1. While the items of a tenant that are processed have
+	// half as many units as there are workers, or more, its others wait. What the next one costs does not matter, because it could
+	// otherwise wait for ever, while cheaper ones that are more or less urgent pass it.
 	Units int
 }
 
@@ -156,7 +157,7 @@ func (q *Queue[T]) pop(from *turns[T], turn int) T {
 // next returns the next turn of a tenant that may use another worker, or -1. It passes over fewer turns than there are workers,
 // because each of their tenants uses one.
 func (q *Queue[T]) next(of *turns[T]) int {
-	return slices.IndexFunc(of.order, func(tenant string) bool { return q.permits(tenant, of.items[tenant][0].mark.Units) })
+	return slices.IndexFunc(of.order, q.permits)
 }
 
 func (q *Queue[T]) nextLater() int {
@@ -166,10 +167,10 @@ func (q *Queue[T]) nextLater() int {
 	return q.next(&q.later)
 }
 
-// permits reports whether a tenant may use another worker, for a number of units.
-func (q *Queue[T]) permits(tenant string, units int) bool {
+// permits reports whether a tenant may use another worker.
+func (q *Queue[T]) permits(tenant string) bool {
 	own, free := q.running[tenant], q.workers-len(q.processed)
-	return own.workers == 0 || own.workers+1 <= free-1 && 2*(own.units+units) <= q.workers
+	return own.workers == 0 || own.workers+1 <= free-1 && 2*own.units < q.workers
 }
 
 // turns are the items of tenants that take turns.
