@@ -71,8 +71,8 @@ func doValue[T any](ctx context.Context, s *blobStore, request func(ctx context.
 	return within(ctx, s.files, func() (T, error) { return request(ctx) })
 }
 
-// openBucket opens the bucket that a URL names. A prefix must end with a slash: otherwise, a cluster that uses the whole
-// bucket would mistake the prefix for part of a namespace.
+// openBucket opens the bucket that a URL names, within bucketTimeout. A prefix must end with a slash: otherwise, a cluster that
+// uses the whole bucket would mistake the prefix for part of a namespace.
 func openBucket(ctx context.Context, bucketURL string) (*blob.Bucket, error) {
 	u, err := url.Parse(bucketURL)
 	if err != nil {
@@ -81,7 +81,11 @@ func openBucket(ctx context.Context, bucketURL string) (*blob.Bucket, error) {
 	if prefix := u.Query().Get("prefix"); prefix != "" && !strings.HasSuffix(prefix, "/") {
 		return nil, fmt.Errorf("invalid prefix %q: must end with a slash", prefix)
 	}
-	return blob.OpenBucket(ctx, bucketURL)
+	limited, cancel := context.WithTimeout(ctx, bucketTimeout)
+	defer cancel()
+	return within(limited, newRequests(), func() (*blob.Bucket, error) {
+		return blob.OpenBucket(ctx, bucketURL) // with ctx: drivers keep the context for later requests
+	})
 }
 
 func (s *blobStore) Name() string { return v1alpha1.SnapshotStoreBlob }

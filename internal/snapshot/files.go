@@ -45,8 +45,10 @@ func newFileRequests(bucket *blob.Bucket) *fileRequests {
 	if !bucket.As(&directory) {
 		return nil
 	}
-	return &fileRequests{slots: make(chan struct{}, maxFileRequests)}
+	return newRequests()
 }
+
+func newRequests() *fileRequests { return &fileRequests{slots: make(chan struct{}, maxFileRequests)} }
 
 // within runs a request and returns its result or, if ctx is done first, the context's error. In that case the request
 // continues, so it must not share data with the caller.
@@ -80,7 +82,7 @@ func within[T any](ctx context.Context, files *fileRequests, request func() (T, 
 		if left.Swap(true) {
 			files.abandoned.Add(-1)
 		}
-		return none, fmt.Errorf("the file system of the bucket has not responded: %w", ctx.Err())
+		return none, fmt.Errorf("the bucket has not responded: %w", ctx.Err())
 	}
 }
 

@@ -19,12 +19,16 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"gocloud.dev/blob"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/catena-dev/catena/internal/testutil"
@@ -138,6 +142,27 @@ func TestHungFileSystem(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestHungFileSystemAtOpen: opening a bucket in an unresponsive file system ends at its deadline.
+func TestHungFileSystemAtOpen(t *testing.T) {
+	scheme := fmt.Sprintf("hung%d", time.Now().UnixNano()) // it stays registered
+	synctest.Test(t, func(t *testing.T) {                  // the deadline is in fake time
+		opener := hungOpener{make(chan struct{})}
+		blob.DefaultURLMux().RegisterBucket(scheme, opener)
+		if _, _, err := Open(t.Context(), nil, scheme+"://directory"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want context.DeadlineExceeded", err)
+		}
+		close(opener.responds)
+	})
+}
+
+// hungOpener opens buckets as Go opens a directory: it ignores the context.
+type hungOpener struct{ responds chan struct{} }
+
+func (o hungOpener) OpenBucketURL(context.Context, *url.URL) (*blob.Bucket, error) {
+	<-o.responds
+	return nil, errors.New("too late")
 }
 
 // TestHungFileSystemIsBounded: the number of requests blocked on a hung file system is bounded. Beyond the limit, even a
