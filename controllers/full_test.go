@@ -52,7 +52,7 @@ func TestFullSession(t *testing.T) {
 		}
 	}
 	settle(t, ns)
-	limit := op.limiter.Current()
+	limit := op.limiter.Writes()
 	counted := sum(t, metrics.Registry, "catena_full_sessions_total", func(map[string]string) bool { return true })
 	create(t, sized("large00", fits))
 	settle(t, ns)
@@ -71,7 +71,7 @@ func TestFullSession(t *testing.T) {
 	if diff := cmp.Diff([]string{"large00", "large00/status"}, writes); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
-	if got := op.limiter.Current(); got < limit {
+	if got := op.limiter.Writes(); got < limit {
 		t.Errorf("the limit of writes was reduced from %d to %d", limit, got)
 	}
 	if now := sum(t, metrics.Registry, "catena_full_sessions_total", func(map[string]string) bool { return true }); now != counted+1 {

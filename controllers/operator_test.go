@@ -38,7 +38,7 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/chunks"
 	"github.com/catena-dev/catena/internal/operator/sessions"
-	"github.com/catena-dev/catena/internal/operator/writes"
+	"github.com/catena-dev/catena/internal/requests"
 )
 
 // operator is the controller as internal/operator sets it up, with exactly the rights of config/rbac.
@@ -48,7 +48,7 @@ type operator struct {
 	usage      *controllers.UsageCounter
 	clock      *clocktesting.FakePassiveClock
 	writes     *recorder
-	limiter    *writes.Limiter
+	limiter    *requests.Limiter
 	cancel     context.CancelFunc
 	done       chan struct{}
 	err        error // how it ended; to be read after done
@@ -83,7 +83,7 @@ func startOperator(ctx context.Context) (*operator, error) {
 		view:    sessions.NewView(chain.DefaultMaxDepth, time.Hour),
 		clock:   clocktesting.NewFakePassiveClock(startTime),
 		writes:  &recorder{},
-		limiter: writes.NewLimiter(workers),
+		limiter: requests.NewLimiter(requests.Limits{Writes: 2 * workers}),
 		done:    make(chan struct{}),
 	}
 	o.usage = &controllers.UsageCounter{Sessions: o.view, Chunks: chunks.NewView(), MaxNamespaces: 1}

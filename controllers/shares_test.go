@@ -266,7 +266,7 @@ func TestWritesAdaptToServer(t *testing.T) {
 	lowest.Store(2 * workers)
 	limiter := op.limiter
 	note := func() {
-		now := limiter.Current()
+		now := limiter.Writes()
 		for before := lowest.Load(); now < before && !lowest.CompareAndSwap(before, now); before = lowest.Load() {
 		}
 	}
@@ -282,7 +282,7 @@ func TestWritesAdaptToServer(t *testing.T) {
 	}
 
 	server.capacity.Store(1000)
-	for round := 0; limiter.Current() <= lowest.Load(); round++ {
+	for round := 0; limiter.Writes() <= lowest.Load(); round++ {
 		for i := range turns {
 			overwrite(t, busy, fmt.Sprint("t", i), fmt.Sprintf(`{"metadata":{"round":%d}}`, round))
 		}

@@ -43,7 +43,7 @@ const (
 	Unknown Outcome = iota
 	// Served is the outcome of a request that the server has answered.
 	Served
-	// Refused is the outcome of a request that the server asked to retry later, or that took too long.
+	// Refused is the outcome of a request that the server refused, failed to serve, or asked to retry later.
 	Refused
 )
 

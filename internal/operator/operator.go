@@ -44,8 +44,8 @@ import (
 	"github.com/catena-dev/catena/internal/operator/resolveapi"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/operator/silence"
-	"github.com/catena-dev/catena/internal/operator/writes"
 	"github.com/catena-dev/catena/internal/profiling"
+	"github.com/catena-dev/catena/internal/requests"
 	"github.com/catena-dev/catena/internal/snapshot"
 )
 
@@ -191,7 +191,7 @@ type clients struct {
 	// limiter, as those of clients for config are. election is the configuration of a client with a timeout and without the
 	// limiter.
 	watch, sessions  rest.Interface
-	limiter          *writes.Limiter
+	limiter          *requests.Limiter
 	config, election *rest.Config
 }
 
@@ -203,7 +203,7 @@ func newClients(config *rest.Config, o *Options) (*clients, error) {
 		return nil, err
 	}
 	config.Timeout = o.APITimeout
-	limiter := writes.NewLimiter(o.ConcurrentReconciles)
+	limiter := requests.NewLimiter(requests.Limits{Writes: 2 * int64(o.ConcurrentReconciles)})
 	limited := limiter.Limit(config)
 	sessionClient, err := kubeclient.New(limited)
 	if err != nil {

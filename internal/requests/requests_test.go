@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package writes
+package requests
 
 import (
 	"context"
@@ -56,12 +56,12 @@ func TestOutcomes(t *testing.T) {
 				_, _ = io.WriteString(w, tc.body)
 			}))
 			defer server.Close()
-			limiter := NewLimiter(4)
+			limiter := NewLimiter(Limits{Writes: 8})
 			code, body, err := send(t.Context(), limiter, server.URL, tc.method, tc.path)
 			if err != nil || code != tc.code || body != tc.body {
 				t.Fatalf("got %d %q, %v", code, body, err)
 			}
-			if got := limiter.Current(); got != tc.want {
+			if got := limiter.Writes(); got != tc.want {
 				t.Errorf("the limit is %d, want %d", got, tc.want)
 			}
 		})
@@ -72,11 +72,11 @@ func TestOutcomes(t *testing.T) {
 func TestUnreachable(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
-	limiter := NewLimiter(4)
+	limiter := NewLimiter(Limits{Writes: 8})
 	if _, _, err := send(t.Context(), limiter, server.URL, http.MethodPatch, statusPath); err == nil {
 		t.Fatal("a closed server has responded")
 	}
-	if got := limiter.Current(); got != 4 {
+	if got := limiter.Writes(); got != 4 {
 		t.Errorf("the limit is %d, want 4", got)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -88,7 +88,7 @@ func TestUnreachable(t *testing.T) {
 	if _, _, err := send(ctx, limiter, busy.URL, http.MethodPatch, statusPath); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the context's error", err)
 	}
-	if got := limiter.Current(); got != 4 {
+	if got := limiter.Writes(); got != 4 {
 		t.Errorf("the limit is %d, want 4", got)
 	}
 }
@@ -105,7 +105,7 @@ func TestReadsDoNotWait(t *testing.T) {
 	}))
 	defer server.Close()
 	defer close(end)
-	limiter := NewLimiter(2)
+	limiter := NewLimiter(Limits{Writes: 4})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for range 10 {
@@ -123,6 +123,46 @@ func TestReadsDoNotWait(t *testing.T) {
 	}
 	if len(arrived) > 0 {
 		t.Errorf("the namespace has %d writes more than its share", len(arrived))
+	}
+}
+
+// TestReadsAreShared: a namespace has at most half of the reads in progress, until it has read the responses, while it can write,
+// and another namespace can read.
+func TestReadsAreShared(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
+	limiter := NewLimiter(Limits{Writes: 4, Reads: 4})
+	client, err := rest.HTTPClientFor(limiter.Limit(&rest.Config{Host: server.URL}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(path string) *http.Response {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response
+	}
+	first, second := get(statusPath), get(statusPath)
+	defer func() { _ = second.Body.Close() }()
+	_ = get("/apis/sessions.catena.dev/v1alpha1/responsesessions").Body.Close()
+	_ = get(strings.Replace(statusPath, "team-a", "team-b", 1)).Body.Close()
+	if _, _, err := send(t.Context(), limiter, server.URL, http.MethodPatch, statusPath); err != nil {
+		t.Errorf("unable to write: %v", err)
+	}
+	if limiter.reads.TryAcquire("team-a", 1) {
+		t.Error("the namespace can have a third read")
+	}
+	_ = first.Body.Close()
+	_ = first.Body.Close() // no error, and released once
+	_ = get(statusPath).Body.Close()
+	if used := limiter.reads.Used(); used != 1 {
+		t.Errorf("%d reads are in progress, want 1", used)
 	}
 }
 
