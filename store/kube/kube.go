@@ -34,6 +34,7 @@ limitations under the License.
 //	snapshot-store   Options.SnapshotStore
 //	max-turn-bytes   Options.MaxTurnBytes
 //	inline-bytes     Options.InlineBytes
+//	max-requests     Options.MaxRequests
 package kube
 
 import (
@@ -46,6 +47,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/requests"
 	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/driver"
@@ -58,6 +60,8 @@ const (
 	DefaultInlineBytes = 64 << 10
 	// DefaultMaxTurnBytes is 64 MiB.
 	DefaultMaxTurnBytes = 64 << 20
+	// DefaultMaxRequests is 64.
+	DefaultMaxRequests = 64
 )
 
 // maxInlineBytes keeps an object below the size limit of etcd, unless it consists mostly of numbers such as 1e20, which are
@@ -82,6 +86,10 @@ type Options struct {
 	// MaxTurnBytes is the maximum size of request, response and metadata together. A larger turn is refused with
 	// store.ErrTooLarge before anything is written. 0 means DefaultMaxTurnBytes.
 	MaxTurnBytes int
+	// MaxRequests is the maximum number of writes to the API server, and of reads, that are in progress at once; others wait.
+	// All namespaces of the store share them: one alone uses at most half, so that it does not delay others. Fewer writes are
+	// in progress after the API server has refused some. At least 2; 0 means DefaultMaxRequests.
+	MaxRequests int
 	// SnapshotStore, if set, is the URL of a bucket that larger turns are written to, instead of SnapshotChunks. The
 	// operator's --snapshot-store must be the same bucket. The driver of the URL's scheme must be linked in, for example
 	// with a blank import of gocloud.dev/blob/s3blob.
@@ -118,7 +126,9 @@ func openDriver(ctx context.Context, options Options) (driver.Store, driver.Opti
 	if err := options.complete(); err != nil {
 		return nil, driver.Options{}, err
 	}
-	client, err := kubeclient.New(options.Config)
+	limit := int64(options.MaxRequests)
+	limiter := requests.NewLimiter(requests.Limits{Writes: limit, Reads: limit})
+	client, err := kubeclient.New(limiter.Limit(options.Config))
 	if err != nil {
 		return nil, driver.Options{}, err
 	}
@@ -126,7 +136,7 @@ func openDriver(ctx context.Context, options Options) (driver.Store, driver.Opti
 		client: client, resolve: client, inlineBytes: options.InlineBytes, maxTurnBytes: options.MaxTurnBytes, slow: snapshot.MaxWriteTime,
 	}
 	if options.ResolveHost != "" {
-		if c.resolve, err = kubeclient.New(options.resolveConfig()); err != nil {
+		if c.resolve, err = kubeclient.New(limiter.Limit(options.resolveConfig())); err != nil {
 			return nil, driver.Options{}, err
 		}
 	}
@@ -145,6 +155,9 @@ func (o *Options) complete() error {
 	if o.MaxTurnBytes == 0 {
 		o.MaxTurnBytes = DefaultMaxTurnBytes
 	}
+	if o.MaxRequests == 0 {
+		o.MaxRequests = DefaultMaxRequests
+	}
 	switch {
 	case o.Config == nil || o.Namespace == "":
 		return errors.New("the options Config and Namespace are required")
@@ -152,6 +165,8 @@ func (o *Options) complete() error {
 		return fmt.Errorf("InlineBytes (inline-bytes in a URL) is %d: must be at most %d", o.InlineBytes, maxInlineBytes)
 	case o.MaxTurnBytes < 0:
 		return fmt.Errorf("MaxTurnBytes (max-turn-bytes in a URL) is %d: must not be negative", o.MaxTurnBytes)
+	case o.MaxRequests < 2:
+		return fmt.Errorf("MaxRequests (max-requests in a URL) is %d: must be at least 2", o.MaxRequests)
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func TestOpenURL(t *testing.T) {
 	if err := s.Save(t.Context(), large, store.SaveOptions{}); !errors.Is(err, store.ErrTooLarge) {
 		t.Errorf("got %v, want ErrTooLarge", err)
 	}
-	for _, parameters := range []string{"&max-turn-bytes=x", "&max-turn-bytes=-1", "&inline-bytes=2000000", "&unknown=1", "#fragment"} {
+	for _, parameters := range []string{"&max-turn-bytes=x", "&max-turn-bytes=-1", "&inline-bytes=2000000", "&max-requests=1", "&unknown=1", "#fragment"} {
 		if s, err := store.Open(t.Context(), base+parameters); err == nil {
 			t.Errorf("%s: got the store %v, want an error", parameters, s)
 		}

@@ -43,6 +43,7 @@ func openURL(ctx context.Context, rawURL string) (driver.Store, driver.Options, 
 // parameters are the parameters of a URL. Errors do not contain their values, which may be secrets.
 var parameters = []string{
 	"namespace", "kubeconfig", "context", "resolve-host", "resolve-ca-file", "snapshot-store", "max-turn-bytes", "inline-bytes",
+	"max-requests",
 }
 
 func parseURL(rawURL string) (Options, error) {
@@ -64,7 +65,9 @@ func parseURL(rawURL string) (Options, error) {
 	if options.ResolveTLS.CAFile != "" && options.ResolveHost == "" {
 		return Options{}, errors.New("parameter \"resolve-ca-file\" requires \"resolve-host\"")
 	}
-	for key, option := range map[string]*int{"max-turn-bytes": &options.MaxTurnBytes, "inline-bytes": &options.InlineBytes} {
+	for key, option := range map[string]*int{
+		"max-turn-bytes": &options.MaxTurnBytes, "inline-bytes": &options.InlineBytes, "max-requests": &options.MaxRequests,
+	} {
 		if query[key] == "" {
 			continue
 		}
