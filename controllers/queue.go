@@ -51,6 +51,27 @@ type orderedQueue struct {
 	order *fair.Queue[reconcile.Request]
 }
 
+// wake is an item that only wakes a worker: a workqueue does so only when an item is added. But after one item is done, several
+// others of its namespace may come out.
+var wake reconcile.Request
+
+// Get implements workqueue.TypedInterface. A worker that gets an item wakes another one if that can get one, too.
+func (q *orderedQueue) Get() (reconcile.Request, bool) {
+	for {
+		r, shutdown := q.TypedRateLimitingInterface.Get()
+		if shutdown {
+			return r, true
+		}
+		if q.order.HasSpare() {
+			q.Add(wake)
+		}
+		if r != wake {
+			return r, false
+		}
+		q.Done(wake)
+	}
+}
+
 // Done implements workqueue.TypedInterface.
 func (q *orderedQueue) Done(r reconcile.Request) {
 	q.order.Done(r)

@@ -96,8 +96,8 @@ func (q *Queue[T]) Push(item T) {
 	to.push(q.tenant(item), waiting[T]{item, Mark{mark.Later, max(mark.Units, 1)}})
 }
 
-// Done must be called when an item that has come out has been processed, before its worker asks for the next one. A workqueue
-// wakes no other worker then.
+// Done must be called when an item that has come out has been processed, before its worker asks for the next one. Several
+// items may come out then, but a workqueue wakes no other worker: see HasSpare.
 func (q *Queue[T]) Done(item T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -126,6 +126,13 @@ func (q *Queue[T]) Len() int {
 		return 0
 	}
 	return q.now.size + q.later.size
+}
+
+// HasSpare reports whether an item can come out now while a worker is free.
+func (q *Queue[T]) HasSpare() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.processed) < q.workers && (q.next(&q.now) >= 0 || q.nextLater() >= 0)
 }
 
 // Pop implements client-go's workqueue.Queue. It must not be called if Len is 0.

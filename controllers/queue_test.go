@@ -1,0 +1,75 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/catena-dev/catena/internal/fair"
+)
+
+// TestQueueWakesWorkers: once a costly session that used the whole share of its namespace is done, all workers of the share
+// process the others.
+func TestQueueWakesWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // to wait until the workers wait
+		const workers, share, others = 16, 8, 100
+		order := newOrder(workers)
+		queue := withOrder(order)("test", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		session := func(name string) reconcile.Request {
+			return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "team-a", Name: name}}
+		}
+		costly := session("costly")
+		order.Mark(costly, fair.Mark{Units: 100})
+		queue.Add(costly)
+		_, _ = queue.Get()
+		var processed atomic.Int32
+		end := make(chan struct{})
+		for range workers {
+			go func() {
+				for next, shutdown := queue.Get(); !shutdown; next, shutdown = queue.Get() {
+					processed.Add(1)
+					<-end
+					queue.Done(next)
+				}
+			}()
+		}
+		for i := range others {
+			queue.Add(session(fmt.Sprint(i)))
+		}
+		check := func(want int32) {
+			t.Helper()
+			synctest.Wait()
+			if n := processed.Load(); n != want {
+				t.Errorf("%d sessions have come out, want %d", n, want)
+			}
+		}
+		check(0)
+		queue.Done(costly)
+		queue.Add(session("last")) // wakes one worker, because none has processed the costly one
+		check(share)
+		close(end)
+		check(others + 1)
+		queue.ShutDown()
+	})
+}
