@@ -29,8 +29,8 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// newOrder returns the order of a queue in which the namespaces take turns and share the workers. Sessions that already have a
-// verdict can use a quarter of the workers.
+// newOrder returns the order of a queue in which the namespaces take turns and share the workers. Sessions that are not urgent
+// can use a quarter of the workers.
 func newOrder(workers int) *fair.Queue[reconcile.Request] {
 	return fair.NewQueue(func(r reconcile.Request) string { return r.Namespace }, workers, max(workers/4, 1))
 }
@@ -39,10 +39,10 @@ func newOrder(workers int) *fair.Queue[reconcile.Request] {
 // several times as long to write.
 const unitBytes = 32 << 10
 
-// markOf returns the mark of a session. One that already has a verdict is less urgent than a new turn: one request can change it,
-// and with it the verdicts on 100,000 descendants, and so in each of many namespaces.
+// markOf returns the mark of a session. One that already has a verdict is less urgent than a new turn, or one that its owner has
+// completed: one request can change it, and with it the verdicts on 100,000 descendants, and so in each of many namespaces.
 func markOf(record *sessions.Record) fair.Mark {
-	return fair.Mark{Later: !record.IsNew(), Units: int(1 + record.WriteBytes()/unitBytes)}
+	return fair.Mark{Urgent: record.AwaitsVerdict(), Units: int(1 + record.WriteBytes()/unitBytes)}
 }
 
 // orderedQueue is a workqueue with an order that tracks the items that are processed.
@@ -52,28 +52,25 @@ type orderedQueue struct {
 }
 
 // wake is an item that only wakes a worker: a workqueue does so only when an item is added. But after one item is done, several
-// others of its namespace may come out.
+// others of its namespace may come out. The controller reconciles it like a session that does not exist. A queue with one worker
+// never has it.
 var wake reconcile.Request
 
 // Get implements workqueue.TypedInterface. A worker that gets an item wakes another one if that can get one, too.
 func (q *orderedQueue) Get() (reconcile.Request, bool) {
-	for {
-		r, shutdown := q.TypedRateLimitingInterface.Get()
-		if shutdown {
-			return r, true
-		}
-		if q.order.HasSpare() {
-			q.Add(wake)
-		}
-		if r != wake {
-			return r, false
-		}
-		q.Done(wake)
+	r, shutdown := q.TypedRateLimitingInterface.Get()
+	if !shutdown && q.order.Len() > 0 {
+		q.order.Mark(wake, fair.Mark{Urgent: true})
+		q.Add(wake)
 	}
+	return r, shutdown
 }
 
 // Done implements workqueue.TypedInterface.
 func (q *orderedQueue) Done(r reconcile.Request) {
+	if r == wake {
+		q.order.Mark(wake, fair.Mark{Urgent: true}) // it may have been added again
+	}
 	q.order.Done(r)
 	q.TypedRateLimitingInterface.Done(r)
 }

@@ -148,13 +148,13 @@ func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Requ
 		return ctrl.Result{}, nil
 	}
 	result, err := r.reconcile(ctx, req)
-	if err != nil || result.RequeueAfter > 0 {
-		r.order.Mark(req, markOf(record))
-	}
 	if kubeclient.IsTooLargeForEtcd(err) {
 		r.full.add(record)
 		log.FromContext(ctx).Error(err, "The session has no room for what the operator writes, and is not written again until it changes")
 		return ctrl.Result{}, nil
+	}
+	if err != nil || result.RequeueAfter > 0 {
+		r.order.Mark(req, markOf(record))
 	}
 	return result, err
 }

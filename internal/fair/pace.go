@@ -22,7 +22,7 @@ import (
 )
 
 // Pace limits the rate of each tenant's items, such as writes. Each item costs an amount of time, and the total cost of a
-// tenant's items may exceed the elapsed time by at most a burst. It is safe for concurrent use.
+// tenant's items may exceed the elapsed time by at most a burst and the cost of one item. It is safe for concurrent use.
 //
 // It implements the generic cell rate algorithm, with a reserved slot for each item that has to wait.
 type Pace[T comparable] struct {

@@ -23,53 +23,48 @@ import (
 
 // Queue is the order of a workqueue in which tenants take turns, so that one with 100,000 items delays an item of another
 // only by one of its own. They also share the workers as in Budget: one tenant alone can use half of them, however long its
-// items take, and fewer if its items have more than one unit. Items that are less urgent have turns of their own. They can use
-// only a number of workers, and while other items wait, only each fourth item is one of them. The items of one tenant come out
-// in the order in which they were added.
+// items take, and fewer if its items have more than one unit. The items of one tenant come out in the order in which they were
+// added.
+//
+// Items that are not urgent have turns of their own, and share a number of workers of their own in the same way. Neither kind
+// counts towards the share of the other, so that a tenant that always has items of one kind also gets those of the other.
+// While urgent items wait, each fourth item is one that is not urgent.
 //
 // It is safe for concurrent use: a workqueue calls it under its own lock, but Mark and Done are called without that lock.
 type Queue[T comparable] struct {
 	tenant            func(item T) string
 	workers, maxLater int
 
-	mu         sync.Mutex
-	now, later turns[T]
-	marks      map[T]Mark // of items until their next Push
-	// processed are the items that have come out and are not done. running adds them up by tenant, and laterRunning counts
-	// those that are less urgent.
-	processed    map[T]Mark
-	running      map[string]share
-	laterRunning int
-	// streak counts the other items that came out while items of later could have.
+	mu            sync.Mutex
+	urgent, later lane[T]
+	marks         map[T]Mark // of items that were marked since their last Push
+	processed     map[T]Mark // items that have come out and are not done
+	// streak counts the urgent items that came out while others could have.
 	streak int
 }
 
-// Mark is how a Queue treats an item. The zero value is the mark of an ordinary one.
+// Mark is how a Queue treats an item. The zero value is the mark of one that is not urgent and has one unit.
 type Mark struct {
-	// Later is set if the item is less urgent.
-	Later bool
+	Urgent bool
 	// Units is how many ordinary items cost as much; less than 1 counts as 1. While the items of a tenant that are processed have
 	// half as many units as there are workers, or more, its others wait. What the next one costs does not matter, because it could
-	// otherwise wait for ever, while cheaper ones that are more or less urgent pass it.
+	// otherwise wait for ever, while cheaper ones pass it.
 	Units int
 }
 
-// share is the number of workers that a tenant uses, and for how many units.
-type share struct{ workers, units int }
-
-// maxStreak is how many items come out before one that is less urgent.
+// maxStreak is how many urgent items come out before one that is not.
 const maxStreak = 3
 
-// NewQueue returns an empty queue of items, each of which belongs to a tenant, for a number of workers. Items that are less
-// urgent can use maxLater of them, at least one.
+// NewQueue returns an empty queue of items, each of which belongs to a tenant, for a number of workers. Items that are not urgent
+// can use maxLater of them, at least one.
 func NewQueue[T comparable](tenant func(item T) string, workers, maxLater int) *Queue[T] {
 	return &Queue[T]{
-		tenant: tenant, workers: workers, maxLater: maxLater, now: newTurns[T](), later: newTurns[T](), marks: map[T]Mark{},
-		processed: map[T]Mark{}, running: map[string]share{},
+		tenant: tenant, workers: workers, maxLater: maxLater, urgent: newLane[T](), later: newLane[T](),
+		marks: map[T]Mark{}, processed: map[T]Mark{},
 	}
 }
 
-// Mark marks an item for its next Push.
+// Mark marks an item for its next Push. If the item waits already, only its units change.
 func (q *Queue[T]) Mark(item T, mark Mark) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -77,11 +72,7 @@ func (q *Queue[T]) Mark(item T, mark Mark) {
 }
 
 // Touch implements client-go's workqueue.Queue: the item is in the queue already and keeps its place.
-func (q *Queue[T]) Touch(item T) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	delete(q.marks, item)
-}
+func (q *Queue[T]) Touch(T) {}
 
 // Push implements client-go's workqueue.Queue.
 func (q *Queue[T]) Push(item T) {
@@ -89,95 +80,110 @@ func (q *Queue[T]) Push(item T) {
 	defer q.mu.Unlock()
 	mark := q.marks[item]
 	delete(q.marks, item)
-	to := &q.now
-	if mark.Later {
-		to = &q.later
+	q.lane(mark).push(q.tenant(item), waiting[T]{item, mark})
+}
+
+func (q *Queue[T]) lane(mark Mark) *lane[T] {
+	if mark.Urgent {
+		return &q.urgent
 	}
-	to.push(q.tenant(item), waiting[T]{item, Mark{mark.Later, max(mark.Units, 1)}})
+	return &q.later
 }
 
 // Done must be called when an item that has come out has been processed, before its worker asks for the next one. Several
-// items may come out then, but a workqueue wakes no other worker: see HasSpare.
+// items may come out then, but a workqueue wakes no other worker: each worker that gets an item must do so if Len is not 0.
 func (q *Queue[T]) Done(item T) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	mark, processed := q.processed[item]
-	if !processed {
-		return
+	if mark, processed := q.processed[item]; processed {
+		delete(q.processed, item)
+		q.lane(mark).done(q.tenant(item), mark.Units)
 	}
-	delete(q.processed, item)
-	if mark.Later {
-		q.laterRunning--
-	}
-	tenant := q.tenant(item)
-	own := q.running[tenant]
-	if own.workers == 1 {
-		delete(q.running, tenant)
-		return
-	}
-	q.running[tenant] = share{own.workers - 1, own.units - mark.Units}
 }
 
 // Len implements client-go's workqueue.Queue. It returns 0 if no item can come out now, and otherwise the number of items.
 func (q *Queue[T]) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.next(&q.now) < 0 && q.nextLater() < 0 {
+	if q.nextUrgent() < 0 && q.nextLater() < 0 {
 		return 0
 	}
-	return q.now.size + q.later.size
-}
-
-// HasSpare reports whether an item can come out now while a worker is free.
-func (q *Queue[T]) HasSpare() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.processed) < q.workers && (q.next(&q.now) >= 0 || q.nextLater() >= 0)
+	return q.urgent.size + q.later.size
 }
 
 // Pop implements client-go's workqueue.Queue. It must not be called if Len is 0.
 func (q *Queue[T]) Pop() T {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	now, later := q.next(&q.now), q.nextLater()
+	urgent, later := q.nextUrgent(), q.nextLater()
 	switch {
 	case later < 0:
-		return q.pop(&q.now, now)
-	case now >= 0 && q.streak < maxStreak:
+		return q.pop(&q.urgent, urgent)
+	case urgent >= 0 && q.streak < maxStreak:
 		q.streak++
-		return q.pop(&q.now, now)
+		return q.pop(&q.urgent, urgent)
 	}
 	q.streak = 0
-	q.laterRunning++
 	return q.pop(&q.later, later)
 }
 
-func (q *Queue[T]) pop(from *turns[T], turn int) T {
+func (q *Queue[T]) pop(from *lane[T], turn int) T {
 	next := from.pop(turn)
-	q.processed[next.item] = next.mark
-	tenant := q.tenant(next.item)
-	own := q.running[tenant]
-	q.running[tenant] = share{own.workers + 1, own.units + next.mark.Units}
+	mark := next.mark
+	if newer, marked := q.marks[next.item]; marked {
+		mark.Units = newer.Units
+		delete(q.marks, next.item)
+	}
+	mark.Units = max(mark.Units, 1)
+	q.processed[next.item] = mark
+	from.begin(q.tenant(next.item), mark.Units)
 	return next.item
 }
 
-// next returns the next turn of a tenant that may use another worker, or -1. It passes over fewer turns than there are workers,
-// because each of their tenants uses one.
-func (q *Queue[T]) next(of *turns[T]) int {
-	return slices.IndexFunc(of.order, q.permits)
-}
+func (q *Queue[T]) nextUrgent() int { return q.next(&q.urgent, q.workers) }
 
-func (q *Queue[T]) nextLater() int {
-	if q.laterRunning >= q.maxLater {
+func (q *Queue[T]) nextLater() int { return q.next(&q.later, q.maxLater-q.later.processed) }
+
+// next returns the next turn of a tenant that may use another of the free workers, or -1. It passes over fewer turns than there
+// are workers, because each of their tenants uses one.
+func (q *Queue[T]) next(of *lane[T], free int) int {
+	free = min(free, q.workers-len(q.processed))
+	if free < 1 {
 		return -1
 	}
-	return q.next(&q.later)
+	return slices.IndexFunc(of.order, func(tenant string) bool {
+		own := of.running[tenant]
+		return own.workers == 0 || own.workers+1 <= free-1 && 2*own.units < q.workers
+	})
 }
 
-// permits reports whether a tenant may use another worker.
-func (q *Queue[T]) permits(tenant string) bool {
-	own, free := q.running[tenant], q.workers-len(q.processed)
-	return own.workers == 0 || own.workers+1 <= free-1 && 2*own.units < q.workers
+// lane holds the items of one kind.
+type lane[T any] struct {
+	turns[T]
+	// running are the tenants whose items are processed, and processed is the number of these.
+	running   map[string]share
+	processed int
+}
+
+// share is the number of workers that a tenant uses, and for how many units.
+type share struct{ workers, units int }
+
+func newLane[T any]() lane[T] { return lane[T]{turns: newTurns[T](), running: map[string]share{}} }
+
+func (l *lane[T]) begin(tenant string, units int) {
+	own := l.running[tenant]
+	l.running[tenant] = share{own.workers + 1, own.units + units}
+	l.processed++
+}
+
+func (l *lane[T]) done(tenant string, units int) {
+	l.processed--
+	own := l.running[tenant]
+	if own.workers == 1 {
+		delete(l.running, tenant)
+		return
+	}
+	l.running[tenant] = share{own.workers - 1, own.units - units}
 }
 
 // turns are the items of tenants that take turns.

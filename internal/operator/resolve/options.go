@@ -62,10 +62,9 @@ type Options struct {
 	// once after a pause. An error that the view has shown instead counts as up to eight turns. A query that exceeds the rate
 	// waits, and is rejected with a *ThrottledError if the wait would be long.
 	ConfirmationsPerSecond int64
-	// AnswerBytesPerSecond is the size of the histories that each namespace may have, on average, and a twentieth of it at once
-	// after a pause. Turns that are not cached count four times, and so do snapshots that are read to confirm a
-	// turn. A query that exceeds the rate waits, and is rejected with a
-	// *ThrottledError if the wait would be long.
+	// AnswerBytesPerSecond is the size of the histories that each namespace may have, on average. Turns that are not cached count
+	// four times, and so do snapshots that are read to confirm a turn. While a namespace is ahead of the rate by more than answerBurst,
+	// its queries wait, and one that would wait for long is rejected with a *ThrottledError.
 	AnswerBytesPerSecond int64
 }
 

@@ -47,7 +47,7 @@ type Resolver struct {
 	historyBytes int64
 	requests     *fair.Budget // by namespace
 	// walks are the processors, so that walks along deep chains, of which one namespace can request many at once, leave some for
-	// others.
+	// others. One namespace alone walks with half of them.
 	walks  *fair.Budget // by namespace
 	shared *shared
 	// confirmations limits the turns that are confirmed with live reads. answers limits the bytes of histories, and of snapshots that
@@ -56,8 +56,8 @@ type Resolver struct {
 	waits                  waits
 }
 
-// answerBurst is how far a namespace may be ahead of Options.AnswerBytesPerSecond. It is short, because queries that start at
-// once compete with the requests of other namespaces.
+// answerBurst is how far a namespace may be ahead of Options.AnswerBytesPerSecond when another history begins. It is short,
+// because queries that start at once compete with the requests of other namespaces.
 const answerBurst = 50 * time.Millisecond
 
 // New returns a resolver. It calls report, which must not block, with a session whose snapshot turns out to be unreadable.

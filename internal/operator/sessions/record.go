@@ -173,8 +173,10 @@ func (r *Record) verification(status *v1alpha1.ResponseSessionStatus) (verified,
 // InChain reports whether the session is part of a chain.
 func (r *Record) InChain() bool { return !r.Misnamed && !r.Deleting }
 
-// IsNew reports whether the session has had no verdict yet.
-func (r *Record) IsNew() bool { return r.ChainValid == "" }
+// AwaitsVerdict reports whether the session has had no verdict yet, or only that it was pending before its owner changed it.
+func (r *Record) AwaitsVerdict() bool {
+	return r.ChainValid == "" || r.ChainValid == metav1.ConditionUnknown && !r.HasVerdict
+}
 
 // nodeBytes is how many bytes of text cost the API server about as much as one of SpecNodes, because it keeps and copies objects as
 // maps and lists. Measured with Kubernetes 1.37, within a factor of two: to write the status takes 55 ms of CPU for a text of

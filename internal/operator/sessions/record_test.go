@@ -203,3 +203,24 @@ func TestWriteBytes(t *testing.T) {
 		t.Errorf("10,000 empty objects count as %d bytes, want %d", got, want)
 	}
 }
+
+func TestAwaitsVerdict(t *testing.T) {
+	cases := map[string]struct {
+		record Record
+		want   bool
+	}{
+		"no verdict":                         {Record{}, true},
+		"valid":                              {Record{ChainValid: metav1.ConditionTrue, HasVerdict: true}, false},
+		"valid before a change":              {Record{ChainValid: metav1.ConditionTrue}, false},
+		"broken before a change":             {Record{ChainValid: metav1.ConditionFalse}, false},
+		"pending":                            {Record{ChainValid: metav1.ConditionUnknown, HasVerdict: true}, false},
+		"pending before its owner completed": {Record{ChainValid: metav1.ConditionUnknown}, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.record.AwaitsVerdict(); got != tc.want {
+				t.Errorf("got %t, want %t", got, tc.want)
+			}
+		})
+	}
+}
