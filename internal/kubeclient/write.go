@@ -47,6 +47,14 @@ func Create(ctx context.Context, client rest.Interface, resource, namespace stri
 	return client.Post().Namespace(namespace).Resource(resource).Param(fieldValidation, metav1.FieldValidationStrict).Body(object).Do(ctx).Into(into)
 }
 
+// CreateLarge is Create for an object that is too large to be sent back: it returns only the metadata of the result.
+func CreateLarge(ctx context.Context, client rest.Interface, resource, namespace string, object runtime.Object) (*metav1.PartialObjectMetadata, error) {
+	created := &metav1.PartialObjectMetadata{}
+	err := client.Post().Namespace(namespace).Resource(resource).Param(fieldValidation, metav1.FieldValidationStrict).
+		SetHeader("Accept", MetadataOnly).Body(object).Do(ctx).Into(created)
+	return created, err
+}
+
 // Operation is an operation of a JSON patch, as in RFC 6902.
 type Operation struct {
 	Op    string `json:"op"`

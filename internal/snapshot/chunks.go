@@ -52,18 +52,17 @@ func (s *chunkStore) Name() string { return v1alpha1.SnapshotStoreChunks }
 
 func (s *chunkStore) Write(ctx context.Context, session types.NamespacedName, key string, data []byte) (int, error) {
 	var owner *metav1.OwnerReference
-	create := func(ctx context.Context, part int, data []byte) (*v1alpha1.SnapshotChunk, error) {
+	create := func(ctx context.Context, part int, data []byte) (*metav1.PartialObjectMetadata, error) {
 		chunk := &v1alpha1.SnapshotChunk{Spec: v1alpha1.SnapshotChunkSpec{Data: data}}
 		chunk.Name = v1alpha1.SnapshotChunkName(key, part)
 		chunk.Annotations = map[string]string{v1alpha1.SessionAnnotation: session.Name, v1alpha1.DataSizeAnnotation: v1alpha1.DataSize(data)}
 		if owner != nil {
 			chunk.OwnerReferences = []metav1.OwnerReference{*owner}
 		}
-		created := &v1alpha1.SnapshotChunk{}
-		err := kubeclient.Create(ctx, s.client, kubeclient.Chunks, session.Namespace, chunk, created)
+		created, err := kubeclient.CreateLarge(ctx, s.client, kubeclient.Chunks, session.Namespace, chunk)
 		if apierrors.IsAlreadyExists(err) {
 			// The key belongs to this write alone: it has created the chunk, its response was lost, and client-go retried.
-			err = kubeclient.Get(ctx, s.client, kubeclient.Chunks, types.NamespacedName{Namespace: session.Namespace, Name: chunk.Name}, created)
+			created, err = kubeclient.GetMetadata(ctx, s.client, kubeclient.Chunks, types.NamespacedName{Namespace: session.Namespace, Name: chunk.Name})
 		}
 		if err != nil {
 			return nil, fmt.Errorf("unable to create part %d: %w", part, err)
