@@ -93,6 +93,15 @@ func (s *chunkStore) Write(ctx context.Context, session types.NamespacedName, ke
 }
 
 func (s *chunkStore) Read(ctx context.Context, session types.NamespacedName, key string, parts int) ([]byte, error) {
+	return s.read(ctx, session, key, parts, "")
+}
+
+// readCached is Read from the API server's watch cache, which may lack the last changes.
+func (s *chunkStore) readCached(ctx context.Context, session types.NamespacedName, key string, parts int) ([]byte, error) {
+	return s.read(ctx, session, key, parts, "0")
+}
+
+func (s *chunkStore) read(ctx context.Context, session types.NamespacedName, key string, parts int, resourceVersion string) ([]byte, error) {
 	pieces := make([][]byte, parts)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(partsAtOnce)
@@ -100,7 +109,7 @@ func (s *chunkStore) Read(ctx context.Context, session types.NamespacedName, key
 		group.Go(func() error {
 			name := v1alpha1.SnapshotChunkName(key, i)
 			chunk := &v1alpha1.SnapshotChunk{}
-			err := kubeclient.Get(ctx, s.client, kubeclient.Chunks, types.NamespacedName{Namespace: session.Namespace, Name: name}, chunk)
+			err := kubeclient.GetAt(ctx, s.client, kubeclient.Chunks, types.NamespacedName{Namespace: session.Namespace, Name: name}, resourceVersion, chunk)
 			switch {
 			case kubeclient.IsGone(err, kubeclient.Chunks, name):
 				return fmt.Errorf("%w: part %d of %d, SnapshotChunk %s, is missing", ErrUnreadable, i, parts, name)

@@ -77,7 +77,7 @@ func TestRequestsPerCall(t *testing.T) {
 	check(testturn.Make("resp_3", "resp_gone"), "GET responsesessions metadata", "POST responsesessions")
 	large := testturn.Make("resp_4", "resp_2")
 	large.Request = []byte(`{"input":[{"n":12345678901234567890}]}`)
-	check(large, "GET sessionquotas", "POST snapshotchunks", "GET responsesessions metadata", "POST responsesessions")
+	check(large, "GET sessionquotas", "POST snapshotchunks metadata", "GET responsesessions metadata", "POST responsesessions")
 }
 
 // TestResolveHost: histories are read from the operator directly, with the same credentials.
