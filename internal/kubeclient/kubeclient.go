@@ -214,9 +214,13 @@ func listMetadata(ctx context.Context, request *rest.Request, limit int, next st
 	return list, err
 }
 
-// CurrentVersion returns a resource version that is at least as new as every acknowledged change of a resource. It costs as
-// much as reading one object, also for API priority and fairness: it lists by a name that no object has.
+// CurrentVersion returns a resource version that is at least as new as every acknowledged change of a resource, in all namespaces. It
+// costs as much as reading one object, also for API priority and fairness: it lists by a name that no object has. The namespace,
+// which need not exist, is the one in which the caller may list: a list of all namespaces would read every object.
 func CurrentVersion(ctx context.Context, client rest.Interface, resource, namespace string) (uint64, error) {
+	if namespace == "" {
+		return 0, errors.New("a namespace is required")
+	}
 	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, "-").String()
 	list, err := listMetadata(ctx, client.Get().Namespace(namespace).Resource(resource).Param("fieldSelector", selector), 1, "")
 	if err != nil {

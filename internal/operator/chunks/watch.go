@@ -56,7 +56,7 @@ func (v *View) Run(ctx context.Context, client rest.Interface) {
 	var ages sync.WaitGroup
 	ages.Go(func() {
 		v.age.Run(ctx, func(ctx context.Context) (uint64, error) {
-			return kubeclient.CurrentVersion(ctx, client, kubeclient.Chunks, "")
+			return kubeclient.CurrentVersion(ctx, client, kubeclient.Chunks, metav1.NamespaceSystem)
 		})
 	})
 	reflector.RunWithContext(ctx)

@@ -24,6 +24,7 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -49,7 +50,7 @@ func (v *View) Run(ctx context.Context, client rest.Interface) {
 	var ages sync.WaitGroup
 	ages.Go(func() {
 		v.age.Run(ctx, func(ctx context.Context) (uint64, error) {
-			return kubeclient.CurrentVersion(ctx, client, kubeclient.Sessions, "")
+			return kubeclient.CurrentVersion(ctx, client, kubeclient.Sessions, metav1.NamespaceSystem)
 		})
 	})
 	reflector.RunWithContext(ctx)

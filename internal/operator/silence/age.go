@@ -27,8 +27,8 @@ import (
 )
 
 // Age is the time since the API server last sent a whole list, an event or a bookmark of a resource or, if it has sent none since
-// the watch began, the time since then. If what it sent last was late by more than that, Age is the delay. It is safe for
-// concurrent use.
+// the watch began, the time since then. If what it sent last still lacks changes that are older, Age is the time since those. It is
+// safe for concurrent use.
 type Age struct {
 	// Interval is the time between reads of the current resource version. NewAge sets it to DefaultInterval.
 	Interval time.Duration
@@ -40,7 +40,7 @@ type Age struct {
 	received time.Time // zero before the watch begins
 	version  uint64    // the newest that was received
 	delay    time.Duration
-	ahead    []reading // of versions that were not received before, oldest first
+	ahead    []reading // of versions that are not reached yet, oldest first
 }
 
 // reading is a resource version that the API server had before a time.
@@ -49,10 +49,10 @@ type reading struct {
 	at      time.Time
 }
 
-// DefaultInterval is short compared with the timeouts for silence, and a read costs some milliseconds.
+// DefaultInterval is short compared with the timeouts for silence. A read costs some milliseconds.
 const DefaultInterval = 30 * time.Second
 
-// maxAhead is more than the readings in the time after which a watch is started again.
+// maxAhead is the maximum number of readings, half of which are dropped beyond it.
 const maxAhead = 64
 
 var _ prometheus.Collector = &Age{}
@@ -61,24 +61,22 @@ var _ prometheus.Collector = &Age{}
 func NewAge(resource string) *Age {
 	return &Age{Interval: DefaultInterval, resource: resource, desc: prometheus.NewDesc("catena_watch_age_seconds",
 		"Time since the API server last sent an event, a bookmark or a whole list of a resource that the operator watches, or since the watch began, in seconds. "+
-			"If what it sent last was late by more than that, the delay. Bookmarks arrive about once a minute.",
+			"If what it sent last still lacks older changes, the time since those. Bookmarks arrive about once a minute.",
 		nil, prometheus.Labels{"resource": resource})}
 }
 
 // Start records that the watch begins now.
 func (a *Age) Start() { a.Received(0) }
 
-// Received records that something with a resource version was received now. It is late if the version is not newer than one that
-// was read before.
+// Received records that an event, a bookmark or a list with a resource version was received now, perhaps again. It is late if a newer
+// version was read before. For bookmarks, this requires that such a read makes the API server's watch cache catch up, as it does
+// with etcd 3.4.31, 3.5.13 and later.
 func (a *Age) Received(version uint64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.received = time.Now()
-	if version <= a.version {
-		return
-	}
-	a.version, a.delay = version, 0
-	a.ahead = slices.DeleteFunc(a.ahead, func(r reading) bool { return r.version < version })
+	a.version, a.delay = max(a.version, version), 0
+	a.ahead = slices.DeleteFunc(a.ahead, func(r reading) bool { return r.version <= a.version })
 	if len(a.ahead) > 0 {
 		a.delay = a.received.Sub(a.ahead[0].at)
 	}
@@ -108,9 +106,14 @@ func (a *Age) Run(ctx context.Context, current func(context.Context) (uint64, er
 func (a *Age) add(r reading) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if r.version > a.version && len(a.ahead) < maxAhead {
-		a.ahead = append(a.ahead, r)
+	if r.version <= a.version {
+		return
 	}
+	if len(a.ahead) == maxAhead {
+		even := true
+		a.ahead = slices.DeleteFunc(a.ahead, func(reading) bool { even = !even; return even })
+	}
+	a.ahead = append(a.ahead, r)
 }
 
 // Get returns the age. It is longer than any timeout if the resource is not watched yet.
