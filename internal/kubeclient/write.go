@@ -47,10 +47,18 @@ func Create(ctx context.Context, client rest.Interface, resource, namespace stri
 	return client.Post().Namespace(namespace).Resource(resource).Param(fieldValidation, metav1.FieldValidationStrict).Body(object).Do(ctx).Into(into)
 }
 
-// CreateLarge is Create for an object that is too large to be sent back: it returns only the metadata of the result.
-func CreateLarge(ctx context.Context, client rest.Interface, resource, namespace string, object runtime.Object) (*metav1.PartialObjectMetadata, error) {
+// CreateLarge is Create for an object that is too large to be sent back: it returns only the metadata of the result. If the API
+// server has accepted an object of the same kind and with the same fields from this program, validated may be set: the API
+// server then does not look for fields that its CRD lacks, for which it decodes the object a second time.
+func CreateLarge(
+	ctx context.Context, client rest.Interface, resource, namespace string, object runtime.Object, validated bool,
+) (*metav1.PartialObjectMetadata, error) {
+	validation := metav1.FieldValidationStrict
+	if validated {
+		validation = metav1.FieldValidationIgnore
+	}
 	created := &metav1.PartialObjectMetadata{}
-	err := client.Post().Namespace(namespace).Resource(resource).Param(fieldValidation, metav1.FieldValidationStrict).
+	err := client.Post().Namespace(namespace).Resource(resource).Param(fieldValidation, validation).
 		SetHeader("Accept", MetadataOnly).Body(object).Do(ctx).Into(created)
 	return created, err
 }

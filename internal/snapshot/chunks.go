@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
@@ -41,12 +42,22 @@ const chunksPerPage = 500
 // chunkStore keeps a snapshot as SnapshotChunks, named KEY-0, KEY-1 and so on, in the session's namespace. The first one
 // owns the others, and the controller makes the session the owner of the first: so all of them are deleted with the
 // session, and only the first is ever written a second time.
-type chunkStore struct{ client rest.Interface }
+type chunkStore struct {
+	client rest.Interface
+	// writes and reads are the parts that are being written and read, by namespace.
+	writes, reads *fair.Budget
+}
+
+// maxParts is how many parts are written concurrently, and how many are read. Namespaces share them: one alone can use half, however
+// many turns it saves, because a part costs the API server as much as dozens of small turns.
+const maxParts = 4
 
 var _ Store = &chunkStore{}
 
 // NewChunkStore returns a store in the cluster of a client of the ResponseSessions' group and version.
-func NewChunkStore(client rest.Interface) Store { return &chunkStore{client} }
+func NewChunkStore(client rest.Interface) Store {
+	return &chunkStore{client: client, writes: fair.NewBudget(maxParts), reads: fair.NewBudget(maxParts)}
+}
 
 func (s *chunkStore) Name() string { return v1alpha1.SnapshotStoreChunks }
 
@@ -59,7 +70,11 @@ func (s *chunkStore) Write(ctx context.Context, session types.NamespacedName, ke
 		if owner != nil {
 			chunk.OwnerReferences = []metav1.OwnerReference{*owner}
 		}
-		created, err := kubeclient.CreateLarge(ctx, s.client, kubeclient.Chunks, session.Namespace, chunk)
+		if err := s.writes.Acquire(ctx, session.Namespace, 1); err != nil {
+			return nil, err
+		}
+		defer s.writes.Release(session.Namespace, 1)
+		created, err := kubeclient.CreateLarge(ctx, s.client, kubeclient.Chunks, session.Namespace, chunk, part > 0)
 		if apierrors.IsAlreadyExists(err) {
 			// The key belongs to this write alone: it has created the chunk, its response was lost, and client-go retried.
 			created, err = kubeclient.GetMetadata(ctx, s.client, kubeclient.Chunks, types.NamespacedName{Namespace: session.Namespace, Name: chunk.Name})
@@ -108,6 +123,10 @@ func (s *chunkStore) read(ctx context.Context, session types.NamespacedName, key
 	for i := range parts {
 		group.Go(func() error {
 			name := v1alpha1.SnapshotChunkName(key, i)
+			if err := s.reads.Acquire(ctx, session.Namespace, 1); err != nil {
+				return err
+			}
+			defer s.reads.Release(session.Namespace, 1)
 			chunk := &v1alpha1.SnapshotChunk{}
 			err := kubeclient.GetAt(ctx, s.client, kubeclient.Chunks, types.NamespacedName{Namespace: session.Namespace, Name: name}, resourceVersion, chunk)
 			switch {

@@ -76,3 +76,43 @@ func TestRequestsAreShared(t *testing.T) {
 		t.Errorf("the namespace has sent %v and %d more, want %d of each", counts, len(sent), limit/2)
 	}
 }
+
+// TestPartsAreShared: while the API server answers none of the creates of a namespace's chunks, only two are sent, and another
+// namespace saves a large turn.
+func TestPartsAreShared(t *testing.T) {
+	busy := env.NewNamespace(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	sent := make(chan string, 1000)
+	config := rest.CopyConfig(env.Config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return transport(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodPost && strings.Contains(r.URL.Path, busy) {
+				sent <- r.URL.Path
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: env.NewNamespace(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	defer cancel()
+	for range 10 {
+		calls.Go(func() {
+			_ = s.InNamespace(busy).Save(ctx, largeTurn("resp_1", ""), store.SaveOptions{}) // it has no response
+		})
+	}
+	for range 2 {
+		if path := <-sent; !strings.Contains(path, "snapshotchunks") {
+			t.Errorf("%s is sent before its chunks", path)
+		}
+	}
+	save(t, s, largeTurn("resp_1", ""))
+	if len(sent) > 0 {
+		t.Errorf("%d more chunks are sent", len(sent))
+	}
+}
