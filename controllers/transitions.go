@@ -56,8 +56,8 @@ func init() {
 
 // recordTransition counts and records that a session's chain becomes broken, or is no longer broken. A chain with its first
 // verdict is assumed to have been intact, and a chain that only waits for a turn to be completed is not broken. Every
-// transition is counted and logged, but events are objects that etcd holds: beyond the limiter's rate, for example when the
-// root of a large tree is deleted, they are dropped.
+// transition is counted and logged, unless the response to the write of the status was lost. But events are objects that etcd
+// holds: beyond the limiter's rate, for example when the root of a large tree is deleted, they are dropped.
 func (r *ResponseSessionReconciler) recordTransition(ctx context.Context, v sessions.Verdict, status *v1alpha1.ResponseSessionStatus) {
 	condition := status.Conditions[0]
 	wasBroken := v.Record.ChainValid == metav1.ConditionFalse
