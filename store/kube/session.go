@@ -86,7 +86,7 @@ func unreadable(responseID string, err error) error {
 }
 
 // readMemory returns the memory for reading a snapshot: for its joined parts, and for its bodies. Parts are received as
-// JSON, four at the same time.
+// JSON, at most four at the same time.
 func readMemory(ref *v1alpha1.SnapshotReference) int64 {
 	const parts = 4 * v1alpha1.MaxSnapshotChunkBytes
 	return ref.SizeBytes + 2*ref.StoredBytes + 5*min(ref.StoredBytes, parts)
