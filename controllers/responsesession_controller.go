@@ -187,8 +187,9 @@ func (r *ResponseSessionReconciler) reconcile(ctx context.Context, req ctrl.Requ
 	return ctrl.Result{RequeueAfter: wait}, errors.Join(ignoreGone(statusErr), ignoreGone(ownerErr), ignoreGone(reportErr))
 }
 
-// ignoreGone drops the error of a write to a session that has been changed, deleted, or deleted and recreated, in the meantime: the
-// watch delivers the new state, with which the session is reconciled again. A 404 that does not concern the session is an error: the write must be repeated.
+// ignoreGone drops the error of a write to a session that has been changed, deleted, or deleted and recreated, in the meantime:
+// the watch delivers the new state, with which the session is reconciled again. A 404 that does not concern the session is an
+// error: the write must be repeated.
 func ignoreGone(err error) error {
 	if kubeclient.IsAnyGone(err) || apierrors.IsConflict(err) {
 		return nil

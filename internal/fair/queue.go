@@ -45,6 +45,7 @@ type Queue[T comparable] struct {
 
 // Mark is how a Queue treats an item. The zero value is the mark of one that is not urgent and has one unit.
 type Mark struct {
+	// Urgent items have most of the workers and of the turns: see Queue.
 	Urgent bool
 	// Units is how many ordinary items cost as much; less than 1 counts as 1. While the items of a tenant that are processed have
 	// half as many units as there are workers, or more, its others wait. What the next one costs does not matter, because it could

@@ -19,43 +19,42 @@ package kube_test
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
-
-	"k8s.io/client-go/rest"
 
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
 )
 
+// openUnanswered opens a store whose requests with one of the methods for a namespace get no answer until ctx is done. sent receives
+// their methods and paths.
+func openUnanswered(ctx context.Context, t *testing.T, namespace string, methods ...string) (s *store.Store, sent chan string) {
+	t.Helper()
+	sent = make(chan string, 1000)
+	return openThrough(t, env.NewNamespace(t), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		if !slices.Contains(methods, r.Method) || !strings.Contains(r.URL.Path, namespace) {
+			return next.RoundTrip(r)
+		}
+		sent <- r.Method + " " + r.URL.Path
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}), sent
+}
+
 // TestRequestsAreShared: while the API server answers none of a namespace's requests, only Options.MaxRequests/2 of its writes and
 // as many of its reads are sent, and another namespace saves and resolves.
 func TestRequestsAreShared(t *testing.T) {
-	const limit = 4
-	busy := env.NewNamespace(t)
+	const limit = kube.DefaultMaxRequests
 	ctx, cancel := context.WithCancel(t.Context())
-	sent := make(chan string, 1000)
-	config := rest.CopyConfig(env.Config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return transport(func(r *http.Request) (*http.Response, error) {
-			if strings.Contains(r.URL.Path, busy) {
-				sent <- r.Method
-				<-r.Context().Done()
-				return nil, r.Context().Err()
-			}
-			return next.RoundTrip(r)
-		})
-	})
-	s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: env.NewNamespace(t), MaxRequests: limit})
-	if err != nil {
-		t.Fatal(err)
-	}
+	busy := env.NewNamespace(t)
+	s, sent := openUnanswered(ctx, t, busy, http.MethodGet, http.MethodPost)
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	defer cancel()
-	for range 5 * limit {
+	for range 2 * limit {
 		calls.Go(func() {
 			_ = s.InNamespace(busy).Save(ctx, testturn.Make("resp_1", ""), store.SaveOptions{}) // it has no response
 		})
@@ -65,7 +64,8 @@ func TestRequestsAreShared(t *testing.T) {
 	}
 	counts := map[string]int{}
 	for range limit {
-		counts[<-sent]++
+		method, _, _ := strings.Cut(<-sent, " ")
+		counts[method]++
 	}
 	turn := testturn.Make("resp_1", "")
 	save(t, s, turn)
@@ -80,24 +80,9 @@ func TestRequestsAreShared(t *testing.T) {
 // TestPartsAreShared: while the API server answers none of the creates of a namespace's chunks, only one is sent, and another
 // namespace saves a large turn.
 func TestPartsAreShared(t *testing.T) {
-	busy := env.NewNamespace(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	sent := make(chan string, 1000)
-	config := rest.CopyConfig(env.Config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return transport(func(r *http.Request) (*http.Response, error) {
-			if r.Method == http.MethodPost && strings.Contains(r.URL.Path, busy) {
-				sent <- r.URL.Path
-				<-r.Context().Done()
-				return nil, r.Context().Err()
-			}
-			return next.RoundTrip(r)
-		})
-	})
-	s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: env.NewNamespace(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	busy := env.NewNamespace(t)
+	s, sent := openUnanswered(ctx, t, busy, http.MethodPost)
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	defer cancel()
@@ -106,8 +91,8 @@ func TestPartsAreShared(t *testing.T) {
 			_ = s.InNamespace(busy).Save(ctx, largeTurn("resp_1", ""), store.SaveOptions{}) // it has no response
 		})
 	}
-	if path := <-sent; !strings.Contains(path, "snapshotchunks") {
-		t.Errorf("%s is sent before its chunks", path)
+	if request := <-sent; !strings.Contains(request, "snapshotchunks") {
+		t.Errorf("%s is sent before its chunks", request)
 	}
 	save(t, s, largeTurn("resp_1", ""))
 	if len(sent) > 0 {
