@@ -209,6 +209,30 @@ func TestServerDenial(t *testing.T) {
 	}
 }
 
+// TestServerAuthorizesNames: one review covers all names of a namespace that the caller may read. A caller who may read one name may
+// not read another.
+func TestServerAuthorizesNames(t *testing.T) {
+	ts := startServer(t, resolveStub(t))
+	before := ts.kube.reviews.Load()
+	for range 3 {
+		for _, id := range []string{"resp_1", "resp_2", "resp_9"} {
+			if code, _, body := ts.get(t, inputItems+id, "alice", ""); code == http.StatusForbidden {
+				t.Errorf("%s: %s", id, body)
+			}
+		}
+	}
+	if got := ts.kube.reviews.Load() - before; got != 1 {
+		t.Errorf("the reads of three names took %d reviews, want 1", got)
+	}
+	one := strings.Replace(inputItems, "team-a", "team-c", 1)
+	if code, _, body := ts.get(t, one+"resp_1", "alice", ""); code == http.StatusForbidden {
+		t.Errorf("the name that the caller may read: %s", body)
+	}
+	if code, _, body := ts.get(t, one+"resp_2", "alice", ""); code != http.StatusForbidden {
+		t.Errorf("another name: got %d, want 403: %s", code, body)
+	}
+}
+
 // TestServerWithoutKubeAPIServer: a caller that cannot be authenticated because the kube-apiserver is unreachable gets a
 // Status that names the cause, not a 401.
 func TestServerWithoutKubeAPIServer(t *testing.T) {
@@ -276,7 +300,7 @@ func TestServerStops(t *testing.T) {
 }
 
 func TestServerIsNotReadyBeforeSync(t *testing.T) {
-	ts := startServerOf(t, kubeAPIServer(t), sessions.NewView(64, time.Hour), resolveStub(t))
+	ts := startServerOf(t, newKubeAPIServer(t), sessions.NewView(64, time.Hour), resolveStub(t))
 	if ts.Ready(nil) == nil {
 		t.Error("The server is ready without its caches")
 	}
@@ -290,10 +314,10 @@ func TestServerIsNotReadyBeforeSync(t *testing.T) {
 
 // TestVerdictsOfAStaleView: a view that has received nothing for too long returns no verdicts.
 func TestVerdictsOfAStaleView(t *testing.T) {
-	kube := kubeAPIServer(t)
+	kube := newKubeAPIServer(t)
 	view := newView(t, kube, 100*time.Millisecond)
 	closeServer(kube)
-	ts := startServerOf(t, kubeAPIServer(t), view, resolveStub(t))
+	ts := startServerOf(t, newKubeAPIServer(t), view, resolveStub(t))
 	testutil.Eventually(t, func(context.Context) error {
 		if got, _, body := ts.get(t, sessionVerdicts+"/resp.1", "alice", ""); got != 503 || !strings.Contains(body, "for too long") {
 			return fmt.Errorf("want 503, got %d: %s", got, body)

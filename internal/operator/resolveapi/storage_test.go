@@ -84,7 +84,7 @@ func TestGetResourceVersion(t *testing.T) {
 
 // TestVerdictsAreBounded: a list of more verdicts than one answer has is refused, unless it is read in pages.
 func TestVerdictsAreBounded(t *testing.T) {
-	s := &verdicts{view: newView(t, kubeAPIServer(t), time.Hour), reserve: reserveAll, max: 2}
+	s := &verdicts{view: newView(t, newKubeAPIServer(t), time.Hour), reserve: reserveAll, max: 2}
 	for name, tc := range map[string]struct {
 		namespace string
 		limit     int64
@@ -125,7 +125,7 @@ func TestVerdictsAreBounded(t *testing.T) {
 // TestVerdictsAreCounted: the lists of verdicts that a namespace has not read yet count towards its share, and leave room for those
 // of others.
 func TestVerdictsAreCounted(t *testing.T) {
-	view, options := newView(t, kubeAPIServer(t), time.Hour), resolve.DefaultOptions()
+	view, options := newView(t, newKubeAPIServer(t), time.Hour), resolve.DefaultOptions()
 	options.InFlightBytes, options.InFlightRequests = 8*rowBytes, 10_000
 	s := &verdicts{view: view, reserve: resolve.New(view, nil, nil, options).Reserve, max: 10}
 	list := func(ctx context.Context, namespace string) error {

@@ -29,6 +29,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,10 +58,18 @@ var stored = []*v1alpha1.ResponseSession{
 	testsession.Make("team-b", "resp_1").Obj(),
 }
 
-// kubeAPIServer is the part of a kube-apiserver that the server and its view use: alice, whose token is "alice", may read
-// team-a, and list the verdicts of all namespaces.
-func kubeAPIServer(t testing.TB) *httptest.Server {
+// kubeAPIServer is the part of a kube-apiserver that the server and its view use.
+type kubeAPIServer struct {
+	*httptest.Server
+	// reviews is the number of SubjectAccessReviews.
+	reviews atomic.Int64
+}
+
+// newKubeAPIServer starts a server. alice, whose token is "alice", may read team-a and one turn of team-c, and list the verdicts of all
+// namespaces.
+func newKubeAPIServer(t testing.TB) *kubeAPIServer {
 	t.Helper()
+	server := &kubeAPIServer{}
 	answer := func(w http.ResponseWriter, req *http.Request, review any, decide func()) {
 		if err := json.NewDecoder(req.Body).Decode(review); err != nil {
 			t.Errorf("Unable to read a review: %v", err)
@@ -80,11 +89,13 @@ func kubeAPIServer(t testing.TB) *httptest.Server {
 		})
 	})
 	mux.HandleFunc("POST /apis/authorization.k8s.io/v1/subjectaccessreviews", func(w http.ResponseWriter, req *http.Request) {
+		server.reviews.Add(1)
 		review := &authorizationv1.SubjectAccessReview{}
 		answer(w, req, review, func() {
 			r := review.Spec.ResourceAttributes
 			review.Status.Allowed = review.Spec.User == "alice" && (r == nil || r.Group == "resolve.catena.dev" &&
 				(r.Namespace == "team-a" && r.Verb == "get" ||
+					r.Namespace == "team-c" && r.Verb == "get" && r.Name == "resp_1" ||
 					r.Namespace != "team-b" && r.Verb == "list" && r.Resource == "sessionverdicts"))
 		})
 	})
@@ -100,7 +111,7 @@ func kubeAPIServer(t testing.TB) *httptest.Server {
 		send(t, w, watch.Bookmark, end)
 		<-req.Context().Done()
 	})
-	server := httptest.NewServer(mux)
+	server.Server = httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	return server
 }
@@ -118,14 +129,14 @@ func send(t testing.TB, w http.ResponseWriter, kind watch.EventType, object any)
 }
 
 // closeServer closes a server and its connections, including the watch of a view.
-func closeServer(server *httptest.Server) {
+func closeServer(server *kubeAPIServer) {
 	_ = server.Listener.Close()
 	server.CloseClientConnections()
 	server.Close()
 }
 
 // newView returns a view whose watch runs until the end of the test.
-func newView(t testing.TB, kube *httptest.Server, silence time.Duration) *sessions.View {
+func newView(t testing.TB, kube *kubeAPIServer, silence time.Duration) *sessions.View {
 	t.Helper()
 	client, err := kubeclient.New(&rest.Config{Host: kube.URL})
 	if err != nil {
@@ -153,7 +164,7 @@ type testServer struct {
 	*Server
 	url    string
 	client *http.Client
-	kube   *httptest.Server
+	kube   *kubeAPIServer
 	stop   context.CancelFunc
 	done   chan error
 }
@@ -161,7 +172,7 @@ type testServer struct {
 // startServer starts a server and waits until it is ready.
 func startServer(t testing.TB, resolve ResolveFunc) *testServer {
 	t.Helper()
-	kube := kubeAPIServer(t)
+	kube := newKubeAPIServer(t)
 	ts := startServerOf(t, kube, newView(t, kube, time.Hour), resolve)
 	testutil.Eventually(t, func(context.Context) error { return ts.Ready(nil) })
 	testutil.Eventually(t, func(context.Context) error { // k8s.io/apiserver's own hooks may still be running
@@ -174,7 +185,7 @@ func startServer(t testing.TB, resolve ResolveFunc) *testServer {
 }
 
 // startServerOf starts a server of a view, and waits until it serves.
-func startServerOf(t testing.TB, kube *httptest.Server, view *sessions.View, resolve ResolveFunc) *testServer {
+func startServerOf(t testing.TB, kube *kubeAPIServer, view *sessions.View, resolve ResolveFunc) *testServer {
 	t.Helper()
 	ts := &testServer{kube: kube, done: make(chan error, 1)}
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
