@@ -59,15 +59,30 @@ func (t *Items) Size() int { return len(t.Instructions) + cap(t.List) + 8*cap(t.
 // It returns an error if a body is not a JSON object, the instructions are not a string, the input is neither a string nor
 // a list of objects, or the output is not a list of objects. Null is the same as absent.
 func Flatten(request, response []byte) (*Items, error) {
-	in, err := jsonvalue.ParseObject(request)
+	in, out, err := parse(request, response)
 	if err != nil {
-		return nil, fmt.Errorf("unable to read the request: %w", err)
-	}
-	out, err := jsonvalue.ParseObject(response)
-	if err != nil {
-		return nil, fmt.Errorf("unable to read the response: %w", err)
+		return nil, err
 	}
 	return FlattenObjects(in, out)
+}
+
+// Check returns the error of Flatten without making the list of the items.
+func Check(request, response []byte) error {
+	in, out, err := parse(request, response)
+	if err != nil {
+		return err
+	}
+	return CheckObjects(in, out)
+}
+
+func parse(request, response []byte) (in, out jsonvalue.Object, err error) {
+	if in, err = jsonvalue.ParseObject(request); err != nil {
+		return in, out, fmt.Errorf("unable to read the request: %w", err)
+	}
+	if out, err = jsonvalue.ParseObject(response); err != nil {
+		return in, out, fmt.Errorf("unable to read the response: %w", err)
+	}
+	return in, out, nil
 }
 
 // FlattenObjects is Flatten for snapshots that have been parsed.

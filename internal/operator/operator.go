@@ -85,6 +85,7 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 		return err
 	}
 	view := sessions.NewView(int(o.ResolveAPI.DefaultMaxDepth), o.WatchSilence)
+	view.KeepItems(reader.Keep)
 	s := &shared{manager: mgr, clients: clients, view: view, reader: reader, snapshots: snapshots, options: o}
 	onReplicas, err := s.addResolveAPI()
 	if err != nil {

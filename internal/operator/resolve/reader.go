@@ -109,6 +109,10 @@ func (r *Reader) Readable(ctx context.Context, record *sessions.Record) (bool, e
 	return !current.Turn.Unreadable, nil
 }
 
+// Keep adds the items of a session to the cache. It is the sessions.KeepFunc of the view, because a turn that has just been saved is
+// likely to be requested next.
+func (r *Reader) Keep(record *sessions.Record, items *chain.Items) { r.cache.Set(keyOf(record), items) }
+
 // cached returns the items of a session, or nil if they are not cached.
 func (r *Reader) cached(record *sessions.Record) *chain.Items {
 	items, _ := r.cache.GetIfPresent(keyOf(record))
@@ -165,7 +169,7 @@ func (r *Reader) getOnce(ctx context.Context, namespace, name string, pay paymen
 		record.Turn.Unreadable, record.Verified = err != nil, err == nil
 	}
 	if !record.Turn.Unreadable {
-		r.cache.Set(keyOf(record), items)
+		r.Keep(record, items)
 	}
 	return record, items, nil
 }
@@ -183,7 +187,7 @@ func (r *Reader) getObject(ctx context.Context, namespace, name string) (*sessio
 	if err != nil {
 		return nil, nil, fmt.Errorf("unable to read session %s/%s: %w", namespace, name, err)
 	}
-	record, items := sessions.Flatten(gjson.ParseBytes(raw))
+	record, items := sessions.Flatten(gjson.ParseBytes(raw), nil)
 	return record, items, nil
 }
 

@@ -60,7 +60,7 @@ func remove(s *store, o *v1alpha1.ResponseSession) {
 
 // watched returns an object as the reflector passes it on.
 func watched(s *store, o *v1alpha1.ResponseSession) any {
-	return (&source{known: (*View)(s).known}).item(encoded(o))
+	return newItem(NewRecord(encoded(o), (*View)(s).known))
 }
 
 func replace(s *store, resourceVersion int, objects ...*v1alpha1.ResponseSession) {

@@ -91,6 +91,17 @@ type Record struct {
 // int64, bodies that are nested too deeply. So every object is parsed separately, field by field and without recursion. An
 // object with such a field becomes an unreadable turn with a Problem, and does not affect other objects.
 func NewRecord(value gjson.Result, known func(namespace, name string) *Record) *Record {
+	r, _ := newRecord(value, known, false)
+	return r
+}
+
+// Flatten returns the record of an object as NewRecord does, and the items of its turn. They are nil if the turn is unreadable or
+// not part of a chain, if its bodies are outside the object, or if the spec has not been parsed.
+func Flatten(value gjson.Result, known func(namespace, name string) *Record) (*Record, *chain.Items) {
+	return newRecord(value, known, true)
+}
+
+func newRecord(value gjson.Result, known func(namespace, name string) *Record, flatten bool) (*Record, *chain.Items) {
 	object := parseObject(value)
 	r := object.record()
 	if known != nil {
@@ -98,27 +109,17 @@ func NewRecord(value gjson.Result, known func(namespace, name string) *Record) *
 			r.Turn, r.Misnamed, r.Snapshot, r.SnapshotBytes, r.Problem = k.Turn, k.Misnamed, k.Snapshot, k.SnapshotBytes, k.Problem
 			r.SpecNodes = k.SpecNodes
 			r.setRest(object)
-			return r
+			return r, nil
 		}
 	}
-	r.setSpec(object.spec)
-	r.setRest(object)
-	return r
-}
-
-// Flatten returns the record of an object as the API server has sent it, and the items of its turn, nil if the turn is
-// unreadable or not part of a chain, or its bodies are outside the object.
-func Flatten(value gjson.Result) (*Record, *chain.Items) {
-	object := parseObject(value)
-	r := object.record()
-	items := r.setSpec(object.spec)
+	items := r.setSpec(object.spec, flatten)
 	r.setRest(object)
 	return r, items
 }
 
-// setSpec sets the fields that are derived from the spec, and returns the items if the bodies are in the object and it is part of a
-// chain.
-func (r *Record) setSpec(spec gjson.Result) *chain.Items {
+// setSpec sets the fields that are derived from the spec, and returns the items if they are wanted, the bodies are in the object, and
+// it is part of a chain.
+func (r *Record) setSpec(spec gjson.Result, flatten bool) *chain.Items {
 	// One pass over the spec, which has the bodies.
 	fields := jsonvalue.Members(spec, "responseID", "previousResponseID", "responseStatus", "createdAt", "completedAt",
 		"snapshot", "request", "response", "metadata", "format")
@@ -138,7 +139,12 @@ func (r *Record) setSpec(spec gjson.Result) *chain.Items {
 	var items *chain.Items
 	if r.Problem == "" && r.Snapshot == nil && r.InChain() {
 		var err error
-		if items, err = chain.Flatten([]byte(request.Raw), []byte(response.Raw)); err != nil {
+		if flatten {
+			items, err = chain.Flatten([]byte(request.Raw), []byte(response.Raw))
+		} else {
+			err = chain.Check([]byte(request.Raw), []byte(response.Raw))
+		}
+		if err != nil {
 			r.Problem = err.Error()
 		}
 	}

@@ -55,6 +55,7 @@ func (i *item) DeepCopyObject() runtime.Object {
 type source struct {
 	client rest.Interface
 	known  func(namespace, name string) *Record
+	keep   KeepFunc
 }
 
 func (s *source) listWatch() cache.ListerWatcher {
@@ -73,7 +74,7 @@ func (s *source) list(ctx context.Context, options metav1.ListOptions) (runtime.
 	defer func() { _ = response.Close() }()
 	list := &metav1.List{}
 	metadata, err := readList(response, func(object gjson.Result) {
-		list.Items = append(list.Items, runtime.RawExtension{Object: s.item(object)})
+		list.Items = append(list.Items, runtime.RawExtension{Object: newItem(NewRecord(object, s.known))})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("unable to read a list of sessions: %w", err)
@@ -83,8 +84,7 @@ func (s *source) list(ctx context.Context, options metav1.ListOptions) (runtime.
 	return list, nil
 }
 
-func (s *source) item(value gjson.Result) *item {
-	r := NewRecord(value, s.known)
+func newItem(r *Record) *item {
 	o := &item{record: r}
 	o.Namespace, o.Name, o.ResourceVersion = r.Namespace, r.Name, strconv.FormatUint(r.ResourceVersion, 10)
 	return o
@@ -97,7 +97,11 @@ func (s *source) watch(ctx context.Context, options metav1.ListOptions) (watch.I
 		return nil, err
 	}
 	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
-	return watch.NewStreamWatcher(&events{source: s, response: response, lines: bufio.NewReaderSize(response, 64<<10)}, reporter), nil
+	decoder := &events{
+		source: s, response: response, lines: bufio.NewReaderSize(response, 64<<10),
+		listing: options.SendInitialEvents != nil && *options.SendInitialEvents,
+	}
+	return watch.NewStreamWatcher(decoder, reporter), nil
 }
 
 // events decodes the events of a watch, one per line.
@@ -106,6 +110,8 @@ type events struct {
 	response io.Closer
 	lines    *bufio.Reader
 	buffer   bytes.Buffer
+	// listing is set until the events begin that are not part of a list.
+	listing bool
 }
 
 var _ watch.Decoder = &events{}
@@ -120,10 +126,11 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 	kind, value := watch.EventType(fields[0].Str), fields[1]
 	switch kind {
 	case watch.Added, watch.Modified, watch.Deleted:
-		return kind, e.source.item(value), nil
+		return kind, newItem(e.record(kind, value)), nil
 	case watch.Bookmark:
 		o := &item{}
 		o.ObjectMeta = parseMetadata(jsonvalue.Members(value, "metadata")[0])
+		e.listing = e.listing && o.Annotations[metav1.InitialEventsAnnotationKey] == ""
 		return kind, o, nil
 	case watch.Error:
 		status := &metav1.Status{}
@@ -133,6 +140,18 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 		return kind, status, nil
 	}
 	return "", nil, fmt.Errorf("unknown event type %.32q", kind)
+}
+
+// record returns the record of an object, and passes on the items of a turn that has just been saved.
+func (e *events) record(kind watch.EventType, value gjson.Result) *Record {
+	if e.listing || e.source.keep == nil || kind == watch.Deleted {
+		return NewRecord(value, e.source.known)
+	}
+	r, items := Flatten(value, e.source.known)
+	if items != nil {
+		e.source.keep(r, items)
+	}
+	return r
 }
 
 // line returns the next line that is not empty.

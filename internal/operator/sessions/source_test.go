@@ -102,6 +102,47 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// TestItemsAreKept: the items of a turn are passed on when it is saved, but not when it is listed or deleted, or if only its status
+// has changed.
+func TestItemsAreKept(t *testing.T) {
+	event := func(kind watch.EventType, id string, generation int) string {
+		return fmt.Sprintf(`{"type":%q,"object":{"metadata":{"namespace":"ns","name":%q,"uid":"u","generation":%d},"spec":{"responseID":%q,`+
+			`"responseStatus":"completed","request":{"input":[{"id":%q}]}}}}`, kind, v1alpha1.ObjectName(id), generation, id, id)
+	}
+	stream := []string{
+		event(watch.Added, "resp_listed", 1),
+		`{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"4","annotations":{"k8s.io/initial-events-end":"true"}}}}`,
+		event(watch.Added, "resp_created", 1),
+		event(watch.Modified, "resp_known", 1),
+		event(watch.Modified, "resp_known", 2),
+		event(watch.Deleted, "resp_deleted", 1),
+	}
+	s := serve(t, time.Hour, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(w, strings.Join(stream, "\n")+"\n")
+	})
+	s.known = func(_, name string) *Record {
+		if name == "resp.known" {
+			return &Record{UID: "u", Generation: 1}
+		}
+		return nil
+	}
+	var got []string
+	s.keep = func(r *Record, items *chain.Items) {
+		got = append(got, fmt.Sprintf("%s %d %s", r.Name, r.Generation, items.List))
+	}
+	watcher, err := s.watch(t.Context(), metav1.ListOptions{SendInitialEvents: new(true)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+	for range watcher.ResultChan() {
+	}
+	want := []string{`resp.created 1 {"id":"resp_created"}`, `resp.known 2 {"id":"resp_known"}`}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("items (-want +got):\n%s", diff)
+	}
+}
+
 // TestList: one page of a list, with an object that Go cannot decode.
 func TestList(t *testing.T) {
 	s := serve(t, time.Hour, func(w http.ResponseWriter, _ *http.Request) {

@@ -47,6 +47,7 @@ type View struct {
 	timeout  time.Duration // of silence
 	age      *silence.Age
 	feeds    *feeds
+	keep     KeepFunc
 	moved    broadcast // notified when Reflects may have changed
 
 	mu              sync.RWMutex // not held while the lock of a namespace is awaited
@@ -89,6 +90,13 @@ func NewView(maxDepth int, timeout time.Duration) *View {
 	v.feeds = newFeeds(v.apply, &v.moved)
 	return v
 }
+
+// KeepFunc receives the items of a turn that has just been saved. It must not block, or change the record.
+type KeepFunc func(*Record, *chain.Items)
+
+// KeepItems has a function called with the items of each turn that is saved while Run watches, if its bodies are in its object. It must
+// be called before Run.
+func (v *View) KeepItems(keep KeepFunc) { v.keep = keep }
 
 // Subscribe calls the function for every change from now on, and first once for each namespace with all sessions that
 // are already there as its Others. Calls may be concurrent and hold no lock of the view. The function must not block.

@@ -42,7 +42,7 @@ import (
 // client-go's reflector feeds the view directly, without the store of an informer, which would need more memory than the
 // whole view: see docs/decisions/no-informer.md.
 func (v *View) Run(ctx context.Context, client rest.Interface) {
-	source := &source{client: client, known: v.known}
+	source := &source{client: client, known: v.known, keep: v.keep}
 	reflector := cache.NewReflectorWithOptions(source.listWatch(), &item{}, (*store)(v), cache.ReflectorOptions{
 		Name: kubeclient.Sessions, TypeDescription: v1alpha1.ResponseSessionKind, MinWatchTimeout: silence.MinWatchTime,
 	})
