@@ -80,6 +80,7 @@ func (g *Gateway) engineBody(ctx context.Context, c *call, request *createReques
 	if err != nil {
 		return nil, err
 	}
+	request.parent = history.Parent
 	defer c.memory.give(historyBytes(history))
 	added := engineBytes(history.Items)
 	if err := c.hold(added); err != nil {

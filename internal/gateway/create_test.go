@@ -227,15 +227,20 @@ func TestDefaultDepth(t *testing.T) {
 	}
 }
 
-// TestSaveDoesNotOverwrite checks that a save neither overwrites a turn nor changes the parent that the request specified.
+// TestSaveDoesNotOverwrite checks that a save neither overwrites a turn nor changes the parent that the request specified, and passes on
+// the parent as it was resolved.
 func TestSaveDoesNotOverwrite(t *testing.T) {
 	f := start(t, nil)
 	f.seed("resp_a", "", "completed")
 	var got store.SaveOptions
 	f.store.onOptions = func(options store.SaveOptions) { got = options }
 	f.create(`{"previous_response_id":"resp_a","input":"x"}`)
+	history, err := f.store.next.InNamespace("default").Resolve(t.Context(), "resp_a", store.ResolveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	parent := "resp_a"
-	if diff := cmp.Diff(store.SaveOptions{ExpectedPreviousResponseID: &parent}, got); diff != "" {
+	if diff := cmp.Diff(store.SaveOptions{ExpectedPreviousResponseID: &parent, Parent: history.Parent}, got); diff != "" {
 		t.Errorf("saved with (-want +got):\n%s", diff)
 	}
 }

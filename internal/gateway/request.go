@@ -40,7 +40,9 @@ type createRequest struct {
 	body   []byte
 	object *object
 	// previous is the ID of the previous response, or empty.
-	previous      string
+	previous string
+	// parent is the previous response as it was when it was resolved.
+	parent        store.Handle
 	store, stream bool
 }
 

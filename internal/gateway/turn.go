@@ -104,7 +104,7 @@ func (g *Gateway) save(ctx context.Context, c *call, t *turn, response *object, 
 	defer c.memory.give(costs)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.SaveTimeout)
 	defer cancel()
-	options := store.SaveOptions{ExpectedPreviousResponseID: &t.request.previous, Overwrite: t.replaces != ""}
+	options := store.SaveOptions{ExpectedPreviousResponseID: &t.request.previous, Parent: t.request.parent, Overwrite: t.replaces != ""}
 	_, err := read(ctx, c, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.store.Save(ctx, t.session(response, final, g.now()), options)
 	}, func(struct{}) int64 { return 0 }) // a save reads what is already stored

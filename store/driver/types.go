@@ -31,6 +31,10 @@ type SaveOptions struct {
 	// ExpectedPreviousResponseID, if set, must equal the PreviousResponseID of the session; the empty string means that the
 	// session must not have a parent. It prevents saving a turn onto a different parent than the one that was resolved.
 	ExpectedPreviousResponseID *string
+
+	// Parent may be the History.Parent of the history that the turn continues. It saves time in a cluster, and changes nothing else:
+	// it is only a guess at what the parent is now, and is ignored if it is another turn than the session's PreviousResponseID.
+	Parent Handle
 }
 
 // DeleteOptions are the options of store.Store.Delete.

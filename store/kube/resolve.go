@@ -104,7 +104,8 @@ func parseHistory(ctx context.Context, body []byte) (*driver.History, error) {
 		return nil, err
 	}
 	history := &driver.History{
-		Parent: driver.Handle{ResponseID: gjson.Parse(fields[1]).Str, UID: gjson.Get(fields[0], "uid").Str},
+		// A caller may keep the handle longer than the items, and with it the body.
+		Parent: driver.Handle{ResponseID: strings.Clone(gjson.Parse(fields[1]).Str), UID: strings.Clone(gjson.Get(fields[0], "uid").Str)},
 		Turns:  make([]string, 0, turns),
 		Items:  make([]json.RawMessage, 0, items),
 		Next:   gjson.Parse(fields[4]).Str,

@@ -19,10 +19,13 @@ package kube
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -33,13 +36,16 @@ import (
 
 // Save implements driver.Store.
 //
-// The parent's UID is read immediately before the turn is created. If the parent is deleted without its descendants in the
-// milliseconds in between, garbage collection may delete the new turn as well. Callers should therefore not delete a turn
-// while it is being continued.
+// The parent's UID is read immediately before the turn is created or, if options.Parent has the UID, at the same time. If the parent
+// is deleted without its descendants within these milliseconds, garbage collection may delete the new turn as well. Callers should
+// therefore not delete a turn while it is being continued.
 func (c *cluster) Save(ctx context.Context, namespace string, session *driver.Session, options driver.SaveOptions) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, snapshot.MaxWriteTime)
 	defer cancel()
 	s := &save{cluster: c, namespace: namespace, session: session, options: options}
+	if options.Parent.ResponseID == session.PreviousResponseID {
+		s.guess = types.UID(options.Parent.UID)
+	}
 	attempt := s.create
 	if options.Overwrite {
 		attempt = s.overwrite
@@ -64,6 +70,8 @@ type save struct {
 	namespace string
 	session   *driver.Session
 	options   driver.SaveOptions
+	// guess is the UID that the parent is expected to have, or empty.
+	guess types.UID
 	// written is the spec to store, and started is the time at which the first part was written. They are set when the spec is
 	// first needed.
 	written *v1alpha1.ResponseSessionSpec
@@ -147,8 +155,12 @@ func (s *save) discard(ctx context.Context, object *v1alpha1.ResponseSession, er
 // create stores a turn that does not exist yet.
 func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	if s.posted {
-		if object, err := s.alreadyStored(ctx); object != nil || err != nil {
-			return object, err
+		object, err := s.alreadyStored(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if object != nil {
+			return s.correctOwner(ctx, object)
 		}
 		// It may have been stored and deleted since, with its snapshot.
 		s.written, s.posted = nil, false
@@ -157,14 +169,72 @@ func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	if err != nil {
 		return nil, err
 	}
-	object := &v1alpha1.ResponseSession{Spec: *spec}
-	object.Name = v1alpha1.ObjectName(s.session.ResponseID)
+	if s.guess != "" {
+		return s.createGuessed(ctx, spec)
+	}
 	// Read this last: garbage collection deletes a session whose owner's UID does not exist.
-	if object.OwnerReferences, err = s.ownerReferences(ctx, s.session.PreviousResponseID); err != nil {
+	parent, err := s.parentUID(ctx)
+	if err != nil {
 		return nil, err
 	}
+	return s.post(ctx, spec, parent)
+}
+
+// createGuessed stores a turn with the guessed UID of its parent, and reads the UID at the same time. That is as safe as to read it
+// first: if the guess was wrong, the save does not end before the owner is corrected, or the turn stored once more.
+func (s *save) createGuessed(ctx context.Context, spec *v1alpha1.ResponseSessionSpec) (*v1alpha1.ResponseSession, error) {
+	var parent types.UID
+	var parentErr error
+	var reading sync.WaitGroup
+	reading.Go(func() { parent, parentErr = s.parentUID(ctx) })
+	object, err := s.post(ctx, spec, s.guess)
+	reading.Wait()
+	if err != nil || parentErr == nil && parent == s.guess {
+		return object, err
+	}
+	return s.correctOwner(ctx, object)
+}
+
+// correctOwner returns the stored turn as soon as the guessed UID, if it has it, is that of its parent. If garbage collection has
+// deleted the turn meanwhile, it is stored once more.
+func (s *save) correctOwner(ctx context.Context, object *v1alpha1.ResponseSession) (*v1alpha1.ResponseSession, error) {
+	guess := s.guess
+	for object != nil {
+		if guess == "" || !slices.ContainsFunc(object.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == guess }) {
+			return object, nil
+		}
+		s.posted = true // until it is certain that garbage collection keeps it
+		parent, err := s.parentUID(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if parent == guess {
+			return object, nil
+		}
+		owners := []kubeclient.Operation{{Op: "add", Path: "/metadata/ownerReferences", Value: s.ownerReferences(parent)}}
+		corrected := &v1alpha1.ResponseSession{}
+		name := objectName(s.namespace, s.session.ResponseID)
+		err = kubeclient.Patch(ctx, s.client, kubeclient.Sessions, name, object.ResourceVersion, owners, corrected)
+		if err == nil {
+			return corrected, nil
+		}
+		if !apierrors.IsConflict(err) && !isGone(err, s.namespace, s.session.ResponseID) {
+			return nil, toError(ctx, s.session.ResponseID, "correct the owner of the turn", err)
+		}
+		if object, err = s.alreadyStored(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s.guess, s.written, s.posted = "", nil, false
+	return s.create(ctx)
+}
+
+// post creates the object of a turn with the UID of its parent, or returns the stored one if it has the same content.
+func (s *save) post(ctx context.Context, spec *v1alpha1.ResponseSessionSpec, parent types.UID) (*v1alpha1.ResponseSession, error) {
+	object := &v1alpha1.ResponseSession{Spec: *spec}
+	object.Name, object.OwnerReferences = v1alpha1.ObjectName(s.session.ResponseID), s.ownerReferences(parent)
 	created := &v1alpha1.ResponseSession{}
-	err = kubeclient.Create(ctx, s.client, kubeclient.Sessions, s.namespace, object, created)
+	err := kubeclient.Create(ctx, s.client, kubeclient.Sessions, s.namespace, object, created)
 	if apierrors.IsAlreadyExists(err) {
 		stored, err := s.alreadyStored(ctx)
 		if stored == nil && err == nil {
@@ -181,22 +251,31 @@ func (s *save) create(ctx context.Context) (*v1alpha1.ResponseSession, error) {
 	return created, nil
 }
 
-// ownerReferences returns a reference to the current parent, or none if there is no parent.
-func (s *save) ownerReferences(ctx context.Context, parentID string) ([]metav1.OwnerReference, error) {
-	if parentID == "" {
-		return nil, nil
+// parentUID returns the UID of the parent, or an empty string if there is none.
+func (s *save) parentUID(ctx context.Context) (types.UID, error) {
+	id := s.session.PreviousResponseID
+	if id == "" {
+		return "", nil
 	}
-	parent, err := kubeclient.GetMetadata(ctx, s.client, kubeclient.Sessions, objectName(s.namespace, parentID))
-	if isGone(err, s.namespace, parentID) || err == nil && parent.DeletionTimestamp != nil {
-		return nil, nil
+	parent, err := kubeclient.GetMetadata(ctx, s.client, kubeclient.Sessions, objectName(s.namespace, id))
+	if isGone(err, s.namespace, id) || err == nil && parent.DeletionTimestamp != nil {
+		return "", nil
 	}
 	if err != nil {
-		return nil, toError(ctx, parentID, "read the parent", err)
+		return "", toError(ctx, id, "read the parent", err)
+	}
+	return parent.UID, nil
+}
+
+// ownerReferences returns a reference to the parent with a UID, or none if the UID is empty.
+func (s *save) ownerReferences(parent types.UID) []metav1.OwnerReference {
+	if parent == "" {
+		return nil
 	}
 	return []metav1.OwnerReference{{
-		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.ResponseSessionKind, Name: parent.Name, UID: parent.UID,
-		Controller: new(false), BlockOwnerDeletion: new(false),
-	}}, nil
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.ResponseSessionKind, Name: v1alpha1.ObjectName(s.session.PreviousResponseID),
+		UID: parent, Controller: new(false), BlockOwnerDeletion: new(false),
+	}}
 }
 
 // alreadyStored returns the stored object if it has the same content, and nil if it does not exist or is being deleted. Any other

@@ -1,0 +1,158 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kube_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
+	"github.com/catena-dev/catena/internal/testutil/testturn"
+	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/kube"
+)
+
+// TestGuessedParent: a turn that is saved with the handle of its parent is kept and is owned by its current parent, if there is one,
+// whatever has happened to the parent since it was resolved, and even if garbage collection is faster than the save.
+func TestGuessedParent(t *testing.T) {
+	remove := func(t *testing.T, s *store.Store) {
+		t.Helper()
+		if err := s.Delete(t.Context(), "resp_1", store.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace := func(t *testing.T, s *store.Store) {
+		t.Helper()
+		remove(t, s)
+		save(t, s, testturn.Make("resp_1", ""))
+	}
+	for name, tc := range map[string]struct {
+		change    func(t *testing.T, s *store.Store)
+		wantOwner bool
+		// send sends the request that creates the turn, or reads the parent.
+		create, read func(t *testing.T, next http.RoundTripper, r *http.Request) (*http.Response, error)
+		// collected is set if the parent is read only after garbage collection has deleted the turn.
+		collected bool
+	}{
+		"unchanged":                {wantOwner: true},
+		"deleted":                  {change: remove},
+		"replaced":                 {change: replace, wantOwner: true},
+		"unchanged, response lost": {wantOwner: true, create: loseResponse},
+		"deleted, response lost":   {change: remove, create: loseResponse},
+		"replaced, response lost":  {change: replace, wantOwner: true, create: loseResponse},
+		"unchanged, not readable":  {wantOwner: true, read: unavailable},
+		"replaced, not readable":   {change: replace, wantOwner: true, read: unavailable},
+		"deleted, collected":       {change: remove, collected: true},
+		"replaced, collected":      {change: replace, wantOwner: true, collected: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // mostly waits for garbage collection
+			plain := open(t, kube.Options{})
+			var creates, reads atomic.Int32
+			created := make(chan struct{})
+			s := openThrough(t, plain.Namespace(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+				isRead := strings.HasSuffix(r.URL.Path, "/resp.1") && strings.Contains(r.Header.Get("Accept"), kubeclient.MetadataOnly)
+				switch {
+				case tc.create != nil && r.Method == http.MethodPost && creates.Add(1) == 1:
+					return tc.create(t, next, r)
+				case tc.read != nil && isRead && reads.Add(1) == 1:
+					return tc.read(t, next, r)
+				case tc.collected && isRead && reads.Add(1) == 1:
+					<-created
+					waitUntilGone(t, plain.Namespace(), "resp_2")
+				case tc.collected && r.Method == http.MethodPost && creates.Add(1) == 1:
+					defer close(created)
+				}
+				return next.RoundTrip(r)
+			})
+			save(t, plain, testturn.Make("resp_1", ""))
+			history, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.change != nil {
+				tc.change(t, plain)
+			}
+			if err := s.Save(t.Context(), testturn.Make("resp_2", "resp_1"), store.SaveOptions{Parent: history.Parent}); err != nil {
+				t.Fatal(err)
+			}
+			waitForCollection(t, s.Namespace())
+			var want []types.UID
+			if tc.wantOwner {
+				want = append(want, object(t, s.Namespace(), "resp_1").UID)
+			}
+			var got []types.UID
+			for _, owner := range object(t, s.Namespace(), "resp_2").OwnerReferences {
+				got = append(got, owner.UID)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("owners (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// loseResponse sends a request, and returns an error instead of the response.
+func loseResponse(_ *testing.T, next http.RoundTripper, r *http.Request) (*http.Response, error) {
+	response, err := next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	return nil, errors.Join(io.ErrUnexpectedEOF, response.Body.Close())
+}
+
+func unavailable(_ *testing.T, _ http.RoundTripper, r *http.Request) (*http.Response, error) {
+	return answer(r, http.StatusServiceUnavailable), nil
+}
+
+// waitForCollection waits until garbage collection has deleted a session that was just created with an owner that does not exist.
+func waitForCollection(t *testing.T, namespace string) {
+	t.Helper()
+	orphan := testsession.Make(namespace, "resp_orphan").Obj()
+	parent := testsession.Make(namespace, "resp_none").Obj()
+	parent.UID = "3e0b0a2b-6a61-4b0e-9d3e-5f0a1c2d3e4f"
+	orphan.OwnerReferences = append(orphan.OwnerReferences, testsession.OwnerReference(parent))
+	if err := env.Client.Create(t.Context(), orphan); err != nil {
+		t.Fatal(err)
+	}
+	waitUntilGone(t, namespace, "resp_orphan")
+}
+
+func waitUntilGone(t *testing.T, namespace, id string) {
+	t.Helper()
+	testutil.Eventually(t, func(ctx context.Context) error {
+		err := env.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.ObjectName(id)}, &v1alpha1.ResponseSession{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("%s is not deleted: %w", id, err)
+	})
+}
