@@ -26,6 +26,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/internal/testenv"
 )
@@ -63,6 +64,10 @@ func gatewayExperiment(ctx context.Context, b *bench) error {
 			return err
 		}
 	}
+	plain, err := b.plainTurn(ctx, []byte(input))
+	if err != nil {
+		return err
+	}
 	for _, stream := range []string{"false", "true"} {
 		through := series{name: "through the gateway, with previous_response_id"}
 		straight := series{name: "the engine directly, with the whole history"}
@@ -71,14 +76,43 @@ func gatewayExperiment(ctx context.Context, b *bench) error {
 		if err := interleave(2, continued, direct); err != nil {
 			return err
 		}
-		if err := interleave(5*b.rounds, timed(&through, continued), timed(&straight, direct)); err != nil {
+		requests := series{name: "one GET and one create of such a turn through the kube-apiserver"}
+		if err := interleave(5*b.rounds, timed(&through, continued), timed(&straight, direct), timed(&requests, plain)); err != nil {
 			return err
+		}
+		added := series{name: "through the gateway, less the engine alone"}
+		for i := range through.samples {
+			added.add(through.samples[i] - straight.samples[i])
 		}
 		b.comparisons = append(b.comparisons, &comparison{
 			name: fmt.Sprintf("the %dth turn of 4 KiB, stream %s", gatewayTurns+1, stream), unit: "ms", ours: through, theirs: straight,
+		}, &comparison{
+			name: "what the gateway adds to it", unit: "ms", ours: added, theirs: requests, target: 0.8,
 		})
 	}
 	return nil
+}
+
+// plainTurn returns a function that reads the object of a turn and creates another one, as a client without Catena would. Their bodies
+// are JSON, with the input and an output of the same size.
+func (b *bench) plainTurn(ctx context.Context, input []byte) (func() error, error) {
+	if err := b.createNamespace(ctx, "plain"); err != nil {
+		return nil, err
+	}
+	if err := b.env.Client.Create(ctx, turn("plain", "resp_0", "", 2*len(input))); err != nil {
+		return nil, err
+	}
+	turns := 0
+	return func() error {
+		previous := &v1alpha1.ResponseSession{}
+		if err := b.env.Client.Get(ctx, kubeKey("plain", "resp_0"), previous); err != nil {
+			return err
+		}
+		turns++
+		next := turn("plain", fmt.Sprintf("resp_%d", turns), "resp_0", 2*len(input))
+		setOwner(next, previous.UID)
+		return b.env.Client.Create(ctx, next)
+	}, nil
 }
 
 // post sends a request to an engine or gateway and returns the body of the response.

@@ -51,6 +51,7 @@ var experiments = []experiment{
 	{"gateway", gatewayExperiment},
 	{"scale", scaleExperiment},
 	{"chunks", chunksExperiment},
+	{"cost", costExperiment},
 }
 
 // bench has the environment and the parameters of an experiment, and collects its results.
@@ -61,6 +62,7 @@ type bench struct {
 	sessions int
 	turns    int
 	chunks   int
+	stored   int
 	progress io.Writer
 
 	comparisons []*comparison
@@ -73,6 +75,7 @@ func main() {
 	sessions := flag.Int("sessions", 100_000, "number of sessions that the scale experiment stores")
 	turns := flag.Int("turns", 10_000, "number of turns that the tree experiment stores")
 	chunks := flag.Int("chunks", 2_000, "number of chunks that the chunks experiment stores")
+	stored := flag.Int("stored", 4_000, "number of turns that the cost experiment stores in each form")
 	flag.Parse()
 	log.SetLogger(logr.Discard()) // drops the logs of envtest
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -86,7 +89,7 @@ func main() {
 		if !selected.MatchString(e.name) {
 			continue
 		}
-		b := &bench{rounds: *rounds, sessions: *sessions, turns: *turns, chunks: *chunks, progress: os.Stderr}
+		b := &bench{rounds: *rounds, sessions: *sessions, turns: *turns, chunks: *chunks, stored: *stored, progress: os.Stderr}
 		if err := b.run(ctx, e); err != nil {
 			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", e.name, err)
 			os.Exit(1)

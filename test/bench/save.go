@@ -20,10 +20,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -120,28 +118,11 @@ func saveChainsOf(ctx context.Context, s *store.Store, session store.Session) er
 // conversationTurn returns a turn whose request and response have size bytes together. They compress to about a third, as
 // conversations do.
 func conversationTurn(size int) store.Session {
-	random := rand.New(rand.NewPCG(1, uint64(size)))
-	words := make([]string, 4000)
-	for i := range words {
-		word := make([]byte, 2+random.IntN(8))
-		for j := range word {
-			word[j] = 'a' + byte(random.IntN(26))
-		}
-		words[i] = string(word)
-	}
-	text := func(size int) string {
-		var b strings.Builder
-		for b.Len() < size {
-			// Lower numbers are more frequent, as some words are.
-			b.WriteString(words[min(random.IntN(len(words)), random.IntN(len(words)))])
-			b.WriteByte(' ')
-		}
-		return b.String()[:size]
-	}
+	w := newWords(uint64(size))
 	return store.Session{
 		Status:   store.StatusCompleted,
-		Request:  fmt.Appendf(nil, `{"model":"bench","input":[{"role":"user","content":%q}]}`, text(size/2)),
-		Response: fmt.Appendf(nil, `{"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":%q}]}]}`, text(size/2)),
+		Request:  fmt.Appendf(nil, `{"model":"bench","input":[{"role":"user","content":%q}]}`, w.text(size/2)),
+		Response: fmt.Appendf(nil, `{"output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":%q}]}]}`, w.text(size/2)),
 	}
 }
 

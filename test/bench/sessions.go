@@ -53,6 +53,10 @@ func setOwner(session *v1alpha1.ResponseSession, parent types.UID) {
 	}}
 }
 
+func kubeKey(namespace, id string) client.ObjectKey {
+	return client.ObjectKey{Namespace: namespace, Name: v1alpha1.ObjectName(id)}
+}
+
 func (b *bench) createNamespace(ctx context.Context, name string) error {
 	return b.env.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }

@@ -1,0 +1,205 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
+	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/kube"
+)
+
+const (
+	costSize         = 7 << 10
+	costTurnsInChain = 20
+)
+
+// costExperiment measures what a session with a verdict costs the cluster, for each form in which its bodies can be stored: the live
+// heap of the kube-apiserver, which keeps the latest versions of objects, the size of etcd's database after a compaction, and the CPU
+// time of both to save it and to write its verdict.
+func costExperiment(ctx context.Context, b *bench) error {
+	words := newWords(costSize)
+	var bodies []store.Session // a few different ones
+	for range 16 {
+		bodies = append(bodies, agentTurn(words, costSize))
+	}
+	const none = "no bodies"
+	forms := []struct {
+		name string
+		save func(ctx context.Context, namespace string) error
+	}{
+		{"warm-up", b.libraryForm(bodies, 0)},
+		{none, b.libraryForm([]store.Session{{Status: store.StatusCompleted}}, 0)},
+		{"packed, as the library stores them", b.libraryForm(bodies, 0)},
+		{"as JSON", b.jsonForm(bodies)},
+		{"in a chunk", b.libraryForm(bodies, -1)},
+	}
+	var before, without cost
+	for i, form := range forms {
+		namespace := fmt.Sprintf("cost-%d", i)
+		if err := b.createNamespace(ctx, namespace); err != nil {
+			return err
+		}
+		if err := form.save(ctx, namespace); err != nil {
+			return fmt.Errorf("%s: %w", form.name, err)
+		}
+		if err := b.waitForNone(ctx, v1alpha1.ResponseSessionKind, namespace, "status.rootResponseID="); err != nil {
+			return err
+		}
+		after, err := b.cost(ctx)
+		if err != nil {
+			return err
+		}
+		each := after.minus(before).each(b.stored)
+		b.logf("%s: %.1f KiB of heap, %.1f KiB in etcd, %.1f ms of CPU", form.name, each.heap/1024, each.etcd/1024, each.cpu)
+		switch {
+		case form.name == none:
+			without = each
+		case i > 0:
+			b.compareCost(form.name, each, without)
+		}
+		if before, err = b.cost(ctx); err != nil { // without the CPU time of the measurement
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) compareCost(form string, each, without cost) {
+	for _, c := range []struct {
+		name, unit   string
+		ours, theirs float64
+	}{
+		{"live heap of the kube-apiserver", "KiB", each.heap / 1024, without.heap / 1024},
+		{"etcd's database", "KiB", each.etcd / 1024, without.etcd / 1024},
+		{"CPU time of kube-apiserver and etcd", "ms", each.cpu, without.cpu},
+	} {
+		b.comparisons = append(b.comparisons, &comparison{
+			name: c.name + " for a session with 7 KiB of bodies", unit: c.unit,
+			ours: series{form, []float64{c.ours}}, theirs: series{"no bodies", []float64{c.theirs}},
+		})
+	}
+}
+
+// cost has bytes of the kube-apiserver's live heap and of etcd's database, and milliseconds of CPU time of both.
+type cost struct{ heap, etcd, cpu float64 }
+
+func (c cost) minus(o cost) cost { return cost{c.heap - o.heap, c.etcd - o.etcd, c.cpu - o.cpu} }
+
+func (c cost) each(n int) cost {
+	return cost{c.heap / float64(n), c.etcd / float64(n), c.cpu / float64(n)}
+}
+
+// cost returns the cost since the programs started.
+func (b *bench) cost(ctx context.Context) (cost, error) {
+	var c cost
+	for _, program := range []string{"kube-apiserver", "etcd"} {
+		pid, err := childProcess(program)
+		if err != nil {
+			return c, err
+		}
+		used, err := usage(pid)
+		if err != nil {
+			return c, err
+		}
+		c.cpu += used[0].cpu
+	}
+	client, err := kubeclient.New(b.env.Config)
+	if err != nil {
+		return c, err
+	}
+	for range 2 { // finalizers run after the first collection
+		profile, err := client.Get().AbsPath("/debug/pprof/heap").Param("gc", "1").Param("debug", "1").DoRaw(ctx)
+		if err != nil {
+			return c, err
+		}
+		_, rest, _ := bytes.Cut(profile, []byte("# HeapAlloc = "))
+		if _, err := fmt.Sscan(string(rest[:min(len(rest), 20)]), &c.heap); err != nil {
+			return c, fmt.Errorf("unable to read the heap profile: %w", err)
+		}
+	}
+	if err := b.env.CompactEtcd(ctx); err != nil {
+		return c, err
+	}
+	size, err := b.env.EtcdBytes(ctx)
+	c.etcd = float64(size)
+	return c, err
+}
+
+func (b *bench) libraryForm(bodies []store.Session, inline int) func(context.Context, string) error {
+	return func(ctx context.Context, namespace string) error {
+		s, err := kube.Open(ctx, kube.Options{Config: b.env.Config, Namespace: namespace, InlineBytes: inline})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = s.Close() }()
+		return b.inChains(ctx, func(ctx context.Context, id, previous string, n int) error {
+			turn := bodies[n%len(bodies)]
+			turn.ResponseID, turn.PreviousResponseID = id, previous
+			return s.Save(ctx, &turn, store.SaveOptions{})
+		})
+	}
+}
+
+func (b *bench) jsonForm(bodies []store.Session) func(context.Context, string) error {
+	return func(ctx context.Context, namespace string) error {
+		return b.inChains(ctx, func(ctx context.Context, id, previous string, n int) error {
+			turn := bodies[n%len(bodies)]
+			session := testsession.Make(namespace, id).After(previous).Obj()
+			session.Spec.Request, session.Spec.Response = &runtime.RawExtension{Raw: turn.Request}, &runtime.RawExtension{Raw: turn.Response}
+			if previous != "" {
+				parent := &metav1.PartialObjectMetadata{}
+				parent.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ResponseSessionKind))
+				if err := b.env.Client.Get(ctx, kubeKey(namespace, previous), parent); err != nil {
+					return err
+				}
+				setOwner(session, parent.UID)
+			}
+			return b.env.Client.Create(ctx, session)
+		})
+	}
+}
+
+// inChains saves the turns of the experiment, in chains, with several writers.
+func (b *bench) inChains(ctx context.Context, save func(ctx context.Context, id, previous string, n int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for c := range b.stored / costTurnsInChain {
+		group.Go(func() error {
+			previous := ""
+			for t := range costTurnsInChain {
+				id := fmt.Sprintf("resp_c%d_%d", c, t)
+				if err := save(ctx, id, previous, c*costTurnsInChain+t); err != nil {
+					return err
+				}
+				previous = id
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
