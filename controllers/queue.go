@@ -19,8 +19,11 @@ package controllers
 import (
 	"errors"
 	"fmt"
+	"strconv"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -49,27 +52,36 @@ func markOf(record *sessions.Record) fair.Mark {
 type orderedQueue struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
 	order *fair.Queue[reconcile.Request]
+	// wakes is the number of wake items that were added.
+	wakes atomic.Uint64
 }
 
-// wake is an item that only wakes a worker: a workqueue does so only when an item is added. But after one item is done, several
-// others of its namespace may come out. The controller reconciles it like a session that does not exist. A queue with one worker
-// never has it.
-var wake reconcile.Request
+// maxWakes is the number of different wake items. An item that waits already wakes no worker when it is added again.
+const maxWakes = 64
 
-// Get implements workqueue.TypedInterface. A worker that gets an item wakes another one if that can get one, too.
+// wake returns an item that only wakes a worker: a workqueue does so only when an item is added. But after one item is done, several
+// others of its namespace may come out. The controller reconciles it like a session that does not exist.
+func wake(n uint64) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: strconv.FormatUint(n%maxWakes, 10)}}
+}
+
+func isWake(r reconcile.Request) bool { return r.Namespace == "" }
+
+// Get implements workqueue.TypedInterface. A worker that gets a session wakes another one if that can get an item, too.
 func (q *orderedQueue) Get() (reconcile.Request, bool) {
 	r, shutdown := q.TypedRateLimitingInterface.Get()
-	if !shutdown && q.order.Len() > 0 {
-		q.order.Mark(wake, fair.Mark{Urgent: true})
-		q.Add(wake)
+	if !shutdown && !isWake(r) && q.order.Len() > 0 {
+		next := wake(q.wakes.Add(1))
+		q.order.Mark(next, fair.Mark{Urgent: true})
+		q.Add(next)
 	}
 	return r, shutdown
 }
 
 // Done implements workqueue.TypedInterface.
 func (q *orderedQueue) Done(r reconcile.Request) {
-	if r == wake {
-		q.order.Mark(wake, fair.Mark{Urgent: true}) // it may have been added again
+	if isWake(r) {
+		q.order.Mark(r, fair.Mark{Urgent: true}) // it may have been added again
 	}
 	q.order.Done(r)
 	q.TypedRateLimitingInterface.Done(r)

@@ -33,7 +33,7 @@ import (
 // process the others.
 func TestQueueWakesWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // to wait until the workers wait
-		const workers, share, others = 16, 8, 100
+		const workers, share, others = 16, 7, 100 // team-b leaves 15 workers, of which team-a alone can use half
 		order := newOrder(workers)
 		queue := withOrder(order)("test", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		session := func(name string) reconcile.Request {
@@ -46,18 +46,23 @@ func TestQueueWakesWorkers(t *testing.T) {
 		}
 		add(costly, 100)
 		_, _ = queue.Get()
+		// While another item is processed, Done wakes no worker.
+		slow := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "team-b", Name: "slow"}}
+		add(slow, 1)
+		_, _ = queue.Get()
 		var processed atomic.Int32
 		end := make(chan struct{})
-		for range workers {
-			go func() {
-				for next, shutdown := queue.Get(); !shutdown; next, shutdown = queue.Get() {
-					if next != wake {
-						processed.Add(1)
-						<-end
-					}
-					queue.Done(next)
+		worker := func() {
+			for next, shutdown := queue.Get(); !shutdown; next, shutdown = queue.Get() {
+				if !isWake(next) {
+					processed.Add(1)
+					<-end
 				}
-			}()
+				queue.Done(next)
+			}
+		}
+		for range workers - 2 {
+			go worker()
 		}
 		for i := range others {
 			add(session(fmt.Sprint(i)), 1)
@@ -71,10 +76,10 @@ func TestQueueWakesWorkers(t *testing.T) {
 		}
 		check(0)
 		queue.Done(costly)
-		add(session("last"), 1) // wakes one worker, because none has processed the costly one
+		go worker() // the one that has processed it
 		check(share)
 		close(end)
-		check(others + 1)
+		check(others)
 		queue.ShutDown()
 	})
 }
