@@ -22,10 +22,12 @@ package requests
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
@@ -37,7 +39,7 @@ import (
 // Limits are the maximum numbers of requests for the objects of namespaces that are in progress at once. Namespaces share them
 // as in fair.Budget: one alone may use half.
 type Limits struct {
-	// Writes is halved if the API server refuses a write, and raised by one, up to the initial number, after as many successes.
+	// Writes is halved if the API server refuses a write, or does not answer it within its deadline and 10 s, and raised by one, up to the initial number, after as many successes.
 	// client-go retries a refused request after the time that the API server requests; otherwise all would do so at once.
 	//
 	// A slow write has no effect: it may be slow because of the size of one namespace's object.
@@ -99,8 +101,9 @@ func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	start := time.Now()
 	response, err := t.next.RoundTrip(request)
-	end(outcome(request.Context(), response, err))
+	end(outcome(request.Context(), time.Since(start), response, err))
 	return response, err
 }
 
@@ -133,8 +136,14 @@ func (b *body) Close() error {
 // WrappedRoundTripper gives client-go the transport below this one.
 func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-func outcome(ctx context.Context, response *http.Response, err error) fair.Outcome {
+// unanswered is how long a write may take before its deadline means that the API server does not answer. Before, the write may only have
+// waited too long to be sent.
+const unanswered = 10 * time.Second
+
+func outcome(ctx context.Context, took time.Duration, response *http.Response, err error) fair.Outcome {
 	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded) && took >= unanswered:
+		return fair.Refused
 	case ctx.Err() != nil:
 		return fair.Unknown
 	case err != nil, response.StatusCode == http.StatusTooManyRequests:

@@ -24,6 +24,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"k8s.io/client-go/rest"
 )
@@ -92,6 +94,36 @@ func TestUnreachable(t *testing.T) {
 		t.Errorf("the limit is %d, want 4", got)
 	}
 }
+
+// TestUnanswered: a write that is not answered within its deadline reduces the limit, unless the deadline is short.
+func TestUnanswered(t *testing.T) {
+	for deadline, want := range map[time.Duration]int64{unanswered: 4, unanswered - 1: 8} {
+		synctest.Test(t, func(t *testing.T) {
+			limiter := NewLimiter(Limits{Writes: 8})
+			ctx, cancel := context.WithTimeout(t.Context(), deadline)
+			defer cancel()
+			request := httptest.NewRequestWithContext(ctx, http.MethodPatch, statusPath, nil)
+			next := silent(func(r *http.Request) (*http.Response, error) {
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			})
+			response, err := (&transport{limiter, next}).RoundTrip(request)
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v, want the context's error", err)
+			}
+			if response != nil {
+				_ = response.Body.Close()
+			}
+			if got := limiter.Writes(); got != want {
+				t.Errorf("the limit is %d after %s, want %d", got, deadline, want)
+			}
+		})
+	}
+}
+
+type silent func(r *http.Request) (*http.Response, error)
+
+func (s silent) RoundTrip(r *http.Request) (*http.Response, error) { return s(r) }
 
 // TestReadsDoNotWait: while writes that are never answered take a namespace's whole share, it can read, and another namespace
 // can write.
