@@ -83,10 +83,18 @@ func openBucket(ctx context.Context, bucketURL string) (*blob.Bucket, error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, bucketTimeout)
 	defer cancel()
-	return within(limited, newRequests(), func() (*blob.Bucket, error) {
-		return blob.OpenBucket(ctx, bucketURL) // with ctx: drivers keep the context for later requests
+	bucket, err := within(limited, openings, func() (*blob.Bucket, error) {
+		bucket, err := blob.OpenBucket(ctx, bucketURL) // with ctx: drivers keep the context for later requests
+		if err == nil && limited.Err() != nil {
+			return nil, errors.Join(limited.Err(), bucket.Close())
+		}
+		return bucket, err
 	})
+	return bucket, err
 }
+
+// openings are the buckets that are being opened.
+var openings = newRequests()
 
 func (s *blobStore) Name() string { return v1alpha1.SnapshotStoreBlob }
 

@@ -50,7 +50,7 @@ var writeAttacks = map[string]attack{
 }
 
 // largeTurns saves turns of size MiB that do not compress. The comparison writes as many bytes, as plain objects of the size
-// of a chunk, as many at once.
+// of a chunk, one after another.
 func largeTurns(a *arena, size int) (hostile, harmless request) {
 	random := make([]byte, size<<20/4*3-1<<10)
 	rand.NewChaCha8([32]byte{}).Read(random) //nolint:errcheck // never fails
@@ -67,18 +67,16 @@ func largeTurns(a *arena, size int) (hostile, harmless request) {
 	data := strconv.Quote(string(response[len(response)-piece-10 : len(response)-10]))
 	create := a.plainCreate()
 	return hostile, func(ctx context.Context, _ int) (string, int, error) {
-		group, ctx := errgroup.WithContext(ctx)
-		group.SetLimit(piecesAtOnce)
+		var err error
 		for range len(response) / piece {
-			group.Go(func() error { return create(ctx, fmt.Sprintf("plain-%d", a.victim.ids.next()), data) })
+			if err = create(ctx, fmt.Sprintf("plain-%d", a.victim.ids.next()), data); err != nil {
+				break
+			}
 		}
-		answer, err := answerOf(group.Wait())
+		answer, err := answerOf(err)
 		return answer, len(response), err
 	}
 }
-
-// piecesAtOnce is the number of chunks of a turn that the library writes at once: partsAtOnce of internal/snapshot.
-const piecesAtOnce = 4
 
 // flappingTree: a root with size children changes between completed and failed. The comparison changes a turn without
 // children equally often.

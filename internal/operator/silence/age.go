@@ -27,8 +27,8 @@ import (
 )
 
 // Age is the time since the API server last sent a whole list, an event or a bookmark of a resource or, if it has sent none since
-// the watch began, the time since then. If what it sent last still lacks changes that are older, Age is the time since those. It is
-// safe for concurrent use.
+// the watch began, the time since then. If what it sent last lacked changes that were older by then, Age is at least as much as they
+// were older. It is safe for concurrent use.
 type Age struct {
 	// Interval is the time between reads of the current resource version. NewAge sets it to DefaultInterval.
 	Interval time.Duration
@@ -61,7 +61,7 @@ var _ prometheus.Collector = &Age{}
 func NewAge(resource string) *Age {
 	return &Age{Interval: DefaultInterval, resource: resource, desc: prometheus.NewDesc("catena_watch_age_seconds",
 		"Time since the API server last sent an event, a bookmark or a whole list of a resource that the operator watches, or since the watch began, in seconds. "+
-			"If what it sent last still lacks older changes, the time since those. Bookmarks arrive about once a minute.",
+			"If what it sent last was late by more than that, the delay. Bookmarks arrive about once a minute.",
 		nil, prometheus.Labels{"resource": resource})}
 }
 
