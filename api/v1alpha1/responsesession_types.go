@@ -38,10 +38,16 @@ const (
 // maxItems. A turn with more is stored in a snapshot.
 const MaxListItems = 16384
 
-// MaxFormat and MaxSnapshotFormat are the newest formats of bodies and of snapshots that this build reads. It writes no others.
-// See docs/decisions/versions.md.
+// MaxPackedBytes is the maximum size of the request, the response and the metadata in spec.packed together, in bytes, before they are
+// compressed.
+const MaxPackedBytes = 512 << 10
+
+// The formats of bodies, and the newest formats of bodies and of snapshots that this build reads. See docs/decisions/versions.md.
 const (
-	MaxFormat         = 1
+	FormatVerbatim = 1
+	FormatPacked   = 2
+
+	MaxFormat         = FormatPacked
 	MaxSnapshotFormat = 1
 )
 
@@ -103,7 +109,9 @@ const ReasonSnapshotVerified = "SnapshotVerified"
 // +kubebuilder:validation:XValidation:rule="has(self.previousResponseID) == has(oldSelf.previousResponseID) && (!has(self.previousResponseID) || self.previousResponseID == oldSelf.previousResponseID)",message="`previousResponseID` must not change: the parent of a turn is fixed when it is created"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.immutable) || !oldSelf.immutable || self == oldSelf && oldSelf == self",message="`spec` must not change: `immutable` is true"
 // +kubebuilder:validation:XValidation:rule="!has(self.previousResponseID) || self.previousResponseID != self.responseID",message="`previousResponseID` must not be the session's own `responseID`"
-// +kubebuilder:validation:XValidation:rule="!has(self.snapshot) || !has(self.response) && !has(self.metadata)",message="`response` and `metadata` must be absent if `snapshot` is set: they are part of it"
+// +kubebuilder:validation:XValidation:rule="!has(self.snapshot) && !has(self.packed) || !has(self.response) && !has(self.metadata)",message="`response` and `metadata` must be absent if `packed` or `snapshot` is set: they are part of it"
+// +kubebuilder:validation:XValidation:rule="has(self.packed) == (has(self.format) && self.format >= 2)",message="`format` must be 2 if `packed` is set, and otherwise 1 or absent"
+// +kubebuilder:validation:XValidation:rule="!has(self.packed) || !has(self.snapshot)",message="only one of `packed` and `snapshot` can be set"
 type ResponseSessionSpec struct {
 	// responseID is the ID of the response, as the gateway returned it to its client. A later request names it in
 	// previous_response_id. It cannot change, and it determines metadata.name: the ID with "_" replaced by "." if that
@@ -144,14 +152,23 @@ type ResponseSessionSpec struct {
 	ResponseStatus string `json:"responseStatus,omitempty"`
 
 	// format is the version of the form in which request, response and metadata are stored, here or in the snapshot. 1 is
-	// verbatim, as described for each. If absent, it is 1.
+	// verbatim, as described for each. 2 is in packed. If absent, it is 1.
 	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=1
+	// +kubebuilder:validation:Maximum=2
 	// +optional
 	Format int32 `json:"format,omitempty"`
 
+	// packed has request, response and metadata exactly as they were received, in the form of a snapshot: a line of JSON with
+	// the sizes of the three, followed by the three, compressed with zstd, in base64. Together they have at most 512 KiB, and at most
+	// 4 KiB plus four times their compressed size, which the frame must declare. The API server needs far less memory for it than for
+	// JSON. `kubectl get inputitems` shows the items.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=716800
+	// +optional
+	Packed string `json:"packed,omitempty"`
+
 	// request is the request of this turn as the Responses API defines it, verbatim: input, instructions, model, tools and
-	// any other field that was sent. If snapshot is set, it has only the model, for display.
+	// any other field that was sent. If packed or snapshot is set, it has only the model, for display.
 	// +structType=atomic
 	// +optional
 	Request *runtime.RawExtension `json:"request,omitempty"`
@@ -168,7 +185,7 @@ type ResponseSessionSpec struct {
 	Metadata *runtime.RawExtension `json:"metadata,omitempty"`
 
 	// snapshot refers to request, response and metadata if they are stored outside the object, because they are too large
-	// for it or because the object would change their JSON.
+	// for it.
 	// +optional
 	Snapshot *SnapshotReference `json:"snapshot,omitempty"`
 

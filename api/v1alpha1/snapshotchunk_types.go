@@ -69,9 +69,9 @@ type SnapshotChunkSpec struct {
 	Data []byte `json:"data,omitempty"`
 }
 
-// SnapshotChunk is a part of the bodies of a ResponseSession that are too large for one object, or whose JSON an object
-// would change. It is written before the session and deleted with it. A change of it makes the session unreadable: the
-// session has the SHA-256 of the whole. The annotation sessions.catena.dev/session names the session.
+// SnapshotChunk is a part of the bodies of a ResponseSession that are too large for one object. It is written before the session
+// and deleted with it. A change of it makes the session unreadable: the session has the SHA-256 of the whole. The annotation
+// sessions.catena.dev/session names the session.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,categories=catena

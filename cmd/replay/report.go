@@ -29,7 +29,6 @@ type report struct {
 	recorded    int // without skipped turns
 	skipped     int
 	stored      int
-	exact       int // byte for byte as sent
 	chains      int
 	items       int
 	bytes       int
@@ -85,7 +84,7 @@ func (r *replay) showProgress(w io.Writer) (stop func()) {
 func (r *replay) summarize(w io.Writer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	fmt.Fprintf(w, "turns        %d recorded, %d stored, %d of them byte for byte, %d skipped\n", r.recorded+r.skipped, r.stored, r.exact, r.skipped)
+	fmt.Fprintf(w, "turns        %d recorded, %d stored, %d skipped\n", r.recorded+r.skipped, r.stored, r.skipped)
 	fmt.Fprintf(w, "chains       %d of up to %d turns, resolved\n", r.chains, r.chainLength)
 	fmt.Fprintf(w, "items        %d in %d bytes of responses\n", r.items, r.bytes)
 	fmt.Fprintf(w, "differences  %d\n", r.differences)

@@ -66,14 +66,24 @@ func Flatten(request, response []byte) (*Items, error) {
 	return FlattenObjects(in, out)
 }
 
-// Check returns the error of Flatten without making the list of the items.
-func Check(request, response []byte) error {
+// Check returns the error of Flatten without making the list of the items, or ErrTooManyItems.
+func Check(request, response []byte, maxItems int) error {
 	in, out, err := parse(request, response)
 	if err != nil {
 		return err
 	}
-	return CheckObjects(in, out)
+	n := 0
+	_, err = partsOf(in, out).eachItem(func(string) error {
+		if n++; n > maxItems {
+			return ErrTooManyItems
+		}
+		return nil
+	})
+	return err
 }
+
+// ErrTooManyItems indicates that a turn has more items than the caller accepts.
+var ErrTooManyItems = errors.New("the turn has too many items")
 
 func parse(request, response []byte) (in, out jsonvalue.Object, err error) {
 	if in, err = jsonvalue.ParseObject(request); err != nil {
@@ -87,44 +97,48 @@ func parse(request, response []byte) (in, out jsonvalue.Object, err error) {
 
 // FlattenObjects is Flatten for snapshots that have been parsed.
 func FlattenObjects(request, response jsonvalue.Object) (*Items, error) {
-	// The lists are read twice, so that the result takes only the memory that it needs.
-	size, count := 0, 0
-	instructions, err := eachItem(request, response, func(item string) {
-		size += len(item) + len(",")
-		count++
-	})
+	parts := partsOf(request, response)
+	items := &Items{List: make([]byte, 0, len(parts.input)+len(parts.output))}
+	instructions, err := parts.eachItem(items.add)
 	if err != nil {
 		return nil, err
 	}
-	items := &Items{List: make([]byte, 0, size), Ends: make([]int, 0, count)}
 	if instructions != "" {
 		items.Instructions = []byte(instructions)
 	}
-	_, err = eachItem(request, response, items.add)
-	return items, err
+	// The result takes only the memory that it needs.
+	items.List, items.Ends = append([]byte{}, items.List...), append([]int{}, items.Ends...)
+	return items, nil
 }
 
 // CheckObjects returns the error of FlattenObjects without making the list of the items.
 func CheckObjects(request, response jsonvalue.Object) error {
-	_, err := eachItem(request, response, func(string) {})
+	_, err := partsOf(request, response).eachItem(func(string) error { return nil })
 	return err
+}
+
+// parts are the raw members of the bodies that become items.
+type parts struct{ instructions, input, output string }
+
+func partsOf(request, response jsonvalue.Object) parts {
+	in, out := request.RawMembers("instructions", "input"), response.RawMembers("output")
+	return parts{in[0], in[1], out[0]}
 }
 
 // eachItem yields the items of the request's input, then those of the response's output. It returns the instructions as a
 // system message, or an empty string if the request has none.
-func eachItem(request, response jsonvalue.Object, yield func(item string)) (instructions string, err error) {
-	in, out := request.RawMembers("instructions", "input"), response.RawMembers("output")
+func (p parts) eachItem(yield func(item string) error) (instructions string, err error) {
 	switch {
-	case jsonvalue.IsNull(in[0]):
-	case jsonvalue.IsString(in[0]):
-		instructions = message("system", in[0])
+	case jsonvalue.IsNull(p.instructions):
+	case jsonvalue.IsString(p.instructions):
+		instructions = message("system", p.instructions)
 	default:
 		return "", errors.New("unable to read `instructions` of the request: must be a string")
 	}
-	if err := EachInput(in[1], yield); err != nil {
+	if err := eachInput(p.input, yield); err != nil {
 		return "", fmt.Errorf("unable to read `input` of the request: must be a string or a list of objects: %w", err)
 	}
-	if err := eachOf(out[0], yield); err != nil {
+	if err := eachOf(p.output, yield); err != nil {
 		return "", fmt.Errorf("unable to read `output` of the response: must be a list of objects: %w", err)
 	}
 	return instructions, nil
@@ -133,11 +147,18 @@ func eachItem(request, response jsonvalue.Object, yield func(item string)) (inst
 // EachInput yields the items of a request's input, raw JSON or empty: a string is one user message. It returns an error if it
 // is neither a string nor a list of objects.
 func EachInput(input string, yield func(item string)) error {
+	return eachInput(input, func(item string) error {
+		yield(item)
+		return nil
+	})
+}
+
+func eachInput(input string, yield func(item string) error) error {
 	if !jsonvalue.IsString(input) {
 		return eachOf(input, yield)
 	}
 	if item := message("user", input); item != "" {
-		yield(item)
+		return yield(item)
 	}
 	return nil
 }
@@ -150,7 +171,7 @@ func message(role, text string) string {
 	return `{"type":"message","role":"` + role + `","content":[{"type":"input_text","text":` + text + `}]}`
 }
 
-func eachOf(list string, yield func(item string)) error {
+func eachOf(list string, yield func(item string) error) error {
 	if jsonvalue.IsNull(list) {
 		return nil
 	}
@@ -162,16 +183,19 @@ func eachOf(list string, yield func(item string)) error {
 		if !jsonvalue.IsObject(item) {
 			return fmt.Errorf("item %d must be an object", i)
 		}
-		yield(item)
+		if err := yield(item); err != nil {
+			return err
+		}
 		i++
 	}
 	return nil
 }
 
-func (t *Items) add(item string) {
+func (t *Items) add(item string) error {
 	if len(t.List) > 0 {
 		t.List = append(t.List, ',')
 	}
 	t.List = append(t.List, item...)
 	t.Ends = append(t.Ends, len(t.List))
+	return nil
 }

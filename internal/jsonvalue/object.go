@@ -18,7 +18,6 @@ package jsonvalue
 
 import (
 	"errors"
-	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
 )
@@ -65,6 +64,3 @@ func (o Object) Members(keys ...string) []gjson.Result { return Members(o.value,
 
 // RawMembers returns the raw values of members, empty for those that are absent. It is Members without allocations.
 func (o Object) RawMembers(keys ...string) []string { return RawMembers(o.value.Raw, keys...) }
-
-// Survives reports whether a custom resource keeps the value (see the function Survives). An absent value survives.
-func (o Object) Survives() bool { return utf8.ValidString(o.value.Raw) && survives(o.value.Raw, 0) }

@@ -73,10 +73,7 @@ func (s Stores) Confirm(ctx context.Context, session types.NamespacedName, ref *
 // restore rewrites a snapshot under its key. It removes the remaining parts first, because chunks are deleted together with
 // the first chunk of the same write.
 func (s Stores) restore(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference, bodies Bodies) error {
-	same, compressed, err := encode(bodies)
-	if err != nil {
-		return err
-	}
+	same, compressed := encode(bodies)
 	if same.SHA256 != ref.SHA256 || same.StoredBytes != ref.StoredBytes {
 		return fmt.Errorf("%w: it has missing parts, and the given bodies do not match it", ErrUnreadable)
 	}

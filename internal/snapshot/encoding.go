@@ -18,11 +18,16 @@ package snapshot
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/klauspost/compress/zstd"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
 
 // header is the first line of a snapshot, before compression: the size of each of the bodies that follow.
@@ -30,6 +35,73 @@ type header struct {
 	Request  int `json:"request"`
 	Response int `json:"response"`
 	Metadata int `json:"metadata"`
+}
+
+// maxExpansion is how many times its own size packed data may have unpacked, beyond freeExpansion. Without a limit, an object of a few
+// hundred bytes could cost each replica of the operator as much as one of MaxPackedBytes. Bodies usually become two to four times
+// smaller; those that become even smaller are padded.
+const (
+	maxExpansion  = 4
+	freeExpansion = 4 << 10
+)
+
+// Pack returns bodies of at most v1alpha1.MaxPackedBytes in the form in which they stand in an object.
+func Pack(bodies Bodies) string {
+	plain := join(bodies)
+	compressed := packer.EncodeAll(plain, make([]byte, 0, len(plain)))
+	return base64.StdEncoding.EncodeToString(pad(compressed, (len(plain)-freeExpansion+maxExpansion-1)/maxExpansion))
+}
+
+// pad adds a skippable frame, which decoders ignore, to data that is smaller than size.
+func pad(compressed []byte, size int) []byte {
+	const header = 8 // the magic number and the size of the frame
+	if len(compressed) >= size {
+		return compressed
+	}
+	compressed = append(compressed, 0x50, 0x2a, 0x4d, 0x18)
+	rest := max(0, size-len(compressed)-header/2)
+	compressed = binary.LittleEndian.AppendUint32(compressed, uint32(rest))
+	return append(compressed, make([]byte, rest)...)
+}
+
+// UnpackedSize returns the size of the result of Unpack, in bytes. It returns ErrUnreadable if that is larger than Pack accepts, or
+// unknown.
+func UnpackedSize(packed string) (int, error) {
+	var frame zstd.Header
+	start, err := base64.StdEncoding.DecodeString(packed[:min(len(packed), base64.StdEncoding.EncodedLen(zstd.HeaderMaxSize))])
+	if err == nil {
+		err = frame.Decode(start)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	size := base64.StdEncoding.DecodedLen(len(packed))
+	limit := min(v1alpha1.MaxPackedBytes+Overhead, freeExpansion+maxExpansion*size)
+	if !frame.HasFCS || frame.FrameContentSize > uint64(limit) {
+		return 0, fmt.Errorf("%w: its %d bytes do not declare a size of at most %d", ErrUnreadable, size, limit)
+	}
+	return int(frame.FrameContentSize), nil
+}
+
+// Unpack returns the bodies from the result of Pack, and ErrUnreadable if it is damaged or larger than Pack accepts.
+func Unpack(packed string) (Bodies, error) {
+	size, err := UnpackedSize(packed)
+	if err != nil {
+		return Bodies{}, err
+	}
+	compressed, err := base64.StdEncoding.DecodeString(packed)
+	if err != nil {
+		return Bodies{}, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	plain, err := decompress(compressed, size)
+	if err != nil {
+		return Bodies{}, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	bodies, err := split(plain)
+	if err != nil {
+		return Bodies{}, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	}
+	return bodies, nil
 }
 
 // decompress allocates size bytes, whatever window size the data declares. Data that expands to more is rejected, but can
@@ -48,12 +120,9 @@ func decompress(compressed []byte, size int) ([]byte, error) {
 	return plain, nil
 }
 
-func join(bodies Bodies) ([]byte, error) {
-	line, err := json.Marshal(header{len(bodies.Request), len(bodies.Response), len(bodies.Metadata)})
-	if err != nil {
-		return nil, err
-	}
-	return bytes.Join([][]byte{line, []byte("\n"), bodies.Request, bodies.Response, bodies.Metadata}, nil), nil
+func join(bodies Bodies) []byte {
+	line := fmt.Sprintf(`{"request":%d,"response":%d,"metadata":%d}`+"\n", len(bodies.Request), len(bodies.Response), len(bodies.Metadata))
+	return slices.Concat([]byte(line), bodies.Request, bodies.Response, bodies.Metadata)
 }
 
 func split(plain []byte) (Bodies, error) {
@@ -84,8 +153,13 @@ func split(plain []byte) (Bodies, error) {
 var (
 	// Base64 images rarely repeat, but use only six bits of each byte, so that entropy coding alone is worth it.
 	encoder = must(zstd.NewWriter(nil, zstd.WithAllLitEntropyCompression(true)))
+	// A single segment has its size in its header, however small it is.
+	packer  = must(zstd.NewWriter(nil, zstd.WithAllLitEntropyCompression(true), zstd.WithSingleSegment(true), zstd.WithWindowSize(packerWindow)))
 	decoder = must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true)))
 )
+
+// packerWindow is the next power of two from the size of the largest bodies that are packed.
+const packerWindow = 1 << 20
 
 // must panics if a coder's options, which are constant, are invalid.
 func must[T any](coder T, err error) T {

@@ -42,10 +42,10 @@ func TestCheckFormats(t *testing.T) {
 		"none":                   {},
 		"none, external":         {ref: &v1alpha1.SnapshotReference{}},
 		"newest":                 {bodies: v1alpha1.MaxFormat, ref: newest},
-		"newer bodies":           {bodies: 2, want: "its bodies are in format 2, and the operator reads formats up to 1: upgrade the operator"},
-		"newer bodies, external": {bodies: 2, ref: newest, want: "its bodies are in format 2, and the operator reads formats up to 1: upgrade the operator"},
+		"newer bodies":           {bodies: 3, want: "its bodies are in format 3, and the operator reads formats up to 2: upgrade the operator"},
+		"newer bodies, external": {bodies: 3, ref: newest, want: "its bodies are in format 3, and the operator reads formats up to 2: upgrade the operator"},
 		"newer snapshot":         {bodies: 1, ref: &v1alpha1.SnapshotReference{Format: 3}, want: "its snapshot is in format 3, and the operator reads formats up to 1: upgrade the operator"},
-		"largest format":         {bodies: 1<<63 - 1, want: "its bodies are in format 9223372036854775807, and the operator reads formats up to 1: upgrade the operator"},
+		"largest format":         {bodies: 1<<63 - 1, want: "its bodies are in format 9223372036854775807, and the operator reads formats up to 2: upgrade the operator"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

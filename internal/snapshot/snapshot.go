@@ -14,10 +14,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package snapshot keeps the bodies of turns outside their ResponseSessions if they are too large or would be changed by a
-// custom resource. The bodies are stored exactly as received, compressed, and checked against their SHA-256 on every read.
+// Package snapshot defines the form in which bodies of turns are stored: exactly as received, and compressed. Pack is for bodies in
+// their ResponseSession. A Store keeps larger ones outside it, and they are checked against their SHA-256 on every read.
 //
-// A snapshot is written once under a key of its own and never changed. The ResponseSession that refers to the key is written
+// A snapshot in a store is written once under a key of its own and never changed. The ResponseSession that refers to the key is written
 // last, so that a turn is stored completely or not at all. A snapshot that no session refers to is a leftover.
 package snapshot
 
@@ -55,7 +55,7 @@ func Within(ref *v1alpha1.SnapshotReference, bodies int) bool {
 	return ref.SizeBytes <= int64(bodies)+Overhead && ref.StoredBytes <= ref.SizeBytes+ref.SizeBytes>>8+Overhead
 }
 
-// partsAtOnce is how many parts of one snapshot are written, read or deleted concurrently.
+// partsAtOnce is how many parts of one snapshot are looked for or deleted concurrently.
 const partsAtOnce = 4
 
 var (
@@ -120,10 +120,7 @@ func (b Bodies) Size() int { return len(b.Request) + len(b.Response) + len(b.Met
 
 // Write stores bodies and returns the reference for the session's spec.snapshot.
 func Write(ctx context.Context, store Store, session types.NamespacedName, bodies Bodies) (*v1alpha1.SnapshotReference, error) {
-	ref, compressed, err := encode(bodies)
-	if err != nil {
-		return nil, err
-	}
+	ref, compressed := encode(bodies)
 	ref.Store, ref.Key = store.Name(), newKey()
 	parts, err := store.Write(ctx, session, ref.Key, compressed)
 	if err != nil {
@@ -134,16 +131,13 @@ func Write(ctx context.Context, store Store, session types.NamespacedName, bodie
 }
 
 // encode returns the stored form of bodies, and a reference with their sizes and hash. Both results depend only on the bodies.
-func encode(bodies Bodies) (*v1alpha1.SnapshotReference, []byte, error) {
-	plain, err := join(bodies)
-	if err != nil {
-		return nil, nil, err
-	}
+func encode(bodies Bodies) (*v1alpha1.SnapshotReference, []byte) {
+	plain := join(bodies)
 	compressed := encoder.EncodeAll(plain, make([]byte, 0, len(plain)))
 	sum := sha256.Sum256(plain)
 	return &v1alpha1.SnapshotReference{
 		SizeBytes: int64(len(plain)), StoredBytes: int64(len(compressed)), SHA256: hex.EncodeToString(sum[:]),
-	}, compressed, nil
+	}, compressed
 }
 
 // Stores are all stores from which snapshots are read.

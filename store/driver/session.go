@@ -53,8 +53,7 @@ type Session struct {
 	Status string
 
 	// Request and Response are the bodies as in the Responses API, and Metadata is any data that the gateway stores with them:
-	// JSON objects, or nil. A store preserves the JSON value. store/sqlite and store/memory preserve every byte, and so does
-	// store/kube for a turn that is too large for its object.
+	// JSON objects, or nil. A store preserves the JSON value; those of this module preserve every byte.
 	Request, Response, Metadata json.RawMessage
 
 	// Immutable prevents the turn from ever being overwritten.

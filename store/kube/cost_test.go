@@ -76,7 +76,7 @@ func TestRequestsPerCall(t *testing.T) {
 	check(testturn.Make("resp_2", "resp_1"), "GET responsesessions metadata", "POST responsesessions")
 	check(testturn.Make("resp_3", "resp_gone"), "GET responsesessions metadata", "POST responsesessions")
 	large := testturn.Make("resp_4", "resp_2")
-	large.Request = []byte(`{"input":[{"n":12345678901234567890}]}`)
+	large.Request = fmt.Appendf(nil, `{"input":%q}`, strings.Repeat("a", kube.DefaultInlineBytes))
 	check(large, "GET sessionquotas", "POST snapshotchunks metadata", "GET responsesessions metadata", "POST responsesessions")
 }
 

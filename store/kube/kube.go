@@ -17,8 +17,8 @@ limitations under the License.
 // Package kube stores turns as ResponseSessions in a Kubernetes cluster in which Catena's operator runs.
 //
 // A turn is written to the kube-apiserver directly, so that saving does not depend on the operator; it is resolved through the
-// operator's API. If a turn is larger than Options.InlineBytes, or a custom resource would not preserve its JSON, its bodies
-// are written to SnapshotChunks or to a bucket before the session: a process that stops in between does not leave a partial
+// operator's API. Its bodies are compressed, and returned exactly as they were saved. If they are larger than Options.InlineBytes,
+// they are written to SnapshotChunks or to a bucket before the session: a process that stops in between does not leave a partial
 // turn, only chunks that the operator removes later.
 //
 // It needs the permissions of the ClusterRole edit in its namespaces: create, get, list, update, patch and delete on
@@ -55,18 +55,13 @@ import (
 
 // The defaults of Options.
 const (
-	// DefaultInlineBytes is 64 KiB. Beyond this size, storing bodies in the object saves hardly any time, because each status
-	// write rewrites the object, and takes more than twice the space: see docs/decisions/inline-limit.md.
-	DefaultInlineBytes = 64 << 10
+	// DefaultInlineBytes is 128 KiB: see docs/decisions/inline-limit.md.
+	DefaultInlineBytes = 128 << 10
 	// DefaultMaxTurnBytes is 64 MiB.
 	DefaultMaxTurnBytes = 64 << 20
 	// DefaultMaxRequests is 64.
 	DefaultMaxRequests = 64
 )
-
-// maxInlineBytes keeps an object below the size limit of etcd, unless it consists mostly of numbers such as 1e20, which are
-// expanded to all their digits.
-const maxInlineBytes = 512 << 10
 
 // Options are the options of Open.
 type Options struct {
@@ -79,9 +74,9 @@ type Options struct {
 	ResolveHost string
 	// ResolveTLS defines how ResolveHost is authenticated. It is ignored without ResolveHost.
 	ResolveTLS rest.TLSClientConfig
-	// InlineBytes is the maximum size of request, response and metadata together, including escape sequences, for a turn that
-	// is stored in its object: at most 512 KiB. 0 means DefaultInlineBytes; with a negative value, no bodies are stored in
-	// objects.
+	// InlineBytes is the maximum size of request, response and metadata together, before they are compressed, for a turn that is
+	// stored in its object: at most v1alpha1.MaxPackedBytes. 0 means DefaultInlineBytes; with a negative value, no bodies are stored
+	// in objects.
 	InlineBytes int
 	// MaxTurnBytes is the maximum size of request, response and metadata together. A larger turn is refused with
 	// store.ErrTooLarge before anything is written. 0 means DefaultMaxTurnBytes.
@@ -161,8 +156,8 @@ func (o *Options) complete() error {
 	switch {
 	case o.Config == nil || o.Namespace == "":
 		return errors.New("the options Config and Namespace are required")
-	case o.InlineBytes > maxInlineBytes:
-		return fmt.Errorf("InlineBytes (inline-bytes in a URL) is %d: must be at most %d", o.InlineBytes, maxInlineBytes)
+	case o.InlineBytes > v1alpha1.MaxPackedBytes:
+		return fmt.Errorf("InlineBytes (inline-bytes in a URL) is %d: must be at most %d", o.InlineBytes, v1alpha1.MaxPackedBytes)
 	case o.MaxTurnBytes < 0:
 		return fmt.Errorf("MaxTurnBytes (max-turn-bytes in a URL) is %d: must not be negative", o.MaxTurnBytes)
 	case o.MaxRequests < 2:

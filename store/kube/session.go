@@ -17,7 +17,6 @@ limitations under the License.
 package kube
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,44 +40,67 @@ import (
 
 // stored returns the turn for an object, with its bodies from the object or the snapshot.
 func (c *cluster) stored(ctx context.Context, object *v1alpha1.ResponseSession) (*driver.Session, error) {
-	spec := &object.Spec
-	if err := snapshot.CheckFormats("this program", int64(spec.Format), spec.Snapshot); err != nil {
-		return nil, unreadable(spec.ResponseID, err)
+	bodies, err := c.bodies(ctx, object)
+	if errors.Is(err, snapshot.ErrUnreadable) {
+		return nil, unreadable(object.Spec.ResponseID, err)
 	}
-	session := &driver.Session{
+	if err != nil {
+		return nil, err
+	}
+	spec := &object.Spec
+	return &driver.Session{
 		ResponseID:         spec.ResponseID,
 		PreviousResponseID: spec.PreviousResponseID,
 		ConversationID:     spec.ConversationID,
 		CreatedAt:          fromTime(spec.CreatedAt),
 		CompletedAt:        fromTime(spec.CompletedAt),
 		Status:             spec.ResponseStatus,
-		Request:            fromExtension(spec.Request),
-		Response:           fromExtension(spec.Response),
-		Metadata:           fromExtension(spec.Metadata),
+		Request:            bodies.Request,
+		Response:           bodies.Response,
+		Metadata:           bodies.Metadata,
 		Immutable:          spec.Immutable != nil && *spec.Immutable,
 		Version:            version(object),
+	}, nil
+}
+
+func (c *cluster) bodies(ctx context.Context, object *v1alpha1.ResponseSession) (snapshot.Bodies, error) {
+	spec := &object.Spec
+	if err := snapshot.CheckFormats("this program", int64(spec.Format), spec.Snapshot); err != nil {
+		return snapshot.Bodies{}, err
 	}
-	if spec.Snapshot == nil {
-		return session, nil
+	switch {
+	case spec.Snapshot != nil:
+		return c.readSnapshot(ctx, object)
+	case spec.Packed != "":
+		size, err := snapshot.UnpackedSize(spec.Packed)
+		if err == nil {
+			err = metered.Take(ctx, int64(size))
+		}
+		if err != nil {
+			return snapshot.Bodies{}, err
+		}
+		return snapshot.Unpack(spec.Packed)
+	default:
+		return snapshot.Bodies{Request: fromExtension(spec.Request), Response: fromExtension(spec.Response), Metadata: fromExtension(spec.Metadata)}, nil
 	}
-	if !snapshot.Within(spec.Snapshot, c.maxTurnBytes) {
-		return nil, &driver.Error{
-			Code: driver.CodeTooLarge, ResponseID: spec.ResponseID,
-			Message: fmt.Sprintf("response %q has %d bytes: this store reads at most %d", spec.ResponseID, spec.Snapshot.SizeBytes, c.maxTurnBytes),
+}
+
+func (c *cluster) readSnapshot(ctx context.Context, object *v1alpha1.ResponseSession) (snapshot.Bodies, error) {
+	ref, id := object.Spec.Snapshot, object.Spec.ResponseID
+	if !snapshot.Within(ref, c.maxTurnBytes) {
+		return snapshot.Bodies{}, &driver.Error{
+			Code: driver.CodeTooLarge, ResponseID: id,
+			Message: fmt.Sprintf("response %q has %d bytes: this store reads at most %d", id, ref.SizeBytes, c.maxTurnBytes),
 		}
 	}
-	if err := metered.Take(ctx, readMemory(spec.Snapshot)); err != nil {
-		return nil, err
+	if err := metered.Take(ctx, readMemory(ref)); err != nil {
+		return snapshot.Bodies{}, err
 	}
-	bodies, err := c.reads.Read(metered.Without(ctx), types.NamespacedName{Namespace: object.Namespace, Name: object.Name}, spec.Snapshot)
-	if errors.Is(err, snapshot.ErrUnreadable) {
-		return nil, unreadable(spec.ResponseID, err)
+	bodies, err := c.reads.Read(metered.Without(ctx), types.NamespacedName{Namespace: object.Namespace, Name: object.Name}, ref)
+	if err != nil && !errors.Is(err, snapshot.ErrUnreadable) {
+		err = toError(ctx, id, "read the bodies of the turn", err)
 	}
-	if err != nil {
-		return nil, toError(ctx, spec.ResponseID, "read the bodies of the turn", err)
-	}
-	session.Request, session.Response, session.Metadata = bodies.Request, bodies.Response, bodies.Metadata
-	return session, nil
+	return bodies, err
 }
 
 func unreadable(responseID string, err error) error {
@@ -109,27 +131,37 @@ func (c *cluster) spec(ctx context.Context, namespace string, session *driver.Se
 		spec.Immutable = new(true)
 	}
 	bodies := snapshot.Bodies{Request: session.Request, Response: session.Response, Metadata: session.Metadata}
-	if c.fitsObject(bodies) {
-		spec.Request, spec.Response, spec.Metadata = toExtension(bodies.Request), toExtension(bodies.Response), toExtension(bodies.Metadata)
+	if bodies.Size() == 0 {
 		return spec, nil
 	}
-	if err := c.checkQuota(ctx, namespace, session.ResponseID); err != nil {
-		return nil, err
+	if c.fitsObject(bodies) {
+		spec.Format, spec.Packed = v1alpha1.FormatPacked, snapshot.Pack(bodies)
+	} else {
+		if err := c.checkQuota(ctx, namespace, session.ResponseID); err != nil {
+			return nil, err
+		}
+		ref, err := snapshot.Write(ctx, c.writes, objectName(namespace, session.ResponseID), bodies)
+		if err != nil {
+			return nil, toError(ctx, session.ResponseID, "store the bodies of the turn", err)
+		}
+		spec.Snapshot = ref
 	}
-	ref, err := snapshot.Write(ctx, c.writes, objectName(namespace, session.ResponseID), bodies)
-	if err != nil {
-		return nil, toError(ctx, session.ResponseID, "store the bodies of the turn", err)
-	}
-	spec.Snapshot = ref
 	// The model is shown by kubectl. A longer text is not a model name.
 	if model := session.Model(); model != "" && len(model) <= maxModelBytes {
 		raw, err := json.Marshal(map[string]string{"model": model})
 		if err != nil {
 			return nil, err
 		}
-		spec.Request = toExtension(raw)
+		spec.Request = &runtime.RawExtension{Raw: raw}
 	}
 	return spec, nil
+}
+
+// fitsObject reports whether an object can store the bodies.
+func (c *cluster) fitsObject(bodies snapshot.Bodies) bool {
+	return bodies.Size() <= c.inlineBytes &&
+		jsonvalue.Count(jsonvalue.ValidObject(bodies.Request).RawMembers("input")[0]) <= v1alpha1.MaxListItems &&
+		jsonvalue.Count(jsonvalue.ValidObject(bodies.Response).RawMembers("output")[0]) <= v1alpha1.MaxListItems
 }
 
 // replaceSpec returns the operations that replace the fields of a stored spec that this version defines. Fields that only a
@@ -173,32 +205,6 @@ func decodeIdentity(raw []byte) (*v1alpha1.ResponseSession, error) {
 	return object, nil
 }
 
-// fitsObject reports whether an object can store the bodies and preserve their values.
-func (c *cluster) fitsObject(bodies snapshot.Bodies) bool {
-	if bodies.Size() > c.inlineBytes ||
-		jsonvalue.Count(jsonvalue.ValidObject(bodies.Response).RawMembers("output")[0]) > v1alpha1.MaxListItems ||
-		jsonvalue.Count(jsonvalue.ValidObject(bodies.Request).RawMembers("input")[0]) > v1alpha1.MaxListItems {
-		return false
-	}
-	size := 0
-	for _, body := range [][]byte{bodies.Request, bodies.Response, bodies.Metadata} {
-		if !jsonvalue.ValidObject(body).Survives() {
-			return false
-		}
-		size += escapedSize(body)
-	}
-	return size <= c.inlineBytes
-}
-
-// escapedSize returns the size of a body in an object: Kubernetes escapes characters that are special in HTML or JavaScript.
-func escapedSize(body []byte) int {
-	size := len(body)
-	for _, char := range []string{"<", ">", "&", "\u2028", "\u2029"} {
-		size += bytes.Count(body, []byte(char)) * (len(`\u0000`) - len(char))
-	}
-	return size
-}
-
 // objectName returns the name of the object of a turn.
 func objectName(namespace, responseID string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: v1alpha1.ObjectName(responseID)}
@@ -237,11 +243,4 @@ func fromExtension(extension *runtime.RawExtension) json.RawMessage {
 		return nil
 	}
 	return extension.Raw
-}
-
-func toExtension(raw []byte) *runtime.RawExtension {
-	if len(raw) == 0 {
-		return nil
-	}
-	return &runtime.RawExtension{Raw: raw}
 }

@@ -26,6 +26,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
@@ -77,38 +79,39 @@ func TestModelName(t *testing.T) {
 	}
 }
 
-// TestSizeIncludesEscapes: the size of a turn in its object includes the escapes.
-func TestSizeIncludesEscapes(t *testing.T) {
+// TestInlineLimit: bodies of up to the limit are stored in the object, whatever they contain.
+func TestInlineLimit(t *testing.T) {
+	noise := make([]byte, v1alpha1.MaxPackedBytes)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // never fails
+	text := base64.StdEncoding.EncodeToString(noise)
 	for name, tc := range map[string]struct {
-		options    kube.Options
-		characters int
-		wantInline bool
+		inlineBytes, size int
+		text              string
+		wantInline        bool
 	}{
-		"default limit": {kube.Options{}, 60_000, false},
-		"many escapes":  {kube.Options{InlineBytes: 512 << 10}, 500_000, false},
-		"few escapes":   {kube.Options{InlineBytes: 512 << 10}, 80_000, true},
+		"default limit":         {0, kube.DefaultInlineBytes, text, true},
+		"above the limit":       {0, kube.DefaultInlineBytes + 1, text, false},
+		"largest limit":         {v1alpha1.MaxPackedBytes, v1alpha1.MaxPackedBytes, text, true},
+		"above any limit":       {v1alpha1.MaxPackedBytes, v1alpha1.MaxPackedBytes + 1, text, false},
+		"nothing in the object": {-1, 300, text, false},
+		"much smaller packed":   {0, kube.DefaultInlineBytes, strings.Repeat("<", kube.DefaultInlineBytes), true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := open(t, tc.options)
+			s := open(t, kube.Options{InlineBytes: tc.inlineBytes})
 			turn := testturn.Make("resp_1", "")
-			turn.Request = fmt.Appendf(nil, `{"input":%q}`, strings.Repeat("<", tc.characters))
+			const request = `{"input":"%s"}`
+			turn.Request = fmt.Appendf(nil, request, tc.text[:tc.size-len(turn.Response)-len(request)+len("%s")])
 			save(t, s, turn)
 			if inline := object(t, s.Namespace(), "resp_1").Spec.Snapshot == nil; inline != tc.wantInline {
 				t.Errorf("stored in the object: %t, want %t", inline, tc.wantInline)
+			}
+			testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
+			if got, err := s.Get(t.Context(), "resp_1"); err != nil || !cmp.Equal(turn, got, sameSession) {
+				t.Errorf("the turn differs: %v", err)
 			}
 			if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); err != nil {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-// TestTooLargeForEtcd: an object that etcd rejects is too large and not retryable.
-func TestTooLargeForEtcd(t *testing.T) {
-	s := open(t, kube.Options{InlineBytes: 512 << 10})
-	turn := testturn.Make("resp_1", "")
-	turn.Request = []byte(`{"input":"a","n":[` + strings.Repeat("1e20,", 100_000) + `0]}`)
-	if err := s.Save(t.Context(), turn, store.SaveOptions{}); !errors.Is(err, store.ErrTooLarge) || store.IsRetryable(err) {
-		t.Errorf("got %v, want ErrTooLarge", err)
 	}
 }

@@ -153,7 +153,7 @@ func TestOlderCRD(t *testing.T) {
 const newerFields = `[
   {"op":"add","path":"` + sessionFields + `/spec/properties/later","value":{"type":"object","x-kubernetes-preserve-unknown-fields":true}},
   {"op":"add","path":"` + sessionFields + `/status/properties/later","value":{"type":"string"}},
-  {"op":"replace","path":"` + sessionFields + `/spec/properties/format/maximum","value":2},
+  {"op":"replace","path":"` + sessionFields + `/spec/properties/format/maximum","value":3},
   {"op":"replace","path":"` + sessionFields + `/spec/properties/snapshot/properties/format/maximum","value":2}]`
 
 // TestNewerCRD: fields that only a newer version defines are preserved by writes of the library and the operator.
@@ -214,7 +214,7 @@ func TestNewerFormat(t *testing.T) {
 		newer, back string
 		want        string
 	}{
-		"bodies":   {testturn.Make("bodies", ""), `{"spec":{"format":2}}`, `{"spec":{"format":null}}`, "its bodies are in format 2"},
+		"bodies":   {testturn.Make("bodies", ""), `{"spec":{"format":3}}`, `{"spec":{"format":2}}`, "its bodies are in format 3"},
 		"snapshot": {largeTurn("snapshot", ""), `{"spec":{"snapshot":{"format":2}}}`, `{"spec":{"snapshot":{"format":null}}}`, "its snapshot is in format 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -259,23 +259,26 @@ func TestNewerFormat(t *testing.T) {
 	}
 }
 
-// TestStoredObjects: objects stored by earlier builds remain readable. testdata has objects in the first format: a turn stored
-// in the object and one in a chunk. They are never written again: add others for a new format.
+// TestStoredObjects: objects stored by earlier builds remain readable. testdata has a file for each format of bodies: in the first, a
+// turn stored in the object and one in a chunk, and in the second, a turn that is packed. They are never written again: add others
+// for a new format.
 func TestStoredObjects(t *testing.T) {
 	s := open(t, kube.Options{})
-	data, err := os.ReadFile("testdata/stored-1.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var objects []map[string]any
-	if err := json.Unmarshal(data, &objects); err != nil {
-		t.Fatal(err)
-	}
-	for _, object := range objects {
-		o := &unstructured.Unstructured{Object: object}
-		o.SetNamespace(s.Namespace())
-		if err := env.Client.Create(t.Context(), o, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
+	for _, file := range []string{"testdata/stored-1.json", "testdata/stored-2.json"} {
+		data, err := os.ReadFile(file)
+		if err != nil {
 			t.Fatal(err)
+		}
+		var objects []map[string]any
+		if err := json.Unmarshal(data, &objects); err != nil {
+			t.Fatal(err)
+		}
+		for _, object := range objects {
+			o := &unstructured.Unstructured{Object: object}
+			o.SetNamespace(s.Namespace())
+			if err := env.Client.Create(t.Context(), o, client.FieldValidation(metav1.FieldValidationStrict)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	want := map[string]*store.Session{
@@ -293,6 +296,9 @@ func TestStoredObjects(t *testing.T) {
 			Metadata: []byte(`{"a":1,"a":2}`),
 		},
 	}
+	packed := *want["resp_2"]
+	packed.ResponseID, packed.PreviousResponseID = "resp_3", "resp_2"
+	want["resp_3"] = &packed
 	for id, turn := range want {
 		got, err := s.Get(t.Context(), id)
 		if err != nil {
@@ -304,9 +310,9 @@ func TestStoredObjects(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", id, diff)
 		}
 	}
-	testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_2", v1alpha1.ReasonResolved)
-	history, err := s.Resolve(t.Context(), "resp_2", store.ResolveOptions{})
-	if err != nil || len(history.Turns) != 2 || len(history.Items) != 5 {
-		t.Errorf("got %+v and error %v, want 2 turns with 5 items", history, err)
+	testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_3", v1alpha1.ReasonResolved)
+	history, err := s.Resolve(t.Context(), "resp_3", store.ResolveOptions{})
+	if err != nil || len(history.Turns) != 3 || len(history.Items) != 7 {
+		t.Errorf("got %+v and error %v, want 3 turns with 7 items", history, err)
 	}
 }

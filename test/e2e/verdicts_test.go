@@ -47,7 +47,7 @@ func diffVerdicts(ctx context.Context, t *testing.T, namespace string, plan []te
 	for i := range stored {
 		session := &stored[i]
 		var err error
-		if session.Spec.Snapshot == nil { // the others are readable
+		if session.Spec.Snapshot == nil && session.Spec.Packed == "" { // those of the library are readable
 			_, err = chain.Flatten(session.Spec.Request.Raw, session.Spec.Response.Raw)
 		}
 		turns[session.Spec.ResponseID] = chain.Turn{

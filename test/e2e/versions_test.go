@@ -38,6 +38,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/kube"
 )
 
 // beta is the version that TestSecondVersion serves besides v1alpha1 for a time.
@@ -129,10 +130,10 @@ func startVersions(t *testing.T) *versions {
 	return &versions{own, operator, client, v1alpha1.GroupVersion}
 }
 
-// large returns a turn that is stored in a chunk, because a custom resource would not preserve its JSON.
+// large returns a turn that is stored in a chunk.
 func large(id, previous string) *store.Session {
 	turn := testturn.Make(id, previous)
-	turn.Metadata = []byte(`{"a":1,"a":2}`)
+	turn.Metadata = fmt.Appendf(nil, `{"a":%q}`, strings.Repeat("a", kube.DefaultInlineBytes))
 	return turn
 }
 

@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
@@ -33,6 +34,7 @@ import (
 var objectAttacks = map[string]attack{
 	"undecodable objects":      {clients: 8, small: 20, large: 1000, prepare: undecodableObjects, answers: map[string]bool{"200": true}},
 	"sessions of tiny members": {clients: 8, small: 1000, large: 3000, prepare: tinySessions, answers: map[string]bool{"200": true}},
+	"packed tiny members":      {clients: 8, small: 20_000, large: 150_000, prepare: packedTinyMembers, answers: map[string]bool{"200": true}},
 	"unreadable snapshots":     {clients: 8, small: 50, large: 4000, prepare: unreadableSnapshots, answers: map[string]bool{"200": true}},
 	"many small namespaces":    {clients: 8, small: 10, large: 200, prepare: manyNamespaces, settle: settleTrees, answers: map[string]bool{"200": true}},
 }
@@ -72,6 +74,15 @@ func tinySessions(a *arena, size int) (hostile, harmless request) {
 		answer, err := answerOf(create(ctx, fmt.Sprintf("plain-%d", a.victim.ids.next()), body))
 		return answer, 1, err
 	}
+}
+
+// packedTinyMembers saves turns whose packed bodies have size empty objects, and become as much larger when they are unpacked as is
+// allowed. The comparison saves turns with as many bytes of text.
+func packedTinyMembers(a *arena, size int) (hostile, harmless request) {
+	packed := snapshot.Pack(snapshot.Bodies{Request: []byte(`{"input":[{"content":[{}` + strings.Repeat(",{}", size-1) + "]}]}")})
+	text := strings.Repeat("lorem ", len(packed)/6)
+	return savedAs(a, "resp_packed", func(id string) []byte { return session(id, `"format":2,"packed":"`+packed+`"`) }),
+		savedAs(a, "resp_text", func(id string) []byte { return session(id, `"request":{"input":"`+text+`"}`) })
 }
 
 // unreadableSnapshots: size sessions refer to snapshots that do not exist, and more are created.

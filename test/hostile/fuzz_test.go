@@ -26,12 +26,13 @@ import (
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/snapshot"
 )
 
 // specFields are the fields of a spec, and an undeclared one.
 var specFields = []string{
 	"responseID", "previousResponseID", "conversationID", "createdAt", "completedAt", "responseStatus", "request", "response",
-	"metadata", "snapshot", "immutable", "undeclared",
+	"metadata", "snapshot", "immutable", "undeclared", "packed",
 }
 
 // values generate JSON values, valid or invalid.
@@ -52,7 +53,16 @@ var values = []func(text string, depth uint16, size uint32) string{
 		return fmt.Sprintf(`{"store":"Chunks","key":"%s","parts":1,"sizeBytes":%s,"storedBytes":%d,"sha256":"%s"}`,
 			strings.Repeat("a", 26), text, size, strings.Repeat("0", 64))
 	},
+	func(text string, _ uint16, _ uint32) string { return inFormat2(text) },
+	func(text string, depth uint16, size uint32) string {
+		return inFormat2(snapshot.Pack(snapshot.Bodies{
+			Request: []byte(text), Response: []byte(nested(int(depth%10_010) + 1)), Metadata: make([]byte, size%1_600_000),
+		}))
+	},
 }
+
+// inFormat2 returns the value of packed, and the field that it requires.
+func inFormat2(packed string) string { return quote(packed) + `,"format":2` }
 
 func quote(text string) string {
 	quoted, err := json.Marshal(text)
@@ -79,6 +89,7 @@ func FuzzObjects(f *testing.F) {
 		{6, 4, "\u2028", 0, 1_400_000}, {7, 4, "\x00", 0, 1_000_000}, {8, 4, "<", 0, 1_400_000},
 		{6, 4, "a", 0, 1_571_400}, {6, 4, "a", 0, 1_571_800}, {8, 4, "a", 0, 1_572_200}, // there is no room for a status
 		{6, 5, `"\ud800"`, 0, 0}, {6, 5, "1e400", 0, 0}, {7, 6, "18446744073709551616", 0, 0}, {7, 6, "1.0000000000000000000001", 0, 0},
+		{12, 8, "KLUv/SS4", 0, 0}, {12, 8, "\xff", 0, 0}, {12, 8, "", 0, 0}, {12, 9, `{"input":"hi"}`, 0, 0}, {12, 9, "", 9_999, 0}, {12, 9, "", 0, 524_000}, {12, 9, "", 0, 1_599_000},
 		{9, 7, "9223372036854775808", 0, 1}, {9, 7, "1e30", 0, 1}, {9, 7, "-1", 0, 1}, {9, 7, "1.5", 0, 1},
 	} {
 		f.Add(seed.field, seed.value, seed.text, seed.depth, seed.size)

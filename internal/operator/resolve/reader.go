@@ -187,7 +187,7 @@ func (r *Reader) getObject(ctx context.Context, namespace, name string) (*sessio
 	if err != nil {
 		return nil, nil, fmt.Errorf("unable to read session %s/%s: %w", namespace, name, err)
 	}
-	record, items := sessions.Flatten(gjson.ParseBytes(raw), nil)
+	record, items := sessions.Flatten(gjson.ParseBytes(raw))
 	return record, items, nil
 }
 

@@ -125,10 +125,10 @@ func parseReference(reference gjson.Result) (*v1alpha1.SnapshotReference, string
 	return decoded, ""
 }
 
-// bodyBytes returns the size of a body, 0 if it is null.
-func bodyBytes(body gjson.Result) int64 {
-	if body.Type == gjson.Null {
-		return 0
+// body returns a body, nil if it is null. It shares the memory of the object.
+func body(value gjson.Result) []byte {
+	if value.Type == gjson.Null {
+		return nil
 	}
-	return int64(len(body.Raw))
+	return jsonvalue.Bytes(value.Raw)
 }

@@ -18,6 +18,7 @@ package sessions
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +33,7 @@ import (
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/snapshot"
 )
 
 // Record is the part of a ResponseSession that the view keeps: everything that its chain and its controller need, but no
@@ -91,17 +93,19 @@ type Record struct {
 // int64, bodies that are nested too deeply. So every object is parsed separately, field by field and without recursion. An
 // object with such a field becomes an unreadable turn with a Problem, and does not affect other objects.
 func NewRecord(value gjson.Result, known func(namespace, name string) *Record) *Record {
-	r, _ := newRecord(value, known, false)
+	r, _ := newRecord(value, known, -1)
 	return r
 }
 
-// Flatten returns the record of an object as NewRecord does, and the items of its turn. They are nil if the turn is unreadable or
-// not part of a chain, if its bodies are outside the object, or if the spec has not been parsed.
-func Flatten(value gjson.Result, known func(namespace, name string) *Record) (*Record, *chain.Items) {
-	return newRecord(value, known, true)
-}
+// Flatten returns the record of an object as the API server has sent it, and the items of its turn. They are nil if the turn is
+// unreadable or not part of a chain, or its bodies are outside the object.
+func Flatten(value gjson.Result) (*Record, *chain.Items) { return newRecord(value, nil, math.MaxInt64) }
 
-func newRecord(value gjson.Result, known func(namespace, name string) *Record, flatten bool) (*Record, *chain.Items) {
+// maxItems is the maximum number of items of a turn whose bodies are in its object: as many as the CRD accepts as JSON.
+const maxItems = 2 * v1alpha1.MaxListItems
+
+// newRecord also returns the items if the bodies have at most flatten bytes.
+func newRecord(value gjson.Result, known func(namespace, name string) *Record, flatten int64) (*Record, *chain.Items) {
 	object := parseObject(value)
 	r := object.record()
 	if known != nil {
@@ -117,32 +121,44 @@ func newRecord(value gjson.Result, known func(namespace, name string) *Record, f
 	return r, items
 }
 
-// setSpec sets the fields that are derived from the spec, and returns the items if they are wanted, the bodies are in the object, and
-// it is part of a chain.
-func (r *Record) setSpec(spec gjson.Result, flatten bool) *chain.Items {
+// setSpec sets the fields that are derived from the spec, and returns the items if the bodies are in the object and have at most flatten
+// bytes, and it is part of a chain.
+func (r *Record) setSpec(spec gjson.Result, flatten int64) *chain.Items {
 	// One pass over the spec, which has the bodies.
 	fields := jsonvalue.Members(spec, "responseID", "previousResponseID", "responseStatus", "createdAt", "completedAt",
-		"snapshot", "request", "response", "metadata", "format")
+		"snapshot", "request", "response", "metadata", "format", "packed")
 	id, previous, status, createdAt, completedAt := fields[0], fields[1], fields[2], fields[3], fields[4]
-	reference, request, response, metadata := fields[5], fields[6], fields[7], fields[8]
+	reference, request, response, metadata, packed := fields[5], fields[6], fields[7], fields[8], fields[10]
 	r.Turn = chain.Turn{ID: strings.Clone(id.Str), Previous: strings.Clone(previous.Str), Status: intern(strings.Clone(status.Str), responseStatuses)}
 	r.Misnamed = r.Name != v1alpha1.ObjectName(r.Turn.ID)
 	r.SpecNodes = int64(jsonvalue.Nodes(spec.Raw))
+	var bodies snapshot.Bodies
 	var problem string
-	if reference.IsObject() {
+	switch {
+	case reference.IsObject():
 		r.Snapshot, problem = parseReference(reference)
 		r.SnapshotBytes = r.Snapshot.SizeBytes
-	} else {
-		r.SnapshotBytes = bodyBytes(request) + bodyBytes(response) + bodyBytes(metadata)
+	case packed.Type == gjson.String:
+		var err error
+		if bodies, err = snapshot.Unpack(packed.Str); err != nil {
+			problem = "`spec.packed` is damaged"
+		}
+		r.SnapshotBytes = int64(bodies.Size())
+	default:
+		bodies = snapshot.Bodies{Request: body(request), Response: body(response), Metadata: body(metadata)}
+		r.SnapshotBytes = int64(bodies.Size())
 	}
 	r.Problem = cmp.Or(formatProblem(fields[9], r.Snapshot), timeProblem("createdAt", createdAt), timeProblem("completedAt", completedAt), problem)
 	var items *chain.Items
 	if r.Problem == "" && r.Snapshot == nil && r.InChain() {
 		var err error
-		if flatten {
-			items, err = chain.Flatten([]byte(request.Raw), []byte(response.Raw))
+		if r.SnapshotBytes <= flatten {
+			items, err = chain.Flatten(bodies.Request, bodies.Response)
 		} else {
-			err = chain.Check([]byte(request.Raw), []byte(response.Raw))
+			err = chain.Check(bodies.Request, bodies.Response, maxItems)
+		}
+		if err == nil && items != nil && items.Len() > maxItems {
+			err = chain.ErrTooManyItems
 		}
 		if err != nil {
 			r.Problem = err.Error()

@@ -30,6 +30,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/internal/snapshot"
 )
 
 // TestRecordKeeps lists the fields of an object that the view keeps: each further field takes memory for every turn.
@@ -80,6 +81,11 @@ func TestRecordKeeps(t *testing.T) {
 	}
 }
 
+// packed returns a request as it is packed in an object.
+func packed(request string) string {
+	return snapshot.Pack(snapshot.Bodies{Request: []byte(request)})
+}
+
 func TestNewRecord(t *testing.T) {
 	tests := map[string]struct {
 		change func(*v1alpha1.ResponseSession)
@@ -93,11 +99,25 @@ func TestNewRecord(t *testing.T) {
 			s.Problem = "unable to read `input` of the request: must be a string or a list of objects: must be a list"
 		}},
 		"newer bodies": {func(o *v1alpha1.ResponseSession) {
-			o.Spec.Format = 2
+			o.Spec.Format = 3
 			o.Spec.Request, o.Spec.CreatedAt = &runtime.RawExtension{Raw: []byte(`[5]`)}, nil
 		}, func(s *Record) {
 			s.Turn.Unreadable, s.SnapshotBytes = true, 3
-			s.Problem = "its bodies are in format 2, and the operator reads formats up to 1: upgrade the operator"
+			s.Problem = "its bodies are in format 3, and the operator reads formats up to 2: upgrade the operator"
+		}},
+		"packed": {func(o *v1alpha1.ResponseSession) {
+			o.Spec.Format, o.Spec.Packed = 2, packed(`{"input":"hi"}`)
+			o.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"model":"m"}`)}
+		}, func(s *Record) { s.SnapshotBytes = 14 }},
+		"packed, not flattened": {func(o *v1alpha1.ResponseSession) { o.Spec.Packed = packed(`{"input":5}`) }, func(s *Record) {
+			s.Turn.Unreadable, s.SnapshotBytes = true, 11
+			s.Problem = "unable to read `input` of the request: must be a string or a list of objects: must be a list"
+		}},
+		"packed, damaged": {func(o *v1alpha1.ResponseSession) { o.Spec.Packed = packed(`{}`)[4:] }, func(s *Record) {
+			s.Turn.Unreadable, s.Problem = true, "`spec.packed` is damaged"
+		}},
+		"packed, newer": {func(o *v1alpha1.ResponseSession) { o.Spec.Format, o.Spec.Packed = 3, "newer" }, func(s *Record) {
+			s.Turn.Unreadable, s.Problem = true, "its bodies are in format 3, and the operator reads formats up to 2: upgrade the operator"
 		}},
 		"newer snapshot": {func(o *v1alpha1.ResponseSession) {
 			o.Spec.Snapshot = &v1alpha1.SnapshotReference{Store: "Cold", Key: "f2.key", SizeBytes: 9, Format: 2}

@@ -142,12 +142,15 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 	return "", nil, fmt.Errorf("unknown event type %.32q", kind)
 }
 
+// maxKeptBytes is the maximum size of bodies whose items are passed on. The items of larger ones take much longer to make than to check.
+const maxKeptBytes = 64 << 10
+
 // record returns the record of an object, and passes on the items of a turn that has just been saved.
 func (e *events) record(kind watch.EventType, value gjson.Result) *Record {
 	if e.listing || e.source.keep == nil || kind == watch.Deleted {
 		return NewRecord(value, e.source.known)
 	}
-	r, items := Flatten(value, e.source.known)
+	r, items := newRecord(value, e.source.known, maxKeptBytes)
 	if items != nil {
 		e.source.keep(r, items)
 	}

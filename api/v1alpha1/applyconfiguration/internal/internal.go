@@ -78,6 +78,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: metadata
       type:
         namedType: __untyped_atomic_
+    - name: packed
+      type:
+        scalar: string
     - name: previousResponseID
       type:
         scalar: string

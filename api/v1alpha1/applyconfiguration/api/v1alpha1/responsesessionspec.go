@@ -47,10 +47,15 @@ type ResponseSessionSpecApplyConfiguration struct {
 	// cancelled. Only a completed turn can be used as context; any other string is stored and treated as not completed.
 	ResponseStatus *string `json:"responseStatus,omitempty"`
 	// format is the version of the form in which request, response and metadata are stored, here or in the snapshot. 1 is
-	// verbatim, as described for each. If absent, it is 1.
+	// verbatim, as described for each. 2 is in packed. If absent, it is 1.
 	Format *int32 `json:"format,omitempty"`
+	// packed has request, response and metadata exactly as they were received, in the form of a snapshot: a line of JSON with
+	// the sizes of the three, followed by the three, compressed with zstd, in base64. Together they have at most 512 KiB, and at most
+	// 4 KiB plus four times their compressed size, which the frame must declare. The API server needs far less memory for it than for
+	// JSON. `kubectl get inputitems` shows the items.
+	Packed *string `json:"packed,omitempty"`
 	// request is the request of this turn as the Responses API defines it, verbatim: input, instructions, model, tools and
-	// any other field that was sent. If snapshot is set, it has only the model, for display.
+	// any other field that was sent. If packed or snapshot is set, it has only the model, for display.
 	Request *runtime.RawExtension `json:"request,omitempty"`
 	// response is the response of this turn as the Responses API defines it, verbatim: id, output, usage, error and any
 	// other field that was returned.
@@ -58,7 +63,7 @@ type ResponseSessionSpecApplyConfiguration struct {
 	// metadata is any JSON object that the gateway wants to keep with the turn. Catena does not interpret it.
 	Metadata *runtime.RawExtension `json:"metadata,omitempty"`
 	// snapshot refers to request, response and metadata if they are stored outside the object, because they are too large
-	// for it or because the object would change their JSON.
+	// for it.
 	Snapshot *SnapshotReferenceApplyConfiguration `json:"snapshot,omitempty"`
 	// immutable, once true, prevents any further change of the spec, including this field. Changes of undeclared fields,
 	// which the CRD's own rule cannot compare as a whole, are refused by the policy in config/admission.
@@ -124,6 +129,14 @@ func (b *ResponseSessionSpecApplyConfiguration) WithResponseStatus(value string)
 // If called multiple times, the Format field is set to the value of the last call.
 func (b *ResponseSessionSpecApplyConfiguration) WithFormat(value int32) *ResponseSessionSpecApplyConfiguration {
 	b.Format = &value
+	return b
+}
+
+// WithPacked sets the Packed field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Packed field is set to the value of the last call.
+func (b *ResponseSessionSpecApplyConfiguration) WithPacked(value string) *ResponseSessionSpecApplyConfiguration {
+	b.Packed = &value
 	return b
 }
 

@@ -30,9 +30,9 @@ import (
 // SnapshotChunkApplyConfiguration represents a declarative configuration of the SnapshotChunk type for use
 // with apply.
 //
-// SnapshotChunk is a part of the bodies of a ResponseSession that are too large for one object, or whose JSON an object
-// would change. It is written before the session and deleted with it. A change of it makes the session unreadable: the
-// session has the SHA-256 of the whole. The annotation sessions.catena.dev/session names the session.
+// SnapshotChunk is a part of the bodies of a ResponseSession that are too large for one object. It is written before the session
+// and deleted with it. A change of it makes the session unreadable: the session has the SHA-256 of the whole. The annotation
+// sessions.catena.dev/session names the session.
 type SnapshotChunkApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard object metadata.
