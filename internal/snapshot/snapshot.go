@@ -184,8 +184,18 @@ func (s Stores) Delete(ctx context.Context, session types.NamespacedName, ref *v
 }
 
 // Read returns the bodies of a reference. It needs memory for both sizes in the reference. It returns ErrUnreadable if a
-// part is missing or damaged, or if the reference names none of these stores.
+// part is missing or damaged, or if the reference names none of these stores. The bodies are never wrong, but their parts may just have
+// been deleted.
 func (s Stores) Read(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference) (Bodies, error) {
+	return s.read(ctx, session, ref, false)
+}
+
+// ReadCurrent is Read for a snapshot whose parts may be gone: it returns the bodies only if they are still stored.
+func (s Stores) ReadCurrent(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference) (Bodies, error) {
+	return s.read(ctx, session, ref, true)
+}
+
+func (s Stores) read(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference, current bool) (Bodies, error) {
 	store := s.named(ref.Store)
 	if store == nil {
 		return Bodies{}, fmt.Errorf("%w: the snapshot of session %s is in a store that is not configured: %s",
@@ -193,7 +203,7 @@ func (s Stores) Read(ctx context.Context, session types.NamespacedName, ref *v1a
 	}
 	var bodies Bodies
 	err := ErrUnreadable
-	if chunks, ok := store.(*chunkStore); ok {
+	if chunks, ok := store.(*chunkStore); ok && !current {
 		// This costs the API server half as much. Only errors have to be current.
 		bodies, err = read(ctx, chunks.readCached, session, ref)
 	}

@@ -32,14 +32,14 @@ import (
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// counter is a transport that records the requests.
-type counter struct {
-	http.RoundTripper
+// requestLog is the requests of all clients of a store.
+type requestLog struct {
 	mu   sync.Mutex
 	sent []string
 }
 
-func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
+// through is a transport that logs the requests.
+func (c *requestLog) through(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 	kind := ""
 	if strings.Contains(r.Header.Get("Accept"), kubeclient.MetadataOnly) {
 		kind = " metadata"
@@ -48,22 +48,14 @@ func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.mu.Lock()
 	c.sent = append(c.sent, fmt.Sprintf("%s %s%s", r.Method, path[6], kind))
 	c.mu.Unlock()
-	return c.RoundTripper.RoundTrip(r)
+	return next.RoundTrip(r)
 }
 
 // TestRequestsPerCall: a save reads the parent's metadata once and creates one object. For a large turn, it also checks the
 // quota and creates one object for each part.
 func TestRequestsPerCall(t *testing.T) {
-	var sent *counter
-	config := rest.CopyConfig(env.Config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		sent = &counter{RoundTripper: next}
-		return sent
-	})
-	s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: open(t, kube.Options{}).Namespace()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sent := &requestLog{}
+	s := openThrough(t, env.NewNamespace(t), sent.through)
 	check := func(session *store.Session, want ...string) {
 		t.Helper()
 		sent.sent = nil

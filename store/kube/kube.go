@@ -81,9 +81,10 @@ type Options struct {
 	// MaxTurnBytes is the maximum size of request, response and metadata together. A larger turn is refused with
 	// store.ErrTooLarge before anything is written. 0 means DefaultMaxTurnBytes.
 	MaxTurnBytes int
-	// MaxRequests is the maximum number of writes to the API server, and of reads, that are in progress at once; others wait.
-	// All namespaces of the store share them: one alone uses at most half, so that it does not delay others. Fewer writes are
-	// in progress after the API server has refused some. At least 2; 0 means DefaultMaxRequests.
+	// MaxRequests is the maximum number of writes to the API server, of reads, and of resolves, that are in progress at once; others
+	// wait. All namespaces of the store share each: one alone uses at most half, so that it does not delay others. Fewer writes are
+	// in progress after the API server has refused some. Chunks are not counted: at most three are written, and three read, at
+	// once. At least 2; 0 means DefaultMaxRequests.
 	MaxRequests int
 	// SnapshotStore, if set, is the URL of a bucket that larger turns are written to, instead of SnapshotChunks. The
 	// operator's --snapshot-store must be the same bucket. The driver of the URL's scheme must be linked in, for example
@@ -121,21 +122,22 @@ func openDriver(ctx context.Context, options Options) (driver.Store, driver.Opti
 	if err := options.complete(); err != nil {
 		return nil, driver.Options{}, err
 	}
-	limit := int64(options.MaxRequests)
-	limiter := requests.NewLimiter(requests.Limits{Writes: limit, Reads: limit})
-	client, err := kubeclient.New(limiter.Limit(options.Config))
+	limits := requests.Limits{Writes: int64(options.MaxRequests), Reads: int64(options.MaxRequests)}
+	c := &cluster{inlineBytes: options.InlineBytes, maxTurnBytes: options.MaxTurnBytes, slow: snapshot.MaxWriteTime}
+	var err error
+	if c.client, err = kubeclient.New(requests.NewLimiter(limits).Limit(options.Config)); err != nil {
+		return nil, driver.Options{}, err
+	}
+	// Resolves have limits of their own: saves must not wait for a slow operator.
+	if c.resolve, err = kubeclient.New(requests.NewLimiter(limits).Limit(options.resolveConfig())); err != nil {
+		return nil, driver.Options{}, err
+	}
+	// The store of chunks has its own limits, and must not wait for others while it holds a part of them.
+	chunks, err := kubeclient.New(options.Config)
 	if err != nil {
 		return nil, driver.Options{}, err
 	}
-	c := &cluster{
-		client: client, resolve: client, inlineBytes: options.InlineBytes, maxTurnBytes: options.MaxTurnBytes, slow: snapshot.MaxWriteTime,
-	}
-	if options.ResolveHost != "" {
-		if c.resolve, err = kubeclient.New(limiter.Limit(options.resolveConfig())); err != nil {
-			return nil, driver.Options{}, err
-		}
-	}
-	if c.reads, c.closeReads, err = snapshot.Open(ctx, client, options.SnapshotStore); err != nil {
+	if c.reads, c.closeReads, err = snapshot.Open(ctx, chunks, options.SnapshotStore); err != nil {
 		return nil, driver.Options{}, err
 	}
 	c.writes = c.reads[len(c.reads)-1]
@@ -166,9 +168,12 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// resolveConfig returns the configuration of the client of ResolveHost.
+// resolveConfig returns the configuration of the client for resolves.
 func (o *Options) resolveConfig() *rest.Config {
 	config := rest.CopyConfig(o.Config)
+	if o.ResolveHost == "" {
+		return config
+	}
 	config.Host = o.ResolveHost
 	tls := o.ResolveTLS
 	tls.CertFile, tls.CertData = config.CertFile, config.CertData

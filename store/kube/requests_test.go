@@ -77,6 +77,35 @@ func TestRequestsAreShared(t *testing.T) {
 	}
 }
 
+// TestSavesDoNotWaitForResolves: a turn is saved, and its parent read, while the operator answers none of the namespace's resolves.
+func TestSavesDoNotWaitForResolves(t *testing.T) {
+	const limit = kube.DefaultMaxRequests
+	ctx, cancel := context.WithCancel(t.Context())
+	sent := make(chan struct{}, 2*limit)
+	s := openThrough(t, env.NewNamespace(t), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		if !strings.Contains(r.URL.Path, "/inputitems/") {
+			return next.RoundTrip(r)
+		}
+		sent <- struct{}{}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	})
+	save(t, s, testturn.Make("resp_1", ""))
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	defer cancel()
+	for range 2 * limit {
+		calls.Go(func() {
+			_, _ = s.Resolve(ctx, "resp_1", store.ResolveOptions{}) // it has no response
+		})
+	}
+	for range limit / 2 {
+		<-sent
+	}
+	save(t, s, testturn.Make("resp_2", "resp_1"))
+	save(t, s, largeTurn("resp_3", "resp_2"))
+}
+
 // TestPartsAreShared: while the API server answers none of the creates of a namespace's chunks, only one is sent, and another
 // namespace saves a large turn.
 func TestPartsAreShared(t *testing.T) {

@@ -202,6 +202,9 @@ func (r *Reader) readSnapshot(ctx context.Context, record *sessions.Record) (sna
 		return snapshot.Bodies{}, err
 	}
 	defer r.bytes.Release(record.Namespace, size)
+	if record.Reported == record.Generation {
+		return r.snapshots.ReadCurrent(ctx, record.NamespacedName(), record.Snapshot)
+	}
 	return r.snapshots.Read(ctx, record.NamespacedName(), record.Snapshot)
 }
 
