@@ -154,6 +154,9 @@ func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Requ
 		return ctrl.Result{}, nil
 	}
 	if err != nil || result.RequeueAfter > 0 {
+		if current, found := r.View.Get(req.Namespace, req.Name); found { // its owner may have changed it meanwhile
+			record = current
+		}
 		r.order.Mark(req, markOf(record))
 	}
 	return result, err
