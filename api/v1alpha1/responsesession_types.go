@@ -42,11 +42,12 @@ const MaxListItems = 16384
 // compressed.
 const MaxPackedBytes = 512 << 10
 
-// The formats of bodies, and the newest formats of bodies and of snapshots that this build reads. See docs/decisions/versions.md.
-const (
-	FormatVerbatim = 1
-	FormatPacked   = 2
+// FormatPacked is the format of bodies that are in spec.packed.
+const FormatPacked = 2
 
+// MaxFormat and MaxSnapshotFormat are the newest formats of bodies and of snapshots that this build reads. See
+// docs/decisions/versions.md.
+const (
 	MaxFormat         = FormatPacked
 	MaxSnapshotFormat = 1
 )

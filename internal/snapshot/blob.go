@@ -83,14 +83,13 @@ func openBucket(ctx context.Context, bucketURL string) (*blob.Bucket, error) {
 	}
 	limited, cancel := context.WithTimeout(ctx, bucketTimeout)
 	defer cancel()
-	bucket, err := within(limited, openings, func() (*blob.Bucket, error) {
+	return within(limited, openings, func() (*blob.Bucket, error) {
 		bucket, err := blob.OpenBucket(ctx, bucketURL) // with ctx: drivers keep the context for later requests
 		if err == nil && limited.Err() != nil {
 			return nil, errors.Join(limited.Err(), bucket.Close())
 		}
 		return bucket, err
 	})
-	return bucket, err
 }
 
 // openings are the buckets that are being opened.

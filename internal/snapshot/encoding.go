@@ -54,12 +54,12 @@ func Pack(bodies Bodies) string {
 
 // pad adds a skippable frame, which decoders ignore, to data that is smaller than size.
 func pad(compressed []byte, size int) []byte {
-	const header = 8 // the magic number and the size of the frame
 	if len(compressed) >= size {
 		return compressed
 	}
-	compressed = append(compressed, 0x50, 0x2a, 0x4d, 0x18)
-	rest := max(0, size-len(compressed)-header/2)
+	const magic, overhead = 0x184d2a50, 8 // a frame begins with a magic number and its size
+	rest := max(0, size-len(compressed)-overhead)
+	compressed = binary.LittleEndian.AppendUint32(compressed, magic)
 	compressed = binary.LittleEndian.AppendUint32(compressed, uint32(rest))
 	return append(compressed, make([]byte, rest)...)
 }
@@ -121,8 +121,8 @@ func decompress(compressed []byte, size int) ([]byte, error) {
 }
 
 func join(bodies Bodies) []byte {
-	line := fmt.Sprintf(`{"request":%d,"response":%d,"metadata":%d}`+"\n", len(bodies.Request), len(bodies.Response), len(bodies.Metadata))
-	return slices.Concat([]byte(line), bodies.Request, bodies.Response, bodies.Metadata)
+	line := must(json.Marshal(header{len(bodies.Request), len(bodies.Response), len(bodies.Metadata)}))
+	return slices.Concat(line, []byte("\n"), bodies.Request, bodies.Response, bodies.Metadata)
 }
 
 func split(plain []byte) (Bodies, error) {
@@ -161,10 +161,10 @@ var (
 // packerWindow is the next power of two from the size of the largest bodies that are packed.
 const packerWindow = 1 << 20
 
-// must panics if a coder's options, which are constant, are invalid.
-func must[T any](coder T, err error) T {
+// must panics on errors that cannot occur: the options of the coders are constant, and a header has only numbers.
+func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)
 	}
-	return coder
+	return value
 }

@@ -53,16 +53,8 @@ func TestSaveAgain(t *testing.T) {
 		wantErr    bool
 	}{
 		"connection refused": {refused, 2, 3, false},
-		"response lost": {func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
-			response, err := next.RoundTrip(r)
-			if err != nil {
-				return nil, err
-			}
-			return nil, errors.Join(io.ErrUnexpectedEOF, response.Body.Close())
-		}, 1, 1, false},
-		"overloaded": {func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
-			return answer(r, http.StatusServiceUnavailable), nil
-		}, 2, 3, false},
+		"response lost":      {loseResponse, 1, 1, false},
+		"overloaded":         {overloaded, 2, 3, false},
 		"forbidden": {func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
 			return answer(r, http.StatusForbidden), nil
 		}, 1, 1, true},

@@ -57,8 +57,8 @@ func TestGuessedParent(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change    func(t *testing.T, s *store.Store)
 		wantOwner bool
-		// send sends the request that creates the turn, or reads the parent.
-		create, read func(t *testing.T, next http.RoundTripper, r *http.Request) (*http.Response, error)
+		// create and read, if set, answer the first request that creates the turn, and that reads the parent.
+		create, read func(next http.RoundTripper, r *http.Request) (*http.Response, error)
 		// collected is set if the parent is read only after garbage collection has deleted the turn.
 		collected bool
 	}{
@@ -68,8 +68,8 @@ func TestGuessedParent(t *testing.T) {
 		"unchanged, response lost": {wantOwner: true, create: loseResponse},
 		"deleted, response lost":   {change: remove, create: loseResponse},
 		"replaced, response lost":  {change: replace, wantOwner: true, create: loseResponse},
-		"unchanged, not readable":  {wantOwner: true, read: unavailable},
-		"replaced, not readable":   {change: replace, wantOwner: true, read: unavailable},
+		"unchanged, not readable":  {wantOwner: true, read: overloaded},
+		"replaced, not readable":   {change: replace, wantOwner: true, read: overloaded},
 		"deleted, collected":       {change: remove, collected: true},
 		"replaced, collected":      {change: replace, wantOwner: true, collected: true},
 	} {
@@ -82,9 +82,9 @@ func TestGuessedParent(t *testing.T) {
 				isRead := strings.HasSuffix(r.URL.Path, "/resp.1") && strings.Contains(r.Header.Get("Accept"), kubeclient.MetadataOnly)
 				switch {
 				case tc.create != nil && r.Method == http.MethodPost && creates.Add(1) == 1:
-					return tc.create(t, next, r)
+					return tc.create(next, r)
 				case tc.read != nil && isRead && reads.Add(1) == 1:
-					return tc.read(t, next, r)
+					return tc.read(next, r)
 				case tc.collected && isRead && reads.Add(1) == 1:
 					<-created
 					waitUntilGone(t, plain.Namespace(), "resp_2")
@@ -121,7 +121,7 @@ func TestGuessedParent(t *testing.T) {
 }
 
 // loseResponse sends a request, and returns an error instead of the response.
-func loseResponse(_ *testing.T, next http.RoundTripper, r *http.Request) (*http.Response, error) {
+func loseResponse(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 	response, err := next.RoundTrip(r)
 	if err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func loseResponse(_ *testing.T, next http.RoundTripper, r *http.Request) (*http.
 	return nil, errors.Join(io.ErrUnexpectedEOF, response.Body.Close())
 }
 
-func unavailable(_ *testing.T, _ http.RoundTripper, r *http.Request) (*http.Response, error) {
+func overloaded(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
 	return answer(r, http.StatusServiceUnavailable), nil
 }
 

@@ -251,7 +251,7 @@ func (s *save) post(ctx context.Context, spec *v1alpha1.ResponseSessionSpec, par
 	return created, nil
 }
 
-// parentUID returns the UID of the parent, or an empty string if there is none.
+// parentUID reads the parent's UID. It is empty for a root, and for a turn whose parent does not exist or is being deleted.
 func (s *save) parentUID(ctx context.Context) (types.UID, error) {
 	id := s.session.PreviousResponseID
 	if id == "" {
