@@ -72,7 +72,7 @@ func parseBody(raw []byte) (jsonvalue.Object, *object, error) {
 func objectOf(raw string) (*object, error) {
 	o := &object{}
 	for key, value := range jsonvalue.Elements(raw) {
-		name := jsonvalue.Name(key)
+		name := jsonvalue.Unquote(key)
 		if o.has(name) {
 			return nil, errors.New("contains a duplicate key")
 		}

@@ -203,7 +203,7 @@ func (i inputItem) withID() string {
 	b.Grow(int(i.bytes()))
 	b.WriteByte('{')
 	for key, value := range jsonvalue.Elements(i.raw) {
-		if jsonvalue.Name(key) != "id" {
+		if jsonvalue.Unquote(key) != "id" {
 			b.WriteString(key + ":" + value + ",")
 		}
 	}

@@ -104,12 +104,12 @@ func Nodes(raw string) int {
 	return n
 }
 
-// Name returns the name of a raw key. It allocates only if the key has escapes.
-func Name(key string) string {
-	if strings.IndexByte(key, '\\') >= 0 {
-		return gjson.Parse(key).Str
+// Unquote returns the string of a raw JSON string. It allocates only if the string has escapes.
+func Unquote(raw string) string {
+	if strings.IndexByte(raw, '\\') >= 0 {
+		return gjson.Parse(raw).Str
 	}
-	return strings.Trim(key, `"`)
+	return strings.Trim(raw, `"`)
 }
 
 // skip returns the index of the next value, or of the bracket that closes the list or object, at i or after it.

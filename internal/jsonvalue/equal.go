@@ -96,7 +96,7 @@ func sortedKeys(object string) []int32 {
 
 // nameAt returns the name of the key that begins at an index of an object, and valueAt its value.
 func nameAt(object string, key int32) string {
-	return Name(object[key:endOfValue(object, int(key))])
+	return Unquote(object[key:endOfValue(object, int(key))])
 }
 
 func valueAt(object string, key int32) string {

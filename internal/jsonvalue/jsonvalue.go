@@ -68,7 +68,7 @@ func Members(object gjson.Result, keys ...string) []gjson.Result {
 func RawMembers(object string, keys ...string) []string {
 	values := make([]string, len(keys))
 	for key, value := range Elements(object) {
-		if i := slices.Index(keys, Name(key)); i >= 0 {
+		if i := slices.Index(keys, Unquote(key)); i >= 0 {
 			values[i] = value
 		}
 	}

@@ -72,7 +72,7 @@ func keysDiffer(object string) bool {
 			}
 			return true
 		}
-		few[n] = Name(key)
+		few[n] = Unquote(key)
 		if slices.Contains(few[:n], few[n]) {
 			return false
 		}
