@@ -256,8 +256,8 @@ func (g *Gateway) reserveResponse(c *call, request *createRequest) error {
 	return c.memory.reserve(g.options.reserve(int64(len(request.body)), request.store))
 }
 
-// saveMemory returns the memory that a store takes to save bodies: one contiguous copy, and a compressed copy that is sent in
-// parts, a few of them encoded at the same time.
+// saveMemory returns the memory that a store takes to save bodies: a copy that grows as it is made, or a few parts that are sent at
+// the same time.
 func saveMemory(bodies int64) int64 {
 	const parts = 10 << 20
 	return 2*bodies + min(6*bodies, parts)

@@ -18,6 +18,7 @@ limitations under the License.
 package kubeclient
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -81,19 +82,7 @@ var ErrUndecodable = errors.New("unable to decode the stored object")
 
 // Get reads an object. It returns ErrUndecodable if the API server returns one that cannot be decoded.
 func Get(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, into runtime.Object) error {
-	return GetAt(ctx, client, resource, name, "", into)
-}
-
-// GetAt is Get with a resource version. With "0", the API server answers from its watch cache, which costs it half as much, but may
-// lack the last changes.
-func GetAt(
-	ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, resourceVersion string, into runtime.Object,
-) error {
-	request := client.Get().Namespace(name.Namespace).Resource(resource).Name(name.Name)
-	if resourceVersion != "" {
-		request.Param("resourceVersion", resourceVersion)
-	}
-	raw, err := Read(ctx, request)
+	raw, err := GetRaw(ctx, client, resource, name)
 	if err != nil {
 		return err
 	}
@@ -104,6 +93,24 @@ func GetAt(
 		return fmt.Errorf("%w: %w", ErrUndecodable, err)
 	}
 	return nil
+}
+
+// GetInto reads an object as the API server sends it, and appends it to a buffer, which is not metered. The resource version can be
+// empty. With "0", the API server answers from its watch cache, which costs it half as much, but may lack the last changes.
+func GetInto(
+	ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, resourceVersion string, into *bytes.Buffer,
+) error {
+	request := client.Get().Namespace(name.Namespace).Resource(resource).Name(name.Name)
+	if resourceVersion != "" {
+		request.Param("resourceVersion", resourceVersion)
+	}
+	body, err := request.Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }()
+	_, err = into.ReadFrom(body)
+	return err
 }
 
 // GetRaw reads an object as the API server sends it.

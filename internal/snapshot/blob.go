@@ -17,6 +17,7 @@ limitations under the License.
 package snapshot
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -105,28 +106,32 @@ func blobName(session types.NamespacedName, key string) string {
 	return session.String() + "/" + key
 }
 
-func (s *blobStore) Write(ctx context.Context, session types.NamespacedName, key string, data []byte) (int, error) {
+// Write writes all data at once, because only such a request can be abandoned: see within.
+func (s *blobStore) Write(ctx context.Context, session types.NamespacedName, key string, encode func(io.Writer) error) (int, error) {
 	if err := s.Check(ctx); err != nil {
 		return 0, err
 	}
+	var data bytes.Buffer
+	if err := encode(&data); err != nil {
+		return 0, err
+	}
 	return within(ctx, s.files, func() (int, error) {
-		return 1, s.bucket.WriteAll(ctx, blobName(session, key), data, &blob.WriterOptions{ContentType: "application/zstd"})
+		return 1, s.bucket.WriteAll(ctx, blobName(session, key), data.Bytes(), &blob.WriterOptions{ContentType: "application/zstd"})
 	})
 }
 
-func (s *blobStore) Read(ctx context.Context, session types.NamespacedName, key string, _ int) ([]byte, error) {
+func (s *blobStore) Read(ctx context.Context, session types.NamespacedName, key string, _ int) (io.Reader, error) {
 	data, err := s.readAll(ctx, blobName(session, key))
-	if gcerrors.Code(err) != gcerrors.NotFound {
-		return data, err
+	if gcerrors.Code(err) == gcerrors.NotFound {
+		// Snapshots are also not found if the bucket does not exist or has been replaced.
+		if err := s.do(ctx, s.claim.check); err != nil {
+			return nil, fmt.Errorf("unable to determine whether the bucket has lost %s: %w", blobName(session, key), err)
+		}
+		if data, err = s.readAll(ctx, blobName(session, key)); gcerrors.Code(err) == gcerrors.NotFound {
+			err = fmt.Errorf("%w: the bucket has no object %s", ErrUnreadable, blobName(session, key))
+		}
 	}
-	// Snapshots are also not found if the bucket does not exist or has been replaced.
-	if err := s.do(ctx, s.claim.check); err != nil {
-		return nil, fmt.Errorf("unable to determine whether the bucket has lost %s: %w", blobName(session, key), err)
-	}
-	if data, err = s.readAll(ctx, blobName(session, key)); gcerrors.Code(err) == gcerrors.NotFound {
-		return nil, fmt.Errorf("%w: the bucket has no object %s", ErrUnreadable, blobName(session, key))
-	}
-	return data, err
+	return bytes.NewReader(data), err
 }
 
 func (s *blobStore) readAll(ctx context.Context, name string) ([]byte, error) {

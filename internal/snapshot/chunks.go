@@ -19,10 +19,13 @@ package snapshot
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
-	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -33,6 +36,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/fair"
+	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
@@ -62,92 +66,189 @@ func NewChunkStore(client rest.Interface) Store {
 
 func (s *chunkStore) Name() string { return v1alpha1.SnapshotStoreChunks }
 
-func (s *chunkStore) Write(ctx context.Context, session types.NamespacedName, key string, data []byte) (int, error) {
-	var owner *metav1.OwnerReference
-	create := func(ctx context.Context, part int, data []byte) (*metav1.PartialObjectMetadata, error) {
-		chunk := &v1alpha1.SnapshotChunk{Spec: v1alpha1.SnapshotChunkSpec{Data: data}}
-		chunk.Name = v1alpha1.SnapshotChunkName(key, part)
-		chunk.Annotations = map[string]string{v1alpha1.SessionAnnotation: session.Name, v1alpha1.DataSizeAnnotation: v1alpha1.DataSize(data)}
-		if owner != nil {
-			chunk.OwnerReferences = []metav1.OwnerReference{*owner}
-		}
-		if err := s.writes.Acquire(ctx, session.Namespace, 1); err != nil {
-			return nil, err
-		}
-		defer s.writes.Release(session.Namespace, 1)
-		created, err := kubeclient.CreateLarge(ctx, s.client, kubeclient.Chunks, session.Namespace, chunk, part > 0)
-		if apierrors.IsAlreadyExists(err) {
-			// The key belongs to this write alone: it has created the chunk, its response was lost, and client-go retried.
-			created, err = kubeclient.GetMetadata(ctx, s.client, kubeclient.Chunks, types.NamespacedName{Namespace: session.Namespace, Name: chunk.Name})
-		}
-		if err != nil {
-			return nil, fmt.Errorf("unable to create part %d: %w", part, err)
-		}
-		return created, nil
-	}
-	pieces := slices.Collect(slices.Chunk(data, v1alpha1.MaxSnapshotChunkBytes))
-	first, err := create(ctx, 0, pieces[0])
-	if err != nil {
-		return 0, err
-	}
-	owner = &metav1.OwnerReference{
-		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.SnapshotChunkKind, Name: first.Name, UID: first.UID,
-	}
+// Write creates chunks while it encodes the next ones.
+func (s *chunkStore) Write(ctx context.Context, session types.NamespacedName, key string, encode func(io.Writer) error) (int, error) {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(partsAtOnce)
-	for i, piece := range pieces[1:] {
+	parts := 0
+	var owner *metav1.OwnerReference
+	pieces := &pieceWriter{write: func(data []byte) error {
+		part := parts
+		parts++
+		if part == 0 {
+			first, err := s.create(ctx, session, key, part, data, nil)
+			if err == nil {
+				owner = &metav1.OwnerReference{
+					APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.SnapshotChunkKind, Name: first.Name, UID: first.UID,
+				}
+			}
+			return err
+		}
 		group.Go(func() error {
-			_, err := create(groupCtx, i+1, piece)
+			_, err := s.create(groupCtx, session, key, part, data, owner)
 			return err
 		})
+		return groupCtx.Err()
+	}}
+	err := encode(pieces)
+	if err == nil {
+		err = pieces.flush()
 	}
-	if err = group.Wait(); apierrors.IsForbidden(err) {
+	if failed := group.Wait(); failed != nil {
+		err = failed // the others failed because of it
+	}
+	if parts > 1 && apierrors.IsForbidden(err) {
 		// A quota is exceeded now. The written parts must not count towards it until a sweep deletes them.
 		err = errors.Join(err, s.Delete(ctx, Part{Session: session, Key: key}))
 	}
-	return len(pieces), err
+	return parts, err
 }
 
-func (s *chunkStore) Read(ctx context.Context, session types.NamespacedName, key string, parts int) ([]byte, error) {
-	return s.read(ctx, session, key, parts, "")
+// create creates one chunk.
+func (s *chunkStore) create(
+	ctx context.Context, session types.NamespacedName, key string, part int, data []byte, owner *metav1.OwnerReference,
+) (*metav1.PartialObjectMetadata, error) {
+	chunk := &v1alpha1.SnapshotChunk{Spec: v1alpha1.SnapshotChunkSpec{Data: data}}
+	chunk.Name = v1alpha1.SnapshotChunkName(key, part)
+	chunk.Annotations = map[string]string{v1alpha1.SessionAnnotation: session.Name, v1alpha1.DataSizeAnnotation: v1alpha1.DataSize(data)}
+	if owner != nil {
+		chunk.OwnerReferences = []metav1.OwnerReference{*owner}
+	}
+	if err := s.writes.Acquire(ctx, session.Namespace, 1); err != nil {
+		return nil, err
+	}
+	defer s.writes.Release(session.Namespace, 1)
+	created, err := kubeclient.CreateLarge(ctx, s.client, kubeclient.Chunks, session.Namespace, chunk, part > 0)
+	if apierrors.IsAlreadyExists(err) {
+		// The key belongs to this write alone: it has created the chunk, its response was lost, and client-go retried.
+		created, err = kubeclient.GetMetadata(ctx, s.client, kubeclient.Chunks, types.NamespacedName{Namespace: session.Namespace, Name: chunk.Name})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("unable to create part %d: %w", part, err)
+	}
+	return created, nil
+}
+
+// pieceWriter cuts data into pieces of the size of a chunk. write gets each piece, which it may keep.
+type pieceWriter struct {
+	write func(piece []byte) error
+	piece []byte
+}
+
+func (w *pieceWriter) Write(data []byte) (int, error) {
+	for rest := data; len(rest) > 0; {
+		n := min(len(rest), v1alpha1.MaxSnapshotChunkBytes-len(w.piece))
+		w.piece, rest = append(w.piece, rest[:n]...), rest[n:]
+		if len(w.piece) < v1alpha1.MaxSnapshotChunkBytes {
+			break
+		}
+		if err := w.flush(); err != nil {
+			return 0, err
+		}
+	}
+	return len(data), nil
+}
+
+// flush writes the last piece.
+func (w *pieceWriter) flush() error {
+	piece := w.piece
+	w.piece = nil
+	if len(piece) == 0 {
+		return nil
+	}
+	return w.write(piece)
+}
+
+func (s *chunkStore) Read(ctx context.Context, session types.NamespacedName, key string, parts int) (io.Reader, error) {
+	return &chunkReader{s, ctx, session, key, parts, "", 0, nil}, nil
 }
 
 // readCached is Read from the API server's watch cache, which may lack the last changes.
-func (s *chunkStore) readCached(ctx context.Context, session types.NamespacedName, key string, parts int) ([]byte, error) {
-	return s.read(ctx, session, key, parts, "0")
+func (s *chunkStore) readCached(ctx context.Context, session types.NamespacedName, key string, parts int) (io.Reader, error) {
+	return &chunkReader{s, ctx, session, key, parts, "0", 0, nil}, nil
 }
 
-func (s *chunkStore) read(ctx context.Context, session types.NamespacedName, key string, parts int, resourceVersion string) ([]byte, error) {
-	pieces := make([][]byte, parts)
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(partsAtOnce)
-	for i := range parts {
-		group.Go(func() error {
-			name := v1alpha1.SnapshotChunkName(key, i)
-			if err := s.reads.Acquire(ctx, session.Namespace, 1); err != nil {
-				return err
-			}
-			defer s.reads.Release(session.Namespace, 1)
-			chunk := &v1alpha1.SnapshotChunk{}
-			err := kubeclient.GetAt(ctx, s.client, kubeclient.Chunks, types.NamespacedName{Namespace: session.Namespace, Name: name}, resourceVersion, chunk)
-			switch {
-			case kubeclient.IsGone(err, kubeclient.Chunks, name):
-				return fmt.Errorf("%w: part %d of %d, SnapshotChunk %s, is missing", ErrUnreadable, i, parts, name)
-			case errors.Is(err, kubeclient.ErrUndecodable):
-				return fmt.Errorf("%w: SnapshotChunk %s cannot be decoded", ErrUnreadable, name)
-			case err != nil:
-				return fmt.Errorf("unable to read part %d: %w", i, err)
-			case chunk.Annotations[v1alpha1.SessionAnnotation] != session.Name:
-				return fmt.Errorf("%w: SnapshotChunk %s belongs to another session", ErrUnreadable, name)
-			}
-			pieces[i] = chunk.Spec.Data
-			return nil
-		})
+// chunkReader reads one chunk at a time.
+type chunkReader struct {
+	store           *chunkStore
+	ctx             context.Context
+	session         types.NamespacedName
+	key             string
+	parts           int
+	resourceVersion string
+	next            int
+	data            []byte
+}
+
+func (r *chunkReader) Read(p []byte) (n int, err error) {
+	for len(r.data) == 0 {
+		if r.next == r.parts {
+			return 0, io.EOF
+		}
+		if r.data, err = r.readPart(r.next); err != nil {
+			return 0, err
+		}
+		r.next++
 	}
-	if err := group.Wait(); err != nil {
+	n = copy(p, r.data)
+	r.data = r.data[n:]
+	return n, nil
+}
+
+func (r *chunkReader) readPart(part int) ([]byte, error) {
+	name := types.NamespacedName{Namespace: r.session.Namespace, Name: v1alpha1.SnapshotChunkName(r.key, part)}
+	if err := r.store.reads.Acquire(r.ctx, name.Namespace, 1); err != nil {
 		return nil, err
 	}
-	return bytes.Join(pieces, nil), nil
+	defer r.store.reads.Release(name.Namespace, 1)
+	owner, data, err := r.store.readChunk(r.ctx, name, r.resourceVersion)
+	switch {
+	case kubeclient.IsGone(err, kubeclient.Chunks, name.Name):
+		return nil, fmt.Errorf("%w: part %d of %d, SnapshotChunk %s, is missing", ErrUnreadable, part, r.parts, name.Name)
+	case err != nil:
+		return nil, fmt.Errorf("unable to read part %d: %w", part, err)
+	case owner != r.session.Name:
+		return nil, fmt.Errorf("%w: SnapshotChunk %s belongs to another session", ErrUnreadable, name.Name)
+	}
+	return data, nil
+}
+
+// usualObjectBytes is more than the size of a chunk of the largest size with the metadata that Catena writes.
+const usualObjectBytes = 600 << 10
+
+// buffers hold the objects of chunks while they are decoded: at most maxParts of each store at once.
+var buffers = sync.Pool{New: func() any { return bytes.NewBuffer(make([]byte, 0, usualObjectBytes)) }}
+
+// readChunk returns the name of the session that a chunk belongs to, and its data.
+func (s *chunkStore) readChunk(ctx context.Context, name types.NamespacedName, resourceVersion string) (session string, data []byte, err error) {
+	object := buffers.Get().(*bytes.Buffer)
+	defer func() {
+		if object.Cap() <= 2*usualObjectBytes {
+			object.Reset()
+			buffers.Put(object)
+		}
+	}()
+	if err := kubeclient.GetInto(ctx, s.client, kubeclient.Chunks, name, resourceVersion, object); err != nil {
+		return "", nil, err
+	}
+	if session, data, err = decodeChunk(object.Bytes()); err != nil {
+		return "", nil, fmt.Errorf("%w: SnapshotChunk %s cannot be decoded: %w", ErrUnreadable, name.Name, err)
+	}
+	return session, data, nil
+}
+
+// decodeChunk decodes only what is needed of a chunk as the API server sends it, which takes a tenth of the time for all of it. The
+// results do not share its memory.
+func decodeChunk(object []byte) (session string, data []byte, err error) {
+	members := jsonvalue.RawMembers(jsonvalue.Text(object), "metadata", "spec")
+	annotations := jsonvalue.RawMembers(members[0], "annotations")[0]
+	session = strings.Clone(jsonvalue.Unquote(jsonvalue.RawMembers(annotations, v1alpha1.SessionAnnotation)[0]))
+	encoded := jsonvalue.RawMembers(members[1], "data")[0]
+	if !jsonvalue.IsString(encoded) {
+		return "", nil, errors.New("spec.data must be a string")
+	}
+	data, err = base64.StdEncoding.DecodeString(jsonvalue.Unquote(encoded))
+	return session, data, err
 }
 
 // Check returns nil: chunks are in their cluster.

@@ -19,6 +19,7 @@ package snapshot
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -73,14 +74,18 @@ func (s Stores) Confirm(ctx context.Context, session types.NamespacedName, ref *
 // restore rewrites a snapshot under its key. It removes the remaining parts first, because chunks are deleted together with
 // the first chunk of the same write.
 func (s Stores) restore(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference, bodies Bodies) error {
-	same, compressed := encode(bodies)
+	same := must(encode(io.Discard, bodies))
 	if same.SHA256 != ref.SHA256 || same.StoredBytes != ref.StoredBytes {
 		return fmt.Errorf("%w: it has missing parts, and the given bodies do not match it", ErrUnreadable)
 	}
 	if err := s.Delete(ctx, session, ref); err != nil {
 		return fmt.Errorf("unable to delete the remaining parts of a snapshot: %w", err)
 	}
-	if _, err := s.named(ref.Store).Write(ctx, session, ref.Key, compressed); err != nil {
+	write := func(w io.Writer) error {
+		_, err := encode(w, bodies)
+		return err
+	}
+	if _, err := s.named(ref.Store).Write(ctx, session, ref.Key, write); err != nil {
 		return fmt.Errorf("unable to rewrite the missing parts of a snapshot: %w", err)
 	}
 	return nil

@@ -17,12 +17,16 @@ limitations under the License.
 package snapshot
 
 import (
+	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/klauspost/compress/zstd"
@@ -45,10 +49,164 @@ const (
 	freeExpansion = 4 << 10
 )
 
+// frameBytes is the size of the data in each frame of a snapshot but the last. A snapshot is compressed, hashed and decompressed in
+// pieces of this size: the garbage collector stops a program for as long as one piece takes to copy or hash, which would be 40 ms for
+// 60 MiB, and parts are written while others are compressed.
+const frameBytes = 1 << 20
+
+// encode writes bodies in their stored form, one or more frames of zstd, and returns a reference with their sizes and hash. The
+// result depends only on the bodies.
+func encode(w io.Writer, bodies Bodies) (*v1alpha1.SnapshotReference, error) {
+	line := headerLine(bodies)
+	plain := io.MultiReader(bytes.NewReader(line), bytes.NewReader(bodies.Request), bytes.NewReader(bodies.Response), bytes.NewReader(bodies.Metadata))
+	size := len(line) + bodies.Size()
+	ref, hash := &v1alpha1.SnapshotReference{SizeBytes: int64(size)}, sha256.New()
+	piece, frame := make([]byte, min(size, frameBytes)), []byte(nil)
+	for rest := size; rest > 0; rest -= len(piece) {
+		piece = piece[:min(rest, frameBytes)]
+		must(io.ReadFull(plain, piece))
+		must(hash.Write(piece))
+		frame = encoder.EncodeAll(piece, frame[:0])
+		if _, err := w.Write(frame); err != nil {
+			return nil, err
+		}
+		ref.StoredBytes += int64(len(frame))
+	}
+	ref.SHA256 = hex.EncodeToString(hash.Sum(nil))
+	return ref, nil
+}
+
+// decode reads what encode has written, or any other frames of zstd. It returns an error of the reader as it is, and ErrUnreadable if
+// the data does not match the reference. It allocates as many bytes as the bodies have and as the largest frame has, whatever window
+// size the data declares.
+func decode(stored io.Reader, ref *v1alpha1.SnapshotReference) (Bodies, error) {
+	source := &source{reader: stored, max: ref.StoredBytes}
+	bodies, err := decodeFrom(source, ref)
+	switch {
+	case source.err != nil:
+		return Bodies{}, source.err
+	case err != nil:
+		return Bodies{}, fmt.Errorf("%w: %w", ErrUnreadable, err)
+	case source.read < source.max:
+		return Bodies{}, fmt.Errorf("%w: %d bytes are stored, want %d", ErrUnreadable, source.read, source.max)
+	}
+	return bodies, nil
+}
+
+func decodeFrom(source *source, ref *v1alpha1.SnapshotReference) (Bodies, error) {
+	var plain, batch []byte
+	frames, hash := bufio.NewReader(source), sha256.New()
+	for last := false; !last; {
+		var err error
+		if batch, last, err = readFrames(frames, batch[:0]); err != nil {
+			return Bodies{}, err
+		}
+		if plain == nil { // only now: a reference can have any size
+			plain = make([]byte, 0, ref.SizeBytes)
+		}
+		start := len(plain)
+		if plain, err = decompress(plain, batch); err != nil {
+			return Bodies{}, err
+		}
+		for piece := range slices.Chunk(plain[start:], frameBytes) {
+			must(hash.Write(piece))
+		}
+	}
+	switch {
+	case int64(len(plain)) != ref.SizeBytes:
+		return Bodies{}, fmt.Errorf("it has %d bytes, want %d", len(plain), ref.SizeBytes)
+	case hex.EncodeToString(hash.Sum(nil)) != ref.SHA256:
+		return Bodies{}, errors.New("its SHA-256 does not match")
+	}
+	return split(plain)
+}
+
+// source is a reader of at most max bytes. It counts them and keeps the first error.
+type source struct {
+	reader    io.Reader
+	read, max int64
+	err       error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.reader.Read(p)
+	if s.read += int64(n); s.read > s.max {
+		err = fmt.Errorf("%w: more than %d bytes are stored", ErrUnreadable, s.max)
+	}
+	if err != nil && !errors.Is(err, io.EOF) && s.err == nil {
+		s.err = err
+	}
+	return n, err
+}
+
+// batchBytes is how many bytes of small frames are decompressed at once.
+const batchBytes = 64 << 10
+
+// readFrames appends the next frames, and reports whether they are the last ones.
+func readFrames(r *bufio.Reader, batch []byte) (frames []byte, last bool, err error) {
+	for len(batch) < batchBytes {
+		if _, err := r.Peek(1); errors.Is(err, io.EOF) {
+			return batch, true, nil
+		}
+		if batch, err = appendFrame(r, batch); err != nil {
+			return nil, false, err
+		}
+	}
+	return batch, false, nil
+}
+
+// appendFrame appends the next frame. The format is described in RFC 8878, section 3.1.1.
+func appendFrame(r *bufio.Reader, frame []byte) ([]byte, error) {
+	start, err := r.Peek(zstd.HeaderMaxSize)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	var h zstd.Header
+	if err := h.Decode(start); err != nil {
+		return nil, err
+	}
+	if h.Skippable {
+		return nil, errors.New("it has a skippable frame")
+	}
+	if frame, err = appendBytes(r, frame, h.HeaderSize); err != nil {
+		return nil, err
+	}
+	const blockHeader, checksum = 3, 4
+	for last := false; !last; {
+		if frame, err = appendBytes(r, frame, blockHeader); err != nil {
+			return nil, err
+		}
+		end := frame[len(frame)-blockHeader:]
+		block := int(end[0]) | int(end[1])<<8 | int(end[2])<<16
+		size := block >> 3
+		if block>>1&3 == 1 { // one byte that is repeated
+			size = 1
+		}
+		if frame, err = appendBytes(r, frame, size); err != nil {
+			return nil, err
+		}
+		last = block&1 == 1
+	}
+	if h.HasCheckSum {
+		return appendBytes(r, frame, checksum)
+	}
+	return frame, nil
+}
+
+// appendBytes appends the next n bytes of r, of which there must be that many.
+func appendBytes(r io.Reader, b []byte, n int) ([]byte, error) {
+	b = slices.Grow(b, n)
+	_, err := io.ReadFull(r, b[len(b):len(b)+n])
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return b[:len(b)+n], err
+}
+
 // Pack returns bodies of at most v1alpha1.MaxPackedBytes in the form in which they stand in an object.
 func Pack(bodies Bodies) string {
-	plain := join(bodies)
-	compressed := packer.EncodeAll(plain, make([]byte, 0, len(plain)))
+	plain := slices.Concat(headerLine(bodies), bodies.Request, bodies.Response, bodies.Metadata)
+	compressed := encoder.EncodeAll(plain, make([]byte, 0, len(plain)))
 	return base64.StdEncoding.EncodeToString(pad(compressed, (len(plain)-freeExpansion+maxExpansion-1)/maxExpansion))
 }
 
@@ -93,7 +251,10 @@ func Unpack(packed string) (Bodies, error) {
 	if err != nil {
 		return Bodies{}, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
-	plain, err := decompress(compressed, size)
+	plain, err := decompress(make([]byte, 0, size), compressed)
+	if err == nil && len(plain) != size {
+		err = fmt.Errorf("it has %d bytes, want %d", len(plain), size)
+	}
 	if err != nil {
 		return Bodies{}, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
@@ -104,25 +265,19 @@ func Unpack(packed string) (Bodies, error) {
 	return bodies, nil
 }
 
-// decompress allocates size bytes, whatever window size the data declares. Data that expands to more is rejected, but can
-// first take slightly more than twice that memory: the decoder checks the size after each block.
-func decompress(compressed []byte, size int) ([]byte, error) {
-	plain, err := decoder.DecodeAll(compressed, make([]byte, 0, size))
+// decompress appends the decompressed data, and rejects data that would exceed the capacity of plain. It can take slightly more than
+// twice that memory first: the decoder checks the size after each block.
+func decompress(plain, compressed []byte) ([]byte, error) {
+	plain, err := decoder.DecodeAll(compressed, plain)
 	if errors.Is(err, zstd.ErrDecoderSizeExceeded) {
-		return nil, fmt.Errorf("it has more than %d bytes", size)
+		return nil, fmt.Errorf("it has more than %d bytes", cap(plain))
 	}
-	if err != nil {
-		return nil, err
-	}
-	if len(plain) != size {
-		return nil, fmt.Errorf("it has %d bytes, want %d", len(plain), size)
-	}
-	return plain, nil
+	return plain, err
 }
 
-func join(bodies Bodies) []byte {
-	line := must(json.Marshal(header{len(bodies.Request), len(bodies.Response), len(bodies.Metadata)}))
-	return slices.Concat(line, []byte("\n"), bodies.Request, bodies.Response, bodies.Metadata)
+// headerLine returns the first line of a snapshot.
+func headerLine(bodies Bodies) []byte {
+	return append(must(json.Marshal(header{len(bodies.Request), len(bodies.Response), len(bodies.Metadata)})), '\n')
 }
 
 func split(plain []byte) (Bodies, error) {
@@ -151,17 +306,13 @@ func split(plain []byte) (Bodies, error) {
 }
 
 var (
-	// Base64 images rarely repeat, but use only six bits of each byte, so that entropy coding alone is worth it.
-	encoder = must(zstd.NewWriter(nil, zstd.WithAllLitEntropyCompression(true)))
-	// A single segment has its size in its header, however small it is.
-	packer  = must(zstd.NewWriter(nil, zstd.WithAllLitEntropyCompression(true), zstd.WithSingleSegment(true), zstd.WithWindowSize(packerWindow)))
+	// Base64 images rarely repeat, but use only six bits of each byte, so that entropy coding alone is worth it. A single segment has
+	// its size in its header, however small it is.
+	encoder = must(zstd.NewWriter(nil, zstd.WithAllLitEntropyCompression(true), zstd.WithSingleSegment(true), zstd.WithWindowSize(frameBytes)))
 	decoder = must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecodeAllCapLimit(true)))
 )
 
-// packerWindow is the next power of two from the size of the largest bodies that are packed.
-const packerWindow = 1 << 20
-
-// must panics on errors that cannot occur: the options of the coders are constant, and a header has only numbers.
+// must panics on errors that cannot occur: the options of the coders are constant, a header has only numbers, and bodies are in memory.
 func must[T any](value T, err error) T {
 	if err != nil {
 		panic(err)

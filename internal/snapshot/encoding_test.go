@@ -17,18 +17,181 @@ limitations under the License.
 package snapshot
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/base64"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
 	"pgregory.net/rapid"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
+
+// readAllFrames returns the frames of data as decode reads them, each batch by itself.
+func readAllFrames(data io.Reader) (batches [][]byte, err error) {
+	r := bufio.NewReader(data)
+	for last := false; !last; {
+		var batch []byte
+		if batch, last, err = readFrames(r, nil); err != nil {
+			return nil, err
+		}
+		batches = append(batches, batch)
+	}
+	return batches, nil
+}
+
+// TestEncode: a snapshot of any size has frames of frameBytes, which older builds read as well, and comes back unchanged.
+func TestEncode(t *testing.T) {
+	noise := make([]byte, 3*frameBytes)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // never fails
+	line := len(headerLine(Bodies{Request: noise[:frameBytes]}))
+	for name, tc := range map[string]struct {
+		bodies     Bodies
+		wantFrames int
+	}{
+		"no bodies":            {Bodies{}, 1},
+		"a frame":              {Bodies{Request: noise[:frameBytes-line]}, 1},
+		"a frame and one byte": {Bodies{Request: noise[:frameBytes-line+1]}, 2},
+		"across frames":        {Bodies{Request: noise[:frameBytes], Response: noise[:frameBytes+100], Metadata: []byte(`{}`)}, 3},
+		"text":                 {Bodies{Response: bytes.Repeat([]byte("catena "), frameBytes/2)}, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stored bytes.Buffer
+			ref, err := encode(&stored, tc.bodies)
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole := slices.Concat(headerLine(tc.bodies), tc.bodies.Request, tc.bodies.Response, tc.bodies.Metadata)
+			if plain, err := decoder.DecodeAll(stored.Bytes(), make([]byte, 0, ref.SizeBytes)); err != nil || !bytes.Equal(plain, whole) {
+				t.Errorf("all frames have %d bytes, want %d: %v", len(plain), len(whole), err)
+			}
+			if frames := bytes.Count(stored.Bytes(), []byte{0x28, 0xb5, 0x2f, 0xfd}); frames != tc.wantFrames {
+				t.Errorf("%d frames, want %d", frames, tc.wantFrames)
+			}
+			got, err := decode(iotest.HalfReader(&stored), ref)
+			if err != nil || !bytes.Equal(got.Request, tc.bodies.Request) || !bytes.Equal(got.Response, tc.bodies.Response) ||
+				!bytes.Equal(got.Metadata, tc.bodies.Metadata) {
+				t.Errorf("got other bodies, of %d, %d and %d bytes: %v", len(got.Request), len(got.Response), len(got.Metadata), err)
+			}
+		})
+	}
+}
+
+// TestForeignFrames: frames of any other compressor are read too.
+func TestForeignFrames(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var stored, plain bytes.Buffer
+		for range rapid.IntRange(1, 4).Draw(t, "frames") {
+			writer, err := zstd.NewWriter(&stored, zstd.WithEncoderLevel(zstd.EncoderLevel(rapid.IntRange(1, 4).Draw(t, "level"))),
+				zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(128<<10), zstd.WithEncoderCRC(rapid.Bool().Draw(t, "checksum")),
+				zstd.WithSingleSegment(rapid.Bool().Draw(t, "single segment")), zstd.WithZeroFrames(true))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range rapid.IntRange(0, 3).Draw(t, "blocks") {
+				block := bytes.Repeat(rapid.SliceOfN(rapid.Byte(), 1, 50).Draw(t, "pattern"), rapid.IntRange(0, 5000).Draw(t, "times"))
+				plain.Write(block)
+				_, err := writer.Write(block)
+				if err := errors.Join(err, writer.Flush()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := writer.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		batches, err := readAllFrames(&stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 0, plain.Len())
+		for _, batch := range batches {
+			if got, err = decompress(got, batch); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !bytes.Equal(got, plain.Bytes()) {
+			t.Errorf("got %d bytes, want %d", len(got), plain.Len())
+		}
+	})
+}
+
+// TestDecode: what does not match the reference is unreadable, but not if it could not be read.
+func TestDecode(t *testing.T) {
+	bodies := Bodies{Request: []byte(`{"input":"` + strings.Repeat("ab", 200) + `"}`)}
+	var buffer bytes.Buffer
+	ref, err := encode(&buffer, bodies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := buffer.Bytes()
+	for cut := range stored {
+		if _, err := decode(bytes.NewReader(stored[:cut]), ref); !errors.Is(err, ErrUnreadable) {
+			t.Errorf("cut after %d of %d bytes: got %v, want it unreadable", cut, len(stored), err)
+		}
+		failing := io.MultiReader(bytes.NewReader(stored[:cut]), iotest.ErrReader(iotest.ErrTimeout))
+		if _, err := decode(failing, ref); !errors.Is(err, iotest.ErrTimeout) || errors.Is(err, ErrUnreadable) {
+			t.Errorf("a reader that fails after %d of %d bytes: got %v, want %v", cut, len(stored), err, iotest.ErrTimeout)
+		}
+	}
+	empty := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x20, 0, 1, 0, 0}
+	for name, tc := range map[string]struct {
+		stored []byte
+		change func(*v1alpha1.SnapshotReference)
+		want   string
+	}{
+		"more than stored": {append(bytes.Clone(stored), 0), nil, "more than"},
+		"a frame more":     {append(bytes.Clone(stored), stored...), func(ref *v1alpha1.SnapshotReference) { ref.StoredBytes *= 2 }, "it has more than"},
+		"an empty frame more": {append(bytes.Clone(stored), empty...), func(ref *v1alpha1.SnapshotReference) {
+			ref.StoredBytes += int64(len(empty))
+		}, ""},
+		"less than its size":   {stored, func(ref *v1alpha1.SnapshotReference) { ref.SizeBytes++ }, " bytes, want "},
+		"less than stored":     {stored, func(ref *v1alpha1.SnapshotReference) { ref.StoredBytes++ }, "bytes are stored, want"},
+		"another hash":         {stored, func(ref *v1alpha1.SnapshotReference) { ref.SHA256 = strings.Repeat("0", 64) }, "SHA-256"},
+		"a skippable frame":    {pad(nil, 20), nil, "skippable"},
+		"a block without data": {[]byte{0x28, 0xb5, 0x2f, 0xfd, 0x20, 0, 0xff, 0xff, 0xff}, nil, "EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ref := *ref
+			if tc.change != nil {
+				tc.change(&ref)
+			}
+			got, err := decode(bytes.NewReader(tc.stored), &ref)
+			if tc.want == "" {
+				if diff := cmp.Diff(bodies, got); err != nil || diff != "" {
+					t.Errorf("error %v, bodies (-want +got):\n%s", err, diff)
+				}
+			} else if !errors.Is(err, ErrUnreadable) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want it unreadable because %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// FuzzReadFrames: any data is an error or comes back in frames, and what the decompressor accepts is no error.
+func FuzzReadFrames(f *testing.F) {
+	f.Add(encoder.EncodeAll([]byte("hello"), encoder.EncodeAll(nil, nil)))
+	f.Add(repeated(3))
+	f.Add(pad(nil, 20))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		batches, err := readAllFrames(bytes.NewReader(data))
+		if err == nil && !bytes.Equal(slices.Concat(batches...), data) {
+			t.Errorf("%x is read as %x", data, batches)
+		}
+		_, decodes := decoder.DecodeAll(data, make([]byte, 0, 1<<20))
+		if skippable := bytes.Contains(data, []byte{0x2a, 0x4d, 0x18}); decodes == nil && err != nil && !skippable {
+			t.Errorf("%x cannot be read: %v", data, err)
+		}
+	})
+}
 
 // TestPack: packed bodies are returned as they were, and do not become much larger.
 func TestPack(t *testing.T) {
@@ -73,12 +236,12 @@ func TestUnpack(t *testing.T) {
 		"no base64":      {"{}", "base64"},
 		"no base64 soon": {largest[:1000] + "!" + largest[1001:], "base64"},
 		"not compressed": {encoded([]byte("hello, world")), "magic"},
-		"larger":         {encoded(packer.EncodeAll(slices.Concat(noise, noise), nil)), "do not declare a size"},
+		"larger":         {encoded(encoder.EncodeAll(slices.Concat(noise, noise), nil)), "do not declare a size"},
 		"bomb":           {uniform[:len(uniform)/4*3], "do not declare a size"},
 		"no size":        {encoded(repeated(1000)), "do not declare a size"},
 		"another size":   {encoded(append([]byte{0x28, 0xb5, 0x2f, 0xfd, 0x20, 0x09}, repeated(4)[6:]...)), "window size exceeded"},
 		"cut":            {largest[:len(largest)/8*4], "EOF"},
-		"no header":      {encoded(packer.EncodeAll([]byte("hello"), nil)), "header"},
+		"no header":      {encoded(encoder.EncodeAll([]byte("hello"), nil)), "header"},
 		"damaged":        {largest[:1000] + strings.Repeat("A", 4) + largest[1004:], "CRC"},
 	} {
 		t.Run(name, func(t *testing.T) {

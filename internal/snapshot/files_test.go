@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -101,7 +102,7 @@ func TestHungFileSystem(t *testing.T) {
 		}},
 		"write": {file: claimName, request: func(ctx context.Context, store *blobStore) error { // the claim is read first
 			store.claim.checked.Store(nil)
-			_, err := store.Write(ctx, session, key, []byte("new"))
+			_, err := store.Write(ctx, session, key, raw([]byte("new")))
 			return err
 		}},
 		"claim": {file: claimName, request: func(ctx context.Context, store *blobStore) error { return store.Claim(ctx, nil) }},
@@ -125,7 +126,7 @@ func TestHungFileSystem(t *testing.T) {
 			if err := b.Claim(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := b.Write(t.Context(), session, key, []byte("data")); err != nil {
+			if _, err := b.Write(t.Context(), session, key, raw([]byte("data"))); err != nil {
 				t.Fatal(err)
 			}
 			if err := b.Mark(t.Context(), part, since); err != nil {
@@ -173,12 +174,16 @@ func TestHungFileSystemIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := newKey()
-	if _, err := b.Write(t.Context(), session, key, []byte("data")); err != nil {
+	if _, err := b.Write(t.Context(), session, key, raw([]byte("data"))); err != nil {
 		t.Fatal(err)
 	}
 	read := func(ctx context.Context) error {
-		data, err := b.Read(ctx, session, key, 1)
-		if err == nil && string(data) != "data" {
+		reader, err := b.Read(ctx, session, key, 1)
+		if err != nil {
+			return err
+		}
+		data, err := io.ReadAll(reader)
+		if string(data) != "data" {
 			t.Errorf("read %q", data)
 		}
 		return err

@@ -17,9 +17,11 @@ limitations under the License.
 package snapshot
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -71,8 +73,9 @@ type archive struct {
 
 func (a archive) Name() string { return v1alpha1.SnapshotStoreBlob }
 
-func (a archive) Read(context.Context, types.NamespacedName, string, int) ([]byte, error) {
-	return os.ReadFile(a.file)
+func (a archive) Read(context.Context, types.NamespacedName, string, int) (io.Reader, error) {
+	data, err := os.ReadFile(a.file)
+	return bytes.NewReader(data), err
 }
 
 // TestStoredFormats: snapshots stored by earlier builds stay readable. testdata/formats has one of each format, with its

@@ -24,10 +24,9 @@ package snapshot
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"regexp"
 	"strings"
@@ -69,12 +68,13 @@ var (
 type Store interface {
 	// Name is the name of the store in a session's spec.snapshot.store.
 	Name() string
-	// Write stores data under a key of a session and returns the number of parts. It returns the error of Check if the store
-	// does not belong to this cluster.
-	Write(ctx context.Context, session types.NamespacedName, key string, data []byte) (parts int, err error)
-	// Read returns the data under a key, which has the given number of parts. It returns ErrUnreadable if a part is missing
-	// or belongs to another session, but not if the store does not respond or does not belong to this cluster.
-	Read(ctx context.Context, session types.NamespacedName, key string, parts int) ([]byte, error)
+	// Write stores the data that encode writes under a key of a session and returns the number of parts. It returns the error of
+	// Check if the store does not belong to this cluster, and the error of encode. Parts may be stored before encode returns.
+	Write(ctx context.Context, session types.NamespacedName, key string, encode func(io.Writer) error) (parts int, err error)
+	// Read returns the data under a key, which has the given number of parts. Both it and the reader return ErrUnreadable if a part
+	// is missing or belongs to another session, but not if the store does not respond or does not belong to this cluster. The
+	// reader may send requests until ctx is done.
+	Read(ctx context.Context, session types.NamespacedName, key string, parts int) (io.Reader, error)
 	// Check returns ErrForeign or ErrUnclaimed if the store does not belong to this cluster. The result may be a minute old.
 	Check(ctx context.Context) error
 	// Claim marks the store as used by this cluster. It returns ErrForeign if another cluster uses it, because each cluster
@@ -120,24 +120,17 @@ func (b Bodies) Size() int { return len(b.Request) + len(b.Response) + len(b.Met
 
 // Write stores bodies and returns the reference for the session's spec.snapshot.
 func Write(ctx context.Context, store Store, session types.NamespacedName, bodies Bodies) (*v1alpha1.SnapshotReference, error) {
-	ref, compressed := encode(bodies)
-	ref.Store, ref.Key = store.Name(), newKey()
-	parts, err := store.Write(ctx, session, ref.Key, compressed)
+	var ref *v1alpha1.SnapshotReference
+	key := newKey()
+	parts, err := store.Write(ctx, session, key, func(w io.Writer) (err error) {
+		ref, err = encode(w, bodies)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("unable to store the snapshot of session %s: %w", session, err)
 	}
-	ref.Parts = int32(parts)
+	ref.Store, ref.Key, ref.Parts = store.Name(), key, int32(parts)
 	return ref, nil
-}
-
-// encode returns the stored form of bodies, and a reference with their sizes and hash. Both results depend only on the bodies.
-func encode(bodies Bodies) (*v1alpha1.SnapshotReference, []byte) {
-	plain := join(bodies)
-	compressed := encoder.EncodeAll(plain, make([]byte, 0, len(plain)))
-	sum := sha256.Sum256(plain)
-	return &v1alpha1.SnapshotReference{
-		SizeBytes: int64(len(plain)), StoredBytes: int64(len(compressed)), SHA256: hex.EncodeToString(sum[:]),
-	}, compressed
 }
 
 // Stores are all stores from which snapshots are read.
@@ -183,7 +176,8 @@ func (s Stores) Delete(ctx context.Context, session types.NamespacedName, ref *v
 	return group.Wait()
 }
 
-// Read returns the bodies of a reference. It needs memory for both sizes in the reference. It returns ErrUnreadable if a
+// Read returns the bodies of a reference. It needs memory for the bodies and, unless the store has them in chunks, for what is stored.
+// It returns ErrUnreadable if a
 // part is missing or damaged, or if the reference names none of these stores. The bodies are never wrong, but their parts may just have
 // been deleted.
 func (s Stores) Read(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference) (Bodies, error) {
@@ -217,32 +211,18 @@ func (s Stores) read(ctx context.Context, session types.NamespacedName, ref *v1a
 }
 
 // readFunc is Store.Read.
-type readFunc func(ctx context.Context, session types.NamespacedName, key string, parts int) ([]byte, error)
+type readFunc func(ctx context.Context, session types.NamespacedName, key string, parts int) (io.Reader, error)
 
 func read(ctx context.Context, from readFunc, session types.NamespacedName, ref *v1alpha1.SnapshotReference) (Bodies, error) {
 	// The parts that are read into memory must not be larger than the size in the reference.
 	if int64(ref.Parts-1)*v1alpha1.MaxSnapshotChunkBytes >= ref.StoredBytes {
 		return Bodies{}, fmt.Errorf("%w: %d parts are too many for %d bytes", ErrUnreadable, ref.Parts, ref.StoredBytes)
 	}
-	compressed, err := from(ctx, session, ref.Key, int(ref.Parts))
+	stored, err := from(ctx, session, ref.Key, int(ref.Parts))
 	if err != nil {
 		return Bodies{}, err
 	}
-	if int64(len(compressed)) != ref.StoredBytes {
-		return Bodies{}, fmt.Errorf("%w: %d bytes are stored, want %d", ErrUnreadable, len(compressed), ref.StoredBytes)
-	}
-	plain, err := decompress(compressed, int(ref.SizeBytes))
-	if err != nil {
-		return Bodies{}, fmt.Errorf("%w: %w", ErrUnreadable, err)
-	}
-	if sum := sha256.Sum256(plain); hex.EncodeToString(sum[:]) != ref.SHA256 {
-		return Bodies{}, fmt.Errorf("%w: its SHA-256 does not match", ErrUnreadable)
-	}
-	bodies, err := split(plain)
-	if err != nil {
-		return Bodies{}, fmt.Errorf("%w: %w", ErrUnreadable, err)
-	}
-	return bodies, nil
+	return decode(stored, ref)
 }
 
 // keyPattern matches every key. Data under any other name does not belong to Catena or has a format that only a newer build

@@ -22,7 +22,9 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"runtime"
 	"strings"
@@ -53,6 +55,14 @@ func memoryStore(t testing.TB) Store {
 // identity returns the same cluster identity on every call.
 func identity(cluster string) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) { return cluster, nil }
+}
+
+// raw returns a function that writes data as it is.
+func raw(data []byte) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	}
 }
 
 func mustWrite(t *testing.T, store Store, bodies Bodies) *v1alpha1.SnapshotReference {
@@ -121,7 +131,7 @@ func TestStreamed(t *testing.T) {
 	}
 	store := memoryStore(t)
 	ref := mustWrite(t, store, Bodies{Request: []byte(`{}`)})
-	if _, err := store.Write(t.Context(), session, ref.Key, compressed.Bytes()); err != nil {
+	if _, err := store.Write(t.Context(), session, ref.Key, raw(compressed.Bytes())); err != nil {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(plain)
@@ -165,14 +175,18 @@ func TestEveryFlippedByte(t *testing.T) {
 	store := memoryStore(t)
 	want := Bodies{Request: []byte(`{"input":"` + strings.Repeat("ab", 200) + `"}`), Response: []byte(`{}`)}
 	ref := mustWrite(t, store, want)
-	stored, err := store.Read(t.Context(), session, ref.Key, 1)
+	reader, err := store.Read(t.Context(), session, ref.Key, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := io.ReadAll(reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range stored {
 		damaged := bytes.Clone(stored)
 		damaged[i] ^= 1
-		if _, err := store.Write(t.Context(), session, ref.Key, damaged); err != nil {
+		if _, err := store.Write(t.Context(), session, ref.Key, raw(damaged)); err != nil {
 			t.Fatal(err)
 		}
 		got, err := Stores{store}.Read(t.Context(), session, ref)
@@ -215,7 +229,7 @@ func TestUnreadable(t *testing.T) {
 			stored, change := tc.stored()
 			change(ref)
 			ref.StoredBytes = int64(len(stored))
-			if _, err := store.Write(t.Context(), session, ref.Key, stored); err != nil {
+			if _, err := store.Write(t.Context(), session, ref.Key, raw(stored)); err != nil {
 				t.Fatal(err)
 			}
 			_, err := Stores{store}.Read(t.Context(), session, ref)
@@ -241,13 +255,38 @@ func TestMemory(t *testing.T) {
 		const size = 128 << 10
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, err := decompress(compressed, size)
+		_, err := decompress(make([]byte, 0, size), compressed)
 		runtime.ReadMemStats(&after)
 		if (err == nil) != (name == "small") {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {
 			t.Errorf("%s: takes %d bytes for %d", name, took, size)
+		}
+	}
+}
+
+// TestDecodeChunk: a chunk is decoded as encoding/json does it, and anything else is an error or has no data.
+func TestDecodeChunk(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		chunk := &v1alpha1.SnapshotChunk{Spec: v1alpha1.SnapshotChunkSpec{Data: rapid.SliceOfN(rapid.Byte(), 1, 100).Draw(t, "data")}}
+		name := rapid.String().Draw(t, "session")
+		chunk.Annotations = map[string]string{v1alpha1.SessionAnnotation: name, "spec": rapid.String().Draw(t, "another annotation")}
+		object, err := json.Marshal(chunk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		session, data, err := decodeChunk(object)
+		if want := strings.ToValidUTF8(name, "\uFFFD"); err != nil || session != want || !bytes.Equal(data, chunk.Spec.Data) {
+			t.Errorf("%s: got session %q, data %x and %v", object, session, data, err)
+		}
+	})
+	for _, object := range []string{
+		``, `{`, `[]`, `null`, `{"spec":null}`, `{"spec":{"data":null}}`, `{"spec":{"data":{}}}`, `{"spec":{"data":"!"}}`, `{"spec":{"data":"\`,
+		`{"metadata":{"annotations":{"sessions.catena.dev/session":1}},"spec":{"data":[]}}`, `{"metadata":[],"spec":[{"data":"eA=="}]}`,
+	} {
+		if _, data, err := decodeChunk([]byte(object)); err == nil && len(data) > 0 {
+			t.Errorf("%s has the data %q", object, data)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func TestUnresponsiveBucket(t *testing.T) {
 		"delete":         func(ctx context.Context) error { return store.Delete(ctx, part) },
 		"delete, marked": func(ctx context.Context) error { return store.Delete(ctx, marked) },
 		"write": func(ctx context.Context) error { // the claim is read first
-			_, err := store.Write(ctx, session, part.Key, []byte("x"))
+			_, err := store.Write(ctx, session, part.Key, raw([]byte("x")))
 			return err
 		},
 	} {

@@ -107,11 +107,10 @@ func unreadable(responseID string, err error) error {
 	return &driver.Error{Code: driver.CodeUnreadable, ResponseID: responseID, Message: fmt.Sprintf("response %q cannot be read", responseID), Err: err}
 }
 
-// readMemory returns the memory for reading a snapshot: for its joined parts, and for its bodies. Parts are received as
-// JSON, at most four at the same time.
+// readMemory returns the memory for reading a snapshot: for its bodies, for what is stored, which may be a single frame and grows while
+// it is read, and for one chunk as JSON.
 func readMemory(ref *v1alpha1.SnapshotReference) int64 {
-	const parts = 4 * v1alpha1.MaxSnapshotChunkBytes
-	return ref.SizeBytes + 2*ref.StoredBytes + 5*min(ref.StoredBytes, parts)
+	return ref.SizeBytes + 2*ref.StoredBytes + 3*min(ref.StoredBytes, v1alpha1.MaxSnapshotChunkBytes)
 }
 
 // maxModelBytes is the maximum length of a model name that is copied to the object.

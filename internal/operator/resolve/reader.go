@@ -191,8 +191,7 @@ func (r *Reader) getObject(ctx context.Context, namespace, name string) (*sessio
 	return record, items, nil
 }
 
-// readSnapshot reads bodies that are outside their object. Meanwhile both their stored and their decompressed form are in
-// memory.
+// readSnapshot reads bodies that are outside their object. Meanwhile they are in memory, and what a bucket stores of them.
 func (r *Reader) readSnapshot(ctx context.Context, record *sessions.Record) (snapshot.Bodies, error) {
 	if max(record.Snapshot.SizeBytes, record.Snapshot.StoredBytes) > r.maxBytes {
 		return snapshot.Bodies{}, fmt.Errorf("%w: response %q alone has %d bytes", ErrTooLarge, record.Turn.ID, record.Snapshot.SizeBytes)
