@@ -51,16 +51,17 @@ func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessio
 	if parent.DeletionTimestamp != nil {
 		return nil
 	}
-	written, err := r.applyOwner(ctx, v.Record, ownerReference(v1alpha1.ResponseSessionKind, parent))
+	written, err := r.applyOwner(ctx, v.Record, v.Record.Version(), ownerReference(v1alpha1.ResponseSessionKind, parent))
 	if err != nil {
 		return fmt.Errorf("unable to set the ownerReference: %w", err)
 	}
 	// If the parent has been deleted without its children since its UID was read, garbage collection did not see
 	// this child, and would now delete it.
 	if gone, err := r.gone(ctx, parent); err != nil || gone {
-		if written, err = r.applyOwner(ctx, v.Record); err != nil {
+		if _, err = r.applyOwner(ctx, v.Record, anyVersion); err != nil {
 			return fmt.Errorf("unable to remove the ownerReference again: %w", err)
 		}
+		return nil
 	}
 	r.View.Observe(v.Record.Namespace, v.Record.Name, func(known *sessions.Record) *sessions.Record {
 		return known.WithMetadata(written)
@@ -69,11 +70,15 @@ func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessio
 	return nil
 }
 
-// applyOwner applies the ownerReferences of a session and returns the resulting metadata.
+// applyOwner applies the ownerReferences of a version of a session and returns the resulting metadata.
 func (r *ResponseSessionReconciler) applyOwner(
-	ctx context.Context, record *sessions.Record, owners ...*metav1ac.OwnerReferenceApplyConfiguration,
+	ctx context.Context, record *sessions.Record, version string, owners ...*metav1ac.OwnerReferenceApplyConfiguration,
 ) (*metav1.PartialObjectMetadata, error) {
-	patch, err := applyPatch(acv1alpha1.ResponseSession(record.Name, record.Namespace).WithUID(record.UID).WithOwnerReferences(owners...))
+	configuration := acv1alpha1.ResponseSession(record.Name, record.Namespace).WithUID(record.UID).WithOwnerReferences(owners...)
+	if version != anyVersion {
+		configuration.WithResourceVersion(version)
+	}
+	patch, err := applyPatch(configuration)
 	if err != nil {
 		return nil, err
 	}

@@ -185,9 +185,19 @@ func (r *ResponseSessionReconciler) reconcile(ctx context.Context, req ctrl.Requ
 		return ctrl.Result{}, nil
 	}
 	wait, statusErr := r.reconcileStatus(ctx, verdict)
+	verdict.Record = r.current(verdict.Record)
 	ownerErr := r.reconcileOwner(ctx, verdict)
-	reportErr := r.clearReport(ctx, verdict.Record)
+	reportErr := r.clearReport(ctx, r.current(verdict.Record))
 	return ctrl.Result{RequeueAfter: wait}, errors.Join(ignoreGone(statusErr), ignoreGone(ownerErr), ignoreGone(reportErr))
+}
+
+// current returns the record of a session as the last write has left it. Each write is for the version that the view knows: if it
+// were for any version, the view would take the result for that version, although another one may have a newer status.
+func (r *ResponseSessionReconciler) current(record *sessions.Record) *sessions.Record {
+	if now, found := r.View.Get(record.Namespace, record.Name); found && now.SameSpec(record) {
+		return now
+	}
+	return record
 }
 
 // ignoreGone drops the error of a write to a session that has been changed, deleted, or deleted and recreated, in the meantime:

@@ -129,7 +129,7 @@ func (r *SnapshotReporter) finish(key reconcile.Request, err error) {
 func (r *SnapshotReporter) report(ctx context.Context, record *sessions.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	_, err := applySnapshotReadable(ctx, r.client, record, metav1.Condition{
+	_, err := applySnapshotReadable(ctx, r.client, record, anyVersion, metav1.Condition{
 		Status:             metav1.ConditionFalse,
 		Reason:             v1alpha1.ReasonSnapshotUnreadable,
 		Message:            "A replica of the operator could not read the snapshot.",
@@ -144,7 +144,7 @@ func (r *ResponseSessionReconciler) clearReport(ctx context.Context, record *ses
 	if readable := record.Snapshot == nil || record.Verified; !readable || record.Reported == 0 {
 		return nil
 	}
-	written, err := applySnapshotReadable(ctx, r.Client, record, metav1.Condition{
+	written, err := applySnapshotReadable(ctx, r.Client, record, record.Version(), metav1.Condition{
 		Status:             metav1.ConditionTrue,
 		Reason:             v1alpha1.ReasonSnapshotVerified,
 		Message:            "The snapshot has been read since a replica of the operator could not read it.",
@@ -161,11 +161,11 @@ func (r *ResponseSessionReconciler) clearReport(ctx context.Context, record *ses
 
 // applySnapshotReadable applies the SnapshotReadable condition of a session and returns the resulting metadata.
 func applySnapshotReadable(
-	ctx context.Context, c client.Client, record *sessions.Record, condition metav1.Condition,
+	ctx context.Context, c client.Client, record *sessions.Record, version string, condition metav1.Condition,
 ) (*metav1.PartialObjectMetadata, error) {
 	condition.Type, condition.ObservedGeneration = v1alpha1.ConditionSnapshotReadable, record.Generation
 	status := &v1alpha1.ResponseSessionStatus{Conditions: []metav1.Condition{condition}}
-	patch, err := applyPatch(statusConfiguration(record, "", status))
+	patch, err := applyPatch(statusConfiguration(record, version, status))
 	if err != nil {
 		return nil, err
 	}

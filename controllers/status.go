@@ -21,7 +21,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -107,7 +106,7 @@ func (r *ResponseSessionReconciler) delay(record *sessions.Record) time.Duration
 // writeStatus writes the status of the version of the session that the view has. It fails with a conflict if there is a newer one,
 // which the watch will deliver: it may have this status already, from a write whose response was lost, or from the previous leader.
 func (r *ResponseSessionReconciler) writeStatus(ctx context.Context, v sessions.Verdict, status *v1alpha1.ResponseSessionStatus) error {
-	patch, err := applyPatch(statusConfiguration(v.Record, strconv.FormatUint(v.Record.ResourceVersion, 10), status))
+	patch, err := applyPatch(statusConfiguration(v.Record, v.Record.Version(), status))
 	if err != nil {
 		return err
 	}
@@ -128,12 +127,16 @@ func (r *ResponseSessionReconciler) writeStatus(ctx context.Context, v sessions.
 	return nil
 }
 
-// statusConfiguration returns the apply configuration of a status, for any version of the object if resourceVersion is empty. The UID
-// keeps the apply from creating an object.
-func statusConfiguration(r *sessions.Record, resourceVersion string, status any) map[string]any {
+// anyVersion makes a write succeed whatever the version of the object is. After such a write, the view must not take its result for
+// the known version with this change: there may have been others.
+const anyVersion = ""
+
+// statusConfiguration returns the apply configuration of a status for a version of an object. The UID keeps the apply from creating an
+// object.
+func statusConfiguration(r *sessions.Record, version string, status any) map[string]any {
 	metadata := map[string]any{"namespace": r.Namespace, "name": r.Name, "uid": r.UID}
-	if resourceVersion != "" {
-		metadata["resourceVersion"] = resourceVersion
+	if version != anyVersion {
+		metadata["resourceVersion"] = version
 	}
 	return map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.ResponseSessionKind, "metadata": metadata, "status": status,

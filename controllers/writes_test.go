@@ -21,7 +21,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,9 +34,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/controllers"
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
@@ -213,6 +219,99 @@ func TestStatusIsWrittenOnce(t *testing.T) {
 	settle(t, second)
 	if diff := cmp.Diff(before, testsession.ResourceVersions(t, env.Client, second)); diff != "" {
 		t.Errorf("resource versions (-before +after):\n%s", diff)
+	}
+}
+
+// watchGate delays the events of the operator's watch of sessions while it is locked.
+type watchGate struct{ sync.RWMutex }
+
+func (g *watchGate) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(request)
+		if err == nil && request.URL.Query().Has("watch") && strings.HasSuffix(request.URL.Path, "/responsesessions") {
+			response.Body = gatedBody{response.Body, g}
+		}
+		return response, err
+	})
+}
+
+type gatedBody struct {
+	io.ReadCloser
+	gate *watchGate
+}
+
+func (b gatedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.gate.RLock()
+	defer b.gate.RUnlock()
+	return n, err
+}
+
+// TestOwnerOfNewerVersion: while the view is behind, setting the ownerReference does not make it take an outdated status for current, and
+// write the status once more.
+func TestOwnerOfNewerVersion(t *testing.T) {
+	gate, direct := &watchGate{}, connect
+	connect = func(config *rest.Config) *rest.Config {
+		config = rest.CopyConfig(direct(config))
+		config.Wrap(gate.wrap)
+		return config
+	}
+	restartOperator(t, func() {})
+	t.Cleanup(func() {
+		connect = direct
+		restartOperator(t, func() {})
+	})
+	ns := env.NewNamespace(t)
+	create(t, turn(ns, "parent"))
+	settle(t, ns)
+	release := op.writes.hold()
+	defer release()
+	create(t, turn(ns, "child", "parent"))
+	testutil.Eventually(t, func(context.Context) error {
+		if op.writes.waiting.Load() == 0 {
+			return errors.New("no status is being written")
+		}
+		return nil
+	})
+	gate.Lock()
+	before := op.writes.to("/responsesessions/child")
+	status, err := json.Marshal(map[string]any{"status": v1alpha1.ResponseSessionStatus{
+		Conditions: []metav1.Condition{{
+			Type: v1alpha1.ConditionChainValid, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonResolved,
+			Message: "Every turn up to the root is stored and completed.", ObservedGeneration: 1,
+			LastTransitionTime: metav1.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC),
+		}},
+		ObservedGeneration: 1, Depth: 2, RootResponseID: "parent",
+		SnapshotStore: v1alpha1.SnapshotStoreInline, SnapshotBytes: get(t, ns, "parent").Status.SnapshotBytes,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	previousLeader := client.RawPatch(types.MergePatchType, status)
+	if err := env.Client.Status().Patch(t.Context(), turn(ns, "child"), previousLeader, controllers.FieldOwner); err != nil {
+		t.Fatal(err)
+	}
+	release()
+	testutil.Eventually(t, func(context.Context) error {
+		if op.writes.to("/responsesessions/child") == before {
+			return errors.New("the ownerReference was not written")
+		}
+		return nil
+	})
+	testutil.Eventually(t, func(context.Context) error {
+		if unfinished(t) > op.dropped {
+			return errors.New("sessions are being reconciled")
+		}
+		return nil
+	})
+	gate.Unlock()
+	settle(t, ns)
+	child := get(t, ns, "child")
+	if len(child.OwnerReferences) != 1 {
+		t.Errorf("%d ownerReferences, want 1", len(child.OwnerReferences))
+	}
+	if at := child.Status.Conditions[0].LastTransitionTime; at.Year() != 2026 || at.Month() != time.January {
+		t.Errorf("the status was written again, at %s", at)
 	}
 }
 

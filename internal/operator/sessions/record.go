@@ -208,7 +208,10 @@ const nodeBytes = 64
 // WriteBytes is about what a write of the object costs the API server, as the number of bytes of text that cost as much.
 func (r *Record) WriteBytes() int64 { return r.ObjectBytes + nodeBytes*r.SpecNodes }
 
-// WithMetadata returns the record with an object's newer metadata. If the metadata shows that the spec has changed too, it
+// Version returns the resource version as the API server sends it.
+func (r *Record) Version() string { return strconv.FormatUint(r.ResourceVersion, 10) }
+
+// WithMetadata returns the record with the metadata after a write of the record's version. If the metadata shows that the spec has changed too, it
 // returns the record unchanged: the watch delivers the rest.
 func (r *Record) WithMetadata(object *metav1.PartialObjectMetadata) *Record {
 	if object.UID != r.UID || object.Generation != r.Generation {
