@@ -99,7 +99,8 @@ func parse(request, response []byte) (in, out jsonvalue.Object, err error) {
 // FlattenObjects is Flatten for snapshots that have been parsed.
 func FlattenObjects(request, response jsonvalue.Object) (*Items, error) {
 	parts := partsOf(request, response)
-	items := &Items{List: make([]byte, 0, len(parts.input)+len(parts.output))}
+	const wrapped = 100 // more than a message has besides its text
+	items := &Items{List: make([]byte, 0, len(parts.input)+wrapped+len(parts.output))}
 	instructions, err := parts.eachItem(items.add)
 	if err != nil {
 		return nil, err
@@ -199,8 +200,8 @@ func eachOf(list string, yield func(item string) error) error {
 	return nil
 }
 
-// maxCopy is how many bytes are copied at once. While more are copied, the garbage collector may stop the whole program: for 60 MiB, this
-// takes 50 ms.
+// maxCopy is how many bytes are copied at once. A copy cannot be preempted, and a garbage collection stops the program until it ends: for
+// 60 MiB, this takes 50 ms.
 const maxCopy = 1 << 20
 
 func (t *Items) add(item string) error {

@@ -17,7 +17,9 @@ limitations under the License.
 package chain
 
 import (
+	"encoding/base64"
 	"encoding/json"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -188,5 +190,33 @@ func decodePlain(t *testing.T, text string, into any) {
 	decoder.UseNumber()
 	if err := decoder.Decode(into); err != nil {
 		t.Fatalf("accepted %q: %v", text, err)
+	}
+}
+
+// TestFlattenLarge: large items are copied in pieces, and nothing of them is lost. The list takes little more memory than it needs.
+func TestFlattenLarge(t *testing.T) {
+	noise := make([]byte, 2*maxCopy)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise) // never fails
+	text := base64.StdEncoding.EncodeToString(noise)
+	item := `{"text":"` + text + `"}`
+	for name, tc := range map[string]struct{ request, response, want string }{
+		"item":   {`{"input":[` + item + `]}`, `{"output":[` + item + `]}`, item + "," + item},
+		"string": {`{"input":"` + text + `"}`, ``, message("user", `"`+text+`"`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			items, err := Flatten([]byte(tc.request), []byte(tc.response))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(items.List) != tc.want {
+				t.Error("the list differs")
+			}
+			if unused := cap(items.List) - len(items.List); unused > len(items.List)/8 {
+				t.Errorf("%d of %d bytes are not used", unused, cap(items.List))
+			}
+		})
+	}
+	if got := compact(make([]int, 1, 100)); cap(got) > 8 {
+		t.Errorf("one number takes the memory of %d", cap(got))
 	}
 }

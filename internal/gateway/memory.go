@@ -256,7 +256,7 @@ func (g *Gateway) reserveResponse(c *call, request *createRequest) error {
 	return c.memory.reserve(g.options.reserve(int64(len(request.body)), request.store))
 }
 
-// saveMemory returns the memory that a store takes to save bodies: a copy that grows as it is made, or a few parts that are sent at
+// saveMemory returns the memory that a store takes to save bodies: two copies while pieces are joined, or a few parts that are sent at
 // the same time.
 func saveMemory(bodies int64) int64 {
 	const parts = 10 << 20

@@ -18,7 +18,6 @@ limitations under the License.
 package kubeclient
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,27 +94,22 @@ func Get(ctx context.Context, client rest.Interface, resource string, name types
 	return nil
 }
 
-// GetInto reads an object as the API server sends it, and appends it to a buffer, which is not metered. The resource version can be
-// empty. With "0", the API server answers from its watch cache, which costs it half as much, but may lack the last changes.
-func GetInto(
-	ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, resourceVersion string, into *bytes.Buffer,
-) error {
+// FromCache is the resource version with which the API server answers from its watch cache. That costs it half as much, but the answer
+// may lack the last changes.
+const FromCache = "0"
+
+// GetRaw reads an object as the API server sends it.
+func GetRaw(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName) ([]byte, error) {
+	return GetRawAt(ctx, client, resource, name, "")
+}
+
+// GetRawAt is GetRaw with a resource version.
+func GetRawAt(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, resourceVersion string) ([]byte, error) {
 	request := client.Get().Namespace(name.Namespace).Resource(resource).Name(name.Name)
 	if resourceVersion != "" {
 		request.Param("resourceVersion", resourceVersion)
 	}
-	body, err := request.Stream(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = body.Close() }()
-	_, err = into.ReadFrom(body)
-	return err
-}
-
-// GetRaw reads an object as the API server sends it.
-func GetRaw(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName) ([]byte, error) {
-	return Read(ctx, client.Get().Namespace(name.Namespace).Resource(resource).Name(name.Name))
+	return Read(ctx, request)
 }
 
 // Read sends a request and returns the body of the response. If the context counts memory (see package metered), the body

@@ -24,6 +24,7 @@ import (
 	"io"
 	"iter"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,12 +112,17 @@ func (s *blobStore) Write(ctx context.Context, session types.NamespacedName, key
 	if err := s.Check(ctx); err != nil {
 		return 0, err
 	}
-	var data bytes.Buffer
-	if err := encode(&data); err != nil {
+	var data [][]byte // a buffer that grows would take up to three times as much
+	pieces := &pieceWriter{write: func(piece []byte) error {
+		data = append(data, piece)
+		return nil
+	}}
+	if err := errors.Join(encode(pieces), pieces.flush()); err != nil {
 		return 0, err
 	}
+	whole := slices.Concat(data...)
 	return within(ctx, s.files, func() (int, error) {
-		return 1, s.bucket.WriteAll(ctx, blobName(session, key), data.Bytes(), &blob.WriterOptions{ContentType: "application/zstd"})
+		return 1, s.bucket.WriteAll(ctx, blobName(session, key), whole, &blob.WriterOptions{ContentType: "application/zstd"})
 	})
 }
 

@@ -49,9 +49,9 @@ const (
 	freeExpansion = 4 << 10
 )
 
-// frameBytes is the size of the data in each frame of a snapshot but the last. A snapshot is compressed, hashed and decompressed in
-// pieces of this size: the garbage collector stops a program for as long as one piece takes to copy or hash, which would be 40 ms for
-// 60 MiB, and parts are written while others are compressed.
+// frameBytes is the size of the data in each frame of a snapshot but the last. Parts are written while the next frames are compressed,
+// and read while others are decompressed. A copy of all of 60 MiB would take 40 ms, and a garbage collection that begins meanwhile would
+// stop the program until its end.
 const frameBytes = 1 << 20
 
 // encode writes bodies in their stored form, one or more frames of zstd, and returns a reference with their sizes and hash. The
@@ -77,8 +77,8 @@ func encode(w io.Writer, bodies Bodies) (*v1alpha1.SnapshotReference, error) {
 }
 
 // decode reads what encode has written, or any other frames of zstd. It returns an error of the reader as it is, and ErrUnreadable if
-// the data does not match the reference. It allocates as many bytes as the bodies have and as the largest frame has, whatever window
-// size the data declares.
+// the data does not match the reference. It allocates as many bytes as the bodies have and about twice those of the largest frame,
+// whatever window size the data declares.
 func decode(stored io.Reader, ref *v1alpha1.SnapshotReference) (Bodies, error) {
 	source := &source{reader: stored, max: ref.StoredBytes}
 	bodies, err := decodeFrom(source, ref)
@@ -108,9 +108,7 @@ func decodeFrom(source *source, ref *v1alpha1.SnapshotReference) (Bodies, error)
 		if plain, err = decompress(plain, batch); err != nil {
 			return Bodies{}, err
 		}
-		for piece := range slices.Chunk(plain[start:], frameBytes) {
-			must(hash.Write(piece))
-		}
+		must(hash.Write(plain[start:]))
 	}
 	switch {
 	case int64(len(plain)) != ref.SizeBytes:
@@ -133,7 +131,7 @@ func (s *source) Read(p []byte) (int, error) {
 	if s.read += int64(n); s.read > s.max {
 		err = fmt.Errorf("%w: more than %d bytes are stored", ErrUnreadable, s.max)
 	}
-	if err != nil && !errors.Is(err, io.EOF) && s.err == nil {
+	if err != nil && err != io.EOF && s.err == nil { //nolint:errorlint // a wrapped EOF is a connection that was closed
 		s.err = err
 	}
 	return n, err
@@ -145,7 +143,7 @@ const batchBytes = 64 << 10
 // readFrames appends the next frames, and reports whether they are the last ones.
 func readFrames(r *bufio.Reader, batch []byte) (frames []byte, last bool, err error) {
 	for len(batch) < batchBytes {
-		if _, err := r.Peek(1); errors.Is(err, io.EOF) {
+		if _, err := r.Peek(1); err == io.EOF {
 			return batch, true, nil
 		}
 		if batch, err = appendFrame(r, batch); err != nil {
@@ -155,10 +153,11 @@ func readFrames(r *bufio.Reader, batch []byte) (frames []byte, last bool, err er
 	return batch, false, nil
 }
 
-// appendFrame appends the next frame. The format is described in RFC 8878, section 3.1.1.
+// appendFrame appends the next frame, or skips it if it is a skippable one. The format is described in RFC 8878, section 3.1.
 func appendFrame(r *bufio.Reader, frame []byte) ([]byte, error) {
-	start, err := r.Peek(zstd.HeaderMaxSize)
-	if err != nil && !errors.Is(err, io.EOF) {
+	const longestHeader = 18 // zstd.HeaderMaxSize is 17
+	start, err := r.Peek(longestHeader)
+	if err != nil && err != io.EOF { //nolint:errorlint // see source.Read
 		return nil, err
 	}
 	var h zstd.Header
@@ -166,7 +165,8 @@ func appendFrame(r *bufio.Reader, frame []byte) ([]byte, error) {
 		return nil, err
 	}
 	if h.Skippable {
-		return nil, errors.New("it has a skippable frame")
+		_, err := r.Discard(h.HeaderSize + int(h.SkippableSize))
+		return frame, unexpected(err)
 	}
 	if frame, err = appendBytes(r, frame, h.HeaderSize); err != nil {
 		return nil, err
@@ -197,10 +197,15 @@ func appendFrame(r *bufio.Reader, frame []byte) ([]byte, error) {
 func appendBytes(r io.Reader, b []byte, n int) ([]byte, error) {
 	b = slices.Grow(b, n)
 	_, err := io.ReadFull(r, b[len(b):len(b)+n])
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
+	return b[:len(b)+n], unexpected(err)
+}
+
+// unexpected returns the error of a reader that must not end.
+func unexpected(err error) error {
+	if err == io.EOF { //nolint:errorlint // see source.Read
+		return io.ErrUnexpectedEOF
 	}
-	return b[:len(b)+n], err
+	return err
 }
 
 // Pack returns bodies of at most v1alpha1.MaxPackedBytes in the form in which they stand in an object.

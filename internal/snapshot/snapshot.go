@@ -54,7 +54,7 @@ func Within(ref *v1alpha1.SnapshotReference, bodies int) bool {
 	return ref.SizeBytes <= int64(bodies)+Overhead && ref.StoredBytes <= ref.SizeBytes+ref.SizeBytes>>8+Overhead
 }
 
-// partsAtOnce is how many parts of one snapshot are looked for or deleted concurrently.
+// partsAtOnce is how many parts of one snapshot are created, looked for or deleted concurrently.
 const partsAtOnce = 4
 
 var (
@@ -176,10 +176,9 @@ func (s Stores) Delete(ctx context.Context, session types.NamespacedName, ref *v
 	return group.Wait()
 }
 
-// Read returns the bodies of a reference. It needs memory for the bodies and, unless the store has them in chunks, for what is stored.
-// It returns ErrUnreadable if a
-// part is missing or damaged, or if the reference names none of these stores. The bodies are never wrong, but their parts may just have
-// been deleted.
+// Read returns the bodies of a reference. It needs memory for the bodies, and for what is stored: twice as much for an object of a
+// bucket, or a snapshot that is a single frame, as those of earlier builds are. It returns ErrUnreadable if a part is missing or damaged,
+// or if the reference names none of these stores. The bodies are never wrong, but their parts may just have been deleted.
 func (s Stores) Read(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference) (Bodies, error) {
 	return s.read(ctx, session, ref, false)
 }

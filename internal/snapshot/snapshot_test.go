@@ -26,8 +26,11 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -35,9 +38,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"gocloud.dev/blob/memblob"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"pgregory.net/rapid"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
 var session = types.NamespacedName{Namespace: "team-a", Name: "resp.1"}
@@ -288,6 +293,36 @@ func TestDecodeChunk(t *testing.T) {
 		if _, data, err := decodeChunk([]byte(object)); err == nil && len(data) > 0 {
 			t.Errorf("%s has the data %q", object, data)
 		}
+	}
+}
+
+// TestClosedConnection: a chunk is read again if its connection was closed, as a load balancer does when an API server restarts.
+func TestClosedConnection(t *testing.T) {
+	want := Bodies{Request: bytes.Repeat([]byte("catena "), 1000)}
+	var stored bytes.Buffer
+	ref, err := encode(&stored, want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref.Store, ref.Key, ref.Parts = v1alpha1.SnapshotStoreChunks, newKey(), 1
+	chunk := &v1alpha1.SnapshotChunk{Spec: v1alpha1.SnapshotChunkSpec{Data: stored.Bytes()}}
+	chunk.Annotations = map[string]string{v1alpha1.SessionAnnotation: session.Name}
+	var requests atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if requests.Add(1) == 1 {
+			panic(http.ErrAbortHandler)
+		}
+		if err := json.NewEncoder(w).Encode(chunk); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer server.Close()
+	client, err := kubeclient.New(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := (Stores{NewChunkStore(client)}).Read(t.Context(), session, ref); err != nil || !bytes.Equal(got.Request, want.Request) {
+		t.Errorf("got %d bytes and %v", len(got.Request), err)
 	}
 }
 
