@@ -50,6 +50,7 @@ const (
 type database struct {
 	writer, reader *sql.DB
 	chain          *sql.Stmt // selectChain, on the reader
+	upsert         *sql.Stmt // upsertTurn, on the writer
 	// version is the schema version that this program reads and writes.
 	version int
 }
@@ -146,7 +147,9 @@ func (db *database) prepare(ctx context.Context) error {
 	}
 	db.version = len(steps)
 	return retry(ctx, func() (err error) {
-		db.chain, err = db.reader.PrepareContext(ctx, selectChain)
+		if db.upsert, err = db.writer.PrepareContext(ctx, upsertTurn); err == nil {
+			db.chain, err = db.reader.PrepareContext(ctx, selectChain)
+		}
 		return err
 	})
 }

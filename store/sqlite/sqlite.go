@@ -124,7 +124,13 @@ func countMemory(ctx context.Context, tx *sql.Tx, namespace, responseID string) 
 // Save implements driver.Store. When it returns, the turn is on disk.
 func (s *turns) Save(ctx context.Context, namespace string, session *driver.Session, options driver.SaveOptions) (string, error) {
 	var turn *local.Session
-	err := s.write(ctx, func(tx *sql.Tx) error {
+	err := s.write(ctx, func(tx *sql.Tx) (err error) {
+		// Most turns are new, so that they need not be looked for first.
+		if turn, err = local.Save(nil, session, options); err == nil {
+			if stored, err := s.put(ctx, tx, namespace, nil, turn); stored || err != nil {
+				return err
+			}
+		}
 		current, err := get(ctx, tx, namespace, session.ResponseID)
 		if err != nil {
 			return err
@@ -132,7 +138,11 @@ func (s *turns) Save(ctx context.Context, namespace string, session *driver.Sess
 		if turn, err = local.Save(current, session, options); err != nil || turn == current {
 			return err
 		}
-		return put(ctx, tx, namespace, current, turn)
+		stored, err := s.put(ctx, tx, namespace, current, turn)
+		if err == nil && !stored {
+			err = driver.Overwritten(turn.ResponseID)
+		}
+		return err
 	})
 	if err != nil {
 		return "", toError(ctx, err)
@@ -247,23 +257,21 @@ func following(rows *sql.Rows) local.Getter {
 	}
 }
 
-// put stores a turn in place of the current turn, which is nil if it is new.
-func put(ctx context.Context, tx *sql.Tx, namespace string, current, turn *local.Session) error {
+// put stores a turn in place of the current turn, which is nil if it is new. It stores nothing and returns false if there is another one.
+func (s *turns) put(ctx context.Context, tx *sql.Tx, namespace string, current, turn *local.Session) (stored bool, err error) {
 	expected := ""
 	if current != nil {
 		expected = current.Version
 	}
-	result, err := tx.ExecContext(ctx, upsertTurn,
+	result, err := tx.StmtContext(ctx, s.upsert).ExecContext(ctx,
 		namespace, turn.ResponseID, turn.UID, turn.Version, nullable(turn.PreviousResponseID), nullable(turn.ConversationID),
 		turn.Status, seconds(turn.CreatedAt), seconds(turn.CompletedAt), turn.Immutable,
 		nullable(string(turn.Request)), nullable(string(turn.Response)), nullable(string(turn.Metadata)), expected)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if written, err := result.RowsAffected(); err != nil || written == 1 {
-		return err
-	}
-	return driver.Overwritten(turn.ResponseID)
+	written, err := result.RowsAffected()
+	return written == 1, err
 }
 
 func nullable(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
