@@ -22,6 +22,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -120,7 +121,12 @@ func (s *stream) Close() error {
 
 // WriteTo writes the InputItems as JSON, with the items straight from the history.
 func (a *answer) WriteTo(to io.Writer) (int64, error) {
-	w := writer{buffer: bufio.NewWriterSize(to, writeBuffer)}
+	w := writer{buffer: writeBuffers.Get().(*bufio.Writer)}
+	w.buffer.Reset(to)
+	defer func() {
+		w.buffer.Reset(nil)
+		writeBuffers.Put(w.buffer)
+	}()
 	w.raw(`{"kind":`).string(a.Kind).raw(`,"apiVersion":`).string(a.APIVersion)
 	w.raw(`,"metadata":{"name":`).string(a.Name).raw(`,"namespace":`).string(a.Namespace).raw(`,"uid":`).string(string(a.UID))
 	w.raw(`},"responseID":`).string(a.history.ResponseID)
@@ -148,8 +154,11 @@ func (a *answer) WriteTo(to io.Writer) (int64, error) {
 	return w.size, w.err
 }
 
-// writeBuffer is the size of the pieces in which an answer is sent. Larger items are pieces of their own.
-const writeBuffer = 16 << 10
+// writeBuffer is the size of the pieces in which an answer is sent. Larger items are pieces of their own. For each piece, the request's
+// goroutine waits for that of its connection.
+const writeBuffer = 64 << 10
+
+var writeBuffers = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, writeBuffer) }}
 
 // writer counts the bytes that it writes, and keeps the first error.
 type writer struct {
