@@ -63,7 +63,9 @@ type relay struct {
 	turn    *turn
 	writer  http.ResponseWriter
 	control *http.ResponseController
-	partial partial
+	// unflushed is set while events are written that the client may not have received.
+	unflushed bool
+	partial   partial
 	// ended is set once the outcome of the turn is known, immediately before it is saved. Later outcomes are ignored.
 	ended bool
 	// failing is set if the outcome was an error event. The corresponding response.failed may follow.
@@ -105,7 +107,7 @@ func (s *relay) run(ctx context.Context, upstream io.ReadCloser) error {
 	if err := s.control.Flush(); err != nil {
 		return errClientDisconnected
 	}
-	events := newEventReader(upstream, s.g.options.MaxResponseBytes, s.call.hold, s.call.memory.give)
+	events := newEventReader(flushingReader{upstream, s.flush}, s.g.options.MaxResponseBytes, s.call.hold, s.call.memory.give)
 	defer events.release()
 	var end *time.Timer
 	for {
@@ -124,6 +126,20 @@ func (s *relay) run(ctx context.Context, upstream io.ReadCloser) error {
 			return err
 		}
 	}
+}
+
+// flushingReader flushes the events that have been forwarded before it waits for more: an event is never delayed, and events that
+// arrive together are sent together.
+type flushingReader struct {
+	io.Reader
+	flush func() error
+}
+
+func (r flushingReader) Read(p []byte) (int, error) {
+	if err := r.flush(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
 }
 
 // forward forwards an event. After the terminal event, only a redundant end marker is forwarded, and the response.failed that
@@ -220,8 +236,8 @@ func kindOf(e *event, data *object) string {
 	return e.name
 }
 
-// send writes an event and flushes it. A client that does not read must not block the engine and the turn; a slow client is
-// served until the request times out.
+// send writes an event. A client that does not read must not block the engine and the turn; a slow client is served until the request
+// times out.
 func (s *relay) send(ctx context.Context, e *event) error {
 	for i := 0; i < len(e.raw); i += pieceBytes {
 		if i == 0 || ctx.Err() == nil {
@@ -231,6 +247,16 @@ func (s *relay) send(ctx context.Context, e *event) error {
 			return errClientDisconnected
 		}
 	}
+	s.unflushed = true
+	return nil
+}
+
+// flush sends the events that have been written.
+func (s *relay) flush() error {
+	if !s.unflushed {
+		return nil
+	}
+	s.unflushed = false
 	if err := s.control.Flush(); err != nil {
 		return errClientDisconnected
 	}

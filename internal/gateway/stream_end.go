@@ -32,7 +32,7 @@ func (s *relay) finish(ctx context.Context, kind, status string, response *objec
 	if s.ended {
 		return kind
 	}
-	s.ended, s.outcome = true, status
+	s.end(status)
 	response.set("status", quote(status))
 	stored, failure := s.save(ctx, response)
 	if failure == nil && stored == nil {
@@ -49,6 +49,13 @@ func (s *relay) finish(ctx context.Context, kind, status string, response *objec
 	}
 	s.outcome, *response = stored.Status, *other
 	return "response." + stored.Status
+}
+
+// end is called before the turn is saved, which takes a while: the client gets what precedes the terminal event. If it has disconnected,
+// the turn is saved nevertheless.
+func (s *relay) end(status string) {
+	s.ended, s.outcome = true, status
+	_ = s.flush()
 }
 
 // save completes the response and saves the turn, or returns the turn that another request has saved.
@@ -118,7 +125,7 @@ func streamError(err error) *apiError {
 
 // saveUnended saves a turn whose response was not finished. It can be retrieved, but not continued.
 func (s *relay) saveUnended(ctx context.Context, status string, reason *apiError) *object {
-	s.ended, s.outcome = true, status
+	s.end(status)
 	response := s.partial.response
 	if response == nil {
 		response = s.turn.empty()
