@@ -98,8 +98,22 @@ fuzz: ## Run each fuzz test for FUZZTIME.
 .PHONY: bench
 bench: export INLINE = 1
 bench: $(CONTROL_PLANE) ## Measure against a real control plane, each figure beside its comparison (BENCH=regexp, BENCH_ARGS=flags).
-	. hack/flags.sh && go test -run='^$$' -bench='$(BENCH)' -benchmem -timeout=60m ./internal/...
-	. hack/flags.sh && go run ./test/bench -run='$(BENCH)' $(BENCH_ARGS)
+	. hack/flags.sh && go run ./test/bench -run='$(BENCH)' -json=bin/bench.json $(BENCH_ARGS)
+
+.PHONY: bench-report
+bench-report: ## Show the results of the last `make bench` in docs/benchmarks.md.
+	cp bin/bench.json docs/benchmarks/results.json
+	. hack/flags.sh && go run ./test/bench -report=docs/benchmarks
+
+.PHONY: bench-micro
+bench-micro: export INLINE = 1
+bench-micro: $(CONTROL_PLANE) ## Run the benchmarks of functions, and write their results to bin/bench-micro.txt (BENCH=regexp).
+	mkdir -p bin
+	. hack/flags.sh && go test -run='^$$' -bench='$(BENCH)' -benchmem -benchtime=0.2s -count=6 -timeout=60m ./internal/... ./store/sqlite > bin/bench-micro.txt
+
+.PHONY: bench-compare
+bench-compare: bench-micro ## Compare the benchmarks of functions with docs/benchmarks/micro.txt.
+	@$(MAKE) --no-print-directory benchstat OLD=docs/benchmarks/micro.txt NEW=bin/bench-micro.txt
 
 .PHONY: bench-hostile
 bench-hostile: export INLINE = 1

@@ -81,15 +81,12 @@ func chunksExperiment(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	b.comparisons = append(b.comparisons,
-		&comparison{name: fmt.Sprintf("list of %d chunks", b.chunks), unit: "ms", ours: metadata.series(metadata.took), theirs: whole.series(whole.took)},
-		&comparison{name: "CPU of kube-apiserver and etcd", unit: "ms", ours: metadata.series(metadata.cpu), theirs: whole.series(whole.cpu)},
-		&comparison{name: "sent by etcd", unit: "MiB", ours: metadata.series(metadata.fromEtcd), theirs: whole.series(whole.fromEtcd)},
-		&comparison{name: "sent by kube-apiserver", unit: "MiB", ours: metadata.series(metadata.sent), theirs: whole.series(whole.sent)},
-	)
-	b.figures = append(b.figures, &figure{
-		name: "memory of kube-apiserver for each byte stored", unit: "bytes", value: (full - empty) / stored, limit: 10,
-	})
+	what := fmt.Sprintf("list %d chunks as a sweep does", b.chunks)
+	b.compare(what, "ms", metadata.series(metadata.took), whole.series(whole.took), nil)
+	b.compare(what+": CPU time of kube-apiserver and etcd", "ms", metadata.series(metadata.cpu), whole.series(whole.cpu), nil)
+	b.compare(what+": sent by etcd", "MiB", metadata.series(metadata.fromEtcd), whole.series(whole.fromEtcd), nil)
+	b.compare(what+": sent by the kube-apiserver", "MiB", metadata.series(metadata.sent), whole.series(whole.sent), nil)
+	b.figure("memory of the kube-apiserver for each byte in chunks", "bytes", atMost(10), (full-empty)/stored)
 	return nil
 }
 
@@ -138,7 +135,7 @@ type listCosts struct {
 	took, cpu, fromEtcd, sent []float64
 }
 
-func (l *listCosts) series(samples []float64) series { return series{name: l.name, samples: samples} }
+func (l *listCosts) series(samples []float64) series { return series{Name: l.name, Samples: samples} }
 
 func (l *listCosts) measure(server, etcd int, list func() error) error {
 	before, err := usage(server, etcd)

@@ -69,26 +69,23 @@ func gatewayExperiment(ctx context.Context, b *bench) error {
 		return err
 	}
 	for _, stream := range []string{"false", "true"} {
-		through := series{name: "through the gateway, with previous_response_id"}
-		straight := series{name: "the engine directly, with the whole history"}
+		var through, added series
+		straight := series{Name: "the engine directly, with the whole history"}
 		continued := call(gateway.URL, input, `"previous_response_id":`+previous+`,"stream":`+stream)
 		direct := call(engine.URL, "["+whole, `"store":false,"stream":`+stream)
 		if err := interleave(2, continued, direct); err != nil {
 			return err
 		}
-		requests := series{name: "one GET and one create of such a turn through the kube-apiserver"}
+		requests := series{Name: "one GET and one create of such a turn"}
 		if err := interleave(5*b.rounds, timed(&through, continued), timed(&straight, direct), timed(&requests, plain)); err != nil {
 			return err
 		}
-		added := series{name: "through the gateway, less the engine alone"}
-		for i := range through.samples {
-			added.add(through.samples[i] - straight.samples[i])
+		for i := range through.Samples {
+			added.add(through.Samples[i] - straight.Samples[i])
 		}
-		b.comparisons = append(b.comparisons, &comparison{
-			name: fmt.Sprintf("the %dth turn of 4 KiB, stream %s", gatewayTurns+1, stream), unit: "ms", ours: through, theirs: straight,
-		}, &comparison{
-			name: "what the gateway adds to it", unit: "ms", ours: added, theirs: requests, target: 0.8,
-		})
+		what := fmt.Sprintf("the %dth turn of 4 KiB through the gateway, stream=%s", gatewayTurns+1, stream)
+		b.compare(what, "ms", through, straight, nil)
+		b.compare(what+", less the engine", "ms", added, requests, atMost(1.25))
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Command bench measures Catena against a real control plane on this machine. It prints each measurement with its
-// baseline: medians, spread, ratios and the raw numbers. `make bench` runs it.
+// comparison in one table, and writes all samples to a file. `make bench` runs it.
 package main
 
 import (
@@ -44,6 +44,7 @@ type experiment struct {
 
 var experiments = []experiment{
 	{"resolve", resolveExperiment},
+	{"peers", peersExperiment},
 	{"write", writeExperiment},
 	{"tree", treeExperiment},
 	{"save", saveExperiment},
@@ -65,18 +66,37 @@ type bench struct {
 	stored   int
 	progress io.Writer
 
-	comparisons []*comparison
-	figures     []*figure
+	experiment   string
+	measurements []*measurement
+}
+
+// compare adds a measurement with its comparison to the report.
+func (b *bench) compare(name, unit string, ours, theirs series, goal *goal) {
+	b.measurements = append(b.measurements, &measurement{b.experiment, name, unit, ours, &theirs, goal})
+}
+
+// figure adds a measurement without a comparison.
+func (b *bench) figure(name, unit string, goal *goal, samples ...float64) {
+	b.measurements = append(b.measurements, &measurement{b.experiment, name, unit, series{"", samples}, nil, goal})
 }
 
 func main() {
 	run := flag.String("run", ".", "run only the experiments whose name matches this regular expression")
-	rounds := flag.Int("rounds", 9, "number of rounds, each of which runs all cases of a comparison once")
-	sessions := flag.Int("sessions", 100_000, "number of sessions that the scale experiment stores")
-	turns := flag.Int("turns", 10_000, "number of turns that the tree experiment stores")
+	rounds := flag.Int("rounds", 5, "number of rounds, each of which runs all cases of a comparison once")
+	sessions := flag.Int("sessions", 20_000, "number of sessions that the scale experiment stores; the goals are for 100,000")
+	turns := flag.Int("turns", 2_000, "number of turns that the tree experiment stores")
 	chunks := flag.Int("chunks", 2_000, "number of chunks that the chunks experiment stores")
+	output := flag.String("json", "", "write the measurements with all samples to this file")
 	stored := flag.Int("stored", 4_000, "number of turns that the cost experiment stores in each form")
+	report := flag.String("report", "", "instead of measuring, write the results of this directory into its page and charts")
 	flag.Parse()
+	if *report != "" {
+		if err := render(*report); err != nil {
+			fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+			os.Exit(1)
+		}
+		return
+	}
 	log.SetLogger(logr.Discard()) // drops the logs of envtest
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -85,16 +105,27 @@ func main() {
 		fmt.Fprintf(os.Stderr, "bench: -run: %v\n", err)
 		os.Exit(2)
 	}
+	failed := false
+	all := &results{Machine: thisMachine(ctx)}
 	for _, e := range experiments {
 		if !selected.MatchString(e.name) {
 			continue
 		}
-		b := &bench{rounds: *rounds, sessions: *sessions, turns: *turns, chunks: *chunks, stored: *stored, progress: os.Stderr}
+		b := &bench{
+			rounds: *rounds, sessions: *sessions, turns: *turns, chunks: *chunks, stored: *stored, progress: os.Stderr, experiment: e.name,
+		}
 		if err := b.run(ctx, e); err != nil {
 			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", e.name, err)
-			os.Exit(1)
+			failed = true
 		}
-		b.print(os.Stdout, e.name)
+		all.Measurements = append(all.Measurements, b.measurements...)
+	}
+	if err := all.print(os.Stdout, *output); err != nil {
+		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+		failed = true
+	}
+	if failed {
+		os.Exit(1)
 	}
 }
 
@@ -122,20 +153,6 @@ func (b *bench) run(ctx context.Context, e experiment) (err error) {
 var operatorOptions = catenatest.OperatorOptions{Args: []string{
 	"--status-rewrites-per-second=1e6", "--status-rewrite-bytes-per-second=1e12", "--answer-bytes-per-second=1000000000000",
 }}
-
-func (b *bench) print(w io.Writer, name string) {
-	fmt.Fprintf(w, "\n# %s\n", name)
-	for _, c := range b.comparisons {
-		c.print(w)
-	}
-	for _, f := range b.figures {
-		f.print(w)
-	}
-	fmt.Fprintln(w, "raw:")
-	for _, c := range b.comparisons {
-		c.printRaw(w)
-	}
-}
 
 func (b *bench) logf(format string, args ...any) {
 	fmt.Fprintf(b.progress, "    %s %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))

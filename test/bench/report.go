@@ -17,95 +17,186 @@ limitations under the License.
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 )
 
-// comparison is one line of the report: a measurement of Catena and its baseline, interleaved in one run.
-type comparison struct {
-	name string
-	// unit is the unit of the samples. If moreIsBetter, the ratio is ours to theirs, otherwise theirs to ours, so that a
-	// larger ratio is always better.
-	unit         string
-	moreIsBetter bool
-	ours, theirs series
-	// target is the minimum ratio that the project promises, or zero.
-	target float64
+// results are those of a run.
+type results struct {
+	Machine      machine        `json:"machine"`
+	Measurements []*measurement `json:"measurements"`
 }
 
+// machine is where and of what a report was made.
+type machine struct {
+	Date    string `json:"date"`
+	Version string `json:"version"`
+	CPU     string `json:"cpu"`
+	CPUs    int    `json:"cpus"`
+}
+
+func thisMachine(ctx context.Context) machine {
+	m := machine{Date: time.Now().UTC().Format(time.DateOnly), CPUs: runtime.NumCPU()}
+	commit, _ := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output() // empty without git
+	m.Version = strings.TrimSpace(string(commit))
+	info, _ := os.ReadFile("/proc/cpuinfo") // only Linux has it
+	for line := range strings.Lines(string(info)) {
+		if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {
+			m.CPU = strings.TrimSpace(value)
+			break
+		}
+	}
+	return m
+}
+
+// measurement is a row of the report: samples of Catena and, usually, those of a comparison that alternated with them.
+type measurement struct {
+	Experiment string `json:"experiment"`
+	Name       string `json:"name"`
+	// Unit is the unit of the samples.
+	Unit   string  `json:"unit"`
+	Ours   series  `json:"ours"`
+	Theirs *series `json:"theirs,omitempty"`
+	Goal   *goal   `json:"goal,omitempty"`
+}
+
+// goal limits the ratio of the medians, ours to theirs, or our median if there is no comparison.
+type goal struct {
+	Limit float64 `json:"limit"`
+	// AtLeast is set if the limit is the least value and not the largest.
+	AtLeast bool `json:"atLeast,omitempty"`
+}
+
+func atMost(limit float64) *goal  { return &goal{Limit: limit} }
+func atLeast(limit float64) *goal { return &goal{Limit: limit, AtLeast: true} }
+
+func (g *goal) met(value float64) bool {
+	if g.AtLeast {
+		return value >= g.Limit
+	}
+	return value <= g.Limit
+}
+
+func (g *goal) String() string {
+	if g.AtLeast {
+		return fmt.Sprintf("≥ %.4g", g.Limit)
+	}
+	return fmt.Sprintf("≤ %.4g", g.Limit)
+}
+
+// series are the samples of one case.
 type series struct {
-	name    string
-	samples []float64
+	Name    string    `json:"name"`
+	Samples []float64 `json:"samples"`
 }
 
-func (s *series) add(value float64)          { s.samples = append(s.samples, value) }
+func (s *series) add(value float64)          { s.Samples = append(s.Samples, value) }
 func (s *series) addTime(took time.Duration) { s.add(float64(took) / float64(time.Millisecond)) }
 
-func (s *series) median() float64 {
-	sorted := slices.Sorted(slices.Values(s.samples))
-	if len(sorted) == 0 {
+func (s *series) median() float64 { return quantile(s.Samples, 0.5) }
+
+// quantile returns the value that a share q of the samples does not exceed, interpolated, and 0 if there are none.
+func quantile(samples []float64, q float64) float64 {
+	if len(samples) == 0 {
 		return 0
 	}
-	middle := len(sorted) / 2
-	if len(sorted)%2 == 1 {
-		return sorted[middle]
-	}
-	return (sorted[middle-1] + sorted[middle]) / 2
+	sorted := slices.Sorted(slices.Values(samples))
+	position := q * float64(len(sorted)-1)
+	i := int(position)
+	next := sorted[min(i+1, len(sorted)-1)]
+	return sorted[i] + (position-float64(i))*(next-sorted[i])
 }
 
-func (s *series) String() string {
-	text := fmt.Sprintf("%s %.4g", s.name, s.median())
-	if len(s.samples) > 1 {
-		text += fmt.Sprintf(" [%.4g to %.4g]", slices.Min(s.samples), slices.Max(s.samples))
+// value is what the goal limits.
+func (m *measurement) value() float64 {
+	if m.Theirs == nil {
+		return m.Ours.median()
 	}
-	return text
+	return m.Ours.median() / m.Theirs.median()
 }
 
-func (c *comparison) ratio() float64 {
-	if c.moreIsBetter {
-		return c.ours.median() / c.theirs.median()
-	}
-	return c.theirs.median() / c.ours.median()
-}
-
-// print writes the medians with the minimum and maximum, the ratio, and whether it meets the target.
-func (c *comparison) print(w io.Writer) {
-	fmt.Fprintf(w, "%s (%s)\n  %s\n  %s\n  ratio %.2f", c.name, c.unit, &c.ours, &c.theirs, c.ratio())
-	if c.target > 0 {
-		result := "met"
-		if c.ratio() < c.target {
-			result = "MISSED"
+// spread returns the quartiles of the ratios of the rounds, or of the samples if there is no comparison.
+func (m *measurement) spread() string {
+	values := slices.Clone(m.Ours.Samples)
+	if m.Theirs != nil {
+		if len(values) != len(m.Theirs.Samples) {
+			return ""
 		}
-		fmt.Fprintf(w, ", target %.2f: %s", c.target, result)
-	}
-	fmt.Fprintln(w)
-}
-
-func (c *comparison) printRaw(w io.Writer) {
-	for _, s := range []series{c.ours, c.theirs} {
-		values := make([]string, len(s.samples))
-		for i, sample := range s.samples {
-			values[i] = fmt.Sprintf("%.4g", sample)
+		for i := range values {
+			values[i] /= m.Theirs.Samples[i]
 		}
-		fmt.Fprintf(w, "  %s, %s: %s\n", c.name, s.name, strings.Join(values, " "))
 	}
+	if len(values) < 2 {
+		return ""
+	}
+	return fmt.Sprintf("%s to %s", digits(quantile(values, 0.25)), digits(quantile(values, 0.75)))
 }
 
-// figure is a measurement with a limit instead of a baseline.
-type figure struct {
-	name, unit   string
-	value, limit float64
+// columns are the names of the cells.
+var columns = []string{"measurement", "Catena", "comparison", "ratio", "quartiles", "goal", "met"}
+
+func (m *measurement) cells() []string {
+	cells := []string{m.Name, digits(m.Ours.median()) + " " + m.Unit, "", "", m.spread(), "", ""}
+	if m.Theirs != nil {
+		cells[2], cells[3] = fmt.Sprintf("%s %s, %s", digits(m.Theirs.median()), m.Unit, m.Theirs.Name), digits(m.value())
+	}
+	if m.Goal != nil {
+		cells[5], cells[6] = m.Goal.String(), "yes"
+		if !m.Goal.met(m.value()) {
+			cells[6] = "NO"
+		}
+	}
+	return cells
 }
 
-func (f *figure) print(w io.Writer) {
-	result := "met"
-	if f.value > f.limit {
-		result = "MISSED"
+// digits formats a number with the precision that a measurement has.
+func digits(value float64) string {
+	switch {
+	case value >= 100 || value == float64(int64(value)):
+		return fmt.Sprintf("%.0f", value)
+	case value >= 10:
+		return fmt.Sprintf("%.1f", value)
 	}
-	fmt.Fprintf(w, "%s (%s)\n  %.4g, limit %.4g: %s\n", f.name, f.unit, f.value, f.limit, result)
+	return fmt.Sprintf("%.2f", value)
+}
+
+// print writes all measurements as one table and, unless the path is empty, with their samples to a file.
+func (r *results) print(w io.Writer, path string) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(cells []string) { _, _ = fmt.Fprintln(table, strings.Join(cells, "\t")) } // Flush returns the error
+	row(columns)
+	for _, m := range r.Measurements {
+		row(m.cells())
+	}
+	if err := table.Flush(); err != nil || path == "" {
+		return err
+	}
+	data, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(data, '\n'), 0o644)
+}
+
+func readResults(path string) (*results, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	r := &results{}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("unable to read %s: %w", path, err)
+	}
+	return r, nil
 }
 
 // interleave runs all cases in each round, so that other load on the machine affects them equally.
@@ -124,7 +215,7 @@ func timed(s *series, run func() error) func() error {
 	return func() error {
 		start := time.Now()
 		if err := run(); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 		s.addTime(time.Since(start))
 		return nil

@@ -18,9 +18,13 @@ package main
 
 import (
 	"context"
+	"encoding/pem"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 
-	rbacv1 "k8s.io/api/rbac/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -31,40 +35,26 @@ import (
 const (
 	resolveTurns = 64
 	resolveSize  = 4 << 10
+	savedTurns   = 16
 )
 
-// resolveExperiment reads a conversation of 64 turns of 4 KiB: as its history, turn by turn, and as one object of the
-// same size. It then reads shorter and longer conversations to measure the cost per turn.
+// resolveExperiment reads a conversation of 64 turns of 4 KiB: as its history, turn by turn, as one object of the same size, and as a
+// file. Then it reads shorter and longer conversations.
 func resolveExperiment(ctx context.Context, b *bench) error {
 	if err := b.createNamespace(ctx, "bench"); err != nil {
 		return err
 	}
-	for _, turns := range []int{1, 16, resolveTurns, 256, 1024} {
+	for _, turns := range []int{1, savedTurns - 1, 16, resolveTurns, 256, 1024} {
 		if err := b.createChain(ctx, "bench", fmt.Sprintf("n%d", turns), turns, resolveSize); err != nil {
-			return err
-		}
-	}
-	// In a conversation, each turn is resolved only once. So the operator has to send an access review to the
-	// kube-apiserver and to read the turn.
-	for i := range 5*b.rounds + 2 {
-		next := turn("bench", fmt.Sprintf("resp_next_%d", i), fmt.Sprintf("resp_n%d_%05d", resolveTurns, resolveTurns-1), resolveSize)
-		if err := b.env.Client.Create(ctx, next); err != nil {
 			return err
 		}
 	}
 	if err := b.env.Client.Create(ctx, turn("bench", "resp_whole", "", resolveTurns*resolveSize)); err != nil {
 		return err
 	}
-	through, direct, err := b.clients(ctx)
+	through, direct, err := b.clients(ctx, "bench")
 	if err != nil {
 		return err
-	}
-	history := func(client rest.Interface, turns int) func() error {
-		path := fmt.Sprintf("/apis/resolve.catena.dev/v1alpha1/namespaces/bench/inputitems/resp_n%d_%05d", turns, turns-1)
-		return func() error {
-			_, err := client.Get().AbsPath(path).Param("maxDepth", "10000").DoRaw(ctx)
-			return err
-		}
 	}
 	get := func(id string) error {
 		_, err := through.Get().Namespace("bench").Resource(kubeclient.Sessions).Name(v1alpha1.ObjectName(id)).DoRaw(ctx)
@@ -79,68 +69,115 @@ func resolveExperiment(ctx context.Context, b *bench) error {
 		return nil
 	}
 	whole := func() error { return get("resp_whole") }
-	requests := 0
-	next := func() error {
-		path := fmt.Sprintf("/apis/resolve.catena.dev/v1alpha1/namespaces/bench/inputitems/resp_next_%d", requests)
-		requests++
-		_, err := through.Get().AbsPath(path).Param("maxDepth", "10000").DoRaw(ctx)
-		return err
-	}
-
-	resolved := series{name: "resolve of 64 turns of 4 KiB, through the kube-apiserver"}
-	turnByTurn := series{name: "64 sequential GETs"}
-	oneObject := series{name: "one GET of one object of the same size"}
-	first := series{name: "the same with one more turn, resolved for the first time"}
-	straight := series{name: "the same, from the operator's Service"}
-	if err := interleave(2, history(through, resolveTurns), history(direct, resolveTurns), next, sequentialGets, whole); err != nil {
-		return err // these rounds only warm up connections and caches
-	}
-	err = interleave(5*b.rounds, timed(&resolved, history(through, resolveTurns)), timed(&first, next), timed(&turnByTurn, sequentialGets),
-		timed(&oneObject, whole), timed(&straight, history(direct, resolveTurns)))
+	path := historyPath(resolveTurns)
+	body, err := direct.Get().AbsPath(path).DoRaw(ctx)
 	if err != nil {
 		return err
 	}
-	b.comparisons = append(b.comparisons,
-		&comparison{name: "resolve, turn by turn", unit: "ms", ours: resolved, theirs: turnByTurn, target: 20},
-		&comparison{name: "resolve, one object", unit: "ms", ours: resolved, theirs: oneObject, target: 1},
-		&comparison{name: "resolve, a new turn", unit: "ms", ours: first, theirs: turnByTurn},
-		&comparison{name: "resolve, directly", unit: "ms", ours: straight, theirs: resolved},
-	)
-	return b.byLength(history, direct)
+	static, stop, err := serve(body)
+	if err != nil {
+		return err
+	}
+	defer stop()
+
+	resolved, straight := series{Name: "resolve"}, series{Name: "resolve"}
+	turnByTurn := series{Name: "64 sequential GETs"}
+	oneObject := series{Name: "one GET of one object of that size"}
+	same := series{Name: "a static TLS server of the same bytes"}
+	var first series
+	saved := 0
+	again := series{Name: "the same again"}
+	cases := []func() error{
+		timed(&resolved, read(ctx, through, path)), timed(&turnByTurn, sequentialGets), timed(&oneObject, whole),
+		timed(&straight, read(ctx, direct, path)), timed(&same, read(ctx, static, path)),
+		func() error {
+			saved++
+			return b.resolveSaved(ctx, through, fmt.Sprintf("resp_saved_%d", saved), &first, &again)
+		},
+	}
+	if err := interleave(2, cases...); err != nil {
+		return err
+	}
+	for _, s := range []*series{&resolved, &straight, &turnByTurn, &oneObject, &same, &first, &again} {
+		s.Samples = nil // these rounds only warm up connections and caches
+	}
+	err = interleave(5*b.rounds, cases...)
+	if err != nil {
+		return err
+	}
+	const what = "resolve 64 turns of 4 KiB"
+	b.compare(what+" through the kube-apiserver", "ms", resolved, turnByTurn, atMost(0.05))
+	b.compare(what+" through the kube-apiserver", "ms", resolved, oneObject, atMost(0.4))
+	b.compare(what+" directly", "ms", straight, same, atMost(1.3))
+	b.compare("resolve 16 turns, the last one just saved, through the kube-apiserver", "ms", first, again, atMost(1.2))
+	return b.byLength(ctx, direct)
+}
+
+// historyPath returns the path of the history of a conversation.
+func historyPath(turns int) string { return inputItems(fmt.Sprintf("resp_n%d_%05d", turns, turns-1)) }
+
+func inputItems(id string) string {
+	return "/apis/resolve.catena.dev/v1alpha1/namespaces/bench/inputitems/" + id
+}
+
+// read returns a function that sends a request and reads the response.
+func read(ctx context.Context, client rest.Interface, path string) func() error {
+	return func() error {
+		_, err := client.Get().AbsPath(path).Param("maxDepth", "10000").DoRaw(ctx)
+		return err
+	}
+}
+
+// resolveSaved saves a turn and resolves it twice. In a conversation, each turn is resolved only once.
+func (b *bench) resolveSaved(ctx context.Context, client rest.Interface, id string, first, again *series) error {
+	previous := fmt.Sprintf("resp_n%d_%05d", savedTurns-1, savedTurns-2)
+	if err := b.env.Client.Create(ctx, turn("bench", id, previous, resolveSize)); err != nil {
+		return err
+	}
+	for _, s := range []*series{first, again} {
+		if err := timed(s, read(ctx, client, inputItems(id)))(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve serves a body over TLS and HTTP/2, as the operator does, to the returned client.
+func serve(body []byte) (client rest.Interface, stop func(), err error) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(body)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	client, err = kubeclient.New(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}})
+	return client, server.Close, err
 }
 
 // byLength measures how the cost grows with the number of turns, on the operator's Service.
-func (b *bench) byLength(history func(rest.Interface, int) func() error, direct rest.Interface) error {
+func (b *bench) byLength(ctx context.Context, direct rest.Interface) error {
 	var last series
 	for i, turns := range []int{1, 16, resolveTurns, 256, 1024} {
-		s := series{name: fmt.Sprintf("%d turns", turns)}
-		read := history(direct, turns)
-		if err := interleave(2, read); err != nil {
+		s := series{Name: fmt.Sprintf("%d turns", turns)}
+		history := read(ctx, direct, historyPath(turns))
+		if err := interleave(2, history); err != nil {
 			return err
 		}
-		if err := interleave(5*b.rounds, timed(&s, read)); err != nil {
+		if err := interleave(5*b.rounds, timed(&s, history)); err != nil {
 			return err
 		}
 		if i > 0 {
-			b.comparisons = append(b.comparisons, &comparison{name: "resolve by length, directly", unit: "ms", ours: s, theirs: last})
+			b.compare(fmt.Sprintf("resolve %d turns directly", turns), "ms", s, last, nil)
 		}
 		last = s
 	}
 	return nil
 }
 
-// clients returns clients of the kube-apiserver and of the operator's Service, for a user with the reader role: for an
-// administrator, the operator would not need the kube-apiserver to authorize requests.
-func (b *bench) clients(ctx context.Context) (through, direct rest.Interface, err error) {
-	err = b.env.Client.Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "bench-reader"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "catena-reader"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "bench"}},
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	config, err := b.env.ConfigFor("bench")
+// clients returns clients of the kube-apiserver and of the operator's Service, with the rights of a gateway in a namespace.
+func (b *bench) clients(ctx context.Context, namespace string) (through, direct rest.Interface, err error) {
+	config, err := b.gatewayConfig(ctx, namespace)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -148,8 +185,29 @@ func (b *bench) clients(ctx context.Context) (through, direct rest.Interface, er
 		return nil, nil, err
 	}
 	config = rest.CopyConfig(config)
-	config.Host = fmt.Sprintf("https://127.0.0.1:%d", b.operator.Port)
-	config.CAData, config.CAFile = nil, b.env.ResolveCAFile
+	config.Host, config.TLSClientConfig = b.operatorHost(), rest.TLSClientConfig{CAFile: b.env.ResolveCAFile}
 	direct, err = kubeclient.New(config)
 	return through, direct, err
 }
+
+// gatewayConfig returns how a gateway in a namespace reaches the cluster: with the token of a service account, whose rights the operator has
+// to ask for, unlike those of an administrator.
+func (b *bench) gatewayConfig(ctx context.Context, namespace string) (*rest.Config, error) {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "catena-gateway"}}
+	if err := b.env.Client.Create(ctx, account); err != nil {
+		return nil, err
+	}
+	if _, err := b.env.Editor(ctx, namespace); err != nil {
+		return nil, err
+	}
+	token := &authenticationv1.TokenRequest{}
+	if err := b.env.Client.SubResource("token").Create(ctx, account, token); err != nil {
+		return nil, err
+	}
+	config := rest.AnonymousClientConfig(b.env.Config)
+	config.BearerToken, config.QPS = token.Status.Token, -1
+	return config, nil
+}
+
+// operatorHost is the address of the operator's Service.
+func (b *bench) operatorHost() string { return fmt.Sprintf("https://127.0.0.1:%d", b.operator.Port) }

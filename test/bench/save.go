@@ -43,8 +43,8 @@ const (
 func inlineExperiment(ctx context.Context, b *bench) error {
 	for _, kib := range []int{16, 32, 64, 128, 256} {
 		session := conversationTurn(kib << 10)
-		inside := series{name: "bodies in the object"}
-		outside := series{name: "bodies in chunks"}
+		inside := series{Name: "bodies in the object"}
+		outside := series{Name: "bodies in chunks"}
 		run := func(s *series, inline int) func() error {
 			return func() error {
 				rate, err := b.saveUntilVerdicts(ctx, session, inline)
@@ -52,16 +52,14 @@ func inlineExperiment(ctx context.Context, b *bench) error {
 				return err
 			}
 		}
-		if err := interleave(1+min(b.rounds, 5), run(&inside, 512<<10), run(&outside, -1)); err != nil {
+		if err := interleave(1+min(b.rounds, 3), run(&inside, 512<<10), run(&outside, -1)); err != nil {
 			return err
 		}
 		for _, s := range []*series{&inside, &outside} {
-			s.samples = s.samples[1:] // the first round only warms up connections and caches
+			s.Samples = s.Samples[1:] // the first round only warms up connections and caches
 		}
-		b.logf("%d KiB: %s, %s", kib, &inside, &outside)
-		b.comparisons = append(b.comparisons, &comparison{
-			name: fmt.Sprintf("save turns of %d KiB until all have verdicts", kib), unit: "turns/s", moreIsBetter: true, ours: outside, theirs: inside,
-		})
+		b.logf("%d KiB: %.0f turns/s in the object, %.0f in chunks", kib, inside.median(), outside.median())
+		b.compare(fmt.Sprintf("save turns of %d KiB in chunks until all have verdicts", kib), "turns/s", outside, inside, nil)
 	}
 	return nil
 }
@@ -146,7 +144,7 @@ func saveExperiment(ctx context.Context, b *bench) error {
 			}
 			start := time.Now()
 			if err := save(namespace); err != nil {
-				return fmt.Errorf("%s: %w", s.name, err)
+				return fmt.Errorf("%s: %w", s.Name, err)
 			}
 			s.add(saveChains * saveTurnsInChain / time.Since(start).Seconds())
 			return nil
@@ -161,10 +159,10 @@ func saveExperiment(ctx context.Context, b *bench) error {
 			return errors.Join(saveChainsOf(ctx, s, session), s.Close())
 		}
 	}
-	cluster := series{name: "store/kube"}
-	plain := series{name: "a plain client that knows each parent's UID"}
-	file := series{name: "store/sqlite"}
-	process := series{name: "store/memory"}
+	cluster := series{Name: "store/kube"}
+	plain := series{Name: "a plain client that knows each parent's UID"}
+	file := series{Name: "store/sqlite"}
+	process := series{Name: "store/memory"}
 	err = interleave(1+b.rounds,
 		rate(&cluster, through(func(namespace string) (*store.Store, error) {
 			return kube.Open(ctx, kube.Options{Config: b.env.Config, Namespace: namespace})
@@ -181,11 +179,10 @@ func saveExperiment(ctx context.Context, b *bench) error {
 		return err
 	}
 	for _, s := range []*series{&cluster, &plain, &file, &process} {
-		s.samples = s.samples[1:] // the first round only warms up connections and caches
+		s.Samples = s.Samples[1:] // the first round only warms up connections and caches
 	}
-	b.comparisons = append(b.comparisons,
-		&comparison{name: "save to a cluster", unit: "turns/s", moreIsBetter: true, ours: cluster, theirs: plain},
-		&comparison{name: "save to a file", unit: "turns/s", moreIsBetter: true, ours: file, theirs: cluster},
-		&comparison{name: "save to memory", unit: "turns/s", moreIsBetter: true, ours: process, theirs: cluster})
+	b.compare("save with store/kube, 16 writers", "turns/s", cluster, plain, atLeast(1))
+	b.compare("save with store/sqlite, 16 writers", "turns/s", file, cluster, nil)
+	b.compare("save with store/memory, 16 writers", "turns/s", process, cluster, nil)
 	return nil
 }

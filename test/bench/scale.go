@@ -51,8 +51,8 @@ func scaleExperiment(ctx context.Context, b *bench) error {
 	}
 	b.logf("all have verdicts")
 
-	restart := series{name: "restart to ready"}
-	listing := series{name: "a paginated LIST of all sessions"}
+	var restart series
+	listing := series{Name: "a paginated LIST of all sessions"}
 	resident := 0.0
 	before, err := b.versions(ctx)
 	if err != nil {
@@ -101,10 +101,9 @@ func scaleExperiment(ctx context.Context, b *bench) error {
 			writes++
 		}
 	}
-	b.comparisons = append(b.comparisons, &comparison{name: "restart", unit: "ms", ours: restart, theirs: listing, target: 0.5})
-	b.figures = append(b.figures,
-		&figure{name: fmt.Sprintf("resident with %d sessions", b.sessions), unit: "MiB", value: resident / (1 << 20), limit: 250},
-		&figure{name: fmt.Sprintf("sessions and events written by %d restarts, each followed by %s idle", len(restart.samples), idleFor), unit: "objects", value: float64(writes), limit: 0})
+	b.compare(fmt.Sprintf("restart to ready with %d sessions of 8 KiB", b.sessions), "ms", restart, listing, atMost(1))
+	b.figure(fmt.Sprintf("resident memory of the operator with %d sessions", b.sessions), "MiB", atMost(150), resident/(1<<20))
+	b.figure(fmt.Sprintf("objects written by %d restarts, each with %s idle", len(restart.Samples), idleFor), "", atMost(0), float64(writes))
 	return nil
 }
 

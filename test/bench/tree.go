@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -47,10 +48,9 @@ func treeExperiment(ctx context.Context, b *bench) error {
 	if err := b.waitForNone(ctx, v1alpha1.ResponseSessionKind, "tree", "status.rootResponseID="); err != nil {
 		return err
 	}
-	deleted := series{name: "root deleted: new verdicts on its descendants"}
-	recreated := series{name: "root created again: new verdicts on its descendants"}
-	plain := series{name: "a plain client writes as many statuses"}
-	waits := series{name: "verdict on a turn saved in another namespace meanwhile"}
+	deleted, recreated := series{Name: "root deleted"}, series{Name: "root created again"}
+	plain := series{Name: "a plain client writes as many statuses"}
+	var waits series
 
 	updateVerdicts := func(s *series, change func() error, done string) func() error {
 		return func() error {
@@ -62,7 +62,7 @@ func treeExperiment(ctx context.Context, b *bench) error {
 			err := b.waitForNone(ctx, v1alpha1.ResponseSessionKind, "tree", done)
 			took := time.Since(start)
 			s.add(float64(b.turns-1) / took.Seconds())
-			b.logf("%s: %.0f/s", s.name, float64(b.turns-1)/took.Seconds())
+			b.logf("%s: %.0f/s", s.Name, float64(b.turns-1)/took.Seconds())
 			if stopErr := stop(); err == nil {
 				err = stopErr
 			}
@@ -82,16 +82,10 @@ func treeExperiment(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	b.comparisons = append(b.comparisons,
-		&comparison{name: "root deleted", unit: "statuses/s", moreIsBetter: true, ours: deleted, theirs: plain, target: 0.8},
-		&comparison{name: "root created again", unit: "statuses/s", moreIsBetter: true, ours: recreated, theirs: plain, target: 0.8})
-	worst := 0.0
-	for _, sample := range waits.samples {
-		worst = max(worst, sample)
-	}
-	b.figures = append(b.figures, &figure{
-		name: fmt.Sprintf("%s, worst of %d (median %.0f)", waits.name, len(waits.samples), waits.median()), unit: "ms", value: worst, limit: 2000,
-	})
+	b.compare(fmt.Sprintf("verdicts on %d turns whose root is deleted", b.turns), "statuses/s", deleted, plain, atLeast(0.8))
+	b.compare(fmt.Sprintf("verdicts on %d turns whose root is created again", b.turns), "statuses/s", recreated, plain, atLeast(0.8))
+	b.figure("verdict on a turn of another tenant meanwhile", "ms", nil, waits.Samples...)
+	b.figure("the slowest of them", "ms", atMost(2000), slices.Max(waits.Samples))
 	return nil
 }
 
@@ -178,7 +172,7 @@ func (b *bench) plainStatusWrites(ctx context.Context, plain *series) (err error
 	}
 	took := time.Since(start)
 	plain.add(float64(b.turns-1) / took.Seconds())
-	b.logf("%s: %.0f/s", plain.name, float64(b.turns-1)/took.Seconds())
+	b.logf("%s: %.0f/s", plain.Name, float64(b.turns-1)/took.Seconds())
 	if b.operator, err = b.env.StartOperator(ctx, operatorOptions); err != nil {
 		return err
 	}

@@ -42,10 +42,8 @@ const (
 // that creates the same objects and writes a status of the same size to each of them.
 func writeExperiment(ctx context.Context, b *bench) error {
 	const turns = writeChains * writeTurnsInChain
-	reconciled := series{name: "16 writers save, the controller writes the verdicts"}
-	plain := series{name: "16 writers create and write the statuses, no controller"}
-	lag := series{name: "time from the last save to the last verdict"}
-	writes := series{name: "writes to etcd per turn"}
+	var reconciled, lag, writes series
+	plain := series{Name: "16 writers create and write the statuses, without an operator"}
 
 	if err := b.operator.Stop(); err != nil {
 		return err
@@ -108,11 +106,9 @@ func writeExperiment(ctx context.Context, b *bench) error {
 	if err := interleave(min(b.rounds, 5), withController, withoutController); err != nil {
 		return err
 	}
-	b.comparisons = append(b.comparisons,
-		&comparison{name: "save until all have verdicts", unit: "turns/s", moreIsBetter: true, ours: reconciled, theirs: plain, target: 0.8})
-	b.figures = append(b.figures,
-		&figure{name: lag.name, unit: "ms, median", value: lag.median(), limit: 2000},
-		&figure{name: writes.name, unit: "median", value: writes.median(), limit: 2.05})
+	b.compare("16 writers save until all turns have verdicts", "turns/s", reconciled, plain, atLeast(0.95))
+	b.figure("time from the last save to the last verdict", "ms", atMost(1000), lag.Samples...)
+	b.figure("writes to etcd for each turn", "", atMost(2.05), writes.Samples...)
 	return nil
 }
 
