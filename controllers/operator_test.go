@@ -18,11 +18,13 @@ package controllers_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -39,6 +41,7 @@ import (
 	"github.com/catena-dev/catena/internal/operator/chunks"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/requests"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 // operator is the controller as internal/operator sets it up, with exactly the rights of config/rbac.
@@ -192,6 +195,17 @@ func (r *recorder) hold() (release func()) {
 		}
 		r.held = nil
 	}
+}
+
+// awaitHeld waits until a write is blocked by hold.
+func (r *recorder) awaitHeld(t *testing.T) {
+	t.Helper()
+	testutil.Eventually(t, func(context.Context) error {
+		if r.waiting.Load() == 0 {
+			return errors.New("nothing is being written")
+		}
+		return nil
+	})
 }
 
 // sessions returns the writes to ResponseSessions of a namespace, as NAME or NAME/status, sorted. If no

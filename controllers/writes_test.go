@@ -205,12 +205,7 @@ func TestStatusIsWrittenOnce(t *testing.T) {
 	release := op.writes.hold()
 	defer release()
 	create(t, turn(second, "a"))
-	testutil.Eventually(t, func(context.Context) error {
-		if op.writes.waiting.Load() == 0 {
-			return errors.New("no status is being written")
-		}
-		return nil
-	})
+	op.writes.awaitHeld(t)
 	if err := env.Client.Status().Patch(t.Context(), turn(second, "a"), client.RawPatch(types.MergePatchType, status)); err != nil {
 		t.Fatal(err)
 	}
@@ -267,12 +262,7 @@ func TestOwnerOfNewerVersion(t *testing.T) {
 	release := op.writes.hold()
 	defer release()
 	create(t, turn(ns, "child", "parent"))
-	testutil.Eventually(t, func(context.Context) error {
-		if op.writes.waiting.Load() == 0 {
-			return errors.New("no status is being written")
-		}
-		return nil
-	})
+	op.writes.awaitHeld(t)
 	gate.Lock()
 	before := op.writes.to("/responsesessions/child")
 	status, err := json.Marshal(map[string]any{"status": v1alpha1.ResponseSessionStatus{

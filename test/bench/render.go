@@ -101,10 +101,17 @@ func markdownTable(w *strings.Builder, measurements []*measurement) {
 	}
 }
 
-// bar is a bar of a chart, with its text at its end.
+// label is a text of a chart, at its base line.
+type label struct {
+	Text string
+	X, Y int
+}
+
+// bar is a bar of a chart, with its label to the right.
 type bar struct {
-	Class, Text      string
-	Y, Width, Middle int
+	Class    string
+	Y, Width int
+	Label    label
 }
 
 // The sizes of a chart in pixels. Each measurement has a line of text and two bars.
@@ -117,27 +124,26 @@ const (
 
 var chartTemplate = template.Must(template.New("chart").Parse(`<svg xmlns="http://www.w3.org/2000/svg" width="{{.Width}}" height="{{.Height}}" viewBox="0 0 {{.Width}} {{.Height}}" role="img">
 <style>text{font:13px sans-serif;fill:#24292f}.name{font-weight:bold}.ours{fill:#2f6fde}.theirs{fill:#a8b0b9}@media(prefers-color-scheme:dark){text{fill:#e6edf3}}</style>
-{{range .Names}}<text class="name" x="0" y="{{.Y}}">{{html .Text}}</text>
-{{end}}{{range .Bars}}<rect class="{{.Class}}" x="0" y="{{.Y}}" width="{{.Width}}" height="16"/><text x="{{.Middle}}" y="{{.TextY}}">{{html .Text}}</text>
+{{range .Names}}<text class="name" x="{{.X}}" y="{{.Y}}">{{html .Text}}</text>
+{{end}}{{range .Bars}}<rect class="{{.Class}}" x="0" y="{{.Y}}" width="{{.Width}}" height="{{$.BarHeight}}"/><text x="{{.Label.X}}" y="{{.Label.Y}}">{{html .Label.Text}}</text>
 {{end}}</svg>
 `))
 
-// TextY is the base line of the bar's text.
-func (b bar) TextY() int { return b.Y + barHeight - 3 }
-
-// chart returns an SVG with two bars for each measurement that has a comparison, nil if there are none.
+// chart draws two bars, Catena's and that of the comparison, for each measurement that has one. It returns nil if none has.
 func chart(measurements []*measurement) []byte {
-	var names, bars []bar
+	var names []label
+	var bars []bar
 	for _, m := range measurements {
 		if m.Theirs == nil {
 			continue
 		}
 		y := 16 + len(names)*rowHeight
-		names = append(names, bar{Text: m.Name, Y: y})
+		names = append(names, label{m.Name, 0, y})
 		largest := max(m.Ours.median(), m.Theirs.median())
 		add := func(class, who string, value float64, y int) {
 			width := max(1, int(barsWidth*value/largest))
-			bars = append(bars, bar{class, fmt.Sprintf("%s %s, %s", digits(value), m.Unit, who), y, width, width + 6})
+			text := fmt.Sprintf("%s %s, %s", digits(value), m.Unit, who)
+			bars = append(bars, bar{class, y, width, label{text, width + 6, y + barHeight - 3}})
 		}
 		add("ours", "Catena", m.Ours.median(), y+6)
 		add("theirs", m.Theirs.Name, m.Theirs.median(), y+8+barHeight)
@@ -146,7 +152,9 @@ func chart(measurements []*measurement) []byte {
 		return nil
 	}
 	var svg bytes.Buffer
-	err := chartTemplate.Execute(&svg, map[string]any{"Width": chartWidth, "Height": len(names) * rowHeight, "Names": names, "Bars": bars})
+	err := chartTemplate.Execute(&svg, map[string]any{
+		"Width": chartWidth, "Height": len(names) * rowHeight, "BarHeight": barHeight, "Names": names, "Bars": bars,
+	})
 	if err != nil {
 		panic(fmt.Sprintf("unable to draw a chart: %v", err)) // never: the template fits the data
 	}

@@ -104,7 +104,7 @@ func (s *series) addTime(took time.Duration) { s.add(float64(took) / float64(tim
 
 func (s *series) median() float64 { return quantile(s.Samples, 0.5) }
 
-// quantile returns the value that a share q of the samples does not exceed, interpolated, and 0 if there are none.
+// quantile returns the q-quantile of the samples, with linear interpolation between two of them. Without samples, it returns 0.
 func quantile(samples []float64, q float64) float64 {
 	if len(samples) == 0 {
 		return 0
