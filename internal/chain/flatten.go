@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
@@ -74,7 +75,7 @@ func Check(request, response []byte, maxItems int) error {
 		return err
 	}
 	n := 0
-	_, err = partsOf(in, out).eachItem(func(string) error {
+	_, err = partsOf(in, out).eachItem(func(...string) error {
 		if n++; n > maxItems {
 			return ErrTooManyItems
 		}
@@ -105,8 +106,8 @@ func FlattenObjects(request, response jsonvalue.Object) (*Items, error) {
 	if err != nil {
 		return nil, err
 	}
-	if instructions != "" {
-		items.Instructions = []byte(instructions)
+	if len(instructions) > 0 {
+		items.Instructions = appendPieces(make([]byte, 0, wrapped+len(parts.instructions)), instructions...)
 	}
 	items.List, items.Ends = compact(items.List), compact(items.Ends)
 	return items, nil
@@ -122,7 +123,7 @@ func compact[E any](s []E) []E {
 
 // CheckObjects returns the error of FlattenObjects without making the list of the items.
 func CheckObjects(request, response jsonvalue.Object) error {
-	_, err := partsOf(request, response).eachItem(func(string) error { return nil })
+	_, err := partsOf(request, response).eachItem(func(...string) error { return nil })
 	return err
 }
 
@@ -134,21 +135,21 @@ func partsOf(request, response jsonvalue.Object) parts {
 	return parts{in[0], in[1], out[0]}
 }
 
-// eachItem yields the items of the request's input, then those of the response's output. It returns the instructions as a
-// system message, or an empty string if the request has none.
-func (p parts) eachItem(yield func(item string) error) (instructions string, err error) {
+// eachItem yields the items of the request's input, then those of the response's output, in pieces. It returns the instructions as a
+// system message, or nothing if the request has none.
+func (p parts) eachItem(yield func(item ...string) error) (instructions []string, err error) {
 	switch {
 	case jsonvalue.IsNull(p.instructions):
 	case jsonvalue.IsString(p.instructions):
 		instructions = message("system", p.instructions)
 	default:
-		return "", errors.New("unable to read `instructions` of the request: must be a string")
+		return nil, errors.New("unable to read `instructions` of the request: must be a string")
 	}
 	if err := eachInput(p.input, yield); err != nil {
-		return "", fmt.Errorf("unable to read `input` of the request: must be a string or a list of objects: %w", err)
+		return nil, fmt.Errorf("unable to read `input` of the request: must be a string or a list of objects: %w", err)
 	}
 	if err := eachOf(p.output, yield); err != nil {
-		return "", fmt.Errorf("unable to read `output` of the response: must be a list of objects: %w", err)
+		return nil, fmt.Errorf("unable to read `output` of the response: must be a list of objects: %w", err)
 	}
 	return instructions, nil
 }
@@ -156,43 +157,44 @@ func (p parts) eachItem(yield func(item string) error) (instructions string, err
 // EachInput yields the items of a request's input, raw JSON or empty: a string is one user message. It returns an error if it
 // is neither a string nor a list of objects.
 func EachInput(input string, yield func(item string)) error {
-	return eachInput(input, func(item string) error {
-		yield(item)
+	return eachInput(input, func(item ...string) error {
+		yield(strings.Join(item, ""))
 		return nil
 	})
 }
 
-func eachInput(input string, yield func(item string) error) error {
+func eachInput(input string, yield func(item ...string) error) error {
 	if !jsonvalue.IsString(input) {
 		return eachOf(input, yield)
 	}
-	if item := message("user", input); item != "" {
-		return yield(item)
+	if item := message("user", input); len(item) > 0 {
+		return yield(item...)
 	}
 	return nil
 }
 
-// message returns a message item with a raw text, which keeps its escapes, and the empty string if the text is empty.
-func message(role, text string) string {
+// message returns the pieces of a message item with a raw text, which keeps its escapes, and none if the text is empty.
+func message(role, text string) []string {
 	if text == `""` {
-		return ""
+		return nil
 	}
-	return `{"type":"message","role":"` + role + `","content":[{"type":"input_text","text":` + text + `}]}`
+	return []string{`{"type":"message","role":"`, role, `","content":[{"type":"input_text","text":`, text, `}]}`}
 }
 
-func eachOf(list string, yield func(item string) error) error {
+func eachOf(list string, yield func(item ...string) error) error {
 	if jsonvalue.IsNull(list) {
 		return nil
 	}
 	if !jsonvalue.IsList(list) {
 		return errors.New("must be a list")
 	}
-	i := 0
+	i, pieces := 0, make([]string, 1)
 	for _, item := range jsonvalue.Elements(list) {
 		if !jsonvalue.IsObject(item) {
 			return fmt.Errorf("item %d must be an object", i)
 		}
-		if err := yield(item); err != nil {
+		pieces[0] = item
+		if err := yield(pieces...); err != nil {
 			return err
 		}
 		i++
@@ -204,14 +206,21 @@ func eachOf(list string, yield func(item string) error) error {
 // 60 MiB, this takes 50 ms.
 const maxCopy = 1 << 20
 
-func (t *Items) add(item string) error {
+func (t *Items) add(item ...string) error {
 	if len(t.List) > 0 {
 		t.List = append(t.List, ',')
 	}
-	for ; len(item) > maxCopy; item = item[maxCopy:] {
-		t.List = append(t.List, item[:maxCopy]...)
-	}
-	t.List = append(t.List, item...)
+	t.List = appendPieces(t.List, item...)
 	t.Ends = append(t.Ends, len(t.List))
 	return nil
+}
+
+func appendPieces(to []byte, pieces ...string) []byte {
+	for _, piece := range pieces {
+		for ; len(piece) > maxCopy; piece = piece[maxCopy:] {
+			to = append(to, piece[:maxCopy]...)
+		}
+		to = append(to, piece...)
+	}
+	return to
 }

@@ -201,7 +201,7 @@ func TestFlattenLarge(t *testing.T) {
 	item := `{"text":"` + text + `"}`
 	for name, tc := range map[string]struct{ request, response, want string }{
 		"item":   {`{"input":[` + item + `]}`, `{"output":[` + item + `]}`, item + "," + item},
-		"string": {`{"input":"` + text + `"}`, ``, message("user", `"`+text+`"`)},
+		"string": {`{"input":"` + text + `"}`, ``, strings.Join(message("user", `"`+text+`"`), "")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			items, err := Flatten([]byte(tc.request), []byte(tc.response))

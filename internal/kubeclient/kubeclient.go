@@ -18,6 +18,7 @@ limitations under the License.
 package kubeclient
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -100,16 +102,16 @@ const FromCache = "0"
 
 // GetRaw reads an object as the API server sends it.
 func GetRaw(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName) ([]byte, error) {
-	return GetRawAt(ctx, client, resource, name, "")
+	return Read(ctx, GetAt(client, resource, name, ""))
 }
 
-// GetRawAt is GetRaw with a resource version.
-func GetRawAt(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, resourceVersion string) ([]byte, error) {
+// GetAt returns the request for an object at a resource version, or for the latest one if that is empty.
+func GetAt(client rest.Interface, resource string, name types.NamespacedName, resourceVersion string) *rest.Request {
 	request := client.Get().Namespace(name.Namespace).Resource(resource).Name(name.Name)
 	if resourceVersion != "" {
 		request.Param("resourceVersion", resourceVersion)
 	}
-	return Read(ctx, request)
+	return request
 }
 
 // Read sends a request and returns the body of the response. If the context counts memory (see package metered), the body
@@ -128,6 +130,32 @@ func Read(ctx context.Context, request *rest.Request) ([]byte, error) {
 	}
 	defer func() { _ = body.Close() }()
 	return metered.ReadAll(body, func(bytes int64) error { return metered.Take(ctx, bytes) })
+}
+
+// maxAttempts is how many times ReadInto sends a request.
+const maxAttempts = 3
+
+// ReadInto is Read for a GET whose response replaces what is in a buffer, and does not count memory. It sends the request again if the
+// connection is closed, as a load balancer does when an API server restarts.
+func ReadInto(ctx context.Context, request *rest.Request, into *bytes.Buffer) error {
+	for attempt := 1; ; attempt++ {
+		err := readOnce(ctx, request, into)
+		closed := utilnet.IsProbableEOF(err) || utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err)
+		if !closed || attempt == maxAttempts {
+			return err
+		}
+	}
+}
+
+func readOnce(ctx context.Context, request *rest.Request, into *bytes.Buffer) error {
+	body, err := request.Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }()
+	into.Reset()
+	_, err = into.ReadFrom(body)
+	return err
 }
 
 // GetMetadata reads the metadata of an object.

@@ -21,7 +21,6 @@ package metered
 
 import (
 	"context"
-	"errors"
 	"io"
 	"slices"
 )
@@ -77,7 +76,7 @@ func ReadAll(r io.Reader, take func(bytes int64) error) ([]byte, error) {
 		n, err := r.Read(piece[len(piece):cap(piece)])
 		piece = piece[:len(piece)+n]
 		total += n
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF { // a wrapped EOF is a connection that was closed
 			if err := take(int64(total)); err != nil {
 				return nil, err
 			}

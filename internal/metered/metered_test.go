@@ -20,6 +20,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 	"testing/iotest"
@@ -55,6 +56,7 @@ func TestReadAllErrors(t *testing.T) {
 		want  error
 	}{
 		"truncated input":             {io.MultiReader(bytes.NewReader(make([]byte, 10)), iotest.ErrReader(io.ErrUnexpectedEOF)), 1 << 30, io.ErrUnexpectedEOF},
+		"closed connection":           {iotest.ErrReader(fmt.Errorf("closed: %w", io.EOF)), 1 << 30, io.EOF},
 		"refused":                     {bytes.NewReader(make([]byte, 10)), 1, refused},
 		"refused at the end":          {bytes.NewReader(make([]byte, 10)), firstPiece, refused},
 		"refused for a later piece":   {bytes.NewReader(make([]byte, firstPiece+1)), firstPiece, refused},

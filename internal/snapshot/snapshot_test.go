@@ -281,7 +281,7 @@ func TestDecodeChunk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		session, data, err := decodeChunk(object)
+		session, data, err := decodeChunk(object, nil)
 		if want := strings.ToValidUTF8(name, "\uFFFD"); err != nil || session != want || !bytes.Equal(data, chunk.Spec.Data) {
 			t.Errorf("%s: got session %q, data %x and %v", object, session, data, err)
 		}
@@ -290,13 +290,14 @@ func TestDecodeChunk(t *testing.T) {
 		``, `{`, `[]`, `null`, `{"spec":null}`, `{"spec":{"data":null}}`, `{"spec":{"data":{}}}`, `{"spec":{"data":"!"}}`, `{"spec":{"data":"\`,
 		`{"metadata":{"annotations":{"sessions.catena.dev/session":1}},"spec":{"data":[]}}`, `{"metadata":[],"spec":[{"data":"eA=="}]}`,
 	} {
-		if _, data, err := decodeChunk([]byte(object)); err == nil && len(data) > 0 {
+		if _, data, err := decodeChunk([]byte(object), nil); err == nil && len(data) > 0 {
 			t.Errorf("%s has the data %q", object, data)
 		}
 	}
 }
 
-// TestClosedConnection: a chunk is read again if its connection was closed, as a load balancer does when an API server restarts.
+// TestClosedConnection: a chunk is read again if its connection was closed before or during the response, as a load balancer does when an API
+// server restarts.
 func TestClosedConnection(t *testing.T) {
 	want := Bodies{Request: bytes.Repeat([]byte("catena "), 1000)}
 	var stored bytes.Buffer
@@ -309,7 +310,12 @@ func TestClosedConnection(t *testing.T) {
 	chunk.Annotations = map[string]string{v1alpha1.SessionAnnotation: session.Name}
 	var requests atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if requests.Add(1) == 1 {
+		switch requests.Add(1) {
+		case 2:
+			_, _ = w.Write([]byte(`{"spec":`))
+			_ = http.NewResponseController(w).Flush()
+			fallthrough
+		case 1:
 			panic(http.ErrAbortHandler)
 		}
 		if err := json.NewEncoder(w).Encode(chunk); err != nil {

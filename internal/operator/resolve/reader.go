@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/maypok86/otter/v2"
 	"github.com/tidwall/gjson"
@@ -97,7 +98,7 @@ func NewReader(client rest.Interface, snapshots snapshot.Stores, options Options
 // Readable reads the snapshot of a session that has one outside its object, and reports whether it can be turned into
 // input items. It returns an error if the session has been changed since the record was made.
 func (r *Reader) Readable(ctx context.Context, record *sessions.Record) (bool, error) {
-	current, _, err := r.get(ctx, record.Namespace, record.Name, free)
+	current, _, err := r.get(ctx, record.Namespace, record.Name, free, flattenSmall)
 	switch {
 	case errors.Is(err, ErrTooLarge):
 		return false, nil
@@ -107,6 +108,16 @@ func (r *Reader) Readable(ctx context.Context, record *sessions.Record) (bool, e
 		return false, fmt.Errorf("session %s: %w", record.NamespacedName(), errOutdated)
 	}
 	return !current.Turn.Unreadable, nil
+}
+
+// flattenSmall is chain.Flatten for bodies of up to 4 MiB. It only checks larger ones and returns no items: copies of them would delay
+// other namespaces, and the next request for them may reach another replica.
+func flattenSmall(request, response []byte) (*chain.Items, error) {
+	const small = 4 << 20
+	if len(request)+len(response) > small {
+		return nil, chain.Check(request, response, math.MaxInt)
+	}
+	return chain.Flatten(request, response)
 }
 
 // Keep adds the items of a session to the cache. It is the sessions.KeepFunc of the view, because a turn that has just been saved is
@@ -125,10 +136,13 @@ type payment func(ctx context.Context, record *sessions.Record) error
 // free is the payment for a read that has been paid for, or is not limited.
 func free(context.Context, *sessions.Record) error { return nil }
 
+// flattenFunc makes the items of a session whose bodies are in a snapshot.
+type flattenFunc func(request, response []byte) (*chain.Items, error)
+
 // getID returns the session with a response ID and its items, or nil if it does not exist or is being deleted. The items are
 // nil if the session is unreadable.
 func (r *Reader) getID(ctx context.Context, namespace, id string, pay payment) (*sessions.Record, *chain.Items, error) {
-	record, items, err := r.get(ctx, namespace, v1alpha1.ObjectName(id), pay)
+	record, items, err := r.get(ctx, namespace, v1alpha1.ObjectName(id), pay, chain.Flatten)
 	if err != nil || record == nil || !record.InChain() {
 		return nil, nil, err
 	}
@@ -137,9 +151,9 @@ func (r *Reader) getID(ctx context.Context, namespace, id string, pay payment) (
 
 // get returns the session with an object name and its items, or nil if it does not exist. The session may not be part of a
 // chain. A session that is being deleted has no items: its snapshot may already be gone.
-func (r *Reader) get(ctx context.Context, namespace, name string, pay payment) (*sessions.Record, *chain.Items, error) {
+func (r *Reader) get(ctx context.Context, namespace, name string, pay payment, flatten flattenFunc) (*sessions.Record, *chain.Items, error) {
 	for {
-		record, items, err := r.getOnce(ctx, namespace, name, pay)
+		record, items, err := r.getOnce(ctx, namespace, name, pay, flatten)
 		if !errors.Is(err, errChanged) {
 			return record, items, err
 		}
@@ -149,7 +163,7 @@ func (r *Reader) get(ctx context.Context, namespace, name string, pay payment) (
 // errChanged indicates that a session was overwritten or deleted while it was read.
 var errChanged = errors.New("session was changed while it was read")
 
-func (r *Reader) getOnce(ctx context.Context, namespace, name string, pay payment) (*sessions.Record, *chain.Items, error) {
+func (r *Reader) getOnce(ctx context.Context, namespace, name string, pay payment, flatten flattenFunc) (*sessions.Record, *chain.Items, error) {
 	record, items, err := r.getObject(ctx, namespace, name)
 	if err != nil || record == nil || record.Deleting {
 		return record, nil, err
@@ -165,10 +179,10 @@ func (r *Reader) getOnce(ctx context.Context, namespace, name string, pay paymen
 		if err != nil {
 			return nil, nil, err
 		}
-		items, err = chain.Flatten(bodies.Request, bodies.Response)
+		items, err = flatten(bodies.Request, bodies.Response)
 		record.Turn.Unreadable, record.Verified = err != nil, err == nil
 	}
-	if !record.Turn.Unreadable {
+	if items != nil {
 		r.Keep(record, items)
 	}
 	return record, items, nil
