@@ -62,8 +62,8 @@ type operator struct {
 // startTime is the time of the operator's clock until a test sets another.
 var startTime = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 
-// rewrites are limits so high that no test reaches them, unless it sets others and restarts the operator.
-var rewrites = controllers.RewriteLimits{PerSecond: 1e6, BytesPerSecond: 1e12}
+// statuses are limits so high that no test reaches them, unless it sets others and restarts the operator.
+var statuses = controllers.StatusLimits{RewritesPerSecond: 1e6, RewriteBytesPerSecond: 1e12, ValuesPerSecond: 1e12}
 
 // readable is the answer of the store of snapshots, unless a test sets another and restarts the operator.
 var readable = func(context.Context, *sessions.Record) (bool, error) { return true, nil }
@@ -129,7 +129,7 @@ func startOperator(ctx context.Context) (*operator, error) {
 		Readable:     readable,
 		Recorder:     mgr.GetEventRecorder("catena"),
 		Concurrency:  workers,
-		Rewrites:     rewrites,
+		Statuses:     statuses,
 		EventLimiter: rate.NewLimiter(rate.Inf, 0),
 		Clock:        o.clock,
 		StallTimeout: stallTimeout,

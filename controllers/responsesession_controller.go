@@ -85,8 +85,8 @@ type ResponseSessionReconciler struct {
 	Readable func(ctx context.Context, r *sessions.Record) (bool, error)
 	// Concurrency is the number of sessions that are reconciled at once.
 	Concurrency int
-	// Rewrites limits how often a namespace causes statuses to be rewritten.
-	Rewrites RewriteLimits
+	// Statuses limits the statuses that are written for each namespace.
+	Statuses StatusLimits
 	// EventLimiter limits the events recorded; those beyond it are dropped.
 	EventLimiter *rate.Limiter
 	// Clock provides the lastTransitionTime of conditions.
@@ -97,10 +97,9 @@ type ResponseSessionReconciler struct {
 
 	// order is the order of the queue.
 	order *fair.Queue[ctrl.Request]
-	// settling holds the sessions that wait until their chains have settled, and rewrites holds those that wait until their
-	// statuses may be rewritten.
+	// settling holds the sessions that wait until their chains have settled, and paces holds those whose statuses exceed the limits.
 	settling *settling
-	rewrites *fair.Pace[types.NamespacedName]
+	paces    statusPaces
 	// verifications are the sessions whose snapshots are being read, by namespace: large ones must not occupy all workers.
 	verifications *fair.Budget
 	// waits are the delays of sessions that wait for verifications.
@@ -114,8 +113,8 @@ type ResponseSessionReconciler struct {
 // SetupWithManager adds the controller to a manager.
 func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.order = newOrder(r.Concurrency)
-	r.settling = newSettling(r.Rewrites.Hold)
-	r.rewrites = fair.NewPace[types.NamespacedName](rewriteBurst)
+	r.settling = newSettling(r.Statuses.RewriteHold)
+	r.paces = newStatusPaces(r.Statuses)
 	r.verifications = fair.NewBudget(int64(r.Concurrency))
 	r.waits = newWaits()
 	return ctrl.NewControllerManagedBy(mgr).
@@ -164,7 +163,7 @@ func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Requ
 
 func (r *ResponseSessionReconciler) forget(req ctrl.Request) {
 	r.waits.Forget(req)
-	r.rewrites.Forget(req.NamespacedName)
+	r.paces.forget(req.NamespacedName)
 	r.full.forget(req.NamespacedName)
 }
 
@@ -183,6 +182,9 @@ func (r *ResponseSessionReconciler) reconcile(ctx context.Context, req ctrl.Requ
 	if !found {
 		r.forget(req)
 		return ctrl.Result{}, nil
+	}
+	if wait := r.paces.first(r.Clock.Now(), verdict.Record); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	wait, statusErr := r.reconcileStatus(ctx, verdict)
 	verdict.Record = r.current(verdict.Record)

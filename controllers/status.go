@@ -81,26 +81,16 @@ func (r *ResponseSessionReconciler) reconcileStatus(ctx context.Context, v sessi
 	status := newStatus(v, r.Clock.Now())
 	switch {
 	case sessions.NewFingerprint(status) == v.Record.Written:
-		r.rewrites.Forget(v.Record.NamespacedName())
+		r.paces.forgetRewrite(v.Record)
 		return 0, nil
 	case v.Record.HasVerdict && r.settling.waits(v.Record.NamespacedName()):
-		r.rewrites.Forget(v.Record.NamespacedName())
+		r.paces.forgetRewrite(v.Record)
 		return 0, nil
 	}
-	if wait = r.delay(v.Record); wait > 0 {
+	if wait = r.paces.rewrite(r.Clock.Now(), v.Record); wait > 0 {
 		return wait, nil
 	}
 	return 0, r.writeStatus(ctx, v, status)
-}
-
-// delay returns how long a session must wait until its status may be rewritten. The first status of each generation does not
-// wait: its owner has written the object equally often.
-func (r *ResponseSessionReconciler) delay(record *sessions.Record) time.Duration {
-	if !record.HasVerdict {
-		r.rewrites.Forget(record.NamespacedName())
-		return 0
-	}
-	return r.rewrites.Delay(r.Clock.Now(), record.Namespace, record.NamespacedName(), r.Rewrites.cost(record.WriteBytes()))
 }
 
 // writeStatus writes the status of the version of the session that the view has. It fails with a conflict if there is a newer one,

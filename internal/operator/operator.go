@@ -153,7 +153,7 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 		Recorder:     mgr.GetEventRecorder("catena"),
 		Readable:     s.reader.Readable,
 		Concurrency:  o.ConcurrentReconciles,
-		Rewrites:     o.Rewrites,
+		Statuses:     o.Statuses,
 		EventLimiter: controllers.NewEventLimiter(o.EventsPerSecond),
 		Clock:        clock.RealClock{},
 		StallTimeout: o.StallTimeout,

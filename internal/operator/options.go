@@ -51,8 +51,8 @@ type Options struct {
 	LeaderElectionNamespace string
 	// ConcurrentReconciles is the number of sessions that are reconciled at once.
 	ConcurrentReconciles int
-	// Rewrites limits how often a namespace causes statuses to be rewritten.
-	Rewrites controllers.RewriteLimits
+	// Statuses limits the statuses that are written for each namespace.
+	Statuses controllers.StatusLimits
 	// SessionQuotaInterval is the time between two counts of the usage of a namespace with a SessionQuota, at least 100ms.
 	SessionQuotaInterval time.Duration
 	// UsageMetricNamespaces is the number of namespaces that have usage metrics of their own.
@@ -86,7 +86,7 @@ func NewOptions() *Options {
 		HealthAddress:          ":8081",
 		LeaderElect:            true,
 		ConcurrentReconciles:   16,
-		Rewrites:               controllers.DefaultRewriteLimits(),
+		Statuses:               controllers.DefaultStatusLimits(),
 		SessionQuotaInterval:   3 * time.Second,
 		UsageMetricNamespaces:  100,
 		EventsPerSecond:        10,
@@ -110,7 +110,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", o.LeaderElectionNamespace,
 		"Namespace of the leader election lease. In a cluster, the default is the operator's own namespace.")
 	flags.IntVar(&o.ConcurrentReconciles, "concurrent-reconciles", o.ConcurrentReconciles, "Maximum number of sessions that are reconciled concurrently.")
-	o.Rewrites.AddFlags(flags)
+	o.Statuses.AddFlags(flags)
 	flags.DurationVar(&o.SessionQuotaInterval, "session-quota-interval", o.SessionQuotaInterval,
 		"Interval at which the usage of a namespace with a SessionQuota is counted, at least "+minSessionQuotaInterval.String()+". A namespace can exceed its limit by as much as it saves in one interval.")
 	flags.IntVar(&o.UsageMetricNamespaces, "usage-metric-namespaces", o.UsageMetricNamespaces,
@@ -141,7 +141,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 
 // Validate returns all errors in the options, joined.
 func (o *Options) Validate() error {
-	errs := []error{o.Resolve.Validate(), o.ResolveAPI.Validate(), o.Rewrites.Validate(), o.Sweep.Validate()}
+	errs := []error{o.Resolve.Validate(), o.ResolveAPI.Validate(), o.Statuses.Validate(), o.Sweep.Validate()}
 	if o.ConcurrentReconciles < 1 {
 		errs = append(errs, fmt.Errorf("--concurrent-reconciles is %d: must be at least 1", o.ConcurrentReconciles))
 	}

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
@@ -33,7 +34,7 @@ import (
 // TestFlappingRoot: a root that fails and completes again and again causes no more status writes than its namespace's limit
 // permits, other namespaces do not wait for it, and in the end every verdict is right.
 func TestFlappingRoot(t *testing.T) {
-	limitRewrites(t, controllers.RewriteLimits{PerSecond: 2, BytesPerSecond: 1e12})
+	limitStatuses(t, controllers.StatusLimits{RewritesPerSecond: 2, RewriteBytesPerSecond: 1e12, ValuesPerSecond: 1e12})
 	const children, burst = 5, 3 // one second's worth in a burst, and one more
 	ns, other := env.NewNamespace(t), env.NewNamespace(t)
 	create(t, turn(ns, "root"))
@@ -76,14 +77,14 @@ func TestFlappingRoot(t *testing.T) {
 	wantVerdicts(t, ns, want)
 }
 
-// limitRewrites restarts the operator with limits for the rest of the test.
-func limitRewrites(t *testing.T, limits controllers.RewriteLimits) {
+// limitStatuses restarts the operator with limits for the rest of the test.
+func limitStatuses(t *testing.T, limits controllers.StatusLimits) {
 	t.Helper()
-	usual := rewrites
-	rewrites = limits
+	usual := statuses
+	statuses = limits
 	restartOperator(t, func() {})
 	t.Cleanup(func() {
-		rewrites = usual
+		statuses = usual
 		restartOperator(t, func() {})
 	})
 }
@@ -101,9 +102,9 @@ func childWrites(namespace string) (statuses int) {
 // TestFlappingSettles: even without a rate limit, the statuses of the descendants of a root that fails and completes again and
 // again are rewritten only when it has settled.
 func TestFlappingSettles(t *testing.T) {
-	limits := rewrites
-	limits.Hold = 16 * time.Second // so that the root must not change for 0.25 to 2 seconds
-	limitRewrites(t, limits)
+	limits := statuses
+	limits.RewriteHold = 16 * time.Second // so that the root must not change for 0.25 to 2 seconds
+	limitStatuses(t, limits)
 	const children, flips = 20, 31
 	ns := env.NewNamespace(t)
 	create(t, turn(ns, "root"))
@@ -127,9 +128,9 @@ func TestFlappingSettles(t *testing.T) {
 
 // TestRewriteBytes: each rewrite counts with the size of the whole object, whichever part of it is large.
 func TestRewriteBytes(t *testing.T) {
-	limitRewrites(t, controllers.RewriteLimits{PerSecond: 1e6, BytesPerSecond: 250_000})
-	// An object counts for about 0.4 seconds, so that three of them begin within one second.
-	const children, bytes, burst = 5, 100 << 10, 3
+	limitStatuses(t, controllers.StatusLimits{RewritesPerSecond: 1e6, RewriteBytesPerSecond: 1000, ValuesPerSecond: 1e12})
+	// An object counts for more than a minute: one may be written at once, and the others do not try again while the test waits.
+	const children, bytes, burst = 5, 100 << 10, 1
 	ns := env.NewNamespace(t)
 	create(t, turn(ns, "root"))
 	for i := range children {
@@ -156,4 +157,37 @@ func TestRewriteBytes(t *testing.T) {
 	if err := settleRewrites(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestManyValues: new sessions with many JSON values wait for their writes, others of their namespace do not, and afterwards all have
+// the right verdicts.
+func TestManyValues(t *testing.T) {
+	usual := statuses
+	limits := usual
+	limits.ValuesPerSecond = 1
+	limitStatuses(t, limits)
+	const sessions = 3
+	ns := env.NewNamespace(t)
+	want := map[string]verdict{"small": resolved(1, "small")}
+	for i := range sessions {
+		name := fmt.Sprint("many-", i)
+		many := turn(ns, name)
+		many.Spec.Request = &runtime.RawExtension{Raw: []byte(`{"input":[{"content":[{}` + strings.Repeat(",{}", 2000) + `]}]}`)}
+		create(t, many)
+		want[name] = resolved(1, name)
+	}
+	create(t, turn(ns, "small"))
+	settle(t, ns)
+	judged := 0
+	for _, s := range list(t, client.InNamespace(ns)) {
+		if s.Status.RootResponseID != "" {
+			judged++
+		}
+	}
+	if judged != 2 {
+		t.Errorf("%d sessions have verdicts, want the small one and one of the others", judged)
+	}
+	limitStatuses(t, usual)
+	settle(t, ns)
+	wantVerdicts(t, ns, want)
 }

@@ -1,0 +1,154 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/catena-dev/catena/internal/fair"
+	"github.com/catena-dev/catena/internal/operator/sessions"
+)
+
+// StatusLimits limit the statuses that are written for each namespace. A namespace that exceeds a limit waits; others do not. All
+// limits allow bursts of one second's worth.
+type StatusLimits struct {
+	// RewritesPerSecond, more than 0, is the number of statuses that are written again although their sessions have not changed, because a
+	// turn before them has: one small write can change the verdicts on 100,000 descendants. Statuses that change back while they wait
+	// are not written.
+	RewritesPerSecond float64
+	// RewriteBytesPerSecond, more than 0, is the size of their objects, as Record.WriteBytes counts it: each status that is rewritten
+	// rewrites its whole object in etcd.
+	RewriteBytesPerSecond float64
+	// RewriteHold is the longest time that such a status waits while an ancestor of its session keeps changing. It must not be negative.
+	RewriteHold time.Duration
+	// ValuesPerSecond, more than 0, is the number of JSON values in new sessions, beyond the first 1,000 of each, as Record.SpecNodes
+	// counts them. For each write, the API server makes several copies of every value: of 3,000 empty objects (9 KB), the status costs it
+	// three times as much as their creation.
+	ValuesPerSecond float64
+}
+
+// The defaults of StatusLimits.
+const (
+	DefaultStatusRewritesPerSecond     = 100
+	DefaultStatusRewriteBytesPerSecond = 2 << 20
+	DefaultStatusRewriteHold           = time.Minute
+	DefaultStatusValuesPerSecond       = 10_000
+)
+
+// freeValues is the number of JSON values in a new session that do not count. Most turns have fewer, and bodies that the library
+// stores are one.
+const freeValues = 1000
+
+// statusBurst is how far a namespace may be ahead of its limits.
+const statusBurst = time.Second
+
+// DefaultStatusLimits returns the defaults.
+func DefaultStatusLimits() StatusLimits {
+	return StatusLimits{
+		RewritesPerSecond: DefaultStatusRewritesPerSecond, RewriteBytesPerSecond: DefaultStatusRewriteBytesPerSecond,
+		RewriteHold: DefaultStatusRewriteHold, ValuesPerSecond: DefaultStatusValuesPerSecond,
+	}
+}
+
+// AddFlags adds the limits to flags.
+func (l *StatusLimits) AddFlags(flags *pflag.FlagSet) {
+	flags.Float64Var(&l.RewritesPerSecond, "status-rewrites-per-second", l.RewritesPerSecond,
+		"Maximum rate, for each namespace, at which statuses of unchanged sessions are rewritten because an earlier turn has changed, "+
+			"with bursts of one second's worth.")
+	flags.Float64Var(&l.RewriteBytesPerSecond, "status-rewrite-bytes-per-second", l.RewriteBytesPerSecond,
+		"Maximum rate of these rewrites, for each namespace, in bytes per second. "+
+			"The whole object counts, because etcd writes whole objects, and each JSON value in it as 64 bytes more.")
+	flags.DurationVar(&l.RewriteHold, "status-rewrite-hold", l.RewriteHold,
+		"Maximum time for which such a rewrite is delayed while the earlier turn keeps changing.")
+	flags.Float64Var(&l.ValuesPerSecond, "status-values-per-second", l.ValuesPerSecond,
+		"Maximum rate, for each namespace, of JSON values in new sessions that get their first status, with bursts of one second's worth. "+
+			"The first 1,000 values of a session do not count.")
+}
+
+// Validate returns all errors in the limits, joined.
+func (l *StatusLimits) Validate() error {
+	var errs []error
+	for _, limit := range []struct {
+		flag  string
+		value float64
+	}{
+		{"status-rewrites-per-second", l.RewritesPerSecond},
+		{"status-rewrite-bytes-per-second", l.RewriteBytesPerSecond},
+		{"status-values-per-second", l.ValuesPerSecond},
+	} {
+		if !(limit.value > 0) { // NaN too
+			errs = append(errs, fmt.Errorf("--%s is %g: must be positive", limit.flag, limit.value))
+		}
+	}
+	if l.RewriteHold < 0 {
+		errs = append(errs, fmt.Errorf("--status-rewrite-hold is %s: must not be negative", l.RewriteHold))
+	}
+	return errors.Join(errs...)
+}
+
+// statusPaces keep each namespace within the limits. They are safe for concurrent use.
+type statusPaces struct {
+	limits           StatusLimits
+	rewrites, firsts *fair.Pace[types.NamespacedName]
+}
+
+func newStatusPaces(limits StatusLimits) statusPaces {
+	return statusPaces{limits, fair.NewPace[types.NamespacedName](statusBurst), fair.NewPace[types.NamespacedName](statusBurst)}
+}
+
+// first returns how long the first writes for a generation of a session must wait.
+func (p *statusPaces) first(now time.Time, record *sessions.Record) time.Duration {
+	counted := float64(record.SpecNodes - freeValues)
+	if record.HasVerdict || counted <= 0 {
+		p.firsts.Forget(record.NamespacedName())
+		return 0
+	}
+	return p.firsts.Delay(now, record.Namespace, record.NamespacedName(), seconds(counted/p.limits.ValuesPerSecond))
+}
+
+// rewrite returns how long a session must wait until its status may be rewritten. The first status of each generation is not limited:
+// its owner has written the object equally often.
+func (p *statusPaces) rewrite(now time.Time, record *sessions.Record) time.Duration {
+	if !record.HasVerdict {
+		p.forgetRewrite(record)
+		return 0
+	}
+	cost := max(1/p.limits.RewritesPerSecond, float64(record.WriteBytes())/p.limits.RewriteBytesPerSecond)
+	return p.rewrites.Delay(now, record.Namespace, record.NamespacedName(), seconds(cost))
+}
+
+// forgetRewrite ends the wait of a status that needs no rewrite.
+func (p *statusPaces) forgetRewrite(record *sessions.Record) {
+	p.rewrites.Forget(record.NamespacedName())
+}
+
+// forget ends all waits of a session.
+func (p *statusPaces) forget(name types.NamespacedName) {
+	p.rewrites.Forget(name)
+	p.firsts.Forget(name)
+}
+
+// seconds returns a duration, at most the longest one.
+func seconds(s float64) time.Duration {
+	return time.Duration(min(s*float64(time.Second), float64(math.MaxInt64/2)))
+}
