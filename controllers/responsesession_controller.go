@@ -183,9 +183,6 @@ func (r *ResponseSessionReconciler) reconcile(ctx context.Context, req ctrl.Requ
 		r.forget(req)
 		return ctrl.Result{}, nil
 	}
-	if wait := r.paces.first(r.Clock.Now(), verdict.Record); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
-	}
 	wait, statusErr := r.reconcileStatus(ctx, verdict)
 	verdict.Record = r.current(verdict.Record)
 	ownerErr := r.reconcileOwner(ctx, verdict)

@@ -81,13 +81,13 @@ func (r *ResponseSessionReconciler) reconcileStatus(ctx context.Context, v sessi
 	status := newStatus(v, r.Clock.Now())
 	switch {
 	case sessions.NewFingerprint(status) == v.Record.Written:
-		r.paces.forgetRewrite(v.Record)
+		r.paces.forget(v.Record.NamespacedName())
 		return 0, nil
 	case v.Record.HasVerdict && r.settling.waits(v.Record.NamespacedName()):
-		r.paces.forgetRewrite(v.Record)
+		r.paces.forget(v.Record.NamespacedName())
 		return 0, nil
 	}
-	if wait = r.paces.rewrite(r.Clock.Now(), v.Record); wait > 0 {
+	if wait = r.paces.delay(r.Clock.Now(), v.Record); wait > 0 {
 		return wait, nil
 	}
 	return 0, r.writeStatus(ctx, v, status)

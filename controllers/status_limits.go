@@ -29,8 +29,8 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// StatusLimits limit the statuses that are written for each namespace. A namespace that exceeds a limit waits; others do not. All
-// limits allow bursts of one second's worth.
+// StatusLimits limit the statuses that are written for each namespace. A namespace that exceeds a limit waits; others do not. The rates
+// allow bursts of one second's worth.
 type StatusLimits struct {
 	// RewritesPerSecond, more than 0, is the number of statuses that are written again although their sessions have not changed, because a
 	// turn before them has: one small write can change the verdicts on 100,000 descendants. Statuses that change back while they wait
@@ -41,9 +41,9 @@ type StatusLimits struct {
 	RewriteBytesPerSecond float64
 	// RewriteHold is the longest time that such a status waits while an ancestor of its session keeps changing. It must not be negative.
 	RewriteHold time.Duration
-	// ValuesPerSecond, more than 0, is the number of JSON values in new sessions, beyond the first 1,000 of each, as Record.SpecNodes
-	// counts them. For each write, the API server makes several copies of every value: of 3,000 empty objects (9 KB), the status costs it
-	// three times as much as their creation.
+	// ValuesPerSecond, more than 0, is the number of JSON values in new or changed sessions, beyond the first 1,000 of each. For each
+	// write, the API server makes several copies of every value: for a session with 3,000 empty objects (9 KB), the status costs three
+	// times as much as the creation.
 	ValuesPerSecond float64
 }
 
@@ -52,12 +52,15 @@ const (
 	DefaultStatusRewritesPerSecond     = 100
 	DefaultStatusRewriteBytesPerSecond = 2 << 20
 	DefaultStatusRewriteHold           = time.Minute
-	DefaultStatusValuesPerSecond       = 10_000
+	DefaultStatusValuesPerSecond       = 5000
 )
 
-// freeValues is the number of JSON values in a new session that do not count. Most turns have fewer, and bodies that the library
-// stores are one.
+// freeValues is the number of JSON values in a session that do not count. Most turns have fewer, and packed bodies are one.
 const freeValues = 1000
+
+// nodesInValue is how many of Record.SpecNodes a value has: a member of an object has a colon and a comma, and an empty object in a list
+// has a brace and a comma.
+const nodesInValue = 2
 
 // statusBurst is how far a namespace may be ahead of its limits.
 const statusBurst = time.Second
@@ -81,8 +84,8 @@ func (l *StatusLimits) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&l.RewriteHold, "status-rewrite-hold", l.RewriteHold,
 		"Maximum time for which such a rewrite is delayed while the earlier turn keeps changing.")
 	flags.Float64Var(&l.ValuesPerSecond, "status-values-per-second", l.ValuesPerSecond,
-		"Maximum rate, for each namespace, of JSON values in new sessions that get their first status, with bursts of one second's worth. "+
-			"The first 1,000 values of a session do not count.")
+		"Maximum rate, for each namespace, of JSON values in new or changed sessions that get their first status, with bursts of one "+
+			"second's worth. The first 1,000 values of a session do not count.")
 }
 
 // Validate returns all errors in the limits, joined.
@@ -116,33 +119,29 @@ func newStatusPaces(limits StatusLimits) statusPaces {
 	return statusPaces{limits, fair.NewPace[types.NamespacedName](statusBurst), fair.NewPace[types.NamespacedName](statusBurst)}
 }
 
-// first returns how long the first writes for a generation of a session must wait.
+// delay returns how long a session must wait until its status may be written.
+func (p *statusPaces) delay(now time.Time, record *sessions.Record) time.Duration {
+	if !record.HasVerdict {
+		p.rewrites.Forget(record.NamespacedName())
+		return p.first(now, record)
+	}
+	p.firsts.Forget(record.NamespacedName())
+	cost := max(1/p.limits.RewritesPerSecond, float64(record.WriteBytes())/p.limits.RewriteBytesPerSecond)
+	return p.rewrites.Delay(now, record.Namespace, record.NamespacedName(), seconds(cost))
+}
+
+// first is delay for the first status of a generation. Its owner has written the object equally often, so only what costs much more than
+// that is limited.
 func (p *statusPaces) first(now time.Time, record *sessions.Record) time.Duration {
-	counted := float64(record.SpecNodes - freeValues)
-	if record.HasVerdict || counted <= 0 {
+	counted := float64(record.SpecNodes/nodesInValue - freeValues)
+	if counted <= 0 {
 		p.firsts.Forget(record.NamespacedName())
 		return 0
 	}
 	return p.firsts.Delay(now, record.Namespace, record.NamespacedName(), seconds(counted/p.limits.ValuesPerSecond))
 }
 
-// rewrite returns how long a session must wait until its status may be rewritten. The first status of each generation is not limited:
-// its owner has written the object equally often.
-func (p *statusPaces) rewrite(now time.Time, record *sessions.Record) time.Duration {
-	if !record.HasVerdict {
-		p.forgetRewrite(record)
-		return 0
-	}
-	cost := max(1/p.limits.RewritesPerSecond, float64(record.WriteBytes())/p.limits.RewriteBytesPerSecond)
-	return p.rewrites.Delay(now, record.Namespace, record.NamespacedName(), seconds(cost))
-}
-
-// forgetRewrite ends the wait of a status that needs no rewrite.
-func (p *statusPaces) forgetRewrite(record *sessions.Record) {
-	p.rewrites.Forget(record.NamespacedName())
-}
-
-// forget ends all waits of a session.
+// forget ends the waits of a session.
 func (p *statusPaces) forget(name types.NamespacedName) {
 	p.rewrites.Forget(name)
 	p.firsts.Forget(name)

@@ -52,11 +52,15 @@ func NewPace[T comparable](burst time.Duration) *Pace[T] {
 }
 
 // Delay returns how long a tenant's item has to wait from the given time, or zero if it may run. An item that has to wait
-// keeps its slot and its cost, however often Delay is called, until it may run or is forgotten.
+// keeps its slot and its cost, however often Delay is called, until it may run, is forgotten, or costs more than before.
 func (p *Pace[T]) Delay(now time.Time, tenant string, item T, cost time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	granted, waiting := p.reserved[item]
+	if waiting && granted.cost < cost {
+		p.forget(item)
+		waiting = false
+	}
 	if !waiting {
 		granted = reservation{at: p.grant(now, tenant, cost), tenant: tenant, cost: cost}
 	}
@@ -73,6 +77,10 @@ func (p *Pace[T]) Delay(now time.Time, tenant string, item T, cost time.Duration
 func (p *Pace[T]) Forget(item T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.forget(item)
+}
+
+func (p *Pace[T]) forget(item T) {
 	if given, waiting := p.reserved[item]; waiting {
 		p.paid[given.tenant] = p.paid[given.tenant].Add(-given.cost)
 		delete(p.reserved, item)

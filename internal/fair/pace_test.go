@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
 
@@ -82,5 +83,19 @@ func TestPaceForgets(t *testing.T) {
 	}
 	if len(pace.paid) > 2*minSweep || len(pace.reserved) > 0 {
 		t.Errorf("%d tenants and %d items are kept", len(pace.paid), len(pace.reserved))
+	}
+}
+
+// TestPaceOfGrowingItem: an item that costs more while it waits pays for that, and waits behind the others.
+func TestPaceOfGrowingItem(t *testing.T) {
+	pace, now := NewPace[string](time.Second), time.Now()
+	delays := func(item string, cost time.Duration) time.Duration { return pace.Delay(now, "team-a", item, cost) }
+	got := []time.Duration{
+		delays("a", 2*time.Second), delays("b", time.Second), delays("c", time.Second),
+		delays("b", 10*time.Second), delays("b", time.Second), delays("d", time.Second),
+	}
+	want := []time.Duration{0, time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second, 12 * time.Second}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("delays (-want +got):\n%s", diff)
 	}
 }

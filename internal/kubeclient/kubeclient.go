@@ -26,6 +26,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -132,8 +133,11 @@ func Read(ctx context.Context, request *rest.Request) ([]byte, error) {
 	return metered.ReadAll(body, func(bytes int64) error { return metered.Take(ctx, bytes) })
 }
 
-// maxAttempts is how many times ReadInto sends a request.
-const maxAttempts = 3
+// maxAttempts is how many times ReadInto sends a request, and attemptInterval is the time between them. They are those of client-go.
+const (
+	maxAttempts     = 11
+	attemptInterval = time.Second
+)
 
 // ReadInto is Read for a GET whose response replaces what is in a buffer, and does not count memory. It sends the request again if the
 // connection is closed, as a load balancer does when an API server restarts.
@@ -142,6 +146,11 @@ func ReadInto(ctx context.Context, request *rest.Request, into *bytes.Buffer) er
 		err := readOnce(ctx, request, into)
 		closed := utilnet.IsProbableEOF(err) || utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err)
 		if !closed || attempt == maxAttempts {
+			return err
+		}
+		select {
+		case <-time.After(attemptInterval):
+		case <-ctx.Done():
 			return err
 		}
 	}

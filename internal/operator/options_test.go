@@ -35,6 +35,7 @@ func TestOptions(t *testing.T) {
 		"negative rate of events":   {args: []string{"--events-per-second=-1"}, wantErr: "--events-per-second is -1: must not be negative"},
 		"no status rewrites":        {args: []string{"--status-rewrites-per-second=0"}, wantErr: "--status-rewrites-per-second is 0: must be positive"},
 		"no bytes to rewrite":       {args: []string{"--status-rewrite-bytes-per-second=-1"}, wantErr: "--status-rewrite-bytes-per-second is -1: must be positive"},
+		"no JSON values":            {args: []string{"--status-values-per-second=0"}, wantErr: "--status-values-per-second is 0: must be positive"},
 		"negative hold":             {args: []string{"--status-rewrite-hold=-1s"}, wantErr: "--status-rewrite-hold is -1s: must not be negative"},
 		"no hold":                   {args: []string{"--status-rewrite-hold=0s"}},
 		"quota interval too short":  {args: []string{"--session-quota-interval=99ms"}, wantErr: "--session-quota-interval is 99ms: must be at least 100ms"},

@@ -175,7 +175,7 @@ type chunkReader struct {
 	parts           int
 	resourceVersion string
 	next            int
-	// object is the last chunk as the API server has sent it, data its data, and rest what of that has not been read.
+	// object is the last chunk as the API server has sent it, data its data, and rest the part of data that has not been read.
 	object     bytes.Buffer
 	data, rest []byte
 }

@@ -151,7 +151,8 @@ func (b *bench) run(ctx context.Context, e experiment) (err error) {
 
 // operatorOptions lift the limits on one namespace, because the experiments measure what the operator is capable of.
 var operatorOptions = catenatest.OperatorOptions{Args: []string{
-	"--status-rewrites-per-second=1e6", "--status-rewrite-bytes-per-second=1e12", "--answer-bytes-per-second=1000000000000",
+	"--status-rewrites-per-second=1e6", "--status-rewrite-bytes-per-second=1e12", "--status-values-per-second=1e12",
+	"--answer-bytes-per-second=1000000000000",
 }}
 
 func (b *bench) logf(format string, args ...any) {

@@ -110,8 +110,8 @@ func (r *Reader) Readable(ctx context.Context, record *sessions.Record) (bool, e
 	return !current.Turn.Unreadable, nil
 }
 
-// flattenSmall is chain.Flatten for bodies of up to 4 MiB. It only checks larger ones and returns no items: copies of them would delay
-// other namespaces, and the next request for them may reach another replica.
+// flattenSmall is chain.Flatten for bodies of up to 4 MiB. It only checks larger ones and returns no items: copying them delays other
+// namespaces, and the next request for them may reach another replica.
 func flattenSmall(request, response []byte) (*chain.Items, error) {
 	const small = 4 << 20
 	if len(request)+len(response) > small {
