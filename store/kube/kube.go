@@ -21,6 +21,8 @@ limitations under the License.
 // they are written to SnapshotChunks or to a bucket before the session: a process that stops in between does not leave a partial
 // turn, only chunks that the operator removes later.
 //
+// In a Pod, it resolves directly from the operator's Service while that can be reached: see Options.ResolveHost.
+//
 // It needs the permissions of the ClusterRole edit in its namespaces: create, get, list, update, patch and delete on
 // responsesessions, create, get and delete on snapshotchunks, list on sessionquotas, and get on inputitems.
 //
@@ -70,7 +72,9 @@ type Options struct {
 	// Namespace is the store's namespace, which must exist. Required.
 	Namespace string
 	// ResolveHost, if set, is the address of the operator's Service, such as https://catena.catena-system.svc:443: histories
-	// are then read from it directly instead of through the kube-apiserver, with the same credentials.
+	// are then read from it directly instead of through the kube-apiserver, with the same credentials. If it is not set, a store in
+	// a Pod with a token finds the Service in the APIService, and uses it as long as it accepts connections. To always read histories
+	// through the kube-apiserver, set the address of that, and its CA in ResolveTLS.
 	ResolveHost string
 	// ResolveTLS defines how ResolveHost is authenticated. It is ignored without ResolveHost.
 	ResolveTLS rest.TLSClientConfig
@@ -129,7 +133,7 @@ func openDriver(ctx context.Context, options Options) (driver.Store, driver.Opti
 		return nil, driver.Options{}, err
 	}
 	// Resolves have limits of their own: saves must not wait for a slow operator.
-	if c.resolve, err = kubeclient.New(requests.NewLimiter(limits).Limit(options.resolveConfig())); err != nil {
+	if c.resolve, err = kubeclient.New(requests.NewLimiter(limits).Limit(options.resolveConfig(c.client))); err != nil {
 		return nil, driver.Options{}, err
 	}
 	// The store of chunks has its own limits, and must not wait for others while it holds a part of them.
@@ -169,9 +173,12 @@ func (o *Options) complete() error {
 }
 
 // resolveConfig returns the configuration of the client for resolves.
-func (o *Options) resolveConfig() *rest.Config {
+func (o *Options) resolveConfig(client rest.Interface) *rest.Config {
 	config := rest.CopyConfig(o.Config)
 	if o.ResolveHost == "" {
+		if o.routable() {
+			return routed(config, client)
+		}
 		return config
 	}
 	config.Host = o.ResolveHost
