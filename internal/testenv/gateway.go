@@ -25,11 +25,14 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	rbacv1ac "k8s.io/client-go/applyconfigurations/rbac/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
@@ -175,6 +178,25 @@ func (e *Environment) Editor(ctx context.Context, namespace string) (kubeconfig 
 		return "", fmt.Errorf("the ClusterRole edit does not permit the gateway to write snapshots: %w", err)
 	}
 	return e.KubeconfigFor(user, "system:serviceaccounts", "system:serviceaccounts:"+namespace)
+}
+
+// PodConfig creates the gateways' service account in a namespace, bound to the ClusterRole edit, and returns how a Pod with it reaches
+// the cluster: with a token, whose rights the operator has to ask for, unlike those of an administrator.
+func (e *Environment) PodConfig(ctx context.Context, namespace string) (*rest.Config, error) {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: gatewayName}}
+	if err := e.Client.Create(ctx, account); err != nil {
+		return nil, err
+	}
+	if _, err := e.Editor(ctx, namespace); err != nil {
+		return nil, err
+	}
+	token := &authenticationv1.TokenRequest{}
+	if err := e.Client.SubResource("token").Create(ctx, account, token); err != nil {
+		return nil, err
+	}
+	config := rest.AnonymousClientConfig(e.Config)
+	config.BearerToken, config.QPS = token.Status.Token, -1
+	return config, nil
 }
 
 // buildGateway builds bin/gateway, or bin/gateway-race.

@@ -175,10 +175,10 @@ func (o *Options) complete() error {
 // resolveConfig returns the configuration of the client for resolves.
 func (o *Options) resolveConfig(client rest.Interface) *rest.Config {
 	config := rest.CopyConfig(o.Config)
-	if o.ResolveHost == "" {
-		if o.routable() {
-			return routed(config, client)
-		}
+	switch {
+	case o.ResolveHost == "" && routable(config):
+		return routed(config, client)
+	case o.ResolveHost == "":
 		return config
 	}
 	config.Host = o.ResolveHost

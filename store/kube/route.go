@@ -40,10 +40,9 @@ const inClusterVariable = "KUBERNETES_SERVICE_HOST"
 
 // routable reports whether resolves can be sent to the operator directly: from within a cluster, and with a token. A client certificate
 // would have to be reloaded as client-go does it.
-func (o *Options) routable() bool {
-	tls := o.Config.TLSClientConfig
-	hasCertificate := tls.CertFile != "" || len(tls.CertData) > 0 || o.Config.ExecProvider != nil || o.Config.AuthProvider != nil
-	return o.ResolveHost == "" && os.Getenv(inClusterVariable) != "" && !hasCertificate
+func routable(config *rest.Config) bool {
+	hasCertificate := config.CertFile != "" || len(config.CertData) > 0 || config.ExecProvider != nil || config.AuthProvider != nil
+	return os.Getenv(inClusterVariable) != "" && !hasCertificate
 }
 
 const (
@@ -63,7 +62,7 @@ type router struct {
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 
 	mu sync.Mutex
-	// route is nil if there is none.
+	// route is nil while the Service has not been found, or is lost.
 	route *route
 	// next is when a route is looked for again, and finding is set meanwhile.
 	next    time.Time

@@ -28,11 +28,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
-
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
@@ -79,19 +74,11 @@ func (n *serviceNetwork) openInPod(t *testing.T) *store.Store {
 	t.Helper()
 	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 	namespace := env.NewNamespace(t)
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "catena-gateway"}}
-	if err := env.Client.Create(t.Context(), account); err != nil {
+	config, err := env.PodConfig(t.Context(), namespace)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := env.Editor(t.Context(), namespace); err != nil {
-		t.Fatal(err)
-	}
-	token := &authenticationv1.TokenRequest{}
-	if err := env.Client.SubResource("token").Create(t.Context(), account, token); err != nil {
-		t.Fatal(err)
-	}
-	config := rest.AnonymousClientConfig(env.Config)
-	config.BearerToken, config.Dial = token.Status.Token, n.dial
+	config.Dial = n.dial
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(request *http.Request) (*http.Response, error) {
 			if strings.Contains(request.URL.Path, "/inputitems/") {

@@ -148,7 +148,7 @@ func (b *bench) openCatena(ctx context.Context, _ string) (peer, error) {
 	if err := b.createNamespace(ctx, "peers"); err != nil {
 		return nil, err
 	}
-	config, err := b.gatewayConfig(ctx, "peers")
+	config, err := b.env.PodConfig(ctx, "peers")
 	if err != nil {
 		return nil, err
 	}

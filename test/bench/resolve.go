@@ -23,9 +23,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -177,7 +174,7 @@ func (b *bench) byLength(ctx context.Context, direct rest.Interface) error {
 
 // clients returns clients of the kube-apiserver and of the operator's Service, with the rights of a gateway in a namespace.
 func (b *bench) clients(ctx context.Context, namespace string) (through, direct rest.Interface, err error) {
-	config, err := b.gatewayConfig(ctx, namespace)
+	config, err := b.env.PodConfig(ctx, namespace)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -188,25 +185,6 @@ func (b *bench) clients(ctx context.Context, namespace string) (through, direct 
 	config.Host, config.TLSClientConfig = b.operatorHost(), rest.TLSClientConfig{CAFile: b.env.ResolveCAFile}
 	direct, err = kubeclient.New(config)
 	return through, direct, err
-}
-
-// gatewayConfig returns how a gateway in a namespace reaches the cluster: with the token of a service account, whose rights the operator has
-// to ask for, unlike those of an administrator.
-func (b *bench) gatewayConfig(ctx context.Context, namespace string) (*rest.Config, error) {
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "catena-gateway"}}
-	if err := b.env.Client.Create(ctx, account); err != nil {
-		return nil, err
-	}
-	if _, err := b.env.Editor(ctx, namespace); err != nil {
-		return nil, err
-	}
-	token := &authenticationv1.TokenRequest{}
-	if err := b.env.Client.SubResource("token").Create(ctx, account, token); err != nil {
-		return nil, err
-	}
-	config := rest.AnonymousClientConfig(b.env.Config)
-	config.BearerToken, config.QPS = token.Status.Token, -1
-	return config, nil
 }
 
 // operatorHost is the address of the operator's Service.
