@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -267,7 +268,7 @@ func TestQuotaQuantities(t *testing.T) {
 	}
 }
 
-// TestChunkPolicy: the annotation with the size of a chunk's data is true or absent.
+// TestChunkPolicy: the annotation with the size of a chunk's data is true or absent, and its characters have one byte each.
 func TestChunkPolicy(t *testing.T) {
 	ns := env.NewNamespace(t)
 	const size = "12" // of "8 bytes!" in base64
@@ -279,6 +280,12 @@ func TestChunkPolicy(t *testing.T) {
 			}
 			return nil
 		})
+	}
+	for _, data := range []string{strings.Repeat("\U0001F600", 12), "ab\u00e9="} {
+		wide := partialChunk(t, ns, data)
+		if err := env.Client.Create(t.Context(), wide, client.DryRunAll); !apierrors.IsInvalid(err) {
+			t.Errorf("data %q: got %v, want it invalid", data, err)
+		}
 	}
 	chunk := newChunk(ns, "a", "8 bytes!", size)
 	createAll(t, chunk)
@@ -294,4 +301,19 @@ func TestChunkPolicy(t *testing.T) {
 			t.Errorf("%s: %v, want it valid: %t", patch, err, valid)
 		}
 	}
+}
+
+// partialChunk returns a chunk whose data need not be base64.
+func partialChunk(t *testing.T, namespace, data string) *unstructured.Unstructured {
+	t.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(newChunk(namespace, "wide", "", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	chunk := &unstructured.Unstructured{Object: content}
+	chunk.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.SnapshotChunkKind))
+	if err := unstructured.SetNestedField(chunk.Object, data, "spec", "data"); err != nil {
+		t.Fatal(err)
+	}
+	return chunk
 }
