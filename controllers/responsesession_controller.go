@@ -91,8 +91,7 @@ type ResponseSessionReconciler struct {
 	EventLimiter *rate.Limiter
 	// Clock provides the lastTransitionTime of conditions.
 	Clock clock.PassiveClock
-	// StallTimeout is how long all workers may be busy and none finish before Healthy returns an error, more than
-	// ReconcileTimeout.
+	// StallTimeout is how long one reconcile may take before Healthy returns an error, more than ReconcileTimeout.
 	StallTimeout time.Duration
 
 	// order is the order of the queue.
@@ -134,8 +133,7 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 // Reconcile writes the status, the ownerReference and the SnapshotReadable condition that follow from the verdict on one session.
 // It writes nothing to an object that has no room for them.
 func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	r.progress.start(r.Clock.Now())
-	defer func() { r.progress.finish(r.Clock.Now()) }()
+	defer r.progress.start(r.Clock.Now())()
 	ctx, cancel := context.WithTimeout(ctx, ReconcileTimeout)
 	defer cancel()
 	record, found := r.View.Get(req.Namespace, req.Name)

@@ -21,66 +21,52 @@ import (
 	"net/http"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 )
 
-// progress tracks the progress of the workers of a controller. It is safe for concurrent use.
+// progress tracks the reconciles in progress. It is safe for concurrent use.
 type progress struct {
-	mu sync.Mutex
-	// busy is the number of workers that are reconciling, and moved is when a worker last started or finished.
-	busy  int
-	moved time.Time
+	mu      sync.Mutex
+	last    uint64
+	started map[uint64]time.Time
 }
 
-func (p *progress) start(now time.Time) { p.move(1, now) }
-
-func (p *progress) finish(now time.Time) { p.move(-1, now) }
-
-func (p *progress) move(busy int, now time.Time) {
+// start records the start of a reconcile. The caller calls finish at its end.
+func (p *progress) start(now time.Time) (finish func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.busy += busy
-	p.moved = now
-}
-
-// stalled returns how long all of the given number of workers have been busy without finishing, or 0 if a worker is free.
-func (p *progress) stalled(workers int, now time.Time) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.busy < workers {
-		return 0
+	if p.started == nil {
+		p.started = map[uint64]time.Time{}
 	}
-	return now.Sub(p.moved)
+	p.last++
+	id := p.last
+	p.started[id] = now
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.started, id)
+	}
 }
 
-// Healthy is a check of /healthz. It returns an error if the queue is stalled: all workers are busy, and none has finished for
-// StallTimeout.
+// longest returns how long the oldest reconcile has been in progress, or 0 if there is none.
+func (p *progress) longest(now time.Time) (longest time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, started := range p.started {
+		longest = max(longest, now.Sub(started))
+	}
+	return longest
+}
+
+// Healthy is a check of /healthz. It returns an error if a reconcile takes longer than StallTimeout. One is enough: the sessions of a
+// namespace share half of the workers, and those that already have verdicts a quarter, so few stuck workers keep them waiting.
 //
-// An unavailable or unresponsive API server or bucket does not cause a stall: every request has a deadline, so reconciles end
-// with an error, which counts as finished, and are retried. A restart would not help, and would empty the view and the cache.
-// The remaining cause is a worker that ignores its deadline, such as one that waits for a lock or for a hung file system. In
-// that case, a restart helps, or another replica that becomes the leader.
+// An unavailable or unresponsive API server or bucket does not cause that: every request has a deadline, so reconciles end with an
+// error and are retried. A restart would not help, and would empty the view and the cache. The remaining cause is a worker that ignores
+// its deadline, such as one that waits for a lock or for a hung file system. In that case, a restart helps, or another replica that
+// becomes the leader.
 func (r *ResponseSessionReconciler) Healthy(*http.Request) error {
-	if stalled := r.stalled(); stalled > r.StallTimeout {
-		return fmt.Errorf("all %d workers are busy, and none has finished for %s", r.Concurrency, stalled.Round(time.Second))
+	if longest := r.progress.longest(r.Clock.Now()); longest > r.StallTimeout {
+		return fmt.Errorf("a session has been reconciled for %s", longest.Round(time.Second))
 	}
 	return nil
-}
-
-func (r *ResponseSessionReconciler) stalled() time.Duration {
-	return r.progress.stalled(r.Concurrency, r.Clock.Now())
-}
-
-var stalledDesc = prometheus.NewDesc("catena_reconciles_stalled_seconds",
-	"Duration for which all workers of the leader have been busy without finishing a session, in seconds; 0 if a worker is free.", nil, nil)
-
-var _ prometheus.Collector = &ResponseSessionReconciler{}
-
-// Describe implements prometheus.Collector.
-func (r *ResponseSessionReconciler) Describe(descs chan<- *prometheus.Desc) { descs <- stalledDesc }
-
-// Collect implements prometheus.Collector.
-func (r *ResponseSessionReconciler) Collect(metrics chan<- prometheus.Metric) {
-	metrics <- prometheus.MustNewConstMetric(stalledDesc, prometheus.GaugeValue, r.stalled().Seconds())
 }

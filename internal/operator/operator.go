@@ -183,7 +183,7 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unable to set up the controllers: %w", err)
 	}
-	return []prometheus.Collector{usage, reconciler, owners, stored.Metric()}, nil
+	return []prometheus.Collector{usage, owners, stored.Metric()}, nil
 }
 
 // clients are the operator's connections to the kube-apiserver.

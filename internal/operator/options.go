@@ -65,7 +65,7 @@ type Options struct {
 	// APITimeout is how long a request to the kube-apiserver may take, except the lists for watches and the watches. The
 	// kube-apiserver's own timeout is a minute by default.
 	APITimeout time.Duration
-	// StallTimeout is how long all workers of the controller may be busy without finishing a session before /healthz fails.
+	// StallTimeout is how long the controller may take for one session before /healthz fails.
 	StallTimeout time.Duration
 	// SnapshotStore is the URL of the bucket that snapshots are read from, besides SnapshotChunks; empty for none.
 	SnapshotStore string
@@ -124,7 +124,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"Timeout of a request to the kube-apiserver, including the response body. The watches of ResponseSessions and SnapshotChunks, and their lists, use "+
 			"--watch-silence-timeout instead.")
 	flags.DurationVar(&o.StallTimeout, "stall-timeout", o.StallTimeout,
-		"Time after which /healthz fails if all workers are busy and none has finished a session, not even with an error. At least "+minStallTimeout.String()+", "+
+		"Time after which /healthz fails if a worker has not finished its session, not even with an error. At least "+minStallTimeout.String()+", "+
 			"which is twice the timeout of a reconcile.")
 	flags.StringVar(&o.SnapshotStore, "snapshot-store", o.SnapshotStore,
 		"URL of the bucket from which snapshots are read, in addition to SnapshotChunks, and in which unreferenced snapshots are deleted: "+
