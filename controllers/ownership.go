@@ -19,6 +19,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
@@ -37,13 +38,25 @@ import (
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=get;patch;delete
 
 // reconcileOwner adds the ownerReference to the parent if the session may have one and has none. An existing reference is left
-// unchanged, whatever its UID: garbage collection decides whether it is valid.
-//
-// The parent's UID is read just before, because garbage collection deletes a session whose owner's UID does not exist.
-func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessions.Verdict) error {
+// unchanged, whatever its UID: garbage collection decides whether it is valid. If the session is unchanged since it got its verdict, its
+// parent has appeared, as that of 100,000 others may have: then the write must keep the pace of rewrites, and reconcileOwner may return
+// the delay.
+func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessions.Verdict, unchanged bool) (wait time.Duration, err error) {
 	if !v.CanBeOwned(v.Parent != nil) || v.Record.OwnerUID != "" || v.Record.OmitOwner {
-		return nil
+		r.paces.owners.Forget(v.Record.NamespacedName())
+		return 0, nil
 	}
+	if unchanged {
+		if wait := r.paces.ownerDelay(r.Clock.Now(), v.Record); wait > 0 {
+			return wait, nil
+		}
+	}
+	return 0, r.addOwner(ctx, v)
+}
+
+// addOwner adds the ownerReference to the parent. The parent's UID is read just before, because garbage collection deletes a session
+// whose owner's UID does not exist.
+func (r *ResponseSessionReconciler) addOwner(ctx context.Context, v sessions.Verdict) error {
 	parent := partialMetadata(v1alpha1.ResponseSessionKind, v.Record.Namespace, v.Parent.Name)
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(parent), parent); err != nil {
 		return fmt.Errorf("unable to read the parent's UID: %w", err)

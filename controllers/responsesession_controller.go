@@ -22,6 +22,7 @@ limitations under the License.
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -181,11 +182,13 @@ func (r *ResponseSessionReconciler) reconcile(ctx context.Context, req ctrl.Requ
 		r.forget(req)
 		return ctrl.Result{}, nil
 	}
-	wait, statusErr := r.reconcileStatus(ctx, verdict)
+	unchanged := verdict.Record.HasVerdict
+	statusWait, statusErr := r.reconcileStatus(ctx, verdict)
 	verdict.Record = r.current(verdict.Record)
-	ownerErr := r.reconcileOwner(ctx, verdict)
+	ownerWait, ownerErr := r.reconcileOwner(ctx, verdict, unchanged)
 	reportErr := r.clearReport(ctx, r.current(verdict.Record))
-	return ctrl.Result{RequeueAfter: wait}, errors.Join(ignoreGone(statusErr), ignoreGone(ownerErr), ignoreGone(reportErr))
+	next := cmp.Or(min(statusWait, ownerWait), max(statusWait, ownerWait))
+	return ctrl.Result{RequeueAfter: next}, errors.Join(ignoreGone(statusErr), ignoreGone(ownerErr), ignoreGone(reportErr))
 }
 
 // current returns the record of a session as the last write has left it. Each write is for the version that the view knows: if it

@@ -81,10 +81,10 @@ func (r *ResponseSessionReconciler) reconcileStatus(ctx context.Context, v sessi
 	status := newStatus(v, r.Clock.Now())
 	switch {
 	case sessions.NewFingerprint(status) == v.Record.Written:
-		r.paces.forget(v.Record.NamespacedName())
+		r.paces.forgetStatus(v.Record.NamespacedName())
 		return 0, nil
 	case v.Record.HasVerdict && r.settling.waits(v.Record.NamespacedName()):
-		r.paces.forget(v.Record.NamespacedName())
+		r.paces.forgetStatus(v.Record.NamespacedName())
 		return 0, nil
 	}
 	if wait = r.paces.delay(r.Clock.Now(), v.Record); wait > 0 {

@@ -37,7 +37,8 @@ type StatusLimits struct {
 	// are not written.
 	RewritesPerSecond float64
 	// RewriteBytesPerSecond, more than 0, is the size of their objects, as Record.WriteBytes counts it: each status that is rewritten
-	// rewrites its whole object in etcd.
+	// rewrites its whole object in etcd. Both limits also apply, separately, to ownerReferences that are added to such sessions because
+	// their parent has appeared.
 	RewriteBytesPerSecond float64
 	// RewriteHold is the longest time that such a status waits while an ancestor of its session keeps changing. It must not be negative.
 	RewriteHold time.Duration
@@ -111,12 +112,14 @@ func (l *StatusLimits) Validate() error {
 
 // statusPaces keep each namespace within the limits. They are safe for concurrent use.
 type statusPaces struct {
-	limits           StatusLimits
-	rewrites, firsts *fair.Pace[types.NamespacedName]
+	limits StatusLimits
+	// rewrites and firsts are statuses, of unchanged and of changed sessions. owners are ownerReferences of unchanged sessions.
+	rewrites, firsts, owners *fair.Pace[types.NamespacedName]
 }
 
 func newStatusPaces(limits StatusLimits) statusPaces {
-	return statusPaces{limits, fair.NewPace[types.NamespacedName](statusBurst), fair.NewPace[types.NamespacedName](statusBurst)}
+	pace := func() *fair.Pace[types.NamespacedName] { return fair.NewPace[types.NamespacedName](statusBurst) }
+	return statusPaces{limits, pace(), pace(), pace()}
 }
 
 // delay returns how long a session must wait until its status may be written.
@@ -126,8 +129,16 @@ func (p *statusPaces) delay(now time.Time, record *sessions.Record) time.Duratio
 		return p.first(now, record)
 	}
 	p.firsts.Forget(record.NamespacedName())
-	cost := max(1/p.limits.RewritesPerSecond, float64(record.WriteBytes())/p.limits.RewriteBytesPerSecond)
-	return p.rewrites.Delay(now, record.Namespace, record.NamespacedName(), seconds(cost))
+	return p.rewrites.Delay(now, record.Namespace, record.NamespacedName(), p.rewriteCost(record))
+}
+
+// ownerDelay returns how long an unchanged session must wait until its ownerReference may be added.
+func (p *statusPaces) ownerDelay(now time.Time, record *sessions.Record) time.Duration {
+	return p.owners.Delay(now, record.Namespace, record.NamespacedName(), p.rewriteCost(record))
+}
+
+func (p *statusPaces) rewriteCost(record *sessions.Record) time.Duration {
+	return seconds(max(1/p.limits.RewritesPerSecond, float64(record.WriteBytes())/p.limits.RewriteBytesPerSecond))
 }
 
 // first is delay for the first status of a generation. Its owner has written the object equally often, so only what costs much more than
@@ -141,10 +152,15 @@ func (p *statusPaces) first(now time.Time, record *sessions.Record) time.Duratio
 	return p.firsts.Delay(now, record.Namespace, record.NamespacedName(), seconds(counted/p.limits.ValuesPerSecond))
 }
 
-// forget ends the waits of a session.
-func (p *statusPaces) forget(name types.NamespacedName) {
+// forgetStatus ends the wait of a session for its status, and forget all of its waits.
+func (p *statusPaces) forgetStatus(name types.NamespacedName) {
 	p.rewrites.Forget(name)
 	p.firsts.Forget(name)
+}
+
+func (p *statusPaces) forget(name types.NamespacedName) {
+	p.forgetStatus(name)
+	p.owners.Forget(name)
 }
 
 // seconds returns a duration, at most the longest one.

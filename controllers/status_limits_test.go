@@ -159,6 +159,44 @@ func TestRewriteBytes(t *testing.T) {
 	}
 }
 
+// TestLateParent: if a parent is created late, its children get their ownerReferences at the pace of rewrites, because each rewrites the
+// whole object, and a new child gets its own at once.
+func TestLateParent(t *testing.T) {
+	usual := statuses
+	limits := usual
+	limits.RewriteBytesPerSecond = 1 // an object counts for many minutes, so one is written at once
+	limitStatuses(t, limits)
+	const children, burst = 5, 1
+	ns := env.NewNamespace(t)
+	owned := func() (owned int) {
+		for _, s := range list(t, client.InNamespace(ns)) {
+			owned += len(s.OwnerReferences)
+		}
+		return owned
+	}
+	for i := range children {
+		create(t, turn(ns, fmt.Sprint("child-", i), "root"))
+	}
+	settle(t, ns)
+	create(t, turn(ns, "root"))
+	testutil.Eventually(t, func(context.Context) error {
+		if got := owned(); got != burst {
+			return fmt.Errorf("%d children have owners, want %d", got, burst)
+		}
+		return nil
+	})
+	create(t, turn(ns, "new", "root"))
+	settle(t, ns)
+	if got := owned(); got != burst+1 {
+		t.Errorf("%d turns have owners, want %d children and the new turn", got, burst)
+	}
+	limitStatuses(t, usual)
+	settle(t, ns)
+	if got := owned(); got != children+1 {
+		t.Errorf("%d turns have owners, want all %d", got, children+1)
+	}
+}
+
 // TestManyValues: new sessions with many JSON values wait for their writes, others of their namespace do not, and afterwards all have
 // the right verdicts.
 func TestManyValues(t *testing.T) {
