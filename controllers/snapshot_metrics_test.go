@@ -41,7 +41,7 @@ func TestSweepMetrics(t *testing.T) {
 	}
 	clock := clocktesting.NewFakeClock(time.Now())
 	sweeper := &controllers.SnapshotSweeper{
-		View: op.view, Client: sessionClient(t, env.Config), Stores: []snapshot.Store{s.store}, Interval: time.Minute, Clock: clock,
+		View: op.view, Client: sessionClient(t, env.Config), Stores: []snapshot.Store{s.store}, Interval: time.Minute, Clock: clock, Now: timeOf(clock),
 		Limits: controllers.SweepLimits{Grace: time.Hour, HoldOff: 24 * time.Hour},
 	}
 	value := func(name, result string) float64 {

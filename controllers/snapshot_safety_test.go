@@ -36,7 +36,8 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// TestClockSkew: an operator whose clock differs by hours from that of the API server and of the bucket deletes nothing too early.
+// TestClockSkew: if the clock of the API server differs by hours from that which has written the parts, as that of a bucket does, nothing
+// is deleted too early. The operators' own clocks are not used.
 func TestClockSkew(t *testing.T) {
 	for name, newStore := range map[string]func(*testing.T) snapshot.Store{"chunks": chunkStore, "bucket": bucketStore} {
 		for skew, wait := range map[time.Duration]time.Duration{5 * time.Hour: 0, -5 * time.Hour: 5*time.Hour + 20*time.Minute} {

@@ -54,6 +54,9 @@ type SnapshotSweeper struct {
 	Interval time.Duration
 	Limits   SweepLimits
 	Clock    clock.Clock
+	// Now returns the time with which marks are made and compared. Leaders follow each other, so it must not be that of one of their own
+	// clocks: kubeclient.Now.
+	Now func(context.Context) (time.Time, error)
 
 	// heldOff holds the names of the stores whose last sweep was held off. Only Start uses it.
 	heldOff map[string]bool
@@ -145,7 +148,10 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (swee
 			s.View.Recheck(session)
 		}
 	}
-	now := s.Clock.Now()
+	now, err := s.Now(ctx)
+	if err != nil {
+		return sweepFailed, err
+	}
 	plan := s.Limits.plan(found, now)
 	errs := []error{
 		each(plan.unmark, func(part snapshot.Part) error { return store.Mark(ctx, part, time.Time{}) }),

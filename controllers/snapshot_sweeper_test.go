@@ -33,6 +33,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
@@ -114,9 +115,14 @@ func (s *sweeping) mustSweep(t *testing.T, after time.Duration) {
 
 func (s *sweeping) sweeper(t *testing.T) *controllers.SnapshotSweeper {
 	return &controllers.SnapshotSweeper{
-		View: op.view, Client: sessionClient(t, s.config), Clock: clocktesting.NewFakeClock(s.clock.Now()),
+		View: op.view, Client: sessionClient(t, s.config), Now: timeOf(s.clock),
 		Limits: controllers.SweepLimits{Grace: time.Hour, HoldOff: s.holdOff, MaxShare: s.maxShare},
 	}
+}
+
+// timeOf returns the clock of an API server.
+func timeOf(clock clock.PassiveClock) func(context.Context) (time.Time, error) {
+	return func(context.Context) (time.Time, error) { return clock.Now(), nil }
 }
 
 // write stores a snapshot of a session that need not exist.

@@ -161,6 +161,7 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 	quotas := &controllers.SessionQuotaReconciler{
 		Client: mgr.GetClient(), Usage: usage, Interval: o.SessionQuotaInterval, Clock: clock.RealClock{},
 	}
+		Now: func(ctx context.Context) (time.Time, error) { return kubeclient.Now(ctx, s.clients.sessions) },
 	sweeper := &controllers.SnapshotSweeper{
 		View: view, Client: s.clients.sessions, Stores: s.snapshots, Clock: clock.RealClock{},
 		Interval: o.SnapshotSweepInterval, Limits: o.Sweep,
