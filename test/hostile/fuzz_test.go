@@ -17,6 +17,7 @@ limitations under the License.
 package hostile_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -33,6 +34,12 @@ import (
 var specFields = []string{
 	"responseID", "previousResponseID", "conversationID", "createdAt", "completedAt", "responseStatus", "request", "response",
 	"metadata", "snapshot", "immutable", "undeclared", "packed",
+}
+
+// metadataFields are the fields of the metadata that a client can set or try to set, and an undeclared one. Garbage collection deletes
+// an object for its owners.
+var metadataFields = []string{
+	"annotations", "labels", "finalizers", "generation", "uid", "creationTimestamp", "deletionTimestamp", "managedFields", "undeclared", "ownerReferences",
 }
 
 // values generate JSON values, valid or invalid.
@@ -91,6 +98,13 @@ func FuzzObjects(f *testing.F) {
 		{6, 5, `"\ud800"`, 0, 0}, {6, 5, "1e400", 0, 0}, {7, 6, "18446744073709551616", 0, 0}, {7, 6, "1.0000000000000000000001", 0, 0},
 		{12, 8, "KLUv/SS4", 0, 0}, {12, 8, "\xff", 0, 0}, {12, 8, "", 0, 0}, {12, 9, `{"input":"hi"}`, 0, 0}, {12, 9, "", 9_999, 0}, {12, 9, "", 0, 524_000}, {12, 9, "", 0, 1_599_000},
 		{9, 7, "9223372036854775808", 0, 1}, {9, 7, "1e30", 0, 1}, {9, 7, "-1", 0, 1}, {9, 7, "1.5", 0, 1},
+		{13, 0, `{"sessions.catena.dev/omit-owner-reference":"true","k8s.io/initial-events-end":"true"}`, 0, 0},
+		{13, 0, `{"a":"\ud800","a":"\u0000"}`, 0, 0}, {13, 4, "\u2028", 0, 250_000}, {13, 2, "", 9_997, 0}, {13, 0, `{"a":null}`, 0, 0},
+		{14, 0, `{"a":"b"}`, 0, 0}, {15, 0, `["sessions.catena.dev/hold"]`, 0, 0}, {16, 0, "1e30", 0, 0}, {17, 1, "\x00", 0, 0},
+		{18, 1, "2026-01-01t00:00:00z", 0, 0}, {19, 1, "2026-01-01T00:00:00Z", 0, 0}, {20, 0, `[{"manager":"m","fieldsV1":{"f:spec":{}}}]`, 0, 0},
+		{21, 2, "", 9_997, 0},
+		{22, 0, `[{"apiVersion":"sessions.catena.dev/v1alpha1","kind":"ResponseSession","name":"resp.none","uid":"none"}]`, 0, 0},
+		{22, 0, `[{"apiVersion":"a/v9","kind":"\ud83d\ude00","name":"x","uid":"x","blockOwnerDeletion":true}]`, 0, 0},
 	} {
 		f.Add(seed.field, seed.value, seed.text, seed.depth, seed.size)
 	}
@@ -99,12 +113,18 @@ func FuzzObjects(f *testing.F) {
 	f.Fuzz(func(t *testing.T, field, value uint8, text string, depth uint16, size uint32) {
 		created++
 		id := fmt.Sprintf("resp_%d", created)
-		name := specFields[int(field)%len(specFields)]
+		i := int(field) % (len(specFields) + len(metadataFields))
 		mutation := values[int(value)%len(values)](text, depth, size)
-		err := create(t, attacker, session(id, fmt.Sprintf("%q:%s", name, mutation)))
+		var object []byte
+		if i < len(specFields) {
+			object = session(id, fmt.Sprintf("%q:%s", specFields[i], mutation))
+		} else {
+			object = bytes.Replace(session(id, ok), []byte(`"metadata":{`), fmt.Appendf(nil, `"metadata":{%q:%s,`, metadataFields[i-len(specFields)], mutation), 1)
+		}
+		err := create(t, attacker, object)
 		wantUnharmed(t, victim)
-		if err != nil || name == "responseID" {
-			return
+		if mayBeGone := i == 0 || i == len(specFields)+len(metadataFields)-1; err != nil || mayBeGone {
+			return // an object with another response ID, or with owners
 		}
 		raw, err := kubeclient.GetRaw(t.Context(), sessions, kubeclient.Sessions, types.NamespacedName{Namespace: attacker, Name: v1alpha1.ObjectName(id)})
 		if err != nil {
