@@ -22,11 +22,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -35,7 +32,7 @@ import (
 	_ "gocloud.dev/blob/fileblob" // file://
 	_ "gocloud.dev/blob/s3blob"   // s3://
 
-	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/s3test"
 )
 
 func TestFileBucket(t *testing.T) {
@@ -45,10 +42,18 @@ func TestFileBucket(t *testing.T) {
 // TestS3Bucket runs against an S3-compatible server, built from its Go module.
 func TestS3Bucket(t *testing.T) {
 	setS3Credentials(t)
-	parameters := "?use_path_style=true&endpoint=http://" + startS3(t, "snapshots")
-	testBucket(t, "s3://snapshots"+parameters)
+	server, err := s3test.Start(t.Context(), t.TempDir(), "snapshots")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil || t.Failed() {
+			t.Logf("stopped the S3 server: %v; its log:\n%s", err, server.Log())
+		}
+	})
+	testBucket(t, server.BucketURL("snapshots"))
 
-	store := openStore(t, "s3://misspelt"+parameters, "one")
+	store := openStore(t, server.BucketURL("misspelt"), "one")
 	if _, err := store.Read(t.Context(), session, newKey(), 1); err == nil || errors.Is(err, ErrUnreadable) {
 		t.Errorf("a bucket that does not exist: got %v, want an error other than unreadable", err)
 	}
@@ -56,11 +61,9 @@ func TestS3Bucket(t *testing.T) {
 
 func setS3Credentials(t *testing.T) {
 	t.Helper()
-	t.Setenv("AWS_ACCESS_KEY_ID", "test")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", "test-secret")
-	t.Setenv("AWS_REGION", "us-east-1")
-	t.Setenv("AWS_CONFIG_FILE", os.DevNull)
-	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", os.DevNull)
+	for name, value := range s3test.Environment {
+		t.Setenv(name, value)
+	}
 }
 
 // openStore opens a cluster's store in a bucket.
@@ -140,53 +143,6 @@ func TestLostBucket(t *testing.T) {
 			}
 		})
 	}
-}
-
-// startS3 starts a server with one bucket and returns its address.
-func startS3(t *testing.T, bucket string) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "s3server")
-	// Built with the same flags as all programs, so that the S3 SDK is compiled once.
-	build := exec.CommandContext(t.Context(), "bash", "-c", `. ../flags.sh && go build -o "$0" .`, binary)
-	build.Dir = filepath.Join(testutil.Root(), "hack", "s3server")
-	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("unable to build the S3 server: %v\n%s", err, output)
-	}
-	root, sidecar := t.TempDir(), t.TempDir()
-	if err := os.Mkdir(filepath.Join(root, bucket), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	var log bytes.Buffer
-	server := exec.Command(binary, address, root, sidecar)
-	server.Env = append(os.Environ(), "ROOT_ACCESS_KEY=test", "ROOT_SECRET_KEY=test-secret")
-	server.Stdout, server.Stderr = &log, &log
-	server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = server.Process.Kill()
-		_ = server.Wait()
-		if t.Failed() {
-			t.Logf("log of the S3 server:\n%s", log.String())
-		}
-	})
-	testutil.Eventually(t, func(ctx context.Context) error {
-		connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-		if err != nil {
-			return fmt.Errorf("the S3 server is not listening: %w", err)
-		}
-		return connection.Close()
-	})
-	return address
 }
 
 // TestPrefix: a prefix must be a folder, so that nothing below it looks like another namespace without the prefix.
