@@ -42,7 +42,7 @@ import (
 // parent has appeared, as that of 100,000 others may have: then the write must keep the pace of rewrites, and reconcileOwner may return
 // the delay.
 func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessions.Verdict, unchanged bool) (wait time.Duration, err error) {
-	if !v.CanBeOwned(v.Parent != nil) || v.Record.OwnerUID != "" || v.Record.OmitOwner {
+	if !lacksOwner(v) {
 		r.paces.owners.Forget(v.Record.NamespacedName())
 		return 0, nil
 	}
@@ -52,6 +52,11 @@ func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessio
 		}
 	}
 	return 0, r.addOwner(ctx, v)
+}
+
+// lacksOwner reports whether a session may have an ownerReference to its parent, and has none.
+func lacksOwner(v sessions.Verdict) bool {
+	return v.CanBeOwned(v.Parent != nil) && v.Record.OwnerUID == "" && !v.Record.OmitOwner
 }
 
 // addOwner adds the ownerReference to the parent. The parent's UID is read just before, because garbage collection deletes a session

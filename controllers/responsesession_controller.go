@@ -119,7 +119,7 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.waits = newWaits()
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("responsesession").
-		WatchesRawSource(&viewSource{view: r.View, order: r.order, settling: r.settling}).
+		WatchesRawSource(&viewSource{view: r.View, order: r.order, settling: r.settling, current: r.isCurrent}).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: r.Concurrency,
 			CacheSyncTimeout:        syncTimeout,
@@ -158,6 +158,16 @@ func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Requ
 		r.order.Mark(req, markOf(record))
 	}
 	return result, err
+}
+
+// isCurrent reports that a reconcile would do nothing except end the wait for a status that is no longer needed, which it does.
+func (r *ResponseSessionReconciler) isCurrent(v sessions.Verdict) bool {
+	unread := v.Record.Snapshot != nil && !v.Record.Verified && v.Record.Problem == ""
+	if unread || lacksOwner(v) || v.Record.Reported != 0 || sessions.NewFingerprint(newStatus(v, r.Clock.Now())) != v.Record.Written {
+		return false
+	}
+	r.paces.forgetStatus(v.Record.NamespacedName())
+	return true
 }
 
 func (r *ResponseSessionReconciler) forget(req ctrl.Request) {

@@ -34,6 +34,8 @@ type viewSource struct {
 	order *fair.Queue[reconcile.Request] // of the queue
 	// settling holds back sessions whose verdicts keep changing.
 	settling *settling
+	// current reports that nothing has to be written for a session, or read.
+	current func(sessions.Verdict) bool
 }
 
 var _ source.SyncingSource = &viewSource{}
@@ -42,8 +44,12 @@ var _ source.SyncingSource = &viewSource{}
 func (s *viewSource) Start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	add := func(namespace string, names []string) {
 		for _, name := range names {
-			if record, found := s.view.Get(namespace, name); found {
-				s.order.Mark(request(namespace, name), markOf(record))
+			verdict, found := s.view.Verdict(namespace, name)
+			if found && s.current(verdict) {
+				continue // as almost all after a restart, and each after its own status has been written
+			}
+			if found {
+				s.order.Mark(request(namespace, name), markOf(verdict.Record))
 			}
 			queue.Add(request(namespace, name))
 		}

@@ -45,7 +45,7 @@ func newStatus(v sessions.Verdict, now time.Time) *v1alpha1.ResponseSessionStatu
 		Reason:             v.Rule.Reason(),
 		Message:            message(v.Explanation),
 		ObservedGeneration: r.Generation,
-		LastTransitionTime: metav1.NewTime(r.Since),
+		LastTransitionTime: r.Since.Time(),
 	}
 	if condition.Status != r.ChainValid {
 		condition.LastTransitionTime = metav1.NewTime(now)

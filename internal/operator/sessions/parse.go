@@ -79,7 +79,7 @@ func (p *parsed) record() *Record {
 	return &Record{
 		Namespace: p.meta.Namespace, Name: p.meta.Name, UID: p.meta.UID, Generation: p.meta.Generation,
 		ResourceVersion: parseResourceVersion(p.meta.ResourceVersion), Deleting: p.meta.DeletionTimestamp != nil,
-		Created: p.meta.CreationTimestamp.Time, ObjectBytes: p.bytes,
+		Created: secondsOf(p.meta.CreationTimestamp.Time), ObjectBytes: p.bytes,
 	}
 }
 
@@ -125,10 +125,10 @@ func parseReference(reference gjson.Result) (*v1alpha1.SnapshotReference, string
 	return decoded, ""
 }
 
-// body returns a body, nil if it is null. It shares the memory of the object.
-func body(value gjson.Result) []byte {
-	if value.Type == gjson.Null {
+// body returns a body, nil if it is missing or null. It shares the memory of the object.
+func body(raw string) []byte {
+	if jsonvalue.IsNull(raw) {
 		return nil
 	}
-	return jsonvalue.Bytes(value.Raw)
+	return jsonvalue.Bytes(raw)
 }

@@ -43,33 +43,23 @@ type Record struct {
 	Name       string
 	UID        types.UID
 	Generation int64
-	// Created is when the object was created.
-	Created time.Time
 	// ResourceVersion is the object's resource version, as a number.
 	ResourceVersion uint64
 	// ObjectBytes is the size of the object as the API server has sent it.
 	ObjectBytes int64
 	// SpecNodes is about the number of JSON values in the spec, as jsonvalue.Nodes counts them.
 	SpecNodes int64
+	// Created is when the object was created.
+	Created Seconds
 
 	// Turn is the session's node in its chain.
 	Turn chain.Turn
-	// Misnamed is set if the object's name does not follow from its response ID, and Deleting if the object is being
-	// deleted. Either keeps the session out of every chain.
-	Misnamed, Deleting bool
-
 	// OwnerUID is the UID in the object's ownerReference to its parent, empty if there is no such reference.
 	OwnerUID types.UID
-	// OmitOwner is set if the object carries the annotation that opts out of the ownerReference.
-	OmitOwner bool
-	// OutdatedOwner is set if an ownerReference of the object is to another version of the API.
-	OutdatedOwner bool
 
 	// Snapshot refers to the bodies, nil if they are in the object, and SnapshotBytes is their size.
 	Snapshot      *v1alpha1.SnapshotReference
 	SnapshotBytes int64
-	// Verified is set if the bodies are outside the object and have been read.
-	Verified bool
 	// Problem is why the object itself makes its turn unreadable, empty if it does not. It quotes no body.
 	Problem string
 	// Reported is the generation for which the object's SnapshotReadable condition is False, 0 if there is no such
@@ -79,11 +69,41 @@ type Record struct {
 	// ChainValid is the status of the object's ChainValid condition, empty if it has none yet, and Since is when it last
 	// changed.
 	ChainValid metav1.ConditionStatus
-	Since      time.Time
-	// HasVerdict is set if the status was written for the object's generation.
-	HasVerdict bool
+	Since      Seconds
 	// Written identifies the status that the object has.
 	Written Fingerprint
+
+	// The booleans share one word, because there is a record for each turn in the cluster.
+
+	// Misnamed is set if the object's name does not follow from its response ID, and Deleting if the object is being
+	// deleted. Either keeps the session out of every chain.
+	Misnamed, Deleting bool
+	// OmitOwner is set if the object carries the annotation that opts out of the ownerReference.
+	OmitOwner bool
+	// OutdatedOwner is set if an ownerReference of the object is to another version of the API.
+	OutdatedOwner bool
+	// Verified is set if the bodies are outside the object and have been read.
+	Verified bool
+	// HasVerdict is set if the status was written for the object's generation.
+	HasVerdict bool
+}
+
+// Seconds is a time as Kubernetes stores it, in seconds since 1970. The zero value is no time.
+type Seconds int64
+
+func secondsOf(t time.Time) Seconds {
+	if t.IsZero() {
+		return 0
+	}
+	return Seconds(t.Unix())
+}
+
+// Time returns the time, or the zero metav1.Time.
+func (s Seconds) Time() metav1.Time {
+	if s == 0 {
+		return metav1.Time{}
+	}
+	return metav1.Unix(int64(s), 0)
 }
 
 // NewRecord returns the record of an object as the API server has sent it. Its strings do not keep the object alive. known,
@@ -108,28 +128,33 @@ const maxItems = 2 * v1alpha1.MaxListItems
 func newRecord(value gjson.Result, known func(namespace, name string) *Record, flatten int64) (*Record, *chain.Items) {
 	object := parseObject(value)
 	r := object.record()
+	status := object.decodeStatus()
 	if known != nil {
 		if k := known(r.Namespace, r.Name); k != nil && k.SameSpec(r) {
 			r.Turn, r.Misnamed, r.Snapshot, r.SnapshotBytes, r.Problem = k.Turn, k.Misnamed, k.Snapshot, k.SnapshotBytes, k.Problem
 			r.SpecNodes = k.SpecNodes
-			r.setRest(object)
+			r.setRest(object, status)
 			return r, nil
 		}
 	}
-	items := r.setSpec(object.spec, flatten)
-	r.setRest(object)
+	items := r.setSpec(object.spec, status, flatten)
+	r.setRest(object, status)
 	return r, items
 }
 
-// setSpec sets the fields that are derived from the spec, and returns the items if the bodies are in the object and have at most flatten
+// setSpec sets the fields that are derived from the spec, or from a status that was written for it, and returns the items if the bodies are in the object and have at most flatten
 // bytes, and it is part of a chain.
-func (r *Record) setSpec(spec gjson.Result, flatten int64) *chain.Items {
+func (r *Record) setSpec(spec gjson.Result, status *v1alpha1.ResponseSessionStatus, flatten int64) *chain.Items {
 	// One pass over the spec, which has the bodies.
-	fields := jsonvalue.Members(spec, "responseID", "previousResponseID", "responseStatus", "createdAt", "completedAt",
-		"snapshot", "request", "response", "metadata", "format", "packed")
-	id, previous, status, createdAt, completedAt := fields[0], fields[1], fields[2], fields[3], fields[4]
-	reference, request, response, metadata, packed := fields[5], fields[6], fields[7], fields[8], fields[10]
-	r.Turn = chain.Turn{ID: strings.Clone(id.Str), Previous: strings.Clone(previous.Str), Status: intern(strings.Clone(status.Str), responseStatuses)}
+	fields := jsonvalue.RawMembers(spec.Raw, "responseID", "previousResponseID", "responseStatus", "createdAt", "completedAt",
+		"snapshot", "format", "request", "response", "metadata", "packed")
+	var small [7]gjson.Result // all but the bodies
+	for i := range small {
+		small[i] = gjson.Parse(fields[i])
+	}
+	id, previous, responseStatus, createdAt, completedAt, reference, format := small[0], small[1], small[2], small[3], small[4], small[5], small[6]
+	request, response, metadata, packed := fields[7], fields[8], fields[9], fields[10]
+	r.Turn = chain.Turn{ID: strings.Clone(id.Str), Previous: strings.Clone(previous.Str), Status: intern(responseStatus.Str, responseStatuses)}
 	r.Misnamed = r.Name != v1alpha1.ObjectName(r.Turn.ID)
 	r.SpecNodes = int64(jsonvalue.Nodes(spec.Raw))
 	var bodies snapshot.Bodies
@@ -138,9 +163,11 @@ func (r *Record) setSpec(spec gjson.Result, flatten int64) *chain.Items {
 	case reference.IsObject():
 		r.Snapshot, problem = parseReference(reference)
 		r.SnapshotBytes = r.Snapshot.SizeBytes
-	case packed.Type == gjson.String:
+	case flatten < 0 && r.knownReadable(status):
+		r.SnapshotBytes = status.SnapshotBytes
+	case jsonvalue.IsString(packed):
 		var err error
-		if bodies, err = snapshot.Unpack(packed.Str); err != nil {
+		if bodies, err = snapshot.Unpack(jsonvalue.Unquote(packed)); err != nil {
 			problem = "`spec.packed` is damaged"
 		}
 		r.SnapshotBytes = int64(bodies.Size())
@@ -148,7 +175,7 @@ func (r *Record) setSpec(spec gjson.Result, flatten int64) *chain.Items {
 		bodies = snapshot.Bodies{Request: body(request), Response: body(response), Metadata: body(metadata)}
 		r.SnapshotBytes = int64(bodies.Size())
 	}
-	r.Problem = cmp.Or(formatProblem(fields[9], r.Snapshot), timeProblem("createdAt", createdAt), timeProblem("completedAt", completedAt), problem)
+	r.Problem = cmp.Or(formatProblem(format, r.Snapshot), timeProblem("createdAt", createdAt), timeProblem("completedAt", completedAt), problem)
 	var items *chain.Items
 	if r.Problem == "" && r.Snapshot == nil && r.InChain() {
 		var err error
@@ -170,10 +197,17 @@ func (r *Record) setSpec(spec gjson.Result, flatten int64) *chain.Items {
 	return items
 }
 
+// knownReadable reports whether the leader has recorded in the status that it has read the bodies in the object. So a restart does not
+// unpack all bodies again. Only of a completed turn does the verdict say so: see the order of the rules.
+func (r *Record) knownReadable(status *v1alpha1.ResponseSessionStatus) bool {
+	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionChainValid)
+	return condition != nil && status.ObservedGeneration == r.Generation && status.SnapshotBytes > 0 && r.Turn.Status == chain.StatusCompleted &&
+		(condition.Reason != v1alpha1.ReasonSnapshotUnreadable || status.BrokenAt != r.Turn.ID)
+}
+
 // setRest sets the fields that are derived from the metadata and the status. It must be called after setSpec.
-func (r *Record) setRest(object parsed) {
+func (r *Record) setRest(object parsed, status *v1alpha1.ResponseSessionStatus) {
 	r.setOwner(&object.meta)
-	status := object.decodeStatus()
 	r.setStatus(status)
 	if r.Snapshot != nil && r.Problem == "" {
 		r.Verified, r.Turn.Unreadable = r.verification(status)
@@ -250,7 +284,7 @@ func (r *Record) setVerdict(status *v1alpha1.ResponseSessionStatus) {
 	r.Written = NewFingerprint(status)
 	r.HasVerdict = status.ObservedGeneration == r.Generation
 	if condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionChainValid); condition != nil {
-		r.ChainValid, r.Since = intern(condition.Status, conditionStatuses), condition.LastTransitionTime.Time
+		r.ChainValid, r.Since = intern(condition.Status, conditionStatuses), secondsOf(condition.LastTransitionTime.Time)
 	}
 }
 
@@ -307,10 +341,10 @@ var (
 	conditionStatuses = []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown}
 )
 
-// intern returns the known string that equals s, so that the record does not keep a copy, or s itself.
+// intern returns the known string that equals s, so that the record does not keep a copy, or a copy of s.
 func intern[S ~string](s S, known []S) S {
 	if i := slices.Index(known, s); i >= 0 {
 		return known[i]
 	}
-	return s
+	return S(strings.Clone(string(s)))
 }

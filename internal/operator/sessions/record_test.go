@@ -40,10 +40,10 @@ func TestRecordKeeps(t *testing.T) {
 		got = append(got, field.Name+" "+field.Type.String())
 	}
 	want := []string{
-		"Namespace string", "Name string", "UID types.UID", "Generation int64", "Created time.Time", "ResourceVersion uint64", "ObjectBytes int64", "SpecNodes int64",
-		"Turn chain.Turn", "Misnamed bool", "Deleting bool", "OwnerUID types.UID", "OmitOwner bool", "OutdatedOwner bool",
-		"Snapshot *v1alpha1.SnapshotReference", "SnapshotBytes int64", "Verified bool", "Problem string", "Reported int64",
-		"ChainValid v1.ConditionStatus", "Since time.Time", "HasVerdict bool", "Written sessions.Fingerprint",
+		"Namespace string", "Name string", "UID types.UID", "Generation int64", "ResourceVersion uint64", "ObjectBytes int64", "SpecNodes int64",
+		"Created sessions.Seconds", "Turn chain.Turn", "OwnerUID types.UID", "Snapshot *v1alpha1.SnapshotReference", "SnapshotBytes int64",
+		"Problem string", "Reported int64", "ChainValid v1.ConditionStatus", "Since sessions.Seconds", "Written sessions.Fingerprint",
+		"Misnamed bool", "Deleting bool", "OmitOwner bool", "OutdatedOwner bool", "Verified bool", "HasVerdict bool",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("fields (-want +got):\n%s", diff)
@@ -67,11 +67,11 @@ func TestRecordKeeps(t *testing.T) {
 	}}
 	kept := record(o, nil)
 	wantRecord := &Record{
-		Namespace: "ns", Name: "resp.2", UID: "uid-of-resp.2", Generation: 1, Created: created, ResourceVersion: 7,
+		Namespace: "ns", Name: "resp.2", UID: "uid-of-resp.2", Generation: 1, Created: Seconds(created.Unix()), ResourceVersion: 7,
 		ObjectBytes: int64(len(encoded(o).Raw)), SpecNodes: int64(jsonvalue.Nodes(encoded(o).Get("spec").Raw)),
 		Turn:     chain.Turn{ID: "resp_2", Previous: "resp_1", Status: "completed"},
 		OwnerUID: "parent", OmitOwner: true, SnapshotBytes: int64(3 * len(raw.Raw)),
-		ChainValid: metav1.ConditionTrue, Since: since, Written: NewFingerprint(&o.Status),
+		ChainValid: metav1.ConditionTrue, Since: Seconds(since.Unix()), Written: NewFingerprint(&o.Status),
 	}
 	if diff := cmp.Diff(wantRecord, kept); diff != "" {
 		t.Errorf("record (-want +got):\n%s", diff)
@@ -204,6 +204,43 @@ func TestNewRecordOfKnownSpec(t *testing.T) {
 	o.Generation = 2
 	if got := record(o, known); got.Turn.Unreadable || got.SnapshotBytes != 0 || got.SpecNodes >= known.SpecNodes {
 		t.Errorf("next generation: got %+v", got)
+	}
+}
+
+// TestNewRecordOfJudgedSession: a list does not read the bodies of a session if its status shows that the leader has read them.
+func TestNewRecordOfJudgedSession(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change         func(*v1alpha1.ResponseSession)
+		wantUnreadable bool
+	}{
+		"judged":                      {func(*v1alpha1.ResponseSession) {}, false},
+		"an ancestor is unreadable":   {func(o *v1alpha1.ResponseSession) { judge(o, v1alpha1.ReasonSnapshotUnreadable, "resp_1") }, false},
+		"no status":                   {func(o *v1alpha1.ResponseSession) { o.Status = v1alpha1.ResponseSessionStatus{} }, true},
+		"changed since":               {func(o *v1alpha1.ResponseSession) { o.Generation++ }, true},
+		"unreadable":                  {func(o *v1alpha1.ResponseSession) { judge(o, v1alpha1.ReasonSnapshotUnreadable, "resp_2") }, true},
+		"not completed, so not known": {func(o *v1alpha1.ResponseSession) { o.Spec.ResponseStatus = chain.StatusFailed }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := object("resp_2", "resp_1", 7)
+			o.Spec.Format, o.Spec.Packed = 2, "damaged"
+			judge(o, v1alpha1.ReasonResolved, "")
+			tc.change(o)
+			r := NewRecord(encoded(o), nil)
+			if r.Turn.Unreadable != tc.wantUnreadable || !tc.wantUnreadable && r.SnapshotBytes != o.Status.SnapshotBytes {
+				t.Errorf("got %+v, want it unreadable: %t", r, tc.wantUnreadable)
+			}
+			if _, items := Flatten(encoded(o)); items != nil {
+				t.Error("a live read has not noticed that the bodies are damaged")
+			}
+		})
+	}
+}
+
+// judge sets the status that the leader has written.
+func judge(o *v1alpha1.ResponseSession, reason, brokenAt string) {
+	o.Status = v1alpha1.ResponseSessionStatus{
+		ObservedGeneration: o.Generation, SnapshotBytes: 500, BrokenAt: brokenAt,
+		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionChainValid, Status: metav1.ConditionTrue, Reason: reason}},
 	}
 }
 

@@ -84,7 +84,7 @@ func (v *View) unlock(ns *namespaceView) {
 }
 
 // effect holds the sessions that a change of one session affects. It is converted into a Change after its namespace is
-// unlocked, because it may be large.
+// unlocked, because it may be large, unless it is part of a list.
 type effect struct {
 	name string
 	// changed are the sessions whose verdict has changed, and unowned are the sessions that lack an ownerReference to this one.
@@ -110,7 +110,10 @@ func (ns *namespaceView) put(r *Record, watched bool) *effect {
 	}
 	r.Namespace = ns.name
 	if parent, found := ns.index.Get(r.Turn.Previous); found {
-		r.Turn.Previous = parent.Turn.ID // share one string
+		r.Turn.Previous = parent.Turn.ID // share one string, and of the UID, too
+		if r.OwnerUID == parent.UID {
+			r.OwnerUID = parent.UID
+		}
 	}
 	e := &effect{name: r.Name}
 	created := old == nil || old.UID != r.UID
@@ -231,8 +234,8 @@ func (ns *namespaceView) unowned(parent *Record) []*Record {
 	return children
 }
 
-// change returns the Change that the subscribers receive.
-func (e *effect) change(namespace string) Change {
+// others returns the names of the other sessions that the change affects.
+func (e *effect) others() []string {
 	var others []string
 	for _, list := range [][]*Record{e.changed, e.unowned} {
 		for _, r := range list {
@@ -245,20 +248,21 @@ func (e *effect) change(namespace string) Change {
 		slices.Sort(others)
 		others = slices.Compact(others)
 	}
-	return Change{Namespace: namespace, Name: e.name, Others: slices.Clip(others)}
+	return slices.Clip(others)
 }
 
-func (v *View) notify(namespace string, effects ...*effect) {
+// notify sends an effect, unless it is nil, to the subscribers.
+func (v *View) notify(namespace string, e *effect) {
+	if e != nil {
+		v.send(Change{Namespace: namespace, Name: e.name, Others: e.others()})
+	}
+}
+
+func (v *View) send(change Change) {
 	v.mu.RLock()
 	subscribers := v.subscribers
 	v.mu.RUnlock()
-	for _, e := range effects {
-		if e == nil {
-			continue
-		}
-		change := e.change(namespace)
-		for _, subscriber := range subscribers {
-			subscriber(change)
-		}
+	for _, subscriber := range subscribers {
+		subscriber(change)
 	}
 }

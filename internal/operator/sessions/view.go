@@ -33,7 +33,7 @@ import (
 // Change notifies a subscriber of sessions that may need another status.
 type Change struct {
 	Namespace string
-	// Name is the session that was saved, changed or deleted.
+	// Name is the session that was saved, changed or deleted. It is empty for a list.
 	Name string
 	// Others are the names of other sessions whose verdict has changed, or that lack an ownerReference to a parent that
 	// now exists.

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -205,39 +206,45 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 
 // apply applies an event to a namespace, and notifies the subscribers.
 func (v *View) apply(namespace string, e event) {
-	var effects []*effect
+	var changed *effect
 	switch {
 	case e.isList:
 		ns := v.lockOrAdd(namespace)
-		effects = ns.replace(e.list)
+		others := ns.replace(e.list)
 		v.unlock(ns)
+		v.send(Change{Namespace: namespace, Others: others})
+		return
 	case e.record != nil:
 		ns := v.lockOrAdd(namespace)
-		effects = append(effects, ns.put(e.record, true))
+		changed = ns.put(e.record, true)
 		v.unlock(ns)
 	default:
 		if ns := v.lock(namespace); ns != nil {
-			effects = append(effects, ns.delete(e.name))
+			changed = ns.delete(e.name)
 			v.unlock(ns)
 		}
 	}
-	v.notify(namespace, effects...)
+	v.notify(namespace, changed)
 }
 
-// replace stores the listed records and removes all others.
-func (ns *namespaceView) replace(records []*Record) []*effect {
-	var effects []*effect
-	listed := make(map[string]bool, len(records))
-	for r := range parentsFirst(records) {
-		listed[r.Name] = true
-		effects = append(effects, ns.put(r, true))
-	}
-	for name := range maps.Clone(ns.byName) {
-		if !listed[name] {
-			effects = append(effects, ns.delete(name))
+// replace stores the listed records and removes all others. It returns the names of the sessions that this affects.
+func (ns *namespaceView) replace(records []*Record) []string {
+	var affected []string
+	add := func(e *effect) {
+		if e != nil {
+			affected = append(append(affected, e.name), e.others()...)
 		}
 	}
-	return effects
+	removed := maps.Clone(ns.byName) // empty after a restart
+	for r := range parentsFirst(records) {
+		delete(removed, r.Name)
+		add(ns.put(r, true))
+	}
+	for name := range removed {
+		add(ns.delete(name))
+	}
+	slices.Sort(affected)
+	return slices.Compact(affected)
 }
 
 // parentsFirst yields each record after its parent if the parent is among the records and they are not part of a cycle. Without
