@@ -88,7 +88,7 @@ func run(args []string) error {
 // promises, unless GOMEMLIMIT sets a limit.
 func limitMemory(o *resolve.Options) {
 	if os.Getenv("GOMEMLIMIT") == "" && o.CacheBytes < math.MaxInt64/8 && o.InFlightBytes < math.MaxInt64/8 {
-		debug.SetMemoryLimit(int64(o.CacheBytes) + 3*o.InFlightBytes + programBytes - mappedBytes)
+		debug.SetMemoryLimit(o.CacheBytes + 3*o.InFlightBytes + programBytes - mappedBytes)
 	}
 }
 

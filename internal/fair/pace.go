@@ -82,9 +82,29 @@ func (p *Pace[T]) Forget(item T) {
 
 func (p *Pace[T]) forget(item T) {
 	if given, waiting := p.reserved[item]; waiting {
-		p.paid[given.tenant] = p.paid[given.tenant].Add(-given.cost)
+		p.refund(given.tenant, given.cost)
 		delete(p.reserved, item)
 	}
+}
+
+// Charge adds the cost of an item that has run without a slot, because its cost was not known before. The tenant's next items wait
+// for it, but no longer than if the tenant had been within its burst: items that ran at the same time may exceed that together.
+func (p *Pace[T]) Charge(now time.Time, tenant string, cost time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	room := now.Add(p.burst + cost).Sub(p.paid[tenant])
+	p.grant(now, tenant, max(0, min(cost, room)))
+}
+
+// Refund returns the cost of an item that has run, or a part of it.
+func (p *Pace[T]) Refund(tenant string, cost time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refund(tenant, cost)
+}
+
+func (p *Pace[T]) refund(tenant string, cost time.Duration) {
+	p.paid[tenant] = p.paid[tenant].Add(-cost)
 }
 
 // grant returns the time from which the tenant's next item may run.

@@ -28,7 +28,7 @@ import (
 )
 
 // TestPace: an item waits until the tenant's earlier items are paid for, except for a burst, however often Delay is called,
-// and regardless of other tenants. A forgotten item costs nothing.
+// and regardless of other tenants. A forgotten item costs nothing, and costs can be charged and returned afterwards.
 func TestPace(t *testing.T) {
 	const burst = 100 * time.Millisecond
 	rapid.Check(t, func(t *rapid.T) {
@@ -56,17 +56,41 @@ func TestPace(t *testing.T) {
 					delete(due, item)
 				}
 			}
+			switch rapid.SampledFrom([]string{"nothing", "charge", "refund"}).Draw(t, "a") {
+			case "charge":
+				cost := time.Duration(rapid.Int64Range(0, int64(50*time.Millisecond)).Draw(t, "charge"))
+				pace.Charge(now, "a", cost)
+				if most := now.Add(burst + cost); paid["a"].Before(most) {
+					paid["a"] = earlier(later(paid["a"], now).Add(cost), most)
+				}
+			case "refund":
+				cost := time.Duration(rapid.Int64Range(0, int64(50*time.Millisecond)).Draw(t, "refund"))
+				pace.Refund("a", cost)
+				paid["a"] = paid["a"].Add(-cost)
+			}
 			tenant := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "tenant")
 			item := fmt.Sprint(tenant, i)
 			costs[item] = time.Duration(rapid.Int64Range(0, int64(50*time.Millisecond)).Draw(t, "cost"))
-			if paid[tenant].Before(now) {
-				paid[tenant] = now
-			}
+			paid[tenant] = later(paid[tenant], now)
 			due[item] = paid[tenant].Add(-burst)
 			paid[tenant] = paid[tenant].Add(costs[item])
 			check(item)
 		}
 	})
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // TestPaceForgets: items that have run use no memory.
@@ -95,6 +119,26 @@ func TestPaceOfGrowingItem(t *testing.T) {
 		delays("b", 10*time.Second), delays("b", time.Second), delays("d", time.Second),
 	}
 	want := []time.Duration{0, time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second, 12 * time.Second}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("delays (-want +got):\n%s", diff)
+	}
+}
+
+// TestPaceOfCharges: costs that were not known before count until the burst is exceeded by the largest of them.
+func TestPaceOfCharges(t *testing.T) {
+	pace, now := NewPace[string](time.Second), time.Now()
+	charged := func(costs ...time.Duration) time.Duration {
+		for _, cost := range costs {
+			pace.Charge(now, "team-a", cost)
+		}
+		delay := pace.Delay(now, "team-a", "next", 0)
+		pace.Forget("next")
+		return delay
+	}
+	got := []time.Duration{charged(time.Second), charged(time.Second), charged(time.Second), charged(time.Minute, time.Minute), charged(time.Second)}
+	pace.Refund("team-a", 2*time.Minute)
+	got = append(got, charged())
+	want := []time.Duration{0, time.Second, time.Second, time.Minute, time.Minute, 0}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("delays (-want +got):\n%s", diff)
 	}

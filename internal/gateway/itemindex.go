@@ -17,12 +17,11 @@ limitations under the License.
 package gateway
 
 import (
-	"container/list"
 	"hash/maphash"
 	"maps"
 	"slices"
-	"sync"
 
+	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -31,6 +30,9 @@ const (
 	maxIndexesBytes = 16 << 20
 	maxIndexBytes   = maxIndexesBytes / 4
 )
+
+// indexOverhead is the approximate memory of an index besides its items and cursors: its key and what the cache needs for it.
+const indexOverhead = 512
 
 // itemIndex has the positions of the input items of a response that have been read so far, starting with the oldest. It is
 // immutable.
@@ -44,8 +46,9 @@ type itemIndex struct {
 	complete bool
 }
 
-// bytes returns the memory that the index takes.
-func (x *itemIndex) bytes() (bytes int) {
+// bytes returns the memory that the index takes in the cache.
+func (x *itemIndex) bytes() int {
+	bytes := indexOverhead
 	for _, cursor := range x.cursors {
 		bytes += len(cursor) + 16
 	}
@@ -62,27 +65,18 @@ func (x *itemIndex) extended(positions map[uint64]int, cursors []string, count i
 	return &itemIndex{positions: all, cursors: slices.Concat(x.cursors, cursors), count: count, complete: complete}
 }
 
-// itemIndexes is a cache of the most recently used indexes, so that a page in the middle of a conversation is found without
-// reading everything before it. It is safe for concurrent use.
+// itemIndexes is a cache of the most recently used indexes, which namespaces share, so that a page in the middle of a conversation
+// is found without reading everything before it. It is safe for concurrent use.
 type itemIndexes struct {
-	seed maphash.Seed
-
-	mu     sync.Mutex
-	bytes  int
-	recent *list.List // of indexEntry, the one used last in front
-	byKey  map[indexKey]*list.Element
+	seed  maphash.Seed
+	cache *fair.Cache[indexKey, *itemIndex]
 }
 
 // indexKey identifies a version of a response: another version may have other items.
 type indexKey struct{ namespace, responseID, version string }
 
-type indexEntry struct {
-	key   indexKey
-	index *itemIndex
-}
-
 func newItemIndexes() *itemIndexes {
-	return &itemIndexes{seed: maphash.MakeSeed(), recent: list.New(), byKey: map[indexKey]*list.Element{}}
+	return &itemIndexes{seed: maphash.MakeSeed(), cache: fair.NewCache[indexKey, *itemIndex](maxIndexesBytes)}
 }
 
 // keyOf returns the key of the index of a session.
@@ -92,43 +86,19 @@ func keyOf(c *call, session *store.Session) indexKey {
 
 // get returns the cached index, or an empty one.
 func (x *itemIndexes) get(key indexKey) *itemIndex {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	element := x.byKey[key]
-	if element == nil {
-		return &itemIndex{}
+	if index, found := x.cache.Get(key); found {
+		return index
 	}
-	x.recent.MoveToFront(element)
-	return element.Value.(indexEntry).index
+	return &itemIndex{}
 }
 
-// put caches an index of at most maxIndexBytes, unless a longer one is cached already.
+// put caches an index of at most maxIndexBytes, unless a longer one is cached already. If two are put at once, either may be kept.
 func (x *itemIndexes) put(key indexKey, index *itemIndex) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if element := x.byKey[key]; element != nil {
-		if kept := element.Value.(indexEntry).index; kept.count > index.count || kept.complete {
-			return
-		}
-		x.remove(element)
+	if kept := x.get(key); kept.count > index.count || kept.complete {
+		return
 	}
-	x.byKey[key] = x.recent.PushFront(indexEntry{key, index})
-	for x.bytes += index.bytes(); x.bytes > maxIndexesBytes; {
-		x.remove(x.recent.Back())
-	}
+	x.cache.Set(key.namespace, key, index, int64(index.bytes()))
 }
 
 // drop removes an index.
-func (x *itemIndexes) drop(key indexKey) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if element := x.byKey[key]; element != nil {
-		x.remove(element)
-	}
-}
-
-func (x *itemIndexes) remove(element *list.Element) {
-	entry := x.recent.Remove(element).(indexEntry)
-	delete(x.byKey, entry.key)
-	x.bytes -= entry.index.bytes()
-}
+func (x *itemIndexes) drop(key indexKey) { x.cache.Delete(key) }

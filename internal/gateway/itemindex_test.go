@@ -153,14 +153,7 @@ func TestPagesAfterOverwrite(t *testing.T) {
 // kept.
 func TestIndexesAreBounded(t *testing.T) {
 	x := newItemIndexes()
-	large := func(bytes int) *itemIndex {
-		positions := map[uint64]int{}
-		for i := range bytes / seenBytes {
-			positions[uint64(i)] = i
-		}
-		return (&itemIndex{}).extended(positions, nil, len(positions), false)
-	}
-	index := large(maxIndexBytes)
+	index := largeIndex(maxIndexBytes)
 	key := func(i int) indexKey { return indexKey{"a", strconv.Itoa(i), "1"} }
 	const kept = maxIndexesBytes / maxIndexBytes
 	for i := range 2 * kept {
@@ -172,14 +165,46 @@ func TestIndexesAreBounded(t *testing.T) {
 			t.Errorf("index %d is kept: %t, want %t", i, !want, want)
 		}
 	}
-	x.put(key(0), large(seenBytes)) // a shorter one
-	if x.get(key(0)).count != index.count || x.bytes != kept*index.bytes() {
-		t.Errorf("%d bytes are counted, want %d", x.bytes, kept*index.bytes())
+	x.put(key(0), largeIndex(indexOverhead+seenBytes)) // a shorter one
+	if used, want := x.cache.Used(), int64(kept*index.bytes()); x.get(key(0)).count != index.count || used != want {
+		t.Errorf("%d bytes are counted, want %d", used, want)
 	}
 	for i := range 2 * kept {
 		x.drop(key(i))
 	}
-	if x.bytes != 0 || x.recent.Len() != 0 || len(x.byKey) != 0 {
-		t.Errorf("got %d bytes in %d indexes, want none", x.bytes, x.recent.Len())
+	if used := x.cache.Used(); used != 0 {
+		t.Errorf("%d bytes are counted without an index", used)
+	}
+}
+
+// largeIndex returns an index that takes a number of bytes.
+func largeIndex(bytes int) *itemIndex {
+	positions := map[uint64]int{}
+	for i := range (bytes - indexOverhead) / seenBytes {
+		positions[uint64(i)] = i
+	}
+	return (&itemIndex{}).extended(positions, nil, len(positions), false)
+}
+
+// TestIndexesAreShared: a tenant that reads more conversations than there is memory for does not discard the index of another,
+// and even conversations without items take memory.
+func TestIndexesAreShared(t *testing.T) {
+	tests := map[string]*itemIndex{"large": largeIndex(maxIndexBytes), "empty": {complete: true}}
+	for name, greedy := range tests {
+		t.Run(name, func(t *testing.T) {
+			x := newItemIndexes()
+			modest := indexKey{"modest", "resp_1", "1"}
+			x.put(modest, largeIndex(maxIndexBytes))
+			key := func(i int) indexKey { return indexKey{"greedy", strconv.Itoa(i), "1"} }
+			for i := range maxIndexesBytes/greedy.bytes() + 1 {
+				x.put(key(i), greedy)
+			}
+			if x.get(modest).count == 0 {
+				t.Error("the index of another tenant was discarded")
+			}
+			if _, found := x.cache.Get(key(0)); found {
+				t.Error("more indexes are kept than there is memory for")
+			}
+		})
 	}
 }

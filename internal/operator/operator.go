@@ -76,10 +76,7 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 		return err
 	}
 	defer func() { _ = closeSnapshots() }()
-	reader, err := resolve.NewReader(clients.sessions, snapshots, o.Resolve)
-	if err != nil {
-		return err
-	}
+	reader := resolve.NewReader(clients.sessions, snapshots, o.Resolve)
 	mgr, err := newManager(clients, o)
 	if err != nil {
 		return err
@@ -161,10 +158,10 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 	quotas := &controllers.SessionQuotaReconciler{
 		Client: mgr.GetClient(), Usage: usage, Interval: o.SessionQuotaInterval, Clock: clock.RealClock{},
 	}
-		Now: func(ctx context.Context) (time.Time, error) { return kubeclient.Now(ctx, s.clients.sessions) },
 	sweeper := &controllers.SnapshotSweeper{
 		View: view, Client: s.clients.sessions, Stores: s.snapshots, Clock: clock.RealClock{},
 		Interval: o.SnapshotSweepInterval, Limits: o.Sweep,
+		Now: func(ctx context.Context) (time.Time, error) { return kubeclient.Now(ctx, s.clients.sessions) },
 	}
 	owners := &controllers.OwnerVersions{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Sessions: view, Chunks: stored,

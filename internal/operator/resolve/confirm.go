@@ -45,10 +45,10 @@ var defaultWaits = waits{immediate: readsPerQuery, view: 250 * time.Millisecond,
 // Turns whose state the view does not show are read first. If there are many others, or the namespace has exceeded its rate of
 // confirmations, it waits until the view has caught up: that takes one live read and the next event of any session. If no event
 // comes in time, it reads each turn. It does so at once if the view is stale, because then all turns of all namespaces have to be
-// confirmed.
-func (l *lookup) confirm(ctx context.Context) error {
+// confirmed. The argument broken indicates that the lookup shows an error at present.
+func (l *lookup) confirm(ctx context.Context, broken bool) error {
 	if l.view.IsStale() {
-		return l.readTurns(ctx, l.unconfirmed())
+		return l.confirmStale(ctx, broken)
 	}
 	if err := l.readHidden(ctx); err != nil {
 		return err
@@ -64,6 +64,37 @@ func (l *lookup) confirm(ctx context.Context) error {
 		}
 	}
 	return l.readTurns(ctx, l.unconfirmed())
+}
+
+// confirmStale reads each unconfirmed turn. Histories cost nothing, because the namespace did not cause the reads, and errors cost as
+// much as the turns that were read for them: see settle. It is not known before the reads which of them it is, so a namespace that
+// has exceeded its rate waits in either case. A long chain that seems to be broken is paid for in advance: otherwise clients that
+// cancel such queries, or send many at once, would not pay.
+func (l *lookup) confirmStale(ctx context.Context, broken bool) error {
+	turns := l.unconfirmed()
+	advance := 0
+	if broken && len(turns) > l.waits.immediate {
+		advance = len(turns)
+	}
+	if err := l.confirmations.take(ctx, l, int64(advance)); err != nil {
+		return err
+	}
+	l.paid += int64(advance)
+	l.stale += int64(len(turns))
+	return l.readTurns(ctx, turns)
+}
+
+// settle charges the namespace for the turns that were read while the view was stale if the walk has ended in an error. Otherwise it
+// returns what was paid in advance.
+func (l *lookup) settle(broken bool) {
+	switch {
+	case broken && l.stale > l.paid:
+		l.confirmations.charge(l.namespace, l.stale-l.paid)
+		l.paid = l.stale
+	case !broken && l.paid > 0:
+		l.confirmations.refund(l.namespace, l.paid)
+		l.paid = 0
+	}
 }
 
 // readHidden reads the turns whose state the view does not show.

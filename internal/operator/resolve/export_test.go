@@ -26,10 +26,7 @@ import (
 func (r *Reader) SetClient(client rest.Interface) { r.client = client }
 
 // CachedBytes returns the size of the cache.
-func (r *Reader) CachedBytes() uint64 {
-	r.cache.CleanUp()
-	return r.cache.WeightedSize()
-}
+func (r *Reader) CachedBytes() int64 { return r.cache.Used() }
 
 // SetWaits sets how many turns are confirmed without waiting for the view, and how long a query waits for the view and for the
 // rate of its namespace.

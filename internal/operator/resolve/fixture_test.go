@@ -194,11 +194,7 @@ func (f *fixture) start() (stop func()) {
 		stop()
 		f.Fatal(err)
 	}
-	reader, err := resolve.NewReader(f.client, nil, f.options)
-	if err != nil {
-		stop()
-		f.Fatal(err)
-	}
+	reader := resolve.NewReader(f.client, nil, f.options)
 	f.view, f.reader = view, reader
 	f.resolver = resolve.New(view, reader, func(*sessions.Record) {}, f.options)
 	return stop

@@ -43,8 +43,8 @@ const maxConfirmationsPerSecond = 1_000_000
 
 // Options limit the resources that a Reader and a Resolver use.
 type Options struct {
-	// CacheBytes is the size of the cache of items.
-	CacheBytes uint64
+	// CacheBytes is the size of the cache of items. Namespaces share it as in fair.Cache.
+	CacheBytes int64
 	// HistoryBytes is the largest size of the items of one history. Larger ones are rejected with ErrTooLarge. It is at most
 	// half of InFlightBytes.
 	HistoryBytes int64
@@ -80,7 +80,8 @@ func DefaultOptions() Options {
 
 // AddFlags adds the options to flags.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
-	flags.Uint64Var(&o.CacheBytes, "body-cache-bytes", o.CacheBytes, "Size of the resolve API's cache of input items, in bytes.")
+	flags.Int64Var(&o.CacheBytes, "body-cache-bytes", o.CacheBytes, "Size of the resolve API's cache of input items, in bytes. "+
+		"A namespace may use what others leave, and always keeps an equal share.")
 	flags.Int64Var(&o.HistoryBytes, "max-history-bytes", o.HistoryBytes,
 		"Maximum size in bytes of the input items of one history. Larger histories are rejected with 413.")
 	flags.Int64Var(&o.InFlightBytes, "max-inflight-bytes", o.InFlightBytes,

@@ -50,13 +50,24 @@ func newRate(perSecond int64, burst time.Duration, reason string) *rate {
 // delay returns the time until the namespace of a lookup may use a number of units. If it is zero, they have been taken.
 // Otherwise the lookup keeps its place until it takes or forgets them.
 func (r *rate) delay(l *lookup, units int64) time.Duration {
-	cost := time.Duration(float64(units) / r.perSecond * float64(time.Second))
-	return r.pace.Delay(time.Now(), l.namespace, l, cost)
+	return r.pace.Delay(time.Now(), l.namespace, l, r.cost(units))
 }
+
+func (r *rate) cost(units int64) time.Duration {
+	return time.Duration(float64(units) / r.perSecond * float64(time.Second))
+}
+
+// charge counts units that a namespace has used without asking, so that its next lookups wait.
+func (r *rate) charge(namespace string, units int64) {
+	r.pace.Charge(time.Now(), namespace, r.cost(units))
+}
+
+// refund returns units that a namespace has taken.
+func (r *rate) refund(namespace string, units int64) { r.pace.Refund(namespace, r.cost(units)) }
 
 func (r *rate) forget(l *lookup) { r.pace.Forget(l) }
 
-// take waits until the namespace of a lookup may use a number of units.
+// take waits until the namespace of a lookup may use a number of units. With none, it waits until the namespace is within its rate.
 func (r *rate) take(ctx context.Context, l *lookup, units int64) error {
 	for delay := r.delay(l, units); delay > 0; delay = r.delay(l, units) {
 		if delay > l.waits.rate {

@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/maypok86/otter/v2"
 	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/types"
@@ -55,7 +54,7 @@ type cacheKey struct {
 
 func keyOf(record *sessions.Record) cacheKey { return cacheKey{record.UID, record.Generation} }
 
-// cacheOverhead is the approximate size of an entry besides its items: the key, the UID's string and the cache's node.
+// cacheOverhead is the approximate size of an entry besides its items: the key, the UID's string and what the cache needs for it.
 const cacheOverhead = 256
 
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions;snapshotchunks,verbs=get
@@ -65,7 +64,7 @@ const cacheOverhead = 256
 // and keeps the items that it has read in its own cache. It is safe for concurrent use.
 type Reader struct {
 	client rest.Interface
-	cache  *otter.Cache[cacheKey, *chain.Items]
+	cache  *fair.Cache[cacheKey, *chain.Items] // by namespace
 	// slots are the live reads, by namespace. No slot is held while waiting for anything else.
 	slots *fair.Budget
 
@@ -80,19 +79,12 @@ type Reader struct {
 
 // NewReader returns a reader that uses a client of the sessions' group and version, and reads the bodies that are not in
 // their sessions from snapshots.
-func NewReader(client rest.Interface, snapshots snapshot.Stores, options Options) (*Reader, error) {
-	cache, err := otter.New(&otter.Options[cacheKey, *chain.Items]{
-		MaximumWeight: options.CacheBytes,
-		Weigher:       func(_ cacheKey, items *chain.Items) uint32 { return uint32(items.Size() + cacheOverhead) },
-	})
-	if err != nil {
-		return nil, fmt.Errorf("unable to create a cache of %d bytes: %w", options.CacheBytes, err)
-	}
+func NewReader(client rest.Interface, snapshots snapshot.Stores, options Options) *Reader {
 	return &Reader{
-		client: client, cache: cache, slots: fair.NewBudget(options.LiveReads),
+		client: client, cache: fair.NewCache[cacheKey, *chain.Items](options.CacheBytes), slots: fair.NewBudget(options.LiveReads),
 		snapshots: snapshots, maxBytes: options.HistoryBytes, bytes: fair.NewBudget(options.InFlightBytes),
 		minBytes: options.InFlightBytes / options.LiveReads,
-	}, nil
+	}
 }
 
 // Readable reads the snapshot of a session that has one outside its object, and reports whether it can be turned into
@@ -122,11 +114,13 @@ func flattenSmall(request, response []byte) (*chain.Items, error) {
 
 // Keep adds the items of a session to the cache. It is the sessions.KeepFunc of the view, because a turn that has just been saved is
 // likely to be requested next.
-func (r *Reader) Keep(record *sessions.Record, items *chain.Items) { r.cache.Set(keyOf(record), items) }
+func (r *Reader) Keep(record *sessions.Record, items *chain.Items) {
+	r.cache.Set(record.Namespace, keyOf(record), items, int64(items.Size()+cacheOverhead))
+}
 
 // cached returns the items of a session, or nil if they are not cached.
 func (r *Reader) cached(record *sessions.Record) *chain.Items {
-	items, _ := r.cache.GetIfPresent(keyOf(record))
+	items, _ := r.cache.Get(keyOf(record))
 	return items
 }
 

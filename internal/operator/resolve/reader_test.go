@@ -22,6 +22,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -37,23 +38,14 @@ import (
 func TestCacheIsBounded(t *testing.T) {
 	const limit = 1 << 20
 	f := newFixture(t)
-	text := strings.Repeat("x", limit/8)
-	previous := ""
-	for i := range 24 {
-		id := fmt.Sprintf("t%d", i)
-		f.save(id, previous, func(s *v1alpha1.ResponseSession) { s.Spec.Response = output(id + text) })
-		previous = id
-	}
+	last := f.largeChain(24, limit/8)
 	f.freeze()
 	options := resolve.DefaultOptions()
 	options.CacheBytes = limit
-	reader, err := resolve.NewReader(f.client, nil, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reader := resolve.NewReader(f.client, nil, options)
 	resolver := resolve.New(f.view, reader, func(*sessions.Record) {}, options)
 	for range 3 {
-		history, err := resolver.Resolve(t.Context(), f.namespace, previous, 0, chain.WalkOptions{MaxDepth: 64})
+		history, err := resolver.Resolve(t.Context(), f.namespace, last, 0, chain.WalkOptions{MaxDepth: 64})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,6 +57,50 @@ func TestCacheIsBounded(t *testing.T) {
 		if size := reader.CachedBytes(); size > limit {
 			t.Errorf("%d bytes are cached, more than %d", size, limit)
 		}
+	}
+}
+
+// largeChain saves a chain of turns with a number of bytes each, and returns the ID of the last one.
+func (f *fixture) largeChain(turns, bytes int) (last string) {
+	f.Helper()
+	text := strings.Repeat("x", bytes)
+	for i := range turns {
+		id := fmt.Sprint("t", i)
+		f.save(id, last, func(s *v1alpha1.ResponseSession) { s.Spec.Response = output(id + text) })
+		last = id
+	}
+	return last
+}
+
+// TestCacheIsShared: a namespace that resolves more than the cache holds does not make the history of another one cold.
+func TestCacheIsShared(t *testing.T) {
+	const limit, turns = 1 << 20, 4
+	greedy, modest := newFixture(t), newFixture(t)
+	greedyLast, modestLast := greedy.largeChain(24, limit/8), modest.largeChain(turns, limit/16)
+	modest.options.CacheBytes = limit
+	var reads atomic.Int64
+	modest.client = modest.clientThrough(func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		if strings.Contains(r.URL.Path, "/"+modest.namespace+"/") {
+			reads.Add(1)
+		}
+		return next.RoundTrip(r)
+	})
+	modest.freeze()
+	query := func(f *fixture, id string) {
+		t.Helper()
+		history, err := modest.resolver.Resolve(t.Context(), f.namespace, id, 0, deep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		history.Release()
+	}
+	query(modest, modestLast)
+	for range 3 {
+		query(greedy, greedyLast)
+	}
+	query(modest, modestLast)
+	if got := reads.Load(); got != turns {
+		t.Errorf("%d live reads of a history of %d turns that was resolved twice", got, turns)
 	}
 }
 
@@ -84,10 +120,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	f.freeze()
 	options := resolve.DefaultOptions()
 	options.HistoryBytes, options.InFlightBytes = 6000, 16000
-	reader, err := resolve.NewReader(f.client, nil, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reader := resolve.NewReader(f.client, nil, options)
 	resolver := resolve.New(f.view, reader, func(*sessions.Record) {}, options)
 	query := func(id string) (*resolve.Result, error) {
 		return resolver.Resolve(t.Context(), f.namespace, id, 0, chain.WalkOptions{MaxDepth: 64})

@@ -137,12 +137,13 @@ func (r *Resolver) resolve(ctx context.Context, namespace, name string, minVersi
 		}
 		if walkErr != nil || !fresh {
 			if len(l.unconfirmed()) > 0 {
-				if err := l.confirm(ctx); err != nil {
+				if err := l.confirm(ctx, walkErr != nil); err != nil {
 					return nil, err
 				}
 				continue
 			}
 		}
+		l.settle(walkErr != nil)
 		if walkErr != nil {
 			if err := l.chargeError(ctx); err != nil {
 				return nil, err
@@ -195,6 +196,8 @@ type lookup struct {
 	// answered.
 	caughtUp bool
 	visited  []string
+	// stale is the number of turns that were read because the view was stale, and paid how many of them the namespace has paid for.
+	stale, paid int64
 }
 
 // responseID returns the response ID that a name stands for. A response ID wins over an object name, so it is confirmed first that
@@ -204,7 +207,7 @@ func (l *lookup) responseID(ctx context.Context, name string) (string, error) {
 		return name, nil
 	}
 	l.visited = []string{name}
-	if err := l.confirm(ctx); err != nil {
+	if err := l.confirm(ctx, false); err != nil {
 		return "", err
 	}
 	if l.get(name) != nil || v1alpha1.ObjectName(name) == name {

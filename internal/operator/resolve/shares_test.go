@@ -71,10 +71,7 @@ func TestLiveReadsAreShared(t *testing.T) {
 	modest.freeze()
 	options := resolve.DefaultOptions()
 	options.LiveReads = 4
-	reader, err := resolve.NewReader(client, nil, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	reader := resolve.NewReader(client, nil, options)
 	resolver := resolve.New(modest.view, reader, func(*sessions.Record) {}, options)
 	resolver.SetWaits(8, 0, time.Hour)
 
@@ -282,7 +279,7 @@ func TestHistoryIsHeldOnce(t *testing.T) {
 	var mu sync.Mutex
 	reads := map[string]int{}
 	arrived, answer := make(chan struct{}, 100), make(chan struct{})
-	reader, err := resolve.NewReader(f.clientThrough(func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+	reader := resolve.NewReader(f.clientThrough(func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 		arrived <- struct{}{}
 		select {
 		case <-r.Context().Done():
@@ -294,9 +291,6 @@ func TestHistoryIsHeldOnce(t *testing.T) {
 		mu.Unlock()
 		return next.RoundTrip(r)
 	}), nil, options)
-	if err != nil {
-		t.Fatal(err)
-	}
 	resolver := resolve.New(f.view, reader, func(*sessions.Record) {}, options)
 	resolveWith := func(ctx context.Context) (*resolve.Result, error) {
 		return resolver.Resolve(ctx, f.namespace, fmt.Sprint("t", turns-1), 0, chain.WalkOptions{MaxDepth: 64})
