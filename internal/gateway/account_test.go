@@ -17,33 +17,47 @@ limitations under the License.
 package gateway
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/catena-dev/catena/store"
 )
 
-// TestAccount checks that clients get the engine's authentication errors and rate limit headers if the account at the engine
-// is theirs, and neither if it is the gateway's.
+// TestAccount checks that clients get the engine's errors and rate limit headers if the account at the engine is theirs, and no errors
+// about the account and no such headers if it is the gateway's. The gateway's key is removed from all errors.
 func TestAccount(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	accounts := map[string]struct {
-		owned   bool
-		content string // of the file
-		change  func(*Options)
+		owned, keyed bool
+		content      string // of the file
+		change       func(*Options)
 	}{
 		"account of the client":  {change: func(*Options) {}},
-		"account of the gateway": {owned: true, content: "sk-gateway", change: func(o *Options) { o.UpstreamAPIKeyFile = file }},
+		"account of the gateway": {owned: true, keyed: true, content: "sk-gateway", change: func(o *Options) { o.UpstreamAPIKeyFile = file }},
 		"engine without keys":    {owned: true, content: "[{namespace: default, key: sk-client}]", change: func(o *Options) { o.TenantsFile = file }},
 	}
+	// The answers of a gateway that owns the account. The others are those of the engine.
+	answers := map[int]string{
+		http.StatusUnauthorized: "Bad Gateway upstream_refused", http.StatusForbidden: "Bad Gateway upstream_refused",
+		http.StatusTooManyRequests: "Too Many Requests rate_limit_exceeded",
+	}
 	for name, account := range accounts {
-		for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests} {
+		for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusNotFound, http.StatusInternalServerError} {
 			t.Run(name+" "+http.StatusText(status), func(t *testing.T) {
 				write(t, file, account.content)
 				f := start(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("X-Ratelimit-Remaining-Requests", "7")
+					w.Header().Set("Retry-After", "8")
+					w.Header().Set("Retry-After-Ms", "8000")
+					w.Header().Set("X-Should-Retry", "true")
 					w.WriteHeader(status)
-					_, _ = w.Write([]byte(`{"error":{"message":"Incorrect API key provided: sk-gateway"}}`))
+					_, _ = w.Write([]byte(`{"error":{"message":"org-1 has reached a limit with sk-gateway"}}`))
 				}), account.change)
 				r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`, "Authorization", "Bearer sk-client")
 				models := f.do(http.MethodGet, "/v1/models", "", "Authorization", "Bearer sk-client")
@@ -51,19 +65,84 @@ func TestAccount(t *testing.T) {
 				if account.owned {
 					wantLimit = ""
 				}
-				if account.owned && status != http.StatusTooManyRequests {
-					want = "Bad Gateway upstream_refused"
+				replaced := account.owned && answers[status] != ""
+				if replaced {
+					want = answers[status]
 				}
+				wantKey := !replaced && !account.keyed // it is not the gateway's
 				for _, r := range []reply{r, models} {
 					if r.code() != want || r.header.Get("X-Ratelimit-Remaining-Requests") != wantLimit {
 						t.Errorf("got %d %s %v, want %s and the limit %q", r.status, r.body, r.header, want, wantLimit)
 					}
-					refused := r.get("error.code") == "upstream_refused"
-					if refused && (strings.Contains(r.body, "sk-") || r.header.Get("X-Should-Retry") != "false") {
-						t.Errorf("got %s %v, want neither the engine's message nor a retry", r.body, r.header)
+					if strings.Contains(r.body, "org-1") == replaced || strings.Contains(r.body, "sk-gateway") != wantKey {
+						t.Errorf("got %s, want the engine's message: %t, and the key: %t", r.body, !replaced, wantKey)
+					}
+					advice := []string{r.header.Get("X-Should-Retry"), r.header.Get("Retry-After"), r.header.Get("Retry-After-Ms")}
+					wantAdvice := []string{"true", "8", "8000"}
+					if r.status == http.StatusBadGateway {
+						wantAdvice = []string{"false", "", ""}
+					}
+					if diff := cmp.Diff(wantAdvice, advice); diff != "" {
+						t.Errorf("advice to retry (-want +got):\n%s", diff)
 					}
 				}
 			})
 		}
+	}
+}
+
+// TestRateLimitError checks that the gateway's own answer for an engine that refuses requests has the format of OpenAI's.
+func TestRateLimitError(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "key")
+	write(t, file, "sk-gateway")
+	f := start(t, jsonHandler(http.StatusTooManyRequests, "busy"), func(o *Options) { o.UpstreamAPIKeyFile = file })
+	r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`)
+	const want = `{"error":{"message":"The upstream has reached a limit; retry later.","type":"requests","param":null,"code":"rate_limit_exceeded"}}`
+	if r.body != want || r.header.Get("X-Should-Retry") != "" {
+		t.Errorf("got %s %v, want %s, which may be retried", r.body, r.header, want)
+	}
+}
+
+// TestKeyInErrors checks that clients and the store do not get the gateway's key from a response that fails, even if another key has
+// replaced it since.
+func TestKeyInErrors(t *testing.T) {
+	const failure = `{"code":"server_error","message":"unable to use sk-gateway"}`
+	encoded := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Encoding", "x-unknown")
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = w.Write([]byte("sk-gateway"))
+	}
+	for name, tc := range map[string]struct {
+		engine http.Handler
+		stream bool
+		want   string
+	}{
+		"response":                   {jsonHandler(200, `{"status":"failed","output":[],"error":`+failure+`}`), false, "unable to use ***"},
+		"response without a status":  {jsonHandler(200, `{"output":[],"error":`+failure+`}`), false, "unable to use ***"},
+		"stream":                     {streamHandler(sse(created, `{"type":"response.failed","response":{"error":`+failure+`}}`)), true, "unable to use ***"},
+		"error event":                {streamHandler(sse(created, `{"type":"error","message":"unable to use sk-gateway"}`)), true, "unable to use ***"},
+		"error event with an error":  {streamHandler(sse(created, `{"type":"error","error":`+failure+`}`)), true, "unable to use ***"},
+		"error event without a type": {streamHandler(sse(created) + `data: {"error":` + failure + "}\n\n"), true, "unable to use ***"},
+		"encoded error":              {http.HandlerFunc(encoded), false, "upstream_invalid_response"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "key")
+			write(t, file, "sk-gateway")
+			var f *fixture
+			f = start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				write(t, file, "sk-newer")
+				f.gateway.reloadFiles()
+				tc.engine.ServeHTTP(w, r)
+			}), func(o *Options) { o.UpstreamAPIKeyFile = file })
+			saved := ""
+			f.store.onSave = func(_ context.Context, session *store.Session, next func() error) error {
+				saved = string(session.Response)
+				return next()
+			}
+			r := f.do(http.MethodPost, "/v1/responses", fmt.Sprintf(`{"input":"a","stream":%t}`, tc.stream))
+			if !strings.Contains(r.body, tc.want) || strings.Contains(r.body+saved, "sk-gateway") {
+				t.Errorf("got %s and saved %s, want %s", r.body, saved, tc.want)
+			}
+		})
 	}
 }

@@ -42,6 +42,8 @@ type call struct {
 	// requests, streams and memory are the call's holdings of the limits that tenants share. They are nil until it is
 	// admitted.
 	requests, streams, memory *share
+	// upstreamKey is the gateway's own key that was sent to the engine, or empty. The file may have a newer one.
+	upstreamKey string
 	// engineCalled is set once the engine may have started a response.
 	engineCalled bool
 	// idempotencyKey is the client's Idempotency-Key, or empty.

@@ -61,16 +61,16 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
-	switch encoding := response.Header.Get("Content-Encoding"); {
-	case response.StatusCode != http.StatusOK:
+	if response.StatusCode != http.StatusOK {
 		return g.passThrough(w, c, response)
-	case encoding != "" && encoding != "identity":
-		return upstreamInvalid(fmt.Errorf("unrequested content encoding %q", encoding))
-	case request.stream:
-		return g.stream(w, r, c, t, response)
-	default:
-		return g.respond(w, r, c, t, response)
 	}
+	if err := checkEncoding(response); err != nil {
+		return err
+	}
+	if request.stream {
+		return g.stream(w, r, c, t, response)
+	}
+	return g.respond(w, r, c, t, response)
 }
 
 // engineBody returns the body for the engine. Its memory is held until the body has been sent; the memory of the conversation,
@@ -120,6 +120,9 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 		return upstreamInvalid(err)
 	}
 	t.claim(response)
+	if failure := response.raw("error"); failure != "" {
+		response.set("error", c.hideKey(failure))
+	}
 	final := response.String()
 	stored, failure := g.saveOrFind(r.Context(), c, t, response, final)
 	if failure != nil {

@@ -30,6 +30,7 @@ const (
 	typeInvalidRequest = "invalid_request_error"
 	typeServer         = "server_error"
 	typeQuota          = "insufficient_quota"
+	typeRequests       = "requests" // too many of them
 )
 
 // statusClientClosedRequest is the status in logs and metrics of a request whose client disconnected. It is never sent.

@@ -159,6 +159,11 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 		}
 		s.failing = false
 	}
+	if kind == eventError || kind == eventFailed {
+		if data, err = s.hideKey(e, data); err != nil {
+			return err
+		}
+	}
 	if err := s.partial.add(kind, data, s.g.options.MaxResponseBytes, s.call.hold); err != nil {
 		return err
 	}
@@ -172,6 +177,16 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 		return errors.New("the terminal event contains no response")
 	}
 	return s.send(ctx, e)
+}
+
+// hideKey removes the gateway's own key from an event, and returns its data.
+func (s *relay) hideKey(e *event, data *object) (*object, error) {
+	text := s.call.hideKey(e.data)
+	if text == e.data {
+		return data, nil
+	}
+	e.replace(e.name, text)
+	return parseObject(jsonvalue.Bytes(text))
 }
 
 // forwardOther forwards an event without a JSON object, such as a comment. Some engines end a stream with [DONE]. Before the

@@ -25,6 +25,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
 // upstream sends requests to the engine.
@@ -72,7 +74,7 @@ func (g *Gateway) send(ctx context.Context, r *http.Request, c *call, body *payl
 		return nil, fmt.Errorf("unable to build the request to the engine: %w", err)
 	}
 	setHeaders(request.Header, r.Header, requestHeaders)
-	g.authorize(request, r)
+	g.authorize(request, r, c)
 	if body != nil {
 		defer body.drop()
 		request.Header.Set("Content-Type", "application/json")
@@ -102,14 +104,15 @@ func (g *Gateway) send(ctx context.Context, r *http.Request, c *call, body *payl
 }
 
 // ownsAccount reports whether the account at the engine belongs to the gateway and not to the client. If it does, clients get
-// neither the headers with the account's limits nor the engine's messages about the key.
+// neither the headers with the account's limits nor the engine's messages about the limits and the key.
 func (g *Gateway) ownsAccount() bool { return g.upstreamKey != nil || g.tenants != nil }
 
 // authorize adds the credentials for the engine to a request. Tenants' keys are never forwarded.
-func (g *Gateway) authorize(request, r *http.Request) {
+func (g *Gateway) authorize(request, r *http.Request, c *call) {
 	switch {
 	case g.upstreamKey != nil:
-		request.Header.Set("Authorization", "Bearer "+g.upstreamKey.get())
+		c.upstreamKey = g.upstreamKey.get()
+		request.Header.Set("Authorization", "Bearer "+c.upstreamKey)
 	case !g.ownsAccount():
 		setHeaders(request.Header, r.Header, accountHeaders)
 	}
@@ -124,12 +127,32 @@ func setHeaders(to, from http.Header, names []string) {
 	}
 }
 
-// passThrough returns the engine's response unchanged. If it is an error after which the engine may have run, and the engine
-// gives no advice itself, clients are told not to retry, as after other errors. 429 and 503 mean that it has not.
+// hideKey removes the gateway's own key from an error of the engine, which may quote it.
+func (c *call) hideKey(text string) string {
+	if c.upstreamKey == "" {
+		return text
+	}
+	return strings.ReplaceAll(text, c.upstreamKey, "***")
+}
+
+// passThrough returns the engine's response, whose errors may be about the gateway's own account and key. If it is an error after which
+// the engine may have run, and the engine gives no advice itself, clients are told not to retry, as after other errors. 429 and 503 mean
+// that it has not.
 func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Response) error {
+	if response.StatusCode == http.StatusTooManyRequests && g.ownsAccount() {
+		g.copyHeaders(w.Header(), response.Header)
+		upstreamLimited().write(w)
+		return nil
+	}
 	body, err := g.readBody(c, response)
 	if err != nil {
 		return err
+	}
+	if response.StatusCode != http.StatusOK && c.upstreamKey != "" {
+		if err := checkEncoding(response); err != nil {
+			return err // it might hide the key
+		}
+		body = jsonvalue.Bytes(c.hideKey(jsonvalue.Text(body)))
 	}
 	g.copyHeaders(w.Header(), response.Header)
 	setHeaders(w.Header(), response.Header, []string{"Content-Type", "Content-Encoding"})
@@ -139,6 +162,14 @@ func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Res
 	}
 	w.WriteHeader(response.StatusCode)
 	_, _ = w.Write(body) // fails only if the client has disconnected
+	return nil
+}
+
+// checkEncoding returns an error if a response is encoded, which the gateway did not request.
+func checkEncoding(response *http.Response) error {
+	if encoding := response.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		return upstreamInvalid(fmt.Errorf("unrequested content encoding %q", encoding))
+	}
 	return nil
 }
 
@@ -203,6 +234,14 @@ func upstreamRefused(err error) *apiError {
 	e := finalError("upstream_refused", "The upstream does not accept the gateway's credentials.", err)
 	e.status = http.StatusBadGateway
 	return e
+}
+
+// upstreamLimited returns the error for an engine that answers 429 while the account is the gateway's. It omits the engine's message,
+// which may name the account, its limits and its usage. Its type and code are those of OpenAI.
+func upstreamLimited() *apiError {
+	return &apiError{
+		status: http.StatusTooManyRequests, kind: typeRequests, code: "rate_limit_exceeded", message: "The upstream has reached a limit; retry later.",
+	}
 }
 
 func upstreamBroken(err error) *apiError {
