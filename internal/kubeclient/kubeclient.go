@@ -28,6 +28,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -281,12 +282,17 @@ func Annotate(ctx context.Context, client rest.Interface, resource string, name 
 		SetHeader("Accept", MetadataOnly).Body(patch).Do(ctx).Error()
 }
 
-// Delete deletes an object if it meets the preconditions, which may be nil. It returns the object if it is still being
-// deleted, and otherwise a Status.
+// Delete deletes an object if it meets the preconditions, which may be nil. It returns the object, as the API server sends it, if it is
+// still being deleted, and otherwise nil.
 func Delete(
 	ctx context.Context, client rest.Interface, resource string, name types.NamespacedName,
 	preconditions *metav1.Preconditions, policy metav1.DeletionPropagation,
-) (runtime.Object, error) {
+) ([]byte, error) {
 	options := &metav1.DeleteOptions{PropagationPolicy: &policy, Preconditions: preconditions}
-	return client.Delete().Namespace(name.Namespace).Resource(resource).Name(name.Name).Body(options).Do(ctx).Get()
+	ctx = metered.Without(ctx) // the object is deleted even if there is no memory for the answer
+	answer, err := Read(ctx, client.Delete().Namespace(name.Namespace).Resource(resource).Name(name.Name).Body(options))
+	if err != nil || gjson.GetBytes(answer, "kind").Str == "Status" {
+		return nil, err
+	}
+	return answer, nil
 }

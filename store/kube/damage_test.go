@@ -22,6 +22,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,6 +39,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/catenatest"
+	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
@@ -224,4 +227,61 @@ func TestDamageFoundByReader(t *testing.T) {
 	}
 	repair()
 	testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
+}
+
+// TestDeleteUndecodable: Delete removes a turn that cannot be decoded, and its bodies.
+func TestDeleteUndecodable(t *testing.T) {
+	const lowerCase = "2026-01-01t00:00:00z" // as it could be stored before the CRD had a pattern for times
+	changeCRD(t, `[{"op":"remove","path":"`+sessionFields+`/spec/properties/createdAt/pattern"}]`, "createdAt", lowerCase, true)
+	byLibrary := func(t *testing.T, s *store.Store) error {
+		return s.Delete(t.Context(), "resp_1", store.DeleteOptions{})
+	}
+	for name, tc := range map[string]struct {
+		bucket string
+		remove func(t *testing.T, s *store.Store) error
+	}{
+		"chunks":            {"", byLibrary},
+		"bucket":            {bucketURL(), byLibrary},
+		"through a gateway": {"", deleteThroughGateway},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, kube.Options{SnapshotStore: tc.bucket})
+			save(t, s, largeTurn("resp_1", ""))
+			key := object(t, s.Namespace(), "resp_1").Spec.Snapshot.Key
+			patchSession(t, s.Namespace(), "resp_1", `{"spec":{"createdAt":"`+lowerCase+`"}}`)
+			if _, err := s.Get(t.Context(), "resp_1"); !errors.Is(err, store.ErrUnreadable) {
+				t.Errorf("Get returned %v, want ErrUnreadable", err)
+			}
+			if err := tc.remove(t, s); err != nil {
+				t.Error(err)
+			}
+			if _, err := s.Get(t.Context(), "resp_1"); !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("Get returned %v, want ErrNotFound", err)
+			}
+			if err := firstPart(t, s.Namespace(), "resp_1", key); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the snapshot still exists: %v", err)
+			}
+		})
+	}
+}
+
+// deleteThroughGateway deletes resp_1 with a request to a gateway.
+func deleteThroughGateway(t *testing.T, s *store.Store) error {
+	gateway, err := env.StartGateway(t.Context(), testenv.GatewayOptions{Namespace: s.Namespace(), Upstream: "http://127.0.0.1:1"})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = gateway.Stop() }()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, gateway.URL+"/v1/responses/resp_1", nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("got the status %s", response.Status)
+	}
+	return errors.Join(err, response.Body.Close())
 }

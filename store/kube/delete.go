@@ -62,13 +62,20 @@ func (c *cluster) Delete(ctx context.Context, namespace, responseID string, opti
 	return nil
 }
 
-// orphan deletes a turn and keeps its dependents. It returns the turn while it is still being deleted, or nil if it is gone.
+// orphan deletes a turn and keeps its dependents. It returns the identity of the turn while it is still being deleted, or nil if it is
+// gone. The turn may be one that cannot be decoded.
 func (c *cluster) orphan(ctx context.Context, namespace, responseID string) (*v1alpha1.ResponseSession, error) {
-	answer, err := kubeclient.Delete(ctx, c.client, kubeclient.Sessions, objectName(namespace, responseID), nil, metav1.DeletePropagationOrphan)
-	if err != nil && !isGone(err, namespace, responseID) {
+	raw, err := kubeclient.Delete(ctx, c.client, kubeclient.Sessions, objectName(namespace, responseID), nil, metav1.DeletePropagationOrphan)
+	if isGone(err, namespace, responseID) || err == nil && raw == nil {
+		return nil, nil
+	}
+	if err != nil {
 		return nil, toError(ctx, responseID, "", err)
 	}
-	deleted, _ := answer.(*v1alpha1.ResponseSession)
+	deleted, err := decodeIdentity(raw)
+	if err != nil {
+		return nil, toError(ctx, responseID, "", err)
+	}
 	return deleted, nil
 }
 

@@ -19,24 +19,33 @@ package kube_test
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// TestDecodeIdentity: the fields that protect a turn from being replaced are also read from an object that cannot be decoded.
+// TestDecodeIdentity: the fields that protect a turn from being replaced, and its snapshot, are also read from an object that cannot be
+// decoded.
 func TestDecodeIdentity(t *testing.T) {
 	const undecodable = `"responseID":"resp_1","createdAt":"2026-01-01t00:00:00z"`
 	for name, tc := range map[string]struct {
-		spec                         string
-		wantPrevious                 string
-		wantImmutable                bool
-		wantFormat, wantSnapshotForm int32
+		spec          string
+		wantPrevious  string
+		wantImmutable bool
+		wantFormat    int32
+		wantSnapshot  *v1alpha1.SnapshotReference
 	}{
-		"root":                  {undecodable, "", false, 0, 0},
-		"parent":                {undecodable + `,"previousResponseID":"resp_0"`, "resp_0", false, 0, 0},
-		"immutable":             {undecodable + `,"immutable":true`, "", true, 0, 0},
-		"newer format":          {undecodable + `,"format":2`, "", false, 2, 0},
-		"newer snapshot format": {undecodable + `,"snapshot":{"format":2,"parts":99999999999}`, "", false, 0, 2},
-		"fields of a body":      {undecodable + `,"request":{"immutable":true,"format":2}`, "", false, 0, 0},
+		"root":                  {undecodable, "", false, 0, nil},
+		"parent":                {undecodable + `,"previousResponseID":"resp_0"`, "resp_0", false, 0, nil},
+		"immutable":             {undecodable + `,"immutable":true`, "", true, 0, nil},
+		"newer format":          {undecodable + `,"format":2`, "", false, 2, nil},
+		"newer snapshot format": {undecodable + `,"snapshot":{"format":2,"sizeBytes":"x"}`, "", false, 0, &v1alpha1.SnapshotReference{Format: 2}},
+		"snapshot": {
+			undecodable + `,"snapshot":{"store":"Chunks","key":"k","parts":3}`, "", false, 0,
+			&v1alpha1.SnapshotReference{Store: v1alpha1.SnapshotStoreChunks, Key: "k", Parts: 3},
+		},
+		"fields of a body": {undecodable + `,"request":{"immutable":true,"format":2}`, "", false, 0, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			object, err := kube.DecodeIdentity([]byte(`{"metadata":{"name":"resp.1","uid":"u","generation":3,"resourceVersion":"7"},"spec":{` + tc.spec + `}}`))
@@ -46,12 +55,8 @@ func TestDecodeIdentity(t *testing.T) {
 			if object.UID != "u" || object.Generation != 3 || object.ResourceVersion != "7" || object.Spec.ResponseID != "resp_1" {
 				t.Errorf("got %+v", object)
 			}
-			snapshotFormat := int32(0)
-			if object.Spec.Snapshot != nil {
-				snapshotFormat = object.Spec.Snapshot.Format
-			}
 			if object.Spec.PreviousResponseID != tc.wantPrevious || *object.Spec.Immutable != tc.wantImmutable ||
-				object.Spec.Format != tc.wantFormat || snapshotFormat != tc.wantSnapshotForm {
+				object.Spec.Format != tc.wantFormat || !cmp.Equal(object.Spec.Snapshot, tc.wantSnapshot) {
 				t.Errorf("got %+v", object.Spec)
 			}
 		})

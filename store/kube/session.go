@@ -187,7 +187,8 @@ func replaceSpec(spec *v1alpha1.ResponseSessionSpec) ([]kubeclient.Operation, er
 	return operations, nil
 }
 
-// decodeIdentity decodes the parts of an object that decide whether it may be replaced, whatever its other fields contain.
+// decodeIdentity decodes the parts of an object that decide whether it may be replaced, and where its snapshot is, whatever its other
+// fields contain.
 func decodeIdentity(raw []byte) (*v1alpha1.ResponseSession, error) {
 	fields := jsonvalue.Members(gjson.ParseBytes(raw), "metadata", "spec")
 	spec := jsonvalue.Members(fields[1], "responseID", "previousResponseID", "immutable", "format", "snapshot")
@@ -198,8 +199,11 @@ func decodeIdentity(raw []byte) (*v1alpha1.ResponseSession, error) {
 		return nil, fmt.Errorf("%w: %w", kubeclient.ErrUndecodable, err)
 	}
 	object.Spec.Format = int32(spec[3].Int())
-	if format := jsonvalue.Members(spec[4], "format")[0]; format.Exists() {
-		object.Spec.Snapshot = &v1alpha1.SnapshotReference{Format: int32(format.Int())}
+	if spec[4].IsObject() {
+		ref := jsonvalue.Members(spec[4], "store", "format", "key", "parts")
+		object.Spec.Snapshot = &v1alpha1.SnapshotReference{
+			Store: ref[0].String(), Format: int32(ref[1].Int()), Key: ref[2].String(), Parts: int32(ref[3].Int()),
+		}
 	}
 	return object, nil
 }
