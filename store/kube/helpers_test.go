@@ -126,11 +126,19 @@ func openThrough(
 	t *testing.T, namespace string, through func(next http.RoundTripper, r *http.Request) (*http.Response, error),
 ) *store.Store {
 	t.Helper()
-	config := rest.CopyConfig(env.Config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+	return openWith(t, kube.Options{Namespace: namespace}, through)
+}
+
+// openWith is openThrough with options, whose configuration it sets.
+func openWith(
+	t *testing.T, options kube.Options, through func(next http.RoundTripper, r *http.Request) (*http.Response, error),
+) *store.Store {
+	t.Helper()
+	options.Config = rest.CopyConfig(env.Config)
+	options.Config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return transport(func(r *http.Request) (*http.Response, error) { return through(next, r) })
 	})
-	s, err := kube.Open(t.Context(), kube.Options{Config: config, Namespace: namespace})
+	s, err := kube.Open(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}

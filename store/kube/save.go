@@ -61,6 +61,7 @@ func (c *cluster) Save(ctx context.Context, namespace string, session *driver.Se
 	if err != nil {
 		return "", err
 	}
+	s.discardReplaced(ctx, object)
 	return version(object), nil
 }
 
@@ -79,11 +80,14 @@ type save struct {
 	// posted is set after a create whose outcome is unknown.
 	posted bool
 	// found is the object that the first attempt of an overwrite found, or nil if there was none. It is valid if looked is
-	// set.
-	found  *v1alpha1.ResponseSession
-	looked bool
-	// undecodable is set if only the identity of the last object read could be decoded.
+	// set. replaced is its snapshot, or nil if it has none that could be read.
+	found    *v1alpha1.ResponseSession
+	replaced *v1alpha1.SnapshotReference
+	looked   bool
+	// undecodable is set if only the identity of the last object read could be decoded. verified is its snapshot, or nil if it has none
+	// that could be read.
 	undecodable bool
+	verified    *v1alpha1.SnapshotReference
 }
 
 func (s *save) spec(ctx context.Context) (*v1alpha1.ResponseSessionSpec, error) {
@@ -124,32 +128,6 @@ func (s *save) wrote(ref *v1alpha1.SnapshotReference) bool {
 func elapsed(start time.Time) time.Duration {
 	now := time.Now()
 	return max(now.Sub(start), now.Round(0).Sub(start.Round(0)))
-}
-
-// discardTimeout limits the removal of an unused snapshot. If it is exceeded, the operator removes the snapshot later.
-const discardTimeout = 10 * time.Second
-
-// discard removes the snapshot of a save that was rejected, or whose turn was already stored. If the outcome of the save is
-// unknown, it keeps the snapshot.
-func (s *save) discard(ctx context.Context, object *v1alpha1.ResponseSession, err error) {
-	refused := errors.Is(err, driver.ErrConflict) || errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrTooLarge) ||
-		errors.Is(err, driver.ErrUnsupported) || errors.Is(err, driver.ErrQuotaExceeded)
-	if s.written == nil || s.written.Snapshot == nil || err != nil && !refused {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, discardTimeout)
-	defer cancel()
-	if refused {
-		// An earlier attempt may have succeeded although its response was lost. The turn may still refer to this snapshot,
-		// even if it has been changed since.
-		if object, err = s.getObject(ctx, s.namespace, s.session.ResponseID); err != nil && !errors.Is(err, driver.ErrNotFound) {
-			return
-		}
-	}
-	if object != nil && object.Spec.Snapshot != nil && s.wrote(object.Spec.Snapshot) {
-		return
-	}
-	_ = s.reads.Delete(ctx, objectName(s.namespace, s.session.ResponseID), s.written.Snapshot) // see discardTimeout
 }
 
 // create stores a turn that does not exist yet.
@@ -296,6 +274,7 @@ func (s *save) alreadyStored(ctx context.Context) (*v1alpha1.ResponseSession, er
 // current returns the stored object, or nil if it does not exist. If the object cannot be decoded, only the fields that decide
 // whether it may be replaced are set, so that an overwrite can repair it.
 func (s *save) current(ctx context.Context) (*v1alpha1.ResponseSession, error) {
+	s.verified = nil
 	object, err := s.getObject(ctx, s.namespace, s.session.ResponseID)
 	if s.undecodable = errors.Is(err, kubeclient.ErrUndecodable); s.undecodable {
 		object, err = s.getIdentity(ctx)
@@ -362,6 +341,7 @@ func (s *save) sameContent(ctx context.Context, object *v1alpha1.ResponseSession
 	if err != nil {
 		return false, err
 	}
+	s.verified = object.Spec.Snapshot
 	return s.session.SameContent(stored), nil
 }
 
@@ -382,7 +362,7 @@ func (s *save) overwrite(ctx context.Context) (*v1alpha1.ResponseSession, error)
 		if decision == driver.Keep {
 			return object, nil
 		}
-		s.found, s.looked = object, true
+		s.found, s.replaced, s.looked = object, s.verified, true
 		if decision == driver.Create {
 			return s.create(ctx)
 		}

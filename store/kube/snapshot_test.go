@@ -22,7 +22,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -139,29 +141,80 @@ func TestDeleteStrayChunks(t *testing.T) {
 	}
 }
 
-// TestOverwrite: the old snapshot is removed, and the new one stays.
+// TestOverwrite: an overwrite removes the old snapshot, also if its response is lost, and the new one stays.
 func TestOverwrite(t *testing.T) {
-	t.Parallel() // mostly waits
-	s := open(t, kube.Options{})
-	first := largeTurn("resp_1", "")
-	save(t, s, first)
-	before := object(t, s.Namespace(), "resp_1").Spec.Snapshot.Key
-	second := largeTurn("resp_1", "")
-	second.Response = []byte(`{"output":[]}`)
-	if err := s.Save(t.Context(), second, store.SaveOptions{Overwrite: true}); err != nil {
-		t.Fatal(err)
-	}
-	testutil.Eventually(t, func(context.Context) error {
-		for _, chunk := range chunks(t, s.Namespace()) {
-			if strings.HasPrefix(chunk.Name, before) {
-				return fmt.Errorf("%s still exists", chunk.Name)
+	small, large := testturn.Make("resp_1", ""), largeTurn("resp_1", "")
+	large.Response = []byte(`{"output":[]}`)
+	for name, tc := range map[string]struct {
+		bucket string
+		turn   *store.Session
+		lose   bool
+	}{
+		"chunks":                {turn: large},
+		"chunks, response lost": {turn: large, lose: true},
+		"bucket":                {bucket: bucketURL(), turn: large},
+		"bucket, response lost": {bucket: bucketURL(), turn: large, lose: true},
+		"to the object":         {turn: small},
+	} {
+		t.Run(name, func(t *testing.T) {
+			namespace, lost := env.NewNamespace(t), !tc.lose
+			s := openWith(t, kube.Options{Namespace: namespace, SnapshotStore: tc.bucket}, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+				if r.Method != http.MethodPatch || lost {
+					return next.RoundTrip(r)
+				}
+				lost = true
+				return loseResponse(next, r)
+			})
+			save(t, s, largeTurn("resp_1", ""))
+			before := object(t, namespace, "resp_1").Spec.Snapshot.Key
+			if err := s.Save(t.Context(), tc.turn.Clone(), store.SaveOptions{Overwrite: true}); err != nil {
+				t.Fatal(err)
 			}
-		}
-		return nil
-	})
-	history, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{})
-	if err != nil || len(history.Items) != 1 {
-		t.Errorf("got %+v and %v", history, err)
+			// The operator would keep it for the grace period.
+			if err := firstPart(t, namespace, "resp_1", before); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("the old snapshot still exists: %v", err)
+			}
+			for _, chunk := range chunks(t, namespace) {
+				if strings.HasPrefix(chunk.Name, before) {
+					t.Errorf("%s still exists", chunk.Name)
+				}
+			}
+			if got, err := s.Get(t.Context(), "resp_1"); err != nil || !tc.turn.SameContent(got) {
+				t.Errorf("the new turn cannot be read: %v", err)
+			}
+			if _, err := s.Resolve(t.Context(), "resp_1", store.ResolveOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestOverwriteWhileRead: a turn whose snapshot is removed by an overwrite before it is read is returned as overwritten. Its chunks may
+// also still be in the API server's cache.
+func TestOverwriteWhileRead(t *testing.T) {
+	for name, tc := range map[string]struct {
+		bucket string
+		mayOld bool
+	}{
+		"chunks": {mayOld: true},
+		"bucket": {bucket: bucketURL()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			others := open(t, kube.Options{SnapshotStore: tc.bucket})
+			before, after := largeTurn("resp_1", ""), largeTurn("resp_1", "")
+			after.Response = []byte(`{"output":[]}`)
+			save(t, others, before)
+			var overwritten sync.Once
+			s := openWith(t, kube.Options{Namespace: others.Namespace(), SnapshotStore: tc.bucket}, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+				response, err := next.RoundTrip(r)
+				overwritten.Do(func() { err = errors.Join(err, others.Save(t.Context(), after, store.SaveOptions{Overwrite: true})) })
+				return response, err
+			})
+			got, err := s.Get(t.Context(), "resp_1")
+			if err != nil || !after.SameContent(got) && !(tc.mayOld && before.SameContent(got)) {
+				t.Errorf("the turn is incomplete or old: %v", err)
+			}
+		})
 	}
 }
 
@@ -191,8 +244,8 @@ func TestUnexpectedChunks(t *testing.T) {
 	})
 }
 
-// TestChunksOfAnotherSession: a session that refers to the chunks of another one in its namespace is unreadable, and its deletion
-// does not delete them.
+// TestChunksOfAnotherSession: a session that refers to the chunks of another one in its namespace is unreadable, and neither its deletion
+// nor an overwrite deletes them.
 func TestChunksOfAnotherSession(t *testing.T) {
 	t.Parallel() // mostly waits
 	s := open(t, kube.Options{})
@@ -209,6 +262,13 @@ func TestChunksOfAnotherSession(t *testing.T) {
 		t.Errorf("got %v, want it unreadable", err)
 	}
 	if err := s.Delete(t.Context(), "resp_thief", store.DeleteOptions{Cascade: true}); err != nil {
+		t.Fatal(err)
+	}
+	thief.ResourceVersion, thief.UID = "", ""
+	if err := env.Client.Create(t.Context(), thief); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Save(t.Context(), testturn.Make("resp_thief", ""), store.SaveOptions{Overwrite: true}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := s.Get(t.Context(), "resp_owner")

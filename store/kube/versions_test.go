@@ -96,7 +96,8 @@ func raw(t *testing.T, namespace, id string) map[string]any {
 
 func patchSession(t *testing.T, namespace, id, patch string) {
 	t.Helper()
-	o := &v1alpha1.ResponseSession{}
+	o := &metav1.PartialObjectMetadata{} // the patch may make it undecodable
+	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ResponseSessionKind))
 	o.Namespace, o.Name = namespace, v1alpha1.ObjectName(id)
 	if err := env.Client.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
 		t.Fatal(err)
