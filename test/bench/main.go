@@ -26,6 +26,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"syscall"
 	"time"
 
@@ -51,6 +52,9 @@ var experiments = []experiment{
 	{"inline", inlineExperiment},
 	{"gateway", gatewayExperiment},
 	{"scale", scaleExperiment},
+	{"million", millionExperiment},
+	{"load", loadExperiment},
+	{"large", largeExperiment},
 	{"chunks", chunksExperiment},
 	{"cost", costExperiment},
 }
@@ -154,6 +158,17 @@ var operatorOptions = catenatest.OperatorOptions{Args: []string{
 	"--status-rewrites-per-second=1e6", "--status-rewrite-bytes-per-second=1e12", "--status-values-per-second=1e12",
 	"--answer-bytes-per-second=1000000000000",
 }}
+
+// restartOperator restarts the operator with more flags.
+func (b *bench) restartOperator(ctx context.Context, flags ...string) (err error) {
+	if err := b.operator.Stop(); err != nil {
+		return err
+	}
+	options := operatorOptions
+	options.Args = slices.Concat(options.Args, flags)
+	b.operator, err = b.env.StartOperator(ctx, options)
+	return err
+}
 
 func (b *bench) logf(format string, args ...any) {
 	fmt.Fprintf(b.progress, "    %s %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))

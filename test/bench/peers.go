@@ -148,14 +148,21 @@ func (b *bench) openCatena(ctx context.Context, _ string) (peer, error) {
 	if err := b.createNamespace(ctx, "peers"); err != nil {
 		return nil, err
 	}
-	config, err := b.env.PodConfig(ctx, "peers")
+	options, err := b.podOptions(ctx, "peers")
 	if err != nil {
 		return nil, err
 	}
-	s, err := kube.Open(ctx, kube.Options{
-		Config: config, Namespace: "peers", ResolveHost: b.operatorHost(), ResolveTLS: rest.TLSClientConfig{CAFile: b.env.ResolveCAFile},
-	})
+	s, err := kube.Open(ctx, options)
 	return library{s}, err
+}
+
+// podOptions returns the options of a store that is used as in a Pod: with the credentials of a service account of the namespace, and
+// resolving directly.
+func (b *bench) podOptions(ctx context.Context, namespace string) (kube.Options, error) {
+	config, err := b.env.PodConfig(ctx, namespace)
+	return kube.Options{
+		Config: config, Namespace: namespace, ResolveHost: b.operatorHost(), ResolveTLS: rest.TLSClientConfig{CAFile: b.env.ResolveCAFile},
+	}, err
 }
 
 func openSQLite(ctx context.Context, dir string) (peer, error) {

@@ -59,10 +59,7 @@ func scaleExperiment(ctx context.Context, b *bench) error {
 		return err
 	}
 	restartOperator := func() (err error) {
-		if err := b.operator.Stop(); err != nil {
-			return err
-		}
-		if b.operator, err = b.env.StartOperator(ctx, operatorOptions); err != nil {
+		if err := b.restartOperator(ctx); err != nil {
 			return err
 		}
 		ready := b.operator.ReadyAt
