@@ -54,7 +54,7 @@ func loadExperiment(ctx context.Context, b *bench) error {
 		if err := b.createNamespace(ctx, namespace); err != nil {
 			return err
 		}
-		if err := b.fill(ctx, namespace, 2*loadChains/loadNamespaces, loadTurnsInChain, resolveSize, writers); err != nil {
+		if err := b.fill(ctx, namespace, 2*loadChains/loadNamespaces, loadTurnsInChain, resolveSize); err != nil {
 			return err
 		}
 		if err := b.waitForNone(ctx, v1alpha1.ResponseSessionKind, namespace, "status.rootResponseID="); err != nil {

@@ -121,7 +121,7 @@ type restarted struct {
 
 // restartOver starts an operator that is sent copies of a chain, until it has been ready and idle for some time.
 func (b *bench) restartOver(ctx context.Context, chain [][]byte, sessions int) (r restarted, err error) {
-	kubeconfig, closeServer, err := b.standIn(ctx, copies(chain, sessions))
+	kubeconfig, closeServer, err := b.standIn(copies(chain, sessions))
 	if err != nil {
 		return r, err
 	}
@@ -173,7 +173,7 @@ func copies(chain [][]byte, sessions int) func(w http.ResponseWriter) error {
 
 // standIn starts a server that answers the watch of all sessions with events, and forwards other requests to the kube-apiserver with the
 // operator's rights. It returns a kubeconfig for it.
-func (b *bench) standIn(ctx context.Context, events func(http.ResponseWriter) error) (kubeconfig string, closeServer func(), err error) {
+func (b *bench) standIn(events func(http.ResponseWriter) error) (kubeconfig string, closeServer func(), err error) {
 	config, err := b.env.ConfigFor("system:serviceaccount:catena-system:catena", "system:serviceaccounts", "system:serviceaccounts:catena-system")
 	if err != nil {
 		return "", nil, err

@@ -168,7 +168,7 @@ func saveExperiment(ctx context.Context, b *bench) error {
 			return kube.Open(ctx, kube.Options{Config: b.env.Config, Namespace: namespace})
 		})),
 		rate(&plain, func(namespace string) error {
-			return b.fill(ctx, namespace, saveChains, saveTurnsInChain, writeSize, writers)
+			return b.fill(ctx, namespace, saveChains, saveTurnsInChain, writeSize)
 		}),
 		rate(&file, through(func(namespace string) (*store.Store, error) {
 			return sqlite.Open(ctx, filepath.Join(dir, namespace+".db"), sqlite.Options{})

@@ -43,7 +43,7 @@ func scaleExperiment(ctx context.Context, b *bench) error {
 		return err
 	}
 	b.logf("saving %d sessions of 8 KiB", b.sessions)
-	if err := b.fill(ctx, "scale", b.sessions/scaleTurnsInChain, scaleTurnsInChain, scaleSize, writers); err != nil {
+	if err := b.fill(ctx, "scale", b.sessions/scaleTurnsInChain, scaleTurnsInChain, scaleSize); err != nil {
 		return err
 	}
 	if err := b.waitForNone(ctx, v1alpha1.ResponseSessionKind, "scale", "status.rootResponseID="); err != nil {

@@ -61,8 +61,8 @@ func (b *bench) createNamespace(ctx context.Context, name string) error {
 	return b.env.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
-// fill creates conversations, with a number of concurrent writers.
-func (b *bench) fill(ctx context.Context, namespace string, conversations, turns, size, writers int) error {
+// fill creates conversations, with several writers.
+func (b *bench) fill(ctx context.Context, namespace string, conversations, turns, size int) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
 	for c := range conversations {

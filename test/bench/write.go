@@ -64,7 +64,7 @@ func writeExperiment(ctx context.Context, b *bench) error {
 			return err
 		}
 		start := time.Now()
-		if err := b.fill(ctx, namespace, writeChains, writeTurnsInChain, writeSize, writers); err != nil {
+		if err := b.fill(ctx, namespace, writeChains, writeTurnsInChain, writeSize); err != nil {
 			return err
 		}
 		saved := time.Now()
