@@ -39,7 +39,7 @@ func TestAccount(t *testing.T) {
 		change       func(*Options)
 	}{
 		"account of the client":  {change: func(*Options) {}},
-		"account of the gateway": {owned: true, keyed: true, content: "sk-gateway", change: func(o *Options) { o.UpstreamAPIKeyFile = file }},
+		"account of the gateway": {owned: true, keyed: true, content: "sk-of-the-gateway", change: func(o *Options) { o.UpstreamAPIKeyFile = file }},
 		"engine without keys":    {owned: true, content: "[{namespace: default, key: sk-client}]", change: func(o *Options) { o.TenantsFile = file }},
 	}
 	// The answers of a gateway that owns the account. The others are those of the engine.
@@ -57,7 +57,7 @@ func TestAccount(t *testing.T) {
 					w.Header().Set("Retry-After-Ms", "8000")
 					w.Header().Set("X-Should-Retry", "true")
 					w.WriteHeader(status)
-					_, _ = w.Write([]byte(`{"error":{"message":"org-1 has reached a limit with sk-gateway"}}`))
+					_, _ = w.Write([]byte(`{"error":{"message":"org-1 has reached a limit with sk-of-the-gateway"}}`))
 				}), account.change)
 				r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`, "Authorization", "Bearer sk-client")
 				models := f.do(http.MethodGet, "/v1/models", "", "Authorization", "Bearer sk-client")
@@ -74,7 +74,7 @@ func TestAccount(t *testing.T) {
 					if r.code() != want || r.header.Get("X-Ratelimit-Remaining-Requests") != wantLimit {
 						t.Errorf("got %d %s %v, want %s and the limit %q", r.status, r.body, r.header, want, wantLimit)
 					}
-					if strings.Contains(r.body, "org-1") == replaced || strings.Contains(r.body, "sk-gateway") != wantKey {
+					if strings.Contains(r.body, "org-1") == replaced || strings.Contains(r.body, "sk-of-the-gateway") != wantKey {
 						t.Errorf("got %s, want the engine's message: %t, and the key: %t", r.body, !replaced, wantKey)
 					}
 					advice := []string{r.header.Get("X-Should-Retry"), r.header.Get("Retry-After"), r.header.Get("Retry-After-Ms")}
@@ -94,7 +94,7 @@ func TestAccount(t *testing.T) {
 // TestRateLimitError checks that the gateway's own answer for an engine that refuses requests has the format of OpenAI's.
 func TestRateLimitError(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
-	write(t, file, "sk-gateway")
+	write(t, file, "sk-of-the-gateway")
 	f := start(t, jsonHandler(http.StatusTooManyRequests, "busy"), func(o *Options) { o.UpstreamAPIKeyFile = file })
 	r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`)
 	const want = `{"error":{"message":"The upstream has reached a limit; retry later.","type":"requests","param":null,"code":"rate_limit_exceeded"}}`
@@ -106,11 +106,11 @@ func TestRateLimitError(t *testing.T) {
 // TestKeyInErrors checks that clients and the store do not get the gateway's key from a response that fails, even if another key has
 // replaced it since.
 func TestKeyInErrors(t *testing.T) {
-	const failure = `{"code":"server_error","message":"unable to use sk-gateway"}`
+	const failure = `{"code":"server_error","message":"unable to use sk-of-the-gateway"}`
 	encoded := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Encoding", "x-unknown")
 		w.WriteHeader(http.StatusInternalServerError)
-		_, _ = w.Write([]byte("sk-gateway"))
+		_, _ = w.Write([]byte("sk-of-the-gateway"))
 	}
 	for name, tc := range map[string]struct {
 		engine http.Handler
@@ -120,14 +120,20 @@ func TestKeyInErrors(t *testing.T) {
 		"response":                   {jsonHandler(200, `{"status":"failed","output":[],"error":`+failure+`}`), false, "unable to use ***"},
 		"response without a status":  {jsonHandler(200, `{"output":[],"error":`+failure+`}`), false, "unable to use ***"},
 		"stream":                     {streamHandler(sse(created, `{"type":"response.failed","response":{"error":`+failure+`}}`)), true, "unable to use ***"},
-		"error event":                {streamHandler(sse(created, `{"type":"error","message":"unable to use sk-gateway"}`)), true, "unable to use ***"},
+		"error event":                {streamHandler(sse(created, `{"type":"error","message":"unable to use sk-of-the-gateway"}`)), true, "unable to use ***"},
 		"error event with an error":  {streamHandler(sse(created, `{"type":"error","error":`+failure+`}`)), true, "unable to use ***"},
 		"error event without a type": {streamHandler(sse(created) + `data: {"error":` + failure + "}\n\n"), true, "unable to use ***"},
-		"encoded error":              {http.HandlerFunc(encoded), false, "upstream_invalid_response"},
+		"error event of plain text":  {streamHandler(sse(created) + "event: error\ndata: unable to use sk-of-the-gateway\n\n"), true, "unable to use ***"},
+		"error event of another type": {
+			streamHandler(sse(created) + `event: error` + "\n" + `data: {"type":"invalid_request_error","message":"unable to use sk-of-the-gateway"}` + "\n\n"),
+			true, "unable to use ***",
+		},
+		"incomplete response": {streamHandler(sse(created, `{"type":"response.incomplete","response":{"output":[],"error":`+failure+`}}`)), true, "unable to use ***"},
+		"encoded error":       {http.HandlerFunc(encoded), false, "upstream_invalid_response"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "key")
-			write(t, file, "sk-gateway")
+			write(t, file, "sk-of-the-gateway")
 			var f *fixture
 			f = start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				write(t, file, "sk-newer")
@@ -140,7 +146,7 @@ func TestKeyInErrors(t *testing.T) {
 				return next()
 			}
 			r := f.do(http.MethodPost, "/v1/responses", fmt.Sprintf(`{"input":"a","stream":%t}`, tc.stream))
-			if !strings.Contains(r.body, tc.want) || strings.Contains(r.body+saved, "sk-gateway") {
+			if !strings.Contains(r.body, tc.want) || strings.Contains(r.body+saved, "sk-of-the-gateway") {
 				t.Errorf("got %s and saved %s, want %s", r.body, saved, tc.want)
 			}
 		})

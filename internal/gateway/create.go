@@ -120,9 +120,6 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 		return upstreamInvalid(err)
 	}
 	t.claim(response)
-	if failure := response.raw("error"); failure != "" {
-		response.set("error", c.hideKey(failure))
-	}
 	final := response.String()
 	stored, failure := g.saveOrFind(r.Context(), c, t, response, final)
 	if failure != nil {

@@ -122,6 +122,9 @@ func (s *relay) run(ctx context.Context, upstream io.ReadCloser) error {
 		if err != nil {
 			return err
 		}
+		if text := s.call.hideKey(e.data); text != e.data {
+			e.replace(e.name, text)
+		}
 		if err := s.forward(ctx, e); err != nil {
 			return err
 		}
@@ -159,11 +162,6 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 		}
 		s.failing = false
 	}
-	if kind == eventError || kind == eventFailed {
-		if data, err = s.hideKey(e, data); err != nil {
-			return err
-		}
-	}
 	if err := s.partial.add(kind, data, s.g.options.MaxResponseBytes, s.call.hold); err != nil {
 		return err
 	}
@@ -177,16 +175,6 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 		return errors.New("the terminal event contains no response")
 	}
 	return s.send(ctx, e)
-}
-
-// hideKey removes the gateway's own key from an event, and returns its data.
-func (s *relay) hideKey(e *event, data *object) (*object, error) {
-	text := s.call.hideKey(e.data)
-	if text == e.data {
-		return data, nil
-	}
-	e.replace(e.name, text)
-	return parseObject(jsonvalue.Bytes(text))
 }
 
 // forwardOther forwards an event without a JSON object, such as a comment. Some engines end a stream with [DONE]. Before the

@@ -23,8 +23,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
@@ -127,9 +130,13 @@ func setHeaders(to, from http.Header, names []string) {
 	}
 }
 
-// hideKey removes the gateway's own key from an error of the engine, which may quote it.
+// minSecret is the length from which a key is hidden. Local engines are often given a word such as EMPTY, which is no secret and which a
+// response may contain.
+const minSecret = 16
+
+// hideKey removes the gateway's own key from what the engine has sent: an error may quote it.
 func (c *call) hideKey(text string) string {
-	if c.upstreamKey == "" {
+	if len(c.upstreamKey) < minSecret {
 		return text
 	}
 	return strings.ReplaceAll(text, c.upstreamKey, "***")
@@ -139,20 +146,20 @@ func (c *call) hideKey(text string) string {
 // the engine may have run, and the engine gives no advice itself, clients are told not to retry, as after other errors. 429 and 503 mean
 // that it has not.
 func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Response) error {
-	if response.StatusCode == http.StatusTooManyRequests && g.ownsAccount() {
-		g.copyHeaders(w.Header(), response.Header)
-		upstreamLimited().write(w)
-		return nil
-	}
 	body, err := g.readBody(c, response)
 	if err != nil {
 		return err
 	}
-	if response.StatusCode != http.StatusOK && c.upstreamKey != "" {
+	if response.StatusCode == http.StatusTooManyRequests && g.ownsAccount() {
+		g.copyHeaders(w.Header(), response.Header)
+		c.log.Warn("the engine has reached a limit", "code", errorCode.FindString(gjson.GetBytes(body, "error.code").Str))
+		upstreamLimited().write(w)
+		return nil
+	}
+	if c.upstreamKey != "" {
 		if err := checkEncoding(response); err != nil {
 			return err // it might hide the key
 		}
-		body = jsonvalue.Bytes(c.hideKey(jsonvalue.Text(body)))
 	}
 	g.copyHeaders(w.Header(), response.Header)
 	setHeaders(w.Header(), response.Header, []string{"Content-Type", "Content-Encoding"})
@@ -164,6 +171,9 @@ func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Res
 	_, _ = w.Write(body) // fails only if the client has disconnected
 	return nil
 }
+
+// errorCode matches the codes of OpenAI's errors. An engine's text must not be logged.
+var errorCode = regexp.MustCompile(`^[a-z_]{1,64}$`)
 
 // checkEncoding returns an error if a response is encoded, which the gateway did not request.
 func checkEncoding(response *http.Response) error {
@@ -187,7 +197,7 @@ func (g *Gateway) copyHeaders(to, from http.Header) {
 	}
 }
 
-// readBody reads the body of the engine's response. Its memory is held twice: for the body as received, and as sent to the
+// readBody reads the body of the engine's response, without the gateway's own key. Its memory is held twice: for the body as received, and as sent to the
 // client.
 func (g *Gateway) readBody(c *call, response *http.Response) ([]byte, error) {
 	body, err := c.readAll(http.MaxBytesReader(nil, response.Body, g.options.MaxResponseBytes))
@@ -200,7 +210,7 @@ func (g *Gateway) readBody(c *call, response *http.Response) ([]byte, error) {
 	if err != nil {
 		return nil, upstreamBroken(err)
 	}
-	return body, nil
+	return jsonvalue.Bytes(c.hideKey(jsonvalue.Text(body))), nil
 }
 
 // listModels returns the engine's models.
