@@ -141,7 +141,8 @@ func (r *SnapshotReporter) report(ctx context.Context, record *sessions.Record) 
 // clearReport sets the SnapshotReadable condition of a session to True if its bodies are readable although a replica failed to
 // read them, or failed to read the bodies of an earlier generation.
 func (r *ResponseSessionReconciler) clearReport(ctx context.Context, record *sessions.Record) error {
-	if readable := record.Snapshot == nil || record.Verified; !readable || record.Reported == 0 {
+	inObject := record.Snapshot == nil && record.Problem == ""
+	if readable := inObject || record.Verified; !readable || record.Reported == 0 {
 		return nil
 	}
 	written, err := applySnapshotReadable(ctx, r.Client, record, record.Version(), metav1.Condition{

@@ -47,7 +47,7 @@ func newStatus(v sessions.Verdict, now time.Time) *v1alpha1.ResponseSessionStatu
 		ObservedGeneration: r.Generation,
 		LastTransitionTime: r.Since.Time(),
 	}
-	if condition.Status != r.ChainValid {
+	if condition.Status != r.ChainValid || r.Since == 0 {
 		condition.LastTransitionTime = metav1.NewTime(now)
 	}
 	status := &v1alpha1.ResponseSessionStatus{

@@ -388,6 +388,43 @@ func TestRewordedMessage(t *testing.T) {
 	wantMessages(t, ns, map[string]string{"a": "Every turn up to the root is stored and completed.", "b": old})
 }
 
+// TestReportOfJudgedBodies: a restarted operator trusts the status of a turn that an earlier build could read, until a replica reports that
+// it cannot.
+func TestReportOfJudgedBodies(t *testing.T) {
+	ns := env.NewNamespace(t)
+	a := turn(ns, "a")
+	a.Spec.Request, a.Spec.Response, a.Spec.Format, a.Spec.Packed = nil, nil, 2, "damaged"
+	create(t, a)
+	unreadable := map[string]verdict{"a": brokenIn(v1alpha1.ReasonSnapshotUnreadable, "a", 1, "a")}
+	wantVerdicts(t, ns, unreadable)
+	update := func(change func(*v1alpha1.ResponseSessionStatus)) {
+		s := get(t, ns, "a")
+		change(&s.Status)
+		if err := env.Client.Status().Update(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restartOperator(t, func() {
+		update(func(status *v1alpha1.ResponseSessionStatus) {
+			status.Conditions[0].Status, status.Conditions[0].Reason = metav1.ConditionTrue, v1alpha1.ReasonResolved
+			status.BrokenAt, status.SnapshotBytes = "", 500
+		})
+	})
+	settle(t, ns)
+	wantVerdicts(t, ns, map[string]verdict{"a": resolved(1, "a")})
+	update(func(status *v1alpha1.ResponseSessionStatus) {
+		status.Conditions = append(status.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionSnapshotReadable, Status: metav1.ConditionFalse, Reason: "Unreadable", ObservedGeneration: 1,
+			LastTransitionTime: metav1.NewTime(startTime),
+		})
+	})
+	wantVerdicts(t, ns, unreadable)
+	settle(t, ns)
+	if report := meta.FindStatusCondition(get(t, ns, "a").Status.Conditions, v1alpha1.ConditionSnapshotReadable); report.Status != metav1.ConditionFalse {
+		t.Errorf("the report was cleared: %+v", report)
+	}
+}
+
 // TestForeignReport: a SnapshotReadable condition that another writer has set does not delay the verdict. The leader, which can read
 // the bodies, sets it to True.
 func TestForeignReport(t *testing.T) {

@@ -52,5 +52,8 @@ func dateOf(ctx context.Context, client rest.Interface) (time.Time, error) {
 	if err := response.Body.Close(); err != nil {
 		return time.Time{}, err
 	}
+	if response.StatusCode != http.StatusOK { // perhaps from a load balancer
+		return time.Time{}, fmt.Errorf("unexpected status %s", response.Status)
+	}
 	return http.ParseTime(response.Header.Get("Date"))
 }

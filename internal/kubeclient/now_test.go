@@ -17,6 +17,7 @@ limitations under the License.
 package kubeclient
 
 import (
+	"cmp"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -29,18 +30,21 @@ import (
 func TestNow(t *testing.T) {
 	for name, tc := range map[string]struct {
 		date    string
+		status  int // 200 if it is 0
 		want    time.Time
 		wantErr bool
 	}{
 		"another year": {date: "Fri, 20 Nov 2020 10:00:00 GMT", want: time.Date(2020, 11, 20, 10, 0, 0, 0, time.UTC)},
 		"no date":      {date: "", wantErr: true},
+		"bad gateway":  {date: "Fri, 20 Nov 2020 10:00:00 GMT", status: http.StatusBadGateway, wantErr: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("Authorization") != "Bearer token" {
-					w.WriteHeader(http.StatusUnauthorized)
+					t.Error("the request has no credentials")
 				}
 				w.Header()["Date"] = []string{tc.date}
+				w.WriteHeader(cmp.Or(tc.status, http.StatusOK))
 			}))
 			defer server.Close()
 			client, err := New(&rest.Config{Host: server.URL, BearerToken: "token"})

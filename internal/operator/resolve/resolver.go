@@ -158,9 +158,9 @@ func (r *Resolver) resolve(ctx context.Context, namespace, name string, minVersi
 	}
 }
 
-// explain adds the reason why a turn is unreadable to an error of the walk, as far as its object shows it. If it does not, it
-// reports the snapshot, unless the view already has it as unreadable. If it does, the leader sees that too, or is newer and can
-// read the format.
+// explain adds the reason why a turn is unreadable to an error of the walk, as far as its object shows it. It reports bodies that the
+// view does not have as unreadable: snapshots, and bodies in an object that an earlier build could read. What the reference to a snapshot
+// shows, the leader sees too, unless it is newer and can read the format.
 func (l *lookup) explain(walkErr error) {
 	chainError, _ := errors.AsType[*chain.Error](walkErr)
 	s := l.get(chainError.ResponseID)
@@ -168,7 +168,7 @@ func (l *lookup) explain(walkErr error) {
 		return
 	}
 	chainError.Problem = s.Problem
-	if s.Snapshot == nil || s.Problem != "" {
+	if s.Snapshot != nil && s.Problem != "" {
 		return
 	}
 	known, found := l.view.Get(s.Namespace, s.Name)

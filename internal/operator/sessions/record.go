@@ -129,8 +129,9 @@ func newRecord(value gjson.Result, known func(namespace, name string) *Record, f
 	object := parseObject(value)
 	r := object.record()
 	status := object.decodeStatus()
+	r.setStatus(status)
 	if known != nil {
-		if k := known(r.Namespace, r.Name); k != nil && k.SameSpec(r) {
+		if k := known(r.Namespace, r.Name); k != nil && k.SameSpec(r) && !r.mustBeRead(k) {
 			r.Turn, r.Misnamed, r.Snapshot, r.SnapshotBytes, r.Problem = k.Turn, k.Misnamed, k.Snapshot, k.SnapshotBytes, k.Problem
 			r.SpecNodes = k.SpecNodes
 			r.setRest(object, status)
@@ -197,18 +198,23 @@ func (r *Record) setSpec(spec gjson.Result, status *v1alpha1.ResponseSessionStat
 	return items
 }
 
-// knownReadable reports whether the leader has recorded in the status that it has read the bodies in the object. So a restart does not
-// unpack all bodies again. Only of a completed turn does the verdict say so: see the order of the rules.
+// knownReadable reports whether the leader has recorded in the status that it has read the bodies in the object, and no replica has
+// reported since that it could not. So a restart does not unpack all bodies again. Only of a completed turn does the verdict say so: see
+// the order of the rules.
 func (r *Record) knownReadable(status *v1alpha1.ResponseSessionStatus) bool {
-	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionChainValid)
-	return condition != nil && status.ObservedGeneration == r.Generation && status.SnapshotBytes > 0 && r.Turn.Status == chain.StatusCompleted &&
-		(condition.Reason != v1alpha1.ReasonSnapshotUnreadable || status.BrokenAt != r.Turn.ID)
+	return status.ObservedGeneration == r.Generation && status.SnapshotBytes > 0 && status.BrokenAt != r.Turn.ID &&
+		r.Turn.Status == chain.StatusCompleted && r.Reported != r.Generation
+}
+
+// mustBeRead reports whether a replica has reported that it could not read the bodies in the object since this one made its record of
+// them: an upgraded replica may be stricter.
+func (r *Record) mustBeRead(known *Record) bool {
+	return known.Snapshot == nil && r.Reported == r.Generation && known.Reported != r.Reported
 }
 
 // setRest sets the fields that are derived from the metadata and the status. It must be called after setSpec.
 func (r *Record) setRest(object parsed, status *v1alpha1.ResponseSessionStatus) {
 	r.setOwner(&object.meta)
-	r.setStatus(status)
 	if r.Snapshot != nil && r.Problem == "" {
 		r.Verified, r.Turn.Unreadable = r.verification(status)
 	}
