@@ -161,12 +161,15 @@ func (s Stores) named(name string) Store {
 	return nil
 }
 
-// Delete removes the snapshot of a reference. It does nothing if the reference names none of these stores, or has a format
+// Delete removes the snapshot of a reference, unless the store belongs to another cluster. It does nothing if the reference names none of these stores, or has a format
 // that only a newer build supports: that build's operator removes the parts.
 func (s Stores) Delete(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference) error {
 	store := s.named(ref.Store)
 	if store == nil || ref.Format > v1alpha1.MaxSnapshotFormat {
 		return nil
+	}
+	if err := store.Check(ctx); err != nil {
+		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(partsAtOnce)

@@ -60,5 +60,10 @@ func (s *save) discardReplaced(ctx context.Context, object *v1alpha1.ResponseSes
 	}
 	ctx, cancel := context.WithTimeout(ctx, discardTimeout)
 	defer cancel()
+	// The save may have taken minutes since, and someone may have restored the replaced version.
+	latest, err := s.getObject(ctx, s.namespace, s.session.ResponseID)
+	if err != nil && !errors.Is(err, driver.ErrNotFound) || err == nil && latest.Spec.Snapshot != nil && latest.Spec.Snapshot.Key == s.replaced.Key {
+		return
+	}
 	_ = s.reads.Delete(ctx, objectName(s.namespace, s.session.ResponseID), s.replaced) // see discardTimeout
 }
