@@ -39,6 +39,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/catenatest"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
@@ -66,14 +67,21 @@ func TestLostPart(t *testing.T) {
 		if err := env.Client.Delete(t.Context(), last.DeepCopy()); client.IgnoreNotFound(err) != nil {
 			t.Fatal(err)
 		}
-		if data == nil {
-			return
+		if data != nil {
+			chunk := last.DeepCopy()
+			chunk.ResourceVersion, chunk.UID, chunk.Spec.Data = "", "", data
+			if err := env.Client.Create(t.Context(), chunk); err != nil {
+				t.Fatal(err)
+			}
 		}
-		chunk := last.DeepCopy()
-		chunk.ResourceVersion, chunk.UID, chunk.Spec.Data = "", "", data
-		if err := env.Client.Create(t.Context(), chunk); err != nil {
-			t.Fatal(err)
-		}
+		testutil.Eventually(t, func(ctx context.Context) error { // chunks are read from the API server's watch cache first
+			cached := &v1alpha1.SnapshotChunk{}
+			err := env.Client.Get(ctx, key, cached, &client.GetOptions{Raw: &metav1.GetOptions{ResourceVersion: kubeclient.FromCache}})
+			if client.IgnoreNotFound(err) == nil && bytes.Equal(cached.Spec.Data, data) {
+				return nil
+			}
+			return fmt.Errorf("the watch cache has another chunk: %w", err)
+		})
 	}
 	wantUnreadable := func() {
 		t.Helper()
