@@ -113,7 +113,7 @@ func TestChaos(t *testing.T) {
 
 	before := testsession.ResourceVersions(t, env.Client, "")
 	restartOperator(t)
-	waitUntilIdle(t, len(before))
+	waitUntilIdle(t)
 	if diff := cmp.Diff(before, testsession.ResourceVersions(t, env.Client, "")); diff != "" {
 		t.Errorf("a restart wrote sessions that already had verdicts: %s", diff)
 	}

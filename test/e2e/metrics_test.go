@@ -24,8 +24,8 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// waitUntilIdle waits until the operator has reconciled a number of sessions since its start and its queue is empty.
-func waitUntilIdle(t *testing.T, reconciled int) {
+// waitUntilIdle waits until the operator's queue is empty.
+func waitUntilIdle(t *testing.T) {
 	t.Helper()
-	testutil.Eventually(t, func(ctx context.Context) error { return testenv.Idle(ctx, operator, reconciled) })
+	testutil.Eventually(t, func(ctx context.Context) error { return testenv.Idle(ctx, operator) })
 }

@@ -104,7 +104,7 @@ func (a *arena) settle(of attack) {
 	if of.settle != nil {
 		of.settle(a)
 	}
-	testutil.Eventually(a, func(ctx context.Context) error { return testenv.Idle(ctx, operator, 0) })
+	testutil.Eventually(a, func(ctx context.Context) error { return testenv.Idle(ctx, operator) })
 }
 
 // tenant is a service account with the rights of the ClusterRole edit in its namespace.

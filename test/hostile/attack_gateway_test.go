@@ -19,6 +19,7 @@ package hostile_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -27,6 +28,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -174,6 +176,10 @@ func (g *gateway) victim(key string) (
 func (a *arena) posts(amount int, body string) request {
 	return func(ctx context.Context, _ int) (string, int, error) {
 		answer, _, err := a.gateway.send(ctx, a.attacker.namespace, http.MethodPost, "/v1/responses", body)
+		// A gateway that refuses a request without reading it closes the connection, which a slow client may notice first.
+		if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+			return "429 overloaded", amount, nil
+		}
 		return answer, amount, err
 	}
 }

@@ -74,7 +74,7 @@ func (f *fixture) largeChain(turns, bytes int) (last string) {
 
 // TestCacheIsShared: a namespace that resolves more than the cache holds does not make the history of another one cold.
 func TestCacheIsShared(t *testing.T) {
-	const limit, turns = 1 << 20, 4
+	const limit, turns = 64 << 10, 4
 	greedy, modest := newFixture(t), newFixture(t)
 	greedyLast, modestLast := greedy.largeChain(24, limit/8), modest.largeChain(turns, limit/16)
 	modest.options.CacheBytes = limit
