@@ -47,7 +47,7 @@ func (p *progress) start(now time.Time) (finish func()) {
 	}
 }
 
-// longest returns how long the oldest reconcile has been in progress, or 0 if there is none.
+// longest returns the duration of the oldest reconcile in progress, or 0 if no worker is busy.
 func (p *progress) longest(now time.Time) (longest time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
