@@ -16,11 +16,14 @@ limitations under the License.
 
 package main
 
-import "github.com/catena-dev/catena/internal/jsonvalue"
+import (
+	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/internal/recorded"
+)
 
 // expectedItems returns the input items that a turn adds to a history, as documented: instructions as a system message, an
 // input string as a user message or an input list unchanged, and the output.
-func expectedItems(t *turn) ([]any, error) {
+func expectedItems(t *recorded.Turn) ([]any, error) {
 	request, err := jsonvalue.Decode(t.Request)
 	if err != nil {
 		return nil, err

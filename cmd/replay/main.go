@@ -34,6 +34,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/catena-dev/catena/internal/recorded"
 	"github.com/catena-dev/catena/internal/version"
 	"github.com/catena-dev/catena/store/kube"
 )
@@ -91,11 +92,11 @@ func run(ctx context.Context, o *options, path string) error {
 		return err
 	}
 	defer func() { _ = target.Close() }()
-	turns, err := openTurns(path)
+	turns, err := recorded.Open(path)
 	if err != nil {
 		return err
 	}
-	defer turns.close()
+	defer turns.Close()
 
 	r := newReplay(o, target)
 	stopProgress := r.showProgress(os.Stderr)

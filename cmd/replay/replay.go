@@ -28,6 +28,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/internal/recorded"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -48,12 +49,12 @@ func newReplay(o *options, target *store.Store) *replay {
 
 // chain holds the turns of a chain, which have not been stored yet.
 type chain struct {
-	turns []*turn
+	turns []*recorded.Turn
 	ids   []string
 }
 
 // replay reads all turns, and stores and checks them concurrently.
-func (r *replay) replay(ctx context.Context, turns *turnReader) error {
+func (r *replay) replay(ctx context.Context, turns *recorded.Reader) error {
 	group, ctx := errgroup.WithContext(ctx)
 	chains := make(chan *chain)
 	group.Go(func() error {
@@ -74,7 +75,7 @@ func (r *replay) replay(ctx context.Context, turns *turnReader) error {
 }
 
 // read groups the turns that are not too large into chains.
-func (r *replay) read(ctx context.Context, turns *turnReader, chains chan<- *chain) error {
+func (r *replay) read(ctx context.Context, turns *recorded.Reader, chains chan<- *chain) error {
 	next := &chain{}
 	send := func() error {
 		select {
@@ -86,14 +87,14 @@ func (r *replay) read(ctx context.Context, turns *turnReader, chains chan<- *cha
 		}
 	}
 	for {
-		t, err := turns.next()
+		t, err := turns.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
 			return err
 		}
-		id := r.ids.choose(t.recordedID(), t.Line)
+		id := r.ids.choose(recordedID(t), t.Line)
 		if size := len(t.Request) + len(t.Response); size > r.maxTurnBytes {
 			r.skip(t, id, size)
 			continue
@@ -153,9 +154,9 @@ func (r *replay) play(ctx context.Context, c *chain) error {
 }
 
 // store saves a turn under its ID or, if that is taken, under another one, and returns the ID.
-func (r *replay) store(ctx context.Context, t *turn, id, previous string) (string, error) {
+func (r *replay) store(ctx context.Context, t *recorded.Turn, id, previous string) (string, error) {
 	for _, id := range []string{id, r.ids.other(id)} {
-		session, err := t.session(id, previous)
+		session, err := sessionOf(t, id, previous)
 		if err != nil {
 			return "", err
 		}
@@ -167,7 +168,7 @@ func (r *replay) store(ctx context.Context, t *turn, id, previous string) (strin
 }
 
 // compareStored compares the stored bodies with the recorded ones, byte by byte.
-func (r *replay) compareStored(ctx context.Context, t *turn, id string) error {
+func (r *replay) compareStored(ctx context.Context, t *recorded.Turn, id string) error {
 	stored, err := r.target.Get(ctx, id)
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/internal/recorded"
 )
 
 func TestExpectedItems(t *testing.T) {
@@ -36,7 +37,7 @@ func TestExpectedItems(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			items, err := expectedItems(&turn{Request: []byte(tc.request), Response: []byte(tc.response)})
+			items, err := expectedItems(&recorded.Turn{Request: []byte(tc.request), Response: []byte(tc.response)})
 			if err != nil {
 				t.Fatal(err)
 			}

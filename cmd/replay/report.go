@@ -22,6 +22,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/catena-dev/catena/internal/recorded"
 )
 
 // report is the result of a run so far.
@@ -44,7 +46,7 @@ func (r *replay) add(update func()) {
 }
 
 // skip reports a turn that is skipped because of its size.
-func (r *replay) skip(t *turn, id string, size int) {
+func (r *replay) skip(t *recorded.Turn, id string, size int) {
 	r.add(func() { r.skipped++ })
 	fmt.Fprintf(os.Stderr, "line %d: skipping turn %q: its size of %d bytes exceeds --max-turn-bytes (%d)\n", t.Line, id, size, r.maxTurnBytes)
 }

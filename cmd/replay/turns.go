@@ -17,91 +17,16 @@ limitations under the License.
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
-	"compress/gzip"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"time"
 
+	"github.com/catena-dev/catena/internal/recorded"
 	"github.com/catena-dev/catena/store"
 )
-
-// turn is one recorded turn.
-type turn struct {
-	Line     int             `json:"-"`
-	Request  json.RawMessage `json:"request"`
-	Response json.RawMessage `json:"response"`
-}
-
-// turnReader reads turns from a file.
-type turnReader struct {
-	file  *os.File
-	lines *bufio.Reader
-	line  int
-}
-
-func openTurns(path string) (*turnReader, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	lines, err := plain(file)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("unable to read %s: %w", path, err), file.Close())
-	}
-	return &turnReader{file: file, lines: lines}, nil
-}
-
-// plain returns a reader of the content of r, which may be gzipped.
-func plain(r io.Reader) (*bufio.Reader, error) {
-	const size = 1 << 20
-	buffered := bufio.NewReaderSize(r, size)
-	magic, err := buffered.Peek(2)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	if !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		return buffered, nil
-	}
-	unzipped, err := gzip.NewReader(buffered)
-	if err != nil {
-		return nil, err
-	}
-	return bufio.NewReaderSize(unzipped, size), nil
-}
-
-func (r *turnReader) close() { _ = r.file.Close() }
-
-// next returns the next turn, or io.EOF.
-func (r *turnReader) next() (*turn, error) {
-	for {
-		raw, err := r.lines.ReadBytes('\n')
-		if err != nil && (!errors.Is(err, io.EOF) || len(raw) == 0) {
-			return nil, err
-		}
-		r.line++
-		if raw = bytes.TrimSpace(raw); len(raw) == 0 {
-			continue
-		}
-		t := &turn{Line: r.line}
-		if err := json.Unmarshal(raw, t); err != nil {
-			return nil, fmt.Errorf("line %d is not a turn: %w", r.line, err)
-		}
-		for name, snapshot := range map[string]json.RawMessage{"request": t.Request, "response": t.Response} {
-			if !bytes.HasPrefix(snapshot, []byte("{")) {
-				return nil, fmt.Errorf("line %d is not a turn: %q must be an object", r.line, name)
-			}
-		}
-		return t, nil
-	}
-}
 
 // identities assigns response IDs to the turns of a run.
 type identities struct {
@@ -114,10 +39,9 @@ func newIdentities() *identities {
 }
 
 // choose returns the recorded ID, or another one if it is empty or has been used in this run.
-func (i *identities) choose(recorded string, line int) string {
-	id := recorded
+func (i *identities) choose(id string, line int) string {
 	if id == "" || i.used[id] {
-		id = fmt.Sprintf("%s_%d", i.other(cmp.Or(recorded, "resp")), line)
+		id = fmt.Sprintf("%s_%d", i.other(cmp.Or(id, "resp")), line)
 	}
 	i.used[id] = true
 	return id
@@ -126,8 +50,8 @@ func (i *identities) choose(recorded string, line int) string {
 // other returns an ID for a turn whose recorded ID is taken in the namespace.
 func (i *identities) other(id string) string { return id + "_" + i.run }
 
-// session returns the session of a turn.
-func (t *turn) session(id, previous string) (*store.Session, error) {
+// sessionOf returns the session of a turn.
+func sessionOf(t *recorded.Turn, id, previous string) (*store.Session, error) {
 	response := struct {
 		Status      string   `json:"status"`
 		CreatedAt   *float64 `json:"created_at"`
@@ -155,7 +79,7 @@ func unixTime(seconds *float64) time.Time {
 }
 
 // recordedID returns the ID of the response, or the empty string if it has none.
-func (t *turn) recordedID() string {
+func recordedID(t *recorded.Turn) string {
 	response := struct {
 		ID string `json:"id"`
 	}{}

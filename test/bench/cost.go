@@ -35,6 +35,7 @@ import (
 
 const (
 	costSize         = 7 << 10
+	costTurns        = 500 // different ones
 	costTurnsInChain = 20
 	// packed is the form in which the library stores bodies of that size.
 	packed = "packed"
@@ -44,10 +45,9 @@ const (
 // heap of the kube-apiserver, which keeps the latest versions of objects, the size of etcd's database after a compaction, and the CPU
 // time of both to save it and to write its verdict.
 func costExperiment(ctx context.Context, b *bench) error {
-	words := newWords(costSize)
-	var bodies []store.Session // a few different ones
-	for range 16 {
-		bodies = append(bodies, agentTurn(words, costSize))
+	bodies, err := b.agentTurns(costTurns, costSize)
+	if err != nil {
+		return err
 	}
 	const none = "no bodies"
 	forms := []struct {
@@ -65,6 +65,7 @@ func costExperiment(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
+	size := averageSize(bodies)
 	for i, form := range forms {
 		namespace := fmt.Sprintf("cost-%d", i)
 		if err := b.createNamespace(ctx, namespace); err != nil {
@@ -92,8 +93,8 @@ func costExperiment(ctx context.Context, b *bench) error {
 		case form.name == none:
 			without, withoutOld = each, old
 		case i > 0:
-			b.compareCost(form.name, each, without)
-			b.compare("heap of the kube-apiserver for a turn of 7 KiB that was stored long ago, "+form.name, "KiB",
+			b.compareCost(form.name, size, each, without)
+			b.compare(fmt.Sprintf("heap of the kube-apiserver for a turn of %s that was stored long ago, %s", size, form.name), "KiB",
 				series{form.name, []float64{old.heap / 1024}}, series{"without bodies", []float64{withoutOld.heap / 1024}}, nil)
 		}
 		before = settled
@@ -101,11 +102,20 @@ func costExperiment(ctx context.Context, b *bench) error {
 	return nil
 }
 
-func (b *bench) compareCost(form string, each, without cost) {
+// averageSize returns the average size of the bodies, such as "7 KiB".
+func averageSize(bodies []store.Session) string {
+	total := 0
+	for i := range bodies {
+		total += len(bodies[i].Request) + len(bodies[i].Response)
+	}
+	return fmt.Sprintf("%.0f KiB", float64(total)/float64(len(bodies))/1024)
+}
+
+func (b *bench) compareCost(form, size string, each, without cost) {
 	var heapGoal *goal
 	if form == packed {
 		heapGoal = atMost(1.15)
-		b.figure("etcd's database for a turn of 7 KiB, "+form, "KiB", atMost(6), each.etcd/1024)
+		b.figure(fmt.Sprintf("etcd's database for a turn of %s, %s", size, form), "KiB", atMost(6), each.etcd/1024)
 	}
 	for _, c := range []struct {
 		name, unit   string
@@ -116,7 +126,7 @@ func (b *bench) compareCost(form string, each, without cost) {
 		{"etcd's database", "KiB", each.etcd / 1024, without.etcd / 1024, nil},
 		{"CPU time of kube-apiserver and etcd", "ms", each.cpu, without.cpu, nil},
 	} {
-		b.compare(fmt.Sprintf("%s for a turn of 7 KiB, %s", c.name, form), c.unit,
+		b.compare(fmt.Sprintf("%s for a turn of %s, %s", c.name, size, form), c.unit,
 			series{form, []float64{c.ours}}, series{"without bodies", []float64{c.theirs}}, c.goal)
 	}
 }

@@ -68,6 +68,7 @@ type bench struct {
 	turns    int
 	chunks   int
 	stored   int
+	recorded string // the file, empty for synthetic turns
 	progress io.Writer
 
 	experiment   string
@@ -92,6 +93,7 @@ func main() {
 	chunks := flag.Int("chunks", 2_000, "number of chunks that the chunks experiment stores")
 	output := flag.String("json", "", "write the measurements with all samples to this file")
 	stored := flag.Int("stored", 4_000, "number of turns that the cost experiment stores in each form")
+	recorded := flag.String("recorded", "", "the cost experiment stores the turns of this file, as cmd/replay reads it, instead of synthetic ones")
 	report := flag.String("report", "", "instead of measuring, write the results of this directory into its page and charts")
 	flag.Parse()
 	if *report != "" {
@@ -116,7 +118,8 @@ func main() {
 			continue
 		}
 		b := &bench{
-			rounds: *rounds, sessions: *sessions, turns: *turns, chunks: *chunks, stored: *stored, progress: os.Stderr, experiment: e.name,
+			rounds: *rounds, sessions: *sessions, turns: *turns, chunks: *chunks, stored: *stored, recorded: *recorded,
+			progress: os.Stderr, experiment: e.name,
 		}
 		if err := b.run(ctx, e); err != nil {
 			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", e.name, err)

@@ -18,10 +18,13 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
 
+	"github.com/catena-dev/catena/internal/recorded"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -52,6 +55,34 @@ func (w *words) text(size int) string {
 		b.WriteByte(' ')
 	}
 	return b.String()[:size]
+}
+
+// agentTurns returns n different turns of an agent without IDs: those that were recorded, as far as there are enough, or synthetic ones
+// of about size bytes.
+func (b *bench) agentTurns(n, size int) ([]store.Session, error) {
+	var turns []store.Session
+	if b.recorded == "" {
+		for words := newWords(uint64(size)); len(turns) < n; {
+			turns = append(turns, agentTurn(words, size))
+		}
+		return turns, nil
+	}
+	file, err := recorded.Open(b.recorded)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	for len(turns) < n {
+		turn, err := file.Next()
+		if errors.Is(err, io.EOF) && len(turns) > 0 {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("unable to read %s: %w", b.recorded, err)
+		}
+		turns = append(turns, store.Session{Status: store.StatusCompleted, Request: turn.Request, Response: turn.Response})
+	}
+	return turns, nil
 }
 
 // agentTurn returns a turn of an agent as OpenAI's SDKs send and receive it, with tools, reasoning and a function call. Its bodies
