@@ -95,6 +95,15 @@ func (x *Index[V]) Counts(yield func(broken Rule, turns int) bool) {
 	}
 }
 
+// All yields the value of each turn, in no order.
+func (x *Index[V]) All(yield func(V) bool) {
+	for _, n := range x.nodes {
+		if n.stored() && !yield(n.value) {
+			return
+		}
+	}
+}
+
 // Get returns the value of a turn.
 func (x *Index[V]) Get(id string) (V, bool) {
 	n := x.nodes[id]

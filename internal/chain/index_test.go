@@ -113,7 +113,7 @@ func TestIndexEqualsWalk(t *testing.T) {
 
 func checkIndex(t *rapid.T, g graph, x *Index[string], maxDepth int, before map[string]Verdict, changed []string) map[string]Verdict {
 	after := g.verdicts(t, maxDepth)
-	var wantChanged []string
+	var wantChanged, values []string
 	wantCounts := map[Rule]int{}
 	for id, want := range after {
 		got, found := x.Verdict(id)
@@ -129,6 +129,7 @@ func checkIndex(t *rapid.T, g graph, x *Index[string], maxDepth int, before map[
 		wantCounts[want.Rule]++
 		checkPath(t, g, x, id, maxDepth)
 		checkChildren(t, g, x, id)
+		values = append(values, "value of "+id)
 	}
 	slices.Sort(wantChanged)
 	slices.Sort(changed)
@@ -139,6 +140,9 @@ func checkIndex(t *rapid.T, g graph, x *Index[string], maxDepth int, before map[
 		if count != wantCounts[broken] {
 			t.Fatalf("%d turns have reason %s, want %d", count, broken, wantCounts[broken])
 		}
+	}
+	if diff := cmp.Diff(slices.Sorted(slices.Values(values)), slices.Sorted(x.All)); diff != "" {
+		t.Fatalf("all turns (-want +got):\n%s", diff)
 	}
 	if x.Len() != len(g) {
 		t.Fatalf("%d turns in the index, want %d", x.Len(), len(g))

@@ -56,7 +56,7 @@ func (v *View) Outdated() map[types.NamespacedName]string {
 	versions := map[types.NamespacedName]string{}
 	v.readAll(func(ns *namespaceView) {
 		for name := range ns.outdated {
-			version := strconv.FormatUint(ns.byName[name].ResourceVersion, 10)
+			version := strconv.FormatUint(ns.get(name).ResourceVersion, 10)
 			versions[types.NamespacedName{Namespace: ns.name, Name: name}] = version
 		}
 	})
@@ -66,8 +66,8 @@ func (v *View) Outdated() map[types.NamespacedName]string {
 // first returns the first object names after a name, at most limit of them, sorted. It never sorts more than twice limit names
 // at once, because a namespace may have many more.
 func (ns *namespaceView) first(after string, limit int) []string {
-	names := make([]string, 0, min(2*limit, len(ns.byName)))
-	for name := range ns.byName {
+	names := make([]string, 0, min(2*limit, ns.sessions))
+	for name := range ns.names() {
 		if name <= after {
 			continue
 		}

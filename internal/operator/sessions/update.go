@@ -32,7 +32,7 @@ func (v *View) Observe(namespace, name string, update func(known *Record) *Recor
 		return
 	}
 	var changed *effect
-	if known := ns.byName[name]; known != nil {
+	if known := ns.get(name); known != nil {
 		changed = ns.put(update(known), false)
 	}
 	ns.mu.Unlock()
@@ -65,7 +65,7 @@ func (v *View) lockOrAdd(name string) *namespaceView {
 		v.mu.Lock()
 		if v.namespaces[name] == nil {
 			v.namespaces[name] = &namespaceView{
-				name: name, byName: map[string]*Record{}, outdated: map[string]bool{}, index: chain.NewIndex[*Record](v.maxDepth),
+				name: name, index: chain.NewIndex[*Record](v.maxDepth), others: map[string]*Record{}, outdated: map[string]bool{},
 			}
 		}
 		v.mu.Unlock()
@@ -74,7 +74,7 @@ func (v *View) lockOrAdd(name string) *namespaceView {
 
 // unlock unlocks a namespace that was locked for writing, and removes it from the view if it is empty.
 func (v *View) unlock(ns *namespaceView) {
-	if len(ns.byName) == 0 {
+	if ns.sessions == 0 {
 		ns.gone = true
 		v.mu.Lock()
 		delete(v.namespaces, ns.name)
@@ -95,7 +95,7 @@ type effect struct {
 // records of the same version, the one from the watch wins: the other has the status that was applied, which differs from the
 // stored one if another writer has set some of its fields.
 func (ns *namespaceView) put(r *Record, watched bool) *effect {
-	old := ns.byName[r.Name]
+	old := ns.get(r.Name)
 	if old != nil && r.ResourceVersion != 0 && old.ResourceVersion >= r.ResourceVersion {
 		same := old.ResourceVersion == r.ResourceVersion
 		if !same || !watched || old.Written == r.Written {
@@ -125,15 +125,8 @@ func (ns *namespaceView) put(r *Record, watched bool) *effect {
 	if old != nil {
 		r.Turn.ID = old.Turn.ID // share one string
 	}
-	ns.keep(r)
-	if old == nil && r.Misnamed {
-		ns.misnamed++
-	}
-	if !r.InChain() {
-		return e
-	}
-	e.changed = append(e.changed, ns.index.Set(r.Turn, r)...)
-	if created || old == nil {
+	e.changed = append(e.changed, ns.keep(r)...)
+	if r.InChain() && (created || old == nil) {
 		e.unowned = ns.unowned(r)
 	}
 	return e
@@ -185,7 +178,7 @@ func (v *View) update(r *Record, change func(next *Record) bool) {
 }
 
 func (ns *namespaceView) update(r *Record, change func(next *Record) bool) *effect {
-	known := ns.byName[r.Name]
+	known := ns.get(r.Name)
 	if known == nil || !known.SameSpec(r) {
 		return nil
 	}
@@ -193,33 +186,16 @@ func (ns *namespaceView) update(r *Record, change func(next *Record) bool) *effe
 	if !change(&next) {
 		return nil
 	}
-	ns.keep(&next)
-	e := &effect{name: r.Name}
-	if next.InChain() {
-		e.changed = ns.index.Set(next.Turn, &next)
-	}
-	return e
+	return &effect{name: r.Name, changed: ns.keep(&next)}
 }
 
 // delete removes the session with an object name.
 func (ns *namespaceView) delete(name string) *effect {
-	r := ns.byName[name]
+	r := ns.get(name)
 	if r == nil {
 		return nil
 	}
 	return &effect{name: name, changed: ns.remove(r)}
-}
-
-// remove removes a record and returns the other sessions whose verdict has changed.
-func (ns *namespaceView) remove(r *Record) []*Record {
-	ns.drop(r.Name)
-	if r.Misnamed {
-		ns.misnamed--
-	}
-	if !r.InChain() {
-		return nil
-	}
-	return ns.index.Delete(r.Turn.ID)
 }
 
 // unowned returns a new session's children that have no ownerReference to it. Their verdicts may not have changed, because they

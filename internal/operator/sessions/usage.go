@@ -44,7 +44,7 @@ func (v *View) Usages() map[string]Usage {
 	return usages
 }
 
-func (ns *namespaceView) usage() Usage { return Usage{Sessions: len(ns.byName), Bytes: ns.bytes} }
+func (ns *namespaceView) usage() Usage { return Usage{Sessions: ns.sessions, Bytes: ns.bytes} }
 
 // storedBytes returns the number of bytes that a session adds to Usage.Bytes.
 func (r *Record) storedBytes() int64 {
@@ -55,25 +55,6 @@ func (r *Record) storedBytes() int64 {
 	return bytes
 }
 
-// keep stores a record under its name, replacing any previous one.
-func (ns *namespaceView) keep(r *Record) {
-	ns.drop(r.Name)
-	ns.byName[r.Name] = r
-	ns.bytes += r.storedBytes()
-	if r.OutdatedOwner {
-		ns.outdated[r.Name] = true
-	}
-}
-
-// drop removes the named record, if it exists.
-func (ns *namespaceView) drop(name string) {
-	if r := ns.byName[name]; r != nil {
-		ns.bytes -= r.storedBytes()
-		delete(ns.byName, name)
-		delete(ns.outdated, name)
-	}
-}
-
 // resize corrects the size of an object. The responses to the operator's own writes, which are applied to the view before the
 // watch delivers them, do not contain it.
 func (ns *namespaceView) resize(known *Record, bytes int64) {
@@ -82,8 +63,5 @@ func (ns *namespaceView) resize(known *Record, bytes int64) {
 	}
 	next := *known
 	next.ObjectBytes = bytes
-	ns.keep(&next)
-	if next.InChain() {
-		ns.index.Set(next.Turn, &next) // the same turn, so no verdict changes
-	}
+	ns.keep(&next) // the same turn, so no verdict changes
 }

@@ -59,20 +59,21 @@ type View struct {
 	synced     chan struct{}
 }
 
-// namespaceView holds the sessions of one namespace: all of them by object name, and those in a chain in the index. It has its
-// own lock, because a change of a root with 100,000 descendants must not block readers of other namespaces. Readers of the same
+// namespaceView holds the sessions of one namespace. It has its own lock, because a change of a root with 100,000 descendants must not block readers of other namespaces. Readers of the same
 // namespace wait for the 13 to 20 ms that the change takes (BenchmarkIndexBreak): without the lock they would see inconsistent
 // verdicts, and copy-on-write would cost the memory of the whole namespace for each change.
 type namespaceView struct {
 	name string
 
-	mu     sync.RWMutex
-	gone   bool // it became empty and was removed from the view
-	byName map[string]*Record
+	mu   sync.RWMutex
+	gone bool // it became empty and was removed from the view
+	// index has the sessions in a chain, by response ID, and others those that are not in a chain or whose response ID does not
+	// follow from their object name, by that name. So almost every session is in one map only.
 	index  *chain.Index[*Record]
-	// misnamed is the number of misnamed sessions in byName, and bytes is the storage that all sessions use.
-	misnamed int
-	bytes    int64
+	others map[string]*Record
+	// sessions is the number of all sessions, misnamed that of the misnamed ones, and bytes is the storage that all use.
+	sessions, misnamed int
+	bytes              int64
 	// outdated are the sessions with an ownerReference to another version of the API.
 	outdated map[string]bool
 }
@@ -106,7 +107,7 @@ func (v *View) Subscribe(subscriber func(Change)) {
 	v.mu.Unlock()
 	var all []Change
 	v.readAll(func(ns *namespaceView) {
-		all = append(all, Change{Namespace: ns.name, Others: slices.Collect(maps.Keys(ns.byName))})
+		all = append(all, Change{Namespace: ns.name, Others: slices.Collect(ns.names())})
 	})
 	for _, change := range all {
 		subscriber(change)
@@ -138,8 +139,8 @@ func (v *View) readAll(fn func(ns *namespaceView)) {
 
 // Get returns the session with an object name, whether it is in a chain or not.
 func (v *View) Get(namespace, name string) (r *Record, found bool) {
-	v.read(namespace, func(ns *namespaceView) { r, found = ns.byName[name] })
-	return r, found
+	v.read(namespace, func(ns *namespaceView) { r = ns.get(name) })
+	return r, r != nil
 }
 
 // Lookup returns the session in a chain with a response ID.
@@ -170,7 +171,7 @@ type Verdict struct {
 // deleted.
 func (v *View) Verdict(namespace, name string) (verdict Verdict, found bool) {
 	v.read(namespace, func(ns *namespaceView) {
-		if r := ns.byName[name]; r != nil && !r.Deleting {
+		if r := ns.get(name); r != nil && !r.Deleting {
 			verdict, found = ns.verdict(r, v.maxDepth), true
 		}
 	})
@@ -214,7 +215,7 @@ func (v *View) Counts() map[string]int {
 func (v *View) External() []*Record {
 	var external []*Record
 	v.readAll(func(ns *namespaceView) {
-		for _, r := range ns.byName {
+		for r := range ns.all() {
 			if r.Snapshot != nil {
 				external = append(external, r)
 			}

@@ -170,7 +170,7 @@ func TestViewFollowsTheWatch(t *testing.T) {
 			tc.feed((*store)(v))
 			got := map[string]string{}
 			if ns := v.namespaces["ns"]; ns != nil {
-				for name := range ns.byName {
+				for name := range ns.names() {
 					if verdict, found := v.Verdict("ns", name); found {
 						got[name] = verdict.Rule.Reason()
 					}

@@ -20,7 +20,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"maps"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
@@ -69,7 +69,7 @@ func (v *View) known(namespace, name string) *Record {
 		return nil
 	}
 	defer ns.mu.RUnlock()
-	return ns.byName[name]
+	return ns.get(name)
 }
 
 // HasSynced reports whether the view has held all sessions at least once.
@@ -201,8 +201,13 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 	v.feeds.wait()
 	v.advance(version)
 	v.syncedOnce.Do(func() { close(v.synced) })
+	time.AfterFunc(garbageAfter, debug.FreeOSMemory)
 	return nil
 }
+
+// garbageAfter is the time after which the garbage of a list is returned to the operating system: that of the list itself, and of the
+// reconciles that follow. An idle process would keep it, and it can take more memory than the view.
+const garbageAfter = 10 * time.Second
 
 // apply applies an event to a namespace, and notifies the subscribers.
 func (v *View) apply(namespace string, e event) {
@@ -235,7 +240,10 @@ func (ns *namespaceView) replace(records []*Record) []string {
 			affected = append(append(affected, e.name), e.others()...)
 		}
 	}
-	removed := maps.Clone(ns.byName) // empty after a restart
+	removed := map[string]bool{} // empty after a restart
+	for name := range ns.names() {
+		removed[name] = true
+	}
 	for r := range parentsFirst(records) {
 		delete(removed, r.Name)
 		add(ns.put(r, true))
