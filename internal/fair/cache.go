@@ -21,28 +21,38 @@ import (
 	"container/list"
 	"slices"
 	"sync"
+	"time"
 )
 
 // Cache holds values up to a total weight, which tenants share. It is safe for concurrent use.
 //
-// A tenant may use all that the others leave. If a new value exceeds the total, the tenant whose values weigh most loses the
-// ones that it has not used for longest, until the others fit. So n tenants can have 1/n of the total each (max-min fairness):
-// a tenant whose values weigh no more than that never loses one because of another tenant, however long it does not use them.
+// A tenant may use all that the others leave. If a new value exceeds the total, the values go first that no one has used for
+// cacheIdle. Then the tenant whose values weigh most loses the ones that it has not used for longest, until the others fit. So n
+// tenants can have 1/n of the total each (max-min fairness): one whose values weigh no more than that loses none because of another
+// tenant that it has used within cacheIdle. A tenant that is gone does not keep its share.
 type Cache[K comparable, V any] struct {
 	total int64
+	now   func() time.Time
 
 	mu       sync.Mutex
 	weight   int64
-	elements map[K]*list.Element     // of *cacheEntry[K, V], in the list of its tenant
+	entries  map[K]*cacheEntry[K, V]
+	recent   list.List               // all entries, the one used last in front
 	tenants  map[string]*cacheTenant // those with values
 	heaviest cacheHeap               // the same
 }
+
+// cacheIdle is the time after which a value that has not been used makes room for others.
+const cacheIdle = time.Hour
 
 type cacheEntry[K comparable, V any] struct {
 	key    K
 	value  V
 	weight int64
+	used   time.Time
 	tenant *cacheTenant
+	// element is the entry's element in the list of all entries, and own that in the list of its tenant.
+	element, own *list.Element
 }
 
 // cacheTenant is a tenant with at least one value.
@@ -55,19 +65,20 @@ type cacheTenant struct {
 
 // NewCache returns an empty cache for values of a total weight.
 func NewCache[K comparable, V any](total int64) *Cache[K, V] {
-	return &Cache[K, V]{total: total, elements: map[K]*list.Element{}, tenants: map[string]*cacheTenant{}}
+	return &Cache[K, V]{total: total, now: time.Now, entries: map[K]*cacheEntry[K, V]{}, tenants: map[string]*cacheTenant{}}
 }
 
 // Get returns the value of a key, and whether there is one.
 func (c *Cache[K, V]) Get(key K) (value V, found bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	element := c.elements[key]
-	if element == nil {
+	entry := c.entries[key]
+	if entry == nil {
 		return value, false
 	}
-	entry := element.Value.(*cacheEntry[K, V])
-	entry.tenant.recent.MoveToFront(element)
+	entry.used = c.now()
+	c.recent.MoveToFront(entry.element)
+	entry.tenant.recent.MoveToFront(entry.own)
 	return entry.value, true
 }
 
@@ -80,11 +91,18 @@ func (c *Cache[K, V]) Set(tenant string, key K, value V, weight int64) {
 	if weight > c.total {
 		return
 	}
-	c.add(tenant, &cacheEntry[K, V]{key: key, value: value, weight: weight})
+	c.add(tenant, &cacheEntry[K, V]{key: key, value: value, weight: weight, used: c.now()})
 	for c.weight > c.total {
-		oldest := c.heaviest[0].recent.Back()
-		c.remove(oldest.Value.(*cacheEntry[K, V]).key)
+		c.remove(c.dispensable().key)
 	}
+}
+
+// dispensable returns the entry that is removed next.
+func (c *Cache[K, V]) dispensable() *cacheEntry[K, V] {
+	if oldest := c.recent.Back().Value.(*cacheEntry[K, V]); c.now().Sub(oldest.used) > cacheIdle {
+		return oldest
+	}
+	return c.heaviest[0].recent.Back().Value.(*cacheEntry[K, V])
 }
 
 // Delete removes the value of a key, if there is one.
@@ -109,19 +127,20 @@ func (c *Cache[K, V]) add(name string, entry *cacheEntry[K, V]) {
 		heap.Push(&c.heaviest, tenant)
 	}
 	entry.tenant = tenant
-	c.elements[entry.key] = tenant.recent.PushFront(entry)
+	entry.element, entry.own = c.recent.PushFront(entry), tenant.recent.PushFront(entry)
+	c.entries[entry.key] = entry
 	c.addWeight(tenant, entry.weight)
 }
 
 func (c *Cache[K, V]) remove(key K) {
-	element := c.elements[key]
-	if element == nil {
+	entry := c.entries[key]
+	if entry == nil {
 		return
 	}
-	delete(c.elements, key)
-	entry := element.Value.(*cacheEntry[K, V])
+	delete(c.entries, key)
 	tenant := entry.tenant
-	tenant.recent.Remove(element)
+	c.recent.Remove(entry.element)
+	tenant.recent.Remove(entry.own)
 	c.addWeight(tenant, -entry.weight)
 	if tenant.recent.Len() == 0 {
 		heap.Remove(&c.heaviest, tenant.index)

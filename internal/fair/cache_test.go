@@ -23,6 +23,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -31,6 +32,7 @@ import (
 // plainCache is the reference for Cache: a list of entries, the one used last at the end.
 type plainCache struct {
 	total   int64
+	now     time.Time
 	entries []plainEntry
 }
 
@@ -38,6 +40,7 @@ type plainEntry struct {
 	tenant     string
 	key, value int
 	weight     int64
+	used       time.Time
 }
 
 func (c *plainCache) get(key int) (int, bool) {
@@ -46,6 +49,7 @@ func (c *plainCache) get(key int) (int, bool) {
 		return 0, false
 	}
 	used := c.entries[i]
+	used.used = c.now
 	c.entries = append(slices.Delete(c.entries, i, i+1), used)
 	return used.value, true
 }
@@ -59,8 +63,13 @@ func (c *plainCache) set(added plainEntry) {
 	if added.weight > c.total {
 		return
 	}
+	added.used = c.now
 	c.entries = append(c.entries, added)
 	for c.used() > c.total {
+		if c.now.Sub(c.entries[0].used) > cacheIdle {
+			c.entries = c.entries[1:]
+			continue
+		}
 		weights, heaviest := c.weights(), ""
 		for _, tenant := range slices.Sorted(maps.Keys(weights)) {
 			if heaviest == "" || weights[tenant] > weights[heaviest] {
@@ -93,6 +102,7 @@ func TestCache(t *testing.T) {
 		const keys = 20
 		total := rapid.Int64Range(0, 100).Draw(t, "total")
 		cache, plain := NewCache[int, int](total), &plainCache{total: total}
+		cache.now = func() time.Time { return plain.now }
 		get := func(key int) {
 			got, found := cache.Get(key)
 			if want, wanted := plain.get(key); got != want || found != wanted {
@@ -101,9 +111,12 @@ func TestCache(t *testing.T) {
 		}
 		for value := range rapid.IntRange(1, 100).Draw(t, "steps") {
 			key := rapid.IntRange(1, keys).Draw(t, "key")
-			switch rapid.SampledFrom([]string{"set", "set", "get", "delete"}).Draw(t, "step") {
+			switch rapid.SampledFrom([]string{"set", "set", "get", "delete", "wait"}).Draw(t, "step") {
 			case "set":
-				added := plainEntry{rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "tenant"), key, value, rapid.Int64Range(0, 40).Draw(t, "weight")}
+				added := plainEntry{
+					tenant: rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "tenant"),
+					key:    key, value: value, weight: rapid.Int64Range(0, 40).Draw(t, "weight"),
+				}
 				cache.Set(added.tenant, key, value, added.weight)
 				plain.set(added)
 			case "get":
@@ -111,6 +124,8 @@ func TestCache(t *testing.T) {
 			case "delete":
 				cache.Delete(key)
 				plain.delete(key)
+			case "wait":
+				plain.now = plain.now.Add(time.Duration(rapid.IntRange(1, 4).Draw(t, "quarters")) * cacheIdle / 4)
 			}
 			weights := map[string]int64{}
 			for name, tenant := range cache.tenants {
@@ -126,7 +141,27 @@ func TestCache(t *testing.T) {
 	})
 }
 
-// TestCacheIsFair: a tenant within its equal share loses nothing, whatever others add, and even if it does not use its values.
+// TestCacheOfGoneTenants: tenants that are gone do not leave less than everything to one that is not.
+func TestCacheOfGoneTenants(t *testing.T) {
+	const total = 1000
+	now := time.Now()
+	cache := NewCache[int, int](total)
+	cache.now = func() time.Time { return now }
+	for key := range total {
+		cache.Set("gone "+strconv.Itoa(key), key, key, 1)
+	}
+	now = now.Add(cacheIdle + 1)
+	for key := range total {
+		cache.Set("here", total+key, key, 1)
+	}
+	for key := range total {
+		if _, found := cache.Get(total + key); !found {
+			t.Fatalf("value %d of the only tenant that is not gone is not cached", key)
+		}
+	}
+}
+
+// TestCacheIsFair: a tenant within its equal share loses nothing, whatever others add.
 func TestCacheIsFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const total = 1000
