@@ -103,6 +103,45 @@ func TestRateLimitError(t *testing.T) {
 	}
 }
 
+// TestRateLimitErrorWithoutBody checks that clients learn that they may retry even if the engine does not send the body of its error.
+func TestRateLimitErrorWithoutBody(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "key")
+	write(t, file, "sk-of-the-gateway")
+	f := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusTooManyRequests)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}), func(o *Options) { o.UpstreamAPIKeyFile = file })
+	if r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`); r.code() != "Too Many Requests rate_limit_exceeded" {
+		t.Errorf("got %d %s, want 429", r.status, r.body)
+	}
+}
+
+// TestShortKeys checks that a key that may be a word is removed from errors, in every form, but not from what the model says.
+func TestShortKeys(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "key")
+	write(t, file, "EM/PTY")
+	const text = `{"message":"EM\/PTY or EM/PTY"}`
+	for name, tc := range map[string]struct {
+		engine http.Handler
+		stream bool
+		want   string
+	}{
+		"error":       {jsonHandler(500, `{"error":`+text+`}`), false, "*** or ***"},
+		"error event": {streamHandler(sse(created, `{"type":"error","error":`+text+`}`)), true, "*** or ***"},
+		"failed":      {streamHandler(sse(created, `{"type":"response.failed","response":{"output":[],"error":`+text+`}}`)), true, "*** or ***"},
+		"output":      {jsonHandler(200, `{"output":[`+text+`]}`), false, "EM/PTY"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := start(t, tc.engine, func(o *Options) { o.UpstreamAPIKeyFile = file })
+			r := f.do(http.MethodPost, "/v1/responses", fmt.Sprintf(`{"input":"a","stream":%t}`, tc.stream))
+			if !strings.Contains(r.body, tc.want) {
+				t.Errorf("got %s, want %s", r.body, tc.want)
+			}
+		})
+	}
+}
+
 // TestKeyInErrors checks that clients and the store do not get the gateway's key from a response that fails, even if another key has
 // replaced it since.
 func TestKeyInErrors(t *testing.T) {
@@ -126,6 +165,10 @@ func TestKeyInErrors(t *testing.T) {
 		"error event of plain text":  {streamHandler(sse(created) + "event: error\ndata: unable to use sk-of-the-gateway\n\n"), true, "unable to use ***"},
 		"error event of another type": {
 			streamHandler(sse(created) + `event: error` + "\n" + `data: {"type":"invalid_request_error","message":"unable to use sk-of-the-gateway"}` + "\n\n"),
+			true, "unable to use ***",
+		},
+		"comment": {
+			streamHandler(sse(created) + ": unable to use sk-of-the-gateway\n\n" + sse(`{"type":"response.completed","response":{"output":[]}}`)),
 			true, "unable to use ***",
 		},
 		"incomplete response": {streamHandler(sse(created, `{"type":"response.incomplete","response":{"output":[],"error":`+failure+`}}`)), true, "unable to use ***"},

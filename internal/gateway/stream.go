@@ -122,9 +122,7 @@ func (s *relay) run(ctx context.Context, upstream io.ReadCloser) error {
 		if err != nil {
 			return err
 		}
-		if text := s.call.hideKey(e.data); text != e.data {
-			e.replace(e.name, text)
-		}
+		s.call.hideKeyIn(e, isFailure(e.name))
 		if err := s.forward(ctx, e); err != nil {
 			return err
 		}
@@ -156,6 +154,11 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 		return fmt.Errorf("the data of an event %w", err)
 	}
 	kind := kindOf(e, data)
+	if isFailure(kind) && s.call.hideKeyIn(e, true) {
+		if data, err = parseObject(jsonvalue.Bytes(e.data)); err != nil {
+			return fmt.Errorf("the data of an event %w", err)
+		}
+	}
 	if s.ended {
 		if !s.failing || kind != eventFailed {
 			return nil
@@ -225,6 +228,9 @@ func (s *relay) keep(response *object, bytes int) error {
 	s.partial.response = response
 	return nil
 }
+
+// isFailure reports whether events of a kind have an error.
+func isFailure(kind string) bool { return kind == eventError || kind == eventFailed }
 
 // kindOf returns the kind of an event. An event that has an error but no type is an error event: some engines send such
 // events, and OpenAI's clients handle them in the same way.

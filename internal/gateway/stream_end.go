@@ -91,7 +91,9 @@ func (s *relay) fail(ctx context.Context, data *object) {
 	if cause := data.get("error"); cause.IsObject() {
 		code, message = cause.Get("code"), cause.Get("message")
 	}
-	s.saveUnended(ctx, store.StatusFailed, &apiError{code: code.String(), message: message.String()})
+	s.saveUnended(ctx, store.StatusFailed, &apiError{
+		code: s.call.hideKey(code.String(), true), message: s.call.hideKey(message.String(), true),
+	})
 }
 
 // abort ends a stream that has no terminal event.

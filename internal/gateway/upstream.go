@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -130,31 +131,38 @@ func setHeaders(to, from http.Header, names []string) {
 	}
 }
 
-// minSecret is the length from which a key is hidden. Local engines are often given a word such as EMPTY, which is no secret and which a
-// response may contain.
+// minSecret is the length from which a key is hidden in what is no error. Local engines are often given a word such as EMPTY, which is
+// no secret and which a response may contain.
 const minSecret = 16
 
 // hideKey removes the gateway's own key from what the engine has sent: an error may quote it.
-func (c *call) hideKey(text string) string {
-	if len(c.upstreamKey) < minSecret {
+func (c *call) hideKey(text string, isError bool) string {
+	if c.upstreamKey == "" || len(c.upstreamKey) < minSecret && !isError {
 		return text
 	}
-	return strings.ReplaceAll(text, c.upstreamKey, "***")
+	text = strings.ReplaceAll(text, c.upstreamKey, hidden)
+	if strings.Contains(c.upstreamKey, "/") { // which some encoders of JSON escape
+		text = strings.ReplaceAll(text, strings.ReplaceAll(c.upstreamKey, "/", `\/`), hidden)
+	}
+	return text
 }
+
+// hidden replaces the key.
+const hidden = "***"
 
 // passThrough returns the engine's response, whose errors may be about the gateway's own account and key. If it is an error after which
 // the engine may have run, and the engine gives no advice itself, clients are told not to retry, as after other errors. 429 and 503 mean
 // that it has not.
 func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Response) error {
+	if response.StatusCode == http.StatusTooManyRequests && g.ownsAccount() {
+		g.copyHeaders(w.Header(), response.Header)
+		c.log.Warn("the engine has reached a limit", "code", codeOf(response))
+		upstreamLimited().write(w)
+		return nil
+	}
 	body, err := g.readBody(c, response)
 	if err != nil {
 		return err
-	}
-	if response.StatusCode == http.StatusTooManyRequests && g.ownsAccount() {
-		g.copyHeaders(w.Header(), response.Header)
-		c.log.Warn("the engine has reached a limit", "code", errorCode.FindString(gjson.GetBytes(body, "error.code").Str))
-		upstreamLimited().write(w)
-		return nil
 	}
 	if c.upstreamKey != "" {
 		if err := checkEncoding(response); err != nil {
@@ -174,6 +182,21 @@ func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Res
 
 // errorCode matches the codes of OpenAI's errors. An engine's text must not be logged.
 var errorCode = regexp.MustCompile(`^[a-z_]{1,64}$`)
+
+// codeTimeout is the time that the gateway waits for the code of an error that it replaces, and codeBytes is how much of the body it
+// reads for that.
+const (
+	codeTimeout = time.Second
+	codeBytes   = 4 << 10
+)
+
+// codeOf returns the code of the engine's error, empty if it has none or does not arrive in time.
+func codeOf(response *http.Response) string {
+	timer := time.AfterFunc(codeTimeout, func() { _ = response.Body.Close() })
+	defer timer.Stop()
+	body, _ := io.ReadAll(io.LimitReader(response.Body, codeBytes))
+	return errorCode.FindString(gjson.GetBytes(body, "error.code").Str)
+}
 
 // checkEncoding returns an error if a response is encoded, which the gateway did not request.
 func checkEncoding(response *http.Response) error {
@@ -210,7 +233,7 @@ func (g *Gateway) readBody(c *call, response *http.Response) ([]byte, error) {
 	if err != nil {
 		return nil, upstreamBroken(err)
 	}
-	return jsonvalue.Bytes(c.hideKey(jsonvalue.Text(body))), nil
+	return jsonvalue.Bytes(c.hideKey(jsonvalue.Text(body), response.StatusCode != http.StatusOK)), nil
 }
 
 // listModels returns the engine's models.
