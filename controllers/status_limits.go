@@ -30,7 +30,7 @@ import (
 )
 
 // StatusLimits limit the statuses that are written for each namespace. A namespace that exceeds a limit waits; others do not. The rates
-// allow bursts of one second's worth.
+// allow bursts of statusBurst's worth.
 type StatusLimits struct {
 	// RewritesPerSecond, more than 0, is the number of statuses that are written again although their sessions have not changed, because a
 	// turn before them has: one small write can change the verdicts on 100,000 descendants. Statuses that change back while they wait
@@ -63,8 +63,9 @@ const freeValues = 1000
 // has a brace and a comma.
 const nodesInValue = 2
 
-// statusBurst is how far a namespace may be ahead of its limits.
-const statusBurst = time.Second
+// statusBurst is how far a namespace may be ahead of its limits. A status of a large object costs more, and waits: until then, the change
+// that causes it may be undone.
+const statusBurst = 250 * time.Millisecond
 
 // DefaultStatusLimits returns the defaults.
 func DefaultStatusLimits() StatusLimits {
@@ -78,15 +79,15 @@ func DefaultStatusLimits() StatusLimits {
 func (l *StatusLimits) AddFlags(flags *pflag.FlagSet) {
 	flags.Float64Var(&l.RewritesPerSecond, "status-rewrites-per-second", l.RewritesPerSecond,
 		"Maximum rate, for each namespace, at which statuses of unchanged sessions are rewritten because an earlier turn has changed, "+
-			"with bursts of one second's worth.")
+			"with bursts of "+statusBurst.String()+"'s worth.")
 	flags.Float64Var(&l.RewriteBytesPerSecond, "status-rewrite-bytes-per-second", l.RewriteBytesPerSecond,
 		"Maximum rate of these rewrites, for each namespace, in bytes per second. "+
 			"The whole object counts, because etcd writes whole objects, and each JSON value in it as 64 bytes more.")
 	flags.DurationVar(&l.RewriteHold, "status-rewrite-hold", l.RewriteHold,
 		"Maximum time for which such a rewrite is delayed while the earlier turn keeps changing.")
 	flags.Float64Var(&l.ValuesPerSecond, "status-values-per-second", l.ValuesPerSecond,
-		"Maximum rate, for each namespace, of JSON values in new or changed sessions that get their first status, with bursts of one "+
-			"second's worth. The first 1,000 values of a session do not count.")
+		"Maximum rate, for each namespace, of JSON values in new or changed sessions that get their first status, with bursts of "+
+			statusBurst.String()+"'s worth. The first 1,000 values of a session do not count.")
 }
 
 // Validate returns all errors in the limits, joined.
@@ -118,7 +119,7 @@ type statusPaces struct {
 }
 
 func newStatusPaces(limits StatusLimits) statusPaces {
-	pace := func() *fair.Pace[types.NamespacedName] { return fair.NewPace[types.NamespacedName](statusBurst) }
+	pace := func() *fair.Pace[types.NamespacedName] { return fair.NewPrepaidPace[types.NamespacedName](statusBurst) }
 	return statusPaces{limits, pace(), pace(), pace()}
 }
 

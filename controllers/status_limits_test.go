@@ -34,8 +34,8 @@ import (
 // TestFlappingRoot: a root that fails and completes again and again causes no more status writes than its namespace's limit
 // permits, other namespaces do not wait for it, and in the end every verdict is right.
 func TestFlappingRoot(t *testing.T) {
-	limitStatuses(t, controllers.StatusLimits{RewritesPerSecond: 2, RewriteBytesPerSecond: 1e12, ValuesPerSecond: 1e12})
-	const children, burst = 5, 3 // one second's worth in a burst, and one more
+	limitStatuses(t, controllers.StatusLimits{RewritesPerSecond: 12, RewriteBytesPerSecond: 1e12, ValuesPerSecond: 1e12})
+	const children, burst = 5, 3 // a quarter of a second's worth
 	ns, other := env.NewNamespace(t), env.NewNamespace(t)
 	create(t, turn(ns, "root"))
 	for i := range children {
@@ -128,9 +128,8 @@ func TestFlappingSettles(t *testing.T) {
 
 // TestRewriteBytes: each rewrite counts with the size of the whole object, whichever part of it is large.
 func TestRewriteBytes(t *testing.T) {
-	limitStatuses(t, controllers.StatusLimits{RewritesPerSecond: 1e6, RewriteBytesPerSecond: 1000, ValuesPerSecond: 1e12})
-	// An object counts for more than a minute: one may be written at once, and the others do not try again while the test waits.
-	const children, bytes, burst = 5, 100 << 10, 1
+	limitStatuses(t, controllers.StatusLimits{RewritesPerSecond: 1e6, RewriteBytesPerSecond: 100 << 10, ValuesPerSecond: 1e12})
+	const children, bytes = 5, 100 << 10 // an object counts for a little more than a second
 	ns := env.NewNamespace(t)
 	create(t, turn(ns, "root"))
 	for i := range children {
@@ -140,22 +139,25 @@ func TestRewriteBytes(t *testing.T) {
 	}
 	settle(t, ns)
 	overwrite(t, ns, "root", `{"responseStatus":"failed"}`)
-	settleRewrites := func(context.Context) error {
-		broken := 0
-		for _, s := range list(t, client.InNamespace(ns)) {
-			if verdictOf(&s).Reason == v1alpha1.ReasonTurnNotCompleted {
-				broken++
+	for rewritten := range 3 { // none at once
+		check := func(context.Context) error {
+			broken := 0
+			for _, s := range list(t, client.InNamespace(ns)) {
+				if verdictOf(&s).Reason == v1alpha1.ReasonTurnNotCompleted {
+					broken++
+				}
 			}
+			if broken != rewritten+1 {
+				return fmt.Errorf("%d verdicts are rewritten, want %d children and the root", broken, rewritten)
+			}
+			return nil
 		}
-		if broken != burst+1 {
-			return fmt.Errorf("%d verdicts are rewritten, want %d children and the root", broken, burst)
+		testutil.Eventually(t, check)
+		settle(t, ns)
+		if err := check(t.Context()); err != nil {
+			t.Error(err)
 		}
-		return nil
-	}
-	testutil.Eventually(t, settleRewrites)
-	settle(t, ns)
-	if err := settleRewrites(t.Context()); err != nil {
-		t.Error(err)
+		op.clock.SetTime(op.clock.Now().Add(1100 * time.Millisecond))
 	}
 }
 
@@ -164,9 +166,9 @@ func TestRewriteBytes(t *testing.T) {
 func TestLateParent(t *testing.T) {
 	usual := statuses
 	limits := usual
-	limits.RewriteBytesPerSecond = 1 // an object counts for many minutes, so one is written at once
+	limits.RewriteBytesPerSecond = 1 // an object counts for many minutes
 	limitStatuses(t, limits)
-	const children, burst = 5, 1
+	const children = 5
 	ns := env.NewNamespace(t)
 	owned := func() (owned int) {
 		for _, s := range list(t, client.InNamespace(ns)) {
@@ -179,16 +181,11 @@ func TestLateParent(t *testing.T) {
 	}
 	settle(t, ns)
 	create(t, turn(ns, "root"))
-	testutil.Eventually(t, func(context.Context) error {
-		if got := owned(); got != burst {
-			return fmt.Errorf("%d children have owners, want %d", got, burst)
-		}
-		return nil
-	})
+	settle(t, ns)
 	create(t, turn(ns, "new", "root"))
 	settle(t, ns)
-	if got := owned(); got != burst+1 {
-		t.Errorf("%d turns have owners, want %d children and the new turn", got, burst)
+	if got := owned(); got != 1 {
+		t.Errorf("%d turns have owners, want only the new one", got)
 	}
 	limitStatuses(t, usual)
 	settle(t, ns)
@@ -222,8 +219,8 @@ func TestManyValues(t *testing.T) {
 			judged++
 		}
 	}
-	if judged != 2 {
-		t.Errorf("%d sessions have verdicts, want the small one and one of the others", judged)
+	if judged != 1 {
+		t.Errorf("%d sessions have verdicts, want only the small one", judged)
 	}
 	limitStatuses(t, usual)
 	settle(t, ns)

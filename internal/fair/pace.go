@@ -22,11 +22,13 @@ import (
 )
 
 // Pace limits the rate of each tenant's items, such as writes. Each item costs an amount of time, and the total cost of a
-// tenant's items may exceed the elapsed time by at most a burst and the cost of one item. It is safe for concurrent use.
+// tenant's items may exceed the elapsed time by at most a burst and, unless they are prepaid, the cost of one item. It is safe for
+// concurrent use.
 //
 // It implements the generic cell rate algorithm, with a reserved slot for each item that has to wait.
 type Pace[T comparable] struct {
-	burst time.Duration
+	burst   time.Duration
+	prepaid bool
 
 	mu sync.Mutex
 	// paid is the time at which the items granted to a tenant are paid for. An entry whose time has passed is equivalent to
@@ -49,6 +51,14 @@ const minSweep = 64
 // NewPace returns a Pace with the given burst.
 func NewPace[T comparable](burst time.Duration) *Pace[T] {
 	return &Pace[T]{burst: burst, paid: map[string]time.Time{}, sweepAt: minSweep, reserved: map[T]reservation{}}
+}
+
+// NewPrepaidPace returns a Pace whose items also wait for their own cost, as far as it exceeds the burst. So an expensive item that
+// turns out to be unnecessary while it waits is never run, even if it is the first one.
+func NewPrepaidPace[T comparable](burst time.Duration) *Pace[T] {
+	p := NewPace[T](burst)
+	p.prepaid = true
+	return p
 }
 
 // Delay returns how long a tenant's item has to wait from the given time, or zero if it may run. An item that has to wait
@@ -116,6 +126,9 @@ func (p *Pace[T]) grant(now time.Time, tenant string, cost time.Duration) time.T
 	p.paid[tenant] = paid.Add(cost)
 	if len(p.paid) >= p.sweepAt {
 		p.sweep(now)
+	}
+	if p.prepaid {
+		paid = paid.Add(cost)
 	}
 	return paid.Add(-p.burst)
 }

@@ -27,12 +27,16 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPace: an item waits until the tenant's earlier items are paid for, except for a burst, however often Delay is called,
+// TestPace: an item waits until the tenant's earlier items, and itself if it is prepaid, are paid for, except for a burst, however often Delay is called,
 // and regardless of other tenants. A forgotten item costs nothing, and costs can be charged and returned afterwards.
 func TestPace(t *testing.T) {
 	const burst = 100 * time.Millisecond
 	rapid.Check(t, func(t *rapid.T) {
 		pace, now := NewPace[string](burst), time.Unix(0, 0)
+		prepaid := rapid.Bool().Draw(t, "prepaid")
+		if prepaid {
+			pace = NewPrepaidPace[string](burst)
+		}
 		paid := map[string]time.Time{"a": now, "b": now} // the reference
 		due, costs := map[string]time.Time{}, map[string]time.Duration{}
 		check := func(item string) {
@@ -70,9 +74,12 @@ func TestPace(t *testing.T) {
 			}
 			tenant := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "tenant")
 			item := fmt.Sprint(tenant, i)
-			costs[item] = time.Duration(rapid.Int64Range(0, int64(50*time.Millisecond)).Draw(t, "cost"))
+			costs[item] = time.Duration(rapid.Int64Range(0, int64(2*burst)).Draw(t, "cost"))
 			paid[tenant] = later(paid[tenant], now)
 			due[item] = paid[tenant].Add(-burst)
+			if prepaid {
+				due[item] = due[item].Add(costs[item])
+			}
 			paid[tenant] = paid[tenant].Add(costs[item])
 			check(item)
 		}
