@@ -38,6 +38,7 @@ import (
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=snapshotchunks,verbs=get;list;patch;delete
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=get
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
+// +kubebuilder:rbac:urls=/version,verbs=get
 
 // SnapshotSweeper periodically compares the stored snapshots with the sessions that refer to them. It marks snapshots that no
 // session refers to, and deletes them once they have been marked for the grace period. It triggers another read of a snapshot
