@@ -81,10 +81,12 @@ func (a *arena) resolves(id func(n int) string) request {
 	}
 }
 
-// slowReaders request a history of size MiB and do not read it.
+// unreadBytes is how much of an answer arrives that no one reads: the window of Go's HTTP/2 client for one response.
+const unreadBytes = 4 << 20
+
+// slowReaders request a history of size MiB and do not read it. The comparison reads as many bytes of plain objects as arrive.
 func slowReaders(a *arena, size int) (hostile, harmless request) {
 	last := a.chainOf("large", size, "", bodiesOf(1<<20))
-	small := a.chainOf("small", 1, "", ok)
 	if _, err := kubeclient.Read(a.Context(), a.attacker.resolve(last)); err != nil { // from now on the history is cached
 		a.Fatal(err)
 	}
@@ -98,9 +100,9 @@ func slowReaders(a *arena, size int) (hostile, harmless request) {
 			_ = body.Close()
 		}
 		answer, err := answerOf(err)
-		return answer, 1, err
+		return answer, unreadBytes, err
 	}
-	return hostile, a.resolves(func(int) string { return small })
+	return hostile, a.reads(a.plainObject(1 << 20))
 }
 
 // deepBrokenChain: a chain of size turns whose first parent is missing, so that each of its turns has to be confirmed.

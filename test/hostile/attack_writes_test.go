@@ -24,6 +24,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
@@ -134,17 +135,20 @@ func (a *arena) flips(id string) request {
 	}
 }
 
-// settleTrees completes the roots and waits until all verdicts follow from them.
+// settleTrees completes the roots and waits until all verdicts follow from them. It completes them more than once, because the last
+// request of the attacker, which was canceled, may still be processed.
 func settleTrees(a *arena) {
-	group, ctx := errgroup.WithContext(a.Context())
-	group.SetLimit(8)
-	for _, namespace := range a.trees {
-		group.Go(func() error { return a.attacker.patch(ctx, namespace, "resp_root", v1alpha1.ResponseStatusCompleted) })
-	}
-	if err := group.Wait(); err != nil {
-		a.Fatal(err)
-	}
-	testutil.Eventually(a, func(ctx context.Context) error {
+	testutil.EventuallyWithin(a, testutil.Patience*time.Duration(max(1, *scale)), func(ctx context.Context) error {
+		group, groupCtx := errgroup.WithContext(ctx)
+		group.SetLimit(8)
+		for _, namespace := range a.trees {
+			group.Go(func() error {
+				return a.attacker.patch(groupCtx, namespace, "resp_root", v1alpha1.ResponseStatusCompleted)
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
 		for _, namespace := range a.trees {
 			broken, err := a.broken(ctx, namespace)
 			if err != nil {
