@@ -63,7 +63,7 @@ type Options struct {
 	// waits, and is rejected with a *ThrottledError if the wait would be long.
 	ConfirmationsPerSecond int64
 	// AnswerBytesPerSecond is the size of the histories that each namespace may have, on average. Turns that are not cached count
-	// four times, and so do snapshots that are read to confirm a turn. While a namespace is ahead of the rate by more than answerBurst,
+	// six times, and so do snapshots that are read to confirm a turn. While a namespace is ahead of the rate by more than answerBurst,
 	// its queries wait, and one that would wait for long is rejected with a *ThrottledError.
 	AnswerBytesPerSecond int64
 }
@@ -94,7 +94,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"Maximum number of turns per second that the resolve API reads for each namespace to confirm that a chain is broken. "+
 			"A broken chain that needs no such reads counts as up to eight turns. Requests that exceed the rate wait for up to "+defaultWaits.rate.String()+", or are rejected with 429.")
 	flags.Int64Var(&o.AnswerBytesPerSecond, "answer-bytes-per-second", o.AnswerBytesPerSecond,
-		"Maximum number of bytes of histories per second that the resolve API returns for each namespace. Turns that it must read from the kube-apiserver count four times, even if they turn out to be unreadable. "+
+		"Maximum number of bytes of histories per second that the resolve API returns for each namespace. Turns that it must read from the kube-apiserver count six times, even if they turn out to be unreadable. "+
 			"Requests that exceed the rate wait for up to "+defaultWaits.rate.String()+", or are rejected with 429.")
 }
 

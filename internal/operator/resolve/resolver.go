@@ -292,7 +292,7 @@ func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, er
 }
 
 // cold is how many times as much as a cached byte a byte that must be read live costs the kube-apiserver and the operator.
-const cold = 4
+const cold = 6
 
 // bytes returns the approximate size of the history of a path, with turns that are not cached counted as cold. It is at most
 // the size of the largest cached history.

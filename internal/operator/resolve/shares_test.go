@@ -230,7 +230,7 @@ func TestAnswersArePaced(t *testing.T) {
 		return throttled.RetryAfter
 	}
 	want := greedy.answer("t1", deep)
-	// It was read live, so that each of more than 1,000 bytes counts four times.
+	// It was read live, so that each of more than 1,000 bytes counts six times.
 	first := throttled()
 	if first < time.Minute {
 		t.Errorf("the namespace must wait for %s", first)
