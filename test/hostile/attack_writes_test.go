@@ -17,6 +17,7 @@ limitations under the License.
 package hostile_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -31,6 +32,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
@@ -94,12 +96,25 @@ func (a *arena) flapping(children int, bodies string) (hostile, harmless request
 	if err := a.attacker.createTree(a.Context(), a.attacker.namespace, 0, ok); err != nil {
 		a.Fatal(err)
 	}
-	a.createAll(children, func(i int) []byte { return child(i, bodies) })
+	root, err := kubeclient.GetMetadata(a.Context(), a.attacker.kube, kubeclient.Sessions,
+		types.NamespacedName{Namespace: a.attacker.namespace, Name: v1alpha1.ObjectName("resp_root")})
+	if err != nil {
+		a.Fatal(err)
+	}
+	a.createAll(children, func(i int) []byte { return ownedBy(root, child(i, bodies)) })
 	return a.flips("resp_root"), a.flips("resp_childless")
 }
 
 func child(i int, bodies string) []byte {
 	return session(fmt.Sprintf("resp_child_%d", i), `"previousResponseID":"resp_root",`+bodies)
+}
+
+// ownedBy returns an object with an ownerReference to a session, as the library creates it.
+func ownedBy(owner *metav1.PartialObjectMetadata, object []byte) []byte {
+	const metadata = `"metadata":{`
+	reference := fmt.Sprintf(`"ownerReferences":[{"apiVersion":%q,"kind":%q,"name":%q,"uid":%q}],`,
+		v1alpha1.GroupVersion, v1alpha1.ResponseSessionKind, owner.Name, owner.UID)
+	return bytes.Replace(object, []byte(metadata), []byte(metadata+reference), 1)
 }
 
 // createTree creates resp_root with children, and resp_childless.
@@ -155,31 +170,41 @@ func settleTrees(a *arena) {
 				return err
 			}
 			if broken > 0 {
-				return fmt.Errorf("%d turns of %s have not settled", broken, namespace)
+				return fmt.Errorf("at least %d turns of %s have not settled", broken, namespace)
 			}
 		}
 		return nil
 	})
 }
 
-// broken counts the turns of a tree that are not resolved, except resp_childless, in a table, which contains no bodies.
-func (a *arena) broken(ctx context.Context, namespace string) (int, error) {
-	table, err := kubeclient.Read(ctx, a.attacker.kube.Get().Namespace(namespace).Resource(kubeclient.Sessions).
-		Param("includeObject", "None").SetHeader("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1"))
-	if err != nil {
-		return 0, err
+// broken counts the turns of a tree that are not resolved, except resp_childless, in tables, which contain no bodies. It stops at the first
+// page that has any.
+func (a *arena) broken(ctx context.Context, namespace string) (broken int, err error) {
+	for next := ""; ; {
+		table, err := kubeclient.Read(ctx, a.attacker.kube.Get().Namespace(namespace).Resource(kubeclient.Sessions).
+			Param("limit", "500").Param("continue", next).
+			Param("includeObject", "None").SetHeader("Accept", "application/json;as=Table;g=meta.k8s.io;v=v1"))
+		if err != nil {
+			return 0, err
+		}
+		broken, next = brokenIn(table), gjson.GetBytes(table, "metadata.continue").Str
+		if broken > 0 || next == "" {
+			return broken, nil
+		}
 	}
+}
+
+func brokenIn(table []byte) (broken int) {
 	columns := map[string]string{}
 	for i, name := range gjson.GetBytes(table, "columnDefinitions.#.name").Array() {
 		columns[name.Str] = fmt.Sprint("cells.", i)
 	}
-	broken := 0
 	for _, row := range gjson.GetBytes(table, "rows").Array() {
 		if row.Get(columns["Name"]).Str != v1alpha1.ObjectName("resp_childless") && row.Get(columns["Chain"]).Str != v1alpha1.ReasonResolved {
 			broken++
 		}
 	}
-	return broken, nil
+	return broken
 }
 
 // plainName names the resource of plain objects, which no controller watches.
