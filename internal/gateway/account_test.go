@@ -120,8 +120,8 @@ func TestRateLimitErrorWithoutBody(t *testing.T) {
 // TestShortKeys checks that a key that may be a word is removed from errors, in every form, but not from what the model says.
 func TestShortKeys(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
-	write(t, file, "EM/PTY")
-	const text = `{"message":"EM\/PTY or EM/PTY"}`
+	write(t, file, "SHORT/KEY")
+	const text = `{"message":"SHORT\/KEY or SHORT/KEY"}`
 	for name, tc := range map[string]struct {
 		engine http.Handler
 		stream bool
@@ -130,7 +130,8 @@ func TestShortKeys(t *testing.T) {
 		"error":       {jsonHandler(500, `{"error":`+text+`}`), false, "*** or ***"},
 		"error event": {streamHandler(sse(created, `{"type":"error","error":`+text+`}`)), true, "*** or ***"},
 		"failed":      {streamHandler(sse(created, `{"type":"response.failed","response":{"output":[],"error":`+text+`}}`)), true, "*** or ***"},
-		"output":      {jsonHandler(200, `{"output":[`+text+`]}`), false, "EM/PTY"},
+		"response":    {jsonHandler(200, `{"status":"failed","output":[],"error":`+text+`}`), false, "*** or ***"},
+		"output":      {jsonHandler(200, `{"output":[`+text+`]}`), false, "SHORT/KEY"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := start(t, tc.engine, func(o *Options) { o.UpstreamAPIKeyFile = file })

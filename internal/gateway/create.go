@@ -119,6 +119,9 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 	if err := checkResponse(response); err != nil {
 		return upstreamInvalid(err)
 	}
+	if failure := response.raw("error"); jsonvalue.IsObject(failure) {
+		response.set("error", c.hideKey(failure, true))
+	}
 	t.claim(response)
 	final := response.String()
 	stored, failure := g.saveOrFind(r.Context(), c, t, response, final)

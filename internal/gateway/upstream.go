@@ -131,13 +131,16 @@ func setHeaders(to, from http.Header, names []string) {
 	}
 }
 
-// minSecret is the length from which a key is hidden in what is no error. Local engines are often given a word such as EMPTY, which is
-// no secret and which a response may contain.
-const minSecret = 16
+// minSecret is the length from which a key is hidden in what is no error, and minErrorSecret in errors. Local engines are often given a
+// word such as EMPTY, which is no secret and which a response may contain.
+const (
+	minSecret      = 16
+	minErrorSecret = 8
+)
 
 // hideKey removes the gateway's own key from what the engine has sent: an error may quote it.
 func (c *call) hideKey(text string, isError bool) string {
-	if c.upstreamKey == "" || len(c.upstreamKey) < minSecret && !isError {
+	if len(c.upstreamKey) < minErrorSecret || len(c.upstreamKey) < minSecret && !isError {
 		return text
 	}
 	text = strings.ReplaceAll(text, c.upstreamKey, hidden)
