@@ -59,9 +59,10 @@ type View struct {
 	synced     chan struct{}
 }
 
-// namespaceView holds the sessions of one namespace. It has its own lock, because a change of a root with 100,000 descendants must not block readers of other namespaces. Readers of the same
-// namespace wait for the 13 to 20 ms that the change takes (BenchmarkIndexBreak): without the lock they would see inconsistent
-// verdicts, and copy-on-write would cost the memory of the whole namespace for each change.
+// namespaceView holds the sessions of one namespace. It has its own lock, because a change of a root with 100,000 descendants must not
+// block readers of other namespaces. Readers of the same namespace wait for the 13 to 20 ms that the change takes
+// (BenchmarkIndexBreak): without the lock they would see inconsistent verdicts, and copy-on-write would cost the memory of the whole
+// namespace for each change.
 type namespaceView struct {
 	name string
 

@@ -48,15 +48,31 @@ func (v *View) Run(ctx context.Context, client rest.Interface) {
 		Name: kubeclient.Sessions, TypeDescription: v1alpha1.ResponseSessionKind, MinWatchTimeout: silence.MinWatchTime,
 	})
 	v.age.Start()
-	var ages sync.WaitGroup
-	ages.Go(func() {
+	var others sync.WaitGroup
+	others.Go(func() { v.freeGarbage(ctx) })
+	others.Go(func() {
 		v.age.Run(ctx, func(ctx context.Context) (uint64, error) {
 			return kubeclient.CurrentVersion(ctx, client, kubeclient.Sessions, metav1.NamespaceSystem)
 		})
 	})
 	reflector.RunWithContext(ctx)
-	ages.Wait()
+	others.Wait()
 	v.feeds.wait()
+}
+
+// garbageAfter is the time after which the garbage of the first list is returned to the operating system: that of the list itself, and
+// of the reconciles that follow. An idle process would keep it, and it can take more memory than the view.
+const garbageAfter = 10 * time.Second
+
+func (v *View) freeGarbage(ctx context.Context) {
+	if v.WaitForSync(ctx) != nil {
+		return
+	}
+	select {
+	case <-time.After(garbageAfter):
+		debug.FreeOSMemory()
+	case <-ctx.Done():
+	}
 }
 
 // known returns the record of an object, or nil if the view does not have the object or its namespace is being changed. It does not
@@ -201,13 +217,8 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 	v.feeds.wait()
 	v.advance(version)
 	v.syncedOnce.Do(func() { close(v.synced) })
-	time.AfterFunc(garbageAfter, debug.FreeOSMemory)
 	return nil
 }
-
-// garbageAfter is the time after which the garbage of a list is returned to the operating system: that of the list itself, and of the
-// reconciles that follow. An idle process would keep it, and it can take more memory than the view.
-const garbageAfter = 10 * time.Second
 
 // apply applies an event to a namespace, and notifies the subscribers.
 func (v *View) apply(namespace string, e event) {
