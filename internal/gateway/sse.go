@@ -34,17 +34,6 @@ type event struct {
 	others []byte
 }
 
-// hideKeyIn removes the gateway's own key from an event, and reports whether the event had it.
-func (c *call) hideKeyIn(e *event, isError bool) bool {
-	name, data, others := c.hideKey(e.name, isError), c.hideKey(e.data, isError), c.hideKey(string(e.others), isError)
-	if name == e.name && data == e.data && others == string(e.others) {
-		return false
-	}
-	e.others = []byte(others)
-	e.replace(name, data)
-	return true
-}
-
 // replace changes the name and data of the event.
 func (e *event) replace(name, data string) {
 	e.name, e.data = name, data

@@ -91,7 +91,7 @@ func (s *relay) fail(ctx context.Context, data *object) {
 	if cause := data.get("error"); cause.IsObject() {
 		code, message = cause.Get("code"), cause.Get("message")
 	}
-	s.saveUnended(ctx, store.StatusFailed, &apiError{
+	s.saveUnended(ctx, store.StatusFailed, &apiError{ // the key may have been escaped in the data
 		code: s.call.hideKey(code.String(), true), message: s.call.hideKey(message.String(), true),
 	})
 }

@@ -131,12 +131,15 @@ func setHeaders(to, from http.Header, names []string) {
 	}
 }
 
-// minSecret is the length from which a key is hidden in what is no error, and minErrorSecret in errors. Local engines are often given a
-// word such as EMPTY, which is no secret and which a response may contain.
+// minSecret and minErrorSecret are the minimum lengths of a key that is hidden, in successful responses and in errors. A shorter key is
+// usually a placeholder such as EMPTY, as local engines get it, and replacing it would damage ordinary text.
 const (
 	minSecret      = 16
 	minErrorSecret = 8
 )
+
+// hidden replaces the key.
+const hidden = "***"
 
 // hideKey removes the gateway's own key from what the engine has sent: an error may quote it.
 func (c *call) hideKey(text string, isError bool) string {
@@ -150,8 +153,16 @@ func (c *call) hideKey(text string, isError bool) string {
 	return text
 }
 
-// hidden replaces the key.
-const hidden = "***"
+// hideKeyIn removes the gateway's own key from an event, and reports whether the event had it.
+func (c *call) hideKeyIn(e *event, isError bool) bool {
+	name, data, others := c.hideKey(e.name, isError), c.hideKey(e.data, isError), c.hideKey(string(e.others), isError)
+	if name == e.name && data == e.data && others == string(e.others) {
+		return false
+	}
+	e.others = []byte(others)
+	e.replace(name, data)
+	return true
+}
 
 // passThrough returns the engine's response, whose errors may be about the gateway's own account and key. If it is an error after which
 // the engine may have run, and the engine gives no advice itself, clients are told not to retry, as after other errors. 429 and 503 mean
@@ -223,8 +234,8 @@ func (g *Gateway) copyHeaders(to, from http.Header) {
 	}
 }
 
-// readBody reads the body of the engine's response, without the gateway's own key. Its memory is held twice: for the body as received, and as sent to the
-// client.
+// readBody reads the body of the engine's response, without the gateway's own key. Its memory is held twice: for the body as received,
+// and as sent to the client.
 func (g *Gateway) readBody(c *call, response *http.Response) ([]byte, error) {
 	body, err := c.readAll(http.MaxBytesReader(nil, response.Body, g.options.MaxResponseBytes))
 	if e, ok := errors.AsType[*apiError](err); ok {
