@@ -83,8 +83,9 @@ func parsePageOptions(query url.Values) (*pageOptions, error) {
 	return o, nil
 }
 
-// readItems is the number of items of a conversation that are read at a time.
-const readItems = 100
+// readItems is the number of items of a conversation that are read at a time. A page, the item before it and the one after it are in
+// at most two such batches.
+const readItems = maxLimit + 1
 
 // readPage returns a page of the items that a response was created from.
 func (g *Gateway) readPage(ctx context.Context, c *call, session *store.Session, options *pageOptions) (*page, error) {
