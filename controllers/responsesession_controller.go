@@ -119,7 +119,9 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.waits = newWaits()
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("responsesession").
-		WatchesRawSource(&viewSource{view: r.View, order: r.order, settling: r.settling, current: r.isCurrent}).
+		WatchesRawSource(&viewSource{
+			view: r.View, order: r.order, settling: r.settling, rewritesPerSecond: r.Statuses.RewritesPerSecond, current: r.isCurrent,
+		}).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: r.Concurrency,
 			CacheSyncTimeout:        syncTimeout,

@@ -99,8 +99,6 @@ func (s *settling) holds(change sessions.Change, release func(namespace string, 
 func (s *settling) quiet(now time.Time, name types.NamespacedName) time.Duration {
 	c, known := s.causes[name]
 	switch {
-	case name.Name == "": // the first list of a namespace
-		return 0
 	case !known || s.calm(now, c):
 		c.quiet = 0
 	default:

@@ -118,9 +118,8 @@ func TestSettlingOthers(t *testing.T) {
 		change("ns", "root", "a", "c")
 		change("ns", "other root", "a", "x")
 		want(map[string][]string{})
-		change("ns", "", "first", "list")
 		change("ns", "third root", "a")
-		want(map[string][]string{"ns": {"first", "list", "a"}})
+		want(map[string][]string{"ns": {"a"}})
 		if !s.waits(types.NamespacedName{Namespace: "ns", Name: "c"}) || s.waits(types.NamespacedName{Namespace: "other", Name: "c"}) {
 			t.Error("unexpected sessions wait")
 		}

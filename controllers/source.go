@@ -34,6 +34,8 @@ type viewSource struct {
 	order *fair.Queue[reconcile.Request] // of the queue
 	// settling holds back sessions whose verdicts keep changing.
 	settling *settling
+	// rewritesPerSecond is the rate at which their statuses may be written, for each namespace.
+	rewritesPerSecond float64
 	// current reports that nothing has to be written for a session, or read.
 	current func(sessions.Verdict) bool
 }
@@ -54,11 +56,14 @@ func (s *viewSource) Start(_ context.Context, queue workqueue.TypedRateLimitingI
 			queue.Add(request(namespace, name))
 		}
 	}
+	others := newOutlet(s.rewritesPerSecond, add)
 	s.view.Subscribe(func(change sessions.Change) {
-		if change.Name != "" {
-			add(change.Namespace, []string{change.Name})
+		if change.Name == "" { // a list, of which almost all are current
+			add(change.Namespace, change.Others)
+			return
 		}
-		s.settling.changed(change, add)
+		add(change.Namespace, []string{change.Name})
+		s.settling.changed(change, others.queue)
 	})
 	return nil
 }

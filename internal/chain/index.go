@@ -46,6 +46,7 @@ type Index[V any] struct {
 	maxDepth int
 	nodes    map[string]*node[V]
 	counts   [numRules]int // of stored turns, by the rule that they break
+	judged   uint64
 }
 
 type node[V any] struct {
@@ -94,6 +95,9 @@ func (x *Index[V]) Counts(yield func(broken Rule, turns int) bool) {
 		}
 	}
 }
+
+// Judged returns how many verdicts all changes so far have computed. The time that a change takes is proportional to its part of them.
+func (x *Index[V]) Judged() uint64 { return x.judged }
 
 // All yields the value of each turn, in no order.
 func (x *Index[V]) All(yield func(V) bool) {

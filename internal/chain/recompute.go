@@ -46,6 +46,7 @@ func (x *Index[V]) recompute(n *node[V], c change) []V {
 	var changed []V
 	below := 0 // distance from n
 	for m := n; m != nil; {
+		x.judged++
 		p, cyclicNow := onCycle[m]
 		if !cyclicNow {
 			p = m.inherit()

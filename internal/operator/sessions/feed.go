@@ -16,19 +16,24 @@ limitations under the License.
 
 package sessions
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // feeds are the events that the API server has sent and that have not been applied to the view yet. While a namespace has
 // events, a goroutine of its own applies them one after another, because one change of a root with 100,000 descendants takes as
 // long as many changes of other sessions. Only the latest event of each object is kept, at the position of the first, so that a
-// root that changes faster than the verdicts can be computed has to wait for at most one computation.
+// root that changes faster than the verdicts can be computed has to wait for at most one computation. After an event that took long,
+// its namespace rests, and leaves the processors to others.
 type feeds struct {
-	apply   func(namespace string, e event)
+	apply   func(namespace string, e event) (rest time.Duration)
 	applied *broadcast // notified after each event
 
 	running sync.WaitGroup
 	mu      sync.Mutex
-	waiting map[string]*feed // by namespace, only those with events
+	waiting map[string]*feed // by namespace, only those with events, and those that rest
+	hurry   chan struct{}    // closed while a caller waits for all events
 }
 
 // event is a change of one object, or a list of all objects in a namespace.
@@ -42,8 +47,8 @@ type event struct {
 
 // feed holds the events of one namespace.
 type feed struct {
-	applying *queued // of the event that is being applied, or nil
-	queue    []queued
+	applying *queued          // of the event that is being applied, or nil
+	queue    []queued         // empty only while an event is being applied, or the namespace rests
 	latest   map[string]event // by name
 }
 
@@ -53,8 +58,8 @@ type queued struct {
 	version uint64
 }
 
-func newFeeds(apply func(namespace string, e event), applied *broadcast) *feeds {
-	return &feeds{apply: apply, applied: applied, waiting: map[string]*feed{}}
+func newFeeds(apply func(namespace string, e event) (rest time.Duration), applied *broadcast) *feeds {
+	return &feeds{apply: apply, applied: applied, waiting: map[string]*feed{}, hurry: make(chan struct{})}
 }
 
 // add adds an event. It does not block.
@@ -81,7 +86,22 @@ func (f *feeds) run(namespace string, ns *feed) {
 		if !more {
 			return
 		}
-		f.apply(namespace, e)
+		if rest := f.apply(namespace, e); rest > 0 {
+			f.rest(ns, rest)
+		}
+	}
+}
+
+// rest lets a namespace rest whose event has been applied.
+func (f *feeds) rest(ns *feed, rest time.Duration) {
+	f.mu.Lock()
+	ns.applying = nil
+	hurry := f.hurry
+	f.mu.Unlock()
+	f.applied.notify()
+	select {
+	case <-time.After(rest):
+	case <-hurry:
 	}
 }
 
@@ -117,12 +137,23 @@ func (f *feeds) reflect(namespace string, version uint64) bool {
 }
 
 func (f *feed) reflects(version uint64) bool {
-	oldest := f.applying
-	if oldest == nil {
-		oldest = &f.queue[0]
+	switch {
+	case f.applying != nil:
+		return f.applying.version > version
+	case len(f.queue) > 0:
+		return f.queue[0].version > version
 	}
-	return oldest.version > version
+	return true
 }
 
-// wait waits until all events have been applied. No event may be added in the meantime.
-func (f *feeds) wait() { f.running.Wait() }
+// wait waits until all events have been applied, and lets no namespace rest until then. No event may be added in the meantime.
+func (f *feeds) wait() {
+	f.mu.Lock()
+	hurry := f.hurry
+	f.mu.Unlock()
+	close(hurry)
+	f.running.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hurry = make(chan struct{})
+}

@@ -20,11 +20,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
@@ -50,9 +52,10 @@ func TestFeeds(t *testing.T) {
 				finish[namespace] = make(chan struct{})
 			}
 			started := make(chan *sent, len(namespaces))
-			f := newFeeds(func(namespace string, e event) {
+			f := newFeeds(func(namespace string, e event) time.Duration {
 				started <- &sent{event: e, namespace: namespace}
 				<-finish[namespace]
+				return 0
 			}, &broadcast{})
 			check := func() {
 				synctest.Wait()
@@ -102,6 +105,73 @@ func TestFeeds(t *testing.T) {
 			}
 		})
 	})
+}
+
+// TestFeedsRest: after an event that took long, the next one of the same namespace waits, also if it arrives later, and those of other
+// namespaces do not. What has been applied is reflected meanwhile. A caller that waits for all events ends the rests.
+func TestFeedsRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rest = time.Second
+		start := time.Now()
+		var mu sync.Mutex
+		got := map[string]time.Duration{}
+		f := newFeeds(func(namespace string, e event) time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			got[fmt.Sprint(namespace, e.version)] = time.Since(start)
+			return rest
+		}, &broadcast{})
+		f.add("a", event{name: "x", version: 1})
+		synctest.Wait()
+		if !f.reflect("a", 1) || !f.reflect("", 1) {
+			t.Error("an event that was applied is not reflected")
+		}
+		time.Sleep(rest / 4) //nolint:forbidigo // in a bubble, it takes no time
+		f.add("a", event{name: "x", version: 2})
+		f.add("b", event{name: "x", version: 3})
+		synctest.Wait()
+		if f.reflect("a", 2) || !f.reflect("b", 3) {
+			t.Error("an event that waits is reflected, or one that was applied is not")
+		}
+		f.add("a", event{name: "x", version: 4}) // replaces the second one
+		time.Sleep(rest)                         //nolint:forbidigo // see above
+		f.add("a", event{name: "x", version: 5})
+		f.add("a", event{name: "y", version: 6})
+		f.wait()
+		want := map[string]time.Duration{"a1": 0, "b3": rest / 4, "a4": rest, "a5": rest * 5 / 4, "a6": rest * 5 / 4}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("times (-want +got):\n%s", diff)
+		}
+		f.add("a", event{name: "x", version: 7})
+		f.add("a", event{name: "y", version: 8})
+		synctest.Wait()
+		if f.reflect("a", 8) {
+			t.Error("after a caller has waited for all events, namespaces do not rest")
+		}
+		f.wait()
+	})
+}
+
+// TestRest: a namespace rests after a change that has caused many verdicts to be computed, also if few of them have changed.
+func TestRest(t *testing.T) {
+	const descendants = 2000
+	for name, isChain := range map[string]bool{"tree": false, "chain": true} {
+		t.Run(name, func(t *testing.T) {
+			v := NewView(chain.DefaultMaxDepth, time.Hour)
+			bigTree(t, v, descendants, isChain)
+			root := *bigRecord("root", "")
+			root.ResourceVersion, root.Turn.Status = 2, chain.StatusFailed
+			if got, want := v.apply("big", event{name: "root", record: &root}), (descendants+1)*restPerTurn; got != want {
+				t.Errorf("rests for %s after a root has changed, want %s", got, want)
+			}
+			if got := v.apply("big", event{name: "new", record: bigRecord("new", "root")}); got != 0 {
+				t.Errorf("rests for %s after a turn was added, want no rest", got)
+			}
+			if got, want := v.apply("big", event{name: "root"}), (descendants+2)*restPerTurn; got != want {
+				t.Errorf("rests for %s after a root was deleted, want %s", got, want)
+			}
+		})
+	}
 }
 
 // TestWaitUntilReflects: a caller waits until an event of its namespace was applied, not only received. It does not wait for events

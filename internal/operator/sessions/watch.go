@@ -220,27 +220,49 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 	return nil
 }
 
-// apply applies an event to a namespace, and notifies the subscribers.
-func (v *View) apply(namespace string, e event) {
-	var changed *effect
-	switch {
-	case e.isList:
+// A namespace rests after an event for restPerTurn for each turn that was judged again, but not for less than minRest, which no one
+// would notice, and not for more than maxRest. To judge a turn, and to hand it on, takes a processor about a quarter of restPerTurn.
+const (
+	restPerTurn = 2 * time.Microsecond
+	minRest     = time.Millisecond
+	maxRest     = time.Second
+)
+
+// restAfter returns how long a namespace rests after an event for which a number of turns were judged again.
+func restAfter(judged uint64) time.Duration {
+	rest := time.Duration(min(judged, uint64(maxRest/restPerTurn))) * restPerTurn
+	if rest < minRest {
+		return 0
+	}
+	return rest
+}
+
+// apply applies an event to a namespace, notifies the subscribers, and returns how long the namespace must rest.
+func (v *View) apply(namespace string, e event) (rest time.Duration) {
+	if e.isList {
 		ns := v.lockOrAdd(namespace)
 		others := ns.replace(e.list)
 		v.unlock(ns)
 		v.send(Change{Namespace: namespace, Others: others})
-		return
-	case e.record != nil:
-		ns := v.lockOrAdd(namespace)
-		changed = ns.put(e.record, true)
-		v.unlock(ns)
-	default:
-		if ns := v.lock(namespace); ns != nil {
-			changed = ns.delete(e.name)
-			v.unlock(ns)
-		}
+		return 0
 	}
+	var ns *namespaceView
+	if e.record != nil {
+		ns = v.lockOrAdd(namespace)
+	} else if ns = v.lock(namespace); ns == nil {
+		return 0
+	}
+	before := ns.index.Judged()
+	var changed *effect
+	if e.record != nil {
+		changed = ns.put(e.record, true)
+	} else {
+		changed = ns.delete(e.name)
+	}
+	rest = restAfter(ns.index.Judged() - before)
+	v.unlock(ns)
 	v.notify(namespace, changed)
+	return rest
 }
 
 // replace stores the listed records and removes all others. It returns the names of the sessions that this affects.

@@ -1,0 +1,84 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers
+
+import (
+	"math"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestOutlet: the sessions of a namespace are queued in batches, whatever has caused them to be queued, and each once. They delay no
+// other namespace.
+func TestOutlet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const batch = 100
+		start := time.Now()
+		queued := map[string]map[time.Duration]int{"many": {}, "few": {}}
+		times := map[string]int{}
+		o := newOutlet(batch, func(namespace string, names []string) {
+			queued[namespace][time.Since(start)] += len(names)
+			for _, name := range names {
+				times[name]++
+			}
+		})
+		numbered := func(from, to int) (names []string) {
+			for i := from; i < to; i++ {
+				names = append(names, strconv.Itoa(i))
+			}
+			return names
+		}
+		o.queue("many", numbered(0, 250))
+		o.queue("many", numbered(100, 350)) // up to 100 of those that wait already
+		o.queue("few", []string{"x", "y"})
+		time.Sleep(outletPause / 2) //nolint:forbidigo // in a bubble, it takes no time
+		o.queue("few", []string{"z"})
+		time.Sleep(time.Minute) //nolint:forbidigo // see above
+		synctest.Wait()
+		many := queued["many"]
+		total := 0
+		for pauses := range 5 {
+			at := time.Duration(pauses) * outletPause
+			if total += many[at]; many[at] > batch {
+				t.Errorf("%d sessions were queued at once, want at most %d", many[at], batch)
+			}
+		}
+		if len(times) != 350+3 || total < 350 || total > 350+batch {
+			t.Errorf("%d sessions were queued %d times within half a second, want all %d, once each unless already queued", len(times), total, 350)
+		}
+		want := map[time.Duration]int{0: 2, outletPause / 2: 1}
+		if diff := cmp.Diff(want, queued["few"]); diff != "" {
+			t.Errorf("the other namespace (-want +got):\n%s", diff)
+		}
+		if len(o.flows) > 0 {
+			t.Errorf("%d namespaces take memory without sessions that wait", len(o.flows))
+		}
+	})
+}
+
+// TestOutletBatch: the batch follows from the rate of statuses, whatever that is.
+func TestOutletBatch(t *testing.T) {
+	for rate, want := range map[float64]int{0.001: 1, 100: 100, 2.5: 2, math.Inf(1): math.MaxInt32} {
+		if got := newOutlet(rate, nil).batch; got != want {
+			t.Errorf("%g statuses per second: %d sessions are queued at once, want %d", rate, got, want)
+		}
+	}
+}
