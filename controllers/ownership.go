@@ -56,7 +56,7 @@ func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessio
 
 // lacksOwner reports whether a session may have an ownerReference to its parent, and has none.
 func lacksOwner(v sessions.Verdict) bool {
-	return v.CanBeOwned(v.Parent != nil) && v.Record.OwnerUID == "" && !v.Record.OmitOwner
+	return v.CanBeOwned(v.Parent != nil) && !v.Record.HasOwner && !v.Record.OmitOwner
 }
 
 // addOwner adds the ownerReference to the parent. The parent's UID is read just before, because garbage collection deletes a session
@@ -92,7 +92,7 @@ func (r *ResponseSessionReconciler) addOwner(ctx context.Context, v sessions.Ver
 func (r *ResponseSessionReconciler) applyOwner(
 	ctx context.Context, record *sessions.Record, version string, owners ...*metav1ac.OwnerReferenceApplyConfiguration,
 ) (*metav1.PartialObjectMetadata, error) {
-	configuration := acv1alpha1.ResponseSession(record.Name, record.Namespace).WithUID(record.UID).WithOwnerReferences(owners...)
+	configuration := acv1alpha1.ResponseSession(record.Name, record.Namespace).WithUID(record.UID.Text()).WithOwnerReferences(owners...)
 	if version != anyVersion {
 		configuration.WithResourceVersion(version)
 	}

@@ -166,12 +166,12 @@ func TestReportsAreFair(t *testing.T) {
 	const many = 100
 	for i := range many {
 		s := turn(greedy, fmt.Sprint("t", i))
-		reporter.Report(&sessions.Record{Namespace: greedy, Name: s.Name, UID: "none", Generation: 1})
+		reporter.Report(&sessions.Record{Namespace: greedy, Name: s.Name, UID: sessions.NewUID("none"), Generation: 1})
 	}
 	create(t, turn(modest, "a"))
 	a := get(t, modest, "a")
 	for range 3 { // it is reported once
-		reporter.Report(&sessions.Record{Namespace: modest, Name: a.Name, UID: a.UID, Generation: 1})
+		reporter.Report(&sessions.Record{Namespace: modest, Name: a.Name, UID: sessions.NewUID(a.UID), Generation: 1})
 	}
 	close(gate)
 	testutil.Eventually(t, func(context.Context) error {

@@ -76,7 +76,7 @@ func (r *ResponseSessionReconciler) adopt(ctx context.Context, record *sessions.
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(chunk), chunk); err != nil {
 		return err
 	}
-	owner := ownerReference(v1alpha1.ResponseSessionKind, &metav1.ObjectMeta{Name: record.Name, UID: record.UID})
+	owner := ownerReference(v1alpha1.ResponseSessionKind, &metav1.ObjectMeta{Name: record.Name, UID: record.UID.Text()})
 	patch, err := applyPatch(acv1alpha1.SnapshotChunk(chunk.Name, chunk.Namespace).WithUID(chunk.UID).WithOwnerReferences(owner))
 	if err != nil {
 		return err

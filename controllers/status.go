@@ -47,7 +47,7 @@ func newStatus(v sessions.Verdict, now time.Time) *v1alpha1.ResponseSessionStatu
 		ObservedGeneration: r.Generation,
 		LastTransitionTime: r.Since.Time(),
 	}
-	if condition.Status != r.ChainValid || r.Since == 0 {
+	if condition.Status != r.ChainValid.Status() || r.Since == 0 {
 		condition.LastTransitionTime = metav1.NewTime(now)
 	}
 	status := &v1alpha1.ResponseSessionStatus{
@@ -124,7 +124,7 @@ const anyVersion = ""
 // statusConfiguration returns the apply configuration of a status for a version of an object. The UID keeps the apply from creating an
 // object.
 func statusConfiguration(r *sessions.Record, version string, status any) map[string]any {
-	metadata := map[string]any{"namespace": r.Namespace, "name": r.Name, "uid": r.UID}
+	metadata := map[string]any{"namespace": r.Namespace, "name": r.Name, "uid": r.UID.Text()}
 	if version != anyVersion {
 		metadata["resourceVersion"] = version
 	}

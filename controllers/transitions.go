@@ -60,7 +60,7 @@ func init() {
 // holds: beyond the limiter's rate, for example when the root of a large tree is deleted, they are dropped.
 func (r *ResponseSessionReconciler) recordTransition(ctx context.Context, v sessions.Verdict, status *v1alpha1.ResponseSessionStatus) {
 	condition := status.Conditions[0]
-	wasBroken := v.Record.ChainValid == metav1.ConditionFalse
+	wasBroken := v.Record.ChainValid.Status() == metav1.ConditionFalse
 	isBroken := condition.Status == metav1.ConditionFalse
 	logger := log.FromContext(ctx).WithValues("reason", condition.Reason, "brokenAt", status.BrokenAt)
 	switch {
@@ -95,7 +95,7 @@ func (r *ResponseSessionReconciler) event(regarding *sessions.Record, related ru
 		note := truncate(condition.Reason+": "+condition.Message, maxNoteBytes)
 		reference := &corev1.ObjectReference{
 			APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.ResponseSessionKind,
-			Namespace: regarding.Namespace, Name: regarding.Name, UID: regarding.UID,
+			Namespace: regarding.Namespace, Name: regarding.Name, UID: regarding.UID.Text(),
 		}
 		r.Recorder.Eventf(reference, related, eventType, reason, "ValidateChain", "%s", note)
 	}

@@ -48,13 +48,13 @@ var (
 
 // cacheKey changes with every overwrite of the spec, but not with a write of the status.
 type cacheKey struct {
-	uid        types.UID
+	uid        sessions.UID
 	generation int64
 }
 
 func keyOf(record *sessions.Record) cacheKey { return cacheKey{record.UID, record.Generation} }
 
-// cacheOverhead is the approximate size of an entry besides its items: the key, the UID's string and what the cache needs for it.
+// cacheOverhead is the approximate size of an entry besides its items: the key and what the cache needs for it.
 const cacheOverhead = 256
 
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions;snapshotchunks,verbs=get
@@ -261,7 +261,7 @@ func (r *Reader) metadataIsCurrent(ctx context.Context, record *sessions.Record)
 		return false, fmt.Errorf("unable to read session %s/%s: %w", record.Namespace, record.Name, err)
 	}
 	unchanged := object.Generation == record.Generation && object.DeletionTimestamp == nil
-	return object.UID == record.UID && (unchanged || !record.InChain()), nil
+	return sessions.NewUID(object.UID) == record.UID && (unchanged || !record.InChain()), nil
 }
 
 // mayBeObjectName reports whether a name can be an object name as well as a response ID.

@@ -282,7 +282,7 @@ func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, er
 	}
 	requested := path[len(path)-1]
 	history := &Result{
-		Name: requested.Name, UID: requested.UID, ResponseID: requested.Turn.ID, Turns: make([]history.TurnItems, len(path)), holding: holding,
+		Name: requested.Name, UID: requested.UID.Text(), ResponseID: requested.Turn.ID, Turns: make([]history.TurnItems, len(path)), holding: holding,
 	}
 	if err := l.readItems(ctx, path, history); err != nil {
 		history.Release()
@@ -298,7 +298,7 @@ const cold = 6
 // the size of the largest cached history.
 func (l *lookup) bytes(path ...*sessions.Record) (bytes int64) {
 	for _, s := range path {
-		size := s.ObjectBytes
+		size := int64(s.ObjectBytes)
 		if s.Snapshot != nil {
 			size = s.SnapshotBytes
 		}

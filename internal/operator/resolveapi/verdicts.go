@@ -141,7 +141,7 @@ func newVerdict(v sessions.Verdict) *resolvev1alpha1.SessionVerdict {
 	r := v.Record
 	return &resolvev1alpha1.SessionVerdict{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: r.Namespace, Name: r.Name, UID: r.UID, CreationTimestamp: r.Created.Time(),
+			Namespace: r.Namespace, Name: r.Name, UID: r.UID.Text(), CreationTimestamp: r.Created.Time(),
 		},
 		ResponseID:         r.Turn.ID,
 		PreviousResponseID: r.Turn.Previous,

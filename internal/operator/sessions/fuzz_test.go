@@ -56,7 +56,7 @@ func FuzzNewRecord(f *testing.F) {
 			return // a time beyond the year 9999
 		}
 		r = NewRecord(gjson.ParseBytes(canonical), nil)
-		if r.Namespace != object.Namespace || r.Name != object.Name || r.UID != object.UID || r.Generation != object.Generation ||
+		if r.Namespace != object.Namespace || r.Name != object.Name || r.UID != NewUID(object.UID) || r.Generation != object.Generation ||
 			r.Turn.ID != object.Spec.ResponseID || r.Turn.Previous != object.Spec.PreviousResponseID || r.Turn.Status != object.Spec.ResponseStatus ||
 			r.Deleting != (object.DeletionTimestamp != nil) || r.Written != NewFingerprint(&object.Status) {
 			t.Errorf("got %+v of %s", r, canonical)

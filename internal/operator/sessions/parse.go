@@ -34,14 +34,14 @@ import (
 // parsed is an object whose metadata has been read, and whose spec and status have been found.
 type parsed struct {
 	meta         metav1.ObjectMeta // the fields that a record keeps
-	bytes        int64             // the size of the whole object
+	bytes        int32             // the size of the whole object
 	spec, status gjson.Result
 }
 
 // parseObject reads an object as the API server has sent it.
 func parseObject(object gjson.Result) parsed {
 	fields := jsonvalue.Members(object, "metadata", "spec", "status")
-	return parsed{meta: parseMetadata(fields[0]), bytes: int64(len(object.Raw)), spec: fields[1], status: fields[2]}
+	return parsed{meta: parseMetadata(fields[0]), bytes: int32(len(object.Raw)), spec: fields[1], status: fields[2]}
 }
 
 func parseMetadata(metadata gjson.Result) metav1.ObjectMeta {
@@ -77,7 +77,7 @@ func parseMetadata(metadata gjson.Result) metav1.ObjectMeta {
 // record returns a record with the fields that are derived from the metadata alone.
 func (p *parsed) record() *Record {
 	return &Record{
-		Namespace: p.meta.Namespace, Name: p.meta.Name, UID: p.meta.UID, Generation: p.meta.Generation,
+		Namespace: p.meta.Namespace, Name: p.meta.Name, UID: NewUID(p.meta.UID), Generation: p.meta.Generation,
 		ResourceVersion: parseResourceVersion(p.meta.ResourceVersion), Deleting: p.meta.DeletionTimestamp != nil,
 		Created: secondsOf(p.meta.CreationTimestamp.Time), ObjectBytes: p.bytes,
 	}

@@ -24,6 +24,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,26 +38,23 @@ import (
 )
 
 // Record is the part of a ResponseSession that the view keeps: everything that its chain and its controller need, but no
-// bodies. A record is never changed, only replaced.
+// bodies. A record is never changed, only replaced. There is one for each turn in the cluster, so its fields are no larger than needed.
 type Record struct {
 	Namespace  string
 	Name       string
-	UID        types.UID
+	UID        UID
 	Generation int64
 	// ResourceVersion is the object's resource version, as a number.
 	ResourceVersion uint64
 	// ObjectBytes is the size of the object as the API server has sent it.
-	ObjectBytes int64
+	ObjectBytes int32
 	// SpecNodes is about the number of JSON values in the spec, as jsonvalue.Nodes counts them.
-	SpecNodes int64
-	// Created is when the object was created.
-	Created Seconds
+	SpecNodes int32
+	// Created is when the object was created, and Since is when the status of its ChainValid condition last changed.
+	Created, Since Seconds
 
 	// Turn is the session's node in its chain.
 	Turn chain.Turn
-	// OwnerUID is the UID in the object's ownerReference to its parent, empty if there is no such reference.
-	OwnerUID types.UID
-
 	// Snapshot refers to the bodies, nil if they are in the object, and SnapshotBytes is their size.
 	Snapshot      *v1alpha1.SnapshotReference
 	SnapshotBytes int64
@@ -66,20 +64,18 @@ type Record struct {
 	// condition.
 	Reported int64
 
-	// ChainValid is the status of the object's ChainValid condition, empty if it has none yet, and Since is when it last
-	// changed.
-	ChainValid metav1.ConditionStatus
-	Since      Seconds
 	// Written identifies the status that the object has.
 	Written Fingerprint
 
-	// The booleans share one word, because there is a record for each turn in the cluster.
+	// The rest shares one word.
 
+	// ChainValid is the status of the object's ChainValid condition.
+	ChainValid ConditionStatus
 	// Misnamed is set if the object's name does not follow from its response ID, and Deleting if the object is being
 	// deleted. Either keeps the session out of every chain.
 	Misnamed, Deleting bool
-	// OmitOwner is set if the object carries the annotation that opts out of the ownerReference.
-	OmitOwner bool
+	// HasOwner is set if the object has an ownerReference to its parent, and OmitOwner if it has the annotation that opts out of it.
+	HasOwner, OmitOwner bool
 	// OutdatedOwner is set if an ownerReference of the object is to another version of the API.
 	OutdatedOwner bool
 	// Verified is set if the bodies are outside the object and have been read.
@@ -88,15 +84,25 @@ type Record struct {
 	HasVerdict bool
 }
 
-// Seconds is a time as Kubernetes stores it, in seconds since 1970. The zero value is no time.
-type Seconds int64
+// UID is a UID in a quarter of the memory of its text, because Kubernetes makes only UUIDs.
+type UID uuid.UUID
 
-func secondsOf(t time.Time) Seconds {
-	if t.IsZero() {
-		return 0
+// NewUID returns a UID. It replaces one that is not a UUID by one that no object has, so that nothing is written to its object.
+func NewUID(uid types.UID) UID {
+	parsed, err := uuid.Parse(string(uid))
+	if err != nil {
+		parsed = uuid.NewSHA1(uuid.Nil, []byte(uid))
 	}
-	return Seconds(t.Unix())
+	return UID(parsed)
 }
+
+// Text returns the UID as in the metadata of its object.
+func (u UID) Text() types.UID { return types.UID(uuid.UUID(u).String()) }
+
+// Seconds is a time as Kubernetes stores it, in seconds since 1970, and until 2106. The zero value is no time.
+type Seconds uint32
+
+func secondsOf(t time.Time) Seconds { return Seconds(min(max(t.Unix(), 0), math.MaxUint32)) }
 
 // Time returns the time, or the zero metav1.Time.
 func (s Seconds) Time() metav1.Time {
@@ -105,6 +111,19 @@ func (s Seconds) Time() metav1.Time {
 	}
 	return metav1.Unix(int64(s), 0)
 }
+
+// ConditionStatus is the status of a condition, as an index of conditionStatuses.
+type ConditionStatus uint8
+
+var conditionStatuses = []metav1.ConditionStatus{"", metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown}
+
+// conditionStatusOf returns the zero value for a status that the CRD does not allow.
+func conditionStatusOf(status metav1.ConditionStatus) ConditionStatus {
+	return ConditionStatus(max(slices.Index(conditionStatuses, status), 0))
+}
+
+// Status returns the status as in metav1.Condition, and an empty string if there is no condition.
+func (s ConditionStatus) Status() metav1.ConditionStatus { return conditionStatuses[s] }
 
 // NewRecord returns the record of an object as the API server has sent it. Its strings do not keep the object alive. known,
 // which may be nil, returns an object's current record, or nil. If that record has the same spec, the spec is not parsed again.
@@ -157,7 +176,7 @@ func (r *Record) setSpec(spec gjson.Result, status *v1alpha1.ResponseSessionStat
 	request, response, metadata, packed := fields[7], fields[8], fields[9], fields[10]
 	r.Turn = chain.Turn{ID: strings.Clone(id.Str), Previous: strings.Clone(previous.Str), Status: intern(responseStatus.Str, responseStatuses)}
 	r.Misnamed = r.Name != v1alpha1.ObjectName(r.Turn.ID)
-	r.SpecNodes = int64(jsonvalue.Nodes(spec.Raw))
+	r.SpecNodes = int32(jsonvalue.Nodes(spec.Raw))
 	var bodies snapshot.Bodies
 	var problem string
 	switch {
@@ -237,7 +256,8 @@ func (r *Record) InChain() bool { return !r.Misnamed && !r.Deleting }
 
 // AwaitsVerdict reports whether the session has had no verdict yet, or only that it was pending before its owner changed it.
 func (r *Record) AwaitsVerdict() bool {
-	return r.ChainValid == "" || r.ChainValid == metav1.ConditionUnknown && !r.HasVerdict
+	status := r.ChainValid.Status()
+	return status == "" || status == metav1.ConditionUnknown && !r.HasVerdict
 }
 
 // nodeBytes is how many bytes of text cost the API server about as much as one of SpecNodes, because it keeps and copies objects as
@@ -246,7 +266,7 @@ func (r *Record) AwaitsVerdict() bool {
 const nodeBytes = 64
 
 // WriteBytes is about what a write of the object costs the API server, as the number of bytes of text that cost as much.
-func (r *Record) WriteBytes() int64 { return r.ObjectBytes + nodeBytes*r.SpecNodes }
+func (r *Record) WriteBytes() int64 { return int64(r.ObjectBytes) + nodeBytes*int64(r.SpecNodes) }
 
 // Version returns the resource version as the API server sends it.
 func (r *Record) Version() string { return strconv.FormatUint(r.ResourceVersion, 10) }
@@ -254,7 +274,7 @@ func (r *Record) Version() string { return strconv.FormatUint(r.ResourceVersion,
 // WithMetadata returns the record with the metadata after a write of the record's version. If the metadata shows that the spec has changed too, it
 // returns the record unchanged: the watch delivers the rest.
 func (r *Record) WithMetadata(object *metav1.PartialObjectMetadata) *Record {
-	if object.UID != r.UID || object.Generation != r.Generation {
+	if NewUID(object.UID) != r.UID || object.Generation != r.Generation {
 		return r
 	}
 	next := *r
@@ -290,7 +310,7 @@ func (r *Record) setVerdict(status *v1alpha1.ResponseSessionStatus) {
 	r.Written = NewFingerprint(status)
 	r.HasVerdict = status.ObservedGeneration == r.Generation
 	if condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionChainValid); condition != nil {
-		r.ChainValid, r.Since = intern(condition.Status, conditionStatuses), secondsOf(condition.LastTransitionTime.Time)
+		r.ChainValid, r.Since = conditionStatusOf(condition.Status), secondsOf(condition.LastTransitionTime.Time)
 	}
 }
 
@@ -327,30 +347,20 @@ func parseResourceVersion(version string) uint64 {
 // setOwner sets the fields that are derived from the ownerReferences and the annotation.
 func (r *Record) setOwner(object metav1.Object) {
 	owners := object.GetOwnerReferences()
-	r.OwnerUID = ownerUID(owners, v1alpha1.ObjectName(r.Turn.Previous))
+	parent := v1alpha1.ObjectName(r.Turn.Previous)
+	r.HasOwner = slices.ContainsFunc(owners, func(owner metav1.OwnerReference) bool {
+		return owner.Kind == v1alpha1.ResponseSessionKind && owner.Name == parent
+	})
 	r.OutdatedOwner = slices.ContainsFunc(owners, kubeclient.IsOutdated)
 	r.OmitOwner = object.GetAnnotations()[v1alpha1.OmitOwnerReferenceAnnotation] == "true"
 }
 
-// ownerUID returns the UID in the ownerReference to the named session, or an empty string.
-func ownerUID(owners []metav1.OwnerReference, parentName string) types.UID {
-	for _, owner := range owners {
-		if owner.Kind == v1alpha1.ResponseSessionKind && owner.Name == parentName {
-			return owner.UID
-		}
-	}
-	return ""
-}
-
-var (
-	responseStatuses  = chain.Statuses()
-	conditionStatuses = []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown}
-)
+var responseStatuses = chain.Statuses()
 
 // intern returns the known string that equals s, so that the record does not keep a copy, or a copy of s.
-func intern[S ~string](s S, known []S) S {
+func intern(s string, known []string) string {
 	if i := slices.Index(known, s); i >= 0 {
 		return known[i]
 	}
-	return S(strings.Clone(string(s)))
+	return strings.Clone(s)
 }

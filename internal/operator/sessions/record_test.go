@@ -40,10 +40,10 @@ func TestRecordKeeps(t *testing.T) {
 		got = append(got, field.Name+" "+field.Type.String())
 	}
 	want := []string{
-		"Namespace string", "Name string", "UID types.UID", "Generation int64", "ResourceVersion uint64", "ObjectBytes int64", "SpecNodes int64",
-		"Created sessions.Seconds", "Turn chain.Turn", "OwnerUID types.UID", "Snapshot *v1alpha1.SnapshotReference", "SnapshotBytes int64",
-		"Problem string", "Reported int64", "ChainValid v1.ConditionStatus", "Since sessions.Seconds", "Written sessions.Fingerprint",
-		"Misnamed bool", "Deleting bool", "OmitOwner bool", "OutdatedOwner bool", "Verified bool", "HasVerdict bool",
+		"Namespace string", "Name string", "UID sessions.UID", "Generation int64", "ResourceVersion uint64", "ObjectBytes int32", "SpecNodes int32",
+		"Created sessions.Seconds", "Since sessions.Seconds", "Turn chain.Turn", "Snapshot *v1alpha1.SnapshotReference", "SnapshotBytes int64",
+		"Problem string", "Reported int64", "Written sessions.Fingerprint", "ChainValid sessions.ConditionStatus",
+		"Misnamed bool", "Deleting bool", "HasOwner bool", "OmitOwner bool", "OutdatedOwner bool", "Verified bool", "HasVerdict bool",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("fields (-want +got):\n%s", diff)
@@ -67,11 +67,11 @@ func TestRecordKeeps(t *testing.T) {
 	}}
 	kept := record(o, nil)
 	wantRecord := &Record{
-		Namespace: "ns", Name: "resp.2", UID: "uid-of-resp.2", Generation: 1, Created: Seconds(created.Unix()), ResourceVersion: 7,
-		ObjectBytes: int64(len(encoded(o).Raw)), SpecNodes: int64(jsonvalue.Nodes(encoded(o).Get("spec").Raw)),
+		Namespace: "ns", Name: "resp.2", UID: NewUID("uid-of-resp.2"), Generation: 1, Created: Seconds(created.Unix()), ResourceVersion: 7,
+		ObjectBytes: int32(len(encoded(o).Raw)), SpecNodes: int32(jsonvalue.Nodes(encoded(o).Get("spec").Raw)),
 		Turn:     chain.Turn{ID: "resp_2", Previous: "resp_1", Status: "completed"},
-		OwnerUID: "parent", OmitOwner: true, SnapshotBytes: int64(3 * len(raw.Raw)),
-		ChainValid: metav1.ConditionTrue, Since: Seconds(since.Unix()), Written: NewFingerprint(&o.Status),
+		HasOwner: true, OmitOwner: true, SnapshotBytes: int64(3 * len(raw.Raw)),
+		ChainValid: conditionStatusOf(metav1.ConditionTrue), Since: Seconds(since.Unix()), Written: NewFingerprint(&o.Status),
 	}
 	if diff := cmp.Diff(wantRecord, kept); diff != "" {
 		t.Errorf("record (-want +got):\n%s", diff)
@@ -177,8 +177,8 @@ func TestNewRecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := object("resp_1", "", 3)
 			tc.change(o)
-			want := &Record{Namespace: "ns", Name: "resp.1", UID: "uid-of-resp.1", Generation: 1, ResourceVersion: 3, Turn: chain.Turn{ID: "resp_1", Status: "completed"}}
-			want.ObjectBytes, want.SpecNodes = int64(len(encoded(o).Raw)), int64(jsonvalue.Nodes(encoded(o).Get("spec").Raw))
+			want := &Record{Namespace: "ns", Name: "resp.1", UID: NewUID("uid-of-resp.1"), Generation: 1, ResourceVersion: 3, Turn: chain.Turn{ID: "resp_1", Status: "completed"}}
+			want.ObjectBytes, want.SpecNodes = int32(len(encoded(o).Raw)), int32(jsonvalue.Nodes(encoded(o).Get("spec").Raw))
 			want.setStatus(&o.Status)
 			tc.want(want)
 			if diff := cmp.Diff(want, record(o, nil)); diff != "" {
@@ -267,11 +267,11 @@ func TestAwaitsVerdict(t *testing.T) {
 		want   bool
 	}{
 		"no verdict":                         {Record{}, true},
-		"valid":                              {Record{ChainValid: metav1.ConditionTrue, HasVerdict: true}, false},
-		"valid before a change":              {Record{ChainValid: metav1.ConditionTrue}, false},
-		"broken before a change":             {Record{ChainValid: metav1.ConditionFalse}, false},
-		"pending":                            {Record{ChainValid: metav1.ConditionUnknown, HasVerdict: true}, false},
-		"pending before its owner completed": {Record{ChainValid: metav1.ConditionUnknown}, true},
+		"valid":                              {Record{ChainValid: conditionStatusOf(metav1.ConditionTrue), HasVerdict: true}, false},
+		"valid before a change":              {Record{ChainValid: conditionStatusOf(metav1.ConditionTrue)}, false},
+		"broken before a change":             {Record{ChainValid: conditionStatusOf(metav1.ConditionFalse)}, false},
+		"pending":                            {Record{ChainValid: conditionStatusOf(metav1.ConditionUnknown), HasVerdict: true}, false},
+		"pending before its owner completed": {Record{ChainValid: conditionStatusOf(metav1.ConditionUnknown)}, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

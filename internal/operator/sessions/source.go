@@ -72,9 +72,11 @@ func (s *source) list(ctx context.Context, options metav1.ListOptions) (runtime.
 		return nil, err
 	}
 	defer func() { _ = response.Close() }()
-	list := &metav1.List{}
+	list, ids := &metav1.List{}, knownIDs{}
 	metadata, err := readList(response, func(object gjson.Result) {
-		list.Items = append(list.Items, runtime.RawExtension{Object: newItem(NewRecord(object, s.known))})
+		r := NewRecord(object, s.known)
+		ids.share(r)
+		list.Items = append(list.Items, runtime.RawExtension{Object: newItem(r)})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("unable to read a list of sessions: %w", err)
@@ -82,6 +84,21 @@ func (s *source) list(ctx context.Context, options metav1.ListOptions) (runtime.
 	fields := jsonvalue.Members(metadata, "resourceVersion", "continue")
 	list.ResourceVersion, list.Continue = fields[0].String(), fields[1].String()
 	return list, nil
+}
+
+// knownIDs has the response IDs of a list. Without it, each of its records would have its own copy of the parent's ID until all are in
+// the view, and then leave a hole in the heap.
+type knownIDs map[string]string
+
+// share makes a record use the known strings.
+func (ids knownIDs) share(r *Record) {
+	for _, id := range []*string{&r.Turn.ID, &r.Turn.Previous} {
+		if known, found := ids[*id]; found {
+			*id = known
+		} else {
+			ids[*id] = *id
+		}
+	}
 }
 
 func newItem(r *Record) *item {
@@ -97,9 +114,9 @@ func (s *source) watch(ctx context.Context, options metav1.ListOptions) (watch.I
 		return nil, err
 	}
 	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
-	decoder := &events{
-		source: s, response: response, lines: bufio.NewReaderSize(response, 64<<10),
-		listing: options.SendInitialEvents != nil && *options.SendInitialEvents,
+	decoder := &events{source: s, response: response, lines: bufio.NewReaderSize(response, 64<<10)}
+	if options.SendInitialEvents != nil && *options.SendInitialEvents {
+		decoder.listed = knownIDs{}
 	}
 	return watch.NewStreamWatcher(decoder, reporter), nil
 }
@@ -110,8 +127,8 @@ type events struct {
 	response io.Closer
 	lines    *bufio.Reader
 	buffer   bytes.Buffer
-	// listing is set until the events begin that are not part of a list.
-	listing bool
+	// listed has the response IDs of a list. It is nil once the events begin that are not part of one.
+	listed knownIDs
 }
 
 var _ watch.Decoder = &events{}
@@ -130,7 +147,9 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 	case watch.Bookmark:
 		o := &item{}
 		o.ObjectMeta = parseMetadata(jsonvalue.Members(value, "metadata")[0])
-		e.listing = e.listing && o.Annotations[metav1.InitialEventsAnnotationKey] == ""
+		if o.Annotations[metav1.InitialEventsAnnotationKey] != "" {
+			e.listed = nil
+		}
 		return kind, o, nil
 	case watch.Error:
 		status := &metav1.Status{}
@@ -147,7 +166,12 @@ const maxKeptBytes = 64 << 10
 
 // record returns the record of an object, and passes on the items of a turn that has just been saved.
 func (e *events) record(kind watch.EventType, value gjson.Result) *Record {
-	if e.listing || e.source.keep == nil || kind == watch.Deleted {
+	if e.listed != nil {
+		r := NewRecord(value, e.source.known)
+		e.listed.share(r)
+		return r
+	}
+	if e.source.keep == nil || kind == watch.Deleted {
 		return NewRecord(value, e.source.known)
 	}
 	r, items := newRecord(value, e.source.known, maxKeptBytes)

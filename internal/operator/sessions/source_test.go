@@ -27,6 +27,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -122,7 +123,7 @@ func TestItemsAreKept(t *testing.T) {
 	})
 	s.known = func(_, name string) *Record {
 		if name == "resp.known" {
-			return &Record{UID: "u", Generation: 1}
+			return &Record{UID: NewUID("u"), Generation: 1}
 		}
 		return nil
 	}
@@ -162,6 +163,55 @@ func TestList(t *testing.T) {
 		if problem := list.Items[i].Object.(*item).record.Problem; problem != want {
 			t.Errorf("item %d has the problem %q, want %q", i, problem, want)
 		}
+	}
+}
+
+// TestListedIDsAreShared: in a list, however it is requested, the ID of a turn and the reference of its child to it are one string,
+// whichever comes first. What follows a list keeps none of its strings.
+func TestListedIDsAreShared(t *testing.T) {
+	turn := func(id, previous string) string {
+		return fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"responseID":%q,"previousResponseID":%q}}`, v1alpha1.ObjectName(id), id, previous)
+	}
+	turns := []string{turn("resp_1", "resp_2"), turn("resp_2", "resp_3"), turn("resp_3", "")}
+	s := serve(t, time.Hour, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("watch") == "" {
+			_, _ = fmt.Fprintf(w, `{"items":[%s]}`, strings.Join(turns, ","))
+			return
+		}
+		for _, turn := range turns {
+			_, _ = fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", turn)
+		}
+		_, _ = fmt.Fprintln(w, `{"type":"BOOKMARK","object":{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"}}}}`)
+		_, _ = fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", turn("resp_4", "resp_3"))
+	})
+	list, err := s.list(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed, watched []*Record
+	for _, object := range list.(*metav1.List).Items {
+		listed = append(listed, object.Object.(*item).record)
+	}
+	watcher, err := s.watch(t.Context(), metav1.ListOptions{SendInitialEvents: new(true)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+	for event := range watcher.ResultChan() {
+		if event.Type == watch.Added {
+			watched = append(watched, event.Object.(*item).record)
+		}
+	}
+	shares := func(child, parent *Record) bool {
+		return unsafe.StringData(child.Turn.Previous) == unsafe.StringData(parent.Turn.ID)
+	}
+	for name, records := range map[string][]*Record{"list": listed, "watch": watched} {
+		if !shares(records[0], records[1]) || !shares(records[1], records[2]) {
+			t.Errorf("%s: turns have their own copies of their parents' IDs", name)
+		}
+	}
+	if shares(watched[3], watched[2]) {
+		t.Error("strings of the list are kept after it")
 	}
 }
 

@@ -110,10 +110,7 @@ func (ns *namespaceView) put(r *Record, watched bool) *effect {
 	}
 	r.Namespace = ns.name
 	if parent, found := ns.index.Get(r.Turn.Previous); found {
-		r.Turn.Previous = parent.Turn.ID // share one string, and of the UID, too
-		if r.OwnerUID == parent.UID {
-			r.OwnerUID = parent.UID
-		}
+		r.Turn.Previous = parent.Turn.ID // share one string
 	}
 	e := &effect{name: r.Name}
 	created := old == nil || old.UID != r.UID
@@ -203,7 +200,7 @@ func (ns *namespaceView) delete(name string) *effect {
 func (ns *namespaceView) unowned(parent *Record) []*Record {
 	var children []*Record
 	for child := range ns.index.Children(parent.Turn.ID) {
-		if child.OwnerUID == "" && child != parent {
+		if !child.HasOwner && child != parent {
 			children = append(children, child)
 		}
 	}

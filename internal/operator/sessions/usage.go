@@ -48,7 +48,7 @@ func (ns *namespaceView) usage() Usage { return Usage{Sessions: ns.sessions, Byt
 
 // storedBytes returns the number of bytes that a session adds to Usage.Bytes.
 func (r *Record) storedBytes() int64 {
-	bytes := r.ObjectBytes
+	bytes := int64(r.ObjectBytes)
 	if r.Snapshot != nil && r.Snapshot.Store == v1alpha1.SnapshotStoreBlob {
 		bytes += max(0, min(r.Snapshot.StoredBytes, maxBucketBytes))
 	}
@@ -57,7 +57,7 @@ func (r *Record) storedBytes() int64 {
 
 // resize corrects the size of an object. The responses to the operator's own writes, which are applied to the view before the
 // watch delivers them, do not contain it.
-func (ns *namespaceView) resize(known *Record, bytes int64) {
+func (ns *namespaceView) resize(known *Record, bytes int32) {
 	if known.ObjectBytes == bytes {
 		return
 	}
