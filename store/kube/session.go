@@ -190,7 +190,7 @@ func replaceSpec(spec *v1alpha1.ResponseSessionSpec) ([]kubeclient.Operation, er
 // decodeIdentity decodes the parts of an object that decide whether it may be replaced, and where its snapshot is, whatever its other
 // fields contain.
 func decodeIdentity(raw []byte) (*v1alpha1.ResponseSession, error) {
-	fields := jsonvalue.Members(gjson.ParseBytes(raw), "metadata", "spec")
+	fields := jsonvalue.Members(gjson.Parse(jsonvalue.Text(raw)), "metadata", "spec")
 	spec := jsonvalue.Members(fields[1], "responseID", "previousResponseID", "immutable", "format", "snapshot")
 	object := &v1alpha1.ResponseSession{Spec: v1alpha1.ResponseSessionSpec{
 		ResponseID: spec[0].String(), PreviousResponseID: spec[1].String(), Immutable: new(spec[2].Bool()),

@@ -30,6 +30,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/fair"
+	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/snapshot"
@@ -195,7 +196,7 @@ func (r *Reader) getObject(ctx context.Context, namespace, name string) (*sessio
 	if err != nil {
 		return nil, nil, fmt.Errorf("unable to read session %s/%s: %w", namespace, name, err)
 	}
-	record, items := sessions.Flatten(gjson.ParseBytes(raw))
+	record, items := sessions.Flatten(gjson.Parse(jsonvalue.Text(raw)))
 	return record, items, nil
 }
 

@@ -17,15 +17,18 @@ limitations under the License.
 package sessions
 
 import (
+	"bytes"
 	"encoding/json"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/tidwall/gjson"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// FuzzNewRecord: any JSON yields a record, and the record of an object that Go can decode has the fields that Go has decoded.
+// FuzzNewRecord: any JSON yields a record that shares no memory with it, and the record of an object that Go can decode has the fields that Go has decoded.
 func FuzzNewRecord(f *testing.F) {
 	for _, seed := range []string{
 		`{"metadata":{"namespace":"ns","name":"resp.1","uid":"u","generation":1,"resourceVersion":"3"},"spec":{"responseID":"resp_1","responseStatus":"completed"}}`,
@@ -43,6 +46,13 @@ func FuzzNewRecord(f *testing.F) {
 			t.Skip("the API server sends JSON")
 		}
 		r := NewRecord(gjson.ParseBytes(raw), nil)
+		// The memory of an object is reused for the next one.
+		reused := bytes.Clone(raw)
+		other := NewRecord(gjson.Parse(jsonvalue.Text(reused)), nil)
+		clear(reused)
+		if diff := cmp.Diff(r, other); diff != "" {
+			t.Errorf("the record has changed with the memory of its object (-want +got):\n%s", diff)
+		}
 		if r.Turn.Unreadable != (r.Problem != "") && r.Snapshot == nil {
 			t.Errorf("unreadable %t, with the problem %q", r.Turn.Unreadable, r.Problem)
 		}

@@ -24,6 +24,8 @@ import (
 	"io"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
 // maxObjectBytes is the size of the largest object of a list or event of a watch. An object has up to 3 MiB, and each byte can
@@ -51,7 +53,7 @@ func readList(list io.Reader, each func(object gjson.Result)) (metadata gjson.Re
 			return errors.Join(err, r.members('[', ']', func() error {
 				object, err := r.value()
 				if err == nil {
-					each(gjson.ParseBytes(object))
+					each(gjson.Parse(jsonvalue.Text(object)))
 				}
 				return err
 			}))

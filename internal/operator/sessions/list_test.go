@@ -54,7 +54,9 @@ func TestReadList(t *testing.T) {
 			reader = iotest.OneByteReader(reader)
 		}
 		items := []any{}
-		metadata, err := readList(reader, func(object gjson.Result) { items = append(items, object.Value()) })
+		metadata, err := readList(reader, func(object gjson.Result) {
+			items = append(items, gjson.Parse(strings.Clone(object.Raw)).Value())
+		})
 		if err != nil {
 			t.Fatalf("%s: %v", raw, err)
 		}

@@ -86,7 +86,7 @@ func (p *parsed) record() *Record {
 // decodeStatus returns the status, or an empty one if it cannot be decoded; the leader then rewrites it.
 func (p *parsed) decodeStatus() *v1alpha1.ResponseSessionStatus {
 	status := &v1alpha1.ResponseSessionStatus{}
-	if p.status.IsObject() && json.Unmarshal([]byte(p.status.Raw), status) != nil {
+	if p.status.IsObject() && json.Unmarshal(jsonvalue.Bytes(p.status.Raw), status) != nil {
 		return &v1alpha1.ResponseSessionStatus{}
 	}
 	return status

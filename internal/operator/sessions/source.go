@@ -26,6 +26,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -139,8 +140,8 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	fields := jsonvalue.Members(gjson.ParseBytes(line), "type", "object")
-	kind, value := watch.EventType(fields[0].Str), fields[1]
+	fields := jsonvalue.Members(gjson.Parse(jsonvalue.Text(line)), "type", "object") // valid until the next line is read
+	kind, value := watch.EventType(strings.Clone(fields[0].Str)), fields[1]
 	switch kind {
 	case watch.Added, watch.Modified, watch.Deleted:
 		return kind, newItem(e.record(kind, value)), nil
@@ -174,7 +175,7 @@ func (e *events) record(kind watch.EventType, value gjson.Result) *Record {
 	if e.source.keep == nil || kind == watch.Deleted {
 		return NewRecord(value, e.source.known)
 	}
-	r, items := newRecord(value, e.source.known, maxKeptBytes)
+	r, items := newRecord(gjson.Parse(strings.Clone(value.Raw)), e.source.known, maxKeptBytes) // items share the memory of the object
 	if items != nil {
 		e.source.keep(r, items)
 	}
