@@ -19,6 +19,7 @@ package controllers
 import (
 	"math"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,9 +33,12 @@ func TestOutlet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const batch = 100
 		start := time.Now()
+		var mu sync.Mutex
 		queued := map[string]map[time.Duration]int{"many": {}, "few": {}}
 		times := map[string]int{}
 		o := newOutlet(batch, func(namespace string, names []string) {
+			mu.Lock()
+			defer mu.Unlock()
 			queued[namespace][time.Since(start)] += len(names)
 			for _, name := range names {
 				times[name]++

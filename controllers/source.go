@@ -58,7 +58,7 @@ func (s *viewSource) Start(_ context.Context, queue workqueue.TypedRateLimitingI
 	}
 	others := newOutlet(s.rewritesPerSecond, add)
 	s.view.Subscribe(func(change sessions.Change) {
-		if change.Name == "" { // a list, of which almost all are current
+		if change.Name == "" { // a list: of the first one, almost all are current, and others are rare
 			add(change.Namespace, change.Others)
 			return
 		}

@@ -56,9 +56,9 @@ func TestFlappingRoot(t *testing.T) {
 		t.Errorf("%d statuses were rewritten at once, want none", got)
 	}
 
-	op.clock.SetTime(op.clock.Now().Add(time.Minute))
 	want := map[string]verdict{"root": broken(v1alpha1.ReasonTurnNotCompleted, "root")}
 	testutil.Eventually(t, func(context.Context) error {
+		op.clock.SetTime(op.clock.Now().Add(4 * time.Second)) // for one status
 		if got := childWrites(ns) - before; got != children {
 			return fmt.Errorf("%d statuses were rewritten, want %d: once for each child", got, children)
 		}

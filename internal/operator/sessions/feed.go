@@ -24,8 +24,8 @@ import (
 // feeds are the events that the API server has sent and that have not been applied to the view yet. While a namespace has
 // events, a goroutine of its own applies them one after another, because one change of a root with 100,000 descendants takes as
 // long as many changes of other sessions. Only the latest event of each object is kept, at the position of the first, so that a
-// root that changes faster than the verdicts can be computed has to wait for at most one computation. After an event that took long,
-// its namespace rests, and leaves the processors to others.
+// root that changes faster than the verdicts can be computed has to wait for at most one computation, and the rest after it: after an
+// event that took long, its namespace leaves the processors to others.
 type feeds struct {
 	apply   func(namespace string, e event) (rest time.Duration)
 	applied *broadcast // notified after each event

@@ -28,7 +28,7 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// FuzzNewRecord: any JSON yields a record that shares no memory with it, and the record of an object that Go can decode has the fields that Go has decoded.
+// FuzzNewRecord: any JSON yields a record and items that share no memory with it, and the record of an object that Go can decode has the fields that Go has decoded.
 func FuzzNewRecord(f *testing.F) {
 	for _, seed := range []string{
 		`{"metadata":{"namespace":"ns","name":"resp.1","uid":"u","generation":1,"resourceVersion":"3"},"spec":{"responseID":"resp_1","responseStatus":"completed"}}`,
@@ -49,9 +49,12 @@ func FuzzNewRecord(f *testing.F) {
 		// The memory of an object is reused for the next one.
 		reused := bytes.Clone(raw)
 		other := NewRecord(gjson.Parse(jsonvalue.Text(reused)), nil)
+		flattened, items := Flatten(gjson.Parse(jsonvalue.Text(reused)))
 		clear(reused)
-		if diff := cmp.Diff(r, other); diff != "" {
-			t.Errorf("the record has changed with the memory of its object (-want +got):\n%s", diff)
+		wantFlattened, wantItems := Flatten(gjson.ParseBytes(raw))
+		want, got := []any{r, wantFlattened, wantItems}, []any{other, flattened, items}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("the record or the items have changed with the memory of their object (-want +got):\n%s", diff)
 		}
 		if r.Turn.Unreadable != (r.Problem != "") && r.Snapshot == nil {
 			t.Errorf("unreadable %t, with the problem %q", r.Turn.Unreadable, r.Problem)

@@ -87,7 +87,7 @@ func (s *source) list(ctx context.Context, options metav1.ListOptions) (runtime.
 	return list, nil
 }
 
-// knownIDs has the response IDs of a list. Without it, each of its records would have its own copy of the parent's ID until all are in
+// knownIDs has the response IDs of a list, or of one page. Without it, each of its records would have its own copy of the parent's ID until all are in
 // the view, and then leave a hole in the heap.
 type knownIDs map[string]string
 
@@ -175,7 +175,7 @@ func (e *events) record(kind watch.EventType, value gjson.Result) *Record {
 	if e.source.keep == nil || kind == watch.Deleted {
 		return NewRecord(value, e.source.known)
 	}
-	r, items := newRecord(gjson.Parse(strings.Clone(value.Raw)), e.source.known, maxKeptBytes) // items share the memory of the object
+	r, items := newRecord(value, e.source.known, maxKeptBytes)
 	if items != nil {
 		e.source.keep(r, items)
 	}

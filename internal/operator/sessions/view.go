@@ -77,6 +77,8 @@ type namespaceView struct {
 	bytes              int64
 	// outdated are the sessions with an ownerReference to another version of the API.
 	outdated map[string]bool
+	// rested is the part of index.Judged after which the namespace has rested.
+	rested uint64
 }
 
 // NewView returns an empty view. Its verdicts allow chains of up to maxDepth turns. It is stale if the API server sends nothing

@@ -220,16 +220,18 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 	return nil
 }
 
-// A namespace rests after an event for restPerTurn for each turn that was judged again, but not for less than minRest, which no one
-// would notice, and not for more than maxRest. To judge a turn, and to hand it on, takes a processor about a quarter of restPerTurn.
+// A namespace rests after an event for restPerTurn for each turn that was judged again since it last could, but not for more than
+// maxRest, and not at all if that would be less than minRest, which no one would notice. To judge a turn, and to hand it on, takes a processor about a quarter of restPerTurn.
 const (
 	restPerTurn = 2 * time.Microsecond
 	minRest     = time.Millisecond
 	maxRest     = time.Second
 )
 
-// restAfter returns how long a namespace rests after an event for which a number of turns were judged again.
-func restAfter(judged uint64) time.Duration {
+// rest returns how long the namespace must rest.
+func (ns *namespaceView) rest() time.Duration {
+	judged := ns.index.Judged() - ns.rested
+	ns.rested += judged
 	rest := time.Duration(min(judged, uint64(maxRest/restPerTurn))) * restPerTurn
 	if rest < minRest {
 		return 0
@@ -242,6 +244,7 @@ func (v *View) apply(namespace string, e event) (rest time.Duration) {
 	if e.isList {
 		ns := v.lockOrAdd(namespace)
 		others := ns.replace(e.list)
+		ns.rested = ns.index.Judged()
 		v.unlock(ns)
 		v.send(Change{Namespace: namespace, Others: others})
 		return 0
@@ -252,14 +255,13 @@ func (v *View) apply(namespace string, e event) (rest time.Duration) {
 	} else if ns = v.lock(namespace); ns == nil {
 		return 0
 	}
-	before := ns.index.Judged()
 	var changed *effect
 	if e.record != nil {
 		changed = ns.put(e.record, true)
 	} else {
 		changed = ns.delete(e.name)
 	}
-	rest = restAfter(ns.index.Judged() - before)
+	rest = ns.rest()
 	v.unlock(ns)
 	v.notify(namespace, changed)
 	return rest
