@@ -87,8 +87,8 @@ func (s *source) list(ctx context.Context, options metav1.ListOptions) (runtime.
 	return list, nil
 }
 
-// knownIDs has the response IDs of a list, or of one page. Without it, each of its records would have its own copy of the parent's ID until all are in
-// the view, and then leave a hole in the heap.
+// knownIDs has the response IDs of a list, or of one page. Without it, each of its records would have its own copy of the parent's ID
+// until all are in the view, and then leave a hole in the heap.
 type knownIDs map[string]string
 
 // share makes a record use the known strings.
@@ -148,7 +148,7 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 	case watch.Bookmark:
 		o := &item{}
 		o.ObjectMeta = parseMetadata(jsonvalue.Members(value, "metadata")[0])
-		if o.Annotations[metav1.InitialEventsAnnotationKey] != "" {
+		if o.Annotations[metav1.InitialEventsAnnotationKey] != "" { // the list ends
 			e.listed = nil
 		}
 		return kind, o, nil

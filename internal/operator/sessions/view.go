@@ -77,7 +77,7 @@ type namespaceView struct {
 	bytes              int64
 	// outdated are the sessions with an ownerReference to another version of the API.
 	outdated map[string]bool
-	// rested is the part of index.Judged after which the namespace has rested.
+	// rested is how much of index.Judged earlier rests were for.
 	rested uint64
 }
 

@@ -220,8 +220,9 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 	return nil
 }
 
-// A namespace rests after an event for restPerTurn for each turn that was judged again since it last could, but not for more than
-// maxRest, and not at all if that would be less than minRest, which no one would notice. To judge a turn, and to hand it on, takes a processor about a quarter of restPerTurn.
+// A namespace rests after an event for restPerTurn for each turn that was judged again since the previous event, but not for more than
+// maxRest, and not at all if that would be less than minRest, which no one would notice. To judge a turn, and to hand it on, takes a
+// processor about a quarter of restPerTurn.
 const (
 	restPerTurn = 2 * time.Microsecond
 	minRest     = time.Millisecond
