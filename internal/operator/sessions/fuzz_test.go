@@ -28,7 +28,8 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// FuzzNewRecord: any JSON yields a record and items that share no memory with it, and the record of an object that Go can decode has the fields that Go has decoded.
+// FuzzNewRecord: any JSON yields a record and items that share no memory with it, and the record of an object that Go can decode has
+// the fields that Go has decoded.
 func FuzzNewRecord(f *testing.F) {
 	for _, seed := range []string{
 		`{"metadata":{"namespace":"ns","name":"resp.1","uid":"u","generation":1,"resourceVersion":"3"},"spec":{"responseID":"resp_1","responseStatus":"completed"}}`,

@@ -162,8 +162,8 @@ func newRecord(value gjson.Result, known func(namespace, name string) *Record, f
 	return r, items
 }
 
-// setSpec sets the fields that are derived from the spec, or from a status that was written for it, and returns the items if the bodies are in the object and have at most flatten
-// bytes, and it is part of a chain.
+// setSpec sets the fields that are derived from the spec, or from a status that was written for it, and returns the items if the
+// bodies are in the object and have at most flatten bytes, and it is part of a chain.
 func (r *Record) setSpec(spec gjson.Result, status *v1alpha1.ResponseSessionStatus, flatten int64) *chain.Items {
 	// One pass over the spec, which has the bodies.
 	fields := jsonvalue.RawMembers(spec.Raw, "responseID", "previousResponseID", "responseStatus", "createdAt", "completedAt",
