@@ -173,7 +173,7 @@ func TestRest(t *testing.T) {
 			v.apply("big", event{name: "root", record: bigRecord("root", "")})
 			restored, _ := v.Get("big", "root")
 			v.SetReadable(restored, false)
-			if got, want := v.apply("big", event{name: "new", record: nil}), (descendants+3)*restPerTurn; got != want {
+			if got, want := v.apply("big", event{name: "new"}), (descendants+3)*restPerTurn; got != want {
 				t.Errorf("rests for %s at the first event after a root was found to be unreadable, want %s", got, want)
 			}
 		})
