@@ -123,7 +123,7 @@ func (s *shared) addResolveAPI() ([]prometheus.Collector, error) {
 	mgr, view, o := s.manager, s.view, s.options
 	reporter := controllers.NewSnapshotReporter(mgr.GetClient(), clock.RealClock{})
 	resolver := resolve.New(view, s.reader, reporter.Report, o.Resolve)
-	server, err := resolveapi.New(o.ResolveAPI, resolver.Resolve, resolver.Reserve, view)
+	server, err := resolveapi.New(o.ResolveAPI, resolver.Resolve, resolver.Share, view)
 	if err != nil {
 		return nil, err
 	}

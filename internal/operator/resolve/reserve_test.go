@@ -33,12 +33,16 @@ func TestReservations(t *testing.T) {
 			t.Errorf("%d bytes and %d requests in use, want %d and %d", r.shared.bytes.Used(), r.requests.Used(), bytes, requests)
 		}
 	}
-	release, err := r.Reserve("a", 40)
+	computed := 0
+	share := func() (release func(), err error) {
+		return r.Share(t.Context(), "a", Share{Bytes: 40}, func() { computed++ })
+	}
+	release, err := share()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Reserve("a", 40); !errors.Is(err, ErrBusy) {
-		t.Errorf("got %v, want ErrBusy", err)
+	if _, err := share(); !errors.Is(err, ErrBusy) || computed != 1 {
+		t.Errorf("computed %d times, got %v, want once and ErrBusy", computed, err)
 	}
 	wantUsed(40, 1)
 	holding, err := r.shared.hold("b", 0, 100)

@@ -17,6 +17,7 @@ limitations under the License.
 package resolve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,20 +102,48 @@ func (r *Resolver) Resolve(ctx context.Context, namespace, name string, minVersi
 	return result, nil
 }
 
-// Reserve counts a request that is not a query, and the bytes of its answer, towards the shares of a namespace. It returns ErrBusy
-// if that exceeds a share. Call release once, when the answer has been sent.
-func (r *Resolver) Reserve(namespace string, bytes int64) (release func(), err error) {
+// Share is a request that is not a query, and uses the shares of a namespace as one does.
+type Share struct {
+	// Bytes is the size of its answer.
+	Bytes int64
+	// Cost is what the request costs besides, in bytes of a cached history that would take as long.
+	Cost int64
+}
+
+// Share calls compute, which must not block, with the processors of a namespace's share, and counts the request and its answer towards
+// its other shares. It returns ErrBusy, a *ThrottledError, or the error of the context without calling compute. Otherwise, call release
+// once, when the answer has been sent.
+func (r *Resolver) Share(ctx context.Context, namespace string, share Share, compute func()) (release func(), err error) {
 	if !r.requests.TryAcquire(namespace, 1) {
 		return nil, ErrBusy
 	}
-	if !r.shared.bytes.TryAcquire(namespace, bytes) {
+	if err := r.answers.take(ctx, &lookup{Resolver: r, namespace: namespace}, share.Bytes+share.Cost); err != nil {
+		r.requests.Release(namespace, 1)
+		return nil, err
+	}
+	if !r.shared.bytes.TryAcquire(namespace, share.Bytes) {
 		r.requests.Release(namespace, 1)
 		return nil, ErrBusy
 	}
-	return func() {
-		r.shared.bytes.Release(namespace, bytes)
+	release = func() {
+		r.shared.bytes.Release(namespace, share.Bytes)
 		r.requests.Release(namespace, 1)
-	}, nil
+	}
+	if err := r.process(ctx, namespace, compute); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// process calls compute with one of the processors that walks share.
+func (r *Resolver) process(ctx context.Context, namespace string, compute func()) error {
+	if err := r.walks.Acquire(ctx, namespace, 1); err != nil {
+		return err
+	}
+	defer r.walks.Release(namespace, 1)
+	compute()
+	return nil
 }
 
 func (r *Resolver) resolve(ctx context.Context, namespace, name string, minVersion uint64, options chain.WalkOptions) (*Result, error) {
@@ -124,7 +153,11 @@ func (r *Resolver) resolve(ctx context.Context, namespace, name string, minVersi
 		return nil, err
 	}
 	fresh := !r.view.IsStale() && l.await(ctx, minVersion)
-	if path := r.view.Path(namespace, id, options.MaxDepth); path != nil && fresh {
+	path, err := l.path(ctx, id, options.MaxDepth)
+	if err != nil {
+		return nil, err
+	}
+	if path != nil && fresh {
 		history, err := l.read(ctx, path)
 		if !errors.Is(err, errOutdated) {
 			return history, err
@@ -247,24 +280,33 @@ func (l *lookup) set(id string, s *sessions.Record) {
 	l.confirmed[id], l.caughtUp = s, false
 }
 
-// walk sets visited, and returns the sessions from the root to a response ID, oldest first, or the error of chain.Walk.
-func (l *lookup) walk(ctx context.Context, id string, options chain.WalkOptions) ([]*sessions.Record, error) {
-	if err := l.walks.Acquire(ctx, l.namespace, 1); err != nil {
+// path returns the sessions from the root to a response ID if its chain is intact in the view, and otherwise nil. A namespace that is
+// ahead of its rate waits before that, because a long path costs as much as a small answer.
+func (l *lookup) path(ctx context.Context, id string, maxDepth int) (path []*sessions.Record, err error) {
+	if err := l.answers.take(ctx, l, 0); err != nil {
 		return nil, err
 	}
-	defer l.walks.Release(l.namespace, 1)
+	err = l.process(ctx, l.namespace, func() { path = l.view.Path(l.namespace, id, maxDepth) })
+	return path, err
+}
+
+// walk sets visited, and returns the sessions from the root to a response ID, oldest first, or the error of chain.Walk.
+func (l *lookup) walk(ctx context.Context, id string, options chain.WalkOptions) ([]*sessions.Record, error) {
 	l.visited = l.visited[:0]
 	var path []*sessions.Record
-	_, err := chain.Walk(ctx, id, func(_ context.Context, id string) (chain.Turn, bool, error) {
-		l.visited = append(l.visited, id)
-		s := l.get(id)
-		if s == nil {
-			return chain.Turn{}, false, nil
-		}
-		path = append(path, s)
-		return s.Turn, true, nil
-	}, options)
-	if err != nil {
+	var walkErr error
+	err := l.process(ctx, l.namespace, func() {
+		_, walkErr = chain.Walk(ctx, id, func(_ context.Context, id string) (chain.Turn, bool, error) {
+			l.visited = append(l.visited, id)
+			s := l.get(id)
+			if s == nil {
+				return chain.Turn{}, false, nil
+			}
+			path = append(path, s)
+			return s.Turn, true, nil
+		}, options)
+	})
+	if err = cmp.Or(err, walkErr); err != nil {
 		return nil, err
 	}
 	slices.Reverse(path)
@@ -273,7 +315,11 @@ func (l *lookup) walk(ctx context.Context, id string, options chain.WalkOptions)
 
 // read returns the history of a path of sessions, or errOutdated.
 func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, error) {
-	if err := l.answers.take(ctx, l, l.bytes(path...)); err != nil {
+	var bytes int64
+	if err := l.process(ctx, l.namespace, func() { bytes = l.bytes(path...) }); err != nil {
+		return nil, err
+	}
+	if err := l.answers.take(ctx, l, bytes); err != nil {
 		return nil, err
 	}
 	holding, err := l.shared.hold(l.namespace, len(path), l.historyBytes)

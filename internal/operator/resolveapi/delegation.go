@@ -45,20 +45,26 @@ type failure struct {
 
 type failureKey struct{}
 
-// noteFailures records failed delegation for withFailures.
-func noteFailures(config *genericapiserver.Config) {
+// noteFailures records failed delegation for withFailures, and delegates within limits.
+func noteFailures(config *genericapiserver.Config, limits *limits) {
 	authenticate, authorize := config.Authentication.Authenticator, config.Authorization.Authorizer
-	config.Authentication.Authenticator = authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
+	config.Authentication.Authenticator = authenticator.RequestFunc(func(req *http.Request) (response *authenticator.Response, ok bool, err error) {
 		ctx, cancel := beforeDeadline(req.Context())
 		defer cancel()
-		response, ok, err := authenticate.AuthenticateRequest(req.WithContext(ctx))
+		err = limits.review(ctx, clientOf(req), func() (err error) {
+			response, ok, err = authenticate.AuthenticateRequest(req.WithContext(ctx))
+			return err
+		})
 		noteFailure(req.Context(), err)
 		return response, ok, err
 	})
-	config.Authorization.Authorizer = authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	config.Authorization.Authorizer = authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (decision authorizer.Decision, reason string, err error) {
 		ctx, cancel := beforeDeadline(ctx)
 		defer cancel()
-		decision, reason, err := authorizeNames(ctx, authorize, a)
+		err = limits.review(ctx, a.GetUser().GetName(), func() (err error) {
+			decision, reason, err = authorizeNames(ctx, authorize, a)
+			return err
+		})
 		noteFailure(ctx, err)
 		return decision, reason, err
 	})

@@ -17,13 +17,25 @@ limitations under the License.
 package resolveapi
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"strings"
 
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/history"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 )
+
+// inHandler returns a context as handlers have it, until ctx is done.
+func inHandler(ctx context.Context) context.Context {
+	inside := make(chan context.Context)
+	go withHandled(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		inside <- req.Context()
+		<-ctx.Done()
+	})).ServeHTTP(nil, (&http.Request{}).WithContext(ctx))
+	return <-inside
+}
 
 const testUID = "0c3f2b1e-6f0a-4a35-9a53-7d0f6f6f0001"
 

@@ -43,6 +43,12 @@ type Options struct {
 	DefaultMaxDepth int32
 	// MaxDepthLimit is the largest maxDepth that a request may set.
 	MaxDepthLimit int32
+	// Requests is the number of requests that may be in progress at once. The addresses of clients share it as in fair.Budget. The
+	// kube-apiserver is one of them, and may send as many as resolve.Options.InFlightRequests.
+	Requests int64
+	// Reviews is the number of TokenReviews and SubjectAccessReviews that may be in progress at once. Addresses and users share it as in
+	// fair.Budget; others wait.
+	Reviews int64
 	// RequestTimeout is how long a request may take.
 	RequestTimeout time.Duration
 	// ShutdownDelay is how long the server continues to serve, but is not ready, after its context is done, so that no new
@@ -63,6 +69,8 @@ func NewOptions() *Options {
 		Authorization:   genericoptions.NewDelegatingAuthorizationOptions(),
 		DefaultMaxDepth: chain.DefaultMaxDepth,
 		MaxDepthLimit:   driver.MaxDepthLimit,
+		Requests:        1000,
+		Reviews:         32,
 		RequestTimeout:  time.Minute,
 		ShutdownDelay:   5 * time.Second,
 	}
@@ -76,6 +84,11 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.Int32Var(&o.DefaultMaxDepth, "max-depth", o.DefaultMaxDepth,
 		"Maximum number of turns in a chain, for verdicts and for requests that do not set maxDepth.")
 	fs.Int32Var(&o.MaxDepthLimit, "max-depth-limit", o.MaxDepthLimit, "Maximum value of maxDepth in a request.")
+	fs.Int64Var(&o.Requests, "max-requests", o.Requests,
+		"Maximum number of concurrent requests to the secure port, shared by the addresses of clients: one alone may use half. "+
+			"The kube-apiserver is one of them. Requests that exceed a share are rejected with 429.")
+	fs.Int64Var(&o.Reviews, "max-reviews", o.Reviews,
+		"Maximum number of concurrent TokenReviews, shared by the addresses of clients, and SubjectAccessReviews, shared by users, that are sent to the kube-apiserver.")
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request.")
 	fs.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
 		"Time for which the server continues to serve, but reports that it is not ready, after a termination signal, so that clients stop sending requests.")
@@ -92,6 +105,12 @@ func (o *Options) Validate() error {
 	}
 	if o.MaxDepthLimit > driver.MaxDepthLimit {
 		errs = append(errs, fmt.Errorf("--max-depth-limit is %d: must be at most %d", o.MaxDepthLimit, driver.MaxDepthLimit))
+	}
+	if o.Requests < 1 {
+		errs = append(errs, fmt.Errorf("--max-requests is %d: must be at least 1", o.Requests))
+	}
+	if o.Reviews < 1 {
+		errs = append(errs, fmt.Errorf("--max-reviews is %d: must be at least 1", o.Reviews))
 	}
 	if o.RequestTimeout <= 0 {
 		errs = append(errs, fmt.Errorf("--request-timeout is %s: must be positive", o.RequestTimeout))

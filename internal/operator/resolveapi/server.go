@@ -50,19 +50,20 @@ var (
 )
 
 // New returns a server with valid options that serves the histories returned by resolve and the verdicts of a view, for lists of
-// which it calls reserve. It listens, but does not respond before Start, and it is not ready until the view has read the sessions.
-func New(o *Options, resolve ResolveFunc, reserve ReserveFunc, view *sessions.View) (*Server, error) {
+// which it calls share. It listens, but does not respond before Start, and it is not ready until the view has read the sessions.
+func New(o *Options, resolve ResolveFunc, share ShareFunc, view *sessions.View) (*Server, error) {
 	config := newGenericConfig()
 	if err := o.applyTo(config); err != nil {
 		return nil, err
 	}
-	noteFailures(config)
+	limits := newLimits(o)
+	noteFailures(config, limits)
 	clientCAs, err := newClientCAs(o, config)
 	if err != nil {
 		return nil, err
 	}
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return clientCAs.guard(withFailures(genericapiserver.DefaultBuildHandlerChain(api, c)))
+		return limits.share(clientCAs.guard(withFailures(genericapiserver.DefaultBuildHandlerChain(withHandled(api), c))))
 	}
 	s := &Server{view: view, clientCAs: clientCAs}
 	config.AddReadyzChecks(healthz.NamedCheck("sessions-synced", s.synced), healthz.NamedCheck("client-cas", clientCAs.check))
@@ -75,7 +76,7 @@ func New(o *Options, resolve ResolveFunc, reserve ReserveFunc, view *sessions.Vi
 	group.NegotiatedSerializer = codecs
 	group.VersionedResourcesStorageMap[resolvev1alpha1.GroupVersion.Version] = map[string]rest.Storage{
 		resolvev1alpha1.Resource:         &storage{resolve: resolve, defaultMaxDepth: o.DefaultMaxDepth, maxDepthLimit: o.MaxDepthLimit},
-		resolvev1alpha1.VerdictsResource: &verdicts{view: view, reserve: reserve, max: resolvev1alpha1.MaxVerdicts},
+		resolvev1alpha1.VerdictsResource: &verdicts{view: view, share: share, max: resolvev1alpha1.MaxVerdicts},
 	}
 	if err := s.generic.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("unable to install the API group %s: %w", resolvev1alpha1.GroupVersion.Group, err)
@@ -103,6 +104,7 @@ func newGenericConfig() *genericapiserver.Config {
 	config.EnableIndex = false
 	config.EnableProfiling = false
 	config.EnableMetrics = false
+	config.MaxRequestsInFlight, config.MaxMutatingRequestsInFlight = 0, 0 // one client could use them up: see limits
 	// Requests that arrive after the delay are sent elsewhere while earlier ones are finished.
 	config.ShutdownSendRetryAfter = true
 	return config

@@ -39,9 +39,9 @@ import (
 // or of the context. The history must not be changed.
 type ResolveFunc func(ctx context.Context, namespace, name string, minVersion uint64, options chain.WalkOptions) (*resolve.Result, error)
 
-// ReserveFunc counts a request and the bytes of its answer towards the shares of a namespace, until release is called. It returns
-// an error if that exceeds a share.
-type ReserveFunc func(namespace string, bytes int64) (release func(), err error)
+// ShareFunc calls compute within the shares of a namespace, and counts the request towards them until release is called. It returns an
+// error instead if that exceeds a share.
+type ShareFunc func(ctx context.Context, namespace string, share resolve.Share, compute func()) (release func(), err error)
 
 // storage is the REST resource inputitems. It can only be read by name, so that neither garbage collection nor the deletion
 // of a namespace ever lists it.
@@ -119,7 +119,7 @@ func (s *storage) get(ctx context.Context, name string, o *resolvev1alpha1.Input
 	if err != nil {
 		return nil, err
 	}
-	context.AfterFunc(ctx, history.Release) // when the answer has been sent
+	whenHandled(ctx, history.Release)
 	return newAnswer(namespace, history, options)
 }
 

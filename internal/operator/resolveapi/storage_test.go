@@ -84,7 +84,7 @@ func TestGetResourceVersion(t *testing.T) {
 
 // TestVerdictsAreBounded: a list of more verdicts than one answer has is refused, unless it is read in pages.
 func TestVerdictsAreBounded(t *testing.T) {
-	s := &verdicts{view: newView(t, newKubeAPIServer(t), time.Hour), reserve: reserveAll, max: 2}
+	s := &verdicts{view: newView(t, newKubeAPIServer(t), time.Hour), share: shareAll, max: 2}
 	for name, tc := range map[string]struct {
 		namespace string
 		limit     int64
@@ -98,7 +98,7 @@ func TestVerdictsAreBounded(t *testing.T) {
 		"a namespace that has no turns": {namespace: "team-c", want: []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			list, err := s.List(request.WithNamespace(t.Context(), tc.namespace), &internalversion.ListOptions{Limit: tc.limit})
+			list, err := s.List(request.WithNamespace(inHandler(t.Context()), tc.namespace), &internalversion.ListOptions{Limit: tc.limit})
 			if tc.want == nil {
 				if !apierrors.IsRequestEntityTooLargeError(err) {
 					t.Errorf("want RequestEntityTooLarge, got %v", err)
@@ -127,9 +127,9 @@ func TestVerdictsAreBounded(t *testing.T) {
 func TestVerdictsAreCounted(t *testing.T) {
 	view, options := newView(t, newKubeAPIServer(t), time.Hour), resolve.DefaultOptions()
 	options.InFlightBytes, options.InFlightRequests = 8*rowBytes, 10_000
-	s := &verdicts{view: view, reserve: resolve.New(view, nil, nil, options).Reserve, max: 10}
+	s := &verdicts{view: view, share: resolve.New(view, nil, nil, options).Share, max: 10}
 	list := func(ctx context.Context, namespace string) error {
-		_, err := s.List(request.WithNamespace(ctx, namespace), &internalversion.ListOptions{})
+		_, err := s.List(request.WithNamespace(inHandler(ctx), namespace), &internalversion.ListOptions{})
 		return err
 	}
 	reading, read := context.WithCancel(t.Context())

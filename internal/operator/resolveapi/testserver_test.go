@@ -42,6 +42,7 @@ import (
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
@@ -207,7 +208,7 @@ func startServerOf(t testing.TB, kube *kubeAPIServer, view *sessions.View, resol
 	o.Authorization.RemoteKubeConfigFile = kubeconfig
 	o.Authorization.WebhookRetryBackoff.Steps = 1
 	o.ShutdownDelay = 300 * time.Millisecond
-	if ts.Server, err = New(o, resolve, reserveAll, view); err != nil {
+	if ts.Server, err = New(o, resolve, shareAll, view); err != nil {
 		t.Fatalf("Unable to make the server: %v", err)
 	}
 	if ts.Ready(nil) == nil {
@@ -236,8 +237,11 @@ const (
 	sessionVerdicts = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/sessionverdicts"
 )
 
-// reserveAll is a ReserveFunc without a limit.
-func reserveAll(string, int64) (release func(), err error) { return func() {}, nil }
+// shareAll is a ShareFunc without limits.
+func shareAll(_ context.Context, _ string, _ resolve.Share, compute func()) (release func(), err error) {
+	compute()
+	return func() {}, nil
+}
 
 // get returns the HTTP code, the header and the body of an answer.
 func (ts *testServer) get(t testing.TB, path, token, accept string) (int, http.Header, string) {

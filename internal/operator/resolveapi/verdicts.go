@@ -32,6 +32,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
@@ -39,9 +40,9 @@ import (
 // like inputitems, not deleted, so that neither garbage collection nor the deletion of a namespace ever requests it.
 type verdicts struct {
 	verdictTable
-	view    *sessions.View
-	reserve ReserveFunc
-	max     int // number of verdicts in one response
+	view  *sessions.View
+	share ShareFunc
+	max   int // number of verdicts in one response
 }
 
 var (
@@ -98,27 +99,38 @@ func (s *verdicts) List(ctx context.Context, options *internalversion.ListOption
 	if options.Limit > 0 {
 		limit = int(min(options.Limit, int64(s.max)))
 	}
-	list := &resolvev1alpha1.SessionVerdictList{Items: []resolvev1alpha1.SessionVerdict{}}
-	keys := s.view.Keys(namespace, after, limit+1)
-	if len(keys) > limit {
-		if options.Limit == 0 {
-			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the list has more than %d verdicts: request pages with `limit`", limit))
+	list, tooLong := &resolvev1alpha1.SessionVerdictList{Items: []resolvev1alpha1.SessionVerdict{}}, false
+	sessions := s.view.Usage(namespace).Sessions
+	share := resolve.Share{Bytes: int64(min(limit, sessions)) * rowBytes, Cost: int64(sessions) * visitCost}
+	release, err := s.share(ctx, namespace, share, func() {
+		keys := s.view.Keys(namespace, after, limit+1)
+		if len(keys) > limit {
+			if tooLong = options.Limit == 0; tooLong {
+				return
+			}
+			keys = keys[:limit]
+			list.Continue = newContinue(keys[limit-1])
 		}
-		keys = keys[:limit]
-		list.Continue = newContinue(keys[limit-1])
-	}
-	release, err := s.reserve(namespace, int64(len(keys))*rowBytes)
+		for _, key := range keys {
+			if verdict, found := s.view.Verdict(key.Namespace, key.Name); found && matches(options.FieldSelector, key) {
+				list.Items = append(list.Items, *newVerdict(verdict))
+			}
+		}
+	})
 	if err != nil {
-		return nil, busy(err)
+		status, _ := toStatus(ctx, "", err)
+		return nil, status
 	}
-	context.AfterFunc(ctx, release) // when the answer has been sent
-	for _, key := range keys {
-		if verdict, found := s.view.Verdict(key.Namespace, key.Name); found && matches(options.FieldSelector, key) {
-			list.Items = append(list.Items, *newVerdict(verdict))
-		}
+	whenHandled(ctx, release)
+	if tooLong {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the list has more than %d verdicts: request pages with `limit`", limit))
 	}
 	return list, nil
 }
+
+// visitCost is what it costs to find the first sessions of a namespace in their order, for each of its sessions, in bytes of a cached
+// history that would take as long.
+const visitCost = 64
 
 // check returns a retryable error unless the view is current and at least as new as a resource version.
 func (s *verdicts) check(ctx context.Context, resourceVersion string) error {

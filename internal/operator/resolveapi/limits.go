@@ -1,0 +1,112 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolveapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+
+	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	"github.com/catena-dev/catena/internal/fair"
+)
+
+// writeGrace is how long after the deadline of a request its answer must have been read. At the deadline itself, k8s.io/apiserver still
+// writes an error.
+const writeGrace = 5 * time.Second
+
+var errBusyClient = errors.New("too many requests from this address are in progress")
+
+// limits keep the clients of the port from using up what others need. Those of k8s.io/apiserver are for all clients together, and it
+// waits without end for a client that does not read.
+type limits struct {
+	// requests are those in progress, by the address of the client.
+	requests *fair.Budget
+	// reviews are the requests to the kube-apiserver for a token, by the address of the client, and for access, by user. Clients of
+	// the kube-apiserver wait for each other, so few are sent at once.
+	reviews      *fair.Budget
+	writeTimeout time.Duration
+}
+
+func newLimits(o *Options) *limits {
+	return &limits{
+		requests: fair.NewBudget(o.Requests), reviews: fair.NewBudget(o.Reviews), writeTimeout: o.RequestTimeout + writeGrace,
+	}
+}
+
+// share handles each request within the share of its client's address, and ends it if the client does not read the answer.
+func (l *limits) share(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		client := clientOf(req)
+		if !l.requests.TryAcquire(client, 1) {
+			w.Header().Set("Retry-After", fmt.Sprint(retryAfterSeconds))
+			responsewriters.ErrorNegotiated(busy(errBusyClient), codecs, resolvev1alpha1.GroupVersion, w, req)
+			return
+		}
+		defer l.requests.Release(client, 1)
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(l.writeTimeout)) // the writers of net/http support it
+		next.ServeHTTP(w, req)
+	})
+}
+
+// review calls ask, which may send a review to the kube-apiserver, within the share of a client or user.
+func (l *limits) review(ctx context.Context, of string, ask func() error) error {
+	if err := l.reviews.Acquire(ctx, of, 1); err != nil {
+		return err
+	}
+	defer l.reviews.Release(of, 1)
+	return ask()
+}
+
+// clientOf returns the address of a client, without its port. It is the kube-apiserver's for requests that it forwards.
+func clientOf(req *http.Request) string {
+	host, _, err := net.SplitHostPort(req.RemoteAddr)
+	if err != nil {
+		return req.RemoteAddr
+	}
+	return host
+}
+
+// handled has the functions to call when a request has been handled.
+type handled []func()
+
+type handledKey struct{}
+
+// withHandled calls the functions that were passed to whenHandled when a handler returns: its answer has been sent or has failed. The
+// context of the request may end long before, while the answer waits for its client.
+func withHandled(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		var all handled
+		defer func() {
+			for _, f := range all {
+				f()
+			}
+		}()
+		next.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), handledKey{}, &all)))
+	})
+}
+
+// whenHandled calls f when the request of a context has been handled. It must be called by its handler, which withHandled contains.
+func whenHandled(ctx context.Context, f func()) {
+	all := ctx.Value(handledKey{}).(*handled)
+	*all = append(*all, f)
+}

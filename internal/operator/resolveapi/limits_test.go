@@ -1,0 +1,165 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolveapi
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/catena-dev/catena/internal/testutil"
+)
+
+// TestRequestsOfOneAddress: an address that has used up its share is rejected, and another one is not.
+func TestRequestsOfOneAddress(t *testing.T) {
+	l := newLimits(&Options{Requests: 8, Reviews: 1, RequestTimeout: time.Minute})
+	release := make(chan struct{})
+	started := make(chan struct{}, 8)
+	handler := l.share(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/hang" {
+			started <- struct{}{}
+			<-release
+		}
+	}))
+	get := func(address, path string) int {
+		w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
+		req.RemoteAddr = address
+		handler.ServeHTTP(w, req)
+		return w.Code
+	}
+	hung := make(chan int)
+	for range 4 {
+		go func() { hung <- get("10.0.0.1:1000", "/hang") }()
+		<-started
+	}
+	if got := get("10.0.0.1:2000", "/"); got != http.StatusTooManyRequests {
+		t.Errorf("the address with 4 requests in progress got %d, want 429", got)
+	}
+	if got := get("10.0.0.2:1000", "/"); got != http.StatusOK {
+		t.Errorf("another address got %d, want 200", got)
+	}
+	close(release)
+	for range 4 {
+		if got := <-hung; got != http.StatusOK {
+			t.Errorf("a request within the share got %d, want 200", got)
+		}
+	}
+	if got := get("10.0.0.1:2000", "/"); got != http.StatusOK {
+		t.Errorf("afterwards, the address got %d, want 200", got)
+	}
+}
+
+// TestReviewsAreShared: while the kube-apiserver does not answer the reviews of one user, those of another one are sent.
+func TestReviewsAreShared(t *testing.T) {
+	l := newLimits(&Options{Requests: 1, Reviews: 8, RequestTimeout: time.Minute})
+	ctx, stop := context.WithCancel(t.Context())
+	hung := make(chan error)
+	for range 20 {
+		go func() {
+			hung <- l.review(ctx, "mallory", func() error {
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}()
+	}
+	testutil.Eventually(t, func(context.Context) error {
+		if used := l.reviews.Used(); used != 4 {
+			return errors.New("not all reviews have begun")
+		}
+		return nil
+	})
+	asked := false
+	err := l.review(t.Context(), "alice", func() error {
+		asked = true
+		return nil
+	})
+	if err != nil || !asked {
+		t.Errorf("asked: %t, error %v, want true and none", asked, err)
+	}
+	stop()
+	for range 20 {
+		if err := <-hung; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want Canceled", err)
+		}
+	}
+}
+
+// TestUnreadAnswer: an answer that its client does not read ends, and what it holds is released then, not when its context is done.
+func TestUnreadAnswer(t *testing.T) {
+	for name, protocols := range map[string][]string{"HTTP/1.1": {"http/1.1"}, "HTTP/2": {"h2"}} {
+		t.Run(name, func(t *testing.T) {
+			l := newLimits(&Options{Requests: 8, Reviews: 1})
+			l.writeTimeout = 200 * time.Millisecond
+			var order []string
+			wrote := make(chan error, 1)
+			done := make(chan struct{})
+			server := httptest.NewUnstartedServer(l.share(withHandled(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				ctx, cancel := context.WithCancel(req.Context())
+				whenHandled(ctx, func() {
+					order = append(order, "released")
+					close(done)
+				})
+				cancel()
+				var err error
+				for piece := make([]byte, 1<<20); err == nil; {
+					_, err = w.Write(piece)
+				}
+				order = append(order, "written")
+				wrote <- err
+			}))))
+			server.EnableHTTP2 = true
+			server.StartTLS()
+			t.Cleanup(server.Close)
+			transport := &http.Transport{
+				TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, NextProtos: protocols},
+				ForceAttemptHTTP2: name == "HTTP/2",
+			}
+			t.Cleanup(transport.CloseIdleConnections)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response, err := transport.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = response.Body.Close() }()
+			if response.Proto[:6] != name[:6] {
+				t.Fatalf("the protocol is %s, want %s", response.Proto, name)
+			}
+			err = <-wrote
+			<-done
+			if name == "HTTP/1.1" && !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("the write ended with %v, want a deadline", err)
+			}
+			if diff := cmp.Diff([]string{"written", "released"}, order); diff != "" {
+				t.Errorf("order (-want +got):\n%s", diff)
+			}
+			if _, err := io.Copy(io.Discard, response.Body); err == nil {
+				t.Error("the answer ended without an error")
+			}
+		})
+	}
+}
