@@ -112,6 +112,28 @@ func Unquote(raw string) string {
 	return strings.Trim(raw, `"`)
 }
 
+// UnquoteFirst is Unquote for at most the given number of bytes of a raw JSON string, without an escape that they would cut.
+func UnquoteFirst(raw string, bytes int) string {
+	if len(raw) <= bytes {
+		return Unquote(raw)
+	}
+	end := 1
+	for end < bytes {
+		length := 1
+		if raw[end] == '\\' {
+			length = 2
+			if raw[end+1] == 'u' {
+				length = len(`\u0000`)
+			}
+		}
+		if end+length > bytes {
+			break
+		}
+		end += length
+	}
+	return Unquote(raw[:end] + `"`)
+}
+
 // skip returns the index of the next value, or of the bracket that closes the list or object, at i or after it.
 func skip(raw string, i int) int {
 	for i < len(raw) && strings.IndexByte(" \t\r\n,:", raw[i]) >= 0 {

@@ -96,3 +96,26 @@ func TestElementsAllocateNothing(t *testing.T) {
 		t.Errorf("got %g allocations, want at most 8", allocations)
 	}
 }
+
+func TestUnquoteFirst(t *testing.T) {
+	for name, tc := range map[string]struct {
+		raw   string
+		bytes int
+		want  string
+	}{
+		"all":                {`"abc"`, 5, "abc"},
+		"cut":                {`"abc"`, 3, "ab"},
+		"escape is cut":      {`"a\nb"`, 3, "a"},
+		"escape is complete": {`"a\nb"`, 4, "a\n"},
+		"unicode is cut":     {`"a\u00e9b"`, 7, "a"},
+		"escaped backslash":  {`"\\\"b"`, 5, `\"`},
+		"escaped quote":      {`"\"bcd"`, 4, `"b`},
+		"nothing":            {`"abc"`, 1, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := UnquoteFirst(tc.raw, tc.bytes); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}

@@ -19,7 +19,6 @@ package resolveapi
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode"
@@ -28,6 +27,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
 // maxTableRows limits a table, which takes many times the memory of JSON. A page is always within it.
@@ -91,47 +92,48 @@ func headers(options runtime.Object, columns []metav1.TableColumnDefinition) []m
 	return columns
 }
 
-// itemCells returns the cells of type, role and text.
+// itemCells returns the cells of type, role and text. An item can have many megabytes: it is scanned once, and only the beginnings of
+// its texts are decoded.
 func itemCells(raw []byte) []any {
-	var item fields
-	if err := json.Unmarshal(raw, &item); err != nil {
-		return []any{"", "", ""}
-	}
-	itemType := item.text("type")
-	if itemType == "" && item.text("role") != "" {
+	item := jsonvalue.RawMembers(jsonvalue.Text(raw), "type", "role", "name", "arguments", "input", "content", "output", "summary")
+	itemType, role, name := stringOf(item[0]), stringOf(item[1]), stringOf(item[2])
+	if itemType == "" && role != "" {
 		itemType = "message" // the short form of a message has no type
 	}
-	return []any{oneLine(itemType, maxWordRunes), oneLine(item.text("role"), maxWordRunes), oneLine(item.summary(), maxTextRunes)}
+	text := cmp.Or(textOf(item[5]), textOf(item[6]), textOf(item[7]))
+	if name != "" {
+		text = name + "(" + cmp.Or(textOf(item[3]), textOf(item[4])) + ")"
+	}
+	return []any{oneLine(itemType, maxWordRunes), oneLine(role, maxWordRunes), oneLine(text, maxTextRunes)}
 }
 
-// fields are the fields of an item of any type.
-type fields map[string]json.RawMessage
+// maxTextBytes is how much of the text of an item, as JSON, is decoded to fill a cell.
+const maxTextBytes = 4 << 10
 
-// summary returns the text of an item: the call of a function, or the text of a message, an output or a reasoning.
-func (f fields) summary() string {
-	if name := f.text("name"); name != "" {
-		return name + "(" + cmp.Or(f.text("arguments"), f.text("input")) + ")"
+// textOf returns the beginning of the text of a raw value: a string, or a list of parts with a text. Any other value has none.
+func textOf(raw string) string {
+	if !jsonvalue.IsList(raw) {
+		return stringOf(raw)
 	}
-	return cmp.Or(f.text("content"), f.text("output"), f.text("summary"))
-}
-
-// text returns a field that is a string or a list of parts with a text, and an empty string for any other field.
-func (f fields) text(name string) string {
-	var s string
-	if json.Unmarshal(f[name], &s) == nil {
-		return s
-	}
-	var parts []fields
-	if json.Unmarshal(f[name], &parts) != nil {
-		return ""
-	}
-	var texts []string
-	for _, part := range parts {
-		if text := cmp.Or(part.text("text"), part.text("refusal")); text != "" {
-			texts = append(texts, text)
+	var all strings.Builder
+	for _, part := range jsonvalue.Elements(raw) {
+		fields := jsonvalue.RawMembers(part, "text", "refusal")
+		if text := cmp.Or(stringOf(fields[0]), stringOf(fields[1])); text != "" {
+			all.WriteString(text + " ")
+		}
+		if all.Len() > maxTextBytes {
+			break
 		}
 	}
-	return strings.Join(texts, " ")
+	return all.String()
+}
+
+// stringOf returns the beginning of a raw string, and nothing for any other value.
+func stringOf(raw string) string {
+	if !jsonvalue.IsString(raw) {
+		return ""
+	}
+	return jsonvalue.UnquoteFirst(raw, maxTextBytes)
 }
 
 // oneLine returns the beginning of s as one line, with single spaces and without control characters.

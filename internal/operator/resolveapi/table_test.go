@@ -17,6 +17,7 @@ limitations under the License.
 package resolveapi
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 
@@ -82,6 +83,30 @@ func TestItemCells(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(tc.want, itemCells([]byte(tc.item))); diff != "" {
 				t.Errorf("Unexpected cells (-want,+got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestLargeItemCells: the texts of a large item are not decoded as a whole.
+func TestLargeItemCells(t *testing.T) {
+	text := `"` + strings.Repeat(`a\n`, 1<<20) + `"`
+	for name, item := range map[string]string{
+		"text":           `{"type":"message","role":"user","content":` + text + `}`,
+		"part":           `{"type":"message","role":"user","content":[{"type":"input_text","text":` + text + `}]}`,
+		"many parts":     `{"type":"message","role":"user","content":[` + strings.Repeat(`{"text":"a\n"},`, 1<<17) + `{}]}`,
+		"type and role":  `{"type":` + text + `,"role":` + text + `}`,
+		"arguments":      `{"type":"function_call","name":` + text + `,"arguments":` + text + `}`,
+		"nested content": `{"content":` + strings.Repeat(`[{"text":`, 1<<17) + `""` + strings.Repeat(`}]`, 1<<17) + `}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			raw := []byte(item)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			itemCells(raw)
+			runtime.ReadMemStats(&after)
+			if got := after.TotalAlloc - before.TotalAlloc; got > 256<<10 {
+				t.Errorf("allocated %d bytes for an item of %d", got, len(raw))
 			}
 		})
 	}
