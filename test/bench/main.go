@@ -95,7 +95,13 @@ func main() {
 	stored := flag.Int("stored", 4_000, "number of turns that the cost experiment stores in each form")
 	recorded := flag.String("recorded", "", "the cost experiment stores the turns of this file, as cmd/replay reads it, instead of synthetic ones")
 	report := flag.String("report", "", "instead of measuring, write the results of this directory into its page and charts")
+	static := flag.String("static", "", "instead of measuring, serve the files of this directory on -address, as the comparison of the resolve experiment")
+	address := flag.String("address", "", "address for -static")
 	flag.Parse()
+	if *static != "" {
+		fmt.Fprintf(os.Stderr, "bench: %v\n", serveStatic(*static, *address))
+		os.Exit(1)
+	}
 	if *report != "" {
 		if err := render(*report); err != nil {
 			fmt.Fprintf(os.Stderr, "bench: %v\n", err)

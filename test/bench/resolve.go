@@ -18,10 +18,8 @@ package main
 
 import (
 	"context"
-	"encoding/pem"
+	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 
 	"k8s.io/client-go/rest"
 
@@ -37,7 +35,7 @@ const (
 
 // resolveExperiment reads a conversation of 64 turns of 4 KiB: as its history, turn by turn, as one object of the same size, and as a
 // file. Then it reads shorter and longer conversations.
-func resolveExperiment(ctx context.Context, b *bench) error {
+func resolveExperiment(ctx context.Context, b *bench) (err error) {
 	if err := b.createNamespace(ctx, "bench"); err != nil {
 		return err
 	}
@@ -71,11 +69,11 @@ func resolveExperiment(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	static, stop, err := serve(body)
+	static, stop, err := startStatic(ctx, body)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer func() { err = errors.Join(err, stop()) }()
 
 	resolved, straight := series{Name: "resolve"}, series{Name: "resolve"}
 	turnByTurn := series{Name: "64 sequential GETs"}
@@ -137,19 +135,6 @@ func (b *bench) resolveSaved(ctx context.Context, client rest.Interface, id stri
 		}
 	}
 	return nil
-}
-
-// serve serves a body over TLS and HTTP/2, as the operator does, to the returned client.
-func serve(body []byte) (client rest.Interface, stop func(), err error) {
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(body)
-	}))
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	client, err = kubeclient.New(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}})
-	return client, server.Close, err
 }
 
 // byLength measures how the cost grows with the number of turns, on the operator's Service.
