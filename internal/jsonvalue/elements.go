@@ -29,20 +29,6 @@ import (
 // result is undefined if raw is not valid JSON.
 func Elements(raw string) iter.Seq2[string, string] {
 	return func(yield func(key, value string) bool) {
-		for s := range spans(raw) {
-			if !yield(raw[s.key:s.keyEnd], raw[s.value:s.end]) {
-				return
-			}
-		}
-	}
-}
-
-// span is the position of an element: that of its key, empty in a list, and that of its value.
-type span struct{ key, keyEnd, value, end int }
-
-// spans yields the positions of the elements that Elements yields.
-func spans(raw string) iter.Seq[span] {
-	return func(yield func(span) bool) {
 		i := skip(raw, 0)
 		if !IsObject(raw[i:]) && !IsList(raw[i:]) {
 			return
@@ -50,16 +36,16 @@ func spans(raw string) iter.Seq[span] {
 		object := raw[i] == '{'
 		for i++; ; {
 			i = skip(raw, i)
-			s := span{key: i, keyEnd: i, value: i}
+			key, value := i, i
 			if object {
-				s.keyEnd = endOfValue(raw, i)
-				s.value = skip(raw, s.keyEnd)
+				i = endOfValue(raw, key)
+				value = skip(raw, i)
 			}
-			s.end = endOfValue(raw, s.value)
-			if s.end == s.value || !yield(s) { // the closing bracket, or the end
+			end := endOfValue(raw, value)
+			if end == value || !yield(raw[key:i], raw[value:end]) { // the closing bracket, or the end
 				return
 			}
-			i = s.end
+			i = end
 		}
 	}
 }

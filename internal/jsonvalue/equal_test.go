@@ -20,6 +20,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -64,8 +65,12 @@ func drawValue(t *rapid.T, depth int) any {
 		return list
 	}
 	object := map[string]any{}
-	for range rapid.SampledFrom([]int{0, 1, 2, 20}).Draw(t, "members") {
-		object[rapid.StringMatching(`[a-dé"]{0,2}`).Draw(t, "key")] = drawValue(t, 0)
+	for i := range rapid.SampledFrom([]int{0, 1, 2, 20}).Draw(t, "members") {
+		nested := 0
+		if i < 2 {
+			nested = depth - 1
+		}
+		object[rapid.StringMatching(`[a-dé"]{0,2}`).Draw(t, "key")] = drawValue(t, nested)
 	}
 	return object
 }
@@ -101,23 +106,51 @@ func mustEncode(value any) string {
 	return string(raw)
 }
 
-// TestEqualAllocates checks that bodies with many tiny members are not decoded into trees.
-func TestEqualAllocates(t *testing.T) {
-	object := func(count int) []byte {
-		var b strings.Builder
-		for i := range count {
-			fmt.Fprintf(&b, `,"%x":{}`, i)
-		}
-		return []byte("{" + b.String()[1:] + "}")
+// TestSameHash checks that keys whose names have the same hash are distinguished.
+func TestSameHash(t *testing.T) {
+	const raw = `{"a":1,"b":2,"a":3}`
+	hash := newKey(`"b"`, 0)
+	for name, tc := range map[string]struct {
+		keys []key
+		want bool
+	}{
+		"different names":          {[]key{hash + 1, hash + 7}, true},
+		"same name, not adjoining": {[]key{hash + 1, hash + 7, hash + 13}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := keysDiffer(raw, tc.keys); got != tc.want {
+				t.Errorf("the keys differ: %t, want %t", got, tc.want)
+			}
+		})
 	}
-	a := object(1 << 14)
-	b := append([]byte(" "), a...)
-	allocations := testing.AllocsPerRun(1, func() {
-		if !Equal(a, b) {
-			t.Error("got different values, want equal ones")
-		}
-	})
-	if allocations > 64 {
-		t.Errorf("got %g allocations, want at most 64", allocations)
+	x := index{raw: raw}
+	if got, want := x.valueOf(`"\u0062"`, []key{hash + 1, hash + 7}), strings.Index(raw, "2"); got != want {
+		t.Errorf("got the value at %d, want the one at %d", got, want)
+	}
+}
+
+// TestEqualAllocates checks that bodies with many tiny values are not decoded into trees.
+func TestEqualAllocates(t *testing.T) {
+	for name, body := range map[string]string{
+		"members": manyMembers(1<<18, `"%x":{},`), "escapes": manyMembers(1<<18, `"\t%x":0,`),
+		"objects": "[" + strings.Repeat(`{"b":0,"a":0},`, 1<<14) + "0]", "objects of one member": "[" + strings.Repeat(`{"":{"a":{}}},`, 1<<14) + "0]",
+		"lists": "[" + strings.Repeat(`[],`, 1<<16) + "0]", "text": `{"a":"` + strings.Repeat(`\n`, 1<<16) + `"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			other := []byte(" " + body)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			if !Equal(Bytes(body), other) {
+				t.Error("got different values, want equal ones")
+			}
+			runtime.ReadMemStats(&after)
+			const small = 32 << 10 // such as the rounding up of sizes
+			if got, most := after.TotalAlloc-before.TotalAlloc, EqualMemory(other)+small; int64(got) > most {
+				t.Errorf("allocated %d bytes, want at most %d", got, most)
+			}
+			if got := after.Mallocs - before.Mallocs; got > 64 {
+				t.Errorf("got %d allocations, want at most 64", got)
+			}
+		})
 	}
 }

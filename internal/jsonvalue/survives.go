@@ -31,52 +31,84 @@ const survivableDepth = 100
 // Survives reports whether a custom resource keeps a JSON value. Kubernetes decodes a body into strings, int64, float64, maps
 // and lists and encodes it again, which sorts keys and turns 1.0 into 1: that is the same value. It becomes another value if
 // a number has more digits than an int64 or a float64 holds, a key is given twice, or a string has half a surrogate pair.
-// Invalid JSON does not survive.
+// Numbers of more than 1000 bytes, values that are nested more than 100 levels deep, and invalid JSON do not survive either.
 func Survives(raw []byte) bool {
-	return utf8.Valid(raw) && Validate(raw) == nil && survives(trimmed(raw), 0)
+	var s scan
+	return s.survives(raw, func(int, []key) bool { return true })
 }
 
-// survives reports whether a valid value without leading white space survives.
-func survives(raw string, depth int) bool {
-	switch {
-	case IsString(raw):
-		return stringSurvives(raw)
-	case IsObject(raw) || IsList(raw):
-		if depth == survivableDepth {
-			return false
+// scan is a single pass over a value, which looks for what does not survive. It never returns to the bytes of a value, however
+// deeply it is nested, except to those of the keys of an object when the object ends.
+type scan struct {
+	raw string
+	// keys are the keys so far of the objects that have begun and not ended, the outermost first.
+	keys []key
+	// ended is called with the offset and the sorted keys of each object, and returns false to end the scan.
+	ended func(object int, keys []key) bool
+}
+
+// survives is Survives, except that ended can end it; it then returns false. A scan can be used again, with the same memory.
+func (s *scan) survives(raw []byte, ended func(object int, keys []key) bool) bool {
+	if !utf8.Valid(raw) || Validate(raw) != nil {
+		return false
+	}
+	s.raw, s.keys, s.ended = Text(raw), s.keys[:0], ended
+	return s.value(skip(s.raw, 0), 0) >= 0
+}
+
+// value returns the index after the value that begins at i, or -1 if it does not survive.
+func (s *scan) value(i, depth int) int {
+	if rest := s.raw[i:]; IsObject(rest) || IsList(rest) {
+		return s.elements(i, depth)
+	}
+	end := endOfValue(s.raw, i)
+	if raw := s.raw[i:end]; IsString(raw) && !stringSurvives(raw) || isNumber(raw) && !numberSurvives(raw) {
+		return -1
+	}
+	return end
+}
+
+// elements is value for an object or a list.
+func (s *scan) elements(begin, depth int) int {
+	if depth == survivableDepth {
+		return -1
+	}
+	object, outer := IsObject(s.raw[begin:]), len(s.keys)
+	i := skip(s.raw, begin+1)
+	for ; s.raw[i] != ']' && s.raw[i] != '}'; i = skip(s.raw, i) {
+		if object {
+			name := i
+			if i = s.value(name, depth+1); i < 0 {
+				return -1
+			}
+			s.keys = append(s.keys, newKey(s.raw[name:i], name))
+			i = skip(s.raw, i)
 		}
-		for key, value := range Elements(raw) {
-			if !stringSurvives(key) || !survives(value, depth+1) {
+		if i = s.value(i, depth+1); i < 0 {
+			return -1
+		}
+	}
+	if object {
+		keys := s.keys[outer:]
+		s.keys = s.keys[:outer]
+		if slices.Sort(keys); !keysDiffer(s.raw, keys) || !s.ended(begin, keys) {
+			return -1
+		}
+	}
+	return i + 1
+}
+
+// keysDiffer reports whether all of the sorted keys are different.
+func keysDiffer(raw string, keys []key) bool {
+	for i, k := range keys {
+		for _, next := range keys[i+1:] {
+			if next.hash() != k.hash() {
+				break
+			}
+			if equalStrings(raw[k.offset():], raw[next.offset():]) {
 				return false
 			}
 		}
-		return !IsObject(raw) || keysDiffer(raw)
-	case raw != "" && isNumber(raw):
-		return numberSurvives(literal(raw))
-	}
-	return true
-}
-
-// keysDiffer reports whether all keys of an object are different. Most objects have few keys.
-func keysDiffer(object string) bool {
-	const most = 16
-	var few [most]string
-	n := 0
-	for key := range Elements(object) {
-		if n == most {
-			keys := sortedKeys(object)
-			for i := range keys[1:] {
-				if nameAt(object, keys[i]) == nameAt(object, keys[i+1]) {
-					return false
-				}
-			}
-			return true
-		}
-		few[n] = Unquote(key)
-		if slices.Contains(few[:n], few[n]) {
-			return false
-		}
-		n++
 	}
 	return true
 }
@@ -116,7 +148,13 @@ func codeUnit(digits string) uint64 {
 // safeDigits is the length up to which every whole number is an int64, and every number has the digits of its float64.
 const safeDigits = 15
 
+// survivableNumber is the maximum length of a number that survives: copies of it take memory.
+const survivableNumber = 1000
+
 func numberSurvives(raw string) bool {
+	if len(raw) > survivableNumber {
+		return false
+	}
 	if len(raw) <= safeDigits && !strings.ContainsAny(raw, "eE") {
 		return true
 	}

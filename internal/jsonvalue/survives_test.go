@@ -75,6 +75,8 @@ func TestSurvives(t *testing.T) {
 		"not JSON":                          {`{`, false},
 		"empty":                             {``, false},
 		"two values":                        {`{} {}`, false},
+		"long number":                       {"0." + strings.Repeat("0", survivableNumber-2), true},
+		"number too long":                   {"0." + strings.Repeat("0", survivableNumber-1), false},
 		"deep":                              {strings.Repeat("[", survivableDepth) + strings.Repeat("]", survivableDepth), true},
 		"too deep":                          {strings.Repeat("[", survivableDepth+1) + strings.Repeat("]", survivableDepth+1), false},
 	}
