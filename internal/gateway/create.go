@@ -111,7 +111,7 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 	if err != nil {
 		return err
 	}
-	response, err := parse(r.Context(), g, c, body, parseObject)
+	response, err := inTurn(r.Context(), g, c, len(body), func() (*object, error) { return parseObject(body) })
 	if err != nil {
 		return upstreamInvalid(fmt.Errorf("the body %w", err))
 	}

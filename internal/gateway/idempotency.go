@@ -17,6 +17,7 @@ limitations under the License.
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -70,7 +71,15 @@ func (g *Gateway) find(ctx context.Context, c *call, t *turn) (*store.Session, *
 		return nil, finalError(string(store.CodeTooLarge), "The stored response is too large.", err)
 	case err != nil:
 		return nil, storeError(err)
-	case !jsonvalue.Equal(session.Request, t.request.body):
+	}
+	same, err := g.sameRequest(ctx, c, t.request.body, session.Request)
+	if e, ok := errors.AsType[*apiError](err); ok {
+		return nil, e // from hold
+	}
+	switch {
+	case err != nil:
+		return nil, serverError(http.StatusGatewayTimeout, "timeout", "The request took too long.", err)
+	case !same:
 		return nil, &apiError{
 			status: http.StatusConflict, kind: typeInvalidRequest, code: "idempotency_key_reused", retry: retryNever,
 			message: "The Idempotency-Key was already used for a different request.",
@@ -80,6 +89,22 @@ func (g *Gateway) find(ctx context.Context, c *call, t *turn) (*store.Session, *
 		return nil, nil
 	}
 	return session, nil
+}
+
+// sameRequest reports whether a request has the same JSON value as a stored one. It returns an error if there is no memory for the
+// comparison, or if ctx is done before the tenant's turn to compare a large body.
+func (g *Gateway) sameRequest(ctx context.Context, c *call, body, stored []byte) (bool, error) {
+	if bytes.Equal(body, stored) {
+		return true, nil
+	}
+	return inTurn(ctx, g, c, max(len(body), len(stored)), func() (bool, error) {
+		costs := jsonvalue.EqualMemory(body)
+		if err := c.hold(costs); err != nil {
+			return false, err
+		}
+		defer c.memory.give(costs)
+		return jsonvalue.Equal(body, stored), nil
+	})
 }
 
 // repeat sends the stored response if an earlier request had the same Idempotency-Key, and reports whether it did.

@@ -28,7 +28,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/tidwall/gjson"
 
+	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/memory"
 )
 
 // TestIdempotencyKey sends a request with a key, and then another to a second replica.
@@ -68,6 +70,46 @@ func TestIdempotencyKey(t *testing.T) {
 			}
 			if noRetry := b.header.Get("X-Should-Retry") == "false"; noRetry != tc.wantNoRetry {
 				t.Errorf("got X-Should-Retry %q", b.header.Get("X-Should-Retry"))
+			}
+		})
+	}
+}
+
+// TestComparedInTurn checks that comparing a request with a stored one waits for a turn if one of them is large, and that its
+// memory counts.
+func TestComparedInTurn(t *testing.T) {
+	text := func(bytes int) string { return `"` + strings.Repeat("x", bytes) + `"` }
+	members := "{" + strings.Repeat(`"k":{},`, largeBody/7) + `"l":0}`
+	const memoryBytes = 10 << 20
+	for name, tc := range map[string]struct {
+		body, stored string
+		turns, free  int64
+		want         bool
+		wantErr      string
+	}{
+		"small":                    {" 1", "1", 0, 0, true, ""},
+		"large":                    {text(largeBody), " " + text(largeBody), 2, 0, true, ""},
+		"large, different":         {text(largeBody), text(largeBody + 1), 2, 0, false, ""},
+		"large, no turn":           {text(largeBody), " " + text(largeBody), 0, 0, false, "1 units were requested"},
+		"large, same bytes":        {text(largeBody), text(largeBody), 0, 0, true, ""},
+		"stored is large":          {"[]", strings.Repeat(" ", largeBody) + "[]", 2, 1 << 10, true, ""},
+		"stored is large, no turn": {"[]", strings.Repeat(" ", largeBody) + "[]", 0, 1 << 10, false, "1 units were requested"},
+		"many members":             {members, " " + members, 2, memoryBytes, false, ""}, // with the same key
+		"many members, no memory":  {members, " " + members, 2, 1 << 10, false, "(--flag)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := &Gateway{parses: fair.NewBudget(tc.turns), memory: newSharedLimit(memoryBytes, "--flag", "memory")}
+			c := &call{store: memory.New(memory.Options{}).InNamespace("a"), memory: g.memory.of("a")}
+			used := memoryBytes - tc.free
+			if used > 0 && !g.memory.budget.TryAcquire("b", used) {
+				t.Fatal("unable to take the memory")
+			}
+			got, err := g.sameRequest(t.Context(), c, []byte(tc.body), []byte(tc.stored))
+			if got != tc.want || (err == nil) != (tc.wantErr == "") || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
+				t.Errorf("got %t and error %v, want %t and %q", got, err, tc.want, tc.wantErr)
+			}
+			if got := g.memory.budget.Used(); got != used || g.parses.Used() != 0 {
+				t.Errorf("afterwards, %d bytes and %d turns are in use, want %d and none", got, g.parses.Used(), used)
 			}
 		})
 	}

@@ -74,8 +74,8 @@ type Options struct {
 	// enough, it is lost. To keep some memory free, the requirements of a request before the engine is called are limited to
 	// 1/(n+2) of the limit, unless it is its tenant's only request.
 	ResponseReserveBytes int64
-	// MaxParses is the number of bodies of at least largeBody that are parsed at the same time. Tenants share it as they share
-	// MaxInFlightBytes, but a body beyond its tenant's share waits.
+	// MaxParses is the number of bodies of at least largeBody that are parsed or compared at the same time. Tenants share it as
+	// they share MaxInFlightBytes, but a body beyond its tenant's share waits.
 	MaxParses int64
 	// RequestTimeout limits a whole request, including its stream. A save that has begun is limited by SaveTimeout instead.
 	RequestTimeout, SaveTimeout time.Duration
@@ -145,7 +145,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.ResponseReserveBytes, "response-reserve-bytes", o.ResponseReserveBytes,
 		"Response size, in bytes, for which memory is reserved before the engine is called. A larger response is lost if its tenant's share has no memory left when it arrives.")
 	flags.Int64Var(&o.MaxParses, "max-parses", o.MaxParses,
-		fmt.Sprintf("Maximum number of bodies of %d KiB or more that are parsed at the same time, shared among tenants like --max-inflight-bytes; others wait. "+
+		fmt.Sprintf("Maximum number of bodies of %d KiB or more that are parsed or compared at the same time, shared among tenants like --max-inflight-bytes; others wait. "+
 			"By default as many as the process has CPUs.", largeBody>>10))
 	flags.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request, including its stream.")
 	flags.DurationVar(&o.ReadTimeout, "read-timeout", o.ReadTimeout, "Maximum time for a client to send a request.")

@@ -55,16 +55,16 @@ func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request, c *call) (
 	}
 	// The deadline must not apply to the response, which may take longer.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
-	return parse(r.Context(), g, c, body, parseRequest)
+	return inTurn(r.Context(), g, c, len(body), func() (*createRequest, error) { return parseRequest(body) })
 }
 
-// largeBody is the size from which bodies are parsed in turns. Parsing a smaller one takes less than a millisecond.
+// largeBody is the size from which bodies are parsed and compared in turns. A smaller one takes a few milliseconds at most.
 const largeBody = 64 << 10
 
-// parse parses a body. A large one waits until its tenant may parse it, so that tenants share the CPUs: while all of them are
-// busy, even a request that needs little of them waits at each of its steps.
-func parse[T any](ctx context.Context, g *Gateway, c *call, body []byte, parseBody func([]byte) (T, error)) (T, error) {
-	if len(body) >= largeBody {
+// inTurn does work that parses a body with a number of bytes. If the body is large, it waits until its tenant may do so, so that
+// tenants share the CPUs: while all of them are busy, even a request that needs little of them waits at each of its steps.
+func inTurn[T any](ctx context.Context, g *Gateway, c *call, bytes int, work func() (T, error)) (T, error) {
+	if bytes >= largeBody {
 		tenant := c.store.Namespace()
 		if err := g.parses.Acquire(ctx, tenant, 1); err != nil {
 			var none T
@@ -72,7 +72,7 @@ func parse[T any](ctx context.Context, g *Gateway, c *call, body []byte, parseBo
 		}
 		defer g.parses.Release(tenant, 1)
 	}
-	return parseBody(body)
+	return work()
 }
 
 func readError(err error) *apiError {
