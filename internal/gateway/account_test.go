@@ -70,7 +70,7 @@ func TestAccount(t *testing.T) {
 					want = answers[status]
 				}
 				wantKey := !replaced && !account.keyed // it is not the gateway's
-				for _, r := range []reply{r, models} {
+				for i, r := range []reply{r, models} {
 					if r.code() != want || r.header.Get("X-Ratelimit-Remaining-Requests") != wantLimit {
 						t.Errorf("got %d %s %v, want %s and the limit %q", r.status, r.body, r.header, want, wantLimit)
 					}
@@ -79,8 +79,11 @@ func TestAccount(t *testing.T) {
 					}
 					advice := []string{r.header.Get("X-Should-Retry"), r.header.Get("Retry-After"), r.header.Get("Retry-After-Ms")}
 					wantAdvice := []string{"true", "8", "8000"}
-					if r.status == http.StatusBadGateway {
+					switch {
+					case r.status == http.StatusBadGateway:
 						wantAdvice = []string{"false", "", ""}
+					case i == 0 && r.status != http.StatusTooManyRequests:
+						wantAdvice[0] = "false" // the engine may have run
 					}
 					if diff := cmp.Diff(wantAdvice, advice); diff != "" {
 						t.Errorf("advice to retry (-want +got):\n%s", diff)

@@ -164,9 +164,8 @@ func (c *call) hideKeyIn(e *event, isError bool) bool {
 	return true
 }
 
-// passThrough returns the engine's response, whose errors may be about the gateway's own account and key. If it is an error after which
-// the engine may have run, and the engine gives no advice itself, clients are told not to retry, as after other errors. 429 and 503 mean
-// that it has not.
+// passThrough returns the engine's response, whose errors may be about the gateway's own account and key. After an error, clients are
+// told not to retry, as after other errors, unless the engine has not run.
 func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Response) error {
 	if response.StatusCode == http.StatusTooManyRequests && g.ownsAccount() {
 		g.copyHeaders(w.Header(), response.Header)
@@ -185,13 +184,19 @@ func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Res
 	}
 	g.copyHeaders(w.Header(), response.Header)
 	setHeaders(w.Header(), response.Header, []string{"Content-Type", "Content-Encoding"})
-	declined := response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable
-	if c.retryRunsAgain() && !declined && w.Header().Get("X-Should-Retry") == "" {
+	if c.retryRunsAgain() && !declined(response) {
 		w.Header().Set("X-Should-Retry", "false")
 	}
 	w.WriteHeader(response.StatusCode)
 	_, _ = w.Write(body) // fails only if the client has disconnected
 	return nil
+}
+
+// declined reports whether the engine has not accepted a request. A 503 without Retry-After does not mean that: a proxy in front of the
+// engine may send it, such as Envoy if a connection ends while the engine runs.
+func declined(response *http.Response) bool {
+	return response.StatusCode == http.StatusTooManyRequests ||
+		response.StatusCode == http.StatusServiceUnavailable && response.Header.Get("Retry-After") != ""
 }
 
 // errorCode matches the codes of OpenAI's errors. An engine's text must not be logged.

@@ -42,20 +42,21 @@ func TestUpstreamErrors(t *testing.T) {
 		wantBody   string
 		mayRetry   bool
 	}{
-		"too many requests": {jsonHandler(429, `{"error":{"message":"slow down"}}`), 429, `{"error":{"message":"slow down"}}`, true},
-		"unavailable":       {jsonHandler(503, `{"error":{"message":"starting"}}`), 503, `{"error":{"message":"starting"}}`, true},
-		"own advice": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("X-Should-Retry", "true")
-			w.WriteHeader(http.StatusInternalServerError)
-		}), 500, "", true},
-		"not JSON":              {jsonHandler(500, `oops`), 500, `oops`, false},
-		"redirect":              {http.RedirectHandler("/elsewhere", http.StatusFound), 502, "upstream_invalid_response", false},
-		"truncated JSON":        {jsonHandler(200, `{"output":`), 502, "upstream_invalid_response", false},
-		"output not a list":     {jsonHandler(200, `{"output":1}`), 502, "upstream_invalid_response", false},
-		"no output":             {jsonHandler(200, `{"status":"completed"}`), 502, "upstream_invalid_response", false},
-		"error with status 200": {jsonHandler(200, `{"error":{"message":"model not found"}}`), 502, "upstream_invalid_response", false},
-		"status not final":      {jsonHandler(200, `{"status":"in_progress","output":[]}`), 502, "upstream_invalid_response", false},
-		"status not a string":   {jsonHandler(200, `{"status":7,"output":[]}`), 502, "upstream_invalid_response", false},
+		"too many requests":           {jsonHandler(429, `{"error":{"message":"slow down"}}`), 429, `{"error":{"message":"slow down"}}`, true},
+		"declined":                    {advise(jsonHandler(503, `{"error":{"message":"starting"}}`), "Retry-After", "1"), 503, `{"error":{"message":"starting"}}`, true},
+		"unavailable":                 {jsonHandler(503, `upstream connect error or disconnect/reset before headers`), 503, "disconnect/reset", false},
+		"unavailable, Retry-After-Ms": {advise(jsonHandler(503, ""), "Retry-After-Ms", "1"), 503, "", false},
+		"bad gateway, Retry-After":    {advise(jsonHandler(502, ""), "Retry-After", "1"), 502, "", false},
+		"unavailable, advice":         {advise(jsonHandler(503, ""), "X-Should-Retry", "true"), 503, "", false},
+		"error with advice":           {advise(jsonHandler(500, ""), "X-Should-Retry", "true"), 500, "", false},
+		"not JSON":                    {jsonHandler(500, `oops`), 500, `oops`, false},
+		"redirect":                    {http.RedirectHandler("/elsewhere", http.StatusFound), 502, "upstream_invalid_response", false},
+		"truncated JSON":              {jsonHandler(200, `{"output":`), 502, "upstream_invalid_response", false},
+		"output not a list":           {jsonHandler(200, `{"output":1}`), 502, "upstream_invalid_response", false},
+		"no output":                   {jsonHandler(200, `{"status":"completed"}`), 502, "upstream_invalid_response", false},
+		"error with status 200":       {jsonHandler(200, `{"error":{"message":"model not found"}}`), 502, "upstream_invalid_response", false},
+		"status not final":            {jsonHandler(200, `{"status":"in_progress","output":[]}`), 502, "upstream_invalid_response", false},
+		"status not a string":         {jsonHandler(200, `{"status":7,"output":[]}`), 502, "upstream_invalid_response", false},
 		"compressed": {http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			w.Header().Set("Content-Type", "text/event-stream")
@@ -89,6 +90,14 @@ func TestUpstreamErrors(t *testing.T) {
 			})
 		}
 	}
+}
+
+// advise returns an engine that sends a header, too.
+func advise(engine http.Handler, name, value string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(name, value)
+		engine.ServeHTTP(w, r)
+	})
 }
 
 // TestLargestLimit checks that the largest number is a valid limit.
