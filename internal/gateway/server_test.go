@@ -161,6 +161,23 @@ func TestShutdownEndsRequests(t *testing.T) {
 	}
 }
 
+// TestConnectionsAreLimited checks that a client without a key can keep neither much memory nor a connection for long.
+func TestConnectionsAreLimited(t *testing.T) {
+	f := newFixture(t, enginetest.Handler())
+	server := f.gateway.server(t.Context(), f.gateway.Handler())
+	if server.ReadHeaderTimeout != 10*time.Second || server.IdleTimeout != 2*time.Minute {
+		t.Errorf("got the timeouts %s and %s, want those of docs/gateway.md", server.ReadHeaderTimeout, server.IdleTimeout)
+	}
+	_, _, stop, done := serveFixture(t, f)
+	if r := f.do(http.MethodGet, "/v1/responses/x", "", "X-Large", strings.Repeat("x", 2*maxHeaderBytes)); r.status != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("got %d for large headers, want %d", r.status, http.StatusRequestHeaderFieldsTooLarge)
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestHealthAndMetrics(t *testing.T) {
 	f := newFixture(t, streamHandler(sse(created, completed)))
 	metrics, health, stop, done := serveFixture(t, f)
