@@ -42,7 +42,8 @@ var (
 const maxRatio = 2
 
 // BenchmarkAttacks measures how much slower the victim becomes. Phases with an attack alternate with phases in which the
-// same clients send the same number of harmless requests, or bytes, in the same time. It fails if the median of a
+// same clients send the same number of harmless requests, or bytes, in the same time. So an attack is no faster than the clients can send
+// harmless requests. It fails if the median of a
 // percentile over the phases of an attack is more than maxRatio times that over the others. `make bench-hostile` runs it.
 func BenchmarkAttacks(b *testing.B) {
 	if err := env.Stop(); err != nil { // each attack has its own control plane, and nothing else may run beside it
@@ -82,19 +83,21 @@ func measure(b *testing.B, attack attack) {
 		a.settle(attack)
 		return p
 	}
-	run(phase{send: harmless, answers: attack.harmless(), perSecond: 10}) // warms up
+	warmUp := run(phase{send: harmless, answers: attack.harmless()})
 	b.ResetTimer()
 	var attacked, compared []phase
 	for range *rounds {
-		p := run(phase{send: hostile, answers: attack.answers})
+		p := run(phase{send: hostile, answers: attack.answers, perSecond: warmUp.pace()})
 		attacked = append(attacked, p)
-		pace := max(float64(p.amount)/p.took.Seconds(), 1)
-		compared = append(compared, run(phase{send: harmless, answers: attack.harmless(), perSecond: pace}))
+		compared = append(compared, run(phase{send: harmless, answers: attack.harmless(), perSecond: p.pace()}))
 	}
 	b.StopTimer()
 	a.checkMemory()
 	report(b, attacked, compared)
 }
+
+// pace is the amount per second, at least 1.
+func (p *phase) pace() float64 { return max(float64(p.amount)/p.took.Seconds(), 1) }
 
 // report logs all figures, and fails if a ratio is too large.
 func report(b *testing.B, attacked, compared []phase) {
