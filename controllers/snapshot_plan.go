@@ -99,13 +99,15 @@ type sweepPlan struct {
 	mark, unmark []snapshot.Part
 	// due are the snapshots to delete. The first part of each is marked.
 	due [][]snapshot.Part
+	// omitted counts further snapshots of each namespace that may be due.
+	omitted map[string]int
 	// stored counts the snapshots of each namespace.
 	stored map[string]int
 }
 
 // plan plans the actions of a sweep that runs at the given time, from the result of its comparison.
 func (l SweepLimits) plan(found *comparison, now time.Time) sweepPlan {
-	p := sweepPlan{stored: found.stored, unmark: slices.Concat(found.returned, found.strayMarks)}
+	p := sweepPlan{stored: found.stored, omitted: found.omitted, unmark: slices.Concat(found.returned, found.strayMarks)}
 	for _, parts := range found.unreferenced {
 		switch l.stageOf(parts, now) {
 		case unmarked:
@@ -129,6 +131,7 @@ func rank(part snapshot.Part) int {
 // permitted returns the due snapshots that may be deleted, and an error if those of some namespaces must be kept.
 func (l SweepLimits) permitted(p sweepPlan) ([][]snapshot.Part, error) {
 	due := map[string]int{}
+	maps.Copy(due, p.omitted)
 	for _, parts := range p.due {
 		due[parts[0].Session.Namespace]++
 	}

@@ -163,6 +163,8 @@ func TestPlanShare(t *testing.T) {
 		"others are within the share":     {used: counts{"b": 200}, unused: counts{"a": 1000, "b": 200}, want: counts{"b": 200}},
 		"too many of two namespaces":      {used: counts{"c": 5}, unused: counts{"a": 101, "b": 101, "c": 1}, want: counts{"c": 1}},
 		"fewer than a namespace in use":   {used: counts{"a": 300}, unused: counts{"a": 300, "b": 290}, want: counts{"a": 300}},
+		"more than a sweep keeps":         {used: counts{"a": 200_000}, unused: counts{"a": 150_000}, want: counts{"a": 100_000}},
+		"too many, most are not kept":     {used: counts{"a": 120_000}, unused: counts{"a": 150_000}},
 		"all lost, a few each":            {unused: counts{"a": 40, "b": 40, "c": 40, "d": 40}},
 		"all lost, one has most":          {unused: counts{"a": 1000, "b": 100}},
 		"all lost, then some turns saved": {used: counts{"a": 20, "b": 20}, unused: counts{"a": 1000, "b": 40}},

@@ -55,15 +55,26 @@ type comparison struct {
 	stored map[string]int
 	// unreferenced are the parts of the snapshots that no session refers to.
 	unreferenced map[snapshotKey][]snapshot.Part
+	// omitted counts further snapshots of each namespace that no session refers to. A store lists the parts of a snapshot together.
+	omitted map[string]int
 	// returned are marked parts of snapshots that a session refers to.
 	returned []snapshot.Part
 	// strayMarks are marks of snapshots that no longer exist.
 	strayMarks []snapshot.Part
 }
 
+// maxKeptParts is how many parts of a namespace one comparison keeps for marks and deletions. The others wait for later sweeps, because a
+// namespace could have millions.
+const maxKeptParts = 100_000
+
 // compare reads the list of a store and counts the parts of each session.
 func (r *references) compare(list iter.Seq2[snapshot.Part, error]) (*comparison, error) {
-	c := &comparison{unreferenced: map[snapshotKey][]snapshot.Part{}, stored: map[string]int{}}
+	c := &comparison{unreferenced: map[snapshotKey][]snapshot.Part{}, omitted: map[string]int{}, stored: map[string]int{}}
+	kept, last := map[string]int{}, snapshotKey{}
+	keep := func(part snapshot.Part) bool {
+		kept[part.Session.Namespace]++
+		return kept[part.Session.Namespace] <= maxKeptParts
+	}
 	for part, err := range list {
 		if err != nil {
 			return nil, err
@@ -74,19 +85,27 @@ func (r *references) compare(list iter.Seq2[snapshot.Part, error]) (*comparison,
 		}
 		key := snapshotKey{part.Session.Namespace, part.Key}
 		if _, referenced := r.found[key]; !referenced {
-			c.unreferenced[key] = append(c.unreferenced[key], part)
+			if keep(part) {
+				c.unreferenced[key] = append(c.unreferenced[key], part)
+			} else if key != last && c.unreferenced[key] == nil {
+				c.omitted[key.namespace]++
+			}
+			last = key
 			continue
 		}
 		r.found[key] = true
 		if session := r.named[storedKey{part.Session.Namespace, part.Session.Name, part.Key}]; session != nil {
 			r.parts[session]++
 		}
-		if !part.Unreferenced.IsZero() {
+		if !part.Unreferenced.IsZero() && keep(part) {
 			c.returned = append(c.returned, part)
 		}
 	}
 	for key := range c.unreferenced {
 		c.stored[key.namespace]++
+	}
+	for namespace, omitted := range c.omitted {
+		c.stored[namespace] += omitted
 	}
 	for key, found := range r.found {
 		if found {

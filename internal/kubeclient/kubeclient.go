@@ -39,6 +39,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/metered"
 )
 
@@ -242,9 +243,29 @@ func Children(
 	return listMetadata(ctx, client.Get().Namespace(namespace).Resource(Sessions).Param("fieldSelector", selector), limit, next)
 }
 
-// ListMetadata reads the metadata of up to limit objects in all namespaces. If next is not empty, it continues the list.
-func ListMetadata(ctx context.Context, client rest.Interface, resource string, limit int, next string) (*metav1.PartialObjectMetadataList, error) {
-	return listMetadata(ctx, client.Get().Resource(resource), limit, next)
+// ListMetadata calls each with the metadata of one object of a list after another, which each must not keep, and returns the metadata of
+// the list. Only one object is in memory at a time: metadata can be as large as an object.
+func ListMetadata(ctx context.Context, request *rest.Request, each func(*metav1.PartialObjectMetadata)) (metav1.ListMeta, error) {
+	var list metav1.ListMeta
+	response, err := request.SetHeader("Accept", MetadataListOnly).Stream(ctx)
+	if err != nil {
+		return list, err
+	}
+	defer func() { _ = response.Close() }()
+	var undecodable error
+	metadata, err := ReadList(response, func(object gjson.Result) {
+		decoded := &metav1.PartialObjectMetadata{}
+		if err := json.Unmarshal(jsonvalue.Bytes(object.Raw), decoded); err != nil {
+			undecodable = fmt.Errorf("%w: %w", ErrUndecodable, err)
+			return
+		}
+		each(decoded)
+	})
+	if err = errors.Join(err, undecodable); err != nil {
+		return list, fmt.Errorf("unable to read a list of metadata: %w", err)
+	}
+	list.ResourceVersion, list.Continue = metadata.Get("resourceVersion").String(), metadata.Get("continue").String()
+	return list, nil
 }
 
 func listMetadata(ctx context.Context, request *rest.Request, limit int, next string) (*metav1.PartialObjectMetadataList, error) {

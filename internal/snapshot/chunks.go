@@ -31,6 +31,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -249,20 +250,21 @@ func (s *chunkStore) SetHeldOff(context.Context, HoldOff) error { return nil }
 // List reads only the chunks' metadata. If the list expires before its end, that is an error.
 func (s *chunkStore) List(ctx context.Context) iter.Seq2[Part, error] {
 	return func(yield func(Part, error) bool) {
-		for next := ""; ; {
-			page, err := kubeclient.ListMetadata(ctx, s.client, kubeclient.Chunks, chunksPerPage, next)
-			if err != nil {
-				yield(Part{}, fmt.Errorf("unable to list the chunks: %w", err))
-				return
-			}
-			for i := range page.Items {
-				if part, ok := chunkPart(&page.Items[i]); ok && !yield(part, nil) {
-					return
+		options, more := &metav1.ListOptions{Limit: chunksPerPage}, true
+		for more {
+			page, err := kubeclient.ListMetadata(ctx, kubeclient.ListRequest(s.client, kubeclient.Chunks, options), func(chunk *metav1.PartialObjectMetadata) {
+				if part, ok := chunkPart(chunk); ok && more {
+					more = yield(part, nil)
 				}
-			}
-			if next = page.Continue; next == "" {
+			})
+			if err != nil {
+				if more {
+					yield(Part{}, fmt.Errorf("unable to list the chunks: %w", err))
+				}
 				return
 			}
+			options.Continue = page.Continue
+			more = more && page.Continue != ""
 		}
 	}
 }
@@ -273,13 +275,17 @@ func chunkPart(chunk *metav1.PartialObjectMetadata) (Part, bool) {
 	if !ok || !keyPattern.MatchString(key) {
 		return Part{}, false
 	}
+	session := chunk.Annotations[v1alpha1.SessionAnnotation]
+	if len(session) > validation.DNS1123SubdomainMaxLength {
+		session = "" // it names no session, and can have 256 KiB
+	}
 	part := Part{
-		Session: types.NamespacedName{Namespace: chunk.Namespace, Name: chunk.Annotations[v1alpha1.SessionAnnotation]},
+		Session: types.NamespacedName{Namespace: chunk.Namespace, Name: session},
 		Key:     key, Index: index, Written: chunk.CreationTimestamp.Time,
 	}
 	// Any other value is not a mark.
 	part.Unreferenced, _ = time.Parse(time.RFC3339, chunk.Annotations[v1alpha1.UnreferencedSinceAnnotation])
-	uid, version := chunk.UID, chunk.ResourceVersion // pointers into chunk would keep its whole page in memory
+	uid, version := chunk.UID, chunk.ResourceVersion // pointers into chunk would keep all of it in memory
 	part.listed = &metav1.Preconditions{UID: &uid, ResourceVersion: &version}
 	return part, true
 }

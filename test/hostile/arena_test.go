@@ -47,7 +47,7 @@ const (
 
 // operatorArgs are the operator's flags.
 var operatorArgs = []string{
-	"--shutdown-delay-duration=0s", "--max-depth=1000",
+	"--shutdown-delay-duration=0s", "--max-depth=1000", "--snapshot-sweep-interval=5s",
 	fmt.Sprintf("--body-cache-bytes=%d", cacheBytes), fmt.Sprintf("--max-history-bytes=%d", historyBytes),
 	fmt.Sprintf("--max-inflight-bytes=%d", inFlightBytes),
 }
@@ -147,7 +147,12 @@ func (t *tenant) create(ctx context.Context, object []byte) error {
 }
 
 func (t *tenant) createIn(ctx context.Context, namespace string, object []byte) error {
-	return t.kube.Post().Namespace(namespace).Resource(kubeclient.Sessions).SetHeader("Content-Type", "application/json").
+	return t.createOf(ctx, kubeclient.Sessions, namespace, object)
+}
+
+// createOf creates an object of a resource from JSON.
+func (t *tenant) createOf(ctx context.Context, resource, namespace string, object []byte) error {
+	return t.kube.Post().Namespace(namespace).Resource(resource).SetHeader("Content-Type", "application/json").
 		SetHeader("Accept", kubeclient.MetadataOnly).MaxRetries(0).Body(object).Do(ctx).Error()
 }
 

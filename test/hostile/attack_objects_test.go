@@ -18,6 +18,7 @@ package hostile_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"strings"
 
@@ -26,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/internal/testutil"
 )
@@ -35,6 +37,7 @@ var objectAttacks = map[string]attack{
 	"undecodable objects":      {clients: 8, small: 20, large: 1000, prepare: undecodableObjects, answers: map[string]bool{"200": true}},
 	"sessions of tiny members": {clients: 8, small: 1000, large: 3000, prepare: tinySessions, answers: map[string]bool{"200": true}},
 	"packed tiny members":      {clients: 8, small: 20_000, large: 150_000, prepare: packedTinyMembers, answers: map[string]bool{"200": true}},
+	"chunks of large metadata": {clients: 8, small: 300, large: 2000, prepare: largeMetadata, answers: map[string]bool{"200": true}},
 	"unreadable snapshots":     {clients: 8, small: 50, large: 4000, prepare: unreadableSnapshots, answers: map[string]bool{"200": true}},
 	"many small namespaces":    {clients: 8, small: 10, large: 200, prepare: manyNamespaces, settle: settleTrees, answers: map[string]bool{"200": true}},
 }
@@ -83,6 +86,36 @@ func packedTinyMembers(a *arena, size int) (hostile, harmless request) {
 	text := strings.Repeat("lorem ", len(packed)/6)
 	return savedAs(a, "resp_packed", func(id string) []byte { return session(id, `"format":2,"packed":"`+packed+`"`) }),
 		savedAs(a, "resp_text", func(id string) []byte { return session(id, `"request":{"input":"`+text+`"}`) })
+}
+
+// largeMetadata: size chunks whose annotations are as large as possible are stored, and more are created. Sweeps and the view of chunks
+// read the metadata of all.
+func largeMetadata(a *arena, size int) (hostile, harmless request) {
+	name := strings.Repeat("x", 250<<10)
+	object := func(key string) []byte {
+		return fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"annotations":{%q:%q,%q:"4"}},"spec":{"data":"eA=="}}`,
+			v1alpha1.GroupVersion, v1alpha1.SnapshotChunkKind, v1alpha1.SnapshotChunkName(key, 0), v1alpha1.SessionAnnotation, name,
+			v1alpha1.DataSizeAnnotation)
+	}
+	chunk := func(ctx context.Context) error {
+		return a.attacker.createOf(ctx, kubeclient.Chunks, a.attacker.namespace, object(strings.ToLower(rand.Text())))
+	}
+	group, ctx := errgroup.WithContext(a.Context())
+	group.SetLimit(8)
+	for range size {
+		group.Go(func() error { return chunk(ctx) })
+	}
+	if err := group.Wait(); err != nil {
+		a.Fatal(err)
+	}
+	create := a.plainCreate()
+	return func(ctx context.Context, _ int) (string, int, error) {
+			answer, err := answerOf(chunk(ctx))
+			return answer, 1, err
+		}, func(ctx context.Context, _ int) (string, int, error) {
+			answer, err := answerOf(create(ctx, fmt.Sprintf("plain-%d", a.victim.ids.next()), `"`+name+`"`))
+			return answer, 1, err
+		}
 }
 
 // unreadableSnapshots: size sessions refer to snapshots that do not exist, and more are created.

@@ -28,6 +28,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -122,6 +124,15 @@ type chunk struct {
 // GetObjectMeta gives client-go's reflector the key of a chunk, the only metadata that it needs.
 func (c *chunk) GetObjectMeta() metav1.Object {
 	return &metav1.ObjectMeta{Namespace: c.namespace, Name: c.name}
+}
+
+// GetObjectKind returns no kind: chunks are not encoded.
+func (c *chunk) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject returns a copy.
+func (c *chunk) DeepCopyObject() runtime.Object {
+	copied := *c
+	return &copied
 }
 
 func newChunk(object *metav1.PartialObjectMetadata) (*chunk, error) {

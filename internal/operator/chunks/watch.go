@@ -18,6 +18,7 @@ package chunks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -41,12 +42,18 @@ import (
 func (v *View) Run(ctx context.Context, client rest.Interface) {
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			list := &metav1.PartialObjectMetadataList{}
-			return list, request(client, kubeclient.MetadataListOnly, &options).Do(ctx).Into(list)
+			list := &metav1.List{}
+			var failed error
+			metadata, err := kubeclient.ListMetadata(ctx, kubeclient.ListRequest(client, kubeclient.Chunks, &options), func(object *metav1.PartialObjectMetadata) {
+				c, err := newChunk(object)
+				list.Items, failed = append(list.Items, runtime.RawExtension{Object: c}), errors.Join(failed, err)
+			})
+			list.ListMeta = metadata
+			return list, errors.Join(err, failed)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.Watch = true
-			return request(client, kubeclient.MetadataOnly, &options).Watch(ctx)
+			return kubeclient.ListRequest(client, kubeclient.Chunks, &options).SetHeader("Accept", kubeclient.MetadataOnly).Watch(ctx)
 		},
 	}
 	reflector := cache.NewReflectorWithOptions(source, &metav1.PartialObjectMetadata{}, (*store)(v), cache.ReflectorOptions{
@@ -61,10 +68,6 @@ func (v *View) Run(ctx context.Context, client rest.Interface) {
 	})
 	reflector.RunWithContext(ctx)
 	ages.Wait()
-}
-
-func request(client rest.Interface, accept string, options *metav1.ListOptions) *rest.Request {
-	return kubeclient.ListRequest(client, kubeclient.Chunks, options).SetHeader("Accept", accept)
 }
 
 // store is the view as client-go's reflector uses it.

@@ -74,7 +74,7 @@ func (s *source) list(ctx context.Context, options metav1.ListOptions) (runtime.
 	}
 	defer func() { _ = response.Close() }()
 	list, ids := &metav1.List{}, knownIDs{}
-	metadata, err := readList(response, func(object gjson.Result) {
+	metadata, err := kubeclient.ReadList(response, func(object gjson.Result) {
 		r := NewRecord(object, s.known)
 		ids.share(r)
 		list.Items = append(list.Items, runtime.RawExtension{Object: newItem(r)})
@@ -184,7 +184,7 @@ func (e *events) record(kind watch.EventType, value gjson.Result) *Record {
 
 // line returns the next line that is not empty.
 func (e *events) line() ([]byte, error) {
-	if e.buffer.Cap() > keptBytes {
+	if e.buffer.Cap() > kubeclient.KeptBytes {
 		e.buffer = bytes.Buffer{} // do not keep the memory of one large event
 	}
 	e.buffer.Reset()
@@ -192,8 +192,8 @@ func (e *events) line() ([]byte, error) {
 		part, err := e.lines.ReadSlice('\n')
 		e.buffer.Write(part)
 		switch {
-		case e.buffer.Len() > maxObjectBytes:
-			return nil, fmt.Errorf("an event has more than %d bytes", maxObjectBytes)
+		case e.buffer.Len() > kubeclient.MaxObjectBytes:
+			return nil, fmt.Errorf("an event has more than %d bytes", kubeclient.MaxObjectBytes)
 		case errors.Is(err, bufio.ErrBufferFull):
 			continue
 		case err == io.EOF && len(bytes.TrimSpace(e.buffer.Bytes())) > 0:

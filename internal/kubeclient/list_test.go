@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package sessions
+package kubeclient
 
 import (
 	"encoding/json"
@@ -54,7 +54,7 @@ func TestReadList(t *testing.T) {
 			reader = iotest.OneByteReader(reader)
 		}
 		items := []any{}
-		metadata, err := readList(reader, func(object gjson.Result) {
+		metadata, err := ReadList(reader, func(object gjson.Result) {
 			items = append(items, gjson.Parse(strings.Clone(object.Raw)).Value())
 		})
 		if err != nil {
@@ -68,7 +68,7 @@ func TestReadList(t *testing.T) {
 			t.Fatalf("metadata (-want +got):\n%s", diff)
 		}
 		cut := rapid.IntRange(0, len(raw)-1).Draw(t, "cut")
-		if _, err := readList(strings.NewReader(string(raw[:cut])), func(gjson.Result) {}); !errors.Is(err, io.ErrUnexpectedEOF) {
+		if _, err := ReadList(strings.NewReader(string(raw[:cut])), func(gjson.Result) {}); !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Fatalf("%s: got %v, want an unexpected end", raw[:cut], err)
 		}
 	})
@@ -76,9 +76,9 @@ func TestReadList(t *testing.T) {
 
 // TestReadListErrors: reading anything but a list ends with an error.
 func TestReadListErrors(t *testing.T) {
-	huge := `{"items":[{"a":"` + strings.Repeat("x", maxObjectBytes) + `"}]}`
+	huge := `{"items":[{"a":"` + strings.Repeat("x", MaxObjectBytes) + `"}]}`
 	for _, raw := range []string{"", "[]", "404 page not found", `{"items":[{}{}]}`, `{"items":[,]}`, `{"items" []}`, `{,}`, `{"a":}`, huge} {
-		if _, err := readList(strings.NewReader(raw), func(gjson.Result) {}); err == nil {
+		if _, err := ReadList(strings.NewReader(raw), func(gjson.Result) {}); err == nil {
 			t.Errorf("%.40s: got no error", raw)
 		}
 	}
@@ -104,7 +104,7 @@ func TestReadListMemory(t *testing.T) {
 		return stats.HeapAlloc
 	}
 	before, most, count := heap(), uint64(0), 0
-	if _, err := readList(pipe, func(gjson.Result) {
+	if _, err := ReadList(pipe, func(gjson.Result) {
 		if count++; count%50 == 0 {
 			most = max(most, heap())
 		}
