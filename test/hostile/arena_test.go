@@ -47,7 +47,7 @@ const (
 
 // operatorArgs are the operator's flags.
 var operatorArgs = []string{
-	"--shutdown-delay-duration=0s", "--max-depth=1000", "--snapshot-sweep-interval=5s",
+	"--shutdown-delay-duration=0s", "--max-depth=1000",
 	fmt.Sprintf("--body-cache-bytes=%d", cacheBytes), fmt.Sprintf("--max-history-bytes=%d", historyBytes),
 	fmt.Sprintf("--max-inflight-bytes=%d", inFlightBytes),
 }

@@ -88,8 +88,8 @@ func packedTinyMembers(a *arena, size int) (hostile, harmless request) {
 		savedAs(a, "resp_text", func(id string) []byte { return session(id, `"request":{"input":"`+text+`"}`) })
 }
 
-// largeMetadata: size chunks whose annotations are as large as possible are stored, and more are created. Sweeps and the view of chunks
-// read the metadata of all.
+// largeMetadata: size chunks whose annotations are as large as possible are stored, and more are created. A new leader reads the metadata
+// of all, for its first sweep and for its view of chunks.
 func largeMetadata(a *arena, size int) (hostile, harmless request) {
 	name := strings.Repeat("x", 250<<10)
 	object := func(key string) []byte {
@@ -108,6 +108,7 @@ func largeMetadata(a *arena, size int) (hostile, harmless request) {
 	if err := group.Wait(); err != nil {
 		a.Fatal(err)
 	}
+	restartOperator(a) // a leader sweeps at once
 	create := a.plainCreate()
 	return func(ctx context.Context, _ int) (string, int, error) {
 			answer, err := answerOf(chunk(ctx))

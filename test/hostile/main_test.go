@@ -65,7 +65,7 @@ func operatorOptions() catenatest.OperatorOptions {
 }
 
 // restartOperator replaces the operator with one that lists everything again.
-func restartOperator(t *testing.T) {
+func restartOperator(t testing.TB) {
 	t.Helper()
 	if err := operator.Stop(); err != nil {
 		t.Error(err)
