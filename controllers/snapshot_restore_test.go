@@ -238,34 +238,43 @@ func TestRestoreOfCluster(t *testing.T) {
 	}
 }
 
-// TestHoldOffEnds: a session that is deleted and created again after the beginning of a hold-off does not prolong it.
+// TestHoldOffEnds: sessions that are deleted and created again after the beginning of a hold-off do not prolong it, however many there are.
 func TestHoldOffEnds(t *testing.T) {
 	const holdOff = 24 * time.Hour
 	s := newSweeping(t, bucketStore(t))
 	s.holdOff = holdOff
-	used, restored, leftover := s.write(t, "used"), s.write(t, "restored"), s.write(t, "leftover")
-	s.refer(t, "used", used)
+	restored, leftover := s.write(t, "restored"), s.write(t, "leftover")
+	ids := []string{"a", "b", "c"}
+	used := map[string]*v1alpha1.SnapshotReference{}
+	for _, id := range ids {
+		used[id] = s.write(t, id)
+		s.refer(t, id, used[id])
+	}
 	sweeps := func(hours int) {
 		t.Helper()
 		for range hours {
 			s.mustSweep(t, time.Hour)
 		}
 	}
-	sweeps(20)
-	s.refer(t, "restored", restored)
-	sweeps(6)
-	for range 2 {
-		deleteWith(t, s.namespace, "used", metav1.DeletePropagationBackground)
-		s.waitFor(t, "used", false)
-		sweeps(1)
-		s.want(t, true, used, leftover)
-		s.refer(t, "used", used)
-		sweeps(8)
+	sweeps(2)
+	for _, id := range ids {
+		deleteWith(t, s.namespace, id, metav1.DeletePropagationBackground)
+		s.waitFor(t, id, false)
 	}
+	sweeps(18)
+	s.want(t, true, append(missing(used, nil), restored, leftover)...)
+	s.refer(t, "restored", restored)
+	var back []*v1alpha1.SnapshotReference
+	for _, id := range ids {
+		sweeps(7)
+		s.refer(t, id, used[id])
+		back = append(back, used[id])
+	}
+	sweeps(3)
 	s.want(t, true, leftover)
-	sweeps(2) // 24 hours after the one in which the restored session was found
+	sweeps(1) // 24 hours after the one in which the restored session was found
 	s.want(t, true)
-	s.want(t, false, used, restored)
+	s.want(t, false, append(back, restored)...)
 }
 
 // missing returns the references that are not among those in back.

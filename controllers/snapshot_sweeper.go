@@ -159,6 +159,11 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (swee
 		each(plan.mark, func(part snapshot.Part) error { return store.Mark(ctx, part, now) }),
 	}
 	lastSweep.WithLabelValues(store.Name()).Set(float64(now.Unix()))
+	// Marking many parts takes hours. A hold-off that begins now began after all of them were marked.
+	now, err = s.Now(ctx)
+	if err != nil {
+		return sweepFailed, errors.Join(append(errs, err)...)
+	}
 	// A part that cannot be marked, for example because its owner has tampered with it, does not prevent the deletion of
 	// others.
 	result, err := s.delete(ctx, store, plan, found.returned, now)
@@ -203,11 +208,12 @@ func each[T any](all []T, request func(T) error) error {
 
 // holdOff reports whether a sweep must not delete. If sessions have returned, a restore may be in progress.
 //
-// Only the return of a session that was missing when the hold-off began prolongs it. Otherwise a tenant could prolong it for
-// all others by deleting and creating a session again from time to time.
+// Only the return of a session that was missing when the hold-off began prolongs it. Its snapshot was marked by the first sweep or, if the
+// sweep could not mark it yet, by one within the grace period. Otherwise a tenant could prolong the hold-off for all others by deleting
+// sessions and creating one of them again from time to time.
 func (s *SnapshotSweeper) holdOff(ctx context.Context, store snapshot.Store, returned []snapshot.Part, now time.Time) (bool, error) {
 	h, err := store.HeldOff(ctx, now)
-	restored := func(part snapshot.Part) bool { return part.Unreferenced.Before(h.Begun.Add(s.Limits.HoldOff)) }
+	restored := func(part snapshot.Part) bool { return part.Unreferenced.Before(h.Begun.Add(s.Limits.Grace)) }
 	switch {
 	case err != nil || h == (snapshot.HoldOff{}):
 		return false, err
