@@ -21,9 +21,12 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/catena-dev/catena/internal/fair"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/snapshot"
 )
 
@@ -54,4 +57,15 @@ func Plan(l SweepLimits, parts []snapshot.Part, referenced []snapshot.Part, now 
 	plan := l.plan(found, now)
 	permitted, _ := l.permitted(plan)
 	return plan.mark, plan.unmark, permitted
+}
+
+// Adopt makes a session the owner of the first chunk of its snapshot.
+func Adopt(ctx context.Context, r *ResponseSessionReconciler, record *sessions.Record) (bool, error) {
+	return r.adopt(ctx, record)
+}
+
+// Verify reads the snapshot of a session.
+func Verify(ctx context.Context, r *ResponseSessionReconciler, session types.NamespacedName) error {
+	r.verifications = fair.NewBudget(1)
+	return r.verify(ctx, ctrl.Request{NamespacedName: session})
 }

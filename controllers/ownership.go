@@ -69,23 +69,40 @@ func (r *ResponseSessionReconciler) addOwner(ctx context.Context, v sessions.Ver
 	if parent.DeletionTimestamp != nil {
 		return nil
 	}
-	written, err := r.applyOwner(ctx, v.Record, v.Record.Version(), ownerReference(v1alpha1.ResponseSessionKind, parent))
-	if err != nil {
-		return fmt.Errorf("unable to set the ownerReference: %w", err)
-	}
-	// If the parent has been deleted without its children since its UID was read, garbage collection did not see
-	// this child, and would now delete it.
-	if gone, err := r.gone(ctx, parent); err != nil || gone {
-		if _, err = r.applyOwner(ctx, v.Record, anyVersion); err != nil {
-			return fmt.Errorf("unable to remove the ownerReference again: %w", err)
-		}
-		return nil
+	var written *metav1.PartialObjectMetadata
+	version := v.Record.Version()
+	set, err := r.setOwner(ctx, parent, func(owners ...*metav1ac.OwnerReferenceApplyConfiguration) (err error) {
+		written, err = r.applyOwner(ctx, v.Record, version, owners...)
+		version = anyVersion
+		return err
+	})
+	if err != nil || !set {
+		return err
 	}
 	r.View.Observe(v.Record.Namespace, v.Record.Name, func(known *sessions.Record) *sessions.Record {
 		return known.WithMetadata(written)
 	})
 	log.FromContext(ctx).V(1).Info("Set the ownerReference", "parent", parent.Name)
 	return nil
+}
+
+// setOwner sets an ownerReference to a session that has just been read, with a function that applies ownerReferences. If the session has
+// been deleted without its dependents since, garbage collection did not see this dependent, and would now delete it: then setOwner removes
+// the reference again and returns false.
+func (r *ResponseSessionReconciler) setOwner(
+	ctx context.Context, owner *metav1.PartialObjectMetadata, apply func(...*metav1ac.OwnerReferenceApplyConfiguration) error,
+) (set bool, err error) {
+	if err := apply(ownerReference(v1alpha1.ResponseSessionKind, owner)); err != nil {
+		return false, fmt.Errorf("unable to set the ownerReference: %w", err)
+	}
+	gone, err := r.gone(ctx, owner)
+	if err == nil && !gone {
+		return true, nil
+	}
+	if err := apply(); err != nil {
+		return false, fmt.Errorf("unable to remove the ownerReference again: %w", err)
+	}
+	return false, nil
 }
 
 // applyOwner applies the ownerReferences of a version of a session and returns the resulting metadata.
@@ -115,11 +132,11 @@ func ownerReference(kind string, owner metav1.Object) *metav1ac.OwnerReferenceAp
 		WithBlockOwnerDeletion(false)
 }
 
-// gone reports whether a parent that was read earlier no longer exists, or is being deleted.
-func (r *ResponseSessionReconciler) gone(ctx context.Context, parent *metav1.PartialObjectMetadata) (bool, error) {
-	now := partialMetadata(v1alpha1.ResponseSessionKind, parent.Namespace, parent.Name)
+// gone reports whether a session that was read earlier no longer exists, or is being deleted.
+func (r *ResponseSessionReconciler) gone(ctx context.Context, session *metav1.PartialObjectMetadata) (bool, error) {
+	now := partialMetadata(v1alpha1.ResponseSessionKind, session.Namespace, session.Name)
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(now), now); err != nil {
 		return true, client.IgnoreNotFound(err)
 	}
-	return now.UID != parent.UID || now.DeletionTimestamp != nil, nil
+	return now.UID != session.UID || now.DeletionTimestamp != nil, nil
 }

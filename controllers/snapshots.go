@@ -22,7 +22,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -52,14 +52,21 @@ func (r *ResponseSessionReconciler) verify(ctx context.Context, req ctrl.Request
 		return errBusy
 	}
 	defer r.verifications.Release(req.Namespace, 1)
+	// It is adopted before it is read, which takes seconds: the session may be deleted in the meantime, and if it cannot be adopted,
+	// nothing has to be read again.
+	adopted := true
+	if record.Snapshot.Store == v1alpha1.SnapshotStoreChunks {
+		var err error
+		if adopted, err = r.adopt(ctx, record); err != nil {
+			return fmt.Errorf("unable to make the session the owner of its snapshot: %w", err)
+		}
+	}
 	readable, err := r.Readable(ctx, record)
 	if err != nil {
 		return fmt.Errorf("unable to verify the snapshot: %w", err)
 	}
-	if readable && record.Snapshot.Store == v1alpha1.SnapshotStoreChunks {
-		if err := r.adopt(ctx, record); err != nil {
-			return fmt.Errorf("unable to make the session the owner of its snapshot: %w", err)
-		}
+	if readable && !adopted {
+		return errors.New("the snapshot has appeared while it was verified")
 	}
 	r.View.SetReadable(record, readable)
 	return nil
@@ -69,21 +76,31 @@ func (r *ResponseSessionReconciler) verify(ctx context.Context, req ctrl.Request
 //
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=snapshotchunks,verbs=get;patch;delete
 
-// adopt makes a session the owner of the first chunk of its snapshot, which owns the others.
-func (r *ResponseSessionReconciler) adopt(ctx context.Context, record *sessions.Record) error {
+// adopt makes a session the owner of the first chunk of its snapshot, which owns the others. It returns false if the chunk does not exist or
+// belongs to another session, so that the snapshot is unreadable, or if the session no longer exists.
+func (r *ResponseSessionReconciler) adopt(ctx context.Context, record *sessions.Record) (bool, error) {
 	chunk := partialMetadata(v1alpha1.SnapshotChunkKind, record.Namespace, v1alpha1.SnapshotChunkName(record.Snapshot.Key, 0))
 	// Without the chunk's UID, an apply would create the chunk if it has been deleted in the meantime.
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(chunk), chunk); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	if chunk.Annotations[v1alpha1.SessionAnnotation] != record.Name {
+		return false, nil
+	}
+	session := partialMetadata(v1alpha1.ResponseSessionKind, record.Namespace, record.Name)
+	session.UID = record.UID.Text()
+	if gone, err := r.gone(ctx, session); err != nil || gone {
+		return false, err
+	}
+	return r.setOwner(ctx, session, func(owners ...*metav1ac.OwnerReferenceApplyConfiguration) error {
+		patch, err := applyPatch(acv1alpha1.SnapshotChunk(chunk.Name, chunk.Namespace).WithUID(chunk.UID).WithOwnerReferences(owners...))
+		if err != nil {
+			return err
+		}
+		err = r.Client.Patch(ctx, chunk, patch, FieldOwner, client.ForceOwnership)
+		if apierrors.IsInvalid(err) {
+			return fmt.Errorf("chunk %s is invalid", chunk.Name) // the API server's message contains the chunk's data
+		}
 		return err
-	}
-	owner := ownerReference(v1alpha1.ResponseSessionKind, &metav1.ObjectMeta{Name: record.Name, UID: record.UID.Text()})
-	patch, err := applyPatch(acv1alpha1.SnapshotChunk(chunk.Name, chunk.Namespace).WithUID(chunk.UID).WithOwnerReferences(owner))
-	if err != nil {
-		return err
-	}
-	err = r.Client.Patch(ctx, chunk, patch, FieldOwner, client.ForceOwnership)
-	if apierrors.IsInvalid(err) {
-		return fmt.Errorf("chunk %s is invalid", chunk.Name) // the API server's message contains the chunk's data
-	}
-	return err
+	})
 }
