@@ -134,9 +134,15 @@ func (s *SnapshotSweeper) record(ctx context.Context, store snapshot.Store, resu
 	sweepsHeldOff.WithLabelValues(store.Name()).Set(value)
 }
 
+// errStale indicates that the view may lack sessions, whose snapshots would be marked.
+var errStale = errors.New("the view of the sessions is out of date: the kube-apiserver has not sent changes for too long")
+
 // sweep compares a store with the sessions, and marks and deletes snapshots. It does nothing if it could not list the whole
-// store.
+// store, or if the view is stale.
 func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (sweepResult, error) {
+	if s.View.IsStale() {
+		return sweepFailed, errStale
+	}
 	// List the sessions first: every snapshot that they refer to was stored before the store is listed.
 	known := s.references(store)
 	found, err := known.compare(store.List(ctx))

@@ -38,7 +38,9 @@ import (
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/controllers"
+	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/internal/testutil"
 )
@@ -55,9 +57,18 @@ type sweeping struct {
 
 func newSweeping(t *testing.T, store snapshot.Store) *sweeping {
 	t.Helper()
+	waitForView(t)
 	return &sweeping{
 		namespace: env.NewNamespace(t), store: store, maxShare: 1, config: env.Config,
 		clock: clocktesting.NewFakePassiveClock(time.Now()),
+	}
+}
+
+// waitForView waits until the operator's view can be swept with.
+func waitForView(t *testing.T) {
+	t.Helper()
+	if err := op.view.WaitForSync(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -266,6 +277,21 @@ func TestSweepWithIncompleteData(t *testing.T) {
 	s.config = env.Config
 	if err := s.sweep(t, 0); err != nil {
 		t.Fatal(err)
+	}
+	s.want(t, true)
+	s.want(t, false, used)
+}
+
+// TestSweepWithStaleView: nothing is marked or deleted while the view may lack sessions.
+func TestSweepWithStaleView(t *testing.T) {
+	s := newSweeping(t, bucketStore(t))
+	used := s.write(t, "used")
+	s.refer(t, "used", used)
+	s.clock.SetTime(s.clock.Now().Add(24 * time.Hour))
+	sweeper := s.sweeper(t)
+	sweeper.View = sessions.NewView(chain.DefaultMaxDepth, time.Hour) // which is stale until it has synced
+	if err := controllers.Sweep(t.Context(), sweeper, s.store); err == nil {
+		t.Error("a sweep with a stale view returned no error")
 	}
 	s.want(t, true)
 	s.want(t, false, used)

@@ -38,6 +38,7 @@ import (
 
 // TestSweepOfUnresponsiveServer: a sweep ends with the first mark that is not answered in time, however many there are.
 func TestSweepOfUnresponsiveServer(t *testing.T) {
+	waitForView(t)
 	var chunks []string
 	for i := range 100 {
 		key := strings.Repeat("a", 24) + string([]byte{'a' + byte(i/26), 'a' + byte(i%26)})
