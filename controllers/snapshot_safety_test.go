@@ -26,6 +26,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -105,18 +106,20 @@ func TestListExpires(t *testing.T) {
 	s.want(t, true, written...)
 }
 
-// stalledLeader is a store whose leader stalls before it deletes a snapshot.
+// stalledLeader is a store whose leader stalls before it deletes or marks a part.
 type stalledLeader struct {
 	snapshot.Store
-	key   string
-	stall func()
+	stall func(part snapshot.Part)
 }
 
 func (l stalledLeader) Delete(ctx context.Context, part snapshot.Part) error {
-	if part.Key == l.key {
-		l.stall()
-	}
+	l.stall(part)
 	return l.Store.Delete(ctx, part)
+}
+
+func (l stalledLeader) Mark(ctx context.Context, part snapshot.Part, since time.Time) error {
+	l.stall(part)
+	return l.Store.Mark(ctx, part, since)
 }
 
 // TestStalledLeader: a leader that stalls after it has found a chunk unreferenced does not delete it once the session has returned
@@ -127,13 +130,56 @@ func TestStalledLeader(t *testing.T) {
 	s.mustSweep(t, 20*time.Minute)
 	s.want(t, true, ref)
 	s.clock.SetTime(s.clock.Now().Add(time.Hour))
-	stalled := stalledLeader{s.store, ref.Key, func() {
-		s.refer(t, "a", ref)
-		s.mustSweep(t, 0)
+	stalled := stalledLeader{s.store, func(part snapshot.Part) {
+		if part.Key == ref.Key {
+			s.refer(t, "a", ref)
+			s.mustSweep(t, 0)
+		}
 	}}
 	if err := controllers.Sweep(t.Context(), s.sweeper(t), stalled); err != nil {
 		t.Fatal(err)
 	}
 	s.want(t, true)
 	s.want(t, false, ref)
+}
+
+// TestStalledMark: a leader that stalls before it marks a chunk does not mark it once the session has returned.
+func TestStalledMark(t *testing.T) {
+	s := newSweeping(t, chunkStore(t))
+	ref := s.write(t, "a")
+	s.clock.SetTime(s.clock.Now().Add(20 * time.Minute))
+	stalled := stalledLeader{s.store, func(part snapshot.Part) {
+		if part.Key == ref.Key {
+			s.refer(t, "a", ref)
+		}
+	}}
+	if err := controllers.Sweep(t.Context(), s.sweeper(t), stalled); err != nil {
+		t.Fatal(err)
+	}
+	s.want(t, true)
+	s.want(t, false, ref)
+}
+
+// TestBackdatedMark: a leader that stalls while it marks snapshots does not mark the others with the time of the beginning.
+func TestBackdatedMark(t *testing.T) {
+	s := newSweeping(t, bucketStore(t))
+	for i := range 3 {
+		s.write(t, fmt.Sprint(i))
+	}
+	s.clock.SetTime(s.clock.Now().Add(20 * time.Minute))
+	stalled := stalledLeader{s.store, func(snapshot.Part) { s.clock.SetTime(s.clock.Now().Add(2 * time.Hour)) }}
+	if err := controllers.Sweep(t.Context(), s.sweeper(t), stalled); err != nil {
+		t.Fatal(err)
+	}
+	want := map[time.Duration]int{2 * time.Hour: 1, 4 * time.Hour: 1, 6 * time.Hour: 1}
+	got := map[time.Duration]int{}
+	for part, err := range s.store.List(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[s.clock.Now().Truncate(time.Second).Sub(part.Unreferenced)]++
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("ages of the marks (-want +got):\n%s", diff)
+	}
 }

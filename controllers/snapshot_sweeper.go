@@ -162,7 +162,7 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (swee
 	plan := s.Limits.plan(found, now)
 	errs := []error{
 		each(plan.unmark, func(part snapshot.Part) error { return store.Mark(ctx, part, time.Time{}) }),
-		each(plan.mark, func(part snapshot.Part) error { return store.Mark(ctx, part, now) }),
+		each(plan.mark, func(part snapshot.Part) error { return s.mark(ctx, store, part) }),
 	}
 	lastSweep.WithLabelValues(store.Name()).Set(float64(now.Unix()))
 	// Marking many parts takes hours. A hold-off that begins now began after all of them were marked.
@@ -177,6 +177,20 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (swee
 		result = sweepFailed
 	}
 	return result, errors.Join(errs...)
+}
+
+// mark marks a part. It reads the time just before: if the leader was suspended since it listed the part, another one may have found a
+// session that refers to the part, and the grace period must not count from before.
+func (s *SnapshotSweeper) mark(ctx context.Context, store snapshot.Store, part snapshot.Part) error {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return err
+	}
+	err = store.Mark(ctx, part, now)
+	if errors.Is(err, snapshot.ErrChanged) {
+		return nil // the next sweep decides
+	}
+	return err
 }
 
 // delete executes the deletions of a plan, unless they are held off or refused.

@@ -289,13 +289,20 @@ func CurrentVersion(ctx context.Context, client rest.Interface, resource, namesp
 	return strconv.ParseUint(list.ResourceVersion, 10, 64)
 }
 
-// Annotate sets an annotation of an object, or removes it if value is empty.
-func Annotate(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, key, value string) error {
+// Annotate sets an annotation of an object, or removes it if value is empty. The error is a conflict if resourceVersion is not empty and the
+// object no longer has it.
+func Annotate(
+	ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, resourceVersion, key, value string,
+) error {
 	annotations := map[string]any{key: nil}
 	if value != "" {
 		annotations[key] = value
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	metadata := map[string]any{"annotations": annotations}
+	if resourceVersion != "" {
+		metadata["resourceVersion"] = resourceVersion
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return err
 	}

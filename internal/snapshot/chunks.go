@@ -327,13 +327,20 @@ func chunkName(part Part) types.NamespacedName {
 }
 
 func (s *chunkStore) Mark(ctx context.Context, part Part, since time.Time) error {
-	value := ""
+	value, version := "", ""
 	if !since.IsZero() {
 		value = since.UTC().Format(time.RFC3339)
+		if part.listed != nil {
+			version = *part.listed.ResourceVersion
+		}
 	}
-	err := kubeclient.Annotate(ctx, s.client, kubeclient.Chunks, chunkName(part), v1alpha1.UnreferencedSinceAnnotation, value)
-	if kubeclient.IsGone(err, kubeclient.Chunks, chunkName(part).Name) {
+	name := chunkName(part)
+	err := kubeclient.Annotate(ctx, s.client, kubeclient.Chunks, name, version, v1alpha1.UnreferencedSinceAnnotation, value)
+	switch {
+	case kubeclient.IsGone(err, kubeclient.Chunks, name.Name):
 		return nil
+	case version != "" && apierrors.IsConflict(err):
+		return fmt.Errorf("%w: %w", ErrChanged, err)
 	}
 	return err
 }

@@ -60,7 +60,7 @@ const partsAtOnce = 4
 var (
 	// ErrUnreadable indicates a snapshot with a missing or damaged part.
 	ErrUnreadable = errors.New("snapshot is unreadable")
-	// ErrChanged indicates that a part was not deleted because it has changed since it was listed.
+	// ErrChanged indicates that a part was not marked or deleted because it has changed since it was listed.
 	ErrChanged = errors.New("the part has changed")
 )
 
@@ -91,7 +91,8 @@ type Store interface {
 	// Find returns the stored parts of a snapshot with the given number of parts.
 	Find(ctx context.Context, session types.NamespacedName, key string, parts int) ([]Part, error)
 	// Mark records in the store the time since which no session has referred to the snapshot of a part or, with the zero
-	// time, that one does again. It is not an error if the part does not exist.
+	// time, that one does again. It is not an error if the part does not exist. A part that comes from List is not marked, and
+	// Mark returns ErrChanged, if the store detects that it was marked, unmarked or rewritten since.
 	Mark(ctx context.Context, part Part, since time.Time) error
 	// Delete removes a part, and then its mark. It is not an error if the part does not exist. It returns ErrChanged if the
 	// part comes from List and the store detects that it was marked, unmarked or rewritten since.
