@@ -40,6 +40,7 @@ func TestStalledReport(t *testing.T) {
 		if s.Spec.ResponseID == "snapshot" {
 			chunk := &v1alpha1.SnapshotChunk{Spec: v1alpha1.SnapshotChunkSpec{Data: []byte("x")}}
 			chunk.Namespace, chunk.Name = ns, v1alpha1.SnapshotChunkName(s.Spec.Snapshot.Key, 0)
+			chunk.Annotations = map[string]string{v1alpha1.SessionAnnotation: s.Name}
 			if err := env.Client.Create(t.Context(), chunk); err != nil {
 				t.Fatal(err)
 			}

@@ -160,37 +160,19 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (swee
 		return sweepFailed, err
 	}
 	plan := s.Limits.plan(found, now)
-	errs := []error{
-		each(plan.unmark, func(part snapshot.Part) error { return store.Mark(ctx, part, time.Time{}) }),
-		each(plan.mark, func(part snapshot.Part) error { return s.mark(ctx, store, part) }),
-	}
+	errs := []error{s.mark(ctx, store, plan)}
 	lastSweep.WithLabelValues(store.Name()).Set(float64(now.Unix()))
 	// Marking many parts takes hours. A hold-off that begins now began after all of them were marked.
 	now, err = s.Now(ctx)
 	if err != nil {
 		return sweepFailed, errors.Join(append(errs, err)...)
 	}
-	// A part that cannot be marked, for example because its owner has tampered with it, does not prevent the deletion of
-	// others.
+	// A part that cannot be marked does not prevent the deletion of others.
 	result, err := s.delete(ctx, store, plan, found.returned, now)
 	if errs = append(errs, err); result == sweepCompleted && errors.Join(errs...) != nil {
 		result = sweepFailed
 	}
 	return result, errors.Join(errs...)
-}
-
-// mark marks a part. It reads the time just before: if the leader was suspended since it listed the part, another one may have found a
-// session that refers to the part, and the grace period must not count from before.
-func (s *SnapshotSweeper) mark(ctx context.Context, store snapshot.Store, part snapshot.Part) error {
-	now, err := s.Now(ctx)
-	if err != nil {
-		return err
-	}
-	err = store.Mark(ctx, part, now)
-	if errors.Is(err, snapshot.ErrChanged) {
-		return nil // the next sweep decides
-	}
-	return err
 }
 
 // delete executes the deletions of a plan, unless they are held off or refused.
@@ -265,18 +247,28 @@ func (s *SnapshotSweeper) collect(ctx context.Context, store snapshot.Store, par
 			return nil // the next sweep decides
 		}
 		if err != nil {
-			return fmt.Errorf("unable to delete an unreferenced snapshot of session %s: %w", part.Session, err)
+			return fmt.Errorf("unable to delete an unreferenced snapshot of session %s/%s: %w", part.Session.Namespace, logged(part.Session.Name), err)
 		}
 	}
 	log.FromContext(ctx).Info("Deleted a snapshot that no session refers to",
-		"namespace", parts[0].Session.Namespace, "name", parts[0].Session.Name, "key", parts[0].Key)
+		"namespace", parts[0].Session.Namespace, "name", logged(parts[0].Session.Name), "key", parts[0].Key)
 	return nil
 }
 
+// logged returns the name of a session for the log. The annotation that it comes from can have any text.
+func logged(name string) string {
+	if !isName(name) {
+		return "(invalid)"
+	}
+	return name
+}
+
+// isName reports whether an object can have a name.
+func isName(name string) bool { return len(validation.NameIsDNSSubdomain(name, false)) == 0 }
+
 // refers reports whether the session named by a part refers to its snapshot.
 func (s *SnapshotSweeper) refers(ctx context.Context, part snapshot.Part) (bool, error) {
-	// The annotation with the name of the session can have any value.
-	if len(validation.NameIsDNSSubdomain(part.Session.Name, false)) > 0 {
+	if !isName(part.Session.Name) {
 		return false, nil
 	}
 	raw, err := kubeclient.GetRaw(ctx, s.Client, kubeclient.Sessions, part.Session)

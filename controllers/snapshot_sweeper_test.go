@@ -23,9 +23,11 @@ import (
 	"iter"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/memblob"
@@ -35,6 +37,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/controllers"
@@ -395,4 +398,61 @@ func TestSweepStrayChunks(t *testing.T) {
 	}
 	s.want(t, false, used, used, used)
 	s.want(t, true)
+}
+
+// TestUnmarkableChunks: a chunk that cannot be marked because its annotations use the whole limit neither fails a sweep nor is logged in
+// full.
+func TestUnmarkableChunks(t *testing.T) {
+	s := newSweeping(t, chunkStore(t))
+	left := s.write(t, "left")
+	const limit = 256 << 10
+	for _, key := range []string{strings.Repeat("a", 26), strings.Repeat("b", 26)} {
+		full := &v1alpha1.SnapshotChunk{Spec: v1alpha1.SnapshotChunkSpec{Data: []byte("x")}}
+		full.Namespace, full.Name = s.namespace, v1alpha1.SnapshotChunkName(key, 0)
+		full.Annotations = map[string]string{v1alpha1.SessionAnnotation: strings.Repeat("x", limit-len(v1alpha1.SessionAnnotation))}
+		if err := env.Client.Create(t.Context(), full); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = env.Client.Delete(t.Context(), full) }()
+	}
+	s.clock.SetTime(s.clock.Now().Add(20 * time.Minute))
+	var logged []string
+	logger := funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
+	if err := controllers.Sweep(log.IntoContext(t.Context(), logger), s.sweeper(t), s.store); err != nil {
+		t.Error(err)
+	}
+	s.want(t, true, left)
+	var got []string
+	for _, line := range logged {
+		if strings.Contains(line, s.namespace) {
+			got = append(got, line[strings.Index(line, `"namespaces"`):])
+		}
+	}
+	want := []string{fmt.Sprintf(`"namespaces"=1 "foremost"=%q "chunks"=2`, s.namespace)}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("logged (-want +got):\n%s", diff)
+	}
+}
+
+// TestLoggedNames: a chunk whose annotation is not the name of a session is deleted, and the annotation is not logged.
+func TestLoggedNames(t *testing.T) {
+	s := newSweeping(t, chunkStore(t))
+	chunk := &v1alpha1.SnapshotChunk{Spec: v1alpha1.SnapshotChunkSpec{Data: []byte("x")}}
+	chunk.Namespace, chunk.Name = s.namespace, v1alpha1.SnapshotChunkName(strings.Repeat("a", 26), 0)
+	chunk.Annotations = map[string]string{v1alpha1.SessionAnnotation: strings.Repeat("A secret. ", 10_000)}
+	if err := env.Client.Create(t.Context(), chunk); err != nil {
+		t.Fatal(err)
+	}
+	var logged strings.Builder
+	ctx := log.IntoContext(t.Context(), funcr.New(func(_, args string) { logged.WriteString(args) }, funcr.Options{}))
+	for _, after := range []time.Duration{20 * time.Minute, time.Hour} {
+		s.clock.SetTime(s.clock.Now().Add(after))
+		if err := controllers.Sweep(ctx, s.sweeper(t), s.store); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.want(t, true)
+	if got := logged.String(); !strings.Contains(got, chunk.Name[:26]) || strings.Contains(got, "secret") {
+		t.Errorf("logged: %.1000s", got)
+	}
 }

@@ -341,6 +341,8 @@ func (s *chunkStore) Mark(ctx context.Context, part Part, since time.Time) error
 		return nil
 	case version != "" && apierrors.IsConflict(err):
 		return fmt.Errorf("%w: %w", ErrChanged, err)
+	case apierrors.IsInvalid(err), apierrors.IsRequestEntityTooLargeError(err), kubeclient.IsTooLargeForEtcd(err):
+		return fmt.Errorf("%w: SnapshotChunk %s", ErrRejected, name) // the API server's message may contain the chunk's data
 	}
 	return err
 }

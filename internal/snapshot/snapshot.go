@@ -62,6 +62,8 @@ var (
 	ErrUnreadable = errors.New("snapshot is unreadable")
 	// ErrChanged indicates that a part was not marked or deleted because it has changed since it was listed.
 	ErrChanged = errors.New("the part has changed")
+	// ErrRejected indicates that a part cannot be marked because of what its owner has made of it.
+	ErrRejected = errors.New("the part is invalid or too large")
 )
 
 // Store keeps snapshots. It is safe for concurrent use.
@@ -92,7 +94,8 @@ type Store interface {
 	Find(ctx context.Context, session types.NamespacedName, key string, parts int) ([]Part, error)
 	// Mark records in the store the time since which no session has referred to the snapshot of a part or, with the zero
 	// time, that one does again. It is not an error if the part does not exist. A part that comes from List is not marked, and
-	// Mark returns ErrChanged, if the store detects that it was marked, unmarked or rewritten since.
+	// Mark returns ErrChanged, if the store detects that it was marked, unmarked or rewritten since. Mark returns ErrRejected if
+	// the owner of the part prevents the mark, for example with other annotations.
 	Mark(ctx context.Context, part Part, since time.Time) error
 	// Delete removes a part, and then its mark. It is not an error if the part does not exist. It returns ErrChanged if the
 	// part comes from List and the store detects that it was marked, unmarked or rewritten since.

@@ -32,11 +32,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/klauspost/compress/zstd"
 	"gocloud.dev/blob/memblob"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"pgregory.net/rapid"
@@ -329,6 +331,56 @@ func TestClosedConnection(t *testing.T) {
 	}
 	if got, err := (Stores{NewChunkStore(client)}).Read(t.Context(), session, ref); err != nil || !bytes.Equal(got.Request, want.Request) {
 		t.Errorf("got %d bytes and %v", len(got.Request), err)
+	}
+}
+
+// TestMarkChunk: an error that the owner of a chunk causes, or a change of the chunk, is told from a failure, and no error has its data.
+func TestMarkChunk(t *testing.T) {
+	tests := map[string]struct {
+		code    int
+		reason  metav1.StatusReason
+		message string
+		want    error
+		failed  bool
+	}{
+		"invalid":            {code: 422, reason: metav1.StatusReasonInvalid, message: "SECRET", want: ErrRejected, failed: true},
+		"too large":          {code: 413, reason: metav1.StatusReasonRequestEntityTooLarge, message: "SECRET", want: ErrRejected, failed: true},
+		"too large for etcd": {code: 500, message: "etcdserver: request is too large SECRET", want: ErrRejected, failed: true},
+		"changed":            {code: 409, reason: metav1.StatusReasonConflict, want: ErrChanged, failed: true},
+		"forbidden":          {code: 403, reason: metav1.StatusReasonForbidden, failed: true},
+		"failed":             {code: 500, reason: metav1.StatusReasonInternalError, failed: true},
+		"marked":             {code: 200},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				status := metav1.Status{Status: metav1.StatusFailure, Code: int32(tc.code), Reason: tc.reason, Message: tc.message}
+				status.Kind, status.APIVersion = "Status", "v1"
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(tc.code)
+				if err := json.NewEncoder(w).Encode(status); err != nil {
+					t.Error(err)
+				}
+			}))
+			defer server.Close()
+			client, err := kubeclient.New(&rest.Config{Host: server.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			part := Part{Session: session, Key: newKey(), listed: &metav1.Preconditions{ResourceVersion: new("7")}}
+			err = NewChunkStore(client).Mark(t.Context(), part, time.Now())
+			if (err != nil) != tc.failed {
+				t.Errorf("got %v, want an error: %t", err, tc.failed)
+			}
+			for _, kind := range []error{ErrRejected, ErrChanged} {
+				if errors.Is(err, kind) != errors.Is(tc.want, kind) {
+					t.Errorf("got %v, want %v", err, tc.want)
+				}
+			}
+			if err != nil && strings.Contains(err.Error(), "SECRET") {
+				t.Errorf("the error has the message of the API server: %v", err)
+			}
+		})
 	}
 }
 
