@@ -56,3 +56,21 @@ func TestUnansweredRequests(t *testing.T) {
 		})
 	}
 }
+
+// TestSweeperTime: sweeps use the time of the kube-apiserver, not that of the operator.
+func TestSweeperTime(t *testing.T) {
+	want := time.Date(2020, 2, 29, 8, 0, 0, 0, time.UTC)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Date", want.Format(http.TimeFormat))
+	}))
+	defer server.Close()
+	o := NewOptions()
+	clients, err := newClients(&rest.Config{Host: server.URL}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sweeper := (&shared{clients: clients, options: o}).sweeper()
+	if got, err := sweeper.Now(t.Context()); err != nil || !got.Equal(want) {
+		t.Errorf("got %s and %v, want %s", got, err, want)
+	}
+}

@@ -158,11 +158,6 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 	quotas := &controllers.SessionQuotaReconciler{
 		Client: mgr.GetClient(), Usage: usage, Interval: o.SessionQuotaInterval, Clock: clock.RealClock{},
 	}
-	sweeper := &controllers.SnapshotSweeper{
-		View: view, Client: s.clients.sessions, Stores: s.snapshots, Clock: clock.RealClock{},
-		Interval: o.SnapshotSweepInterval, Limits: o.Sweep,
-		Now: func(ctx context.Context) (time.Time, error) { return kubeclient.Now(ctx, s.clients.sessions) },
-	}
 	owners := &controllers.OwnerVersions{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Sessions: view, Chunks: stored,
 		Interval: o.OwnerReferenceInterval, Clock: clock.RealClock{},
@@ -174,7 +169,7 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 			stored.Run(ctx, s.clients.watch)
 			return nil
 		})),
-		mgr.Add(sweeper),
+		mgr.Add(s.sweeper()),
 		mgr.Add(owners),
 		mgr.AddHealthzCheck("reconciles", reconciler.Healthy),
 	)
@@ -182,6 +177,15 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 		return nil, fmt.Errorf("unable to set up the controllers: %w", err)
 	}
 	return []prometheus.Collector{usage, owners, stored.Metric()}, nil
+}
+
+// sweeper returns the sweeper of the snapshots. Its time is that of the kube-apiserver.
+func (s *shared) sweeper() *controllers.SnapshotSweeper {
+	return &controllers.SnapshotSweeper{
+		View: s.view, Client: s.clients.sessions, Stores: s.snapshots, Clock: clock.RealClock{},
+		Interval: s.options.SnapshotSweepInterval, Limits: s.options.Sweep,
+		Now: func(ctx context.Context) (time.Time, error) { return kubeclient.Now(ctx, s.clients.sessions) },
+	}
 }
 
 // clients are the operator's connections to the kube-apiserver.
