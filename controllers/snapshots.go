@@ -29,6 +29,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	acv1alpha1 "github.com/catena-dev/catena/api/v1alpha1/applyconfiguration/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
@@ -77,7 +78,8 @@ func (r *ResponseSessionReconciler) verify(ctx context.Context, req ctrl.Request
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=snapshotchunks,verbs=get;patch;delete
 
 // adopt makes a session the owner of the first chunk of its snapshot, which owns the others. It returns false if the chunk does not exist or
-// belongs to another session, so that the snapshot is unreadable, or if the session no longer exists.
+// belongs to another session, so that the snapshot is unreadable, or if the session no longer exists. A chunk that can have no further
+// owner is left to the sweeper.
 func (r *ResponseSessionReconciler) adopt(ctx context.Context, record *sessions.Record) (bool, error) {
 	chunk := partialMetadata(v1alpha1.SnapshotChunkKind, record.Namespace, v1alpha1.SnapshotChunkName(record.Snapshot.Key, 0))
 	// Without the chunk's UID, an apply would create the chunk if it has been deleted in the meantime.
@@ -86,6 +88,9 @@ func (r *ResponseSessionReconciler) adopt(ctx context.Context, record *sessions.
 	}
 	if chunk.Annotations[v1alpha1.SessionAnnotation] != record.Name {
 		return false, nil
+	}
+	if !kubeclient.CanAddOwner(chunk.OwnerReferences) {
+		return true, nil
 	}
 	session := partialMetadata(v1alpha1.ResponseSessionKind, record.Namespace, record.Name)
 	session.UID = record.UID.Text()

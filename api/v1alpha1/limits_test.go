@@ -18,13 +18,18 @@ package v1alpha1_test
 
 import (
 	"os"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/config"
+	"github.com/catena-dev/catena/internal/manifests"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -57,5 +62,33 @@ func TestLimits(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestMaxOwnerReferences: the policies, which cannot refer to the constant, have the same maximum.
+func TestMaxOwnerReferences(t *testing.T) {
+	objects, err := manifests.Read(config.FS, "admission")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, object := range objects {
+		policy := &admissionregistrationv1.ValidatingAdmissionPolicy{}
+		if object.GetKind() != "ValidatingAdmissionPolicy" {
+			continue
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, policy); err != nil {
+			t.Fatal(err)
+		}
+		for _, variable := range policy.Spec.Variables {
+			if variable.Name == "maxOwners" {
+				got[policy.Name] = variable.Expression
+			}
+		}
+	}
+	most := strconv.Itoa(v1alpha1.MaxOwnerReferences)
+	want := map[string]string{"metadata.sessions.catena.dev": most, "operator.sessions.catena.dev": most}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("variables maxOwners (-want +got):\n%s", diff)
 	}
 }

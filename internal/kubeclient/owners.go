@@ -17,11 +17,24 @@ limitations under the License.
 package kubeclient
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
+
+// CanAddOwner reports whether an object with these ownerReferences may get another one.
+func CanAddOwner(owners []metav1.OwnerReference) bool {
+	return len(owners) < v1alpha1.MaxOwnerReferences
+}
+
+// HasOutdatedOwner reports whether any of the ownerReferences of an object is outdated. Objects with more references than are
+// permitted do not count, because looking up each owner would take too many requests.
+func HasOutdatedOwner(owners []metav1.OwnerReference) bool {
+	return len(owners) <= v1alpha1.MaxOwnerReferences && slices.ContainsFunc(owners, IsOutdated)
+}
 
 // IsOutdated reports whether an ownerReference names one of Catena's kinds in a version other than this build's. Garbage
 // collection looks up an owner at the version in the reference, which the API server does not convert: see

@@ -20,6 +20,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
 
 func TestIsOutdated(t *testing.T) {
@@ -38,5 +40,34 @@ func TestIsOutdated(t *testing.T) {
 		if got := IsOutdated(metav1.OwnerReference{APIVersion: apiVersion}); got != want {
 			t.Errorf("%q: got %t, want %t", apiVersion, got, want)
 		}
+	}
+}
+
+func TestNumberOfOwners(t *testing.T) {
+	tests := map[string]struct {
+		owners, outdated      int
+		wantAdd, wantOutdated bool
+	}{
+		"none":                       {wantAdd: true},
+		"one":                        {owners: 1, wantAdd: true},
+		"one, outdated":              {owners: 1, outdated: 1, wantAdd: true, wantOutdated: true},
+		"one less than the maximum":  {owners: v1alpha1.MaxOwnerReferences - 1, outdated: 1, wantAdd: true, wantOutdated: true},
+		"the maximum":                {owners: v1alpha1.MaxOwnerReferences, outdated: 1, wantOutdated: true},
+		"the maximum, none outdated": {owners: v1alpha1.MaxOwnerReferences},
+		"more than the maximum":      {owners: v1alpha1.MaxOwnerReferences + 1, outdated: 1},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			owners := make([]metav1.OwnerReference, tc.owners)
+			for i := range tc.outdated {
+				owners[i].APIVersion = "sessions.catena.dev/v1beta1"
+			}
+			if got := CanAddOwner(owners); got != tc.wantAdd {
+				t.Errorf("CanAddOwner: got %t, want %t", got, tc.wantAdd)
+			}
+			if got := HasOutdatedOwner(owners); got != tc.wantOutdated {
+				t.Errorf("HasOutdatedOwner: got %t, want %t", got, tc.wantOutdated)
+			}
+		})
 	}
 }

@@ -21,7 +21,6 @@ package chunks
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -145,7 +144,7 @@ func newChunk(object *metav1.PartialObjectMetadata) (*chunk, error) {
 		data = maxDataSize
 	}
 	c := &chunk{namespace: object.Namespace, name: object.Name, bytes: int64(len(encoded)) + data}
-	if slices.ContainsFunc(object.OwnerReferences, kubeclient.IsOutdated) {
+	if kubeclient.HasOutdatedOwner(object.OwnerReferences) {
 		c.outdated = object.ResourceVersion
 	}
 	return c, nil

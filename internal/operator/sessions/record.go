@@ -74,7 +74,8 @@ type Record struct {
 	// Misnamed is set if the object's name does not follow from its response ID, and Deleting if the object is being
 	// deleted. Either keeps the session out of every chain.
 	Misnamed, Deleting bool
-	// HasOwner is set if the object has an ownerReference to its parent, and OmitOwner if it has the annotation that opts out of it.
+	// HasOwner is set if the object has an ownerReference to its parent, and OmitOwner if it must not get one: it has the annotation
+	// that opts out, or as many ownerReferences as are permitted.
 	HasOwner, OmitOwner bool
 	// OutdatedOwner is set if an ownerReference of the object is to another version of the API.
 	OutdatedOwner bool
@@ -351,8 +352,8 @@ func (r *Record) setOwner(object metav1.Object) {
 	r.HasOwner = slices.ContainsFunc(owners, func(owner metav1.OwnerReference) bool {
 		return owner.Kind == v1alpha1.ResponseSessionKind && owner.Name == parent
 	})
-	r.OutdatedOwner = slices.ContainsFunc(owners, kubeclient.IsOutdated)
-	r.OmitOwner = object.GetAnnotations()[v1alpha1.OmitOwnerReferenceAnnotation] == "true"
+	r.OutdatedOwner = kubeclient.HasOutdatedOwner(owners)
+	r.OmitOwner = object.GetAnnotations()[v1alpha1.OmitOwnerReferenceAnnotation] == "true" || !kubeclient.CanAddOwner(owners)
 }
 
 var responseStatuses = chain.Statuses()

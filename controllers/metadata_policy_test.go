@@ -1,0 +1,280 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil"
+)
+
+// strangers returns ownerReferences that garbage collection keeps, because it does not know their kind.
+func strangers(n int) []metav1.OwnerReference {
+	owners := make([]metav1.OwnerReference, n)
+	for i := range owners {
+		owners[i] = metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Unknown", Name: fmt.Sprint("owner", i), UID: types.UID(fmt.Sprint("uid", i))}
+	}
+	return owners
+}
+
+func finalizers(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprint("example.com/f", i)
+	}
+	return all
+}
+
+func labels(n int) map[string]string {
+	all := map[string]string{}
+	for i := range n {
+		all[fmt.Sprint("l", i)] = "x"
+	}
+	return all
+}
+
+// longOwners returns as many ownerReferences as are permitted, with a number of characters each.
+func longOwners(characters int) []metav1.OwnerReference {
+	owners := strangers(v1alpha1.MaxOwnerReferences)
+	for i := range owners {
+		o := &owners[i]
+		o.Name = strings.Repeat("n", characters-len(o.APIVersion)-len(o.Kind)-len(o.UID))
+	}
+	return owners
+}
+
+// patchMetadata replaces parts of the metadata of an object without storing the result.
+func patchMetadata(ctx context.Context, c client.Client, object client.Object, metadata map[string]any) error {
+	body, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return err
+	}
+	return c.Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, body), client.DryRunAll)
+}
+
+// TestMetadataPolicy: no one can store many ownerReferences, finalizers or labels, or long ownerReferences, in a session or chunk.
+func TestMetadataPolicy(t *testing.T) {
+	ns := env.NewNamespace(t)
+	tenant := newTenant(t, ns)
+	session := turn(ns, "a")
+	createAll(t, session)
+	tests := map[string]struct {
+		metadata metav1.ObjectMeta
+		want     string // part of the message, empty if it is allowed
+	}{
+		"16 owners":     {metadata: metav1.ObjectMeta{OwnerReferences: strangers(16)}},
+		"17 owners":     {metadata: metav1.ObjectMeta{OwnerReferences: strangers(17)}, want: "metadata.ownerReferences must have at most 16 items, not 17: remove some"},
+		"10,000 owners": {metadata: metav1.ObjectMeta{OwnerReferences: strangers(10_000)}, want: "metadata.ownerReferences must have at most 16 items, not 10000"},
+		"owners of 1,024 characters": {
+			metadata: metav1.ObjectMeta{OwnerReferences: longOwners(1024)},
+		},
+		"owners of 1,025 characters": {
+			metadata: metav1.ObjectMeta{OwnerReferences: longOwners(1025)},
+			want:     "metadata.ownerReferences must have at most 16384 characters, not 16400: remove some",
+		},
+		"16 finalizers": {metadata: metav1.ObjectMeta{Finalizers: finalizers(16)}},
+		"17 finalizers": {metadata: metav1.ObjectMeta{Finalizers: finalizers(17)}, want: "metadata.finalizers must have at most 16 items, not 17: remove some"},
+		"64 labels":     {metadata: metav1.ObjectMeta{Labels: labels(64)}},
+		"65 labels": {
+			metadata: metav1.ObjectMeta{Labels: labels(65)},
+			want:     "metadata.labels must have at most 64 items, not 65: remove labels, or store them in spec.metadata",
+		},
+		"all at their limits": {metadata: metav1.ObjectMeta{OwnerReferences: strangers(16), Finalizers: finalizers(16), Labels: labels(64)}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			withMetadata := func(object client.Object) client.Object {
+				object.SetOwnerReferences(tc.metadata.OwnerReferences)
+				object.SetFinalizers(tc.metadata.Finalizers)
+				object.SetLabels(tc.metadata.Labels)
+				return object
+			}
+			for request, send := range map[string]func(context.Context) error{
+				"create a session": func(ctx context.Context) error {
+					return tenant.Create(ctx, withMetadata(turn(ns, "b")), client.DryRunAll)
+				},
+				"create a chunk": func(ctx context.Context) error {
+					return tenant.Create(ctx, withMetadata(newChunk(ns, "a", "data", "")), client.DryRunAll)
+				},
+				"change a session": func(ctx context.Context) error {
+					return patchMetadata(ctx, tenant, session, map[string]any{
+						"ownerReferences": tc.metadata.OwnerReferences, "finalizers": tc.metadata.Finalizers, "labels": tc.metadata.Labels,
+					})
+				},
+				"an administrator creates a session": func(ctx context.Context) error {
+					return env.Client.Create(ctx, withMetadata(turn(ns, "b")), client.DryRunAll)
+				},
+			} {
+				testutil.Eventually(t, func(ctx context.Context) error { // the API server may take a moment to enforce a policy
+					err := send(ctx)
+					if tc.want == "" && err != nil || tc.want != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tc.want)) {
+						return fmt.Errorf("%s: %w, want %q", request, err, tc.want)
+					}
+					return nil
+				})
+			}
+		})
+	}
+}
+
+// withoutMetadataPolicy calls a function while no policy limits the metadata of sessions and chunks.
+func withoutMetadataPolicy(t *testing.T, call func()) {
+	t.Helper()
+	ns := env.NewNamespace(t)
+	tooMany := func(ctx context.Context) error {
+		s := turn(ns, "probe")
+		s.OwnerReferences = strangers(v1alpha1.MaxOwnerReferences + 1)
+		return env.Client.Create(ctx, s, client.DryRunAll)
+	}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "metadata.sessions.catena.dev"}}
+	if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(binding), binding); err != nil {
+		t.Fatal(err)
+	}
+	if err := env.Client.Delete(t.Context(), binding); err != nil {
+		t.Fatal(err)
+	}
+	restore := func() {
+		again := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: binding.Name, Labels: binding.Labels}, Spec: binding.Spec,
+		}
+		createAll(t, again)
+		testutil.Eventually(t, func(ctx context.Context) error {
+			if err := tooMany(ctx); !apierrors.IsInvalid(err) {
+				return fmt.Errorf("the policy does not apply again: %w", err)
+			}
+			return nil
+		})
+	}
+	defer restore()
+	testutil.Eventually(t, tooMany)
+	call()
+}
+
+// TestOlderMetadata: objects with more ownerReferences, finalizers and labels than the policy permits can be changed, emptied and deleted,
+// the operator can mark such a chunk and write such a session, and garbage collection can remove a reference. The operator adds no
+// reference and rewrites none, and does not try to.
+func TestOlderMetadata(t *testing.T) {
+	ns := env.NewNamespace(t)
+	// An expression that compares each of so many owners with each other would exceed the limit on its cost, and so would one that
+	// visits each of so many annotations.
+	const many, manyAnnotations = 1000, 40_000
+	annotations := map[string]string{}
+	for i := range manyAnnotations {
+		annotations[fmt.Sprintf("a%x", i)] = ""
+	}
+	parent := turn(ns, "parent")
+	createAll(t, parent)
+	owned := turn(ns, "owned", "parent")
+	owned.OwnerReferences = append(strangers(many), ownerIn(v1alpha1.GroupVersion.String(), v1alpha1.ResponseSessionKind, parent))
+	owned.OwnerReferences[many].BlockOwnerDeletion = nil
+	owned.Finalizers, owned.Labels = finalizers(20), labels(100)
+	crowded, full, annotated := turn(ns, "crowded", "parent"), turn(ns, "full", "parent"), turn(ns, "annotated", "parent")
+	crowded.OwnerReferences, full.OwnerReferences = strangers(many), strangers(v1alpha1.MaxOwnerReferences)
+	annotated.Annotations = annotations
+	// Its chunk can have no further owner.
+	stored := external(ns, "stored")
+	stored.Spec.Snapshot.Store = v1alpha1.SnapshotStoreChunks
+	chunk := newChunk(ns, "a", "data", "")
+	chunk.Annotations = map[string]string{v1alpha1.SessionAnnotation: stored.Name}
+	chunk.OwnerReferences = append(strangers(many-1), ownerIn(otherVersion, v1alpha1.SnapshotChunkKind, chunk))
+	chunk.OwnerReferences[many-1].UID, chunk.OwnerReferences[many-1].BlockOwnerDeletion = "gone", nil
+	sessions := []client.Object{owned, crowded, full, annotated, stored}
+	withoutMetadataPolicy(t, func() { createAll(t, append(sessions, chunk)...) })
+	settle(t, ns)
+	wantOutdated(t, ns) // although the chunk has an outdated reference
+	wantWrites := []string{"annotated", "annotated/status", "crowded/status", "full/status", "owned/status", "parent/status", "stored/status"}
+	if diff := cmp.Diff(wantWrites, op.writes.sessions(ns)); diff != "" {
+		t.Errorf("writes (-want +got):\n%s", diff)
+	}
+	if got := len(get(t, ns, "annotated").OwnerReferences); got != 1 {
+		t.Errorf("the session with many annotations has %d owners, want its parent", got)
+	}
+	if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(chunk), chunk); err != nil || len(chunk.OwnerReferences) != many {
+		t.Errorf("the chunk has %d owners, want the same as before: %v", len(chunk.OwnerReferences), err)
+	}
+
+	config, err := env.ConfigFor(operatorUser, operatorGroups...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asOperator, err := client.New(config, client.Options{Scheme: env.Client.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := map[string]any{"annotations": map[string]string{v1alpha1.UnreferencedSinceAnnotation: "a"}}
+	if err := patchMetadata(t.Context(), asOperator, chunk, mark); err != nil {
+		t.Errorf("the operator cannot mark the chunk: %v", err)
+	}
+	if err := patchMetadata(t.Context(), asOperator, chunk, map[string]any{"ownerReferences": strangers(1)}); !apierrors.IsForbidden(err) {
+		t.Errorf("the operator changes the owners of the chunk: %v, want Forbidden", err)
+	}
+	tests := map[string]struct {
+		metadata map[string]any
+		allowed  bool
+	}{
+		"another owner":                {metadata: map[string]any{"ownerReferences": strangers(many + 2)}},
+		"as many owners":               {metadata: map[string]any{"ownerReferences": strangers(many + 1)}, allowed: true},
+		"one owner less":               {metadata: map[string]any{"ownerReferences": owned.OwnerReferences[1:]}, allowed: true},
+		"no owners":                    {metadata: map[string]any{"ownerReferences": nil}, allowed: true},
+		"another finalizer":            {metadata: map[string]any{"finalizers": finalizers(21)}},
+		"one finalizer less":           {metadata: map[string]any{"finalizers": finalizers(19)}, allowed: true},
+		"another label":                {metadata: map[string]any{"labels": map[string]string{"new": "x"}}},
+		"another value of a label":     {metadata: map[string]any{"labels": map[string]string{"l0": "y"}}, allowed: true},
+		"one label less":               {metadata: map[string]any{"labels": map[string]any{"l0": nil}}, allowed: true},
+		"a finalizer less, two labels": {metadata: map[string]any{"finalizers": finalizers(19), "labels": map[string]string{"x": "", "y": ""}}},
+		"an annotation":                {metadata: map[string]any{"annotations": map[string]string{"a": "b"}}, allowed: true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if err := patchMetadata(t.Context(), env.Client, owned, tc.metadata); tc.allowed && err != nil || !tc.allowed && !apierrors.IsInvalid(err) {
+				t.Errorf("got %v, want it allowed: %t", err, tc.allowed)
+			}
+		})
+	}
+
+	remove(t, ns, "parent")
+	testutil.Eventually(t, func(context.Context) error {
+		if got := len(get(t, ns, "owned").OwnerReferences); got != many {
+			return fmt.Errorf("the session has %d owners, want all except its parent", got)
+		}
+		return nil
+	})
+	if err := env.Client.Patch(t.Context(), owned, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))); err != nil {
+		t.Errorf("unable to remove the finalizers: %v", err)
+	}
+	var errs []error
+	for _, object := range append(sessions, chunk) { // garbage collection would look for their owners forever
+		errs = append(errs, env.Client.Delete(t.Context(), object))
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Error(err)
+	}
+	waitUntilGone(t, owned)
+}
