@@ -54,7 +54,7 @@ type OwnerVersions struct {
 	Live     client.Reader
 	Sessions *sessions.View
 	Chunks   *chunks.View
-	// Interval is the time between two passes over all outdated references.
+	// Interval is the time between two passes over the outdated references, and the time after which a pass begins no more rewrites.
 	Interval time.Duration
 	Clock    clock.Clock
 
@@ -86,19 +86,24 @@ func (o *OwnerVersions) Start(ctx context.Context) error {
 	}
 }
 
-// pass rewrites the references of all objects that have outdated ones. It returns the number of failures and the first error.
-// It stops after the first request that times out, because all others would take as long.
+// pass rewrites the references of objects that have outdated ones, and returns the number of failures and the first error. It stops
+// after the first request that times out, because all others would take as long, and after Interval, so that the next pass includes what
+// other namespaces have stored meanwhile.
 func (o *OwnerVersions) pass(ctx context.Context) (failed int, first error) {
-	before, settled := o.settled, map[object]string{}
+	end, outdated, settled := o.Clock.Now().Add(o.Interval), o.outdated(), map[object]string{}
+	for key, version := range o.settled {
+		if outdated[key] == version {
+			settled[key] = version
+			delete(outdated, key)
+		}
+	}
+	o.settled = settled
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(ownersAtOnce)
-	for key, version := range o.outdated() {
-		if before[key] == version {
-			mu.Lock()
-			settled[key] = version
-			mu.Unlock()
-			continue
+	for _, key := range inTurns(outdated) {
+		if !o.Clock.Now().Before(end) {
+			break
 		}
 		group.Go(func() error {
 			if ctx.Err() != nil {
@@ -121,7 +126,6 @@ func (o *OwnerVersions) pass(ctx context.Context) (failed int, first error) {
 		})
 	}
 	_ = group.Wait() // first has its error
-	o.settled = settled
 	return failed, first
 }
 
@@ -137,6 +141,26 @@ func (o *OwnerVersions) outdated() map[object]string {
 	return all
 }
 
+// inTurns returns objects in an order in which their namespaces take turns.
+func inTurns(objects map[object]string) []object {
+	byNamespace := map[string][]object{}
+	for key := range objects {
+		byNamespace[key.Namespace] = append(byNamespace[key.Namespace], key)
+	}
+	order := make([]object, 0, len(objects))
+	for len(byNamespace) > 0 {
+		for namespace, own := range byNamespace {
+			order = append(order, own[0])
+			if len(own) == 1 {
+				delete(byNamespace, namespace)
+			} else {
+				byNamespace[namespace] = own[1:]
+			}
+		}
+	}
+	return order
+}
+
 // rewrite changes the version in the outdated references of an object to owners that exist, and nothing else. It never adds a
 // reference: if the object has changed since it was read, nothing is written. If there was nothing to write, it returns the
 // resource version of the object, otherwise an empty string.
@@ -144,6 +168,9 @@ func (o *OwnerVersions) rewrite(ctx context.Context, key object) (settled string
 	current := partialMetadata(key.kind, key.Namespace, key.Name)
 	if err := o.Live.Get(ctx, key.NamespacedName, current); err != nil {
 		return "", client.IgnoreNotFound(err)
+	}
+	if !kubeclient.HasOutdatedOwner(current.OwnerReferences) { // it has changed
+		return current.ResourceVersion, nil
 	}
 	before, changed := current.DeepCopy(), false
 	for i := range current.OwnerReferences {

@@ -24,11 +24,14 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -53,7 +56,7 @@ func ownerVersions(t *testing.T, intercept interceptor.Funcs) *controllers.Owner
 		t.Fatal(err)
 	}
 	c = interceptor.NewClient(c, intercept)
-	return &controllers.OwnerVersions{Client: c, Live: c, Sessions: op.view, Chunks: op.usage.Chunks}
+	return &controllers.OwnerVersions{Client: c, Live: c, Sessions: op.view, Chunks: op.usage.Chunks, Interval: time.Minute, Clock: clock.RealClock{}}
 }
 
 // ownerIn returns the reference to a session or chunk in a version.
@@ -258,4 +261,63 @@ func TestOwnerVersionsFail(t *testing.T) {
 		t.Errorf("%d rewrites failed: %v", failed, err)
 	}
 	wantOutdated(t, ns)
+}
+
+// TestOwnerVersionsAreFair: a pass ends after the interval. However many objects a namespace has, those of others are not left to a
+// later pass.
+func TestOwnerVersionsAreFair(t *testing.T) {
+	greedy, modest := env.NewNamespace(t), env.NewNamespace(t)
+	child := func(ns, id string, parent client.Object) *v1alpha1.ResponseSession {
+		s := turn(ns, id)
+		s.OwnerReferences = []metav1.OwnerReference{ownerIn(otherVersion, v1alpha1.ResponseSessionKind, parent)}
+		s.OwnerReferences[0].BlockOwnerDeletion = nil
+		createAll(t, s)
+		return s
+	}
+	parent, other := turn(greedy, "a"), turn(modest, "a")
+	createAll(t, parent, other)
+	names := make([]string, 20)
+	for i := range names {
+		names[i] = fmt.Sprintf("b%02d", i)
+		child(greedy, names[i], parent)
+	}
+	child(modest, "b", other)
+	wantOutdated(t, greedy, names...)
+	wantOutdated(t, modest, "b")
+
+	now := clocktesting.NewFakeClock(startTime)
+	o := ownerVersions(t, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+			now.Step(time.Minute / 2)
+			return c.Get(ctx, key, into, options...)
+		},
+	})
+	o.Clock = now
+	left := func() (outdated int) {
+		for key := range op.view.Outdated() {
+			if key.Namespace == greedy || key.Namespace == modest {
+				outdated++
+			}
+		}
+		return outdated
+	}
+	passes := 0
+	for left() > 0 {
+		before := left()
+		if failed, err := controllers.RewriteOwners(t.Context(), o); err != nil {
+			t.Fatalf("%d rewrites failed: %v", failed, err)
+		}
+		if passes++; passes == 1 {
+			wantOutdated(t, modest)
+		}
+		testutil.Eventually(t, func(context.Context) error {
+			if left() == before {
+				return fmt.Errorf("%d objects are outdated, as before the pass", before)
+			}
+			return nil
+		})
+	}
+	if passes < 3 {
+		t.Errorf("all was rewritten in %d passes", passes)
+	}
 }
