@@ -164,7 +164,15 @@ func TestCRDUpdate(t *testing.T) {
 		identity  = "`responseID` must not change: save another turn under an ID of its own"
 		parent    = "`previousResponseID` must not change: the parent of a turn is fixed when it is created"
 		immutable = "`spec` must not change: `immutable` is true"
+		snapshot  = "`snapshot` must not change while its `store` and `key` stay the same: the snapshot never changes"
 	)
+	stored := func(store, key, rest string) string {
+		return fmt.Sprintf(`{"snapshot":{"store":%q,"key":%q,%s}}`, store, strings.Repeat(key, 26), rest)
+	}
+	sizes := func(parts, size, stored int, digit string) string {
+		return fmt.Sprintf(`"parts":%d,"sizeBytes":%d,"storedBytes":%d,"sha256":%q`, parts, size, stored, strings.Repeat(digit, 64))
+	}
+	blob, before := stored("Blob", "a", sizes(1, 9, 5, "0")), sizes(1, 9, 5, "0")
 	tests := map[string]struct{ before, after, wantErr string }{
 		"status and response change": {`{"responseStatus":"in_progress"}`, `{"responseStatus":"completed","response":{"output":[]}}`, ""},
 		"conversation and metadata":  {`{"conversationID":"a"}`, `{"conversationID":"b","metadata":{"a":1}}`, ""},
@@ -190,6 +198,19 @@ func TestCRDUpdate(t *testing.T) {
 		"immutable: metadata is removed":       {`{"immutable":true,"metadata":{"a":1}}`, `{"metadata":null}`, immutable},
 		"immutable: a field is added":          {`{"immutable":true}`, `{"conversationID":"a"}`, immutable},
 		"immutable: unchanged spec":            {`{"immutable":true,"request":{"input":"a"}}`, `{"request":{"input":"a"}}`, ""},
+
+		"snapshot: storedBytes":       {blob, `{"snapshot":{"storedBytes":1}}`, snapshot},
+		"snapshot: sizeBytes":         {blob, `{"snapshot":{"sizeBytes":1}}`, snapshot},
+		"snapshot: parts":             {blob, `{"snapshot":{"parts":2}}`, snapshot},
+		"snapshot: sha256":            {blob, stored("Blob", "a", sizes(1, 9, 5, "1")), snapshot},
+		"snapshot: format is added":   {blob, `{"snapshot":{"format":1}}`, snapshot},
+		"snapshot: format is removed": {stored("Blob", "a", `"format":1,`+before), `{"snapshot":{"format":null}}`, snapshot},
+		"snapshot: unchanged":         {blob, blob, ""},
+		"snapshot: another field":     {blob, `{"responseStatus":"failed"}`, ""},
+		"snapshot: another key":       {blob, stored("Blob", "b", sizes(2, 7, 6, "1")), ""},
+		"snapshot: another store":     {blob, stored("Chunks", "a", sizes(2, 7, 6, "1")), ""},
+		"snapshot is removed":         {blob, `{"snapshot":null,"request":{"input":"a"}}`, ""},
+		"snapshot is added":           {`{}`, blob, ""},
 
 		"request becomes a list": {`{}`, `{"request":[]}`, `spec.request in body must be of type object: "array"`},
 		"output becomes text":    {`{}`, `{"response":{"output":"hi"}}`, `spec.response.output in body must be of type array: "string"`},

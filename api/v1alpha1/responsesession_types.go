@@ -213,7 +213,9 @@ const (
 
 // SnapshotReference refers to a snapshot that is stored outside its ResponseSession. The snapshot is a line of JSON with
 // the sizes of the request, the response and the metadata, followed by these three exactly as they were received, all of
-// it compressed with zstd.
+// it compressed with zstd. While store and key stay the same, so does the rest: usage is counted from storedBytes.
+//
+// +kubebuilder:validation:XValidation:rule="self.store != oldSelf.store || self.key != oldSelf.key || self == oldSelf && oldSelf == self",message="`snapshot` must not change while its `store` and `key` stay the same: the snapshot never changes"
 type SnapshotReference struct {
 	// store is where the snapshot is: Chunks for SnapshotChunks of the same namespace, Blob for the bucket that the
 	// operator and the gateways are configured with.

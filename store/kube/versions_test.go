@@ -104,6 +104,22 @@ func patchSession(t *testing.T, namespace, id, patch string) {
 	}
 }
 
+// setFormat changes the format of the snapshot of a session or, if it has none, of its bodies.
+func setFormat(t *testing.T, namespace, id string, format int) {
+	t.Helper()
+	spec := map[string]any{"format": format}
+	if ref, found := raw(t, namespace, id)["spec"].(map[string]any)["snapshot"].(map[string]any); found {
+		patchSession(t, namespace, id, `{"spec":{"snapshot":null}}`) // because a snapshot never changes
+		ref["format"] = format
+		spec = map[string]any{"snapshot": ref}
+	}
+	patch, err := json.Marshal(map[string]any{"spec": spec})
+	if err != nil {
+		t.Fatal(err)
+	}
+	patchSession(t, namespace, id, string(patch))
+}
+
 // TestOlderCRD: a turn with a field that the CRD lacks is rejected instead of being stored without the field.
 func TestOlderCRD(t *testing.T) {
 	s := open(t, kube.Options{})
@@ -212,18 +228,18 @@ func TestNewerFormat(t *testing.T) {
 	changeCRD(t, newerFields, "later", map[string]any{}, true)
 	for name, tc := range map[string]struct {
 		turn        *store.Session
-		newer, back string
+		newer, back int
 		want        string
 	}{
-		"bodies":   {testturn.Make("bodies", ""), `{"spec":{"format":3}}`, `{"spec":{"format":2}}`, "its bodies are in format 3"},
-		"snapshot": {largeTurn("snapshot", ""), `{"spec":{"snapshot":{"format":2}}}`, `{"spec":{"snapshot":{"format":null}}}`, "its snapshot is in format 2"},
+		"bodies":   {testturn.Make("bodies", ""), 3, 2, "its bodies are in format 3"},
+		"snapshot": {largeTurn("snapshot", ""), 2, 1, "its snapshot is in format 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			id, child := tc.turn.ResponseID, tc.turn.ResponseID+"_child"
 			save(t, s, tc.turn)
 			save(t, s, testturn.Make(child, id))
 			testsession.WaitForReason(t, env.Client, s.Namespace(), child, v1alpha1.ReasonResolved)
-			patchSession(t, s.Namespace(), id, tc.newer)
+			setFormat(t, s.Namespace(), id, tc.newer)
 			session := testsession.WaitForReason(t, env.Client, s.Namespace(), id, v1alpha1.ReasonSnapshotUnreadable)
 			if message := session.Status.Conditions[0].Message; !strings.Contains(message, tc.want) || !strings.Contains(message, "upgrade the operator") {
 				t.Errorf("got the message %q, want the format and what to upgrade", message)
@@ -247,7 +263,7 @@ func TestNewerFormat(t *testing.T) {
 				t.Errorf("the spec has changed (-want +got):\n%s", diff)
 			}
 
-			patchSession(t, s.Namespace(), id, tc.back) // has the same effect as an upgrade of the operator
+			setFormat(t, s.Namespace(), id, tc.back) // has the same effect as an upgrade of the operator
 			testsession.WaitForReason(t, env.Client, s.Namespace(), id, v1alpha1.ReasonResolved)
 			testsession.WaitForReason(t, env.Client, s.Namespace(), child, v1alpha1.ReasonResolved)
 			if history, err := s.Resolve(t.Context(), child, store.ResolveOptions{}); err != nil || len(history.Turns) != 2 {

@@ -23,7 +23,7 @@ package v1alpha1
 //
 // SnapshotReference refers to a snapshot that is stored outside its ResponseSession. The snapshot is a line of JSON with
 // the sizes of the request, the response and the metadata, followed by these three exactly as they were received, all of
-// it compressed with zstd.
+// it compressed with zstd. While store and key stay the same, so does the rest: usage is counted from storedBytes.
 type SnapshotReferenceApplyConfiguration struct {
 	// store is where the snapshot is: Chunks for SnapshotChunks of the same namespace, Blob for the bucket that the
 	// operator and the gateways are configured with.
