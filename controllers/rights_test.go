@@ -20,8 +20,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -30,11 +29,14 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/config"
+	"github.com/catena-dev/catena/internal/manifests"
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
@@ -124,54 +126,121 @@ func TestOperatorPolicy(t *testing.T) {
 	}
 }
 
-// TestOperatorRights lists all rights of the operator in tenants' namespaces, each with its reason, and compares them with
-// config/rbac/role.yaml.
+// TestOperatorRights lists all rights of the operator, each with its reason, and compares them with config/rbac: the roles that are bound,
+// and to whom.
 func TestOperatorRights(t *testing.T) {
 	want := map[string]string{
-		"create events.k8s.io/events": "events about broken and healed chains",
-		"patch events.k8s.io/events":  "repeated events",
+		"ClusterRoleBinding catena: ClusterRole catena for ServiceAccount catena-system/catena": "the rights in all namespaces",
 
-		"list sessions.catena.dev/responsesessions":         "the view",
-		"watch sessions.catena.dev/responsesessions":        "the view",
-		"get sessions.catena.dev/responsesessions":          "live reads",
-		"patch sessions.catena.dev/responsesessions":        "the ownerReference to the parent; the policy operator.sessions.catena.dev refuses the rest",
-		"delete sessions.catena.dev/responsesessions":       "the plugin OwnerReferencesPermissionEnforcement requires it for ownerReferences; the policy refuses deletions",
-		"patch sessions.catena.dev/responsesessions/status": "verdicts",
+		"ClusterRole catena: create events.k8s.io/events": "events about broken and healed chains",
+		"ClusterRole catena: patch events.k8s.io/events":  "repeated events",
 
-		"get sessions.catena.dev/snapshotchunks":    "bodies outside their objects",
-		"list sessions.catena.dev/snapshotchunks":   "the sweep, and the usage",
-		"watch sessions.catena.dev/snapshotchunks":  "the usage",
-		"patch sessions.catena.dev/snapshotchunks":  "the ownerReference to the session, and the mark of an unreferenced snapshot; the policy refuses the rest",
-		"delete sessions.catena.dev/snapshotchunks": "the sweep, and the plugin",
+		"ClusterRole catena: list sessions.catena.dev/responsesessions":         "the view",
+		"ClusterRole catena: watch sessions.catena.dev/responsesessions":        "the view",
+		"ClusterRole catena: get sessions.catena.dev/responsesessions":          "live reads",
+		"ClusterRole catena: patch sessions.catena.dev/responsesessions":        "the ownerReference to the parent; the policy operator.sessions.catena.dev refuses the rest",
+		"ClusterRole catena: delete sessions.catena.dev/responsesessions":       "the plugin OwnerReferencesPermissionEnforcement requires it for ownerReferences; the policy refuses deletions",
+		"ClusterRole catena: patch sessions.catena.dev/responsesessions/status": "verdicts",
 
-		"list sessions.catena.dev/sessionquotas":         "quotas",
-		"watch sessions.catena.dev/sessionquotas":        "quotas",
-		"patch sessions.catena.dev/sessionquotas/status": "their usage",
+		"ClusterRole catena: get sessions.catena.dev/snapshotchunks":    "bodies outside their objects",
+		"ClusterRole catena: list sessions.catena.dev/snapshotchunks":   "the sweep, and the usage",
+		"ClusterRole catena: watch sessions.catena.dev/snapshotchunks":  "the usage",
+		"ClusterRole catena: patch sessions.catena.dev/snapshotchunks":  "the ownerReference to the session, and the mark of an unreferenced snapshot; the policy refuses the rest",
+		"ClusterRole catena: delete sessions.catena.dev/snapshotchunks": "the sweep, and the plugin",
 
-		"get /namespaces": "only kube-system, whose UID identifies the cluster",
+		"ClusterRole catena: list sessions.catena.dev/sessionquotas":         "quotas",
+		"ClusterRole catena: watch sessions.catena.dev/sessionquotas":        "quotas",
+		"ClusterRole catena: patch sessions.catena.dev/sessionquotas/status": "their usage",
+
+		"ClusterRole catena: get /namespaces kube-system": "its UID identifies the cluster",
+		"ClusterRole catena: get URL /version":            "the time of the API server",
+
+		"RoleBinding catena-system/catena: Role catena for ServiceAccount catena-system/catena": "the rights in its own namespace",
+
+		"Role catena-system/catena: create /events":                    "events about leadership",
+		"Role catena-system/catena: patch /events":                     "repeated events",
+		"Role catena-system/catena: create coordination.k8s.io/leases": "leader election",
+		"Role catena-system/catena: get coordination.k8s.io/leases":    "leader election",
+		"Role catena-system/catena: update coordination.k8s.io/leases": "leader election",
+
+		"ClusterRoleBinding catena-auth-delegator: ClusterRole system:auth-delegator for ServiceAccount catena-system/catena": "delegated authentication and authorization",
+
+		"RoleBinding kube-system/catena-authentication-reader: Role extension-apiserver-authentication-reader for ServiceAccount catena-system/catena": "the CA of the kube-apiserver as a client",
+
+		"ClusterRoleBinding catena-cluster-identity: ClusterRole catena-cluster-identity for Group system:authenticated": "what every client may know",
+
+		"ClusterRole catena-cluster-identity: get /namespaces kube-system":                                        "its UID identifies the cluster",
+		"ClusterRole catena-cluster-identity: get apiregistration.k8s.io/apiservices v1alpha1.resolve.catena.dev": "where gateways read histories directly",
 	}
-	content, err := os.ReadFile(filepath.Join(testutil.Root(), "config/rbac/role.yaml"))
+	objects, err := manifests.Read(config.FS, "rbac")
 	if err != nil {
 		t.Fatal(err)
 	}
-	role := &rbacv1.ClusterRole{}
-	if err := yaml.Unmarshal(content, role); err != nil { // the first document
-		t.Fatal(err)
-	}
-	var got, wanted []string
-	for right := range want {
-		wanted = append(wanted, right)
-	}
-	for _, rule := range role.Rules {
-		for _, resource := range rule.Resources {
-			for _, verb := range rule.Verbs {
-				got = append(got, verb+" "+rule.APIGroups[0]+"/"+resource)
+	bound, rights, got := map[string]bool{}, map[string][]string{}, []string{}
+	for _, object := range objects {
+		name := object.GetKind() + " " + strings.TrimPrefix(object.GetNamespace()+"/"+object.GetName(), "/")
+		switch object.GetKind() {
+		case "ClusterRoleBinding", "RoleBinding":
+			binding := decode[rbacv1.RoleBinding](t, object) // both have the same fields
+			role := binding.RoleRef.Kind + " "
+			if binding.RoleRef.Kind == "Role" {
+				role += binding.Namespace + "/"
+			}
+			bound[role+binding.RoleRef.Name] = true
+			for _, subject := range binding.Subjects {
+				who := subject.Kind + " " + strings.TrimPrefix(subject.Namespace+"/"+subject.Name, "/")
+				got = append(got, fmt.Sprintf("%s: %s %s for %s", name, binding.RoleRef.Kind, binding.RoleRef.Name, who))
+			}
+		case "ClusterRole", "Role":
+			role := decode[rbacv1.ClusterRole](t, object)
+			if role.AggregationRule != nil {
+				rights[name] = append(rights[name], name+": those of other roles")
+			}
+			for _, rule := range role.Rules {
+				for _, right := range rightsOf(rule) {
+					rights[name] = append(rights[name], name+": "+right)
+				}
 			}
 		}
 	}
+	for role := range bound {
+		got = append(got, rights[role]...)
+	}
 	slices.Sort(got)
-	slices.Sort(wanted)
-	if diff := cmp.Diff(wanted, got); diff != "" {
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), got); diff != "" {
 		t.Errorf("rights (-want +got):\n%s", diff)
 	}
+}
+
+func decode[T any](t *testing.T, object *unstructured.Unstructured) T {
+	t.Helper()
+	var into T
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, &into, true); err != nil {
+		t.Fatal(err)
+	}
+	return into
+}
+
+// rightsOf returns each right that a rule grants.
+func rightsOf(rule rbacv1.PolicyRule) (rights []string) {
+	var targets []string
+	for _, url := range rule.NonResourceURLs {
+		targets = append(targets, "URL "+url)
+	}
+	for _, group := range rule.APIGroups {
+		for _, resource := range rule.Resources {
+			if len(rule.ResourceNames) == 0 {
+				targets = append(targets, group+"/"+resource)
+			}
+			for _, name := range rule.ResourceNames {
+				targets = append(targets, group+"/"+resource+" "+name)
+			}
+		}
+	}
+	for _, verb := range rule.Verbs {
+		for _, target := range targets {
+			rights = append(rights, verb+" "+target)
+		}
+	}
+	return rights
 }
