@@ -35,8 +35,10 @@ import (
 // newOrder returns the order of a queue in which the namespaces take turns and share the workers. Sessions that are not urgent
 // can use a quarter of the workers.
 func newOrder(workers int) *fair.Queue[reconcile.Request] {
-	return fair.NewQueue(func(r reconcile.Request) string { return r.Namespace }, workers, max(workers/4, 1))
+	return fair.NewQueue(namespaceOf, workers, max(workers/4, 1))
 }
+
+func namespaceOf(r reconcile.Request) string { return r.Namespace }
 
 // unitBytes is the size of a session that counts as one unit. The status of one of several times that size takes the API server
 // several times as long to write.

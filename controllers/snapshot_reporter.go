@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
@@ -41,6 +42,9 @@ const (
 	// maxReports is the number of unreadable snapshots of a namespace that may wait to be reported. Further ones are reported
 	// the next time they are read.
 	maxReports = 64
+	// reportWorkers is the number of reports that are written at once. Namespaces share them: while one waits for its share of the
+	// writes, others go on.
+	reportWorkers = 16
 	// reportTimeout is how long one report may take.
 	reportTimeout = 10 * time.Second
 	// maxReportRetries is how often a failed report is retried, with exponential backoff up to maxBackoff: for about two
@@ -59,15 +63,16 @@ type SnapshotReporter struct {
 	queue  workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 	mu sync.Mutex
-	// pending are the sessions in the queue and the one that is being reported, by namespace.
+	// pending are the sessions in the queue and those that are being reported, by namespace.
 	pending map[string]map[reconcile.Request]*sessions.Record
 }
 
 // NewSnapshotReporter returns a reporter that writes with a client.
 func NewSnapshotReporter(c client.Client, clock clock.PassiveClock) *SnapshotReporter {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff)
+	order := fair.NewQueue(namespaceOf, reportWorkers, reportWorkers)
 	return &SnapshotReporter{
-		client: c, clock: clock, queue: withOrder(newOrder(1))("snapshot-reports", limiter),
+		client: c, clock: clock, queue: withOrder(order)("snapshot-reports", limiter),
 		pending: map[string]map[reconcile.Request]*sessions.Record{},
 	}
 }
@@ -94,10 +99,23 @@ func (r *SnapshotReporter) NeedLeaderElection() bool { return false }
 // Start reports until ctx is done. The namespaces take turns.
 func (r *SnapshotReporter) Start(ctx context.Context) error {
 	defer context.AfterFunc(ctx, r.queue.ShutDown)()
+	var workers sync.WaitGroup
+	for range reportWorkers {
+		workers.Go(func() { r.work(ctx) })
+	}
+	workers.Wait()
+	return nil
+}
+
+func (r *SnapshotReporter) work(ctx context.Context) {
 	for {
 		key, done := r.queue.Get()
-		if done || ctx.Err() != nil {
-			return nil
+		switch {
+		case done || ctx.Err() != nil:
+			return
+		case isWake(key):
+			r.queue.Done(key)
+			continue
 		}
 		r.mu.Lock()
 		record := r.pending[key.Namespace][key]
