@@ -27,7 +27,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/time/rate"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -130,7 +129,7 @@ func startOperator(ctx context.Context) (*operator, error) {
 		Recorder:     mgr.GetEventRecorder("catena"),
 		Concurrency:  workers,
 		Statuses:     statuses,
-		EventLimiter: rate.NewLimiter(rate.Inf, 0),
+		EventLimiter: controllers.NewEventLimiter(1e6),
 		Clock:        o.clock,
 		StallTimeout: stallTimeout,
 	}

@@ -28,7 +28,6 @@ import (
 	"errors"
 	"time"
 
-	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -89,7 +88,7 @@ type ResponseSessionReconciler struct {
 	// Statuses limits the statuses that are written for each namespace.
 	Statuses StatusLimits
 	// EventLimiter limits the events recorded; those beyond it are dropped.
-	EventLimiter *rate.Limiter
+	EventLimiter *EventLimiter
 	// Clock provides the lastTransitionTime of conditions.
 	Clock clock.PassiveClock
 	// StallTimeout is how long one reconcile may take before Healthy returns an error, more than ReconcileTimeout.

@@ -19,10 +19,10 @@ package controllers
 import (
 	"context"
 	"math"
+	"time"
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
@@ -57,7 +58,7 @@ func init() {
 // recordTransition counts and records that a session's chain becomes broken, or is no longer broken. A chain with its first
 // verdict is assumed to have been intact, and a chain that only waits for a turn to be completed is not broken. Every
 // transition is counted and logged, unless the response to the write of the status was lost. But events are objects that etcd
-// holds: beyond the limiter's rate, for example when the root of a large tree is deleted, they are dropped.
+// holds: beyond the limit, for example when the root of a large tree is deleted, they are dropped.
 func (r *ResponseSessionReconciler) recordTransition(ctx context.Context, v sessions.Verdict, status *v1alpha1.ResponseSessionStatus) {
 	condition := status.Conditions[0]
 	wasBroken := v.Record.ChainValid.Status() == metav1.ConditionFalse
@@ -91,7 +92,7 @@ func brokenAt(v sessions.Verdict) *corev1.ObjectReference {
 }
 
 func (r *ResponseSessionReconciler) event(regarding *sessions.Record, related runtime.Object, eventType, reason string, condition metav1.Condition) {
-	if r.EventLimiter.Allow() {
+	if r.EventLimiter.Allow(regarding.Namespace) {
 		note := truncate(condition.Reason+": "+condition.Message, maxNoteBytes)
 		reference := &corev1.ObjectReference{
 			APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.ResponseSessionKind,
@@ -117,7 +118,23 @@ func truncate(text string, limit int) string {
 	return text[:cut] + ellipsis
 }
 
+// eventPeriod is the time for which a recorded event counts towards the limit.
+const eventPeriod = 10 * time.Second
+
+// EventLimiter limits the events that are recorded for all namespaces together. They share it as in fair.Budget: one alone can have half,
+// so that its events do not suppress those of others.
+type EventLimiter struct{ budget *fair.Budget }
+
 // NewEventLimiter returns a limiter of events per second that allows bursts of ten seconds' worth. Zero allows none.
-func NewEventLimiter(perSecond float64) *rate.Limiter {
-	return rate.NewLimiter(rate.Limit(perSecond), int(math.Ceil(10*perSecond)))
+func NewEventLimiter(perSecond float64) *EventLimiter {
+	return &EventLimiter{fair.NewBudget(int64(min(math.Ceil(perSecond*eventPeriod.Seconds()), math.MaxInt32)))}
+}
+
+// Allow reports whether an event of a namespace may be recorded now.
+func (l *EventLimiter) Allow(namespace string) bool {
+	if !l.budget.TryAcquire(namespace, 1) {
+		return false
+	}
+	time.AfterFunc(eventPeriod, func() { l.budget.Release(namespace, 1) })
+	return true
 }

@@ -20,6 +20,8 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/controllers"
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
@@ -191,4 +194,37 @@ func TestSessionsGauge(t *testing.T) {
 	settle(t, ns)
 	deleteWith(t, ns, "a", metav1.DeletePropagationBackground)
 	check(map[string]float64{"Resolved": -1, "TurnPending": -2})
+}
+
+// TestEventLimiter: one namespace can have half of the events of ten seconds, and others those that are left. Events no longer count after
+// ten seconds.
+func TestEventLimiter(t *testing.T) {
+	allowed := func(l *controllers.EventLimiter, namespace string) (events int) {
+		for range 1000 {
+			if l.Allow(namespace) {
+				events++
+			}
+		}
+		return events
+	}
+	synctest.Test(t, func(t *testing.T) {
+		l := controllers.NewEventLimiter(10)
+		for range 2 {
+			for _, tc := range []struct {
+				namespace string
+				want      int
+			}{{"flapping", 50}, {"a", 25}, {"flapping", 0}, {"b", 12}} {
+				if got := allowed(l, tc.namespace); got != tc.want {
+					t.Errorf("%s: got %d events, want %d", tc.namespace, got, tc.want)
+				}
+			}
+			<-time.After(10 * time.Second)
+			synctest.Wait()
+		}
+	})
+	for rate, want := range map[float64]int{0: 0, 0.01: 1, 1e300: 1000} {
+		if got := allowed(controllers.NewEventLimiter(rate), "a"); got != want {
+			t.Errorf("%g per second: got %d events, want %d", rate, got, want)
+		}
+	}
 }

@@ -57,7 +57,8 @@ type Options struct {
 	SessionQuotaInterval time.Duration
 	// UsageMetricNamespaces is the number of namespaces that have usage metrics of their own.
 	UsageMetricNamespaces int
-	// EventsPerSecond is the rate of events about chains, with bursts of ten seconds' worth. Others are dropped.
+	// EventsPerSecond is the rate of events about chains, with bursts of ten seconds' worth, of which one namespace can have half.
+	// Others are dropped.
 	EventsPerSecond float64
 	// WatchSilence is how long the watches of the sessions and of the chunks may receive nothing. After that, a watch is
 	// restarted, and until that of the sessions receives something the resolve API confirms the state of the view with live reads.
@@ -116,7 +117,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.UsageMetricNamespaces, "usage-metric-namespaces", o.UsageMetricNamespaces,
 		"Number of namespaces that have usage metrics of their own: those that store the most. The metrics of all others are summed up.")
 	flags.Float64Var(&o.EventsPerSecond, "events-per-second", o.EventsPerSecond,
-		"Maximum rate of events about broken and healed chains, per second, with bursts of ten seconds' worth. Further events are dropped.")
+		"Maximum rate of events about broken and healed chains, per second, with bursts of ten seconds' worth. Namespaces share it, and one alone can use half. Further events are dropped.")
 	flags.DurationVar(&o.WatchSilence, "watch-silence-timeout", o.WatchSilence,
 		"Time after which a watch of ResponseSessions or SnapshotChunks is restarted if it has received nothing, not even a bookmark. "+
 			"Until that of ResponseSessions receives something, or while it receives it later than that, the resolve API confirms its state with live reads. At least "+minWatchSilence.String()+": bookmarks arrive about once a minute.")
