@@ -56,6 +56,7 @@ func newLimits(o *Options) *limits {
 // share handles each request within the share of its client's address, and ends it if the client does not read the answer.
 func (l *limits) share(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(l.writeTimeout)) // the writers of net/http support it
 		client := clientOf(req)
 		if !l.requests.TryAcquire(client, 1) {
 			w.Header().Set("Retry-After", fmt.Sprint(retryAfterSeconds))
@@ -63,7 +64,6 @@ func (l *limits) share(next http.Handler) http.Handler {
 			return
 		}
 		defer l.requests.Release(client, 1)
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(l.writeTimeout)) // the writers of net/http support it
 		next.ServeHTTP(w, req)
 	})
 }

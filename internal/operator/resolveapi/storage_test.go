@@ -145,7 +145,15 @@ func TestVerdictsAreCounted(t *testing.T) {
 		t.Errorf("another namespace: %v", err)
 	}
 	read()
-	testutil.Eventually(t, func(context.Context) error { return list(t.Context(), "team-a") })
+	testutil.Eventually(t, func(context.Context) error {
+		all, read := context.WithCancel(t.Context())
+		defer read()
+		return list(all, "team-a")
+	})
+	testutil.Eventually(t, func(context.Context) error { return list(t.Context(), "") })
+	if err := list(t.Context(), ""); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("all namespaces: want TooManyRequests, got %v", err)
+	}
 }
 
 // TestMetrics: requests are counted by their result.

@@ -125,7 +125,7 @@ func textOf(raw string) string {
 			break
 		}
 	}
-	return all.String()
+	return strings.TrimRight(all.String(), " ")
 }
 
 // stringOf returns the beginning of a raw string, and nothing for any other value.

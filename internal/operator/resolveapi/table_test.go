@@ -61,6 +61,10 @@ func TestItemCells(t *testing.T) {
 			item: `{"type":"function_call_output","output":[{"type":"input_text","text":"12 degrees"}]}`,
 			want: []any{"function_call_output", "", "12 degrees"},
 		},
+		"call with parts": {
+			item: `{"type":"custom_tool_call","name":"run","input":[{"type":"input_text","text":"a"},{"type":"input_text","text":"b"}]}`,
+			want: []any{"custom_tool_call", "", "run(a b)"},
+		},
 		"reasoning": {
 			item: `{"type":"reasoning","summary":[{"type":"summary_text","text":"Thinking"}]}`,
 			want: []any{"reasoning", "", "Thinking"},

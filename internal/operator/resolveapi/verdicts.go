@@ -100,8 +100,9 @@ func (s *verdicts) List(ctx context.Context, options *internalversion.ListOption
 		limit = int(min(options.Limit, int64(s.max)))
 	}
 	list, tooLong := &resolvev1alpha1.SessionVerdictList{Items: []resolvev1alpha1.SessionVerdict{}}, false
-	sessions := s.view.Usage(namespace).Sessions
-	share := resolve.Share{Bytes: int64(min(limit, sessions)) * rowBytes, Cost: int64(sessions) * visitCost}
+	share := resolve.Share{
+		Bytes: int64(min(limit, s.view.Sessions(namespace))) * rowBytes, Cost: int64(s.view.Usage(namespace).Sessions) * visitCost,
+	}
 	release, err := s.share(ctx, namespace, share, func() {
 		keys := s.view.Keys(namespace, after, limit+1)
 		if len(keys) > limit {
@@ -129,7 +130,7 @@ func (s *verdicts) List(ctx context.Context, options *internalversion.ListOption
 }
 
 // visitCost is what it costs to find the first sessions of a namespace in their order, for each of its sessions, in bytes of a cached
-// history that would take as long.
+// history that would take as long. A list of all namespaces, which few users may read, visits as few of them as it can.
 const visitCost = 64
 
 // check returns a retryable error unless the view is current and at least as new as a resource version.

@@ -37,6 +37,15 @@ func (v *View) Usage(namespace string) (usage Usage) {
 	return usage
 }
 
+// Sessions returns the number of ResponseSessions of a namespace or, if it is empty, of all namespaces.
+func (v *View) Sessions(namespace string) (sessions int) {
+	if namespace != "" {
+		return v.Usage(namespace).Sessions
+	}
+	v.readAll(func(ns *namespaceView) { sessions += ns.sessions })
+	return sessions
+}
+
 // Usages returns the usage of each namespace.
 func (v *View) Usages() map[string]Usage {
 	usages := map[string]Usage{}
