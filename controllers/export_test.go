@@ -50,7 +50,7 @@ func Plan(l SweepLimits, parts []snapshot.Part, referenced []snapshot.Part, now 
 	}
 	found, err := known.compare(func(yield func(snapshot.Part, error) bool) {
 		slices.Values(parts)(func(part snapshot.Part) bool { return yield(part, nil) })
-	})
+	}, maxKeptChunks)
 	if err != nil {
 		panic(err)
 	}

@@ -63,17 +63,18 @@ type comparison struct {
 	strayMarks []snapshot.Part
 }
 
-// maxKeptParts is how many parts of a namespace one comparison keeps for marks and deletions. The others wait for later sweeps, because a
-// namespace could have millions.
-const maxKeptParts = 100_000
+// maxKeptChunks is how many chunks of a namespace one sweep keeps for marks and deletions. The others wait for later sweeps, because users
+// can create millions without sessions. Objects in a bucket are only written by stores, and all of them must be marked while its sweeps are
+// held off.
+const maxKeptChunks = 100_000
 
-// compare reads the list of a store and counts the parts of each session.
-func (r *references) compare(list iter.Seq2[snapshot.Part, error]) (*comparison, error) {
+// compare reads the list of a store and counts the parts of each session. It keeps at most a number of parts of each namespace.
+func (r *references) compare(list iter.Seq2[snapshot.Part, error], maxKept int) (*comparison, error) {
 	c := &comparison{unreferenced: map[snapshotKey][]snapshot.Part{}, omitted: map[string]int{}, stored: map[string]int{}}
 	kept, last := map[string]int{}, snapshotKey{}
 	keep := func(part snapshot.Part) bool {
 		kept[part.Session.Namespace]++
-		return kept[part.Session.Namespace] <= maxKeptParts
+		return kept[part.Session.Namespace] <= maxKept
 	}
 	for part, err := range list {
 		if err != nil {

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -30,6 +31,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/snapshot"
@@ -145,7 +147,11 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (swee
 	}
 	// List the sessions first: every snapshot that they refer to was stored before the store is listed.
 	known := s.references(store)
-	found, err := known.compare(store.List(ctx))
+	kept := math.MaxInt
+	if store.Name() == v1alpha1.SnapshotStoreChunks {
+		kept = maxKeptChunks
+	}
+	found, err := known.compare(store.List(ctx), kept)
 	if err != nil {
 		return sweepFailed, err
 	}
