@@ -69,3 +69,14 @@ func Verify(ctx context.Context, r *ResponseSessionReconciler, session types.Nam
 	r.verifications = fair.NewBudget(1)
 	return r.verify(ctx, ctrl.Request{NamespacedName: session})
 }
+
+// Progress tracks reconciles.
+type Progress struct{ progress }
+
+// Start records the start of a reconcile.
+func (p *Progress) Start(now time.Time) { p.start(now) }
+
+// Standstill is the check that sessions wait and none starts.
+func (p *Progress) Standstill(now time.Time, waiting int) time.Duration {
+	return p.standstill(now, waiting)
+}

@@ -28,6 +28,10 @@ type progress struct {
 	mu      sync.Mutex
 	last    uint64
 	started map[uint64]time.Time
+	// since is the time of the first check that found sessions in the queue, none of which has started since, and seen the value of last
+	// then.
+	seen  uint64
+	since time.Time
 }
 
 // start records the start of a reconcile. The caller calls finish at its end.
@@ -57,16 +61,35 @@ func (p *progress) longest(now time.Time) (longest time.Duration) {
 	return longest
 }
 
-// Healthy is a check of /healthz. It returns an error if a reconcile takes longer than StallTimeout. One is enough: the sessions of a
-// namespace share half of the workers, and those that already have verdicts a quarter, so few stuck workers keep them waiting.
+// standstill returns for how long no reconcile has started although sessions have been waiting, as far as its calls have seen.
+func (p *progress) standstill(now time.Time, waiting int) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case waiting == 0:
+		p.since = time.Time{}
+		return 0
+	case p.since.IsZero() || p.seen != p.last:
+		p.seen, p.since = p.last, now
+	}
+	return now.Sub(p.since)
+}
+
+// Healthy is a check of /healthz. It returns an error if a reconcile takes longer than StallTimeout, or if none starts for that time
+// although sessions wait, as far as its calls show. One slow reconcile is enough: the sessions of a namespace share half of the workers,
+// and those that already have verdicts a quarter, so few stuck workers keep them waiting.
 //
 // An unavailable or unresponsive API server or bucket does not cause that: every request has a deadline, so reconciles end with an
 // error and are retried. A restart would not help, and would empty the view and the cache. The remaining cause is a worker that ignores
-// its deadline, such as one that waits for a lock or for a hung file system. In that case, a restart helps, or another replica that
+// its deadline, such as one that waits for a lock or for a hung file system, or a fault of the queue. In that case, a restart helps, or another replica that
 // becomes the leader.
 func (r *ResponseSessionReconciler) Healthy(*http.Request) error {
-	if longest := r.progress.longest(r.Clock.Now()); longest > r.StallTimeout {
+	now, waiting := r.Clock.Now(), r.order.Waiting()
+	if longest := r.progress.longest(now); longest > r.StallTimeout {
 		return fmt.Errorf("a session has been reconciled for %s", longest.Round(time.Second))
+	}
+	if still := r.progress.standstill(now, waiting); still > r.StallTimeout {
+		return fmt.Errorf("%d sessions wait, and none has been reconciled for %s", waiting, still.Round(time.Second))
 	}
 	return nil
 }

@@ -22,6 +22,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/catena-dev/catena/controllers"
 )
 
 const stallTimeout = 5 * time.Minute
@@ -53,4 +55,30 @@ func TestStall(t *testing.T) {
 	release()
 	settle(t, metav1.NamespaceAll)
 	want("")
+}
+
+// TestStandstill: sessions that wait while no reconcile starts are noticed, however long none had to start before.
+func TestStandstill(t *testing.T) {
+	p := &controllers.Progress{}
+	for _, tc := range []struct {
+		minute, waiting int
+		starts          bool
+		want            time.Duration
+	}{
+		{minute: 0, waiting: 0},
+		{minute: 60, waiting: 1},
+		{minute: 66, waiting: 2, want: 6 * time.Minute},
+		{minute: 67, waiting: 2, starts: true},
+		{minute: 69, waiting: 1, want: 2 * time.Minute},
+		{minute: 70, waiting: 0},
+		{minute: 80, waiting: 3},
+	} {
+		now := startTime.Add(time.Duration(tc.minute) * time.Minute)
+		if tc.starts {
+			p.Start(now)
+		}
+		if got := p.Standstill(now, tc.waiting); got != tc.want {
+			t.Errorf("minute %d: got %s, want %s", tc.minute, got, tc.want)
+		}
+	}
 }

@@ -112,6 +112,13 @@ func (q *Queue[T]) Len() int {
 	return q.urgent.size + q.later.size
 }
 
+// Waiting returns the number of items in the queue, whether they can come out now or not.
+func (q *Queue[T]) Waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.urgent.size + q.later.size
+}
+
 // Pop implements client-go's workqueue.Queue. It must not be called if Len is 0.
 func (q *Queue[T]) Pop() T {
 	q.mu.Lock()

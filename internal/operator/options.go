@@ -125,7 +125,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"Timeout of a request to the kube-apiserver, including the response body. The watches of ResponseSessions and SnapshotChunks, and their lists, use "+
 			"--watch-silence-timeout instead.")
 	flags.DurationVar(&o.StallTimeout, "stall-timeout", o.StallTimeout,
-		"Time after which /healthz fails if a worker has not finished its session, not even with an error. At least "+minStallTimeout.String()+", "+
+		"Time after which /healthz fails if a worker has not finished its session, not even with an error, or if sessions wait and none begins. At least "+minStallTimeout.String()+", "+
 			"which is twice the timeout of a reconcile.")
 	flags.StringVar(&o.SnapshotStore, "snapshot-store", o.SnapshotStore,
 		"URL of the bucket from which snapshots are read, in addition to SnapshotChunks, and in which unreferenced snapshots are deleted: "+
