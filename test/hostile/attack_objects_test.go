@@ -89,7 +89,8 @@ func packedTinyMembers(a *arena, size int) (hostile, harmless request) {
 }
 
 // largeMetadata: size chunks whose annotations are as large as possible are stored, and more are created. A new leader reads the metadata
-// of all, for its first sweep and for its view of chunks.
+// of all, for its first sweep and for its view of chunks. The comparison creates plain objects with the same annotation, which Kubernetes' own
+// garbage collector reads, too.
 func largeMetadata(a *arena, size int) (hostile, harmless request) {
 	name := strings.Repeat("x", 250<<10)
 	object := func(key string) []byte {
@@ -109,12 +110,12 @@ func largeMetadata(a *arena, size int) (hostile, harmless request) {
 		a.Fatal(err)
 	}
 	restartOperator(a) // a leader sweeps at once
-	create := a.plainCreate()
+	create := a.plainCreateWith()
 	return func(ctx context.Context, _ int) (string, int, error) {
 			answer, err := answerOf(chunk(ctx))
 			return answer, 1, err
 		}, func(ctx context.Context, _ int) (string, int, error) {
-			answer, err := answerOf(create(ctx, fmt.Sprintf("plain-%d", a.victim.ids.next()), `"`+name+`"`))
+			answer, err := answerOf(create(ctx, fmt.Sprintf("plain-%d", a.victim.ids.next()), name, `"x"`))
 			return answer, 1, err
 		}
 }
