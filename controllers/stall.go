@@ -81,8 +81,8 @@ func (p *progress) standstill(now time.Time, waiting int) time.Duration {
 //
 // An unavailable or unresponsive API server or bucket does not cause that: every request has a deadline, so reconciles end with an
 // error and are retried. A restart would not help, and would empty the view and the cache. The remaining cause is a worker that ignores
-// its deadline, such as one that waits for a lock or for a hung file system, or a fault of the queue. In that case, a restart helps, or another replica that
-// becomes the leader.
+// its deadline, such as one that waits for a lock or for a hung file system, or a fault of the queue. In that case, a restart helps, or
+// another replica that becomes the leader.
 func (r *ResponseSessionReconciler) Healthy(*http.Request) error {
 	now, waiting := r.Clock.Now(), r.order.Waiting()
 	if longest := r.progress.longest(now); longest > r.StallTimeout {

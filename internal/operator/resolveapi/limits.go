@@ -19,7 +19,6 @@ package resolveapi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -59,7 +58,6 @@ func (l *limits) share(next http.Handler) http.Handler {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(l.writeTimeout)) // the writers of net/http support it
 		client := clientOf(req)
 		if !l.requests.TryAcquire(client, 1) {
-			w.Header().Set("Retry-After", fmt.Sprint(retryAfterSeconds))
 			responsewriters.ErrorNegotiated(busy(errBusyClient), codecs, resolvev1alpha1.GroupVersion, w, req)
 			return
 		}

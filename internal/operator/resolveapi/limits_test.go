@@ -47,6 +47,9 @@ func TestRequestsOfOneAddress(t *testing.T) {
 		w, req := httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
 		req.RemoteAddr = address
 		handler.ServeHTTP(w, req)
+		if retry := w.Header().Get("Retry-After"); (w.Code == http.StatusTooManyRequests) != (retry == "1") {
+			t.Errorf("got %d with Retry-After %q", w.Code, retry)
+		}
 		return w.Code
 	}
 	hung := make(chan int)
