@@ -21,6 +21,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -30,6 +32,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testutil"
@@ -60,6 +63,14 @@ func labels(n int) map[string]string {
 	return all
 }
 
+func annotations(n int) map[string]string {
+	all := map[string]string{}
+	for i := range n {
+		all[fmt.Sprint("a", i)] = "x"
+	}
+	return all
+}
+
 // longOwners returns as many ownerReferences as are permitted, with a number of characters each.
 func longOwners(characters int) []metav1.OwnerReference {
 	owners := strangers(v1alpha1.MaxOwnerReferences)
@@ -79,14 +90,16 @@ func patchMetadata(ctx context.Context, c client.Client, object client.Object, m
 	return c.Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, body), client.DryRunAll)
 }
 
-// TestMetadataPolicy: no one can store many ownerReferences, finalizers or labels, or long ownerReferences, in a session or chunk.
+// TestMetadataPolicy: no one can store many ownerReferences, finalizers or labels, or long ownerReferences, in a session or chunk, or many or
+// long annotations in a chunk.
 func TestMetadataPolicy(t *testing.T) {
 	ns := env.NewNamespace(t)
 	tenant := newTenant(t, ns)
-	session := turn(ns, "a")
-	createAll(t, session)
+	session, chunk := turn(ns, "a"), newChunk(ns, "a", "data", "")
+	createAll(t, session, chunk)
 	tests := map[string]struct {
 		metadata metav1.ObjectMeta
+		chunks   bool   // the limit is for chunks only
 		want     string // part of the message, empty if it is allowed
 	}{
 		"16 owners":     {metadata: metav1.ObjectMeta{OwnerReferences: strangers(16)}},
@@ -106,7 +119,28 @@ func TestMetadataPolicy(t *testing.T) {
 			metadata: metav1.ObjectMeta{Labels: labels(65)},
 			want:     "metadata.labels must have at most 64 items, not 65: remove labels, or store them in spec.metadata",
 		},
-		"all at their limits": {metadata: metav1.ObjectMeta{OwnerReferences: strangers(16), Finalizers: finalizers(16), Labels: labels(64)}},
+		"16 annotations": {metadata: metav1.ObjectMeta{Annotations: annotations(16)}},
+		"17 annotations": {
+			metadata: metav1.ObjectMeta{Annotations: annotations(17)}, chunks: true,
+			want: "metadata.annotations of a chunk must have at most 16 items, not 17: remove some",
+		},
+		"30,000 annotations": {
+			metadata: metav1.ObjectMeta{Annotations: annotations(30_000)}, chunks: true,
+			want: "metadata.annotations of a chunk must have at most 16 items, not 30000",
+		},
+		"annotations of 16,384 characters": {metadata: metav1.ObjectMeta{Annotations: map[string]string{"a": strings.Repeat("é", 16_383)}}},
+		"annotations of 16,385 characters": {
+			metadata: metav1.ObjectMeta{Annotations: map[string]string{"a": strings.Repeat("é", 16_384)}}, chunks: true,
+			want: "metadata.annotations of a chunk must have at most 16384 characters, not 16385: remove some",
+		},
+		"the operator's mark beside 16 annotations": {metadata: metav1.ObjectMeta{Annotations: marked(annotations(16), 64)}},
+		"a long mark": {
+			metadata: metav1.ObjectMeta{Annotations: marked(nil, 65)}, chunks: true,
+			want: "the annotation sessions.catena.dev/unreferenced-since must have at most 64 characters",
+		},
+		"all at their limits": {metadata: metav1.ObjectMeta{
+			OwnerReferences: strangers(16), Finalizers: finalizers(16), Labels: labels(64), Annotations: marked(annotations(16), 64),
+		}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -114,33 +148,86 @@ func TestMetadataPolicy(t *testing.T) {
 				object.SetOwnerReferences(tc.metadata.OwnerReferences)
 				object.SetFinalizers(tc.metadata.Finalizers)
 				object.SetLabels(tc.metadata.Labels)
+				object.SetAnnotations(tc.metadata.Annotations)
 				return object
+			}
+			patch := func(c client.Client, object client.Object) func(context.Context) error {
+				return func(ctx context.Context) error {
+					return patchMetadata(ctx, c, object, map[string]any{
+						"ownerReferences": tc.metadata.OwnerReferences, "finalizers": tc.metadata.Finalizers, "labels": tc.metadata.Labels,
+						"annotations": tc.metadata.Annotations,
+					})
+				}
 			}
 			for request, send := range map[string]func(context.Context) error{
 				"create a session": func(ctx context.Context) error {
 					return tenant.Create(ctx, withMetadata(turn(ns, "b")), client.DryRunAll)
 				},
 				"create a chunk": func(ctx context.Context) error {
-					return tenant.Create(ctx, withMetadata(newChunk(ns, "a", "data", "")), client.DryRunAll)
+					return tenant.Create(ctx, withMetadata(newChunk(ns, "b", "data", "")), client.DryRunAll)
 				},
-				"change a session": func(ctx context.Context) error {
-					return patchMetadata(ctx, tenant, session, map[string]any{
-						"ownerReferences": tc.metadata.OwnerReferences, "finalizers": tc.metadata.Finalizers, "labels": tc.metadata.Labels,
-					})
-				},
+				"change a session":                 patch(tenant, session),
+				"an administrator changes a chunk": patch(env.Client, chunk), // tenants cannot
 				"an administrator creates a session": func(ctx context.Context) error {
 					return env.Client.Create(ctx, withMetadata(turn(ns, "b")), client.DryRunAll)
 				},
 			} {
+				want := tc.want
+				if tc.chunks && !strings.HasSuffix(request, "chunk") {
+					want = ""
+				}
 				testutil.Eventually(t, func(ctx context.Context) error { // the API server may take a moment to enforce a policy
 					err := send(ctx)
-					if tc.want == "" && err != nil || tc.want != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tc.want)) {
-						return fmt.Errorf("%s: %w, want %q", request, err, tc.want)
+					if want == "" && err != nil || want != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want)) {
+						return fmt.Errorf("%s: %w, want %q", request, err, want)
 					}
 					return nil
 				})
 			}
 		})
+	}
+}
+
+// marked adds the operator's mark, with a number of characters, to annotations.
+func marked(annotations map[string]string, characters int) map[string]string {
+	all := map[string]string{v1alpha1.UnreferencedSinceAnnotation: strings.Repeat("x", characters)}
+	maps.Copy(all, annotations)
+	return all
+}
+
+// TestManagersOfFields: no one can own the fields of a session or chunk under many names.
+func TestManagersOfFields(t *testing.T) {
+	ns := env.NewNamespace(t)
+	session, chunk := turn(ns, "a"), newChunk(ns, "a", "data", "")
+	createAll(t, session, chunk)
+	settle(t, ns)
+	for _, object := range []client.Object{session, chunk} {
+		apply := func(ctx context.Context, manager int) error {
+			kind, err := apiutil.GVKForObject(object, env.Client.Scheme())
+			if err != nil {
+				return err
+			}
+			patch := fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"labels":{"a":"x"}}}`,
+				kind.GroupVersion(), kind.Kind, object.GetName())
+			changed := object.DeepCopyObject().(client.Object)
+			return env.Client.Patch(ctx, changed, client.RawPatch(types.ApplyPatchType, patch), client.FieldOwner(fmt.Sprint("manager", manager)))
+		}
+		const most = 32
+		if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+			t.Fatal(err)
+		}
+		for i := range most - len(object.GetManagedFields()) {
+			if err := apply(t.Context(), i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := "metadata.managedFields must have at most 32 items, not 33: apply with the name of a field manager that already exists"
+		if err := apply(t.Context(), most); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+		if err := apply(t.Context(), 0); err != nil {
+			t.Errorf("the same manager applies again: %v", err)
+		}
 	}
 }
 
@@ -177,7 +264,7 @@ func withoutMetadataPolicy(t *testing.T, call func()) {
 	call()
 }
 
-// TestOlderMetadata: objects with more ownerReferences, finalizers and labels than the policy permits can be changed, emptied and deleted,
+// TestOlderMetadata: objects with more ownerReferences, finalizers, labels and annotations than the policy permits can be changed, emptied and deleted,
 // the operator can mark such a chunk and write such a session, and garbage collection can remove a reference. The operator adds no
 // reference and rewrites none, and does not try to.
 func TestOlderMetadata(t *testing.T) {
@@ -185,9 +272,9 @@ func TestOlderMetadata(t *testing.T) {
 	// An expression that compares each of so many owners with each other would exceed the limit on its cost, and so would one that
 	// visits each of so many annotations.
 	const many, manyAnnotations = 1000, 40_000
-	annotations := map[string]string{}
+	crowd := map[string]string{}
 	for i := range manyAnnotations {
-		annotations[fmt.Sprintf("a%x", i)] = ""
+		crowd[fmt.Sprintf("a%x", i)] = ""
 	}
 	parent := turn(ns, "parent")
 	createAll(t, parent)
@@ -197,16 +284,20 @@ func TestOlderMetadata(t *testing.T) {
 	owned.Finalizers, owned.Labels = finalizers(20), labels(100)
 	crowded, full, annotated := turn(ns, "crowded", "parent"), turn(ns, "full", "parent"), turn(ns, "annotated", "parent")
 	crowded.OwnerReferences, full.OwnerReferences = strangers(many), strangers(v1alpha1.MaxOwnerReferences)
-	annotated.Annotations = annotations
+	annotated.Annotations = crowd
 	// Its chunk can have no further owner.
 	stored := external(ns, "stored")
 	stored.Spec.Snapshot.Store = v1alpha1.SnapshotStoreChunks
 	chunk := newChunk(ns, "a", "data", "")
-	chunk.Annotations = map[string]string{v1alpha1.SessionAnnotation: stored.Name}
+	chunk.Annotations = annotations(many)
+	chunk.Annotations[v1alpha1.SessionAnnotation] = stored.Name
 	chunk.OwnerReferences = append(strangers(many-1), ownerIn(otherVersion, v1alpha1.SnapshotChunkKind, chunk))
 	chunk.OwnerReferences[many-1].UID, chunk.OwnerReferences[many-1].BlockOwnerDeletion = "gone", nil
-	sessions := []client.Object{owned, crowded, full, annotated, stored}
-	withoutMetadataPolicy(t, func() { createAll(t, append(sessions, chunk)...) })
+	crowdedChunk := newChunk(ns, "b", "data", "")
+	crowdedChunk.OwnerReferences, crowdedChunk.Annotations = strangers(1), maps.Clone(crowd)
+	crowdedChunk.Annotations[v1alpha1.UnreferencedSinceAnnotation] = strings.Repeat("x", 100)
+	sessions, chunks := []client.Object{owned, crowded, full, annotated, stored}, []client.Object{chunk, crowdedChunk}
+	withoutMetadataPolicy(t, func() { createAll(t, slices.Concat(sessions, chunks)...) })
 	settle(t, ns)
 	wantOutdated(t, ns) // although the chunk has an outdated reference
 	wantWrites := []string{"annotated", "annotated/status", "crowded/status", "full/status", "owned/status", "parent/status", "stored/status"}
@@ -236,24 +327,37 @@ func TestOlderMetadata(t *testing.T) {
 		t.Errorf("the operator changes the owners of the chunk: %v, want Forbidden", err)
 	}
 	tests := map[string]struct {
+		object   client.Object // the session by default
 		metadata map[string]any
 		allowed  bool
 	}{
-		"another owner":                {metadata: map[string]any{"ownerReferences": strangers(many + 2)}},
-		"as many owners":               {metadata: map[string]any{"ownerReferences": strangers(many + 1)}, allowed: true},
-		"one owner less":               {metadata: map[string]any{"ownerReferences": owned.OwnerReferences[1:]}, allowed: true},
-		"no owners":                    {metadata: map[string]any{"ownerReferences": nil}, allowed: true},
-		"another finalizer":            {metadata: map[string]any{"finalizers": finalizers(21)}},
-		"one finalizer less":           {metadata: map[string]any{"finalizers": finalizers(19)}, allowed: true},
-		"another label":                {metadata: map[string]any{"labels": map[string]string{"new": "x"}}},
-		"another value of a label":     {metadata: map[string]any{"labels": map[string]string{"l0": "y"}}, allowed: true},
-		"one label less":               {metadata: map[string]any{"labels": map[string]any{"l0": nil}}, allowed: true},
-		"a finalizer less, two labels": {metadata: map[string]any{"finalizers": finalizers(19), "labels": map[string]string{"x": "", "y": ""}}},
-		"an annotation":                {metadata: map[string]any{"annotations": map[string]string{"a": "b"}}, allowed: true},
+		"another owner":                 {metadata: map[string]any{"ownerReferences": strangers(many + 2)}},
+		"as many owners":                {metadata: map[string]any{"ownerReferences": strangers(many + 1)}, allowed: true},
+		"one owner less":                {metadata: map[string]any{"ownerReferences": owned.OwnerReferences[1:]}, allowed: true},
+		"no owners":                     {metadata: map[string]any{"ownerReferences": nil}, allowed: true},
+		"another finalizer":             {metadata: map[string]any{"finalizers": finalizers(21)}},
+		"one finalizer less":            {metadata: map[string]any{"finalizers": finalizers(19)}, allowed: true},
+		"another label":                 {metadata: map[string]any{"labels": map[string]string{"new": "x"}}},
+		"another value of a label":      {metadata: map[string]any{"labels": map[string]string{"l0": "y"}}, allowed: true},
+		"one label less":                {metadata: map[string]any{"labels": map[string]any{"l0": nil}}, allowed: true},
+		"a finalizer less, two labels":  {metadata: map[string]any{"finalizers": finalizers(19), "labels": map[string]string{"x": "", "y": ""}}},
+		"an annotation":                 {metadata: map[string]any{"annotations": map[string]string{"a": "b"}}, allowed: true},
+		"another annotation of a chunk": {object: chunk, metadata: map[string]any{"annotations": map[string]string{"new": ""}}},
+		"another value of a chunk's annotation": {
+			object: chunk, metadata: map[string]any{"annotations": map[string]string{"a0": "y"}}, allowed: true,
+		},
+		"a chunk's annotation less":                    {object: chunk, metadata: map[string]any{"annotations": map[string]any{"a0": nil}}, allowed: true},
+		"no annotations of a chunk":                    {object: chunk, metadata: map[string]any{"annotations": nil}, allowed: true},
+		"one owner of a chunk less":                    {object: chunk, metadata: map[string]any{"ownerReferences": chunk.OwnerReferences[1:]}, allowed: true},
+		"the owner of a chunk with 40,000 annotations": {object: crowdedChunk, metadata: map[string]any{"ownerReferences": nil}, allowed: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if err := patchMetadata(t.Context(), env.Client, owned, tc.metadata); tc.allowed && err != nil || !tc.allowed && !apierrors.IsInvalid(err) {
+			object := tc.object
+			if object == nil {
+				object = owned
+			}
+			if err := patchMetadata(t.Context(), env.Client, object, tc.metadata); tc.allowed && err != nil || !tc.allowed && !apierrors.IsInvalid(err) {
 				t.Errorf("got %v, want it allowed: %t", err, tc.allowed)
 			}
 		})
@@ -270,7 +374,7 @@ func TestOlderMetadata(t *testing.T) {
 		t.Errorf("unable to remove the finalizers: %v", err)
 	}
 	var errs []error
-	for _, object := range append(sessions, chunk) { // garbage collection would look for their owners forever
+	for _, object := range slices.Concat(sessions, chunks) { // garbage collection would look for their owners forever
 		errs = append(errs, env.Client.Delete(t.Context(), object))
 	}
 	if err := errors.Join(errs...); err != nil {

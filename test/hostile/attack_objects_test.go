@@ -88,11 +88,11 @@ func packedTinyMembers(a *arena, size int) (hostile, harmless request) {
 		savedAs(a, "resp_text", func(id string) []byte { return session(id, `"request":{"input":"`+text+`"}`) })
 }
 
-// largeMetadata: size chunks whose annotations are as large as possible are stored, and more are created. A new leader reads the metadata
+// largeMetadata: size chunks whose annotations are as large as the policy permits are stored, and more are created. A new leader reads the metadata
 // of all, for its first sweep and for its view of chunks. The comparison creates plain objects with the same annotation, which Kubernetes' own
 // garbage collector reads, too.
 func largeMetadata(a *arena, size int) (hostile, harmless request) {
-	name := strings.Repeat("x", 250<<10)
+	name := strings.Repeat("x", 16_300)
 	object := func(key string) []byte {
 		return fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"annotations":{%q:%q,%q:"4"}},"spec":{"data":"eA=="}}`,
 			v1alpha1.GroupVersion, v1alpha1.SnapshotChunkKind, v1alpha1.SnapshotChunkName(key, 0), v1alpha1.SessionAnnotation, name,
