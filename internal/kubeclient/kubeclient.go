@@ -234,13 +234,17 @@ func List(ctx context.Context, client rest.Interface, resource, namespace string
 	return client.Get().Namespace(namespace).Resource(resource).Do(ctx).Into(into)
 }
 
-// Children reads the metadata of up to limit ResponseSessions in a namespace whose parent is previousResponseID. If next is
-// not empty, it continues the list.
+// Children calls each with the metadata of up to limit ResponseSessions in a namespace whose parent is previousResponseID, as ListMetadata
+// does. If from is not empty, it continues the list. It returns where the list can be continued, if there are more.
 func Children(
-	ctx context.Context, client rest.Interface, namespace, previousResponseID string, limit int, next string,
-) (*metav1.PartialObjectMetadataList, error) {
+	ctx context.Context, client rest.Interface, namespace, previousResponseID string, limit int, from string,
+	each func(*metav1.PartialObjectMetadata),
+) (next string, err error) {
 	selector := fields.OneTermEqualSelector("spec.previousResponseID", previousResponseID).String()
-	return listMetadata(ctx, client.Get().Namespace(namespace).Resource(Sessions).Param("fieldSelector", selector), limit, next)
+	request := client.Get().Namespace(namespace).Resource(Sessions).
+		Param("fieldSelector", selector).Param("limit", strconv.Itoa(limit)).Param("continue", from)
+	list, err := ListMetadata(ctx, request, each)
+	return list.Continue, err
 }
 
 // ListMetadata calls each with the metadata of one object of a list after another, which each must not keep, and returns the metadata of
@@ -268,12 +272,6 @@ func ListMetadata(ctx context.Context, request *rest.Request, each func(*metav1.
 	return list, nil
 }
 
-func listMetadata(ctx context.Context, request *rest.Request, limit int, next string) (*metav1.PartialObjectMetadataList, error) {
-	list := &metav1.PartialObjectMetadataList{}
-	err := request.Param("limit", strconv.Itoa(limit)).Param("continue", next).SetHeader("Accept", MetadataListOnly).Do(ctx).Into(list)
-	return list, err
-}
-
 // CurrentVersion returns a resource version that is at least as new as every acknowledged change of a resource, in all namespaces. It
 // costs as much as reading one object, also for API priority and fairness: it lists by a name that no object has. The namespace,
 // which need not exist, is the one in which the caller may list: a list of all namespaces would read every object.
@@ -282,7 +280,8 @@ func CurrentVersion(ctx context.Context, client rest.Interface, resource, namesp
 		return 0, errors.New("a namespace is required")
 	}
 	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, "-").String()
-	list, err := listMetadata(ctx, client.Get().Namespace(namespace).Resource(resource).Param("fieldSelector", selector), 1, "")
+	request := client.Get().Namespace(namespace).Resource(resource).Param("fieldSelector", selector).Param("limit", "1")
+	list, err := ListMetadata(ctx, request, func(*metav1.PartialObjectMetadata) {})
 	if err != nil {
 		return 0, err
 	}

@@ -131,26 +131,31 @@ func (w *cascade) step(ctx context.Context) error {
 
 // list reads the next page of a turn's children.
 func (w *cascade) list(ctx context.Context, parent *branch) error {
-	page, err := retry(ctx, parent.responseID, "list the children of the turn", func() (*metav1.PartialObjectMetadataList, error) {
-		page, err := kubeclient.Children(ctx, w.client, w.namespace, parent.responseID, childrenPerPage, parent.next)
+	var page []child
+	next, err := retry(ctx, parent.responseID, "list the children of the turn", func() (string, error) {
+		next, err := w.page(ctx, parent, parent.next, &page)
 		if apierrors.IsResourceExpired(err) { // the deletion of the previous page took minutes
-			page, err = kubeclient.Children(ctx, w.client, w.namespace, parent.responseID, childrenPerPage, "")
+			return w.page(ctx, parent, "", &page)
 		}
-		return page, err
+		return next, err
 	})
 	if err != nil {
 		return err
 	}
-	for i := range page.Items {
-		object := &page.Items[i]
+	parent.children = append(parent.children, page...)
+	parent.next, parent.listed = next, next == ""
+	return nil
+}
+
+// page reads a page of a turn's children that are still to be deleted, and returns the cursor of the next page.
+func (w *cascade) page(ctx context.Context, parent *branch, from string, page *[]child) (next string, err error) {
+	*page = (*page)[:0]
+	return kubeclient.Children(ctx, w.client, w.namespace, parent.responseID, childrenPerPage, from, func(object *metav1.PartialObjectMetadata) {
 		// A finalizer may hold a child that was listed before: its descendants have already been deleted.
 		if held := parent.deleted && object.DeletionTimestamp != nil; !held && object.Name != w.path[0].name {
-			parent.children = append(parent.children, child{object.Name, object.UID})
+			*page = append(*page, child{object.Name, object.UID})
 		}
-	}
-	parent.next = page.Continue
-	parent.listed = parent.next == ""
-	return nil
+	})
 }
 
 // responseID returns the response ID of a session. It returns an empty string if the session does not exist, or if its name
