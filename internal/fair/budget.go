@@ -20,6 +20,7 @@ package fair
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 )
@@ -34,6 +35,7 @@ import (
 type Budget struct {
 	mu    sync.Mutex
 	units int64
+	most  int64 // of one tenant
 	free  int64 // less than 0 after Resize, until enough is returned
 	held  map[string]int64
 	// queues are the tenants with waiting calls, the least recently served first.
@@ -53,8 +55,12 @@ type waiter struct {
 }
 
 // NewBudget returns a budget of a number of units.
-func NewBudget(units int64) *Budget {
-	return &Budget{units: units, free: units, held: map[string]int64{}}
+func NewBudget(units int64) *Budget { return NewCappedBudget(units, math.MaxInt64) }
+
+// NewCappedBudget returns a budget of a number of units of which one tenant may hold at most a number, even if it is alone. So
+// what a second tenant can hold does not depend on the first.
+func NewCappedBudget(units, most int64) *Budget {
+	return &Budget{units: units, most: most, free: units, held: map[string]int64{}}
 }
 
 // TryAcquire takes units for a tenant and returns true, or returns false without taking any. It overtakes waiting calls of
@@ -87,15 +93,15 @@ func (b *Budget) tryAcquire(tenant string, units int64) bool {
 
 // Acquire takes units for a tenant. If calls have to wait, their tenants take turns, each with its oldest call. Tenants
 // that hold no units come first; while one of them waits for more units than are free, no other tenant gets additional
-// units. Acquire returns an error, and takes nothing, if ctx is done first, or if the budget never had that many units.
+// units. Acquire returns an error, and takes nothing, if ctx is done first, or if no tenant can have that many units.
 func (b *Budget) Acquire(ctx context.Context, tenant string, units int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	b.mu.Lock()
-	if units > b.units {
+	if most := min(b.units, b.most); units > most {
 		defer b.mu.Unlock()
-		return fmt.Errorf("%d units were requested, but the budget has %d", units, b.units)
+		return fmt.Errorf("%d units were requested, but a tenant can have %d", units, most)
 	}
 	waiting := b.enqueue(tenant, units)
 	b.grant()
@@ -145,7 +151,7 @@ func (b *Budget) Used() int64 {
 // permits reports whether a tenant may take units now.
 func (b *Budget) permits(tenant string, units int64) bool {
 	held := b.held[tenant]
-	return units <= b.free && (held == 0 || held+units <= b.free-units)
+	return units <= b.free && held+units <= b.most && (held == 0 || held+units <= b.free-units)
 }
 
 func (b *Budget) take(tenant string, units int64) {

@@ -32,8 +32,8 @@ import (
 func TestShares(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		capacity := rapid.Int64Range(1, 1000).Draw(t, "capacity")
-		tenants := rapid.IntRange(1, 5).Draw(t, "tenants")
-		budget, held := NewBudget(capacity), map[string][]int64{}
+		tenants, most := rapid.IntRange(1, 5).Draw(t, "tenants"), rapid.Int64Range(1, capacity).Draw(t, "most")
+		budget, held := NewCappedBudget(capacity, most), map[string][]int64{}
 		sum := func(tenant string) (total int64) {
 			for _, units := range held[tenant] {
 				total += units
@@ -53,7 +53,7 @@ func TestShares(t *testing.T) {
 				free -= sum(other)
 			}
 			own := sum(tenant)
-			want := units <= free && (own == 0 || own+units <= free-units)
+			want := units <= free && own+units <= most && (own == 0 || own+units <= free-units)
 			if got := budget.TryAcquire(tenant, units); got != want {
 				t.Fatalf("tenant holds %d of %d, %d are free: got %t for %d more", own, capacity, free, got, units)
 			}
@@ -78,6 +78,19 @@ func TestGreedyTenants(t *testing.T) {
 		if share := capacity/(greedy+1) - 1; !budget.TryAcquire("next", share) {
 			t.Errorf("%d greedy tenants: the next one cannot take %d of %d units", greedy, share, capacity)
 		}
+	}
+}
+
+// TestCappedBudget: two tenants can hold as much, whichever comes first, and a call for more than one can hold fails at once.
+func TestCappedBudget(t *testing.T) {
+	budget := NewCappedBudget(300, 100)
+	for _, tenant := range []string{"first", "second"} {
+		if budget.TryAcquire(tenant, 101) || !budget.TryAcquire(tenant, 40) || !budget.TryAcquire(tenant, 60) || budget.TryAcquire(tenant, 1) {
+			t.Errorf("the %s tenant holds %d of 300 units, want 100", tenant, budget.held[tenant])
+		}
+	}
+	if err := budget.Acquire(t.Context(), "third", 101); err == nil {
+		t.Error("Acquire of more than a tenant can hold: want an error")
 	}
 }
 

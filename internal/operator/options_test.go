@@ -43,7 +43,7 @@ func TestOptions(t *testing.T) {
 		"no usage metrics":          {args: []string{"--usage-metric-namespaces=0"}},
 		"no events":                 {args: []string{"--events-per-second=0"}},
 		"cache below one turn":      {args: []string{"--body-cache-bytes=1"}, wantErr: "--body-cache-bytes is 1: must be at least 2097152"},
-		"history beyond in-flight":  {args: []string{"--max-history-bytes=4194304", "--max-inflight-bytes=2097152"}, wantErr: "must be from 2097152 to half of --max-inflight-bytes, which is 2097152"},
+		"history beyond in-flight":  {args: []string{"--max-history-bytes=4194304", "--max-inflight-bytes=2097152"}, wantErr: "must be from 2097152 to a third of --max-inflight-bytes, which is 2097152"},
 		"no live reads":             {args: []string{"--max-live-reads=0"}, wantErr: "--max-live-reads is 0: must be at least 1"},
 		"no confirmations":          {args: []string{"--confirmations-per-second=0"}, wantErr: "--confirmations-per-second is 0: must be from 1 to 1000000"},
 		"no response bytes":         {args: []string{"--answer-bytes-per-second=0"}, wantErr: "--answer-bytes-per-second is 0: must be at least 1"},

@@ -27,7 +27,7 @@ import (
 const (
 	DefaultCacheBytes    = 256 << 20
 	DefaultHistoryBytes  = 128 << 20
-	DefaultInFlightBytes = 384 << 20
+	DefaultInFlightBytes = 400 << 20
 	DefaultLiveReads     = 8
 
 	DefaultInFlightRequests       = 400
@@ -46,11 +46,11 @@ type Options struct {
 	// CacheBytes is the size of the cache of items. Namespaces share it as in fair.Cache.
 	CacheBytes int64
 	// HistoryBytes is the largest size of the items of one history. Larger ones are rejected with ErrTooLarge. It is at most
-	// half of InFlightBytes.
+	// third of InFlightBytes.
 	HistoryBytes int64
 	// InFlightBytes is the size of the items that all queries together may hold at once. A turn that several queries hold
-	// counts once. Namespaces share the bytes as in fair.Budget: one alone may hold half. Queries that exceed the limit are
-	// rejected with ErrBusy.
+	// counts once. Namespaces share the bytes as in fair.Budget: one may hold a third, so that the largest history of another one always
+	// fits too. Queries that exceed the limit are rejected with ErrBusy.
 	InFlightBytes int64
 	// InFlightRequests is the number of queries that may be in progress at once, until their results are released. Namespaces
 	// share it as in fair.Budget. Queries that exceed the limit are rejected with ErrBusy.
@@ -78,6 +78,9 @@ func DefaultOptions() Options {
 	}
 }
 
+// share is the part of InFlightBytes that one namespace may hold.
+func (o *Options) share() int64 { return o.InFlightBytes / 3 }
+
 // AddFlags adds the options to flags.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.CacheBytes, "body-cache-bytes", o.CacheBytes, "Size of the resolve API's cache of input items, in bytes. "+
@@ -86,9 +89,9 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"Maximum size in bytes of the input items of one history. Larger histories are rejected with 413.")
 	flags.Int64Var(&o.InFlightBytes, "max-inflight-bytes", o.InFlightBytes,
 		"Maximum size in bytes of the input items that all requests in flight hold together. Items that several requests hold are counted once. "+
-			"Namespaces share the limit: one alone may use half, two a third each, and so on. Requests that exceed a share are rejected with 429.")
+			"Namespaces share the limit: one or two may use a third each, three a quarter, and so on. Requests that exceed a share are rejected with 429.")
 	flags.Int64Var(&o.InFlightRequests, "max-inflight-requests", o.InFlightRequests,
-		"Maximum number of concurrent requests for histories, shared by namespaces in the same way. Requests that exceed a share are rejected with 429.")
+		"Maximum number of concurrent requests for histories, shared by namespaces: one alone may use half, two a third each, and so on. Requests that exceed a share are rejected with 429.")
 	flags.Int64Var(&o.LiveReads, "max-live-reads", o.LiveReads, "Maximum number of concurrent reads of sessions from the kube-apiserver by the resolve API, shared by namespaces in the same way.")
 	flags.Int64Var(&o.ConfirmationsPerSecond, "confirmations-per-second", o.ConfirmationsPerSecond,
 		"Maximum number of turns per second that the resolve API reads for each namespace to confirm that a chain is broken. "+
@@ -104,8 +107,8 @@ func (o *Options) Validate() error {
 	if o.CacheBytes < minBytes {
 		errs = append(errs, fmt.Errorf("--body-cache-bytes is %d: must be at least %d", o.CacheBytes, minBytes))
 	}
-	if o.HistoryBytes < minBytes || o.HistoryBytes > o.InFlightBytes/2 {
-		errs = append(errs, fmt.Errorf("--max-history-bytes is %d: must be from %d to half of --max-inflight-bytes, which is %d",
+	if o.HistoryBytes < minBytes || o.HistoryBytes > o.share() {
+		errs = append(errs, fmt.Errorf("--max-history-bytes is %d: must be from %d to a third of --max-inflight-bytes, which is %d",
 			o.HistoryBytes, minBytes, o.InFlightBytes))
 	}
 	if o.InFlightRequests < 1 {

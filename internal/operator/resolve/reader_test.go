@@ -119,7 +119,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	f.freeze()
 	options := resolve.DefaultOptions()
-	options.HistoryBytes, options.InFlightBytes = 6000, 16000
+	options.HistoryBytes, options.InFlightBytes = 6000, 24000
 	reader := resolve.NewReader(f.client, nil, options)
 	resolver := resolve.New(f.view, reader, func(*sessions.Record) {}, options)
 	query := func(id string) (*resolve.Result, error) {

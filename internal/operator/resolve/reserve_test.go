@@ -25,7 +25,7 @@ import (
 // result that was released, because nothing would release it.
 func TestReservations(t *testing.T) {
 	options := DefaultOptions()
-	options.InFlightBytes, options.InFlightRequests = 100, 4
+	options.InFlightBytes, options.InFlightRequests = 150, 4
 	r := New(nil, nil, nil, options)
 	wantUsed := func(bytes, requests int64) {
 		t.Helper()
@@ -53,7 +53,15 @@ func TestReservations(t *testing.T) {
 	if err := result.Reserve(20); err != nil {
 		t.Fatal(err)
 	}
-	if err := result.Reserve(40); !errors.Is(err, ErrBusy) {
+	if err := result.Reserve(31); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("got %v, want ErrTooLarge", err)
+	}
+	other, err := r.shared.hold("b", 0, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	another := &Result{holding: other}
+	if err := another.Reserve(40); !errors.Is(err, ErrBusy) {
 		t.Errorf("got %v, want ErrBusy", err)
 	}
 	wantUsed(60, 1)

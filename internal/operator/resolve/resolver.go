@@ -66,7 +66,7 @@ func New(view *sessions.View, reader *Reader, report func(*sessions.Record), opt
 	return &Resolver{
 		view: view, reader: reader, report: report,
 		historyBytes: options.HistoryBytes, requests: fair.NewBudget(options.InFlightRequests),
-		walks: fair.NewBudget(int64(max(2, runtime.GOMAXPROCS(0)))), shared: newShared(options.InFlightBytes),
+		walks: fair.NewBudget(int64(max(2, runtime.GOMAXPROCS(0)))), shared: newShared(options.InFlightBytes, options.share()),
 		confirmations: newRate(options.ConfirmationsPerSecond, time.Second,
 			"too many broken chains, or chains that have just been changed, were resolved in this namespace"),
 		answers: newRate(options.AnswerBytesPerSecond, answerBurst, "too many bytes of histories were resolved in this namespace"),

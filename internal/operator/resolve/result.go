@@ -38,8 +38,8 @@ type Result struct {
 	done    func()   // ends the query, nil for a result that is not counted
 }
 
-// Reserve counts bytes in addition to the items, until Release. It returns ErrBusy if they exceed the share of the namespace, or
-// if the result was released.
+// Reserve counts bytes in addition to the items, until Release. It returns ErrTooLarge if the result alone then has more
+// than a namespace can hold, and ErrBusy if that exceeds the share of the namespace, or if the result was released.
 func (r *Result) Reserve(bytes int64) error {
 	if r.holding == nil {
 		return nil

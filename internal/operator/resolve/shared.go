@@ -32,6 +32,7 @@ const turnOverhead = 128
 // it counts for the first one, as long as any query holds it. It is safe for concurrent use.
 type shared struct {
 	bytes *fair.Budget // by namespace
+	share int64        // the most that a namespace can hold
 
 	mu    sync.Mutex
 	turns map[cacheKey]*heldTurn
@@ -49,8 +50,8 @@ type sharedRead struct {
 	failed bool // valid after done; not set if the query was canceled
 }
 
-func newShared(bytes int64) *shared {
-	return &shared{bytes: fair.NewBudget(bytes), turns: map[cacheKey]*heldTurn{}, reads: map[cacheKey]*sharedRead{}}
+func newShared(bytes, share int64) *shared {
+	return &shared{bytes: fair.NewCappedBudget(bytes, share), share: share, turns: map[cacheKey]*heldTurn{}, reads: map[cacheKey]*sharedRead{}}
 }
 
 // begin returns the read of a turn that is in progress. If it returns nil, the caller must read the turn, and then call end.
@@ -171,10 +172,13 @@ func (h *holding) readAndTake(key cacheKey, read func() (*chain.Items, error)) (
 	return h.take(key, items)
 }
 
-// reserve counts bytes besides the items.
+// reserve counts bytes besides the items. It returns ErrTooLarge if the query alone would have more than a namespace can hold.
 func (h *holding) reserve(bytes int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.size+h.overhead+bytes > h.share {
+		return fmt.Errorf("%w: this answer to it takes %d bytes of memory", ErrTooLarge, h.size+h.overhead+bytes)
+	}
 	if h.released || !h.bytes.TryAcquire(h.namespace, bytes) {
 		return ErrBusy
 	}

@@ -126,7 +126,7 @@ func TestVerdictsAreBounded(t *testing.T) {
 // of others.
 func TestVerdictsAreCounted(t *testing.T) {
 	view, options := newView(t, newKubeAPIServer(t), time.Hour), resolve.DefaultOptions()
-	options.InFlightBytes, options.InFlightRequests = 8*rowBytes, 10_000
+	options.InFlightBytes, options.InFlightRequests = 12*rowBytes, 10_000
 	s := &verdicts{view: view, share: resolve.New(view, nil, nil, options).Share, max: 10}
 	list := func(ctx context.Context, namespace string) error {
 		_, err := s.List(request.WithNamespace(inHandler(ctx), namespace), &internalversion.ListOptions{})

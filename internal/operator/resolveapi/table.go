@@ -19,6 +19,7 @@ package resolveapi
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode"
@@ -29,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/internal/operator/resolve"
 )
 
 // maxTableRows limits a table, which takes many times the memory of JSON. A page is always within it.
@@ -64,7 +66,10 @@ func (tableConvertor) ConvertToTable(_ context.Context, object, options runtime.
 		return nil, apierrors.NewRequestEntityTooLargeError(
 			fmt.Sprintf("the response has %d items, and a table is limited to %d: request JSON, or pages with `limit`", a.Len(), maxTableRows))
 	}
-	if err := a.history.Reserve(int64(a.Len()) * rowBytes); err != nil {
+	switch err := a.history.Reserve(int64(a.Len()) * rowBytes); {
+	case errors.Is(err, resolve.ErrTooLarge):
+		return nil, apierrors.NewRequestEntityTooLargeError(err.Error() + ": request JSON, or pages with `limit`")
+	case err != nil:
 		return nil, busy(err)
 	}
 	table := &metav1.Table{ColumnDefinitions: headers(options, tableColumns), Rows: make([]metav1.TableRow, 0, a.Len())}
