@@ -238,7 +238,7 @@ func List(ctx context.Context, client rest.Interface, resource, namespace string
 // does. If from is not empty, it continues the list. It returns where the list can be continued, if there are more.
 func Children(
 	ctx context.Context, client rest.Interface, namespace, previousResponseID string, limit int, from string,
-	each func(*metav1.PartialObjectMetadata),
+	each func(*metav1.ObjectMeta),
 ) (next string, err error) {
 	selector := fields.OneTermEqualSelector("spec.previousResponseID", previousResponseID).String()
 	request := client.Get().Namespace(namespace).Resource(Sessions).
@@ -247,29 +247,28 @@ func Children(
 	return list.Continue, err
 }
 
-// ListMetadata calls each with the metadata of one object of a list after another, which each must not keep, and returns the metadata of
-// the list. Only one object is in memory at a time: metadata can be as large as an object.
-func ListMetadata(ctx context.Context, request *rest.Request, each func(*metav1.PartialObjectMetadata)) (metav1.ListMeta, error) {
-	var list metav1.ListMeta
-	response, err := request.SetHeader("Accept", MetadataListOnly).Stream(ctx)
+// ListMetadata calls each with the metadata of one object of a list after another, as ParseMetadata returns it, and returns the metadata of the
+// list.
+func ListMetadata(ctx context.Context, request *rest.Request, each func(*metav1.ObjectMeta)) (metav1.ListMeta, error) {
+	return StreamList(ctx, request.SetHeader("Accept", MetadataListOnly), func(object gjson.Result) {
+		metadata := ParseMetadata(jsonvalue.Members(object, "metadata")[0])
+		each(&metadata)
+	})
+}
+
+// StreamList calls each with one object of a list after another, as ReadList does, and returns the metadata of the list.
+func StreamList(ctx context.Context, request *rest.Request, each func(object gjson.Result)) (metav1.ListMeta, error) {
+	response, err := request.Stream(ctx)
 	if err != nil {
-		return list, err
+		return metav1.ListMeta{}, err
 	}
 	defer func() { _ = response.Close() }()
-	var undecodable error
-	metadata, err := ReadList(response, func(object gjson.Result) {
-		decoded := &metav1.PartialObjectMetadata{}
-		if err := json.Unmarshal(jsonvalue.Bytes(object.Raw), decoded); err != nil {
-			undecodable = fmt.Errorf("%w: %w", ErrUndecodable, err)
-			return
-		}
-		each(decoded)
-	})
-	if err = errors.Join(err, undecodable); err != nil {
-		return list, fmt.Errorf("unable to read a list of metadata: %w", err)
+	metadata, err := ReadList(response, each)
+	if err != nil {
+		return metav1.ListMeta{}, fmt.Errorf("unable to read a list: %w", err)
 	}
-	list.ResourceVersion, list.Continue = metadata.Get("resourceVersion").String(), metadata.Get("continue").String()
-	return list, nil
+	fields := jsonvalue.Members(metadata, "resourceVersion", "continue")
+	return metav1.ListMeta{ResourceVersion: fields[0].String(), Continue: fields[1].String()}, nil
 }
 
 // CurrentVersion returns a resource version that is at least as new as every acknowledged change of a resource, in all namespaces. It
@@ -281,7 +280,7 @@ func CurrentVersion(ctx context.Context, client rest.Interface, resource, namesp
 	}
 	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, "-").String()
 	request := client.Get().Namespace(namespace).Resource(resource).Param("fieldSelector", selector).Param("limit", "1")
-	list, err := ListMetadata(ctx, request, func(*metav1.PartialObjectMetadata) {})
+	list, err := ListMetadata(ctx, request, func(*metav1.ObjectMeta) {})
 	if err != nil {
 		return 0, err
 	}

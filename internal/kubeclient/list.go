@@ -28,12 +28,12 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// MaxObjectBytes is the size of the largest object of a list or event of a watch. An object has up to 3 MiB, and each byte can
+// maxObjectBytes is the size of the largest object of a list or event of a watch. An object has up to 3 MiB, and each byte can
 // take six when it is escaped.
-const MaxObjectBytes = 32 << 20
+const maxObjectBytes = 32 << 20
 
-// KeptBytes is the largest size of a buffer that is reused for the next object.
-const KeptBytes = 1 << 20
+// keptBytes is the largest size of a buffer that is reused for the next object.
+const keptBytes = 1 << 20
 
 // ReadList reads a list as the API server sends it and calls each with one object after another, so that at most one is in
 // memory. It returns the metadata of the list. The argument of each is valid until each returns.
@@ -125,7 +125,7 @@ func (r *valueReader) members(open, end byte, each func() error) error {
 
 // value returns the next value, which is valid until the next call.
 func (r *valueReader) value() ([]byte, error) {
-	if cap(r.raw) > KeptBytes {
+	if cap(r.raw) > keptBytes {
 		r.raw = nil
 	}
 	r.raw = r.raw[:0]
@@ -141,8 +141,8 @@ func (r *valueReader) value() ([]byte, error) {
 		r.raw = append(r.raw, chunk[:n]...)
 		_, _ = r.in.Discard(n)
 		switch {
-		case len(r.raw) > MaxObjectBytes:
-			return nil, fmt.Errorf("an object has more than %d bytes", MaxObjectBytes)
+		case len(r.raw) > maxObjectBytes:
+			return nil, fmt.Errorf("an object has more than %d bytes", maxObjectBytes)
 		case ended && len(bytes.TrimSpace(r.raw)) == 0:
 			return nil, errors.New("a value is missing")
 		case ended:

@@ -76,7 +76,7 @@ func TestReadList(t *testing.T) {
 
 // TestReadListErrors: reading anything but a list ends with an error.
 func TestReadListErrors(t *testing.T) {
-	huge := `{"items":[{"a":"` + strings.Repeat("x", MaxObjectBytes) + `"}]}`
+	huge := `{"items":[{"a":"` + strings.Repeat("x", maxObjectBytes) + `"}]}`
 	for _, raw := range []string{"", "[]", "404 page not found", `{"items":[{}{}]}`, `{"items":[,]}`, `{"items" []}`, `{,}`, `{"a":}`, huge} {
 		if _, err := ReadList(strings.NewReader(raw), func(gjson.Result) {}); err == nil {
 			t.Errorf("%.40s: got no error", raw)

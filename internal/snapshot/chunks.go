@@ -252,7 +252,7 @@ func (s *chunkStore) List(ctx context.Context) iter.Seq2[Part, error] {
 	return func(yield func(Part, error) bool) {
 		options, more := &metav1.ListOptions{Limit: chunksPerPage}, true
 		for more {
-			page, err := kubeclient.ListMetadata(ctx, kubeclient.ListRequest(s.client, kubeclient.Chunks, options), func(chunk *metav1.PartialObjectMetadata) {
+			page, err := kubeclient.ListMetadata(ctx, kubeclient.ListRequest(s.client, kubeclient.Chunks, options), func(chunk *metav1.ObjectMeta) {
 				if part, ok := chunkPart(chunk); ok && more {
 					more = yield(part, nil)
 				}
@@ -270,7 +270,7 @@ func (s *chunkStore) List(ctx context.Context) iter.Seq2[Part, error] {
 }
 
 // chunkPart returns the part for a chunk, and false if the chunk is not one.
-func chunkPart(chunk *metav1.PartialObjectMetadata) (Part, bool) {
+func chunkPart(chunk *metav1.ObjectMeta) (Part, bool) {
 	key, index, ok := v1alpha1.ParseSnapshotChunkName(chunk.Name)
 	if !ok || !keyPattern.MatchString(key) {
 		return Part{}, false
@@ -304,7 +304,7 @@ func (s *chunkStore) Find(ctx context.Context, session types.NamespacedName, key
 			if err != nil {
 				return fmt.Errorf("unable to find part %d: %w", i, err)
 			}
-			if part, ok := chunkPart(chunk); ok && part.Session == session {
+			if part, ok := chunkPart(&chunk.ObjectMeta); ok && part.Session == session {
 				found[i] = &part
 			}
 			return nil

@@ -126,7 +126,7 @@ func TestNewerParts(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]bool{key + "-0": true, "f2." + key + "-0": false, key + "-0-f2": false} {
-		if _, ok := chunkPart(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}}); ok != want {
+		if _, ok := chunkPart(&metav1.ObjectMeta{Name: name}); ok != want {
 			t.Errorf("chunk %s is a part: %t, want %t", name, ok, want)
 		}
 	}

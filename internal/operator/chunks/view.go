@@ -19,19 +19,19 @@ limitations under the License.
 package chunks
 
 import (
-	"encoding/json"
-	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/silence"
 )
@@ -112,17 +112,22 @@ func (v *View) Outdated() map[types.NamespacedName]string {
 	return versions
 }
 
-// chunk is the part of a SnapshotChunk that the view keeps.
+// chunk is the part of a SnapshotChunk, or of a bookmark, that the view and client-go's reflector need. It is small, because the reflector
+// holds the chunks of a whole list.
 type chunk struct {
-	namespace, name string
-	bytes           int64
-	// outdated is the resource version if an ownerReference is to another version of the API, otherwise empty.
-	outdated string
+	namespace, name, version string
+	bytes                    int64
+	outdated                 bool // an ownerReference is to another version of the API
+	lastOfList               bool // a bookmark that ends a streamed list
 }
 
-// GetObjectMeta gives client-go's reflector the key of a chunk, the only metadata that it needs.
+// GetObjectMeta returns the metadata that client-go's reflector needs.
 func (c *chunk) GetObjectMeta() metav1.Object {
-	return &metav1.ObjectMeta{Namespace: c.namespace, Name: c.name}
+	metadata := &metav1.ObjectMeta{Namespace: c.namespace, Name: c.name, ResourceVersion: c.version}
+	if c.lastOfList {
+		metadata.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	}
+	return metadata
 }
 
 // GetObjectKind returns no kind: chunks are not encoded.
@@ -134,27 +139,26 @@ func (c *chunk) DeepCopyObject() runtime.Object {
 	return &copied
 }
 
-func newChunk(object *metav1.PartialObjectMetadata) (*chunk, error) {
-	encoded, err := json.Marshal(&object.ObjectMeta)
-	if err != nil {
-		return nil, fmt.Errorf("unable to measure the metadata of chunk %s/%s: %w", object.Namespace, object.Name, err)
-	}
-	data, err := strconv.ParseInt(object.Annotations[v1alpha1.DataSizeAnnotation], 10, 64)
+// newChunk reads the metadata of a chunk, or a bookmark, as the API server has sent it.
+func newChunk(object gjson.Result) *chunk {
+	raw := jsonvalue.Members(object, "metadata")[0]
+	metadata := kubeclient.ParseMetadata(raw)
+	data, err := strconv.ParseInt(metadata.Annotations[v1alpha1.DataSizeAnnotation], 10, 64)
 	if err != nil || data < 0 || data > maxDataSize {
 		data = maxDataSize
 	}
-	c := &chunk{namespace: object.Namespace, name: object.Name, bytes: int64(len(encoded)) + data}
-	if kubeclient.HasOutdatedOwner(object.OwnerReferences) {
-		c.outdated = object.ResourceVersion
+	return &chunk{
+		namespace: metadata.Namespace, name: metadata.Name, version: metadata.ResourceVersion, bytes: int64(len(raw.Raw)) + data,
+		outdated:   kubeclient.HasOutdatedOwner(metadata.OwnerReferences),
+		lastOfList: metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true",
 	}
-	return c, nil
 }
 
 func (n *namespace) set(c *chunk) {
 	n.bytes += c.bytes - n.sizes[c.name]
 	n.sizes[c.name] = c.bytes
-	if delete(n.outdated, c.name); c.outdated != "" {
-		n.outdated[c.name] = c.outdated
+	if delete(n.outdated, c.name); c.outdated {
+		n.outdated[c.name] = c.version
 	}
 }
 

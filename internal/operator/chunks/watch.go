@@ -18,11 +18,10 @@ package chunks
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strconv"
 	"sync"
 
+	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -43,20 +42,19 @@ func (v *View) Run(ctx context.Context, client rest.Interface) {
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			list := &metav1.List{}
-			var failed error
-			metadata, err := kubeclient.ListMetadata(ctx, kubeclient.ListRequest(client, kubeclient.Chunks, &options), func(object *metav1.PartialObjectMetadata) {
-				c, err := newChunk(object)
-				list.Items, failed = append(list.Items, runtime.RawExtension{Object: c}), errors.Join(failed, err)
+			request := kubeclient.ListRequest(client, kubeclient.Chunks, &options).SetHeader("Accept", kubeclient.MetadataListOnly)
+			metadata, err := kubeclient.StreamList(ctx, request, func(object gjson.Result) {
+				list.Items = append(list.Items, runtime.RawExtension{Object: newChunk(object)})
 			})
 			list.ListMeta = metadata
-			return list, errors.Join(err, failed)
+			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.Watch = true
-			return kubeclient.ListRequest(client, kubeclient.Chunks, &options).SetHeader("Accept", kubeclient.MetadataOnly).Watch(ctx)
+			request := kubeclient.ListRequest(client, kubeclient.Chunks, &options).SetHeader("Accept", kubeclient.MetadataOnly)
+			return kubeclient.Watch(ctx, request, func(_ watch.EventType, object gjson.Result) runtime.Object { return newChunk(object) })
 		},
 	}
-	reflector := cache.NewReflectorWithOptions(source, &metav1.PartialObjectMetadata{}, (*store)(v), cache.ReflectorOptions{
+	reflector := cache.NewReflectorWithOptions(source, &chunk{}, (*store)(v), cache.ReflectorOptions{
 		Name: kubeclient.Chunks, TypeDescription: v1alpha1.SnapshotChunkKind, MinWatchTimeout: silence.MinWatchTime,
 	})
 	v.age.Start()
@@ -73,52 +71,24 @@ func (v *View) Run(ctx context.Context, client rest.Interface) {
 // store is the view as client-go's reflector uses it.
 type store View
 
-var (
-	_ cache.TransformingStore      = &store{}
-	_ cache.ResourceVersionUpdater = &store{}
-)
-
-// Transformer keeps only the sizes of chunks as they are decoded.
-func (s *store) Transformer() cache.TransformFunc {
-	return func(object any) (any, error) { return chunkOf(object) }
-}
-
-func chunkOf(object any) (*chunk, error) {
-	switch object := object.(type) {
-	case *chunk:
-		return object, nil
-	case *metav1.PartialObjectMetadata:
-		return newChunk(object)
-	}
-	return nil, fmt.Errorf("unexpected object of type %T", object)
-}
+var _ cache.ResourceVersionUpdater = &store{}
 
 func (s *store) Add(object any) error { return s.Update(object) }
 
 func (s *store) Update(object any) error {
-	c, err := chunkOf(object)
-	if err == nil {
-		(*View)(s).set(c)
-	}
-	return err
+	(*View)(s).set(object.(*chunk))
+	return nil
 }
 
 func (s *store) Delete(object any) error {
-	c, err := chunkOf(object)
-	if err == nil {
-		(*View)(s).remove(c)
-	}
-	return err
+	(*View)(s).remove(object.(*chunk))
+	return nil
 }
 
 func (s *store) Replace(objects []any, resourceVersion string) error {
 	chunks := make([]*chunk, len(objects))
 	for i, object := range objects {
-		c, err := chunkOf(object)
-		if err != nil {
-			return err
-		}
-		chunks[i] = c
+		chunks[i] = object.(*chunk)
 	}
 	(*View)(s).replace(chunks)
 	s.UpdateResourceVersion(resourceVersion)

@@ -24,10 +24,10 @@ import (
 
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/snapshot"
 )
 
@@ -41,37 +41,7 @@ type parsed struct {
 // parseObject reads an object as the API server has sent it.
 func parseObject(object gjson.Result) parsed {
 	fields := jsonvalue.Members(object, "metadata", "spec", "status")
-	return parsed{meta: parseMetadata(fields[0]), bytes: int32(len(object.Raw)), spec: fields[1], status: fields[2]}
-}
-
-func parseMetadata(metadata gjson.Result) metav1.ObjectMeta {
-	fields := jsonvalue.Members(metadata,
-		"namespace", "name", "uid", "generation", "resourceVersion", "deletionTimestamp", "annotations", "ownerReferences",
-		"creationTimestamp")
-	parsed := metav1.ObjectMeta{
-		Namespace: strings.Clone(fields[0].Str), Name: strings.Clone(fields[1].Str), UID: types.UID(strings.Clone(fields[2].Str)),
-		Generation: fields[3].Int(), ResourceVersion: strings.Clone(fields[4].Str),
-	}
-	if fields[5].Type != gjson.Null {
-		parsed.DeletionTimestamp = &metav1.Time{}
-	}
-	if created, err := time.Parse(time.RFC3339, fields[8].Str); err == nil { // the API server writes no other format
-		parsed.CreationTimestamp = metav1.NewTime(created)
-	}
-	annotations := []string{v1alpha1.OmitOwnerReferenceAnnotation, metav1.InitialEventsAnnotationKey}
-	for i, value := range jsonvalue.Members(fields[6], annotations...) {
-		if value.Type == gjson.String {
-			metav1.SetMetaDataAnnotation(&parsed, annotations[i], strings.Clone(value.Str))
-		}
-	}
-	for _, owner := range fields[7].Array() {
-		f := jsonvalue.Members(owner, "apiVersion", "kind", "name", "uid")
-		parsed.OwnerReferences = append(parsed.OwnerReferences, metav1.OwnerReference{
-			APIVersion: strings.Clone(f[0].Str), Kind: strings.Clone(f[1].Str), Name: strings.Clone(f[2].Str),
-			UID: types.UID(strings.Clone(f[3].Str)),
-		})
-	}
-	return parsed
+	return parsed{meta: kubeclient.ParseMetadata(fields[0]), bytes: int32(len(object.Raw)), spec: fields[1], status: fields[2]}
 }
 
 // record returns a record with the fields that are derived from the metadata alone.

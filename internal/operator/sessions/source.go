@@ -17,19 +17,10 @@ limitations under the License.
 package sessions
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"net/http"
 	"strconv"
-	"strings"
 
 	"github.com/tidwall/gjson"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -63,28 +54,15 @@ func (s *source) listWatch() cache.ListerWatcher {
 	return &cache.ListWatch{ListWithContextFunc: s.list, WatchFuncWithContext: s.watch}
 }
 
-func (s *source) stream(ctx context.Context, options *metav1.ListOptions) (io.ReadCloser, error) {
-	return kubeclient.ListRequest(s.client, kubeclient.Sessions, options).Stream(ctx)
-}
-
 func (s *source) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-	response, err := s.stream(ctx, &options)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = response.Close() }()
 	list, ids := &metav1.List{}, knownIDs{}
-	metadata, err := kubeclient.ReadList(response, func(object gjson.Result) {
+	metadata, err := kubeclient.StreamList(ctx, kubeclient.ListRequest(s.client, kubeclient.Sessions, &options), func(object gjson.Result) {
 		r := NewRecord(object, s.known)
 		ids.share(r)
 		list.Items = append(list.Items, runtime.RawExtension{Object: newItem(r)})
 	})
-	if err != nil {
-		return nil, fmt.Errorf("unable to read a list of sessions: %w", err)
-	}
-	fields := jsonvalue.Members(metadata, "resourceVersion", "continue")
-	list.ResourceVersion, list.Continue = fields[0].String(), fields[1].String()
-	return list, nil
+	list.ListMeta = metadata
+	return list, err
 }
 
 // knownIDs has the response IDs of a list, or of one page. Without it, each of its records would have its own copy of the parent's ID
@@ -109,57 +87,31 @@ func newItem(r *Record) *item {
 }
 
 func (s *source) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	options.Watch = true
-	response, err := s.stream(ctx, &options)
-	if err != nil {
-		return nil, err
-	}
-	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
-	decoder := &events{source: s, response: response, lines: bufio.NewReaderSize(response, 64<<10)}
+	e := &events{source: s}
 	if options.SendInitialEvents != nil && *options.SendInitialEvents {
-		decoder.listed = knownIDs{}
+		e.listed = knownIDs{}
 	}
-	return watch.NewStreamWatcher(decoder, reporter), nil
+	return kubeclient.Watch(ctx, kubeclient.ListRequest(s.client, kubeclient.Sessions, &options), e.item)
 }
 
-// events decodes the events of a watch, one per line.
+// events are those of one watch.
 type events struct {
-	source   *source
-	response io.Closer
-	lines    *bufio.Reader
-	buffer   bytes.Buffer
+	source *source
 	// listed has the response IDs of a list. It is nil once the events begin that are not part of one.
 	listed knownIDs
 }
 
-var _ watch.Decoder = &events{}
-
-// Decode implements watch.Decoder.
-func (e *events) Decode() (watch.EventType, runtime.Object, error) {
-	line, err := e.line()
-	if err != nil {
-		return "", nil, err
+// item returns the object of an event.
+func (e *events) item(kind watch.EventType, value gjson.Result) runtime.Object {
+	if kind != watch.Bookmark {
+		return newItem(e.record(kind, value))
 	}
-	fields := jsonvalue.Members(gjson.Parse(jsonvalue.Text(line)), "type", "object") // valid until the next line is read
-	kind, value := watch.EventType(strings.Clone(fields[0].Str)), fields[1]
-	switch kind {
-	case watch.Added, watch.Modified, watch.Deleted:
-		return kind, newItem(e.record(kind, value)), nil
-	case watch.Bookmark:
-		o := &item{}
-		o.ObjectMeta = parseMetadata(jsonvalue.Members(value, "metadata")[0])
-		if o.Annotations[metav1.InitialEventsAnnotationKey] != "" { // the list ends
-			e.listed = nil
-		}
-		return kind, o, nil
-	case watch.Error:
-		status := &metav1.Status{}
-		if err := json.Unmarshal([]byte(value.Raw), status); err != nil {
-			return "", nil, fmt.Errorf("unable to decode an error event: %w", err)
-		}
-		return kind, status, nil
+	o := &item{}
+	o.ObjectMeta = kubeclient.ParseMetadata(jsonvalue.Members(value, "metadata")[0])
+	if o.Annotations[metav1.InitialEventsAnnotationKey] != "" { // the list ends
+		e.listed = nil
 	}
-	return "", nil, fmt.Errorf("unknown event type %.32q", kind)
+	return o
 }
 
 // maxKeptBytes is the maximum size of bodies whose items are passed on. The items of larger ones take much longer to make than to check.
@@ -181,31 +133,3 @@ func (e *events) record(kind watch.EventType, value gjson.Result) *Record {
 	}
 	return r
 }
-
-// line returns the next line that is not empty.
-func (e *events) line() ([]byte, error) {
-	if e.buffer.Cap() > kubeclient.KeptBytes {
-		e.buffer = bytes.Buffer{} // do not keep the memory of one large event
-	}
-	e.buffer.Reset()
-	for {
-		part, err := e.lines.ReadSlice('\n')
-		e.buffer.Write(part)
-		switch {
-		case e.buffer.Len() > kubeclient.MaxObjectBytes:
-			return nil, fmt.Errorf("an event has more than %d bytes", kubeclient.MaxObjectBytes)
-		case errors.Is(err, bufio.ErrBufferFull):
-			continue
-		case err == io.EOF && len(bytes.TrimSpace(e.buffer.Bytes())) > 0:
-			return nil, io.ErrUnexpectedEOF
-		case err != nil:
-			return nil, err
-		case len(bytes.TrimSpace(e.buffer.Bytes())) > 0:
-			return e.buffer.Bytes(), nil
-		}
-		e.buffer.Reset()
-	}
-}
-
-// Close implements watch.Decoder.
-func (e *events) Close() { _ = e.response.Close() }
