@@ -90,8 +90,8 @@ func patchMetadata(ctx context.Context, c client.Client, object client.Object, m
 	return c.Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, body), client.DryRunAll)
 }
 
-// TestMetadataPolicy: no one can store many ownerReferences, finalizers or labels, or long ownerReferences, in a session or chunk, or many or
-// long annotations in a chunk.
+// TestMetadataPolicy: no one can store many ownerReferences, finalizers or labels, or long ownerReferences, in a session or chunk, or many
+// labels, or many or long annotations, in a chunk.
 func TestMetadataPolicy(t *testing.T) {
 	ns := env.NewNamespace(t)
 	tenant := newTenant(t, ns)
@@ -105,20 +105,20 @@ func TestMetadataPolicy(t *testing.T) {
 		"16 owners":     {metadata: metav1.ObjectMeta{OwnerReferences: strangers(16)}},
 		"17 owners":     {metadata: metav1.ObjectMeta{OwnerReferences: strangers(17)}, want: "metadata.ownerReferences must have at most 16 items, not 17: remove some"},
 		"10,000 owners": {metadata: metav1.ObjectMeta{OwnerReferences: strangers(10_000)}, want: "metadata.ownerReferences must have at most 16 items, not 10000"},
-		"owners of 1,024 characters": {
-			metadata: metav1.ObjectMeta{OwnerReferences: longOwners(1024)},
+		"owners of 512 characters": {
+			metadata: metav1.ObjectMeta{OwnerReferences: longOwners(512)},
 		},
-		"owners of 1,025 characters": {
-			metadata: metav1.ObjectMeta{OwnerReferences: longOwners(1025)},
-			want:     "metadata.ownerReferences must have at most 16384 characters, not 16400: remove some",
+		"owners of 513 characters": {
+			metadata: metav1.ObjectMeta{OwnerReferences: longOwners(513)},
+			want:     "metadata.ownerReferences must have at most 8192 characters, not 8208: remove some",
 		},
 		"16 finalizers": {metadata: metav1.ObjectMeta{Finalizers: finalizers(16)}},
 		"17 finalizers": {metadata: metav1.ObjectMeta{Finalizers: finalizers(17)}, want: "metadata.finalizers must have at most 16 items, not 17: remove some"},
-		"64 labels":     {metadata: metav1.ObjectMeta{Labels: labels(64)}},
-		"65 labels": {
-			metadata: metav1.ObjectMeta{Labels: labels(65)},
-			want:     "metadata.labels must have at most 64 items, not 65: remove labels, or store them in spec.metadata",
+		"16 labels":     {metadata: metav1.ObjectMeta{Labels: labels(16)}},
+		"64 labels": {
+			metadata: metav1.ObjectMeta{Labels: labels(64)}, chunks: true, want: "metadata.labels must have at most 16 items, not 64: remove some",
 		},
+		"65 labels":      {metadata: metav1.ObjectMeta{Labels: labels(65)}, want: "items, not 65: remove some"},
 		"16 annotations": {metadata: metav1.ObjectMeta{Annotations: annotations(16)}},
 		"17 annotations": {
 			metadata: metav1.ObjectMeta{Annotations: annotations(17)}, chunks: true,
@@ -128,10 +128,10 @@ func TestMetadataPolicy(t *testing.T) {
 			metadata: metav1.ObjectMeta{Annotations: annotations(30_000)}, chunks: true,
 			want: "metadata.annotations of a chunk must have at most 16 items, not 30000",
 		},
-		"annotations of 16,384 characters": {metadata: metav1.ObjectMeta{Annotations: map[string]string{"a": strings.Repeat("é", 16_383)}}},
-		"annotations of 16,385 characters": {
-			metadata: metav1.ObjectMeta{Annotations: map[string]string{"a": strings.Repeat("é", 16_384)}}, chunks: true,
-			want: "metadata.annotations of a chunk must have at most 16384 characters, not 16385: remove some",
+		"annotations of 4,096 characters": {metadata: metav1.ObjectMeta{Annotations: map[string]string{"a": strings.Repeat("é", 4095)}}},
+		"annotations of 4,097 characters": {
+			metadata: metav1.ObjectMeta{Annotations: map[string]string{"a": strings.Repeat("é", 4096)}}, chunks: true,
+			want: "metadata.annotations of a chunk must have at most 4096 characters, not 4097: remove some",
 		},
 		"the operator's mark beside 16 annotations": {metadata: metav1.ObjectMeta{Annotations: marked(annotations(16), 64)}},
 		"a long mark": {
@@ -139,7 +139,7 @@ func TestMetadataPolicy(t *testing.T) {
 			want: "the annotation sessions.catena.dev/unreferenced-since must have at most 64 characters",
 		},
 		"all at their limits": {metadata: metav1.ObjectMeta{
-			OwnerReferences: strangers(16), Finalizers: finalizers(16), Labels: labels(64), Annotations: marked(annotations(16), 64),
+			OwnerReferences: strangers(16), Finalizers: finalizers(16), Labels: labels(16), Annotations: marked(annotations(16), 64),
 		}},
 	}
 	for name, tc := range tests {

@@ -40,7 +40,7 @@ import (
 // promises the sum: the cache, three times the bytes in flight, and the program.
 const (
 	cacheBytes    = 16 << 20
-	historyBytes  = 64 << 20
+	historyBytes  = 40 << 20
 	inFlightBytes = 128 << 20
 	programBytes  = 250 << 20
 )

@@ -92,11 +92,10 @@ func packedTinyMembers(a *arena, size int) (hostile, harmless request) {
 // of all, for its first sweep and for its view of chunks. The comparison creates plain objects with the same annotation, which Kubernetes' own
 // garbage collector reads, too.
 func largeMetadata(a *arena, size int) (hostile, harmless request) {
-	name := strings.Repeat("x", 16_300)
+	metadata := largestMetadata()
 	object := func(key string) []byte {
-		return fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"annotations":{%q:%q,%q:"4"}},"spec":{"data":"eA=="}}`,
-			v1alpha1.GroupVersion, v1alpha1.SnapshotChunkKind, v1alpha1.SnapshotChunkName(key, 0), v1alpha1.SessionAnnotation, name,
-			v1alpha1.DataSizeAnnotation)
+		return fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,%s},"spec":{"data":"eA=="}}`,
+			v1alpha1.GroupVersion, v1alpha1.SnapshotChunkKind, v1alpha1.SnapshotChunkName(key, 0), metadata)
 	}
 	chunk := func(ctx context.Context) error {
 		return a.attacker.createOf(ctx, kubeclient.Chunks, a.attacker.namespace, object(strings.ToLower(rand.Text())))
@@ -115,9 +114,22 @@ func largeMetadata(a *arena, size int) (hostile, harmless request) {
 			answer, err := answerOf(chunk(ctx))
 			return answer, 1, err
 		}, func(ctx context.Context, _ int) (string, int, error) {
-			answer, err := answerOf(create(ctx, fmt.Sprintf("plain-%d", a.victim.ids.next()), name, `"x"`))
+			answer, err := answerOf(create(ctx, fmt.Sprintf("plain-%d", a.victim.ids.next()), metadata, `"x"`))
 			return answer, 1, err
 		}
+}
+
+// largestMetadata returns members of an object's metadata that are together as large as the policy permits.
+func largestMetadata() string {
+	owners, labels := make([]string, v1alpha1.MaxOwnerReferences), make([]string, 16)
+	for i := range owners {
+		owners[i] = fmt.Sprintf(`{"apiVersion":"hostile.example.com/v2","kind":"Unknown","uid":"%d","name":%q}`, i, strings.Repeat("x", 470))
+	}
+	for i := range labels {
+		labels[i] = fmt.Sprintf(`"%s%d/%s":%q`, strings.Repeat("x", 60), i, strings.Repeat("x", 60), strings.Repeat("x", 60))
+	}
+	return fmt.Sprintf(`"annotations":{%q:%q},"ownerReferences":[%s],"labels":{%s}`,
+		v1alpha1.SessionAnnotation, strings.Repeat("x", 4000), strings.Join(owners, ","), strings.Join(labels, ","))
 }
 
 // unreadableSnapshots: size sessions refer to snapshots that do not exist, and more are created.
