@@ -22,6 +22,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -29,14 +30,18 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	_ "gocloud.dev/blob/fileblob" // file://
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
+	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/kube"
 )
 
 // chaos is the extent of TestChaos.
@@ -57,11 +62,16 @@ var (
 const (
 	chaosWriters   = 6
 	chaosPerSecond = 40
+	// chaosGrace is the grace period of snapshots. It is longer than any save takes in the test.
+	chaosGrace = 45 * time.Second
+	// chaosLeftovers is the number of snapshots without a session, in chunks and in the bucket each.
+	chaosLeftovers = 20
 )
 
 // TestChaos saves conversations, through two gateways and directly, while the leader of two operators, the kube-apiserver and
 // etcd are killed. Afterwards every acknowledged turn is stored, every session has the correct verdict, no turn that was
-// Resolved ever had another verdict, no status was written twice with the same content, and a restart writes nothing.
+// Resolved ever had another verdict, no status was written twice with the same content, all snapshots that no session needs are
+// deleted and no others, and a restart writes nothing.
 func TestChaos(t *testing.T) {
 	size := shortChaos
 	if *chaosFull {
@@ -70,10 +80,15 @@ func TestChaos(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	pair := startPair(t)
+	bucketDir := t.TempDir()
+	bucket := "file://" + bucketDir + "?no_tmp_dir=true&metadata=skip"
+	pair := startPair(t, "--snapshot-store="+bucket, "--snapshot-sweep-interval=5s", "--snapshot-grace-period="+chaosGrace.String(),
+		"--unsafe-snapshot-grace-period", "--snapshot-sweep-hold-off=0s")
 	namespace := env.NewNamespace(t)
 	plan := planSessions(random, namespace, size.planned)
-	clients := newGatewayClients(t)
+	clients := newGatewayClients(t, bucket)
+	leaveSnapshots(t, clients.namespace, "")
+	leaveSnapshots(t, clients.namespace, bucket)
 	writes := recordWrites(t, namespace, clients.namespace)
 
 	var written atomic.Int64
@@ -106,6 +121,7 @@ func TestChaos(t *testing.T) {
 			return unless(diff == "", diff)
 		})
 	}
+	testutil.Eventually(t, func(ctx context.Context) error { return onlyReferenced(ctx, clients.namespace, bucketDir) })
 	pair.stop(t)
 	checkOwners(t, listSessions(t.Context(), t, namespace))
 	checkOwners(t, listSessions(t.Context(), t, clients.namespace))
@@ -146,6 +162,52 @@ func savePlan(ctx context.Context, group *errgroup.Group, plan []testsession.Bui
 			return nil
 		})
 	}
+}
+
+// leaveSnapshots saves large turns and deletes their sessions as kubectl does. Their chunks lose their ownerReferences before, so that
+// garbage collection keeps them.
+func leaveSnapshots(t *testing.T, namespace, bucket string) {
+	t.Helper()
+	turns, err := kube.Open(t.Context(), kube.Options{Config: env.Config, Namespace: namespace, SnapshotStore: bucket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = turns.Close() }()
+	for i := range chaosLeftovers {
+		session := &store.Session{ResponseID: fmt.Sprint("resp_left_", i), Status: store.StatusCompleted, Request: fmt.Appendf(nil, `{"input":%q}`, padding)}
+		if err := turns.Save(t.Context(), session, store.SaveOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		orphan := client.PropagationPolicy(metav1.DeletePropagationOrphan)
+		if err := env.Client.Delete(t.Context(), testsession.Make(namespace, session.ResponseID).Obj(), orphan); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// onlyReferenced returns an error unless a namespace has exactly the chunks and objects in the bucket that its sessions refer to.
+func onlyReferenced(ctx context.Context, namespace, bucketDir string) error {
+	sessions, chunks := &v1alpha1.ResponseSessionList{}, &metav1.PartialObjectMetadataList{}
+	chunks.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.SnapshotChunkKind + "List"))
+	err := errors.Join(env.Client.List(ctx, sessions, client.InNamespace(namespace)), env.Client.List(ctx, chunks, client.InNamespace(namespace)))
+	if err != nil {
+		return err
+	}
+	wantChunks, wantObjects := 0, 0
+	for _, session := range sessions.Items {
+		switch snapshot := session.Spec.Snapshot; {
+		case snapshot == nil:
+		case snapshot.Store == v1alpha1.SnapshotStoreChunks:
+			wantChunks += int(snapshot.Parts)
+		default:
+			wantObjects++
+		}
+	}
+	objects, err := filepath.Glob(filepath.Join(bucketDir, namespace, "*", "*"))
+	if len(objects) != wantObjects || len(chunks.Items) != wantChunks || err != nil {
+		return fmt.Errorf("%d chunks and %d objects in the bucket, want %d and %d: %w", len(chunks.Items), len(objects), wantChunks, wantObjects, err)
+	}
+	return nil
 }
 
 // killAPIServer kills the API server and starts it again.

@@ -25,6 +25,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -36,6 +37,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
+	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/store"
@@ -44,8 +46,8 @@ import (
 const (
 	// conversationTurns is the number of turns of a conversation.
 	conversationTurns = 20
-	// largeEvery is how many turns there are for each one that is stored in several chunks.
-	largeEvery = 50
+	// largeEvery is how many turns there are for each one that is stored in several chunks or in a bucket.
+	largeEvery = 25
 )
 
 // padding makes a turn large. It cannot be compressed below the size of one chunk.
@@ -69,7 +71,8 @@ func question(conversation, turn int) string {
 	return text
 }
 
-// gatewayClients are the clients of two gateways. They record the turns that the gateways acknowledged.
+// gatewayClients are the clients of two gateways, of which the second stores large turns in a bucket. They record the turns that the gateways
+// acknowledged.
 type gatewayClients struct {
 	namespace string
 	gateways  [2]*testenv.Gateway
@@ -80,13 +83,18 @@ type gatewayClients struct {
 	retries       int
 }
 
-func newGatewayClients(t *testing.T) *gatewayClients {
+func newGatewayClients(t *testing.T, bucket string) *gatewayClients {
 	t.Helper()
 	engine := httptest.NewServer(enginetest.Handler())
 	t.Cleanup(engine.Close)
 	c := &gatewayClients{namespace: env.NewNamespace(t)}
-	for i := range c.gateways {
-		started, err := env.StartGateway(t.Context(), testenv.GatewayOptions{Namespace: c.namespace, Upstream: engine.URL})
+	kubeconfig, err := env.Editor(t.Context(), c.namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inBucket := testenv.StoreURL(c.namespace, kubeconfig) + "&snapshot-store=" + url.QueryEscape(bucket)
+	for i, args := range [][]string{nil, {"--store=" + inBucket}} {
+		started, err := env.StartGateway(t.Context(), testenv.GatewayOptions{Namespace: c.namespace, Upstream: engine.URL, Args: args})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,19 +184,23 @@ func post(ctx context.Context, url, key, body string) (status int, answer string
 	return response.StatusCode, string(content)
 }
 
-// check checks that exactly the acknowledged turns are stored, the large ones in several chunks, and that each conversation has
-// them in its history.
+// check checks that exactly the acknowledged turns are stored, the large ones in several chunks or in the bucket, and that each conversation
+// has them in its history.
 func (c *gatewayClients) check(t *testing.T) {
 	t.Helper()
 	if err := env.WaitForResolveAPI(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var stored []string
-	large := 0
+	chunked, inBucket := 0, 0
 	for _, session := range listSessions(t.Context(), t, c.namespace) {
 		stored = append(stored, session.Spec.ResponseID)
-		if session.Spec.Snapshot != nil && session.Spec.Snapshot.Parts > 1 {
-			large++
+		switch snapshot := session.Spec.Snapshot; {
+		case snapshot == nil:
+		case snapshot.Store != v1alpha1.SnapshotStoreChunks:
+			inBucket++
+		case snapshot.Parts > 1:
+			chunked++
 		}
 	}
 	acknowledged := slices.Concat(c.conversations...)
@@ -197,9 +209,9 @@ func (c *gatewayClients) check(t *testing.T) {
 	if diff := cmp.Diff(acknowledged, stored); diff != "" {
 		t.Errorf("turns (-acknowledged +stored):\n%s", diff)
 	}
-	t.Logf("%d turns through the gateways, %d of them in chunks, %d requests repeated", len(acknowledged), large, c.retries)
-	if want := largeTurns(len(c.conversations)); large != want {
-		t.Errorf("%d turns are stored in several chunks, want %d", large, want)
+	t.Logf("%d turns through the gateways, %d of them in chunks, %d in the bucket, %d requests repeated", len(acknowledged), chunked, inBucket, c.retries)
+	if want := largeTurns(len(c.conversations)); chunked+inBucket != want || chunked == 0 || inBucket == 0 {
+		t.Errorf("%d turns are stored in several chunks and %d in the bucket, want %d, some in each", chunked, inBucket, want)
 	}
 	turns := env.Store.InNamespace(c.namespace)
 	for _, ids := range c.conversations {

@@ -35,19 +35,22 @@ import (
 const leaseName = "catena.sessions.catena.dev"
 
 // pair holds two operators, of which one leads. The first one has the port of the resolve API.
-type pair [2]*catenatest.Operator
+type pair struct {
+	operators [2]*catenatest.Operator
+	args      []string
+}
 
-// startPair replaces the operator of the suite by a pair, and puts it back at the end of the test.
-func startPair(t *testing.T) *pair {
+// startPair replaces the operator of the suite by a pair with further arguments, and puts it back at the end of the test.
+func startPair(t *testing.T, args ...string) *pair {
 	t.Helper()
 	if err := operator.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	p := &pair{}
+	p := &pair{args: append([]string{"--leader-elect=true"}, args...)}
 	for i, port := range []int{operator.Port, 0} {
-		p[i] = startOperator(t, port, "--leader-elect=true")
+		p.operators[i] = startOperator(t, port, p.args...)
 	}
-	operator = p[0]
+	operator = p.operators[0]
 	t.Cleanup(func() {
 		p.stop(t)
 		restartOperator(t)
@@ -61,7 +64,7 @@ func startPair(t *testing.T) *pair {
 // stop stops both. The second call does nothing.
 func (p *pair) stop(t *testing.T) {
 	t.Helper()
-	for _, o := range p {
+	for _, o := range p.operators {
 		if err := o.Stop(); err != nil {
 			t.Error(err)
 		}
@@ -77,19 +80,19 @@ func (p *pair) killLeader(t *testing.T, patient bool) {
 		leader, err = p.leader(ctx)
 		return err
 	})
-	if err := p[leader].Kill(); err != nil {
+	if err := p.operators[leader].Kill(); err != nil {
 		t.Fatal(err)
 	}
 	if !patient {
 		testutil.Eventually(t, releaseLease)
 	}
-	p[leader] = startOperator(t, p[leader].Port, "--leader-elect=true")
-	operator = p[0]
+	p.operators[leader] = startOperator(t, p.operators[leader].Port, p.args...)
+	operator = p.operators[0]
 }
 
 // leader returns the index of the operator that leads.
 func (p *pair) leader(ctx context.Context) (int, error) {
-	for i, o := range p {
+	for i, o := range p.operators {
 		if leads, err := testenv.Sum(ctx, o, "leader_election_master_status", `name="`+leaseName+`"`); err != nil || leads == 1 {
 			return i, err
 		}
