@@ -58,7 +58,7 @@ func TestParseMetadata(t *testing.T) {
 			sent.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 		}
 		sent.Labels, sent.Finalizers = map[string]string{"name": draw("label")}, []string{draw("finalizer")}
-		sent.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: draw("manager"), FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:name":{}}`)}}}
+		sent.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: draw("manager"), FieldsV1: metav1.NewFieldsV1(`{"f:name":{}}`)}}
 		if rapid.Bool().Draw(t, "other annotation") {
 			metav1.SetMetaDataAnnotation(sent, "other", draw("other"))
 		}
