@@ -32,7 +32,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testutil"
@@ -71,12 +70,12 @@ func annotations(n int) map[string]string {
 	return all
 }
 
-// longOwners returns as many ownerReferences as are permitted, with a number of characters each.
-func longOwners(characters int) []metav1.OwnerReference {
+// longOwners returns as many ownerReferences as are permitted, with a number of bytes each.
+func longOwners(bytes int) []metav1.OwnerReference {
 	owners := strangers(v1alpha1.MaxOwnerReferences)
 	for i := range owners {
 		o := &owners[i]
-		o.Name = strings.Repeat("n", characters-len(o.APIVersion)-len(o.Kind)-len(o.UID))
+		o.Name = strings.Repeat("n", bytes-len(o.APIVersion)-len(o.Kind)-len(o.UID))
 	}
 	return owners
 }
@@ -105,12 +104,12 @@ func TestMetadataPolicy(t *testing.T) {
 		"16 owners":     {metadata: metav1.ObjectMeta{OwnerReferences: strangers(16)}},
 		"17 owners":     {metadata: metav1.ObjectMeta{OwnerReferences: strangers(17)}, want: "metadata.ownerReferences must have at most 16 items, not 17: remove some"},
 		"10,000 owners": {metadata: metav1.ObjectMeta{OwnerReferences: strangers(10_000)}, want: "metadata.ownerReferences must have at most 16 items, not 10000"},
-		"owners of 512 characters": {
-			metadata: metav1.ObjectMeta{OwnerReferences: longOwners(512)},
+		"owners of 700 bytes": {
+			metadata: metav1.ObjectMeta{OwnerReferences: longOwners(700)},
 		},
-		"owners of 513 characters": {
-			metadata: metav1.ObjectMeta{OwnerReferences: longOwners(513)},
-			want:     "metadata.ownerReferences must have at most 8192 characters, not 8208: remove some",
+		"owners of 701 bytes": {
+			metadata: metav1.ObjectMeta{OwnerReferences: longOwners(701)},
+			want:     "an item of metadata.ownerReferences must have at most 700 bytes: remove the longer ones",
 		},
 		"16 finalizers": {metadata: metav1.ObjectMeta{Finalizers: finalizers(16)}},
 		"17 finalizers": {metadata: metav1.ObjectMeta{Finalizers: finalizers(17)}, want: "metadata.finalizers must have at most 16 items, not 17: remove some"},
@@ -128,10 +127,10 @@ func TestMetadataPolicy(t *testing.T) {
 			metadata: metav1.ObjectMeta{Annotations: annotations(30_000)}, chunks: true,
 			want: "metadata.annotations of a chunk must have at most 16 items, not 30000",
 		},
-		"annotations of 4,096 characters": {metadata: metav1.ObjectMeta{Annotations: map[string]string{"a": strings.Repeat("é", 4095)}}},
-		"annotations of 4,097 characters": {
-			metadata: metav1.ObjectMeta{Annotations: map[string]string{"a": strings.Repeat("é", 4096)}}, chunks: true,
-			want: "metadata.annotations of a chunk must have at most 4096 characters, not 4097: remove some",
+		"annotations of 4,096 bytes": {metadata: metav1.ObjectMeta{Annotations: map[string]string{"a": "x" + strings.Repeat("é", 2047)}}},
+		"annotations of 4,097 bytes": {
+			metadata: metav1.ObjectMeta{Annotations: map[string]string{"a": strings.Repeat("é", 2048)}}, chunks: true,
+			want: "metadata.annotations of a chunk must have at most 4096 bytes, not 4097: remove some",
 		},
 		"the operator's mark beside 16 annotations": {metadata: metav1.ObjectMeta{Annotations: marked(annotations(16), 64)}},
 		"a long mark": {
@@ -188,6 +187,16 @@ func TestMetadataPolicy(t *testing.T) {
 	}
 }
 
+// fewOf returns a patch that removes all annotations but one, which gets a value.
+func fewOf(annotations map[string]string, value string) map[string]any {
+	patch := map[string]any{}
+	for key := range annotations {
+		patch[key] = nil
+	}
+	patch["a0"] = value
+	return patch
+}
+
 // marked adds the operator's mark, with a number of characters, to annotations.
 func marked(annotations map[string]string, characters int) map[string]string {
 	all := map[string]string{v1alpha1.UnreferencedSinceAnnotation: strings.Repeat("x", characters)}
@@ -195,39 +204,57 @@ func marked(annotations map[string]string, characters int) map[string]string {
 	return all
 }
 
-// TestManagersOfFields: no one can own the fields of a session or chunk under many names.
-func TestManagersOfFields(t *testing.T) {
+// TestManagedFields: whoever creates a chunk can send small managedFields, as those of a dump are, but not large ones.
+func TestManagedFields(t *testing.T) {
 	ns := env.NewNamespace(t)
-	session, chunk := turn(ns, "a"), newChunk(ns, "a", "data", "")
-	createAll(t, session, chunk)
-	settle(t, ns)
-	for _, object := range []client.Object{session, chunk} {
-		apply := func(ctx context.Context, manager int) error {
-			kind, err := apiutil.GVKForObject(object, env.Client.Scheme())
+	tenant := newTenant(t, ns)
+	many := map[string]any{}
+	for i := range 1000 {
+		many[fmt.Sprint("f:a", i)] = map[string]any{}
+	}
+	annotations := func(keys map[string]any) map[string]any {
+		return map[string]any{"f:metadata": map[string]any{"f:annotations": keys}}
+	}
+	tests := map[string]struct {
+		fields   any
+		managers int // the same for each
+		want     string
+	}{
+		"of a dump": {managers: 4, fields: map[string]any{
+			"f:metadata": map[string]any{
+				"f:annotations":     map[string]any{".": map[string]any{}, "f:" + v1alpha1.SessionAnnotation: map[string]any{}},
+				"f:ownerReferences": map[string]any{`k:{"uid":"u"}`: map[string]any{".": map[string]any{}, "f:kind": map[string]any{}}},
+				"f:finalizers":      map[string]any{`v:"example.com/f"`: map[string]any{}},
+			},
+			"f:spec": map[string]any{"f:data": map[string]any{}},
+		}},
+		"no fields":    {managers: 1, fields: map[string]any{}},
+		"a long key":   {managers: 1, fields: annotations(map[string]any{"f:" + strings.Repeat("a", 20_000): map[string]any{}}), want: "at most 16384 characters"},
+		"many keys":    {managers: 4, fields: annotations(many), want: "metadata.managedFields of a chunk must have at most 16384 characters"},
+		"nested deep":  {managers: 1, fields: annotations(map[string]any{"f:a": map[string]any{"f:b": map[string]any{"f:c": map[string]any{}}}}), want: "at most"},
+		"100 managers": {managers: 100, fields: annotations(map[string]any{"f:" + strings.Repeat("a", 200): map[string]any{}}), want: "at most"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			fields, err := json.Marshal(tc.fields)
 			if err != nil {
-				return err
-			}
-			patch := fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,"labels":{"a":"x"}}}`,
-				kind.GroupVersion(), kind.Kind, object.GetName())
-			changed := object.DeepCopyObject().(client.Object)
-			return env.Client.Patch(ctx, changed, client.RawPatch(types.ApplyPatchType, patch), client.FieldOwner(fmt.Sprint("manager", manager)))
-		}
-		const most = 32
-		if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
-			t.Fatal(err)
-		}
-		for i := range most - len(object.GetManagedFields()) {
-			if err := apply(t.Context(), i); err != nil {
 				t.Fatal(err)
 			}
-		}
-		want := "metadata.managedFields must have at most 32 items, not 33: apply with the name of a field manager that already exists"
-		if err := apply(t.Context(), most); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q", err, want)
-		}
-		if err := apply(t.Context(), 0); err != nil {
-			t.Errorf("the same manager applies again: %v", err)
-		}
+			chunk := newChunk(ns, "a", "data", "")
+			for i := range tc.managers {
+				chunk.ManagedFields = append(chunk.ManagedFields, metav1.ManagedFieldsEntry{
+					Manager: fmt.Sprint("manager", i), Operation: metav1.ManagedFieldsOperationApply, APIVersion: v1alpha1.GroupVersion.String(),
+					FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(string(fields)),
+				})
+			}
+			testutil.Eventually(t, func(ctx context.Context) error { // the API server may take a moment to enforce a policy
+				err := tenant.Create(ctx, chunk.DeepCopy(), client.DryRunAll)
+				if tc.want == "" && err != nil || tc.want != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), tc.want)) {
+					return fmt.Errorf("got %w, want %q", err, tc.want)
+				}
+				return nil
+			})
+		})
 	}
 }
 
