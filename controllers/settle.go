@@ -48,11 +48,12 @@ type cause struct {
 	quiet time.Duration
 }
 
-// heldSessions are the held sessions of one namespace.
+// heldSessions are the held sessions of one namespace. They have a lock of their own, because they can be many.
 type heldSessions struct {
-	names map[string]struct{}
-	since time.Time
-	until time.Time
+	since, until time.Time // guarded by the lock of settling
+
+	mu    sync.Mutex
+	names map[string]struct{} // nil once they have been released
 }
 
 // minCauses is the minimum number of causes that are kept.
@@ -71,12 +72,18 @@ func (s *settling) changed(change sessions.Change, release func(namespace string
 
 // holds reports whether the sessions are released later.
 func (s *settling) holds(change sessions.Change, release func(namespace string, names []string)) bool {
+	held := s.heldAfter(change, release)
+	return held != nil && held.add(change.Others)
+}
+
+// heldAfter returns the held sessions of a namespace if a change of one of its sessions is not the first, otherwise nil.
+func (s *settling) heldAfter(change sessions.Change, release func(namespace string, names []string)) *heldSessions {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	quiet := s.quiet(now, types.NamespacedName{Namespace: change.Namespace, Name: change.Name})
 	if quiet == 0 {
-		return false
+		return nil
 	}
 	held := s.held[change.Namespace]
 	if held == nil {
@@ -84,14 +91,33 @@ func (s *settling) holds(change sessions.Change, release func(namespace string, 
 		s.held[change.Namespace] = held
 		time.AfterFunc(quiet, func() { s.end(change.Namespace, release) })
 	}
-	for _, other := range change.Others {
-		held.names[other] = struct{}{}
-	}
 	held.until = now.Add(quiet)
 	if latest := held.since.Add(s.hold); held.until.After(latest) {
 		held.until = latest
 	}
+	return held
+}
+
+// add holds sessions, unless those of the namespace have just been released.
+func (h *heldSessions) add(names []string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.names == nil {
+		return false
+	}
+	for _, name := range names {
+		h.names[name] = struct{}{}
+	}
 	return true
+}
+
+// take returns the sessions, which are no longer held.
+func (h *heldSessions) take() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	names := slices.Collect(maps.Keys(h.names))
+	h.names = nil
+	return names
 }
 
 // quiet returns how long a session that changes now must remain unchanged. The time doubles with each change that comes soon
@@ -127,17 +153,19 @@ func (s *settling) end(namespace string, release func(namespace string, names []
 	}
 	delete(s.held, namespace)
 	s.mu.Unlock()
-	release(namespace, slices.Collect(maps.Keys(held.names)))
+	release(namespace, held.take())
 }
 
 // waits reports whether a session is held back. It is released later.
 func (s *settling) waits(name types.NamespacedName) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	held := s.held[name.Namespace]
+	s.mu.Unlock()
 	if held == nil {
 		return false
 	}
+	held.mu.Lock()
+	defer held.mu.Unlock()
 	_, found := held.names[name.Name]
 	return found
 }
