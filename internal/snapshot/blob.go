@@ -126,22 +126,30 @@ func (s *blobStore) Write(ctx context.Context, session types.NamespacedName, key
 	})
 }
 
-func (s *blobStore) Read(ctx context.Context, session types.NamespacedName, key string, _ int) (io.Reader, error) {
-	data, err := s.readAll(ctx, blobName(session, key))
+func (s *blobStore) Read(ctx context.Context, session types.NamespacedName, key string, _ int, size int64) (io.Reader, error) {
+	data, err := s.readUpTo(ctx, blobName(session, key), size+1)
 	if gcerrors.Code(err) == gcerrors.NotFound {
 		// Snapshots are also not found if the bucket does not exist or has been replaced.
 		if err := s.do(ctx, s.claim.check); err != nil {
 			return nil, fmt.Errorf("unable to determine whether the bucket has lost %s: %w", blobName(session, key), err)
 		}
-		if data, err = s.readAll(ctx, blobName(session, key)); gcerrors.Code(err) == gcerrors.NotFound {
+		if data, err = s.readUpTo(ctx, blobName(session, key), size+1); gcerrors.Code(err) == gcerrors.NotFound {
 			err = fmt.Errorf("%w: the bucket has no object %s", ErrUnreadable, blobName(session, key))
 		}
 	}
 	return bytes.NewReader(data), err
 }
 
-func (s *blobStore) readAll(ctx context.Context, name string) ([]byte, error) {
-	return within(ctx, s.files, func() ([]byte, error) { return s.bucket.ReadAll(ctx, name) })
+// readUpTo returns at most limit bytes of an object.
+func (s *blobStore) readUpTo(ctx context.Context, name string, limit int64) ([]byte, error) {
+	return within(ctx, s.files, func() ([]byte, error) {
+		reader, err := s.bucket.NewReader(ctx, name, nil)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = reader.Close() }()
+		return io.ReadAll(io.LimitReader(reader, limit))
+	})
 }
 
 func (s *blobStore) Check(ctx context.Context) error { return s.do(ctx, s.claim.recheck) }

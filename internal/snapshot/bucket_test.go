@@ -24,14 +24,18 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"gocloud.dev/blob"
 	_ "gocloud.dev/blob/fileblob" // file://
-	_ "gocloud.dev/blob/s3blob"   // s3://
+	"gocloud.dev/blob/memblob"
+	_ "gocloud.dev/blob/s3blob" // s3://
 
+	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testutil/s3test"
 )
 
@@ -54,7 +58,7 @@ func TestS3Bucket(t *testing.T) {
 	testBucket(t, server.BucketURL("snapshots"))
 
 	store := openStore(t, server.BucketURL("misspelt"), "one")
-	if _, err := store.Read(t.Context(), session, newKey(), 1); err == nil || errors.Is(err, ErrUnreadable) {
+	if _, err := store.Read(t.Context(), session, newKey(), 1, 100); err == nil || errors.Is(err, ErrUnreadable) {
 		t.Errorf("a bucket that does not exist: got %v, want an error other than unreadable", err)
 	}
 }
@@ -128,7 +132,7 @@ func TestLostBucket(t *testing.T) {
 			if err := tc.lose(dir, ref.Key); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := store.Read(t.Context(), session, ref.Key, 1); !errors.Is(err, tc.want) || errors.Is(err, ErrUnreadable) != tc.unreadable {
+			if _, err := store.Read(t.Context(), session, ref.Key, 1, 100); !errors.Is(err, tc.want) || errors.Is(err, ErrUnreadable) != tc.unreadable {
 				t.Errorf("read: got %v, want %v", err, tc.want)
 			}
 			if err := store.Claim(t.Context(), nil); !tc.unreadable && err == nil {
@@ -138,7 +142,7 @@ func TestLostBucket(t *testing.T) {
 			if err := store.Claim(t.Context(), known); !errors.Is(err, tc.wantClaim) {
 				t.Errorf("claim: got %v, want %v", err, tc.wantClaim)
 			}
-			if _, err := store.Read(t.Context(), session, ref.Key, 1); tc.wantClaim == nil && !errors.Is(err, ErrUnreadable) {
+			if _, err := store.Read(t.Context(), session, ref.Key, 1, 100); tc.wantClaim == nil && !errors.Is(err, ErrUnreadable) {
 				t.Errorf("read after the claim: got %v, want it unreadable", err)
 			}
 		})
@@ -273,5 +277,26 @@ func flip(t *testing.T, bucket *blob.Bucket, name string) {
 	}
 	if err != nil {
 		t.Fatal(fmt.Errorf("unable to damage %s: %w", name, err))
+	}
+}
+
+// TestLargerThanReferenced: not much more of an object is read than its reference says is stored.
+func TestLargerThanReferenced(t *testing.T) {
+	bucket := memblob.OpenBucket(nil)
+	t.Cleanup(func() { _ = bucket.Close() })
+	store := NewBlobStore(bucket, identity("one"))
+	if err := store.Claim(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	ref := &v1alpha1.SnapshotReference{Store: store.Name(), Key: newKey(), Parts: 1, SizeBytes: 1, StoredBytes: 1, SHA256: strings.Repeat("0", 64)}
+	if err := bucket.WriteAll(t.Context(), blobName(session, ref.Key), make([]byte, 64<<20), nil); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := Stores{store}.Read(t.Context(), session, ref)
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrUnreadable) || took > 1<<20 {
+		t.Errorf("reading took %d bytes and returned %v, want ErrUnreadable", took, err)
 	}
 }

@@ -158,12 +158,12 @@ func (w *pieceWriter) flush() error {
 	return w.write(piece)
 }
 
-func (s *chunkStore) Read(ctx context.Context, session types.NamespacedName, key string, parts int) (io.Reader, error) {
+func (s *chunkStore) Read(ctx context.Context, session types.NamespacedName, key string, parts int, _ int64) (io.Reader, error) {
 	return &chunkReader{store: s, ctx: ctx, session: session, key: key, parts: parts}, nil
 }
 
 // readCached is Read from the API server's watch cache, which may lack the last changes.
-func (s *chunkStore) readCached(ctx context.Context, session types.NamespacedName, key string, parts int) (io.Reader, error) {
+func (s *chunkStore) readCached(ctx context.Context, session types.NamespacedName, key string, parts int, _ int64) (io.Reader, error) {
 	return &chunkReader{store: s, ctx: ctx, session: session, key: key, parts: parts, resourceVersion: kubeclient.FromCache}, nil
 }
 
@@ -277,7 +277,7 @@ func chunkPart(chunk *metav1.ObjectMeta) (Part, bool) {
 	}
 	session := chunk.Annotations[v1alpha1.SessionAnnotation]
 	if len(session) > validation.DNS1123SubdomainMaxLength {
-		session = "" // it names no session, and can have 256 KiB
+		session = "" // it names no session, and can be large
 	}
 	part := Part{
 		Session: types.NamespacedName{Namespace: chunk.Namespace, Name: session},

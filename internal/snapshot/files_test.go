@@ -97,7 +97,7 @@ func TestHungFileSystem(t *testing.T) {
 		"read": {file: blobName(session, key), request: func(ctx context.Context, store *blobStore) error {
 			ctx, cancel := context.WithTimeout(ctx, store.timeout)
 			defer cancel()
-			_, err := store.Read(ctx, session, key, 1)
+			_, err := store.Read(ctx, session, key, 1, 100)
 			return err
 		}},
 		"write": {file: claimName, request: func(ctx context.Context, store *blobStore) error { // the claim is read first
@@ -178,7 +178,7 @@ func TestHungFileSystemIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := func(ctx context.Context) error {
-		reader, err := b.Read(ctx, session, key, 1)
+		reader, err := b.Read(ctx, session, key, 1, 100)
 		if err != nil {
 			return err
 		}

@@ -73,7 +73,7 @@ type archive struct {
 
 func (a archive) Name() string { return v1alpha1.SnapshotStoreBlob }
 
-func (a archive) Read(context.Context, types.NamespacedName, string, int) (io.Reader, error) {
+func (a archive) Read(context.Context, types.NamespacedName, string, int, int64) (io.Reader, error) {
 	data, err := os.ReadFile(a.file)
 	return bytes.NewReader(data), err
 }

@@ -73,10 +73,10 @@ type Store interface {
 	// Write stores the data that encode writes under a key of a session and returns the number of parts. It returns the error of
 	// Check if the store does not belong to this cluster, and the error of encode. Parts may be stored before encode returns.
 	Write(ctx context.Context, session types.NamespacedName, key string, encode func(io.Writer) error) (parts int, err error)
-	// Read returns the data under a key, which has the given number of parts. Both it and the reader return ErrUnreadable if a part
-	// is missing or belongs to another session, but not if the store does not respond or does not belong to this cluster. The
-	// reader may send requests until ctx is done.
-	Read(ctx context.Context, session types.NamespacedName, key string, parts int) (io.Reader, error)
+	// Read returns the data under a key, which has the given number of parts. It reads not much more than size bytes into memory, even if more
+	// are stored. Both it and the reader return ErrUnreadable if a part is missing or belongs to another session, but not if the store does not
+	// respond or does not belong to this cluster. The reader may send requests until ctx is done.
+	Read(ctx context.Context, session types.NamespacedName, key string, parts int, size int64) (io.Reader, error)
 	// Check returns ErrForeign or ErrUnclaimed if the store does not belong to this cluster. The result may be a minute old.
 	Check(ctx context.Context) error
 	// Claim marks the store as used by this cluster. It returns ErrForeign if another cluster uses it, because each cluster
@@ -175,10 +175,19 @@ func (s Stores) Delete(ctx context.Context, session types.NamespacedName, ref *v
 	if err := store.Check(ctx); err != nil {
 		return err
 	}
+	parts := []Part{{Session: session, Key: ref.Key}}
+	if chunks, ok := store.(*chunkStore); ok { // the name of a chunk does not have that of its session, so the reference can be to another's
+		found, err := chunks.Find(ctx, session, ref.Key, int(ref.Parts))
+		if err != nil {
+			return err
+		}
+		parts = found
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(partsAtOnce)
-	for i := range int(ref.Parts) {
-		group.Go(func() error { return store.Delete(ctx, Part{Session: session, Key: ref.Key, Index: i}) })
+	for _, part := range parts {
+		part.listed = nil // the operator may mark it meanwhile
+		group.Go(func() error { return store.Delete(ctx, part) })
 	}
 	return group.Wait()
 }
@@ -217,14 +226,14 @@ func (s Stores) read(ctx context.Context, session types.NamespacedName, ref *v1a
 }
 
 // readFunc is Store.Read.
-type readFunc func(ctx context.Context, session types.NamespacedName, key string, parts int) (io.Reader, error)
+type readFunc func(ctx context.Context, session types.NamespacedName, key string, parts int, size int64) (io.Reader, error)
 
 func read(ctx context.Context, from readFunc, session types.NamespacedName, ref *v1alpha1.SnapshotReference) (Bodies, error) {
 	// The parts that are read into memory must not be larger than the size in the reference.
 	if int64(ref.Parts-1)*v1alpha1.MaxSnapshotChunkBytes >= ref.StoredBytes {
 		return Bodies{}, fmt.Errorf("%w: %d parts are too many for %d bytes", ErrUnreadable, ref.Parts, ref.StoredBytes)
 	}
-	stored, err := from(ctx, session, ref.Key, int(ref.Parts))
+	stored, err := from(ctx, session, ref.Key, int(ref.Parts), ref.StoredBytes)
 	if err != nil {
 		return Bodies{}, err
 	}

@@ -182,7 +182,7 @@ func TestEveryFlippedByte(t *testing.T) {
 	store := memoryStore(t)
 	want := Bodies{Request: []byte(`{"input":"` + strings.Repeat("ab", 200) + `"}`), Response: []byte(`{}`)}
 	ref := mustWrite(t, store, want)
-	reader, err := store.Read(t.Context(), session, ref.Key, 1)
+	reader, err := store.Read(t.Context(), session, ref.Key, 1, 100)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -262,12 +262,14 @@ func TestChunksOfAnotherSession(t *testing.T) {
 	if _, err := s.Get(t.Context(), "resp_thief"); !errors.Is(err, store.ErrUnreadable) {
 		t.Errorf("got %v, want it unreadable", err)
 	}
-	if err := s.Delete(t.Context(), "resp_thief", store.DeleteOptions{Cascade: true}); err != nil {
-		t.Fatal(err)
-	}
-	thief.ResourceVersion, thief.UID = "", ""
-	if err := env.Client.Create(t.Context(), thief); err != nil {
-		t.Fatal(err)
+	for _, cascade := range []bool{true, false} {
+		if err := s.Delete(t.Context(), "resp_thief", store.DeleteOptions{Cascade: cascade}); err != nil {
+			t.Fatal(err)
+		}
+		thief.ResourceVersion, thief.UID = "", ""
+		if err := env.Client.Create(t.Context(), thief); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := s.Save(t.Context(), testturn.Make("resp_thief", ""), store.SaveOptions{Overwrite: true}); err != nil {
 		t.Fatal(err)
