@@ -40,9 +40,13 @@ type member struct {
 	name, key, value string
 }
 
-// maxMembers limits the number of members of an object. The bodies and events of the API have a few dozen at most. The limit
-// keeps the memory of an object close to the size of its bytes, which it shares.
-const maxMembers = 256
+// maxMembers limits the number of members of an object, and maxNameBytes the length of their names, as raw JSON. The bodies and events of the
+// API have a few dozen short ones. The limits keep the memory of an object close to the size of its bytes, which it shares: a name with
+// escapes is copied.
+const (
+	maxMembers   = 256
+	maxNameBytes = 1024
+)
 
 // parseObject parses a JSON object. Errors do not contain any content of the object, because they are logged. The object
 // shares the memory of raw, which must not change.
@@ -72,6 +76,9 @@ func parseBody(raw []byte) (jsonvalue.Object, *object, error) {
 func objectOf(raw string) (*object, error) {
 	o := &object{}
 	for key, value := range jsonvalue.Elements(raw) {
+		if len(key) > maxNameBytes {
+			return nil, fmt.Errorf("has a member whose name is longer than %d bytes", maxNameBytes)
+		}
 		name := jsonvalue.Unquote(key)
 		if o.has(name) {
 			return nil, errors.New("contains a duplicate key")

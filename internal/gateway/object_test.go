@@ -36,6 +36,8 @@ func TestObject(t *testing.T) {
 		"removed":           {in: `{"a":1,"b":2,"c":3}`, want: `{"a":1,"c":3}`, edit: func(o *object) { o.remove("b") }},
 		"missing":           {in: `{"a":null,"b":2}`, want: `{"a":1,"b":2}`, edit: func(o *object) { o.setMissing("a", "1"); o.setMissing("b", "1") }},
 		"duplicate key":     {in: `{"a":1,"\u0061":2}`, wantErr: "contains a duplicate key"},
+		"long name":         {in: `{"` + strings.Repeat("a", 1022) + `":1}`, want: `{"` + strings.Repeat("a", 1022) + `":1}`},
+		"too long a name":   {in: `{"\u0061` + strings.Repeat("a", 1017) + `":1}`, wantErr: "has a member whose name is longer than 1024 bytes"},
 		"not an object":     {in: `"a"`, wantErr: "must be an object"},
 		"truncated":         {in: `{"a":1`, wantErr: "must be JSON"},
 		"two values":        {in: `{} {}`, wantErr: "must be JSON"},
