@@ -57,8 +57,8 @@ type waiter struct {
 // NewBudget returns a budget of a number of units.
 func NewBudget(units int64) *Budget { return NewCappedBudget(units, math.MaxInt64) }
 
-// NewCappedBudget returns a budget of a number of units of which one tenant may hold at most a number, even if it is alone. So
-// what a second tenant can hold does not depend on the first.
+// NewCappedBudget returns a budget of a number of units of which one tenant may hold at most a number, even if it is alone. If
+// that is a third, two tenants can hold as much, whichever comes first.
 func NewCappedBudget(units, most int64) *Budget {
 	return &Budget{units: units, most: most, free: units, held: map[string]int64{}}
 }

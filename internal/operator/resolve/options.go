@@ -46,7 +46,7 @@ type Options struct {
 	// CacheBytes is the size of the cache of items. Namespaces share it as in fair.Cache.
 	CacheBytes int64
 	// HistoryBytes is the largest size of the items of one history. Larger ones are rejected with ErrTooLarge. It is at most
-	// third of InFlightBytes.
+	// a third of InFlightBytes.
 	HistoryBytes int64
 	// InFlightBytes is the size of the items that all queries together may hold at once. A turn that several queries hold
 	// counts once. Namespaces share the bytes as in fair.Budget: one may hold a third, so that the largest history of another one always

@@ -40,8 +40,9 @@ import (
 const readsPerQuery = 8
 
 var (
-	// ErrTooLarge is returned for a history of more than Options.HistoryBytes bytes.
-	ErrTooLarge = errors.New("history is too large")
+	// ErrTooLarge is returned for a history of more than Options.HistoryBytes bytes, and for an answer that is larger than a namespace's share
+	// of Options.InFlightBytes.
+	ErrTooLarge = errors.New("answer is too large")
 	// ErrBusy is returned for a query or a reservation that would exceed its namespace's share of Options.InFlightRequests or Options.InFlightBytes.
 	// A retry can succeed.
 	ErrBusy = errors.New("too many requests, or answers of too many bytes, are in progress in this namespace")
@@ -203,7 +204,7 @@ func (r *Reader) getObject(ctx context.Context, namespace, name string) (*sessio
 // readSnapshot reads bodies that are outside their object. Meanwhile they are in memory, and what a bucket stores of them.
 func (r *Reader) readSnapshot(ctx context.Context, record *sessions.Record) (snapshot.Bodies, error) {
 	if max(record.Snapshot.SizeBytes, record.Snapshot.StoredBytes) > r.maxBytes {
-		return snapshot.Bodies{}, fmt.Errorf("%w: response %q alone has %d bytes", ErrTooLarge, record.Turn.ID, record.Snapshot.SizeBytes)
+		return snapshot.Bodies{}, fmt.Errorf("%w: response %q alone has %d bytes, and --max-history-bytes is less", ErrTooLarge, record.Turn.ID, record.Snapshot.SizeBytes)
 	}
 	size := min(max(record.Snapshot.SizeBytes+record.Snapshot.StoredBytes, r.minBytes), r.maxBytes)
 	if err := r.bytes.Acquire(ctx, record.Namespace, size); err != nil {

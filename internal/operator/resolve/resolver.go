@@ -111,7 +111,7 @@ type Share struct {
 }
 
 // Share calls compute, which must not block, with the processors of a namespace's share, and counts the request and its answer towards
-// its other shares. It returns ErrBusy, a *ThrottledError, or the error of the context without calling compute. Otherwise, call release
+// its other shares. It returns ErrTooLarge, ErrBusy, a *ThrottledError, or the error of the context without calling compute. Otherwise, call release
 // once, when the answer has been sent.
 func (r *Resolver) Share(ctx context.Context, namespace string, share Share, compute func()) (release func(), err error) {
 	if !r.requests.TryAcquire(namespace, 1) {
@@ -123,7 +123,7 @@ func (r *Resolver) Share(ctx context.Context, namespace string, share Share, com
 	}
 	if !r.shared.bytes.TryAcquire(namespace, share.Bytes) {
 		r.requests.Release(namespace, 1)
-		return nil, ErrBusy
+		return nil, cmp.Or(r.shared.tooLarge(share.Bytes), ErrBusy)
 	}
 	release = func() {
 		r.shared.bytes.Release(namespace, share.Bytes)

@@ -17,6 +17,7 @@ limitations under the License.
 package resolve
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -86,11 +87,19 @@ type holding struct {
 	released bool
 }
 
-// hold returns the holding of a query for a history with a number of turns, or ErrBusy. It must be released.
+// tooLarge returns ErrTooLarge if an answer alone would have more bytes than a namespace can hold.
+func (s *shared) tooLarge(bytes int64) error {
+	if bytes > s.share {
+		return fmt.Errorf("%w: it takes %d bytes of memory, and a namespace can have %d, a third of --max-inflight-bytes", ErrTooLarge, bytes, s.share)
+	}
+	return nil
+}
+
+// hold returns the holding of a query for a history with a number of turns, ErrTooLarge or ErrBusy. It must be released.
 func (s *shared) hold(namespace string, turns int, limit int64) (*holding, error) {
 	overhead := int64(turns) * turnOverhead
 	if !s.bytes.TryAcquire(namespace, overhead) {
-		return nil, ErrBusy
+		return nil, cmp.Or(s.tooLarge(overhead), ErrBusy)
 	}
 	return &holding{shared: s, namespace: namespace, limit: limit, overhead: overhead, turns: make([]cacheKey, 0, turns)}, nil
 }
@@ -111,11 +120,11 @@ func (h *holding) take(key cacheKey, items *chain.Items) (*chain.Items, error) {
 	}
 	size := int64(items.Size())
 	if h.size+size > h.limit {
-		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrTooLarge, h.limit)
+		return nil, fmt.Errorf("%w: the history has more than %d bytes, the limit of --max-history-bytes", ErrTooLarge, h.limit)
 	}
 	if held == nil {
 		if !h.bytes.TryAcquire(h.namespace, size) {
-			return nil, ErrBusy
+			return nil, cmp.Or(h.tooLarge(h.size+h.overhead+size), ErrBusy)
 		}
 		held = &heldTurn{items: items}
 		h.shared.turns[key] = held
@@ -176,11 +185,11 @@ func (h *holding) readAndTake(key cacheKey, read func() (*chain.Items, error)) (
 func (h *holding) reserve(bytes int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.size+h.overhead+bytes > h.share {
-		return fmt.Errorf("%w: this answer to it takes %d bytes of memory", ErrTooLarge, h.size+h.overhead+bytes)
-	}
-	if h.released || !h.bytes.TryAcquire(h.namespace, bytes) {
+	if h.released {
 		return ErrBusy
+	}
+	if !h.bytes.TryAcquire(h.namespace, bytes) {
+		return cmp.Or(h.tooLarge(h.size+h.overhead+bytes), ErrBusy)
 	}
 	h.overhead += bytes
 	return nil

@@ -71,7 +71,7 @@ func toStatus(ctx context.Context, name string, err error) (*apierrors.StatusErr
 	case errors.As(err, &badRequest):
 		status = apierrors.NewBadRequest(badRequest.Error())
 	case errors.Is(err, resolve.ErrTooLarge):
-		status = apierrors.NewRequestEntityTooLargeError(err.Error() + "; the operator's --max-history-bytes sets the limit")
+		status = apierrors.NewRequestEntityTooLargeError(err.Error())
 	case errors.Is(err, resolve.ErrBusy):
 		status = busy(err)
 	case errors.As(err, &throttled):

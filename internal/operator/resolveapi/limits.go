@@ -23,6 +23,10 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
@@ -38,8 +42,10 @@ var errBusyClient = errors.New("too many requests from this address are in progr
 // limits keep the clients of the port from using up what others need. Those of k8s.io/apiserver are for all clients together, and it
 // waits without end for a client that does not read.
 type limits struct {
-	// requests are those in progress, by the address of the client.
+	// requests are those in progress, by what tenantOf returns.
 	requests *fair.Budget
+	// proxy authenticates the kube-apiserver's proxy, and returns for whom it forwards a request. It is nil if there is none.
+	proxy authenticator.Request
 	// reviews are the requests to the kube-apiserver for a token, by the address of the client, and for access, by user. Clients of
 	// the kube-apiserver wait for each other, so few are sent at once.
 	reviews      *fair.Budget
@@ -52,16 +58,16 @@ func newLimits(o *Options) *limits {
 	}
 }
 
-// share handles each request within the share of its client's address, and ends it if the client does not read the answer.
+// share handles each request within the share of its tenant, and ends it if the client does not read the answer.
 func (l *limits) share(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(l.writeTimeout)) // the writers of net/http support it
-		client := clientOf(req)
-		if !l.requests.TryAcquire(client, 1) {
+		tenant := l.tenantOf(req)
+		if !l.requests.TryAcquire(tenant, 1) {
 			responsewriters.ErrorNegotiated(busy(errBusyClient), codecs, resolvev1alpha1.GroupVersion, w, req)
 			return
 		}
-		defer l.requests.Release(client, 1)
+		defer l.requests.Release(tenant, 1)
 		next.ServeHTTP(w, req)
 	})
 }
@@ -73,6 +79,33 @@ func (l *limits) review(ctx context.Context, of string, ask func() error) error 
 	}
 	defer l.reviews.Release(of, 1)
 	return ask()
+}
+
+// useProxy makes limits know the kube-apiserver's proxy.
+func (l *limits) useProxy(proxy *authenticatorfactory.RequestHeaderConfig) {
+	if proxy != nil {
+		l.proxy = headerrequest.NewDynamicVerifyOptionsSecure(proxy.CAContentProvider.VerifyOptions, proxy.AllowedClientNames,
+			proxy.UsernameHeaders, proxy.UIDHeaders, proxy.GroupHeaders, proxy.ExtraHeaderPrefixes)
+	}
+}
+
+// tenantOf returns whom a request counts for: the address of its client or, if that is the kube-apiserver's proxy, the user for whom it
+// forwards the request. All service accounts of a namespace are one tenant. Many addresses can therefore not use up the share of the
+// kube-apiserver, through which most requests come.
+func (l *limits) tenantOf(req *http.Request) string {
+	client := "address " + clientOf(req)
+	if l.proxy == nil || req.TLS == nil || len(req.TLS.PeerCertificates) == 0 {
+		return client
+	}
+	// The authenticator removes the headers, which the handler needs.
+	answer, ok, err := l.proxy.AuthenticateRequest(&http.Request{TLS: req.TLS, Header: req.Header.Clone()})
+	if !ok || err != nil {
+		return client
+	}
+	if namespace, _, err := serviceaccount.SplitUsername(answer.User.GetName()); err == nil {
+		return "namespace " + namespace
+	}
+	return "user " + answer.User.GetName()
 }
 
 // clientOf returns the address of a client, without its port. It is the kube-apiserver's for requests that it forwards.

@@ -18,9 +18,16 @@ package resolveapi
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"io"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -28,6 +35,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/catena-dev/catena/internal/testutil"
 )
@@ -72,6 +83,91 @@ func TestRequestsOfOneAddress(t *testing.T) {
 	if got := get("10.0.0.1:2000", "/"); got != http.StatusOK {
 		t.Errorf("afterwards, the address got %d, want 200", got)
 	}
+}
+
+// TestTenants: a request that the kube-apiserver's proxy forwards counts for the caller, and only its certificate makes it one.
+func TestTenants(t *testing.T) {
+	ca, otherCA := newCA(t), newCA(t)
+	l := newLimits(&Options{Requests: 8, Reviews: 1, RequestTimeout: time.Minute})
+	content, err := dynamiccertificates.NewStaticCAContent("test", ca.pem())
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := headerrequest.StaticStringSlice{}
+	l.useProxy(&authenticatorfactory.RequestHeaderConfig{
+		CAContentProvider: content, AllowedClientNames: headerrequest.StaticStringSlice{"front-proxy"},
+		UsernameHeaders: headerrequest.StaticStringSlice{"X-Remote-User"}, UIDHeaders: none, GroupHeaders: none, ExtraHeaderPrefixes: none,
+	})
+	const address = "address 10.0.0.1"
+	tests := map[string]struct {
+		certificate *x509.Certificate
+		user, want  string
+	}{
+		"a user":                       {certificate: ca.issue(t, "front-proxy"), user: "alice", want: "user alice"},
+		"a user named like an address": {certificate: ca.issue(t, "front-proxy"), user: "10.0.0.1", want: "user 10.0.0.1"},
+		"a service account":            {certificate: ca.issue(t, "front-proxy"), user: "system:serviceaccount:team-a:gateway", want: "namespace team-a"},
+		"no user":                      {certificate: ca.issue(t, "front-proxy"), want: address},
+		"another name":                 {certificate: ca.issue(t, "mallory"), user: "alice", want: address},
+		"another CA":                   {certificate: otherCA.issue(t, "front-proxy"), user: "alice", want: address},
+		"no certificate":               {user: "alice", want: address},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
+			req.RemoteAddr, req.TLS = "10.0.0.1:1000", &tls.ConnectionState{}
+			req.Header.Set("X-Remote-User", tc.user)
+			if tc.certificate != nil {
+				req.TLS.PeerCertificates = []*x509.Certificate{tc.certificate}
+			}
+			if got := l.tenantOf(req); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+			if got := req.Header.Get("X-Remote-User"); got != tc.user {
+				t.Errorf("afterwards, the user is %q, want %q", got, tc.user)
+			}
+		})
+	}
+}
+
+// certificateAuthority issues certificates of clients.
+type certificateAuthority struct {
+	key         *ecdsa.PrivateKey
+	certificate *x509.Certificate
+}
+
+func newCA(t *testing.T) *certificateAuthority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := certutil.NewSelfSignedCACert(certutil.Config{CommonName: "ca"}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &certificateAuthority{key, certificate}
+}
+
+func (c *certificateAuthority) pem() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.certificate.Raw})
+}
+
+// issue returns the certificate of a client with a name.
+func (c *certificateAuthority) issue(t *testing.T, name string) *x509.Certificate {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: c.certificate.NotBefore, NotAfter: c.certificate.NotAfter,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	raw, err := x509.CreateCertificate(rand.Reader, template, c.certificate, c.key.Public(), c.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
 }
 
 // TestReviewsAreShared: while the kube-apiserver does not answer the reviews of one user, those of another one are sent.

@@ -85,8 +85,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"Maximum number of turns in a chain, for verdicts and for requests that do not set maxDepth.")
 	fs.Int32Var(&o.MaxDepthLimit, "max-depth-limit", o.MaxDepthLimit, "Maximum value of maxDepth in a request.")
 	fs.Int64Var(&o.Requests, "max-requests", o.Requests,
-		"Maximum number of concurrent requests to the secure port, shared by the addresses of clients: one alone may use half. "+
-			"The kube-apiserver is one of them. Requests that exceed a share are rejected with 429.")
+		"Maximum number of concurrent requests to the secure port, shared by the addresses of clients and, for requests that the kube-apiserver forwards, "+
+			"the users and the namespaces of service accounts: one alone may use half. Requests that exceed a share are rejected with 429.")
 	fs.Int64Var(&o.Reviews, "max-reviews", o.Reviews,
 		"Maximum number of concurrent TokenReviews, shared by the addresses of clients, and SubjectAccessReviews, shared by users, that are sent to the kube-apiserver.")
 	fs.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request.")

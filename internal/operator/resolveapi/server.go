@@ -57,6 +57,7 @@ func New(o *Options, resolve ResolveFunc, share ShareFunc, view *sessions.View) 
 		return nil, err
 	}
 	limits := newLimits(o)
+	limits.useProxy(config.Authentication.RequestHeaderConfig)
 	noteFailures(config, limits)
 	clientCAs, err := newClientCAs(o, config)
 	if err != nil {
