@@ -18,12 +18,14 @@ package e2e_test
 
 import (
 	"context"
+	cryptorand "crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -87,7 +89,6 @@ func TestChaos(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	plan := planSessions(random, namespace, size.planned)
 	clients := newGatewayClients(t, bucket)
-	leaveSnapshots(t, clients.namespace, "")
 	leaveSnapshots(t, clients.namespace, bucket)
 	writes := recordWrites(t, namespace, clients.namespace)
 
@@ -164,8 +165,8 @@ func savePlan(ctx context.Context, group *errgroup.Group, plan []testsession.Bui
 	}
 }
 
-// leaveSnapshots saves large turns and deletes their sessions as kubectl does. Their chunks lose their ownerReferences before, so that
-// garbage collection keeps them.
+// leaveSnapshots stores snapshots without a session: chunks, as a saver leaves them that is killed, and objects in the bucket, as kubectl does
+// when it deletes a session.
 func leaveSnapshots(t *testing.T, namespace, bucket string) {
 	t.Helper()
 	turns, err := kube.Open(t.Context(), kube.Options{Config: env.Config, Namespace: namespace, SnapshotStore: bucket})
@@ -174,12 +175,17 @@ func leaveSnapshots(t *testing.T, namespace, bucket string) {
 	}
 	defer func() { _ = turns.Close() }()
 	for i := range chaosLeftovers {
-		session := &store.Session{ResponseID: fmt.Sprint("resp_left_", i), Status: store.StatusCompleted, Request: fmt.Appendf(nil, `{"input":%q}`, padding)}
-		if err := turns.Save(t.Context(), session, store.SaveOptions{}); err != nil {
-			t.Fatal(err)
+		chunk := &v1alpha1.SnapshotChunk{Spec: v1alpha1.SnapshotChunkSpec{Data: []byte("left")}}
+		chunk.Namespace, chunk.Name = namespace, v1alpha1.SnapshotChunkName(strings.ToLower(cryptorand.Text()), 0)
+		session := &store.Session{
+			ResponseID: fmt.Sprint("resp_left_", i), Status: store.StatusCompleted, Request: fmt.Appendf(nil, `{"input":%q}`, padding),
 		}
-		orphan := client.PropagationPolicy(metav1.DeletePropagationOrphan)
-		if err := env.Client.Delete(t.Context(), testsession.Make(namespace, session.ResponseID).Obj(), orphan); err != nil {
+		err := errors.Join(
+			env.Client.Create(t.Context(), chunk),
+			turns.Save(t.Context(), session, store.SaveOptions{}),
+			env.Client.Delete(t.Context(), testsession.Make(namespace, session.ResponseID).Obj()),
+		)
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -204,10 +210,11 @@ func onlyReferenced(ctx context.Context, namespace, bucketDir string) error {
 		}
 	}
 	objects, err := filepath.Glob(filepath.Join(bucketDir, namespace, "*", "*"))
-	if len(objects) != wantObjects || len(chunks.Items) != wantChunks || err != nil {
-		return fmt.Errorf("%d chunks and %d objects in the bucket, want %d and %d: %w", len(chunks.Items), len(objects), wantChunks, wantObjects, err)
+	if err != nil {
+		return err
 	}
-	return nil
+	return unless(len(objects) == wantObjects && len(chunks.Items) == wantChunks,
+		fmt.Sprintf("%d chunks and %d objects in the bucket, want %d and %d", len(chunks.Items), len(objects), wantChunks, wantObjects))
 }
 
 // killAPIServer kills the API server and starts it again.
