@@ -220,7 +220,7 @@ func (r *Reader) readSnapshot(ctx context.Context, record *sessions.Record) (sna
 // lost returns a session as unreadable, unless it was overwritten or deleted while its snapshot was read: then the old snapshot
 // is expected to be gone.
 func (r *Reader) lost(ctx context.Context, record *sessions.Record) (*sessions.Record, *chain.Items, error) {
-	current, err := r.metadataIsCurrent(ctx, record)
+	current, err := r.isCurrent(ctx, record)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -251,10 +251,6 @@ func (r *Reader) isCurrent(ctx context.Context, record *sessions.Record) (bool, 
 		return false, err
 	}
 	defer r.slots.Release(record.Namespace, 1)
-	return r.metadataIsCurrent(ctx, record)
-}
-
-func (r *Reader) metadataIsCurrent(ctx context.Context, record *sessions.Record) (bool, error) {
 	object, err := kubeclient.GetMetadata(ctx, r.client, kubeclient.Sessions, record.NamespacedName())
 	if kubeclient.IsGone(err, kubeclient.Sessions, record.Name) {
 		return false, nil

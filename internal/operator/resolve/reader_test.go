@@ -22,9 +22,12 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
+	"github.com/tidwall/gjson"
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -164,4 +167,48 @@ func TestUnrelated404(t *testing.T) {
 			t.Errorf("%s: got %q, want an error", id, answer)
 		}
 	}
+}
+
+// TestReadsOfLostSnapshotsAreShared: to find out whether a session whose snapshot is lost has been changed is a live read, too. A namespace
+// has as many of them in progress as of any others.
+func TestReadsOfLostSnapshotsAreShared(t *testing.T) {
+	const metadata = `"metadata":{"namespace":"greedy","name":"lost","uid":"5f0c1b2a-0000-4000-8000-000000000001","generation":1}`
+	object := `{"apiVersion":"sessions.catena.dev/v1alpha1","kind":"ResponseSession",` + metadata + `,"spec":{"responseID":"lost",` +
+		`"responseStatus":"completed","snapshot":{"store":"Chunks","key":"` + strings.Repeat("a", 26) +
+		`","parts":1,"sizeBytes":1,"storedBytes":1,"sha256":"` + strings.Repeat("0", 64) + `"}}}`
+	synctest.Test(t, func(t *testing.T) { // to wait until no more reads start
+		var started atomic.Int64
+		proceed := make(chan struct{})
+		client, err := kubeclient.New(&rest.Config{Host: "http://kube", Transport: transport(func(r *http.Request) (*http.Response, error) {
+			body := object
+			if r.Header.Get("Accept") == kubeclient.MetadataOnly {
+				body = `{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata",` + metadata + `}`
+				started.Add(1)
+				<-proceed
+			}
+			header := http.Header{"Content-Type": {"application/json"}}
+			return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		options := resolve.DefaultOptions()
+		options.LiveReads = 4
+		reader := resolve.NewReader(client, nil, options)
+		record := sessions.NewRecord(gjson.Parse(object), nil)
+		var reads sync.WaitGroup
+		for range 10 {
+			reads.Go(func() {
+				if readable, err := reader.Readable(t.Context(), record); readable || err != nil {
+					t.Errorf("got %t, %v, want a lost snapshot", readable, err)
+				}
+			})
+		}
+		synctest.Wait()
+		if got, share := started.Load(), options.LiveReads/2; got != share {
+			t.Errorf("%d reads are in progress, want the share of %d", got, share)
+		}
+		close(proceed)
+		reads.Wait()
+	})
 }
