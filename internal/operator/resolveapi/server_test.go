@@ -326,6 +326,36 @@ func TestVerdictsOfAStaleView(t *testing.T) {
 	})
 }
 
+// TestStaleViewIsReady: staleness does not make a replica unready. All replicas would be at once, and histories do not depend on the view:
+// they are confirmed with live reads.
+func TestStaleViewIsReady(t *testing.T) {
+	kube := newKubeAPIServer(t)
+	view := newView(t, kube, 100*time.Millisecond)
+	closeServer(kube)
+	ts := startServerOf(t, newKubeAPIServer(t), view, resolveStub(t))
+	testutil.Eventually(t, func(context.Context) error {
+		if !view.IsStale() {
+			return errors.New("the view is not stale yet")
+		}
+		return nil
+	})
+	if err := ts.Ready(nil); err != nil {
+		t.Fatalf("the replica is not ready: %v", err)
+	}
+	testutil.Eventually(t, func(context.Context) error { // k8s.io/apiserver's own hooks may still be running
+		if got, _, body := ts.get(t, "/readyz", "", ""); got != http.StatusOK {
+			return fmt.Errorf("/readyz answers %d: %s", got, body)
+		}
+		return nil
+	})
+	if got, _, body := ts.get(t, inputItems+"resp_2", "alice", ""); got != http.StatusOK {
+		t.Errorf("a history: want 200, got %d: %s", got, body)
+	}
+	if !view.IsStale() {
+		t.Error("the view is no longer stale")
+	}
+}
+
 // TestServerDeadline: a caller's timeout ends the reads made for it.
 func TestServerDeadline(t *testing.T) {
 	ts := startServer(t, func(ctx context.Context, _, _ string, _ uint64, _ chain.WalkOptions) (*resolve.Result, error) {
