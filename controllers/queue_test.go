@@ -18,12 +18,15 @@ package controllers
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/catena-dev/catena/internal/fair"
@@ -82,4 +85,42 @@ func TestQueueWakesWorkers(t *testing.T) {
 		check(others)
 		queue.ShutDown()
 	})
+}
+
+// TestHealthOfQueue: the operator is unhealthy while sessions wait and none is reconciled for too long, although no reconcile is in
+// progress: a fault of the queue.
+func TestHealthOfQueue(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
+	r := &ResponseSessionReconciler{Clock: clock, StallTimeout: 5 * time.Minute, order: newOrder(1)}
+	queue := withOrder(r.order)("test", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	session := func(name string) reconcile.Request {
+		return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "team-a", Name: name}}
+	}
+	lost := session("lost")
+	for _, tc := range []struct {
+		name  string
+		after time.Duration
+		do    func()
+		want  string
+	}{
+		{name: "idle for long", after: time.Hour},
+		// The queue believes that its only worker is busy with this one, and hands out no other.
+		{name: "a session comes out", do: func() { queue.Add(lost); _, _ = queue.Get() }},
+		{name: "no session waits", after: time.Hour},
+		{name: "one waits", do: func() { queue.Add(session("waiting")) }},
+		{name: "for the timeout", after: 5 * time.Minute},
+		{name: "for longer", after: time.Second, want: "1 sessions wait, and none has been reconciled for 5m1s"},
+		{name: "a reconcile starts", do: func() { r.progress.start(clock.Now())() }},
+		{name: "none starts again", after: 5*time.Minute + time.Second, want: "1 sessions wait"},
+		{name: "the session comes out", do: func() { queue.Done(lost); _, _ = queue.Get() }},
+	} {
+		clock.SetTime(clock.Now().Add(tc.after))
+		if tc.do != nil {
+			tc.do()
+		}
+		if err := r.Healthy(nil); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: got %v, want %q", tc.name, err, tc.want)
+		}
+	}
 }
