@@ -76,7 +76,7 @@ func TestDeleteUnreadable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := start(t, nil, func(o *Options) { o.MaxRequestBytes, o.ResponseReserveBytes, o.MaxInFlightBytes = 1, 0, 3*callBytes })
-			f.seed("resp_a", "", "completed")
+			f.seedLarge("resp_a", 3*callBytes) // alone more than a tenant may hold
 			f.store.onGet = func() error { return tc.err }
 			if r := f.do(http.MethodDelete, "/v1/responses/resp_a", ""); r.code() != tc.want {
 				t.Errorf("got %d %s, want %s", r.status, r.body, tc.want)
