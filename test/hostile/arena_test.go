@@ -113,11 +113,13 @@ type tenant struct {
 	// kube sends requests unchanged, and does not retry rejected ones.
 	kube  rest.Interface
 	store *store.Store
+	// refused are the requests of kube and store that the kube-apiserver and the resolve API have refused.
+	refused *refusals
 }
 
 func (a *arena) newTenant() *tenant {
 	a.Helper()
-	t := &tenant{namespace: env.NewNamespace(a)}
+	t := &tenant{namespace: env.NewNamespace(a), refused: &refusals{}}
 	kubeconfig, err := env.Editor(a.Context(), t.namespace)
 	if err != nil {
 		a.Fatal(err)
@@ -127,6 +129,7 @@ func (a *arena) newTenant() *tenant {
 		a.Fatal(err)
 	}
 	config.QPS = -1
+	config.Wrap(t.refused.count)
 	if t.kube, err = kubeclient.New(config); err != nil {
 		a.Fatal(err)
 	}

@@ -102,6 +102,11 @@ func startGateway(a *arena, tenants ...string) *gateway {
 	return &gateway{Gateway: started, client: &http.Client{Transport: transport}}
 }
 
+// through returns the gateway as a client with its own transport reaches it, whose refused requests are counted.
+func (g *gateway) through(counted *refusals) *gateway {
+	return &gateway{Gateway: g.Gateway, client: &http.Client{Transport: counted.count(g.client.Transport)}}
+}
+
 // slowEngine serves the scripted engine, except for slowModel.
 func slowEngine(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)

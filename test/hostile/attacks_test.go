@@ -65,8 +65,8 @@ func attacks() map[string]attack {
 // turnsPerPhase is the number of turns that the victim makes in each phase of a test. Speed is not measured there.
 const turnsPerPhase = 20
 
-// TestAttacks runs each attack briefly. None of the victim's requests is refused, its verdicts and histories are
-// correct, the attacker gets the expected errors, and the memory of the programs stays within its limit. BenchmarkAttacks
+// TestAttacks runs each attack briefly. None of the victim's requests is refused, not even one that its client repeats, its verdicts
+// and histories are correct, the attacker gets the expected errors, and the memory of the programs stays within its limit. BenchmarkAttacks
 // measures speed.
 func TestAttacks(t *testing.T) {
 	for name, attack := range attacks() {
@@ -115,7 +115,7 @@ type phase struct {
 const maxAmount = 128 << 20
 
 // run runs a phase. It ends when the victim has made its turns, and the clients together have received at least as many
-// answers as there are clients, including all required ones.
+// answers as there are clients, including all required ones. It fails if a request of the victim was refused.
 func (a *arena) run(p phase) phase {
 	a.Helper()
 	limit := rate.NewLimiter(rate.Inf, maxAmount)
@@ -154,6 +154,7 @@ func (a *arena) run(p phase) phase {
 		})
 	}
 	p.samples = a.victim.converse(ctx, a, p.turns)
+	a.victim.wantNoRefusals(a)
 	testutil.Eventually(a, func(context.Context) error {
 		mu.Lock()
 		defer mu.Unlock()

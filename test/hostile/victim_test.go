@@ -89,7 +89,7 @@ func newVictim(a *arena, t *tenant) *victim {
 	v := &victim{tenant: t, settled: map[string]chan struct{}{}, reasons: map[string]string{}}
 	v.save, v.resolve = v.saveTurn, v.resolveTurn
 	if a.gateway != nil {
-		v.save, v.resolve = a.gateway.victim(t.namespace)
+		v.save, v.resolve = a.gateway.through(t.refused).victim(t.namespace)
 	}
 	verdicts, err := t.kube.Get().Namespace(t.namespace).Resource(kubeclient.Sessions).Param("watch", "true").Watch(a.Context())
 	if err != nil {
@@ -168,6 +168,14 @@ func (v *victim) converse(ctx context.Context, a *arena, turns int) samples {
 		a.Fatalf("the victim: %v", err)
 	}
 	return took
+}
+
+// wantNoRefusals checks that none of the victim's requests has been refused since the last check, even if it succeeded when repeated.
+func (v *victim) wantNoRefusals(a *arena) {
+	a.Helper()
+	for kind, n := range v.refused.take() {
+		a.Errorf("%d requests of the victim were refused: %s", n, kind)
+	}
 }
 
 // turn makes the next turn of a conversation. Durations are measured from the time when the turn was due.
