@@ -18,18 +18,22 @@ package hostile_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"strings"
 	"testing"
 
+	"github.com/tidwall/gjson"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
@@ -40,17 +44,17 @@ import (
 func TestUndecodableObjects(t *testing.T) {
 	attacker, victim := env.NewNamespace(t), env.NewNamespace(t)
 	// Objects as they could be stored before the CRD had a pattern for times.
-	const pattern = `RFC 3339`
+	const unreadable, pattern = v1alpha1.ReasonSnapshotUnreadable, `RFC 3339`
 	restore := withoutTimePattern(t)
-	objects := map[string]struct{ fields, problem string }{
-		"lower-case z":    {`"createdAt":"2026-01-01t00:00:00z"`, pattern},
-		"lower-case t":    {`"createdAt":"2026-01-01t00:00:00Z"`, pattern},
-		"offset of 99:99": {`"completedAt":"2026-01-01T00:00:00+99:99"`, pattern},
-		// The API server rejects every write of the object, including its status.
-		"immutable":         {`"createdAt":"2026-01-01t00:00:00z","immutable":true`, ""},
-		"nested 2,000 deep": {`"request":{"input":[` + nested(2_000) + `]}`, "nested"},
-		"nested 9,990 deep": {`"metadata":` + nested(9_990), ""},
-		"nested 9,993 deep": {`"request":{"input":` + nested(9_991) + `}`, "nested"},
+	objects := map[string]struct{ fields, reason, message string }{
+		"lower-case z":    {`"createdAt":"2026-01-01t00:00:00z"`, unreadable, pattern},
+		"lower-case t":    {`"createdAt":"2026-01-01t00:00:00Z"`, unreadable, pattern},
+		"offset of 99:99": {`"completedAt":"2026-01-01T00:00:00+99:99"`, unreadable, pattern},
+		// The API server rejects every write of this object, including its status.
+		"immutable":         {`"createdAt":"2026-01-01t00:00:00z","immutable":true`, "", ""},
+		"nested 2,000 deep": {`"request":{"input":[` + nested(2_000) + `]}`, unreadable, "nested"},
+		"nested 9,990 deep": {`"metadata":` + nested(9_990), v1alpha1.ReasonResolved, ""},
+		"nested 9,993 deep": {`"request":{"input":` + nested(9_991) + `}`, unreadable, "nested"},
 	}
 	ids := map[string]string{}
 	for name, tc := range objects {
@@ -65,16 +69,20 @@ func TestUndecodableObjects(t *testing.T) {
 		})
 	}
 	restore()
-	for range 2 {
+	createDeepest(t, attacker, "resp_deepest")
+	for _, restart := range []bool{false, true} {
+		if restart {
+			restartOperator(t)
+		}
 		wantUnharmed(t, victim)
 		for name, tc := range objects {
-			if tc.problem != "" {
-				wantReason(t, attacker, ids[name], v1alpha1.ReasonSnapshotUnreadable, tc.problem)
+			if tc.reason != "" {
+				wantReason(t, attacker, ids[name], tc.reason, tc.message)
 			}
 		}
-		restartOperator(t)
+		wantReason(t, attacker, "resp_deepest", v1alpha1.ReasonResolved, "")
+		wantRejected(t, attacker, ids["immutable"])
 	}
-	wantUnharmed(t, victim)
 
 	// The library reports objects that it cannot decode.
 	turns := env.Store.InNamespace(attacker)
@@ -113,6 +121,53 @@ func TestUndecodableObjects(t *testing.T) {
 	}
 	if err := turns.Save(t.Context(), testturn.Make(ids["immutable"], ""), overwrite); !errors.Is(err, store.ErrConflict) {
 		t.Errorf("immutable: %v, want ErrConflict", err)
+	}
+	wantUnharmed(t, victim)
+	wantRejected(t, attacker, ids["immutable"])
+}
+
+// createDeepest creates the turn with the most deeply nested metadata that the API server accepts. A list of it is too deep for Go.
+func createDeepest(t *testing.T, namespace, id string) {
+	t.Helper()
+	depth := 10_000
+	err := create(t, namespace, session(id, `"metadata":`+nested(depth)))
+	for ; err != nil && depth > 9_990; depth-- {
+		err = create(t, namespace, session(id, `"metadata":`+nested(depth-1)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := kubeclient.GetRaw(t.Context(), sessions, kubeclient.Sessions, types.NamespacedName{Namespace: namespace, Name: v1alpha1.ObjectName(id)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := map[string]any{}
+	if err := json.Unmarshal(fmt.Appendf(nil, `{"items":[%s]}`, raw), &list); err == nil {
+		t.Errorf("Go decodes a list of metadata that is nested %d deep", depth)
+	}
+}
+
+// wantRejected checks that the status of an unreadable session was rejected once since the operator was started, and that the resolve API
+// has the verdict.
+func wantRejected(t *testing.T, namespace, id string) {
+	t.Helper()
+	testutil.Eventually(t, func(ctx context.Context) error {
+		rejected, err := testenv.Sum(ctx, operator, "catena_rejected_sessions_total", "")
+		if err == nil && rejected != 1 {
+			err = fmt.Errorf("%.0f sessions were rejected, want 1", rejected)
+		}
+		return err
+	})
+	name := v1alpha1.ObjectName(id)
+	if _, err := chainValid(t.Context(), namespace, name); err == nil || !strings.Contains(err.Error(), "no verdict") {
+		t.Errorf("the status of %s: got %v, want no verdict", id, err)
+	}
+	raw, err := kubeclient.Read(t.Context(), sessions.Get().AbsPath("/apis/resolve.catena.dev/v1alpha1/namespaces", namespace, "sessionverdicts", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reason := gjson.GetBytes(raw, "reason").Str; reason != v1alpha1.ReasonSnapshotUnreadable {
+		t.Errorf("the resolve API has the reason %q for %s", reason, id)
 	}
 }
 
