@@ -220,3 +220,43 @@ func TestPlanShareOfAny(t *testing.T) {
 		}
 	})
 }
+
+// TestPlanManyChunks: of the chunks to delete or to mark, and of those to unmark, a sweep takes a limited number, but neither number depends
+// on the other: a chunk that keeps its mark is deleted together with its session.
+func TestPlanManyChunks(t *testing.T) {
+	type planned struct{ mark, unmark, due int }
+	const limit = 100_000
+	tests := map[string]struct{ stored, want planned }{
+		"all":                               {stored: planned{mark: 1, unmark: 3, due: 2}, want: planned{mark: 1, unmark: 3, due: 2}},
+		"more to delete than a sweep keeps": {stored: planned{unmark: 3, due: limit + 50}, want: planned{unmark: 3, due: limit}},
+		"more to mark than a sweep keeps":   {stored: planned{mark: limit + 50, unmark: 3}, want: planned{mark: limit, unmark: 3}},
+		"more to unmark than a sweep keeps": {
+			stored: planned{mark: 1, unmark: limit + 50, due: 2}, want: planned{mark: 1, unmark: limit, due: 2},
+		},
+	}
+	now := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
+	long := now.Add(-48 * time.Hour)
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var parts []snapshot.Part
+			add := func(n int, since time.Time) []snapshot.Part {
+				begin := len(parts)
+				for range n {
+					name := fmt.Sprint(len(parts))
+					session := types.NamespacedName{Namespace: "a", Name: name}
+					parts = append(parts, snapshot.Part{Session: session, Key: name, Written: long, Unreferenced: since})
+				}
+				return parts[begin:]
+			}
+			add(tc.stored.mark, time.Time{})
+			add(tc.stored.due, long)
+			returned := add(tc.stored.unmark, long)
+			limits := controllers.DefaultSweepLimits()
+			limits.MaxShare = 1
+			mark, unmark, due := controllers.Plan(limits, parts, returned, now)
+			if got := (planned{len(mark), len(unmark), len(due)}); got != tc.want {
+				t.Errorf("planned %+v, want %+v", got, tc.want)
+			}
+		})
+	}
+}

@@ -57,22 +57,24 @@ type comparison struct {
 	unreferenced map[snapshotKey][]snapshot.Part
 	// omitted counts further snapshots of each namespace that no session refers to. A store lists the parts of a snapshot together.
 	omitted map[string]int
-	// returned are marked parts of snapshots that a session refers to.
+	// returned are marked parts of snapshots that a session refers to. Further ones are found again once these are unmarked.
 	returned []snapshot.Part
 	// strayMarks are marks of snapshots that no longer exist.
 	strayMarks []snapshot.Part
 }
 
-// maxKeptChunks is how many chunks of a namespace one sweep keeps for marks and deletions. The others wait for later sweeps, because users
-// can create millions without sessions. Objects in a bucket are only written by stores, and all of them must be marked while its sweeps are
-// held off.
+// maxKeptChunks is how many chunks of a namespace one sweep keeps for marks and deletions, and how many to unmark. The others wait for later
+// sweeps, because users can create millions, with marks and without sessions. The two are counted apart: if unreferenced chunks kept others
+// from being unmarked, these would be deleted as soon as their session is, without a grace period. Objects in a bucket are only written by
+// stores, and all of them must be marked while its sweeps are held off.
 const maxKeptChunks = 100_000
 
-// compare reads the list of a store and counts the parts of each session. It keeps at most a number of parts of each namespace.
+// compare reads the list of a store and counts the parts of each session. Of each namespace, it keeps at most maxKept unreferenced parts, and
+// as many returned ones.
 func (r *references) compare(list iter.Seq2[snapshot.Part, error], maxKept int) (*comparison, error) {
 	c := &comparison{unreferenced: map[snapshotKey][]snapshot.Part{}, omitted: map[string]int{}, stored: map[string]int{}}
-	kept, last := map[string]int{}, snapshotKey{}
-	keep := func(part snapshot.Part) bool {
+	unreferenced, returned, last := map[string]int{}, map[string]int{}, snapshotKey{}
+	keep := func(kept map[string]int, part snapshot.Part) bool {
 		kept[part.Session.Namespace]++
 		return kept[part.Session.Namespace] <= maxKept
 	}
@@ -86,7 +88,7 @@ func (r *references) compare(list iter.Seq2[snapshot.Part, error], maxKept int) 
 		}
 		key := snapshotKey{part.Session.Namespace, part.Key}
 		if _, referenced := r.found[key]; !referenced {
-			if keep(part) {
+			if keep(unreferenced, part) {
 				c.unreferenced[key] = append(c.unreferenced[key], part)
 			} else if key != last && c.unreferenced[key] == nil {
 				c.omitted[key.namespace]++
@@ -98,7 +100,7 @@ func (r *references) compare(list iter.Seq2[snapshot.Part, error], maxKept int) 
 		if session := r.named[storedKey{part.Session.Namespace, part.Session.Name, part.Key}]; session != nil {
 			r.parts[session]++
 		}
-		if !part.Unreferenced.IsZero() && keep(part) {
+		if !part.Unreferenced.IsZero() && keep(returned, part) {
 			c.returned = append(c.returned, part)
 		}
 	}
