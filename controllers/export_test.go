@@ -18,6 +18,7 @@ package controllers
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"time"
 
@@ -38,8 +39,13 @@ func RewriteOwners(ctx context.Context, o *OwnerVersions) (failed int, err error
 
 // Sweep sweeps one store once.
 func Sweep(ctx context.Context, s *SnapshotSweeper, store snapshot.Store) error {
-	_, err := s.sweep(ctx, store)
+	_, _, err := s.sweep(ctx, store)
 	return err
+}
+
+// InTurns yields strings in an order in which their first letters take turns.
+func InTurns(all []string) iter.Seq[string] {
+	return inTurns(slices.Values(all), func(one string) string { return one[:1] })
 }
 
 // Plan returns what a sweep does with the parts that it found, given the keys to which sessions refer.

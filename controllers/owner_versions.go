@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -101,7 +102,7 @@ func (o *OwnerVersions) pass(ctx context.Context) (failed int, first error) {
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(ownersAtOnce)
-	for _, key := range inTurns(outdated) {
+	for key := range inTurns(maps.Keys(outdated), func(key object) string { return key.Namespace }) {
 		if !o.Clock.Now().Before(end) {
 			break
 		}
@@ -139,26 +140,6 @@ func (o *OwnerVersions) outdated() map[object]string {
 		all[object{v1alpha1.SnapshotChunkKind, key}] = version
 	}
 	return all
-}
-
-// inTurns returns objects in an order in which their namespaces take turns.
-func inTurns(objects map[object]string) []object {
-	byNamespace := map[string][]object{}
-	for key := range objects {
-		byNamespace[key.Namespace] = append(byNamespace[key.Namespace], key)
-	}
-	order := make([]object, 0, len(objects))
-	for len(byNamespace) > 0 {
-		for namespace, own := range byNamespace {
-			order = append(order, own[0])
-			if len(own) == 1 {
-				delete(byNamespace, namespace)
-			} else {
-				byNamespace[namespace] = own[1:]
-			}
-		}
-	}
-	return order
 }
 
 // rewrite changes the version in the outdated references of an object to owners that exist, and nothing else. It never adds a

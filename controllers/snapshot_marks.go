@@ -30,11 +30,13 @@ import (
 )
 
 // mark marks and unmarks the parts of a plan. Parts that cannot be marked because of their owners are logged and are not errors: otherwise
-// every sweep would fail because of a tenant, and hide other failures.
+// every sweep would fail because of a tenant, and hide other failures. mark reports whether it left some parts to the next sweep.
+//
+// It first unmarks, because a save may wait for that.
 //
 // The time is read just before each mark: if the leader was suspended since it listed a part, another one may have found a session that
 // refers to it, and the grace period must not count from before.
-func (s *SnapshotSweeper) mark(ctx context.Context, store snapshot.Store, plan sweepPlan) error {
+func (s *SnapshotSweeper) mark(ctx context.Context, store snapshot.Store, plan sweepPlan) (left bool, err error) {
 	rejected := map[string]int{} // by namespace
 	mark := func(part snapshot.Part, since time.Time) error {
 		err := store.Mark(ctx, part, since)
@@ -47,20 +49,22 @@ func (s *SnapshotSweeper) mark(ctx context.Context, store snapshot.Store, plan s
 		}
 		return err
 	}
-	err := errors.Join(
-		each(plan.unmark, func(part snapshot.Part) error { return mark(part, time.Time{}) }),
-		each(plan.mark, func(part snapshot.Part) error {
-			now, err := s.Now(ctx)
-			if err != nil {
-				return err
-			}
-			return mark(part, now)
-		}),
-	)
+	left, err = each(inTurns(slices.Values(plan.unmark), namespaceOfPart), s.phase(), func(part snapshot.Part) error {
+		return mark(part, time.Time{})
+	})
+	unmarked, failed := each(inTurns(slices.Values(plan.mark), namespaceOfPart), s.phase(), func(part snapshot.Part) error {
+		now, err := s.Now(ctx)
+		if err != nil {
+			return err
+		}
+		return mark(part, now)
+	})
 	if len(rejected) > 0 {
 		most := slices.MaxFunc(slices.Sorted(maps.Keys(rejected)), func(a, b string) int { return cmp.Compare(rejected[a], rejected[b]) })
 		log.FromContext(ctx).Info("Some chunks are invalid or too large to be marked: they are kept until their owners delete or repair them",
 			"namespaces", len(rejected), "foremost", most, "chunks", rejected[most])
 	}
-	return err
+	return left || unmarked, errors.Join(err, failed)
 }
+
+func namespaceOfPart(part snapshot.Part) string { return part.Session.Namespace }

@@ -19,20 +19,16 @@ package controllers
 import (
 	"context"
 	"errors"
-	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"time"
 
-	"github.com/tidwall/gjson"
-	"k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/snapshot"
 )
@@ -48,12 +44,15 @@ import (
 //
 // The mark is stored with the snapshot, so that every leader sees it, and it can only be lost together with the snapshot. The
 // mark is removed if a session appears within the grace period, as in a restore.
+//
+// Tenants can store as many snapshots without sessions as they like. So namespaces take turns, mark by mark and deletion by deletion, and
+// stores take turns, each for a limited time.
 type SnapshotSweeper struct {
 	View *sessions.View
 	// Client is a client of the ResponseSessions' group and version.
 	Client rest.Interface
 	Stores []snapshot.Store
-	// Interval is the time between two sweeps.
+	// Interval is the time between two sweeps, and the time after which a sweep of one store leaves the rest to the next.
 	Interval time.Duration
 	Limits   SweepLimits
 	Clock    clock.Clock
@@ -76,18 +75,12 @@ func (s *SnapshotSweeper) Start(ctx context.Context) error {
 	}
 	s.heldOff = map[string]bool{}
 	for {
-		for _, store := range s.Stores {
-			err := s.claim(ctx, store)
-			if errors.Is(err, snapshot.ErrForeign) {
-				return err
-			}
-			result := sweepFailed
-			if err == nil {
-				result, err = s.sweep(ctx, store)
-			}
-			if ctx.Err() == nil {
-				s.record(ctx, store, result, err)
-			}
+		unfinished, err := s.pass(ctx)
+		if err != nil {
+			return err
+		}
+		if unfinished && ctx.Err() == nil {
+			continue // it has taken as long as a phase of a sweep, so lists are not much of the work
 		}
 		select {
 		case <-ctx.Done():
@@ -95,6 +88,26 @@ func (s *SnapshotSweeper) Start(ctx context.Context) error {
 		case <-s.Clock.After(s.Interval):
 		}
 	}
+}
+
+// pass sweeps each store once. It reports whether another pass must follow at once, because a sweep has reached its time limit. A sweep with
+// an error, such as that it would have deleted too much, is repeated only after the interval, in which an administrator can act.
+func (s *SnapshotSweeper) pass(ctx context.Context) (unfinished bool, foreign error) {
+	for _, store := range s.Stores {
+		err := s.claim(ctx, store)
+		if errors.Is(err, snapshot.ErrForeign) {
+			return false, err
+		}
+		result, left := sweepFailed, false
+		if err == nil {
+			result, left, err = s.sweep(ctx, store)
+		}
+		if ctx.Err() == nil {
+			s.record(ctx, store, result, err)
+		}
+		unfinished = unfinished || left && err == nil
+	}
+	return unfinished, nil
 }
 
 // claim records in a store that it belongs to this cluster.
@@ -140,10 +153,32 @@ func (s *SnapshotSweeper) record(ctx context.Context, store snapshot.Store, resu
 var errStale = errors.New("the view of the sessions is out of date: the kube-apiserver has not sent changes for too long")
 
 // sweep compares a store with the sessions, and marks and deletes snapshots. It does nothing if it could not list the whole
-// store, or if the view is stale.
-func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (sweepResult, error) {
+// store, or if the view is stale. It reports whether it left some marks or deletions to the next sweep.
+func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (result sweepResult, left bool, err error) {
+	found, err := s.compare(ctx, store)
+	if err != nil {
+		return sweepFailed, false, err
+	}
+	now, err := s.Now(ctx)
+	if err != nil {
+		return sweepFailed, false, err
+	}
+	plan := s.Limits.plan(found, now)
+	unmarked, err := s.mark(ctx, store, plan)
+	errs := []error{err}
+	lastSweep.WithLabelValues(store.Name()).Set(float64(now.Unix()))
+	// A part that cannot be marked does not prevent the deletion of others.
+	result, undeleted, err := s.delete(ctx, store, plan, found.returned, unmarked)
+	if errs = append(errs, err); result == sweepCompleted && errors.Join(errs...) != nil {
+		result = sweepFailed
+	}
+	return result, unmarked || undeleted, errors.Join(errs...)
+}
+
+// compare compares a store with the sessions, and has snapshots read again whose parts have disappeared or reappeared.
+func (s *SnapshotSweeper) compare(ctx context.Context, store snapshot.Store) (*comparison, error) {
 	if s.View.IsStale() {
-		return sweepFailed, errStale
+		return nil, errStale
 	}
 	// List the sessions first: every snapshot that they refer to was stored before the store is listed.
 	known := s.references(store)
@@ -153,7 +188,7 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (swee
 	}
 	found, err := known.compare(store.List(ctx), kept)
 	if err != nil {
-		return sweepFailed, err
+		return nil, err
 	}
 	for session, parts := range known.parts {
 		complete := parts == int(session.Snapshot.Parts)
@@ -161,128 +196,85 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (swee
 			s.View.Recheck(session)
 		}
 	}
-	now, err := s.Now(ctx)
-	if err != nil {
-		return sweepFailed, err
-	}
-	plan := s.Limits.plan(found, now)
-	errs := []error{s.mark(ctx, store, plan)}
-	lastSweep.WithLabelValues(store.Name()).Set(float64(now.Unix()))
-	// Marking many parts takes hours. A hold-off that begins now began after all of them were marked.
-	now, err = s.Now(ctx)
-	if err != nil {
-		return sweepFailed, errors.Join(append(errs, err)...)
-	}
-	// A part that cannot be marked does not prevent the deletion of others.
-	result, err := s.delete(ctx, store, plan, found.returned, now)
-	if errs = append(errs, err); result == sweepCompleted && errors.Join(errs...) != nil {
-		result = sweepFailed
-	}
-	return result, errors.Join(errs...)
+	return found, nil
 }
 
-// delete executes the deletions of a plan, unless they are held off or refused.
+// delete executes the deletions of a plan, unless they are held off or refused. It reports whether it left some to the next sweep. unmarked
+// is whether snapshots remain to be marked.
 func (s *SnapshotSweeper) delete(
-	ctx context.Context, store snapshot.Store, plan sweepPlan, returned []snapshot.Part, now time.Time,
-) (sweepResult, error) {
-	held, err := s.holdOff(ctx, store, returned, now)
+	ctx context.Context, store snapshot.Store, plan sweepPlan, returned []snapshot.Part, unmarked bool,
+) (result sweepResult, left bool, err error) {
+	held, err := s.holdOff(ctx, store, returned, unmarked)
 	switch {
 	case err != nil:
-		return sweepFailed, err
+		return sweepFailed, false, err
 	case held:
-		return sweepHeldOff, nil
+		return sweepHeldOff, false, nil
 	}
 	due, refusal := s.Limits.permitted(plan)
-	err = each(due, func(parts []snapshot.Part) error { return s.collect(ctx, store, parts) })
+	left, err = each(inTurns(deletionSteps(due), deletionStep.namespace), s.phase(), func(step deletionStep) error {
+		return s.collect(ctx, store, step)
+	})
 	if refusal != nil {
-		return sweepRefused, errors.Join(refusal, err)
+		return sweepRefused, left, errors.Join(refusal, err)
 	}
-	return sweepCompleted, err
+	return sweepCompleted, left, err
 }
 
-// each makes one request per element and returns the errors. It stops after the first request that times out, because each of
-// the others would take as long. The next sweep retries them.
-func each[T any](all []T, request func(T) error) error {
+// sweepPhases is the number of phases of a sweep: it unmarks, marks, and deletes. Each has its share of the interval, so that one with much
+// to do, which a tenant can cause, does not take the time of the others.
+const sweepPhases = 3
+
+// phase begins a phase of a sweep, and returns a function that reports whether its time is over.
+func (s *SnapshotSweeper) phase() (over func() bool) {
+	end := s.Clock.Now().Add(s.Interval / sweepPhases)
+	return func() bool { return !s.Clock.Now().Before(end) }
+}
+
+// each makes one request per element and returns the errors. It stops when the phase is over, or after the first request that times out,
+// because each of the others would take as long. It reports whether it left some out. The next sweep makes them.
+func each[T any](all iter.Seq[T], over func() bool, request func(T) error) (left bool, err error) {
 	var errs []error
-	for _, one := range all {
+	for one := range all {
+		if over() {
+			return true, errors.Join(errs...)
+		}
 		err := request(one)
 		errs = append(errs, err)
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-			break
+			return true, errors.Join(errs...)
 		}
 	}
-	return errors.Join(errs...)
+	return false, errors.Join(errs...)
 }
 
 // holdOff reports whether a sweep must not delete. If sessions have returned, a restore may be in progress.
 //
-// Only the return of a session that was missing when the hold-off began prolongs it. Its snapshot was marked by the first sweep or, if the
-// sweep could not mark it yet, by one within the grace period. Otherwise a tenant could prolong the hold-off for all others by deleting
-// sessions and creating one of them again from time to time.
-func (s *SnapshotSweeper) holdOff(ctx context.Context, store snapshot.Store, returned []snapshot.Part, now time.Time) (bool, error) {
-	h, err := store.HeldOff(ctx, now)
+// Only the return of a session that was missing when the hold-off began prolongs it. Its snapshot was marked before, or was too young for
+// that, and was marked by a sweep within the grace period. Otherwise a tenant could prolong the hold-off for all others by deleting sessions
+// and creating one of them again from time to time. So the hold-off begins only once no snapshots remain to be marked.
+func (s *SnapshotSweeper) holdOff(ctx context.Context, store snapshot.Store, returned []snapshot.Part, unmarked bool) (bool, error) {
+	h, begun, err := store.HeldOff(ctx)
+	switch {
+	case err != nil || begun && h == (snapshot.HoldOff{}):
+		return false, err
+	case !begun && unmarked:
+		return true, nil
+	}
+	now, err := s.Now(ctx) // after the marks were made
+	if err != nil {
+		return false, err
+	}
+	if !begun {
+		h = snapshot.HoldOff{Since: now, Begun: now}
+	}
 	restored := func(part snapshot.Part) bool { return part.Unreferenced.Before(h.Begun.Add(s.Limits.Grace)) }
 	switch {
-	case err != nil || h == (snapshot.HoldOff{}):
-		return false, err
-	case slices.ContainsFunc(returned, restored):
+	case slices.ContainsFunc(returned, restored), !begun && s.Limits.HoldOff > 0:
 		h.Since = now
 		return true, store.SetHeldOff(ctx, h)
 	case now.Sub(h.Since) < s.Limits.HoldOff:
 		return true, nil
 	}
 	return false, store.SetHeldOff(ctx, snapshot.HoldOff{})
-}
-
-// collect deletes a snapshot, unless a session named by one of its parts refers to it according to a live read.
-func (s *SnapshotSweeper) collect(ctx context.Context, store snapshot.Store, parts []snapshot.Part) error {
-	read := map[types.NamespacedName]bool{}
-	for _, part := range parts {
-		if read[part.Session] {
-			continue
-		}
-		read[part.Session] = true
-		referred, err := s.refers(ctx, part)
-		if err != nil || referred {
-			return err
-		}
-	}
-	for _, part := range parts {
-		err := store.Delete(ctx, part)
-		if errors.Is(err, snapshot.ErrChanged) {
-			return nil // the next sweep decides
-		}
-		if err != nil {
-			return fmt.Errorf("unable to delete an unreferenced snapshot of session %s/%s: %w", part.Session.Namespace, logged(part.Session.Name), err)
-		}
-	}
-	log.FromContext(ctx).Info("Deleted a snapshot that no session refers to",
-		"namespace", parts[0].Session.Namespace, "name", logged(parts[0].Session.Name), "key", parts[0].Key)
-	return nil
-}
-
-// logged returns the name of a session for the log. The annotation that it comes from can have any text.
-func logged(name string) string {
-	if !isName(name) {
-		return "(invalid)"
-	}
-	return name
-}
-
-// isName reports whether an object can have a name.
-func isName(name string) bool { return len(validation.NameIsDNSSubdomain(name, false)) == 0 }
-
-// refers reports whether the session named by a part refers to its snapshot.
-func (s *SnapshotSweeper) refers(ctx context.Context, part snapshot.Part) (bool, error) {
-	if !isName(part.Session.Name) {
-		return false, nil
-	}
-	raw, err := kubeclient.GetRaw(ctx, s.Client, kubeclient.Sessions, part.Session)
-	if kubeclient.IsGone(err, kubeclient.Sessions, part.Session.Name) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("unable to read session %s: %w", part.Session, err)
-	}
-	return gjson.GetBytes(raw, "spec.snapshot.key").String() == part.Key, nil
 }

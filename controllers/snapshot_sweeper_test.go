@@ -130,6 +130,7 @@ func (s *sweeping) mustSweep(t *testing.T, after time.Duration) {
 func (s *sweeping) sweeper(t *testing.T) *controllers.SnapshotSweeper {
 	return &controllers.SnapshotSweeper{
 		View: op.view, Client: sessionClient(t, s.config), Now: timeOf(s.clock),
+		Interval: time.Hour, Clock: clocktesting.NewFakeClock(s.clock.Now()), // which no request advances
 		Limits: controllers.SweepLimits{Grace: time.Hour, HoldOff: s.holdOff, MaxShare: s.maxShare},
 	}
 }

@@ -57,9 +57,10 @@ func TestSweepOfUnresponsiveServer(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	t.Cleanup(server.Close)
+	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
 	client := sessionClient(t, &rest.Config{Host: server.URL, Timeout: time.Second})
 	sweeper := &controllers.SnapshotSweeper{
-		View: op.view, Client: client, Now: timeOf(clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))),
+		View: op.view, Client: client, Now: timeOf(clock), Interval: time.Hour, Clock: clock,
 		Limits: controllers.SweepLimits{Grace: time.Hour, MaxShare: 1},
 	}
 	err := controllers.Sweep(t.Context(), sweeper, snapshot.NewChunkStore(client))

@@ -70,7 +70,7 @@ type Options struct {
 	StallTimeout time.Duration
 	// SnapshotStore is the URL of the bucket that snapshots are read from, besides SnapshotChunks; empty for none.
 	SnapshotStore string
-	// SnapshotSweepInterval is the time between two sweeps, and Sweep limits their deletions.
+	// SnapshotSweepInterval is the time between two sweeps and the time limit of one, and Sweep limits their deletions.
 	SnapshotSweepInterval time.Duration
 	Sweep                 controllers.SweepLimits
 	// OwnerReferenceInterval is the time between two passes that rewrite ownerReferences to another version of the API.
@@ -132,7 +132,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 			"s3://, azblob:// or file://, as gocloud.dev/blob defines them; gs:// uses the S3-compatible API of Google Cloud Storage. "+
 			"Each cluster needs a bucket, or a ?prefix=NAME/, of its own.")
 	flags.DurationVar(&o.SnapshotSweepInterval, "snapshot-sweep-interval", o.SnapshotSweepInterval,
-		"Interval between sweeps, which compare the stored snapshots with the sessions that refer to them.")
+		"Interval between sweeps, which compare the stored snapshots with the sessions that refer to them. A sweep of chunks or of the bucket "+
+			"that has not marked and deleted everything after this time leaves the rest to the next, which follows at once.")
 	o.Sweep.AddFlags(flags)
 	flags.DurationVar(&o.OwnerReferenceInterval, "owner-reference-interval", o.OwnerReferenceInterval,
 		"Interval between passes that rewrite ownerReferences to another version of the API than the operator's.")

@@ -242,7 +242,7 @@ func (s *chunkStore) Check(context.Context) error { return nil }
 func (s *chunkStore) Claim(context.Context, []Part) error { return nil }
 
 // HeldOff returns the zero value: chunks are restored together with their sessions.
-func (s *chunkStore) HeldOff(context.Context, time.Time) (HoldOff, error) { return HoldOff{}, nil }
+func (s *chunkStore) HeldOff(context.Context) (HoldOff, bool, error) { return HoldOff{}, true, nil }
 
 // SetHeldOff does nothing.
 func (s *chunkStore) SetHeldOff(context.Context, HoldOff) error { return nil }

@@ -112,7 +112,7 @@ func TestHungFileSystem(t *testing.T) {
 			return err
 		}},
 		"hold-off": {file: sweeperName, request: func(ctx context.Context, store *blobStore) error {
-			_, err := store.HeldOff(ctx, time.Now())
+			_, _, err := store.HeldOff(ctx)
 			return err
 		}},
 		"remove a mark": {

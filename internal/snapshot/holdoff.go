@@ -36,22 +36,19 @@ type HoldOff struct {
 	Since, Begun time.Time
 }
 
-func (s *blobStore) HeldOff(ctx context.Context, now time.Time) (HoldOff, error) {
+func (s *blobStore) HeldOff(ctx context.Context) (h HoldOff, begun bool, err error) {
 	var text []byte
 	cluster, err := doValue(ctx, s, s.claim.identify)
 	if err == nil {
 		text, err = doValue(ctx, s, func(ctx context.Context) ([]byte, error) { return s.bucket.ReadAll(ctx, sweeperName) })
 	}
 	if err != nil && gcerrors.Code(err) != gcerrors.NotFound {
-		return HoldOff{}, fmt.Errorf("unable to determine whether sweeps of the bucket are held off: %w", err)
+		return HoldOff{}, false, fmt.Errorf("unable to determine whether sweeps of the bucket are held off: %w", err)
 	}
 	if words := strings.Fields(string(text)); len(words) > 0 && words[0] == cluster {
-		if h, ok := parseHoldOff(words[1:]); ok {
-			return h, nil
-		}
+		h, begun = parseHoldOff(words[1:])
 	}
-	h := HoldOff{Since: now, Begun: now}
-	return h, s.SetHeldOff(ctx, h)
+	return h, begun, nil
 }
 
 // parseHoldOff parses the times. An earlier version wrote only Since.

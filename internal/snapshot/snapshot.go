@@ -83,9 +83,9 @@ type Store interface {
 	// would mistake the other's snapshots for leftovers. known are snapshots that were read from the store before, if any.
 	// Claim returns ErrUnclaimed if the store is not marked and contains none of them.
 	Claim(ctx context.Context, known []Part) error
-	// HeldOff returns the hold-off of the store's sweeps, or the zero value if there is none. The first call by a cluster begins
-	// one.
-	HeldOff(ctx context.Context, now time.Time) (HoldOff, error)
+	// HeldOff returns the hold-off of the store's sweeps, or the zero value if it has ended or the store needs none. begun is false if
+	// this cluster has not recorded one yet.
+	HeldOff(ctx context.Context) (h HoldOff, begun bool, err error)
 	// SetHeldOff records a hold-off or, with the zero value, its end.
 	SetHeldOff(ctx context.Context, h HoldOff) error
 	// List yields all stored parts in any order, and ignores data that Write cannot have written. It stops at the first error.
