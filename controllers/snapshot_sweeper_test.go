@@ -424,10 +424,10 @@ func TestUnmarkableChunks(t *testing.T) {
 	var got []string
 	for _, line := range logged {
 		if strings.Contains(line, s.namespace) {
-			got = append(got, line[strings.Index(line, `"namespaces"`):])
+			got = append(got, line[strings.Index(line, `"foremost"`):])
 		}
 	}
-	want := []string{fmt.Sprintf(`"namespaces"=1 "foremost"=%q "chunks"=2`, s.namespace)}
+	want := []string{fmt.Sprintf(`"foremost"=%q "chunks"=2`, s.namespace)} // the sweep is also of what other tests have left
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("logged (-want +got):\n%s", diff)
 	}
