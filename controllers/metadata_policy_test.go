@@ -373,7 +373,10 @@ func TestOlderMetadata(t *testing.T) {
 		"another value of a chunk's annotation": {
 			object: chunk, metadata: map[string]any{"annotations": map[string]string{"a0": "y"}}, allowed: true,
 		},
-		"a chunk's annotation less":                    {object: chunk, metadata: map[string]any{"annotations": map[string]any{"a0": nil}}, allowed: true},
+		"a chunk's annotation less": {object: chunk, metadata: map[string]any{"annotations": map[string]any{"a0": nil}}, allowed: true},
+		"few long annotations of many": {
+			object: crowdedChunk, metadata: map[string]any{"annotations": fewOf(crowd, strings.Repeat("x", 5000))}, allowed: true,
+		},
 		"no annotations of a chunk":                    {object: chunk, metadata: map[string]any{"annotations": nil}, allowed: true},
 		"one owner of a chunk less":                    {object: chunk, metadata: map[string]any{"ownerReferences": chunk.OwnerReferences[1:]}, allowed: true},
 		"the owner of a chunk with 40,000 annotations": {object: crowdedChunk, metadata: map[string]any{"ownerReferences": nil}, allowed: true},
