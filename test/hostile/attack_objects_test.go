@@ -19,7 +19,6 @@ package hostile_test
 import (
 	"context"
 	"crypto/rand"
-	"encoding/base64"
 	"fmt"
 	"strings"
 
@@ -90,35 +89,35 @@ func packedTinyMembers(a *arena, size int) (hostile, harmless request) {
 }
 
 // largeMetadata: size chunks whose metadata is as large as the policy permits are stored, and more are created. A new leader reads the metadata
-// of all, for its first sweep and for its view of chunks, and so does Kubernetes' garbage collection. The comparison creates chunks that
-// are as large, with data instead.
+// of all, for its first sweep and for its view of chunks. The comparison creates plain objects with the same metadata, which costs the
+// kube-apiserver several times as much as data of the same size, and which Kubernetes' own garbage collection reads, too.
 func largeMetadata(a *arena, size int) (hostile, harmless request) {
 	metadata := largestMetadata()
-	data := base64.StdEncoding.EncodeToString(make([]byte, len(metadata)*3/4))
-	chunk := func(ctx context.Context, metadata, data string) error {
+	chunk := func(ctx context.Context) error {
 		return a.attacker.createOf(ctx, kubeclient.Chunks, a.attacker.namespace, fmt.Appendf(nil,
-			`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q%s},"spec":{"data":%q}}`, v1alpha1.GroupVersion, v1alpha1.SnapshotChunkKind,
-			v1alpha1.SnapshotChunkName(strings.ToLower(rand.Text()), 0), metadata, data))
+			`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,%s},"spec":{"data":"eA=="}}`, v1alpha1.GroupVersion, v1alpha1.SnapshotChunkKind,
+			v1alpha1.SnapshotChunkName(strings.ToLower(rand.Text()), 0), metadata))
 	}
 	group, ctx := errgroup.WithContext(a.Context())
 	group.SetLimit(8)
 	for range size {
-		group.Go(func() error { return chunk(ctx, metadata, "eA==") })
+		group.Go(func() error { return chunk(ctx) })
 	}
 	if err := group.Wait(); err != nil {
 		a.Fatal(err)
 	}
 	restartOperator(a) // a leader sweeps at once
+	create := a.plainCreateWith()
 	return func(ctx context.Context, _ int) (string, int, error) {
-			answer, err := answerOf(chunk(ctx, metadata, "eA=="))
+			answer, err := answerOf(chunk(ctx))
 			return answer, 1, err
 		}, func(ctx context.Context, _ int) (string, int, error) {
-			answer, err := answerOf(chunk(ctx, "", data))
+			answer, err := answerOf(create(ctx, fmt.Sprintf("plain-%d", a.victim.ids.next()), metadata, `"x"`))
 			return answer, 1, err
 		}
 }
 
-// largestMetadata returns members of a chunk's metadata, after others, that are together as large as the policy permits, except for finalizers, which
+// largestMetadata returns members of an object's metadata that are together as large as the policy permits, except for finalizers, which
 // would keep the namespace.
 func largestMetadata() string {
 	owners, labels := make([]string, v1alpha1.MaxOwnerReferences), make([]string, 16)
@@ -129,9 +128,9 @@ func largestMetadata() string {
 		labels[i] = fmt.Sprintf(`"%s%d/%s":%q`, strings.Repeat("x", 60), i, strings.Repeat("x", 60), strings.Repeat("x", 60))
 	}
 	// Text in managedFields is kept even if the object has no such field.
-	return fmt.Sprintf(`,"annotations":{%q:%q},"ownerReferences":[%s],"labels":{%s},"managedFields":[{"manager":"a","operation":"Apply",`+
+	return fmt.Sprintf(`"annotations":{%q:%q},"ownerReferences":[%s],"labels":{%s},"managedFields":[{"manager":"a","operation":"Apply",`+
 		`"apiVersion":"sessions.catena.dev/v1alpha1","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:labels":{"f:%s":{}}}}}]`,
-		v1alpha1.SessionAnnotation, strings.Repeat("x", 4000), strings.Join(owners, ","), strings.Join(labels, ","), strings.Repeat("x", 14_000))
+		v1alpha1.SessionAnnotation, strings.Repeat("x", 4000), strings.Join(owners, ","), strings.Join(labels, ","), strings.Repeat("x", 4000))
 }
 
 // unreadableSnapshots: size sessions refer to snapshots that do not exist, and more are created.
