@@ -204,7 +204,7 @@ func marked(annotations map[string]string, characters int) map[string]string {
 	return all
 }
 
-// TestManagedFields: whoever creates a chunk can send small managedFields, as those of a dump are, but not large ones.
+// TestManagedFields: a chunk can be created with small managedFields, such as those in a dump, but not with large ones.
 func TestManagedFields(t *testing.T) {
 	ns := env.NewNamespace(t)
 	tenant := newTenant(t, ns)

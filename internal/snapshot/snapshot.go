@@ -165,8 +165,8 @@ func (s Stores) named(name string) Store {
 	return nil
 }
 
-// Delete removes the snapshot of a reference, unless the store belongs to another cluster. It does nothing if the reference names none of these stores, or has a format
-// that only a newer build supports: that build's operator removes the parts.
+// Delete removes the snapshot of a reference, but no part of another session's, unless the store belongs to another cluster. It does nothing if
+// the reference names none of these stores, or has a format that only a newer build supports: that build's operator removes the parts.
 func (s Stores) Delete(ctx context.Context, session types.NamespacedName, ref *v1alpha1.SnapshotReference) error {
 	store := s.named(ref.Store)
 	if store == nil || ref.Format > v1alpha1.MaxSnapshotFormat {

@@ -37,14 +37,14 @@ import (
 // writes an error.
 const writeGrace = 5 * time.Second
 
-var errBusyClient = errors.New("too many requests from this address are in progress")
+var errBusyClient = errors.New("too many requests from this address, user or namespace are in progress")
 
 // limits keep the clients of the port from using up what others need. Those of k8s.io/apiserver are for all clients together, and it
 // waits without end for a client that does not read.
 type limits struct {
 	// requests are those in progress, by what tenantOf returns.
 	requests *fair.Budget
-	// proxy authenticates the kube-apiserver's proxy, and returns for whom it forwards a request. It is nil if there is none.
+	// proxy identifies the user of a request that the kube-apiserver forwards. Without a front proxy it is nil.
 	proxy authenticator.Request
 	// reviews are the requests to the kube-apiserver for a token, by the address of the client, and for access, by user. Clients of
 	// the kube-apiserver wait for each other, so few are sent at once.
@@ -81,7 +81,7 @@ func (l *limits) review(ctx context.Context, of string, ask func() error) error 
 	return ask()
 }
 
-// useProxy makes limits know the kube-apiserver's proxy.
+// useProxy sets proxy from the authentication configuration, which is nil if there is no front proxy.
 func (l *limits) useProxy(proxy *authenticatorfactory.RequestHeaderConfig) {
 	if proxy != nil {
 		l.proxy = headerrequest.NewDynamicVerifyOptionsSecure(proxy.CAContentProvider.VerifyOptions, proxy.AllowedClientNames,
