@@ -76,12 +76,6 @@ func Verify(ctx context.Context, r *ResponseSessionReconciler, session types.Nam
 	return r.verify(ctx, ctrl.Request{NamespacedName: session})
 }
 
-// Lasts reports whether a write that has failed will fail until the object of a record changes.
-func Lasts(err error, record *sessions.Record) bool {
-	_, count := lastingCause(err, record)
-	return count != nil
-}
-
 // Progress tracks reconciles.
 type Progress struct{ progress }
 

@@ -105,8 +105,8 @@ type ResponseSessionReconciler struct {
 	waits workqueue.TypedRateLimiter[ctrl.Request]
 	// progress tracks the progress of the workers.
 	progress progress
-	// unwritable are the sessions that cannot be written until they change.
-	unwritable unwritable
+	// full are the sessions that cannot be written until they change.
+	full full
 }
 
 // SetupWithManager adds the controller to a manager.
@@ -133,7 +133,7 @@ func (r *ResponseSessionReconciler) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 // Reconcile writes the status, the ownerReference and the SnapshotReadable condition that follow from the verdict on one session.
-// It writes nothing to an object that cannot take them.
+// It writes nothing to an object that has no room for them.
 func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	defer r.progress.start(r.Clock.Now())()
 	ctx, cancel := context.WithTimeout(ctx, ReconcileTimeout)
@@ -143,14 +143,13 @@ func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Requ
 	case !found:
 		r.forget(req)
 		return ctrl.Result{}, nil
-	case r.unwritable.has(record):
+	case r.full.has(record):
 		return ctrl.Result{}, nil
 	}
 	result, err := r.reconcile(ctx, req)
-	if message, count := lastingCause(err, record); count != nil {
-		count.Inc()
-		r.unwritable.add(record)
-		log.FromContext(ctx).Error(err, message)
+	if kubeclient.IsTooLargeForEtcd(err) {
+		r.full.add(record)
+		log.FromContext(ctx).Error(err, "The session has no room for what the operator writes, and is not written again until it changes")
 		return ctrl.Result{}, nil
 	}
 	if err != nil || result.RequeueAfter > 0 {
@@ -175,10 +174,10 @@ func (r *ResponseSessionReconciler) isCurrent(v sessions.Verdict) bool {
 func (r *ResponseSessionReconciler) forget(req ctrl.Request) {
 	r.waits.Forget(req)
 	r.paces.forget(req.NamespacedName)
-	r.unwritable.forget(req.NamespacedName)
+	r.full.forget(req.NamespacedName)
 }
 
-// reconcile is Reconcile for an object that is assumed to be writable. The writes are independent: an error in one does not prevent the
+// reconcile is Reconcile for an object that is assumed to have room. The writes are independent: an error in one does not prevent the
 // others.
 func (r *ResponseSessionReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	err := r.verify(ctx, req)

@@ -113,7 +113,6 @@ const ReasonSnapshotVerified = "SnapshotVerified"
 //
 // +kubebuilder:validation:XValidation:rule="self.responseID == oldSelf.responseID",message="`responseID` must not change: save another turn under an ID of its own"
 // +kubebuilder:validation:XValidation:rule="has(self.previousResponseID) == has(oldSelf.previousResponseID) && (!has(self.previousResponseID) || self.previousResponseID == oldSelf.previousResponseID)",message="`previousResponseID` must not change: the parent of a turn is fixed when it is created"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.immutable) || !oldSelf.immutable || self == oldSelf && oldSelf == self",message="`spec` must not change: `immutable` is true"
 // +kubebuilder:validation:XValidation:rule="!has(self.previousResponseID) || self.previousResponseID != self.responseID",message="`previousResponseID` must not be the session's own `responseID`"
 // +kubebuilder:validation:XValidation:rule="!has(self.snapshot) && !has(self.packed) || !has(self.response) && !has(self.metadata)",message="`response` and `metadata` must be absent if `packed` or `snapshot` is set: they are part of it"
 // +kubebuilder:validation:XValidation:rule="has(self.packed) == (has(self.format) && self.format >= 2)",message="`format` must be 2 if `packed` is set, and otherwise 1 or absent"
@@ -195,8 +194,8 @@ type ResponseSessionSpec struct {
 	// +optional
 	Snapshot *SnapshotReference `json:"snapshot,omitempty"`
 
-	// immutable, once true, prevents any further change of the spec, including this field. Changes of undeclared fields,
-	// which the CRD's own rule cannot compare as a whole, are refused by the policy in config/admission.
+	// immutable, once true, prevents any further change of the spec, including this field. The policy in
+	// config/admission refuses it.
 	// +optional
 	Immutable *bool `json:"immutable,omitempty"`
 }

@@ -65,8 +65,8 @@ type ResponseSessionSpecApplyConfiguration struct {
 	// snapshot refers to request, response and metadata if they are stored outside the object, because they are too large
 	// for it.
 	Snapshot *SnapshotReferenceApplyConfiguration `json:"snapshot,omitempty"`
-	// immutable, once true, prevents any further change of the spec, including this field. Changes of undeclared fields,
-	// which the CRD's own rule cannot compare as a whole, are refused by the policy in config/admission.
+	// immutable, once true, prevents any further change of the spec, including this field. The policy in
+	// config/admission refuses it.
 	Immutable *bool `json:"immutable,omitempty"`
 }
 

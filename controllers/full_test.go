@@ -17,45 +17,16 @@ limitations under the License.
 package controllers_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/controllers"
-	"github.com/catena-dev/catena/internal/operator/sessions"
 )
-
-// TestLastingCauses: only what follows from the object itself keeps it from being written again. What a CRD or a policy rejects is retried.
-func TestLastingCauses(t *testing.T) {
-	readable, unreadable := &sessions.Record{}, &sessions.Record{Problem: "`spec.createdAt` is not an RFC 3339 time"}
-	full := apierrors.NewInternalError(errors.New("etcdserver: request is too large"))
-	invalid := apierrors.NewInvalid(schema.GroupKind{}, "a", nil)
-	for name, tc := range map[string]struct {
-		err    error
-		record *sessions.Record
-		want   bool
-	}{
-		"no error":                {nil, unreadable, false},
-		"no room":                 {full, readable, true},
-		"spec cannot be compared": {fmt.Errorf("unable to write the status: %w", invalid), unreadable, true},
-		"status is rejected":      {invalid, readable, false},
-		"policy":                  {apierrors.NewForbidden(schema.GroupResource{}, "a", nil), unreadable, false},
-		"conflict":                {apierrors.NewConflict(schema.GroupResource{}, "a", nil), unreadable, false},
-		"overload":                {apierrors.NewTooManyRequests("", 1), unreadable, false},
-	} {
-		if got := controllers.Lasts(tc.err, tc.record); got != tc.want {
-			t.Errorf("%s: got %t, want %t", name, got, tc.want)
-		}
-	}
-}
 
 // TestFullSession: a session that leaves no room for its status is not written again until it changes, and does not slow down the
 // writes of the operator.
