@@ -70,9 +70,9 @@ func annotations(n int) map[string]string {
 	return all
 }
 
-// longOwners returns as many ownerReferences as are permitted, with a number of bytes each.
+// longOwners returns as many ownerReferences as a chunk may have, with a number of bytes each.
 func longOwners(bytes int) []metav1.OwnerReference {
-	owners := strangers(v1alpha1.MaxOwnerReferences)
+	owners := strangers(v1alpha1.MaxChunkOwnerReferences)
 	for i := range owners {
 		o := &owners[i]
 		o.Name = strings.Repeat("n", bytes-len(o.APIVersion)-len(o.Kind)-len(o.UID))
@@ -90,55 +90,51 @@ func patchMetadata(ctx context.Context, c client.Client, object client.Object, m
 }
 
 // TestMetadataPolicy: no one can store many ownerReferences, finalizers or labels, or long ownerReferences, in a session or chunk, or many
-// labels, or many or long annotations, in a chunk.
+// annotations, or long labels and annotations, in a chunk.
 func TestMetadataPolicy(t *testing.T) {
 	ns := env.NewNamespace(t)
 	tenant := newTenant(t, ns)
 	session, chunk := turn(ns, "a"), newChunk(ns, "a", "data", "")
 	createAll(t, session, chunk)
+	const owners, finalizersOf, labelsOf = "metadata.ownerReferences", "metadata.finalizers", "metadata.labels"
+	most := func(what string, limit, got int) string {
+		return fmt.Sprintf("%s must have at most %d items, not %d: remove some", what, limit, got)
+	}
+	const long = "an item of metadata.ownerReferences must have at most 700 bytes: remove the longer ones"
 	tests := map[string]struct {
-		metadata metav1.ObjectMeta
-		chunks   bool   // the limit is for chunks only
-		want     string // part of the message, empty if it is allowed
+		metadata       metav1.ObjectMeta
+		session, chunk string // part of the message, empty if it is allowed
 	}{
-		"16 owners":     {metadata: metav1.ObjectMeta{OwnerReferences: strangers(16)}},
-		"17 owners":     {metadata: metav1.ObjectMeta{OwnerReferences: strangers(17)}, want: "metadata.ownerReferences must have at most 16 items, not 17: remove some"},
-		"10,000 owners": {metadata: metav1.ObjectMeta{OwnerReferences: strangers(10_000)}, want: "metadata.ownerReferences must have at most 16 items, not 10000"},
-		"owners of 700 bytes": {
-			metadata: metav1.ObjectMeta{OwnerReferences: longOwners(700)},
+		"2 owners":            {metadata: metav1.ObjectMeta{OwnerReferences: strangers(2)}},
+		"3 owners":            {metadata: metav1.ObjectMeta{OwnerReferences: strangers(3)}, chunk: most(owners, 2, 3)},
+		"16 owners":           {metadata: metav1.ObjectMeta{OwnerReferences: strangers(16)}, chunk: most(owners, 2, 16)},
+		"17 owners":           {metadata: metav1.ObjectMeta{OwnerReferences: strangers(17)}, session: most(owners, 16, 17), chunk: most(owners, 2, 17)},
+		"10,000 owners":       {metadata: metav1.ObjectMeta{OwnerReferences: strangers(10_000)}, session: most(owners, 16, 10_000), chunk: most(owners, 2, 10_000)},
+		"owners of 700 bytes": {metadata: metav1.ObjectMeta{OwnerReferences: longOwners(700)}},
+		"owners of 701 bytes": {metadata: metav1.ObjectMeta{OwnerReferences: longOwners(701)}, session: long, chunk: long},
+		"2 finalizers":        {metadata: metav1.ObjectMeta{Finalizers: finalizers(2)}},
+		"16 finalizers":       {metadata: metav1.ObjectMeta{Finalizers: finalizers(16)}, chunk: most(finalizersOf, 2, 16)},
+		"17 finalizers":       {metadata: metav1.ObjectMeta{Finalizers: finalizers(17)}, session: most(finalizersOf, 16, 17), chunk: most(finalizersOf, 2, 17)},
+		"4 labels":            {metadata: metav1.ObjectMeta{Labels: labels(4)}},
+		"64 labels":           {metadata: metav1.ObjectMeta{Labels: labels(64)}, chunk: most(labelsOf, 4, 64)},
+		"65 labels":           {metadata: metav1.ObjectMeta{Labels: labels(65)}, session: most(labelsOf, 64, 65), chunk: most(labelsOf, 4, 65)},
+		"8 annotations":       {metadata: metav1.ObjectMeta{Annotations: annotations(8)}},
+		"9 annotations":       {metadata: metav1.ObjectMeta{Annotations: annotations(9)}, chunk: most("metadata.annotations of a chunk", 8, 9)},
+		"30,000 annotations":  {metadata: metav1.ObjectMeta{Annotations: annotations(30_000)}, chunk: most("metadata.annotations of a chunk", 8, 30_000)},
+		"text of 1,024 bytes": {metadata: metav1.ObjectMeta{
+			Annotations: map[string]string{"a": strings.Repeat("é", 509)}, Labels: map[string]string{"l": "four"},
+		}},
+		"text of 1,025 bytes": {
+			metadata: metav1.ObjectMeta{Annotations: map[string]string{"a": strings.Repeat("é", 509)}, Labels: map[string]string{"l": "fives"}},
+			chunk:    "metadata.labels and metadata.annotations of a chunk must have at most 1024 bytes together, not 1025: remove some",
 		},
-		"owners of 701 bytes": {
-			metadata: metav1.ObjectMeta{OwnerReferences: longOwners(701)},
-			want:     "an item of metadata.ownerReferences must have at most 700 bytes: remove the longer ones",
-		},
-		"16 finalizers": {metadata: metav1.ObjectMeta{Finalizers: finalizers(16)}},
-		"17 finalizers": {metadata: metav1.ObjectMeta{Finalizers: finalizers(17)}, want: "metadata.finalizers must have at most 16 items, not 17: remove some"},
-		"16 labels":     {metadata: metav1.ObjectMeta{Labels: labels(16)}},
-		"64 labels": {
-			metadata: metav1.ObjectMeta{Labels: labels(64)}, chunks: true, want: "metadata.labels must have at most 16 items, not 64: remove some",
-		},
-		"65 labels":      {metadata: metav1.ObjectMeta{Labels: labels(65)}, want: "items, not 65: remove some"},
-		"16 annotations": {metadata: metav1.ObjectMeta{Annotations: annotations(16)}},
-		"17 annotations": {
-			metadata: metav1.ObjectMeta{Annotations: annotations(17)}, chunks: true,
-			want: "metadata.annotations of a chunk must have at most 16 items, not 17: remove some",
-		},
-		"30,000 annotations": {
-			metadata: metav1.ObjectMeta{Annotations: annotations(30_000)}, chunks: true,
-			want: "metadata.annotations of a chunk must have at most 16 items, not 30000",
-		},
-		"annotations of 4,096 bytes": {metadata: metav1.ObjectMeta{Annotations: map[string]string{"a": "x" + strings.Repeat("é", 2047)}}},
-		"annotations of 4,097 bytes": {
-			metadata: metav1.ObjectMeta{Annotations: map[string]string{"a": strings.Repeat("é", 2048)}}, chunks: true,
-			want: "metadata.annotations of a chunk must have at most 4096 bytes, not 4097: remove some",
-		},
-		"the operator's mark beside 16 annotations": {metadata: metav1.ObjectMeta{Annotations: marked(annotations(16), 64)}},
+		"the operator's mark beside 8 annotations": {metadata: metav1.ObjectMeta{Annotations: marked(annotations(8), 64)}},
 		"a long mark": {
-			metadata: metav1.ObjectMeta{Annotations: marked(nil, 65)}, chunks: true,
-			want: "the annotation sessions.catena.dev/unreferenced-since must have at most 64 characters",
+			metadata: metav1.ObjectMeta{Annotations: marked(nil, 65)},
+			chunk:    "the annotation sessions.catena.dev/unreferenced-since must have at most 64 characters",
 		},
 		"all at their limits": {metadata: metav1.ObjectMeta{
-			OwnerReferences: strangers(16), Finalizers: finalizers(16), Labels: labels(16), Annotations: marked(annotations(16), 64),
+			OwnerReferences: strangers(2), Finalizers: finalizers(2), Labels: labels(4), Annotations: marked(annotations(8), 64),
 		}},
 	}
 	for name, tc := range tests {
@@ -171,9 +167,9 @@ func TestMetadataPolicy(t *testing.T) {
 					return env.Client.Create(ctx, withMetadata(turn(ns, "b")), client.DryRunAll)
 				},
 			} {
-				want := tc.want
-				if tc.chunks && !strings.HasSuffix(request, "chunk") {
-					want = ""
+				want := tc.session
+				if strings.HasSuffix(request, "chunk") {
+					want = tc.chunk
 				}
 				testutil.Eventually(t, func(ctx context.Context) error { // the API server may take a moment to enforce a policy
 					err := send(ctx)
@@ -229,8 +225,8 @@ func TestManagedFields(t *testing.T) {
 			"f:spec": map[string]any{"f:data": map[string]any{}},
 		}},
 		"no fields":    {managers: 1, fields: map[string]any{}},
-		"a long key":   {managers: 1, fields: annotations(map[string]any{"f:" + strings.Repeat("a", 20_000): map[string]any{}}), want: "at most 8192 characters"},
-		"many keys":    {managers: 4, fields: annotations(many), want: "metadata.managedFields of a chunk must have at most 8192 characters"},
+		"a long key":   {managers: 1, fields: annotations(map[string]any{"f:" + strings.Repeat("a", 20_000): map[string]any{}}), want: "at most 2560 characters"},
+		"many keys":    {managers: 4, fields: annotations(many), want: "metadata.managedFields of a chunk must have at most 2560 characters"},
 		"nested deep":  {managers: 1, fields: annotations(map[string]any{"f:a": map[string]any{"f:b": map[string]any{"f:c": map[string]any{}}}}), want: "at most"},
 		"100 managers": {managers: 100, fields: annotations(map[string]any{"f:" + strings.Repeat("a", 200): map[string]any{}}), want: "at most"},
 	}

@@ -29,7 +29,6 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	acv1alpha1 "github.com/catena-dev/catena/api/v1alpha1/applyconfiguration/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
@@ -89,7 +88,7 @@ func (r *ResponseSessionReconciler) adopt(ctx context.Context, record *sessions.
 	if chunk.Annotations[v1alpha1.SessionAnnotation] != record.Name {
 		return false, nil
 	}
-	if !kubeclient.CanAddOwner(chunk.OwnerReferences) {
+	if len(chunk.OwnerReferences) >= v1alpha1.MaxChunkOwnerReferences {
 		return true, nil
 	}
 	session := partialMetadata(v1alpha1.ResponseSessionKind, record.Namespace, record.Name)

@@ -17,6 +17,7 @@ limitations under the License.
 package v1alpha1_test
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"testing"
@@ -65,7 +66,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestMaxOwnerReferences: the policies, which cannot refer to the constant, have the same maximum.
+// TestMaxOwnerReferences: the policies, which cannot refer to the constants, have the same maximums.
 func TestMaxOwnerReferences(t *testing.T) {
 	objects, err := manifests.Read(config.FS, "admission")
 	if err != nil {
@@ -86,8 +87,10 @@ func TestMaxOwnerReferences(t *testing.T) {
 			}
 		}
 	}
-	most := strconv.Itoa(v1alpha1.MaxOwnerReferences)
-	want := map[string]string{"metadata.sessions.catena.dev": most, "operator.sessions.catena.dev": most}
+	want := map[string]string{
+		"metadata.sessions.catena.dev": fmt.Sprintf("variables.isChunk ? %d : %d", v1alpha1.MaxChunkOwnerReferences, v1alpha1.MaxOwnerReferences),
+		"operator.sessions.catena.dev": strconv.Itoa(v1alpha1.MaxOwnerReferences),
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("variables maxOwners (-want +got):\n%s", diff)
 	}

@@ -60,10 +60,13 @@ const ResponseSessionKind = "ResponseSession"
 // and garbage collection deletes an object whose owner's UID does not exist.
 const OmitOwnerReferenceAnnotation = "sessions.catena.dev/omit-owner-reference"
 
-// MaxOwnerReferences is the maximum number of ownerReferences of a ResponseSession or SnapshotChunk. The policy in
-// config/admission/metadata.yaml refuses to add more. Objects with more can exist nevertheless: the policy may be missing, or
+// MaxOwnerReferences and MaxChunkOwnerReferences are the maximum numbers of ownerReferences of a ResponseSession and a SnapshotChunk. The
+// policy in config/admission/metadata.yaml refuses to add more. Objects with more can exist nevertheless: the policy may be missing, or
 // younger than they are.
-const MaxOwnerReferences = 16
+const (
+	MaxOwnerReferences      = 16
+	MaxChunkOwnerReferences = 2
+)
 
 // ConditionChainValid indicates whether the chain from a session to its root resolves with the default options.
 //

@@ -25,13 +25,8 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
 
-// CanAddOwner reports whether an object with these ownerReferences may get another one.
-func CanAddOwner(owners []metav1.OwnerReference) bool {
-	return len(owners) < v1alpha1.MaxOwnerReferences
-}
-
-// HasOutdatedOwner reports whether any of the ownerReferences of an object is outdated. Objects with more references than are
-// permitted do not count, because looking up each owner would take too many requests.
+// HasOutdatedOwner reports whether any of the ownerReferences of an object is outdated. Objects with more references than a
+// session may have do not count, because looking up each owner would take too many requests.
 func HasOutdatedOwner(owners []metav1.OwnerReference) bool {
 	return len(owners) <= v1alpha1.MaxOwnerReferences && slices.ContainsFunc(owners, IsOutdated)
 }

@@ -43,15 +43,15 @@ func TestIsOutdated(t *testing.T) {
 	}
 }
 
-func TestNumberOfOwners(t *testing.T) {
+func TestHasOutdatedOwner(t *testing.T) {
 	tests := map[string]struct {
-		owners, outdated      int
-		wantAdd, wantOutdated bool
+		owners, outdated int
+		wantOutdated     bool
 	}{
-		"none":                       {wantAdd: true},
-		"one":                        {owners: 1, wantAdd: true},
-		"one, outdated":              {owners: 1, outdated: 1, wantAdd: true, wantOutdated: true},
-		"one less than the maximum":  {owners: v1alpha1.MaxOwnerReferences - 1, outdated: 1, wantAdd: true, wantOutdated: true},
+		"none":                       {},
+		"one":                        {owners: 1},
+		"one, outdated":              {owners: 1, outdated: 1, wantOutdated: true},
+		"one less than the maximum":  {owners: v1alpha1.MaxOwnerReferences - 1, outdated: 1, wantOutdated: true},
 		"the maximum":                {owners: v1alpha1.MaxOwnerReferences, outdated: 1, wantOutdated: true},
 		"the maximum, none outdated": {owners: v1alpha1.MaxOwnerReferences},
 		"more than the maximum":      {owners: v1alpha1.MaxOwnerReferences + 1, outdated: 1},
@@ -61,9 +61,6 @@ func TestNumberOfOwners(t *testing.T) {
 			owners := make([]metav1.OwnerReference, tc.owners)
 			for i := range tc.outdated {
 				owners[i].APIVersion = "sessions.catena.dev/v1beta1"
-			}
-			if got := CanAddOwner(owners); got != tc.wantAdd {
-				t.Errorf("CanAddOwner: got %t, want %t", got, tc.wantAdd)
 			}
 			if got := HasOutdatedOwner(owners); got != tc.wantOutdated {
 				t.Errorf("HasOutdatedOwner: got %t, want %t", got, tc.wantOutdated)

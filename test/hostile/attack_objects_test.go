@@ -89,15 +89,17 @@ func packedTinyMembers(a *arena, size int) (hostile, harmless request) {
 }
 
 // largeMetadata: size chunks whose metadata is as large as the policy permits are stored, and more are created. A new leader reads the metadata
-// of all, for its first sweep and for its view of chunks. The comparison creates plain objects with the same metadata, which costs the
-// kube-apiserver several times as much as data of the same size, and which Kubernetes' own garbage collection reads, too.
+// of all, for its first sweep and for its view of chunks. The comparison creates chunks as the library does, with as many bytes of data.
 func largeMetadata(a *arena, size int) (hostile, harmless request) {
 	metadata := largestMetadata()
-	chunk := func(ctx context.Context) error {
+	create := func(ctx context.Context, metadata, data string) error {
 		return a.attacker.createOf(ctx, kubeclient.Chunks, a.attacker.namespace, fmt.Appendf(nil,
-			`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,%s},"spec":{"data":"eA=="}}`, v1alpha1.GroupVersion, v1alpha1.SnapshotChunkKind,
-			v1alpha1.SnapshotChunkName(strings.ToLower(rand.Text()), 0), metadata))
+			`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q,%s},"spec":{"data":%q}}`, v1alpha1.GroupVersion, v1alpha1.SnapshotChunkKind,
+			v1alpha1.SnapshotChunkName(strings.ToLower(rand.Text()), 0), metadata, data))
 	}
+	chunk := func(ctx context.Context) error { return create(ctx, metadata, "eA==") }
+	data := strings.Repeat("eHh4", len(metadata)/4)
+	annotations := fmt.Sprintf(`"annotations":{%q:"resp.1",%q:"%d"}`, v1alpha1.SessionAnnotation, v1alpha1.DataSizeAnnotation, len(data))
 	group, ctx := errgroup.WithContext(a.Context())
 	group.SetLimit(8)
 	for range size {
@@ -107,12 +109,11 @@ func largeMetadata(a *arena, size int) (hostile, harmless request) {
 		a.Fatal(err)
 	}
 	restartOperator(a) // a leader sweeps at once
-	create := a.plainCreateWith()
 	return func(ctx context.Context, _ int) (string, int, error) {
 			answer, err := answerOf(chunk(ctx))
 			return answer, 1, err
 		}, func(ctx context.Context, _ int) (string, int, error) {
-			answer, err := answerOf(create(ctx, fmt.Sprintf("plain-%d", a.victim.ids.next()), metadata, `"x"`))
+			answer, err := answerOf(create(ctx, annotations, data))
 			return answer, 1, err
 		}
 }
@@ -120,17 +121,17 @@ func largeMetadata(a *arena, size int) (hostile, harmless request) {
 // largestMetadata returns members of an object's metadata that are together as large as the policy permits, except for finalizers, which
 // would keep the namespace.
 func largestMetadata() string {
-	owners, labels := make([]string, v1alpha1.MaxOwnerReferences), make([]string, 16)
+	owners, labels := make([]string, v1alpha1.MaxChunkOwnerReferences), make([]string, 4)
 	for i := range owners {
 		owners[i] = fmt.Sprintf(`{"apiVersion":"hostile.example.com/v2","kind":"Unknown","uid":"%d","name":%q}`, i, strings.Repeat("x", 660))
 	}
 	for i := range labels {
-		labels[i] = fmt.Sprintf(`"%s%d/%s":%q`, strings.Repeat("x", 60), i, strings.Repeat("x", 60), strings.Repeat("x", 60))
+		labels[i] = fmt.Sprintf(`"%s%d/%s":%q`, strings.Repeat("x", 30), i, strings.Repeat("x", 60), strings.Repeat("x", 60))
 	}
 	// Text in managedFields is kept even if the object has no such field.
 	return fmt.Sprintf(`"annotations":{%q:%q},"ownerReferences":[%s],"labels":{%s},"managedFields":[{"manager":"a","operation":"Apply",`+
 		`"apiVersion":"sessions.catena.dev/v1alpha1","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:labels":{"f:%s":{}}}}}]`,
-		v1alpha1.SessionAnnotation, strings.Repeat("x", 4000), strings.Join(owners, ","), strings.Join(labels, ","), strings.Repeat("x", 4000))
+		v1alpha1.SessionAnnotation, strings.Repeat("x", 350), strings.Join(owners, ","), strings.Join(labels, ","), strings.Repeat("x", 2000))
 }
 
 // unreadableSnapshots: size sessions refer to snapshots that do not exist, and more are created.

@@ -275,17 +275,9 @@ func (a *arena) awaitCollector(client rest.Interface, path string) {
 // plainCreate returns a function that creates a plain object with data, which is JSON.
 func (a *arena) plainCreate() func(ctx context.Context, name, data string) error {
 	a.Helper()
-	create := a.plainCreateWith()
-	return func(ctx context.Context, name, data string) error { return create(ctx, name, `"labels":{}`, data) }
-}
-
-// plainCreateWith returns a function that creates plain objects that also have other metadata.
-func (a *arena) plainCreateWith() func(ctx context.Context, name, metadata, data string) error {
-	a.Helper()
 	client, path := a.plainResource()
-	return func(ctx context.Context, name, metadata, data string) error {
-		object := fmt.Appendf(nil, `{"apiVersion":"hostile.example.com/v1","kind":"Plain","metadata":{"name":%q,%s},"data":%s}`,
-			name, metadata, data)
+	return func(ctx context.Context, name, data string) error {
+		object := fmt.Appendf(nil, `{"apiVersion":"hostile.example.com/v1","kind":"Plain","metadata":{"name":%q,"labels":{}},"data":%s}`, name, data)
 		return client.Post().AbsPath(path).SetHeader("Content-Type", "application/json").
 			SetHeader("Accept", kubeclient.MetadataOnly).Body(object).Do(ctx).Error()
 	}

@@ -353,7 +353,7 @@ func (r *Record) setOwner(object metav1.Object) {
 		return owner.Kind == v1alpha1.ResponseSessionKind && owner.Name == parent
 	})
 	r.OutdatedOwner = kubeclient.HasOutdatedOwner(owners)
-	r.OmitOwner = object.GetAnnotations()[v1alpha1.OmitOwnerReferenceAnnotation] == "true" || !kubeclient.CanAddOwner(owners)
+	r.OmitOwner = object.GetAnnotations()[v1alpha1.OmitOwnerReferenceAnnotation] == "true" || len(owners) >= v1alpha1.MaxOwnerReferences
 }
 
 var responseStatuses = chain.Statuses()
