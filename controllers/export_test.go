@@ -60,9 +60,14 @@ func Plan(l SweepLimits, parts []snapshot.Part, referenced []snapshot.Part, now 
 	if err != nil {
 		panic(err)
 	}
-	plan := l.plan(found, now)
+	plan := l.plan(found, now, func(snapshot.Part) bool { return false })
 	permitted, _ := l.permitted(plan)
 	return plan.mark, plan.unmark, permitted
+}
+
+// Released reports whether a snapshot was released after a mark, according to the clock of the mark, whose time is now.
+func Released(r *Releases, now time.Time, namespace, key string, mark time.Time) bool {
+	return r.at(now).follows(snapshot.Part{Session: types.NamespacedName{Namespace: namespace}, Key: key, Unreferenced: mark})
 }
 
 // Adopt makes a session the owner of the first chunk of its snapshot.

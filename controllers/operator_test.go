@@ -88,6 +88,7 @@ func startOperator(ctx context.Context) (*operator, error) {
 		limiter: requests.NewLimiter(requests.Limits{Writes: 2 * workers}),
 		done:    make(chan struct{}),
 	}
+	o.view.OnRelease(releases.add)
 	o.usage = &controllers.UsageCounter{Sessions: o.view, Chunks: chunks.NewView(), MaxNamespaces: 1}
 	cfg = connect(cfg)
 	cfg.Wrap(o.writes.wrap)

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -78,15 +79,15 @@ func newDeletion(parts []snapshot.Part) *deletion {
 	return d
 }
 
-// collect executes a step of a deletion. It does nothing if a session refers to the snapshot according to a live read, or if an earlier step
-// has failed.
-func (s *SnapshotSweeper) collect(ctx context.Context, store snapshot.Store, d deletionStep) error {
+// collect executes a step of a deletion. It does nothing if a session refers to the snapshot according to a live read, or has done so
+// since the sweep began, or if an earlier step has failed.
+func (s *SnapshotSweeper) collect(ctx context.Context, store snapshot.Store, plan sweepPlan, d deletionStep) error {
 	if d.kept {
 		return nil
 	}
 	if d.index < len(d.sessions) {
 		referred, err := s.refers(ctx, d.parts[d.sessions[d.index]])
-		if d.kept = err != nil || referred; d.kept {
+		if d.kept = err != nil || referred || slices.ContainsFunc(d.parts, plan.outdated); d.kept {
 			return err
 		}
 	}

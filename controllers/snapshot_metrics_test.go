@@ -42,7 +42,7 @@ func TestSweepMetrics(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	sweeper := &controllers.SnapshotSweeper{
 		View: op.view, Client: sessionClient(t, env.Config), Stores: []snapshot.Store{s.store}, Interval: time.Minute, Clock: clock, Now: timeOf(clock),
-		Limits: controllers.SweepLimits{Grace: time.Hour, HoldOff: 24 * time.Hour},
+		Limits: controllers.SweepLimits{Grace: time.Hour, HoldOff: 24 * time.Hour}, Releases: controllers.NewReleases(time.Hour, clock),
 	}
 	value := func(name, result string) float64 {
 		return sum(t, metrics.Registry, name, func(labels map[string]string) bool {

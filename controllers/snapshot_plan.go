@@ -103,12 +103,20 @@ type sweepPlan struct {
 	omitted map[string]int
 	// stored counts the snapshots of each namespace.
 	stored map[string]int
+	// outdated reports whether a session has ceased to refer to the snapshot of a marked part since the part was marked.
+	outdated func(marked snapshot.Part) bool
 }
 
 // plan plans the actions of a sweep that runs at the given time, from the result of its comparison.
-func (l SweepLimits) plan(found *comparison, now time.Time) sweepPlan {
-	p := sweepPlan{stored: found.stored, omitted: found.omitted, unmark: slices.Concat(found.returned, found.strayMarks)}
+func (l SweepLimits) plan(found *comparison, now time.Time, outdated func(marked snapshot.Part) bool) sweepPlan {
+	p := sweepPlan{
+		stored: found.stored, omitted: found.omitted, unmark: slices.Concat(found.returned, found.strayMarks), outdated: outdated,
+	}
 	for _, parts := range found.unreferenced {
+		if slices.ContainsFunc(parts, outdated) {
+			p.unmark = append(p.unmark, slices.DeleteFunc(slices.Clone(parts), func(part snapshot.Part) bool { return !outdated(part) })...)
+			continue // the next sweep marks it again
+		}
 		switch l.stageOf(parts, now) {
 		case unmarked:
 			p.mark = append(p.mark, parts[0])

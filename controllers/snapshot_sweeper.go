@@ -43,7 +43,7 @@ import (
 // if parts of it have disappeared or reappeared. It runs on the leader.
 //
 // The mark is stored with the snapshot, so that every leader sees it, and it can only be lost together with the snapshot. The
-// mark is removed if a session appears within the grace period, as in a restore.
+// mark is removed if a session appears within the grace period, as in a restore, even if it is gone again when the next sweep begins.
 //
 // Tenants can store as many snapshots without sessions as they like. So namespaces take turns, mark by mark and deletion by deletion, and
 // stores take turns, each for a limited time.
@@ -55,6 +55,8 @@ type SnapshotSweeper struct {
 	// Interval is the time between two sweeps, and the time after which a sweep of one store leaves the rest to the next.
 	Interval time.Duration
 	Limits   SweepLimits
+	// Releases must receive those of View.
+	Releases *Releases
 	Clock    clock.Clock
 	// Now returns the time with which marks are made and compared. Leaders follow each other, so it must not be that of one of their own
 	// clocks: kubeclient.Now.
@@ -163,7 +165,8 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (resu
 	if err != nil {
 		return sweepFailed, false, err
 	}
-	plan := s.Limits.plan(found, now)
+	released := s.Releases.at(now)
+	plan := s.Limits.plan(found, now, released.follows)
 	unmarked, err := s.mark(ctx, store, plan)
 	errs := []error{err}
 	lastSweep.WithLabelValues(store.Name()).Set(float64(now.Unix()))
@@ -213,7 +216,7 @@ func (s *SnapshotSweeper) delete(
 	}
 	due, refusal := s.Limits.permitted(plan)
 	left, err = each(inTurns(deletionSteps(due), deletionStep.namespace), s.phase(), func(step deletionStep) error {
-		return s.collect(ctx, store, step)
+		return s.collect(ctx, store, plan, step)
 	})
 	if refusal != nil {
 		return sweepRefused, left, errors.Join(refusal, err)

@@ -53,6 +53,7 @@ type sweeping struct {
 	namespace string
 	store     snapshot.Store
 	clock     *clocktesting.FakePassiveClock
+	releases  *controllers.Releases
 	maxShare  float64
 	holdOff   time.Duration
 	config    *rest.Config
@@ -61,9 +62,9 @@ type sweeping struct {
 func newSweeping(t *testing.T, store snapshot.Store) *sweeping {
 	t.Helper()
 	waitForView(t)
+	clock := clocktesting.NewFakePassiveClock(time.Now())
 	return &sweeping{
-		namespace: env.NewNamespace(t), store: store, maxShare: 1, config: env.Config,
-		clock: clocktesting.NewFakePassiveClock(time.Now()),
+		namespace: env.NewNamespace(t), store: store, maxShare: 1, config: env.Config, clock: clock, releases: observeReleases(t, clock),
 	}
 }
 
@@ -131,7 +132,7 @@ func (s *sweeping) sweeper(t *testing.T) *controllers.SnapshotSweeper {
 	return &controllers.SnapshotSweeper{
 		View: op.view, Client: sessionClient(t, s.config), Now: timeOf(s.clock),
 		Interval: time.Hour, Clock: clocktesting.NewFakeClock(s.clock.Now()), // which no request advances
-		Limits: controllers.SweepLimits{Grace: time.Hour, HoldOff: s.holdOff, MaxShare: s.maxShare},
+		Limits: controllers.SweepLimits{Grace: time.Hour, HoldOff: s.holdOff, MaxShare: s.maxShare}, Releases: s.releases,
 	}
 }
 
@@ -228,9 +229,34 @@ func TestSweep(t *testing.T) {
 
 			deleteWith(t, s.namespace, "restored", metav1.DeletePropagationOrphan)
 			s.waitFor(t, "restored", false)
-			sweep(0)
+			sweep(time.Minute)
 			s.want(t, false, used)
 			s.want(t, true, restored)
+		})
+	}
+}
+
+// TestReturnBetweenSweeps: the grace period begins again if a session has referred to a snapshot, even if no sweep has seen the session.
+func TestReturnBetweenSweeps(t *testing.T) {
+	for name, newStore := range map[string]func(*testing.T) snapshot.Store{"chunks": chunkStore, "bucket": bucketStore} {
+		t.Run(name, func(t *testing.T) {
+			s := newSweeping(t, newStore(t))
+			other, returned := s.write(t, "other"), s.write(t, "returned")
+			s.mustSweep(t, 24*time.Hour)
+			s.want(t, true, other, returned)
+
+			s.clock.SetTime(s.clock.Now().Add(50 * time.Minute))
+			s.refer(t, "returned", returned)
+			deleteWith(t, s.namespace, "returned", metav1.DeletePropagationOrphan)
+			s.waitFor(t, "returned", false)
+			s.mustSweep(t, 20*time.Minute) // unmarks it, and the second leader may mark it again
+			s.mustSweep(t, time.Minute)
+			s.want(t, true, returned)
+			s.mustSweep(t, 58*time.Minute)
+			s.want(t, true, returned)
+			s.mustSweep(t, 3*time.Minute)
+			s.want(t, true)
+			s.want(t, false)
 		})
 	}
 }

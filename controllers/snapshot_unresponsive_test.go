@@ -61,7 +61,7 @@ func TestSweepOfUnresponsiveServer(t *testing.T) {
 	client := sessionClient(t, &rest.Config{Host: server.URL, Timeout: time.Second})
 	sweeper := &controllers.SnapshotSweeper{
 		View: op.view, Client: client, Now: timeOf(clock), Interval: time.Hour, Clock: clock,
-		Limits: controllers.SweepLimits{Grace: time.Hour, MaxShare: 1},
+		Limits: controllers.SweepLimits{Grace: time.Hour, MaxShare: 1}, Releases: controllers.NewReleases(time.Hour, clock),
 	}
 	err := controllers.Sweep(t.Context(), sweeper, snapshot.NewChunkStore(client))
 	if !errors.Is(err, context.DeadlineExceeded) {

@@ -83,7 +83,9 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 	}
 	view := sessions.NewView(int(o.ResolveAPI.DefaultMaxDepth), o.WatchSilence)
 	view.KeepItems(reader.Keep)
-	s := &shared{manager: mgr, clients: clients, view: view, reader: reader, snapshots: snapshots, options: o}
+	releases := controllers.NewReleases(o.Sweep.Grace, clock.RealClock{})
+	view.OnRelease(releases.Add)
+	s := &shared{manager: mgr, clients: clients, view: view, reader: reader, releases: releases, snapshots: snapshots, options: o}
 	onReplicas, err := s.addResolveAPI()
 	if err != nil {
 		return err
@@ -114,6 +116,7 @@ type shared struct {
 	clients   *clients
 	view      *sessions.View
 	reader    *resolve.Reader
+	releases  *controllers.Releases
 	snapshots snapshot.Stores
 	options   *Options
 }
@@ -183,7 +186,7 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 func (s *shared) sweeper() *controllers.SnapshotSweeper {
 	return &controllers.SnapshotSweeper{
 		View: s.view, Client: s.clients.sessions, Stores: s.snapshots, Clock: clock.RealClock{},
-		Interval: s.options.SnapshotSweepInterval, Limits: s.options.Sweep,
+		Interval: s.options.SnapshotSweepInterval, Limits: s.options.Sweep, Releases: s.releases,
 		Now: func(ctx context.Context) (time.Time, error) { return kubeclient.Now(ctx, s.clients.sessions) },
 	}
 }

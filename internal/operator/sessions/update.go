@@ -66,6 +66,7 @@ func (v *View) lockOrAdd(name string) *namespaceView {
 		if v.namespaces[name] == nil {
 			v.namespaces[name] = &namespaceView{
 				name: name, index: chain.NewIndex[*Record](v.maxDepth), others: map[string]*Record{}, outdated: map[string]bool{},
+				release: v.release,
 			}
 		}
 		v.mu.Unlock()
@@ -107,6 +108,9 @@ func (ns *namespaceView) put(r *Record, watched bool) *effect {
 	}
 	if old != nil {
 		r = r.carryOver(old)
+		if old.Snapshot != nil && (r.Snapshot == nil || r.Snapshot.Key != old.Snapshot.Key) {
+			ns.release(ns.name, old.Snapshot.Key)
+		}
 	}
 	r.Namespace = ns.name
 	if parent, found := ns.index.Get(r.Turn.Previous); found {
@@ -191,6 +195,9 @@ func (ns *namespaceView) delete(name string) *effect {
 	r := ns.get(name)
 	if r == nil {
 		return nil
+	}
+	if r.Snapshot != nil {
+		ns.release(ns.name, r.Snapshot.Key)
 	}
 	return &effect{name: name, changed: ns.remove(r)}
 }

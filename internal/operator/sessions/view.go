@@ -48,6 +48,7 @@ type View struct {
 	age      *silence.Age
 	feeds    *feeds
 	keep     KeepFunc
+	release  ReleaseFunc
 	moved    broadcast // notified when Reflects may have changed
 
 	mu              sync.RWMutex // not held while the lock of a namespace is awaited
@@ -79,6 +80,8 @@ type namespaceView struct {
 	outdated map[string]bool
 	// rested is how much of index.Judged earlier rests were for.
 	rested uint64
+
+	release ReleaseFunc
 }
 
 // NewView returns an empty view. Its verdicts allow chains of up to maxDepth turns. It is stale if the API server sends nothing
@@ -91,6 +94,7 @@ func NewView(maxDepth int, timeout time.Duration) *View {
 		namespaces: map[string]*namespaceView{},
 		synced:     make(chan struct{}),
 	}
+	v.release = func(string, string) {}
 	v.feeds = newFeeds(v.apply, &v.moved)
 	return v
 }
@@ -101,6 +105,13 @@ type KeepFunc func(*Record, *chain.Items)
 // KeepItems has a function called with the items of each turn that is saved while Run watches, if its bodies are in its object. It must
 // be called before Run.
 func (v *View) KeepItems(keep KeepFunc) { v.keep = keep }
+
+// ReleaseFunc receives the key of a snapshot to which a session has ceased to refer. It must not block. Calls may be concurrent.
+type ReleaseFunc func(namespace, key string)
+
+// OnRelease has a function called for each snapshot to which a session ceases to refer, even if the session existed only between two
+// events of the watch, but not for a session that existed only while the watch was interrupted. It must be called before Run.
+func (v *View) OnRelease(release ReleaseFunc) { v.release = release }
 
 // Subscribe calls the function for every change from now on, and first once for each namespace with all sessions that
 // are already there as its Others. Calls may be concurrent and hold no lock of the view. The function must not block.

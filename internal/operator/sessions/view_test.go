@@ -301,3 +301,41 @@ func TestExplanation(t *testing.T) {
 		}
 	}
 }
+
+// TestReleases: the view reports each snapshot to which a session has ceased to refer.
+func TestReleases(t *testing.T) {
+	v := NewView(chain.DefaultMaxDepth, time.Hour)
+	s := (*store)(v)
+	var released []string
+	v.OnRelease(func(namespace, key string) { released = append(released, namespace+"/"+key) })
+	external := func(key string, resourceVersion int) *v1alpha1.ResponseSession {
+		o := object("a", "", resourceVersion)
+		o.Generation = int64(resourceVersion)
+		o.Spec.Snapshot = &v1alpha1.SnapshotReference{Store: v1alpha1.SnapshotStoreBlob, Key: key}
+		return o
+	}
+	inline := object("a", "", 6)
+	inline.Generation = 6
+	for _, step := range []struct {
+		name string
+		do   func()
+		want []string
+	}{
+		{"saved", func() { add(s, external("k1", 1)) }, nil},
+		{"the same again", func() { add(s, external("k1", 2)) }, nil},
+		{"overwritten", func() { add(s, external("k2", 3)) }, []string{"ns/k1"}},
+		{"overwritten with bodies inline", func() { add(s, inline) }, []string{"ns/k2"}},
+		{"overwritten again", func() { add(s, external("k3", 7)) }, nil},
+		{"gone from the list", func() { replace(s, 8) }, []string{"ns/k3"}},
+		{"never seen", func() { remove(s, external("k4", 10)) }, []string{"ns/k4"}},
+		{"in the list", func() { replace(s, 11, external("k5", 11)) }, nil},
+		{"deleted", func() { remove(s, external("k5", 12)) }, []string{"ns/k5"}},
+	} {
+		released = nil
+		step.do()
+		slices.Sort(released)
+		if got := slices.Compact(released); !slices.Equal(got, step.want) {
+			t.Errorf("%s: released %q, want %q", step.name, got, step.want)
+		}
+	}
+}

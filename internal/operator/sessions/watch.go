@@ -185,6 +185,9 @@ func (s *store) Update(object any) error {
 func (s *store) Delete(object any) error {
 	r, err := s.record(object)
 	if err == nil {
+		if r.Snapshot != nil { // the view may never have had the session: see feeds
+			s.release(r.Namespace, r.Snapshot.Key)
+		}
 		(*View)(s).receive(r, event{name: r.Name, version: r.ResourceVersion})
 	}
 	return err

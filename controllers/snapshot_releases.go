@@ -1,0 +1,120 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers
+
+import (
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/catena-dev/catena/internal/snapshot"
+)
+
+// Releases remembers, for at least the grace period, when a session has ceased to refer to a snapshot. A session may refer to it only
+// between two sweeps, so that neither removes a mark from before, and the grace period must begin again nevertheless.
+//
+// Every replica remembers them, because each may become the leader. What happens while no replica watches is not detected. It is safe for
+// concurrent use.
+type Releases struct {
+	grace time.Duration
+	clock clock.PassiveClock
+	start time.Time
+	seed  maphash.Seed
+
+	mu sync.Mutex
+	// current are those since begun, previous those of at least a grace period before. Both are by namespace.
+	current, previous map[string]*releases
+	begun             time.Duration
+}
+
+// releases are those of a namespace. Their times are in seconds since the start, rounded down.
+type releases struct {
+	// times has the last one of each snapshot, by the hash of its key. Two with the same hash delay a deletion.
+	times map[uint64]uint32
+	last  uint32
+}
+
+// maxReleases is the number of snapshots of a namespace that Releases remembers from one grace period. It takes the last one as that of all
+// others: their deletion is delayed.
+const maxReleases = 1_000_000
+
+// NewReleases returns empty Releases. Only the differences of the clock's times matter.
+func NewReleases(grace time.Duration, clock clock.PassiveClock) *Releases {
+	return &Releases{grace: grace, clock: clock, start: clock.Now(), seed: maphash.MakeSeed(), current: map[string]*releases{}}
+}
+
+// Add adds a snapshot that is released now.
+func (r *Releases) Add(namespace, key string) {
+	now := r.clock.Since(r.start)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now-r.begun >= r.grace {
+		r.current, r.previous, r.begun = map[string]*releases{}, r.current, now
+	}
+	of := r.current[namespace]
+	if of == nil {
+		of = &releases{times: map[uint64]uint32{}}
+		r.current[namespace] = of
+	}
+	of.last = uint32(now / time.Second)
+	if len(of.times) < maxReleases {
+		of.times[maphash.String(r.seed, key)] = of.last
+	}
+}
+
+// last returns how long after the start a snapshot was last released.
+func (r *Releases) last(k snapshotKey) (after time.Duration, found bool) {
+	hash := maphash.String(r.seed, k.key)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, all := range []map[string]*releases{r.current, r.previous} {
+		of := all[k.namespace]
+		if of == nil {
+			continue
+		}
+		if seconds, found := of.times[hash]; found {
+			return time.Duration(seconds) * time.Second, true
+		}
+		if len(of.times) == maxReleases {
+			return time.Duration(of.last) * time.Second, true
+		}
+	}
+	return 0, false
+}
+
+// releaseSlack is how much older than a mark the time of a release may seem that follows it: both, and the time to which releasesAt is
+// related, are rounded to seconds.
+const releaseSlack = 3 * time.Second
+
+// releasesAt relates Releases to the clock that marks are made with.
+type releasesAt struct {
+	*Releases
+	start time.Time
+}
+
+// at returns the releases for a clock whose time is now.
+func (r *Releases) at(now time.Time) releasesAt {
+	return releasesAt{r, now.Add(-r.clock.Since(r.start))}
+}
+
+// follows reports whether the snapshot of a part was released after the part was marked.
+func (r releasesAt) follows(part snapshot.Part) bool {
+	after, found := r.last(snapshotKey{part.Session.Namespace, part.Key})
+	return found && !part.Unreferenced.IsZero() && !r.start.Add(after+releaseSlack).Before(part.Unreferenced)
+}
