@@ -118,7 +118,7 @@ bench-compare: bench-micro ## Compare the benchmarks of functions with docs/benc
 .PHONY: bench-hostile
 bench-hostile: export INLINE = 1
 bench-hostile: $(CONTROL_PLANE) ## Measure how much slower one tenant becomes while another attacks (BENCH=regexp, BENCH_ARGS='-rounds=5 -scale=5').
-	. hack/flags.sh && go test -run='^$$' -bench='^BenchmarkAttacks$$/$(BENCH)' -benchtime=1x -timeout=120m ./test/hostile -args $(BENCH_ARGS)
+	. hack/flags.sh && go test -run='^$$' -bench='^Benchmark(Attacks|Start)$$/$(BENCH)' -benchtime=1x -timeout=120m ./test/hostile -args $(BENCH_ARGS)
 
 .PHONY: chaos
 chaos: $(CONTROL_PLANE) ## Make 10,000 turns while the leader, the kube-apiserver and etcd are killed.

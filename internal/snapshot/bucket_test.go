@@ -22,6 +22,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -298,5 +300,33 @@ func TestLargerThanReferenced(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, ErrUnreadable) || took > 1<<20 {
 		t.Errorf("reading took %d bytes and returned %v, want ErrUnreadable", took, err)
+	}
+}
+
+// TestUnavailableSnapshot: only a bucket that is there and lacks the object proves that a snapshot is gone. Whatever else a bucket answers
+// is an error of the request.
+func TestUnavailableSnapshot(t *testing.T) {
+	setS3Credentials(t)
+	for code, status := range map[string]int{
+		"InvalidObjectState": http.StatusForbidden, // archived
+		"AccessDenied":       http.StatusForbidden,
+		"PermanentRedirect":  http.StatusMovedPermanently, // to another region
+		"NoSuchBucket":       http.StatusNotFound,
+		"NoSuchKey":          http.StatusNotFound, // the claim is missing as well
+	} {
+		t.Run(code, func(t *testing.T) {
+			asked := map[string]bool{}
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				asked[r.Method] = true
+				w.WriteHeader(status)
+				_, _ = fmt.Fprintf(w, `<?xml version="1.0"?><Error><Code>%s</Code></Error>`, code)
+			}))
+			t.Cleanup(server.Close)
+			store := openStore(t, "s3://snapshots?use_path_style=true&endpoint="+server.URL, "one")
+			_, err := store.Read(t.Context(), session, newKey(), 1, 100)
+			if err == nil || errors.Is(err, ErrUnreadable) || !asked[http.MethodGet] {
+				t.Errorf("got %v, want an error other than unreadable; requests: %v", err, asked)
+			}
+		})
 	}
 }

@@ -27,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/internal/testutil"
@@ -53,7 +54,7 @@ func savedAs(a *arena, prefix string, object func(id string) []byte) request {
 // undecodableObjects: size objects that Go cannot decode are stored, and more are created. The comparison creates plain
 // objects with the same body, because a deeply nested body costs the kube-apiserver more than a flat one of the same size.
 func undecodableObjects(a *arena, size int) (hostile, harmless request) {
-	body := nested(2000)
+	body := nested(jsonvalue.MaxDepth + 1)
 	undecodable := func(id string) []byte { return session(id, `"request":{"input":[`+body+`]}`) }
 	a.createAll(size, func(i int) []byte { return undecodable(fmt.Sprintf("resp_stored_%d", i)) })
 	for _, i := range []int{0, size - 1} {

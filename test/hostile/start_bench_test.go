@@ -39,10 +39,13 @@ type cost struct {
 	resident int64         // its peak memory
 }
 
-// BenchmarkUndecodableObjects measures the cost for a starting operator of reading scale times a thousand objects that Go
-// cannot decode and computing their verdicts, and the same for as many sessions of the same size. Use -rounds to compare
-// them, because rounds vary.
-func BenchmarkUndecodableObjects(b *testing.B) {
+// BenchmarkStart measures what objects cost an operator that starts. `make bench-hostile` runs it.
+func BenchmarkStart(b *testing.B) { b.Run("undecodable objects", undecodableAtStart) }
+
+// undecodableAtStart measures the cost for a starting operator of reading scale times a thousand objects that Go
+// cannot decode and computing their verdicts, and the same for as many sessions of the same size. It fails if the median of the CPU time
+// or of the memory is more than maxRatio times as much.
+func undecodableAtStart(b *testing.B) {
 	body := nested(jsonvalue.MaxDepth + 1)
 	flat := `"request":{"input":"` + strings.Repeat("x", len(body)) + `"},"response":{"output":[]}`
 	kinds := []struct{ name, fields, reason string }{
@@ -52,12 +55,23 @@ func BenchmarkUndecodableObjects(b *testing.B) {
 	}
 	defer withoutTimePattern(b)()
 	count := int(1000 * *scale)
+	seconds, bytes := map[string][]float64{}, map[string][]float64{}
 	for range b.N {
 		for range *rounds {
 			for _, kind := range kinds {
 				c := startWith(b, count, kind.fields, kind.reason)
 				b.Logf("%d %s: %.1f s of CPU, %d MiB resident, all verdicts after %.0f ms, the verdict on a new turn after %.0f ms",
 					count, kind.name, c.cpu, c.resident>>20, ms(c.verdicts), ms(c.fresh))
+				seconds[kind.name], bytes[kind.name] = append(seconds[kind.name], c.cpu), append(bytes[kind.name], float64(c.resident))
+			}
+		}
+	}
+	for _, kind := range kinds[1:] {
+		for what, of := range map[string]map[string][]float64{"cpu": seconds, "memory": bytes} {
+			ratio := median(of[kind.name]) / median(of["sessions"])
+			b.ReportMetric(ratio, strings.ReplaceAll(kind.name, " ", "-")+"-"+what+"-ratio")
+			if ratio > maxRatio {
+				b.Errorf("%s: %.2f times as much %s as sessions, limit %d", kind.name, ratio, what, maxRatio)
 			}
 		}
 	}
