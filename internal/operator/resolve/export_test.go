@@ -34,6 +34,13 @@ func (r *Resolver) SetWaits(immediate int, view, rate time.Duration) {
 	r.waits = waits{immediate, view, rate}
 }
 
+// Waiting returns the number of queries of a namespace that wait because it exceeds its rate of answers.
+func (r *Resolver) Waiting(namespace string) int64 {
+	r.answers.mu.Lock()
+	defer r.answers.mu.Unlock()
+	return r.answers.waiting[namespace]
+}
+
 // HoldWalks takes as many walks for a namespace as it may have in progress, as walks along deep chains do.
 func (r *Resolver) HoldWalks(namespace string) (release func()) {
 	var held int64

@@ -31,6 +31,7 @@ const (
 	DefaultLiveReads     = 8
 
 	DefaultInFlightRequests       = 400
+	DefaultWaitingRequests        = 16
 	DefaultConfirmationsPerSecond = 100
 	DefaultAnswerBytesPerSecond   = 64 << 20
 )
@@ -66,6 +67,10 @@ type Options struct {
 	// six times, and so do snapshots that are read to confirm a turn. While a namespace is ahead of the rate by more than answerBurst,
 	// its queries wait, and one that would wait for long is rejected with a *ThrottledError.
 	AnswerBytesPerSecond int64
+	// WaitingRequests is the number of queries of each namespace that may wait because they exceed ConfirmationsPerSecond, or
+	// AnswerBytesPerSecond. Further ones are rejected with a *ThrottledError: the kube-apiserver counts a query that it forwards as in
+	// progress, and its users have to share a number of these.
+	WaitingRequests int64
 }
 
 // DefaultOptions returns the defaults.
@@ -73,7 +78,7 @@ func DefaultOptions() Options {
 	return Options{
 		CacheBytes: DefaultCacheBytes, HistoryBytes: DefaultHistoryBytes,
 		InFlightBytes: DefaultInFlightBytes, LiveReads: DefaultLiveReads,
-		InFlightRequests:       DefaultInFlightRequests,
+		InFlightRequests: DefaultInFlightRequests, WaitingRequests: DefaultWaitingRequests,
 		ConfirmationsPerSecond: DefaultConfirmationsPerSecond, AnswerBytesPerSecond: DefaultAnswerBytesPerSecond,
 	}
 }
@@ -99,6 +104,9 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.AnswerBytesPerSecond, "answer-bytes-per-second", o.AnswerBytesPerSecond,
 		"Maximum number of bytes of histories per second that the resolve API returns for each namespace. Turns that it must read from the kube-apiserver count six times, even if they turn out to be unreadable. "+
 			"Requests that exceed the rate wait for up to "+defaultWaits.rate.String()+", or are rejected with 429.")
+	flags.Int64Var(&o.WaitingRequests, "max-waiting-requests", o.WaitingRequests,
+		"Maximum number of concurrent requests of each namespace that wait because they exceed --confirmations-per-second, and of those that exceed "+
+			"--answer-bytes-per-second. Others are rejected with 429: for the kube-apiserver, a request that waits is in progress.")
 }
 
 // Validate returns all errors in the options, joined.
@@ -122,6 +130,9 @@ func (o *Options) Validate() error {
 	}
 	if o.AnswerBytesPerSecond < 1 {
 		errs = append(errs, fmt.Errorf("--answer-bytes-per-second is %d: must be at least 1", o.AnswerBytesPerSecond))
+	}
+	if o.WaitingRequests < 0 {
+		errs = append(errs, fmt.Errorf("--max-waiting-requests is %d: must not be negative", o.WaitingRequests))
 	}
 	return errors.Join(errs...)
 }

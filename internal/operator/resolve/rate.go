@@ -18,6 +18,7 @@ package resolve
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/catena-dev/catena/internal/fair"
@@ -28,8 +29,13 @@ import (
 type rate struct {
 	pace      *fair.Pace[*lookup]
 	perSecond float64
-	// reason is the reason given for rejecting a query that would have to wait too long.
+	// reason is the reason given for rejecting a query that would have to wait too long, or for which too many wait already.
 	reason string
+	// maxWaiting is the number of queries of a namespace that may wait.
+	maxWaiting int64
+
+	mu      sync.Mutex
+	waiting map[string]int64 // by namespace
 }
 
 // ThrottledError is returned for a query of a namespace that exceeds Options.ConfirmationsPerSecond or
@@ -43,8 +49,10 @@ type ThrottledError struct {
 // Error returns the reason, for the caller.
 func (e *ThrottledError) Error() string { return e.reason }
 
-func newRate(perSecond int64, burst time.Duration, reason string) *rate {
-	return &rate{pace: fair.NewPace[*lookup](burst), perSecond: float64(perSecond), reason: reason}
+func newRate(perSecond int64, burst time.Duration, maxWaiting int64, reason string) *rate {
+	return &rate{
+		pace: fair.NewPace[*lookup](burst), perSecond: float64(perSecond), reason: reason, maxWaiting: maxWaiting, waiting: map[string]int64{},
+	}
 }
 
 // delay returns the time until the namespace of a lookup may use a number of units. If it is zero, they have been taken.
@@ -69,8 +77,16 @@ func (r *rate) forget(l *lookup) { r.pace.Forget(l) }
 
 // take waits until the namespace of a lookup may use a number of units. With none, it waits until the namespace is within its rate.
 func (r *rate) take(ctx context.Context, l *lookup, units int64) error {
-	for delay := r.delay(l, units); delay > 0; delay = r.delay(l, units) {
-		if delay > l.waits.rate {
+	delay := r.delay(l, units)
+	if delay <= 0 {
+		return nil
+	}
+	admitted := r.wait(l.namespace)
+	if admitted {
+		defer r.done(l.namespace)
+	}
+	for ; delay > 0; delay = r.delay(l, units) {
+		if !admitted || delay > l.waits.rate {
 			r.forget(l)
 			return &ThrottledError{RetryAfter: delay, reason: r.reason}
 		}
@@ -82,4 +98,23 @@ func (r *rate) take(ctx context.Context, l *lookup, units int64) error {
 		}
 	}
 	return nil
+}
+
+// wait reports whether another query of a namespace may wait. If so, call done afterwards.
+func (r *rate) wait(namespace string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.waiting[namespace] >= r.maxWaiting {
+		return false
+	}
+	r.waiting[namespace]++
+	return true
+}
+
+func (r *rate) done(namespace string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.waiting[namespace]--; r.waiting[namespace] == 0 {
+		delete(r.waiting, namespace)
+	}
 }

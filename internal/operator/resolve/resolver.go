@@ -67,10 +67,11 @@ func New(view *sessions.View, reader *Reader, report func(*sessions.Record), opt
 		view: view, reader: reader, report: report,
 		historyBytes: options.HistoryBytes, requests: fair.NewBudget(options.InFlightRequests),
 		walks: fair.NewBudget(int64(max(2, runtime.GOMAXPROCS(0)))), shared: newShared(options.InFlightBytes, options.share()),
-		confirmations: newRate(options.ConfirmationsPerSecond, time.Second,
+		confirmations: newRate(options.ConfirmationsPerSecond, time.Second, options.WaitingRequests,
 			"too many broken chains, or chains that have just been changed, were resolved in this namespace"),
-		answers: newRate(options.AnswerBytesPerSecond, answerBurst, "too many bytes of histories were resolved in this namespace"),
-		waits:   defaultWaits,
+		answers: newRate(options.AnswerBytesPerSecond, answerBurst, options.WaitingRequests,
+			"too many bytes of histories were resolved in this namespace"),
+		waits: defaultWaits,
 	}
 }
 

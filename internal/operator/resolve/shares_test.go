@@ -28,6 +28,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	promtestutil "github.com/prometheus/client_golang/prometheus/testutil"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -35,6 +36,7 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 type transport func(*http.Request) (*http.Response, error)
@@ -258,6 +260,56 @@ func TestAnswersWait(t *testing.T) {
 	for range 3 {
 		if got := f.answer("t1", deep); got != want {
 			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+// TestFewRequestsWait: further queries of a namespace that exceeds its rate are refused at once, and queries of others may wait.
+func TestFewRequestsWait(t *testing.T) {
+	greedy, modest := newFixture(t), newFixture(t)
+	greedy.save("t1", "")
+	modest.save("t1", "")
+	modest.options.AnswerBytesPerSecond, modest.options.WaitingRequests = 1, 2
+	modest.freeze()
+	greedy.resolver = modest.resolver
+	greedy.resolver.SetWaits(8, 0, 1000*time.Hour)
+	ctx, cancel := context.WithCancel(t.Context())
+	var group errgroup.Group
+	resolveIn := func(f *fixture, want func(error) bool) {
+		group.Go(func() error {
+			_, err := f.resolver.Resolve(ctx, f.namespace, "t1", 0, deep)
+			if !want(err) {
+				return fmt.Errorf("unexpected result: %w", err)
+			}
+			return nil
+		})
+	}
+	canceled := func(err error) bool { return errors.Is(err, context.Canceled) }
+	for _, f := range []*fixture{greedy, modest} {
+		f.answer("t1", deep) // more than its rate
+		for range 2 {
+			resolveIn(f, canceled)
+		}
+	}
+	for _, f := range []*fixture{greedy, modest} {
+		testutil.Eventually(t, func(context.Context) error {
+			if waiting := f.resolver.Waiting(f.namespace); waiting != 2 {
+				return fmt.Errorf("%d queries wait, want 2", waiting)
+			}
+			return nil
+		})
+		_, err := f.resolver.Resolve(t.Context(), f.namespace, "t1", 0, deep)
+		if throttled, ok := errors.AsType[*resolve.ThrottledError](err); !ok || throttled.RetryAfter <= 0 {
+			t.Errorf("got %v, want a throttled error with a delay", err)
+		}
+	}
+	cancel()
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+	for _, f := range []*fixture{greedy, modest} {
+		if waiting := f.resolver.Waiting(f.namespace); waiting != 0 {
+			t.Errorf("%d queries still wait", waiting)
 		}
 	}
 }
