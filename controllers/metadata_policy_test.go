@@ -319,7 +319,9 @@ func TestOlderMetadata(t *testing.T) {
 	crowdedChunk := newChunk(ns, "b", "data", "")
 	crowdedChunk.OwnerReferences, crowdedChunk.Annotations = strangers(1), maps.Clone(crowd)
 	crowdedChunk.Annotations[v1alpha1.UnreferencedSinceAnnotation] = strings.Repeat("x", 100)
-	sessions, chunks := []client.Object{owned, crowded, full, annotated, stored}, []client.Object{chunk, crowdedChunk}
+	fewMore := newChunk(ns, "c", "data", "")
+	fewMore.OwnerReferences, fewMore.Annotations = strangers(1), annotations(9)
+	sessions, chunks := []client.Object{owned, crowded, full, annotated, stored}, []client.Object{chunk, crowdedChunk, fewMore}
 	withoutMetadataPolicy(t, func() { createAll(t, slices.Concat(sessions, chunks)...) })
 	settle(t, ns)
 	wantOutdated(t, ns) // although the chunk has an outdated reference
@@ -370,6 +372,7 @@ func TestOlderMetadata(t *testing.T) {
 			object: chunk, metadata: map[string]any{"annotations": map[string]string{"a0": "y"}}, allowed: true,
 		},
 		"a chunk's annotation less": {object: chunk, metadata: map[string]any{"annotations": map[string]any{"a0": nil}}, allowed: true},
+		"a long annotation of nine": {object: fewMore, metadata: map[string]any{"annotations": map[string]string{"a0": strings.Repeat("x", 5000)}}},
 		"few long annotations of many": {
 			object: crowdedChunk, metadata: map[string]any{"annotations": fewOf(crowd, strings.Repeat("x", 5000))}, allowed: true,
 		},

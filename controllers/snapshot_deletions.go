@@ -87,7 +87,8 @@ func (s *SnapshotSweeper) collect(ctx context.Context, store snapshot.Store, pla
 	}
 	if d.index < len(d.sessions) {
 		referred, err := s.refers(ctx, d.parts[d.sessions[d.index]])
-		if d.kept = err != nil || referred || slices.ContainsFunc(d.parts, plan.outdated); d.kept {
+		isLast := d.index == len(d.sessions)-1
+		if d.kept = err != nil || referred || isLast && slices.ContainsFunc(d.parts, plan.outdated); d.kept {
 			return err
 		}
 	}

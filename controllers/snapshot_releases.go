@@ -29,8 +29,7 @@ import (
 // Releases remembers, for at least the grace period, when a session has ceased to refer to a snapshot. A session may refer to it only
 // between two sweeps, so that neither removes a mark from before, and the grace period must begin again nevertheless.
 //
-// Every replica remembers them, because each may become the leader. What happens while no replica watches is not detected. It is safe for
-// concurrent use.
+// Every replica remembers what it has received, because each may become the leader. It is safe for concurrent use.
 type Releases struct {
 	grace time.Duration
 	clock clock.PassiveClock
@@ -39,60 +38,52 @@ type Releases struct {
 
 	mu sync.Mutex
 	// current are those since begun, previous those of at least a grace period before. Both are by namespace.
-	current, previous map[string]*releases
+	current, previous map[string]releases
 	begun             time.Duration
 }
 
-// releases are those of a namespace. Their times are in seconds since the start, rounded down.
-type releases struct {
-	// times has the last one of each snapshot, by the hash of its key. Two with the same hash delay a deletion.
-	times map[uint64]uint32
-	last  uint32
-}
+// releases has the time of the last release of each snapshot of a namespace, in seconds since the start, rounded down, by the hash of the
+// snapshot's key. Two with the same hash delay a deletion.
+type releases map[uint32]uint32
 
-// maxReleases is the number of snapshots of a namespace that Releases remembers from one grace period. It takes the last one as that of all
-// others: their deletion is delayed.
+// maxReleases is the number of hashes, and limits the memory that a namespace takes. A tenth of as many releases in a grace period delay a
+// tenth of the deletions by another one.
 const maxReleases = 1_000_000
 
 // NewReleases returns empty Releases. Only the differences of the clock's times matter.
 func NewReleases(grace time.Duration, clock clock.PassiveClock) *Releases {
-	return &Releases{grace: grace, clock: clock, start: clock.Now(), seed: maphash.MakeSeed(), current: map[string]*releases{}}
+	return &Releases{grace: grace, clock: clock, start: clock.Now(), seed: maphash.MakeSeed(), current: map[string]releases{}}
 }
 
 // Add adds a snapshot that is released now.
 func (r *Releases) Add(namespace, key string) {
-	now := r.clock.Since(r.start)
+	now, hash := r.clock.Since(r.start), r.hash(key)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.rotate(now)
+	if r.current[namespace] == nil {
+		r.current[namespace] = releases{}
+	}
+	r.current[namespace][hash] = uint32(now / time.Second)
+}
+
+func (r *Releases) hash(key string) uint32 { return uint32(maphash.String(r.seed, key) % maxReleases) }
+
+// rotate drops the previous releases if the current ones span a grace period.
+func (r *Releases) rotate(now time.Duration) {
 	if now-r.begun >= r.grace {
-		r.current, r.previous, r.begun = map[string]*releases{}, r.current, now
-	}
-	of := r.current[namespace]
-	if of == nil {
-		of = &releases{times: map[uint64]uint32{}}
-		r.current[namespace] = of
-	}
-	of.last = uint32(now / time.Second)
-	if len(of.times) < maxReleases {
-		of.times[maphash.String(r.seed, key)] = of.last
+		r.current, r.previous, r.begun = map[string]releases{}, r.current, now
 	}
 }
 
 // last returns how long after the start a snapshot was last released.
 func (r *Releases) last(k snapshotKey) (after time.Duration, found bool) {
-	hash := maphash.String(r.seed, k.key)
+	hash := r.hash(k.key)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, all := range []map[string]*releases{r.current, r.previous} {
-		of := all[k.namespace]
-		if of == nil {
-			continue
-		}
-		if seconds, found := of.times[hash]; found {
+	for _, all := range []map[string]releases{r.current, r.previous} {
+		if seconds, found := all[k.namespace][hash]; found {
 			return time.Duration(seconds) * time.Second, true
-		}
-		if len(of.times) == maxReleases {
-			return time.Duration(of.last) * time.Second, true
 		}
 	}
 	return 0, false
@@ -110,11 +101,18 @@ type releasesAt struct {
 
 // at returns the releases for a clock whose time is now.
 func (r *Releases) at(now time.Time) releasesAt {
-	return releasesAt{r, now.Add(-r.clock.Since(r.start))}
+	elapsed := r.clock.Since(r.start)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rotate(elapsed)
+	return releasesAt{r, now.Add(-elapsed)}
 }
 
 // follows reports whether the snapshot of a part was released after the part was marked.
 func (r releasesAt) follows(part snapshot.Part) bool {
+	if part.Unreferenced.IsZero() {
+		return false
+	}
 	after, found := r.last(snapshotKey{part.Session.Namespace, part.Key})
-	return found && !part.Unreferenced.IsZero() && !r.start.Add(after+releaseSlack).Before(part.Unreferenced)
+	return found && !r.start.Add(after+releaseSlack).Before(part.Unreferenced)
 }

@@ -55,7 +55,7 @@ type SnapshotSweeper struct {
 	// Interval is the time between two sweeps, and the time after which a sweep of one store leaves the rest to the next.
 	Interval time.Duration
 	Limits   SweepLimits
-	// Releases must receive those of View.
+	// Releases must receive what View releases.
 	Releases *Releases
 	Clock    clock.Clock
 	// Now returns the time with which marks are made and compared. Leaders follow each other, so it must not be that of one of their own
@@ -171,7 +171,7 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (resu
 	errs := []error{err}
 	lastSweep.WithLabelValues(store.Name()).Set(float64(now.Unix()))
 	// A part that cannot be marked does not prevent the deletion of others.
-	result, undeleted, err := s.delete(ctx, store, plan, found.returned, unmarked)
+	result, undeleted, err := s.delete(ctx, store, plan, found.returned, unmarked || plan.remarks)
 	if errs = append(errs, err); result == sweepCompleted && errors.Join(errs...) != nil {
 		result = sweepFailed
 	}

@@ -61,18 +61,7 @@ func BenchmarkAttacks(b *testing.B) {
 
 // measure runs an attack in a control plane of its own, and reports the ratios.
 func measure(b *testing.B, attack attack) {
-	environment, err := testenv.Start(b.Context(), catenatest.Options{Fsync: true, GarbageCollector: catenatest.Required})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := environment.Stop(); err != nil {
-			b.Error(err)
-		}
-	})
-	if err := prepare(b.Context(), environment); err != nil {
-		b.Fatal(err)
-	}
+	startEnvironment(b)
 	a := newArena(b, attack.gateway)
 	hostile, harmless := attack.prepare(a, int(float64(attack.large)*(*scale)))
 	a.settle(attack)
@@ -94,6 +83,23 @@ func measure(b *testing.B, attack attack) {
 	b.StopTimer()
 	a.checkMemory()
 	report(b, attacked, compared)
+}
+
+// startEnvironment starts a control plane and an operator for one benchmark.
+func startEnvironment(b *testing.B) {
+	b.Helper()
+	environment, err := testenv.Start(b.Context(), catenatest.Options{Fsync: true, GarbageCollector: catenatest.Required})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := environment.Stop(); err != nil {
+			b.Error(err)
+		}
+	})
+	if err := prepare(b.Context(), environment); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // pace is the amount per second, at least 1.

@@ -46,6 +46,7 @@ func BenchmarkStart(b *testing.B) { b.Run("undecodable objects", undecodableAtSt
 // cannot decode and computing their verdicts, and the same for as many sessions of the same size. It fails if the median of the CPU time
 // or of the memory is more than maxRatio times as much.
 func undecodableAtStart(b *testing.B) {
+	startEnvironment(b)
 	body := nested(jsonvalue.MaxDepth + 1)
 	flat := `"request":{"input":"` + strings.Repeat("x", len(body)) + `"},"response":{"output":[]}`
 	kinds := []struct{ name, fields, reason string }{

@@ -28,7 +28,8 @@ import (
 // event that took long, its namespace leaves the processors to others.
 type feeds struct {
 	apply   func(namespace string, e event) (rest time.Duration)
-	applied *broadcast // notified after each event
+	skip    func(namespace string, e, next event) // called for each event that is not applied
+	applied *broadcast                            // notified after each event
 
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -58,8 +59,10 @@ type queued struct {
 	version uint64
 }
 
-func newFeeds(apply func(namespace string, e event) (rest time.Duration), applied *broadcast) *feeds {
-	return &feeds{apply: apply, applied: applied, waiting: map[string]*feed{}, hurry: make(chan struct{})}
+func newFeeds(
+	apply func(namespace string, e event) (rest time.Duration), skip func(namespace string, e, next event), applied *broadcast,
+) *feeds {
+	return &feeds{apply: apply, skip: skip, applied: applied, waiting: map[string]*feed{}, hurry: make(chan struct{})}
 }
 
 // add adds an event. It does not block.
@@ -72,7 +75,9 @@ func (f *feeds) add(namespace string, e event) {
 		f.waiting[namespace] = ns
 		defer f.running.Go(func() { f.run(namespace, ns) })
 	}
-	if _, found := ns.latest[e.name]; !found {
+	if waiting, found := ns.latest[e.name]; found {
+		f.skip(namespace, waiting, e)
+	} else {
 		ns.queue = append(ns.queue, queued{e.name, e.version})
 	}
 	ns.latest[e.name] = e

@@ -56,7 +56,7 @@ func TestFeeds(t *testing.T) {
 				started <- &sent{event: e, namespace: namespace}
 				<-finish[namespace]
 				return 0
-			}, &broadcast{})
+			}, func(string, event, event) {}, &broadcast{})
 			check := func() {
 				synctest.Wait()
 				for len(started) > 0 {
@@ -120,7 +120,7 @@ func TestFeedsRest(t *testing.T) {
 			defer mu.Unlock()
 			got[fmt.Sprint(namespace, e.version)] = time.Since(start)
 			return rest
-		}, &broadcast{})
+		}, func(string, event, event) {}, &broadcast{})
 		f.add("a", event{name: "x", version: 1})
 		synctest.Wait()
 		if !f.reflect("a", 1) || !f.reflect("", 1) {

@@ -108,9 +108,7 @@ func (ns *namespaceView) put(r *Record, watched bool) *effect {
 	}
 	if old != nil {
 		r = r.carryOver(old)
-		if old.Snapshot != nil && (r.Snapshot == nil || r.Snapshot.Key != old.Snapshot.Key) {
-			ns.release(ns.name, old.Snapshot.Key)
-		}
+		ns.release.replaced(ns.name, old, r)
 	}
 	r.Namespace = ns.name
 	if parent, found := ns.index.Get(r.Turn.Previous); found {
@@ -196,9 +194,7 @@ func (ns *namespaceView) delete(name string) *effect {
 	if r == nil {
 		return nil
 	}
-	if r.Snapshot != nil {
-		ns.release(ns.name, r.Snapshot.Key)
-	}
+	ns.release.replaced(ns.name, r, nil)
 	return &effect{name: name, changed: ns.remove(r)}
 }
 

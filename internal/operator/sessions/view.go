@@ -95,7 +95,7 @@ func NewView(maxDepth int, timeout time.Duration) *View {
 		synced:     make(chan struct{}),
 	}
 	v.release = func(string, string) {}
-	v.feeds = newFeeds(v.apply, &v.moved)
+	v.feeds = newFeeds(v.apply, v.skip, &v.moved)
 	return v
 }
 
@@ -109,8 +109,15 @@ func (v *View) KeepItems(keep KeepFunc) { v.keep = keep }
 // ReleaseFunc receives the key of a snapshot to which a session has ceased to refer. It must not block. Calls may be concurrent.
 type ReleaseFunc func(namespace, key string)
 
-// OnRelease has a function called for each snapshot to which a session ceases to refer, even if the session existed only between two
-// events of the watch, but not for a session that existed only while the watch was interrupted. It must be called before Run.
+// replaced calls the function if the next record of a session, or nil if it is deleted, does not refer to the snapshot of the old one.
+func (release ReleaseFunc) replaced(namespace string, old, next *Record) {
+	if s := old.Snapshot; s != nil && (next == nil || next.Snapshot == nil || next.Snapshot.Key != s.Key || next.Snapshot.Store != s.Store) {
+		release(namespace, s.Key)
+	}
+}
+
+// OnRelease has a function called for each snapshot to which a session ceases to refer, as far as the watch has shown that it did. It must
+// be called before Run.
 func (v *View) OnRelease(release ReleaseFunc) { v.release = release }
 
 // Subscribe calls the function for every change from now on, and first once for each namespace with all sessions that

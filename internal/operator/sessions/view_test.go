@@ -306,6 +306,13 @@ func TestExplanation(t *testing.T) {
 func TestReleases(t *testing.T) {
 	v := NewView(chain.DefaultMaxDepth, time.Hour)
 	s := (*store)(v)
+	applying, proceed := make(chan bool), make(chan bool)
+	v.Subscribe(func(change Change) {
+		if change.Name == "busy" {
+			applying <- true
+			<-proceed
+		}
+	})
 	var released []string
 	v.OnRelease(func(namespace, key string) { released = append(released, namespace+"/"+key) })
 	external := func(key string, resourceVersion int) *v1alpha1.ResponseSession {
@@ -327,9 +334,23 @@ func TestReleases(t *testing.T) {
 		{"overwritten with bodies inline", func() { add(s, inline) }, []string{"ns/k2"}},
 		{"overwritten again", func() { add(s, external("k3", 7)) }, nil},
 		{"gone from the list", func() { replace(s, 8) }, []string{"ns/k3"}},
-		{"never seen", func() { remove(s, external("k4", 10)) }, []string{"ns/k4"}},
-		{"in the list", func() { replace(s, 11, external("k5", 11)) }, nil},
-		{"deleted", func() { remove(s, external("k5", 12)) }, []string{"ns/k5"}},
+		{"created, overwritten and deleted before the first is applied", func() {
+			s.feeds.add("ns", event{name: "busy", record: record(object("busy", "", 9), nil)})
+			<-applying
+			for i, key := range []string{"k4", "k5"} {
+				must(s.Add(watched(s, external(key, 10+i))))
+			}
+			must(s.Delete(watched(s, external("k5", 12))))
+			proceed <- true
+			s.feeds.wait()
+		}, []string{"ns/k4", "ns/k5"}},
+		{"in the list", func() { replace(s, 13, external("k5", 13)) }, nil},
+		{"the same key in another store", func() {
+			o := external("k5", 14)
+			o.Spec.Snapshot.Store = v1alpha1.SnapshotStoreChunks
+			add(s, o)
+		}, []string{"ns/k5"}},
+		{"deleted", func() { remove(s, external("k5", 15)) }, []string{"ns/k5"}},
 	} {
 		released = nil
 		step.do()

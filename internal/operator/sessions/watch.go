@@ -185,9 +185,6 @@ func (s *store) Update(object any) error {
 func (s *store) Delete(object any) error {
 	r, err := s.record(object)
 	if err == nil {
-		if r.Snapshot != nil { // the view may never have had the session: see feeds
-			s.release(r.Namespace, r.Snapshot.Key)
-		}
 		(*View)(s).receive(r, event{name: r.Name, version: r.ResourceVersion})
 	}
 	return err
@@ -241,6 +238,13 @@ func (ns *namespaceView) rest() time.Duration {
 		return 0
 	}
 	return rest
+}
+
+// skip notes what an event would have changed that is not applied because the next one of the same object follows already.
+func (v *View) skip(namespace string, e, next event) {
+	if e.record != nil {
+		v.release.replaced(namespace, e.record, next.record)
+	}
 }
 
 // apply applies an event to a namespace, notifies the subscribers, and returns how long the namespace must rest.
