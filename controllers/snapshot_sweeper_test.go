@@ -464,7 +464,7 @@ func TestLoggedNames(t *testing.T) {
 	s := newSweeping(t, chunkStore(t))
 	chunk := &v1alpha1.SnapshotChunk{Spec: v1alpha1.SnapshotChunkSpec{Data: []byte("x")}}
 	chunk.Namespace, chunk.Name = s.namespace, v1alpha1.SnapshotChunkName(strings.Repeat("a", 26), 0)
-	chunk.Annotations = map[string]string{v1alpha1.SessionAnnotation: strings.Repeat("A secret. ", 400)}
+	chunk.Annotations = map[string]string{v1alpha1.SessionAnnotation: strings.Repeat("A secret. ", 90)}
 	if err := env.Client.Create(t.Context(), chunk); err != nil {
 		t.Fatal(err)
 	}
