@@ -46,8 +46,8 @@ type Releases struct {
 // snapshot's key. Two with the same hash delay a deletion.
 type releases map[uint32]uint32
 
-// maxReleases is the number of hashes, and limits the memory that a namespace takes. A tenth of as many releases in a grace period delay a
-// tenth of the deletions by another one.
+// maxReleases is the number of hashes, and limits the memory that a namespace takes. With a tenth as many releases in a grace period, a
+// tenth of the deletions wait for another one.
 const maxReleases = 1_000_000
 
 // NewReleases returns empty Releases. Only the differences of the clock's times matter.

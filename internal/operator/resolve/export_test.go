@@ -34,12 +34,8 @@ func (r *Resolver) SetWaits(immediate int, view, rate time.Duration) {
 	r.waits = waits{immediate, view, rate}
 }
 
-// Waiting returns the number of queries of a namespace that wait because it exceeds its rate of answers.
-func (r *Resolver) Waiting(namespace string) int64 {
-	r.answers.mu.Lock()
-	defer r.answers.mu.Unlock()
-	return r.answers.waiting[namespace]
-}
+// Waiting returns the number of queries that wait because their namespaces exceed their rates of answers.
+func (r *Resolver) Waiting() int64 { return r.answers.waiting.Used() }
 
 // HoldWalks takes as many walks for a namespace as it may have in progress, as walks along deep chains do.
 func (r *Resolver) HoldWalks(namespace string) (release func()) {

@@ -18,7 +18,7 @@ package resolve
 
 import (
 	"context"
-	"sync"
+	"math"
 	"time"
 
 	"github.com/catena-dev/catena/internal/fair"
@@ -31,11 +31,8 @@ type rate struct {
 	perSecond float64
 	// reason is the reason given for rejecting a query that would have to wait too long, or for which too many wait already.
 	reason string
-	// maxWaiting is the number of queries of a namespace that may wait.
-	maxWaiting int64
-
-	mu      sync.Mutex
-	waiting map[string]int64 // by namespace
+	// waiting has the queries that wait, of which each namespace may have a number.
+	waiting *fair.Budget
 }
 
 // ThrottledError is returned for a query of a namespace that exceeds Options.ConfirmationsPerSecond or
@@ -51,7 +48,8 @@ func (e *ThrottledError) Error() string { return e.reason }
 
 func newRate(perSecond int64, burst time.Duration, maxWaiting int64, reason string) *rate {
 	return &rate{
-		pace: fair.NewPace[*lookup](burst), perSecond: float64(perSecond), reason: reason, maxWaiting: maxWaiting, waiting: map[string]int64{},
+		pace: fair.NewPace[*lookup](burst), perSecond: float64(perSecond), reason: reason,
+		waiting: fair.NewCappedBudget(math.MaxInt64, maxWaiting),
 	}
 }
 
@@ -81,9 +79,9 @@ func (r *rate) take(ctx context.Context, l *lookup, units int64) error {
 	if delay <= 0 {
 		return nil
 	}
-	admitted := r.wait(l.namespace)
+	admitted := r.waiting.TryAcquire(l.namespace, 1)
 	if admitted {
-		defer r.done(l.namespace)
+		defer r.waiting.Release(l.namespace, 1)
 	}
 	for ; delay > 0; delay = r.delay(l, units) {
 		if !admitted || delay > l.waits.rate {
@@ -98,23 +96,4 @@ func (r *rate) take(ctx context.Context, l *lookup, units int64) error {
 		}
 	}
 	return nil
-}
-
-// wait reports whether another query of a namespace may wait. If so, call done afterwards.
-func (r *rate) wait(namespace string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.waiting[namespace] >= r.maxWaiting {
-		return false
-	}
-	r.waiting[namespace]++
-	return true
-}
-
-func (r *rate) done(namespace string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.waiting[namespace]--; r.waiting[namespace] == 0 {
-		delete(r.waiting, namespace)
-	}
 }

@@ -80,7 +80,7 @@ type namespaceView struct {
 	outdated map[string]bool
 	// rested is how much of index.Judged earlier rests were for.
 	rested uint64
-
+	// release is that of the view.
 	release ReleaseFunc
 }
 
