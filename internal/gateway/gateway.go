@@ -37,8 +37,9 @@ import (
 type Gateway struct {
 	options     Options
 	upstream    *upstream
-	tenants     *tenants // nil without Options.TenantsFile
-	upstreamKey *secret  // nil without Options.UpstreamAPIKeyFile
+	tenants     *tenants     // nil without Options.TenantsFile
+	upstreamKey *secret      // nil without Options.UpstreamAPIKeyFile
+	certificate *certificate // nil without Options.TLSCertFile
 	files       []*watchedFile
 	metrics     *gatewayMetrics
 	log         *slog.Logger
@@ -74,6 +75,10 @@ func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
 	if options.UpstreamAPIKeyFile != "" {
 		g.upstreamKey = &secret{}
 		g.files = append(g.files, &watchedFile{name: "upstream-api-key", path: options.UpstreamAPIKeyFile, load: g.upstreamKey.load})
+	}
+	if options.TLSCertFile != "" {
+		g.certificate = &certificate{keyFile: options.TLSKeyFile}
+		g.files = append(g.files, &watchedFile{name: "tls-cert", path: options.TLSCertFile, load: g.certificate.load})
 	}
 	for _, file := range g.files {
 		if err := file.reload(); err != nil {

@@ -41,6 +41,9 @@ type Options struct {
 	// ListenAddress is the address of the Responses API. It must be a loopback address unless TenantsFile or
 	// InsecureAllowAnonymous is set.
 	ListenAddress string
+	// TLSCertFile has the serving certificate of ListenAddress, followed by those of its CAs, and TLSKeyFile its key. If they are empty,
+	// the API is served without TLS.
+	TLSCertFile, TLSKeyFile string
 	// InsecureAllowAnonymous serves clients without API keys on any address, including web pages.
 	InsecureAllowAnonymous bool
 	// TenantsFile maps API keys to namespaces; see parseTenants. If it is empty, every client uses Namespace.
@@ -123,6 +126,9 @@ func DefaultOptions() Options {
 // AddFlags adds a flag for every option that can be set on the command line.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.ListenAddress, "listen-address", o.ListenAddress, "Address to serve the Responses API on.")
+	flags.StringVar(&o.TLSCertFile, "tls-cert-file", o.TLSCertFile,
+		"File with the serving certificate of --listen-address, followed by those of its CAs. It is reloaded when it changes. If it is not set, the API is served without TLS.")
+	flags.StringVar(&o.TLSKeyFile, "tls-private-key-file", o.TLSKeyFile, "File with the key of --tls-cert-file.")
 	flags.Func("upstream", "Base `URL` of the engine, with or without a trailing /v1. Required.", o.setUpstream)
 	flags.StringVar(&o.UpstreamAPIKeyFile, "upstream-api-key-file", o.UpstreamAPIKeyFile,
 		"File with the API key for the engine. If it is not set, the client's own Authorization, OpenAI-Organization and OpenAI-Project headers are forwarded to the engine, or none of them if --tenants-file is set.")
@@ -153,7 +159,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
 		"Time to keep serving, without being ready, after a termination signal, so that no new requests arrive when the gateway stops listening.")
 	flags.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "Maximum time for requests to finish after the shutdown delay.")
-	flags.DurationVar(&o.ReloadInterval, "reload-interval", o.ReloadInterval, "Interval at which --tenants-file and --upstream-api-key-file are checked for changes.")
+	flags.DurationVar(&o.ReloadInterval, "reload-interval", o.ReloadInterval, "Interval at which --tenants-file, --upstream-api-key-file and --tls-cert-file are checked for changes.")
 }
 
 // setUpstream parses and sets Upstream. It returns an error unless requests can be sent to the URL.
@@ -184,6 +190,7 @@ func (o *Options) Validate() error {
 	check(o.Upstream != nil, "--upstream is required")
 	check(!o.loopbackOnly() || isLoopback(o.ListenAddress),
 		"--listen-address is %s: must be a loopback address unless --tenants-file or --insecure-allow-anonymous is set", o.ListenAddress)
+	check((o.TLSCertFile == "") == (o.TLSKeyFile == ""), "--tls-cert-file and --tls-private-key-file must be set together")
 	check(o.MaxDepth >= 1 && o.MaxDepth <= store.MaxDepthLimit, "--max-depth is %d: must be from 1 to %d", o.MaxDepth, store.MaxDepthLimit)
 	check(slices.Contains(instructions, o.Instructions), "--instructions is %q: must be one of %s", o.Instructions, strings.Join(instructions, ", "))
 	check(o.MaxRequestBytes >= 1, "--max-request-bytes is %d: must be at least 1", o.MaxRequestBytes)

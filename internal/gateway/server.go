@@ -46,6 +46,9 @@ func (g *Gateway) Serve(ctx context.Context, listeners Listeners, gatherer prome
 	apiServer := g.server(base, g.Handler())
 	// A stream sets a deadline for each piece of an event; this one is for clients that stop reading their response.
 	apiServer.WriteTimeout = g.options.ReadTimeout + g.options.RequestTimeout + g.options.SaveTimeout + writeTimeout
+	if g.certificate != nil {
+		listeners.API = g.certificate.listen(listeners.API)
+	}
 	metricsServer, healthServer := g.server(base, metricsHandler(gatherer)), g.server(base, g.healthHandler())
 
 	group, ctx := errgroup.WithContext(ctx)
