@@ -46,6 +46,7 @@ func TestOptions(t *testing.T) {
 	}{
 		"defaults":                  {[]string{"--upstream=http://localhost:1"}, ""},
 		"no upstream":               {nil, "--upstream is required"},
+		"certificate without key":   {[]string{"--upstream=http://127.0.0.1:1", "--tls-cert-file=tls.crt"}, "--tls-private-key-file must be set"},
 		"invalid upstream":          {[]string{"--upstream=http://[x"}, `invalid argument "http://[x" for "--upstream" flag`},
 		"upstream that is not HTTP": {[]string{"--upstream=ftp://host"}, "must be an http or https URL"},
 		"upstream with query":       {[]string{"--upstream=http://host?a=b"}, "must not have a query or a fragment"},

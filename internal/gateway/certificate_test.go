@@ -27,10 +27,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
-	"github.com/catena-dev/catena/internal/testutil"
 )
 
 // TestCertificate serves with TLS, and with another certificate after the files have changed as those of a mounted Secret do. An invalid
@@ -61,7 +61,7 @@ func TestCertificate(t *testing.T) {
 	change("1", first, firstKey)
 	f := newFixture(t, enginetest.Handler(), func(o *Options) {
 		o.TLSCertFile, o.TLSKeyFile = filepath.Join(mount, "tls.crt"), filepath.Join(mount, "tls.key")
-		o.ReloadInterval = time.Millisecond
+		o.ReloadInterval = time.Hour // the test reloads
 	})
 	serveFixture(t, f)
 	url := strings.Replace(f.url, "http:", "https:", 1) + "/v1/models"
@@ -69,12 +69,20 @@ func TestCertificate(t *testing.T) {
 		t.Error(err)
 	}
 	change("2", second, firstKey)
+	f.gateway.reloadFiles()
 	change("3", []byte("damaged"), secondKey)
+	f.gateway.reloadFiles()
+	if got := testutil.ToFloat64(f.gateway.metrics.reloadFailures.WithLabelValues("tls-cert")); got != 2 {
+		t.Errorf("%v failures were counted, want 2", got)
+	}
 	if err := getWith(t.Context(), url, first); err != nil {
 		t.Error(err)
 	}
 	change("4", second, secondKey)
-	testutil.Eventually(t, func(ctx context.Context) error { return getWith(ctx, url, second) })
+	f.gateway.reloadFiles()
+	if err := getWith(t.Context(), url, second); err != nil {
+		t.Error(err)
+	}
 	if err := getWith(t.Context(), url, first); err == nil {
 		t.Error("the first certificate is still served")
 	}
