@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -39,6 +40,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/controllers"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/certificates"
 	"github.com/catena-dev/catena/internal/operator/chunks"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/resolveapi"
@@ -126,19 +128,43 @@ func (s *shared) addResolveAPI() ([]prometheus.Collector, error) {
 	mgr, view, o := s.manager, s.view, s.options
 	reporter := controllers.NewSnapshotReporter(mgr.GetClient(), clock.RealClock{})
 	resolver := resolve.New(view, s.reader, reporter.Report, o.Resolve)
+	keeper, err := s.certificateKeeper()
+	if err != nil {
+		return nil, err
+	}
 	server, err := resolveapi.New(o.ResolveAPI, resolver.Resolve, resolver.Share, view)
 	if err != nil {
 		return nil, err
 	}
 	err = errors.Join(
-		mgr.Add(&replica{watch: func(ctx context.Context) { view.Run(ctx, s.clients.watch) }, server: server}),
+		mgr.Add(&replica{watch: func(ctx context.Context) { view.Run(ctx, s.clients.watch) }, keeper: keeper, server: server}),
 		mgr.Add(reporter),
 		mgr.AddReadyzCheck("resolve-api", server.Ready),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("unable to set up the resolve API: %w", err)
 	}
-	return []prometheus.Collector{resolver.Metric()}, nil
+	collectors := []prometheus.Collector{resolver.Metric()}
+	if keeper != nil {
+		collectors = append(collectors, keeper.Metric())
+	}
+	return collectors, nil
+}
+
+// certificateKeeper returns the keeper of the serving certificate, which the resolve API will use, or nil if files have it.
+func (s *shared) certificateKeeper() (*certificates.Keeper, error) {
+	if s.options.Certificates.Secret == "" {
+		return nil, nil
+	}
+	// Neither the cache, which would need rights for all Secrets, nor the limit on writes, which tenants can use up.
+	direct, err := client.New(s.clients.unlimited, client.Options{Scheme: s.manager.GetScheme(), Mapper: s.manager.GetRESTMapper()})
+	if err != nil {
+		return nil, fmt.Errorf("unable to create the client for certificates: %w", err)
+	}
+	now := func(ctx context.Context) (time.Time, error) { return kubeclient.Now(ctx, s.clients.sessions) }
+	keeper := certificates.New(s.options.Certificates, direct, now, clock.RealClock{})
+	s.options.ResolveAPI.Certificate = keeper.Content()
+	return keeper, nil
 }
 
 // addControllers adds the parts that only the leader runs, and returns their metrics.
@@ -194,11 +220,11 @@ func (s *shared) sweeper() *controllers.SnapshotSweeper {
 // clients are the operator's connections to the kube-apiserver.
 type clients struct {
 	// watch has a timeout for silence, and none for requests. sessions has one for requests, and its writes are limited by
-	// limiter, as those of clients for config are. election is the configuration of a client with a timeout and without the
+	// limiter, as those of clients for config are. unlimited is the configuration of a client with a timeout and without the
 	// limiter.
-	watch, sessions  rest.Interface
-	limiter          *requests.Limiter
-	config, election *rest.Config
+	watch, sessions   rest.Interface
+	limiter           *requests.Limiter
+	config, unlimited *rest.Config
 }
 
 func newClients(config *rest.Config, o *Options) (*clients, error) {
@@ -215,7 +241,7 @@ func newClients(config *rest.Config, o *Options) (*clients, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &clients{watch: watch, sessions: sessionClient, limiter: limiter, config: limited, election: config}, nil
+	return &clients{watch: watch, sessions: sessionClient, limiter: limiter, config: limited, unlimited: config}, nil
 }
 
 // newManager returns the manager of everything that the operator runs.
@@ -233,7 +259,7 @@ func newManager(clients *clients, o *Options) (manager.Manager, error) {
 		Metrics:                       metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:        o.HealthAddress,
 		LeaderElection:                o.LeaderElect,
-		LeaderElectionConfig:          clients.election,
+		LeaderElectionConfig:          clients.unlimited,
 		LeaderElectionNamespace:       o.LeaderElectionNamespace,
 		LeaderElectionID:              "catena.sessions.catena.dev",
 		LeaderElectionReleaseOnCancel: true,
@@ -257,10 +283,11 @@ func (everywhere) NeedLeaderElection() bool { return false }
 // Start runs the function until ctx is done.
 func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
 
-// replica runs on every replica: the resolve API, and the watch that it depends on. The watch continues until the server has
-// finished its last request.
+// replica runs on every replica: the resolve API, and the watch and the certificate that it depends on. Both continue until the
+// server has finished its last request.
 type replica struct {
 	watch  func(context.Context)
+	keeper *certificates.Keeper // nil if files have the certificate
 	server *resolveapi.Server
 }
 
@@ -272,5 +299,13 @@ func (r *replica) Start(ctx context.Context) error {
 	watchCtx, stopWatch := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWatch()
 	go r.watch(watchCtx)
+	if r.keeper != nil {
+		go r.keeper.Run(watchCtx)
+		select {
+		case <-r.keeper.Ready():
+		case <-ctx.Done():
+			return nil
+		}
+	}
 	return r.server.Start(ctx)
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/catena-dev/catena/controllers"
+	"github.com/catena-dev/catena/internal/operator/certificates"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/resolveapi"
 	"github.com/catena-dev/catena/internal/profiling"
@@ -78,6 +79,8 @@ type Options struct {
 	// Resolve and ResolveAPI are the options of the resolve API.
 	Resolve    resolve.Options
 	ResolveAPI *resolveapi.Options
+	// Certificates are the options of the serving certificate that the operator issues itself.
+	Certificates certificates.Options
 }
 
 // NewOptions returns the defaults.
@@ -99,6 +102,7 @@ func NewOptions() *Options {
 		OwnerReferenceInterval: time.Minute,
 		Resolve:                resolve.DefaultOptions(),
 		ResolveAPI:             resolveapi.NewOptions(),
+		Certificates:           certificates.NewOptions(),
 	}
 }
 
@@ -139,11 +143,15 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"Interval between passes that rewrite ownerReferences to another version of the API than the operator's.")
 	o.Resolve.AddFlags(flags)
 	o.ResolveAPI.AddFlags(flags)
+	o.Certificates.AddFlags(flags)
 }
 
 // Validate returns all errors in the options, joined.
 func (o *Options) Validate() error {
-	errs := []error{o.Resolve.Validate(), o.ResolveAPI.Validate(), o.Statuses.Validate(), o.Sweep.Validate()}
+	errs := []error{o.Resolve.Validate(), o.ResolveAPI.Validate(), o.Statuses.Validate(), o.Sweep.Validate(), o.Certificates.Validate()}
+	if files := o.ResolveAPI.SecureServing.ServerCert.CertKey; o.Certificates.Secret != "" && files.CertFile+files.KeyFile != "" {
+		errs = append(errs, errors.New("--serving-secret is set: --tls-cert-file and --tls-private-key-file must not be"))
+	}
 	if o.ConcurrentReconciles < 1 {
 		errs = append(errs, fmt.Errorf("--concurrent-reconciles is %d: must be at least 1", o.ConcurrentReconciles))
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/spf13/pflag"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 
 	"github.com/catena-dev/catena/internal/chain"
@@ -34,6 +35,8 @@ type Options struct {
 	// SecureServing has the address and the certificate. Without a certificate, an untrusted self-signed one is generated at
 	// each start. Port 0 disables serving: set the Listener to serve on a free port.
 	SecureServing *genericoptions.SecureServingOptionsWithLoopback
+	// Certificate replaces the certificate of SecureServing unless it is nil. It must not be empty when the server starts.
+	Certificate dynamiccertificates.CertKeyContentProvider
 	// Authentication and Authorization delegate to the kube-apiserver.
 	Authentication *genericoptions.DelegatingAuthenticationOptions
 	Authorization  *genericoptions.DelegatingAuthorizationOptions
@@ -124,11 +127,16 @@ func (o *Options) Validate() error {
 // applyTo applies the options to the configuration of a server. It reads certificates, opens the port and reads from the
 // kube-apiserver the CAs of its clients and its proxy.
 func (o *Options) applyTo(config *genericapiserver.Config) error {
-	if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts("localhost", nil, nil); err != nil {
-		return fmt.Errorf("unable to generate a self-signed certificate: %w", err)
+	if o.Certificate == nil {
+		if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts("localhost", nil, nil); err != nil {
+			return fmt.Errorf("unable to generate a self-signed certificate: %w", err)
+		}
 	}
 	if err := o.SecureServing.ApplyToConfig(config); err != nil {
 		return fmt.Errorf("unable to set up serving: %w", err)
+	}
+	if o.Certificate != nil {
+		config.SecureServing.Cert = o.Certificate
 	}
 	if err := o.Authentication.ApplyTo(&config.Authentication, config.SecureServing, config.OpenAPIConfig); err != nil {
 		return fmt.Errorf("unable to set up authentication: %w", err)
