@@ -24,6 +24,7 @@ import (
 	"math"
 	"os"
 	"runtime/debug"
+	"strconv"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
@@ -73,9 +74,11 @@ func run(args []string) error {
 	if err := o.operator.Validate(); err != nil {
 		return err
 	}
-	limitMemory(&o.operator.Resolve)
 	ctrl.SetLogger(logr.FromSlogHandler(logging.NewHandler(os.Stderr, o.logLevel)))
 	klog.SetLogger(ctrl.Log)
+	if err := limitMemory(&o.operator.Resolve); err != nil {
+		return err
+	}
 	config, err := o.restConfig()
 	if err != nil {
 		return err
@@ -84,12 +87,34 @@ func run(args []string) error {
 	return operator.Run(ctrl.SetupSignalHandler(), config, o.operator)
 }
 
-// limitMemory makes the garbage collector run more often before the process exceeds the memory that docs/architecture.md
-// promises, unless GOMEMLIMIT sets a limit.
-func limitMemory(o *resolve.Options) {
-	if os.Getenv("GOMEMLIMIT") == "" && o.CacheBytes < math.MaxInt64/8 && o.InFlightBytes < math.MaxInt64/8 {
-		debug.SetMemoryLimit(o.CacheBytes + 3*o.InFlightBytes + programBytes - mappedBytes)
+// memoryLimitVariable is set to the memory limit of the container, in bytes.
+const memoryLimitVariable = "MEMORY_LIMIT"
+
+// limitMemory makes the garbage collector run more often before the process exceeds the memory limit of its container or, without
+// one, the memory that docs/architecture.md promises, unless GOMEMLIMIT sets a limit.
+func limitMemory(o *resolve.Options) error {
+	if os.Getenv("GOMEMLIMIT") != "" {
+		return nil
 	}
+	limit := int64(math.MaxInt64)
+	if o.CacheBytes < math.MaxInt64/8 && o.InFlightBytes < math.MaxInt64/8 {
+		limit = o.CacheBytes + 3*o.InFlightBytes + programBytes
+	}
+	if value := os.Getenv(memoryLimitVariable); value != "" {
+		container, err := strconv.ParseInt(value, 10, 64)
+		if err != nil || container <= mappedBytes {
+			return fmt.Errorf("%s is %q: must be a number of bytes above %d", memoryLimitVariable, value, mappedBytes)
+		}
+		if container < limit {
+			ctrl.Log.Info("The memory limit of the container is below what the flags permit with 100,000 sessions: raise it, "+
+				"or lower --body-cache-bytes or --max-inflight-bytes", "limit", container, "permitted", limit)
+		}
+		limit = container
+	}
+	if limit < math.MaxInt64 {
+		debug.SetMemoryLimit(limit - mappedBytes)
+	}
+	return nil
 }
 
 // options are the command-line options of the operator and of the program itself.

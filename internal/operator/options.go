@@ -41,7 +41,8 @@ const minSessionQuotaInterval = 100 * time.Millisecond
 
 // Options are the options of Run. Use NewOptions.
 type Options struct {
-	// MetricsAddress is the address of the metrics, and HealthAddress that of /healthz and /readyz; "0" disables either.
+	// MetricsAddress is an address of the metrics that needs no credentials, and HealthAddress that of /healthz and /readyz; "0"
+	// disables either. The port of the resolve API has the metrics too, for users with the right to them.
 	MetricsAddress string
 	HealthAddress  string
 	// ProfilingAddress is the address of /debug/pprof/; empty disables it.
@@ -86,7 +87,7 @@ type Options struct {
 // NewOptions returns the defaults.
 func NewOptions() *Options {
 	return &Options{
-		MetricsAddress:         ":8080",
+		MetricsAddress:         "0",
 		HealthAddress:          ":8081",
 		LeaderElect:            true,
 		ConcurrentReconciles:   16,
@@ -108,7 +109,7 @@ func NewOptions() *Options {
 
 // AddFlags adds the options to flags.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress, "Address to serve metrics on; 0 for none.")
+	flags.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress, "Address to serve metrics on without authentication; 0 for none. --secure-port has them for users who may get /metrics.")
 	flags.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress, "Address to serve /healthz and /readyz on; 0 for none.")
 	profiling.AddFlag(flags, &o.ProfilingAddress)
 	flags.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect, "Elect a leader, so that only one of several replicas runs the controllers.")

@@ -23,6 +23,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -30,6 +31,7 @@ import (
 	"k8s.io/apiserver/pkg/util/compatibility"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/internal/operator/sessions"
@@ -82,6 +84,8 @@ func New(o *Options, resolve ResolveFunc, share ShareFunc, view *sessions.View) 
 	if err := s.generic.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("unable to install the API group %s: %w", resolvev1alpha1.GroupVersion.Group, err)
 	}
+	// Those of the whole process, behind the API's authentication and authorization.
+	s.generic.Handler.NonGoRestfulMux.Handle("/metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{}))
 	err = s.generic.AddPostStartHook("catena-started", func(genericapiserver.PostStartHookContext) error {
 		s.started.Store(true)
 		return nil
@@ -92,7 +96,7 @@ func New(o *Options, resolve ResolveFunc, share ShareFunc, view *sessions.View) 
 	return s, nil
 }
 
-// newGenericConfig returns the part of the configuration that does not depend on options. The manager serves the metrics.
+// newGenericConfig returns the part of the configuration that does not depend on options. Its own metrics have another registry.
 func newGenericConfig() *genericapiserver.Config {
 	config := genericapiserver.NewConfig(codecFactory)
 	namer := openapinamer.NewDefinitionNamer(scheme)

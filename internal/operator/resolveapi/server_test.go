@@ -114,7 +114,8 @@ func TestServer(t *testing.T) {
 		},
 		"anonymous readiness": {path: "/readyz?verbose", want: 200, wantBody: []string{"[+]sessions-synced ok"}},
 		"anonymous health":    {path: "/healthz", want: 200},
-		"metrics":             {path: "/metrics", token: "alice", want: 404},
+		"metrics":             {path: "/metrics", token: "alice", want: 200, wantBody: []string{"catena_resolve_requests_total"}},
+		"anonymous metrics":   {path: "/metrics", want: 403},
 		"discovery": {
 			path: "/apis/resolve.catena.dev/v1alpha1", token: "alice", want: 200,
 			wantBody: []string{`{"name":"inputitems","singularName":"inputitems","namespaced":true,"kind":"InputItems","verbs":["get"]}`},
