@@ -17,6 +17,10 @@ else
 export KUBEBUILDER_ASSETS := $(abspath $(KUBEBUILDER_ASSETS))
 endif
 
+# Images are named $(IMAGE_REGISTRY)/catena:VERSION and $(IMAGE_REGISTRY)/catena-gateway:VERSION.
+IMAGE_REGISTRY ?= ghcr.io/catena-dev
+PLATFORMS ?= linux/amd64 linux/arm64
+
 TEST_PARALLEL ?= 3
 TEST_TIMEOUT ?= 20m
 FUZZTIME ?= 10s
@@ -62,10 +66,15 @@ clean-run: ## Remove what `make run` and `make run-gateway` keep between runs (.
 build: ## Build the programs of cmd/ into bin.
 	@hack/build.sh catena gateway replay
 
+.PHONY: image
+image: ## Build OCI images of the operator and the gateway, and an SBOM beside each, into dist (PLATFORMS=list, IMAGE_REGISTRY=prefix).
+	@hack/image.sh $(IMAGE_REGISTRY) $(PLATFORMS)
+
 # PKG is a list of packages and RUN a regular expression of test names. With either of them, `make test` runs only tests.
 .PHONY: test
 test: $(if $(PKG)$(RUN),,check lint) $(CONTROL_PLANE) ## Check generated files, lint, and run all tests with the race detector (PKG=packages, RUN=regexp).
-	$(TEST_FLAGS) && CGO_ENABLED=1 $(GO_TEST_ALL) -race -vet=off $(or $(PKG),$(WITH_CONTROL_PLANE) ./...) # lint runs vet
+	$(TEST_FLAGS) && export CGO_ENABLED=1 && $(GO_TEST_ALL) -race -vet=off $(or $(PKG),$(WITH_CONTROL_PLANE) ./...) \
+		$(if $(PKG)$(RUN),,&& cd hack/image && $(GO_TEST_ALL) -race -vet=off ./...) # lint runs vet
 
 # The linter is built while verify waits for the network and for single-threaded tools. Lint and control-plane keep two cores busy,
 # so they run one after the other.
@@ -157,7 +166,8 @@ linter:
 
 .PHONY: lint
 lint: linter ## Run golangci-lint.
-	$(TEST_FLAGS) && GOGC=off GOMEMLIMIT=4GiB CGO_ENABLED=1 GOFLAGS="$$GOFLAGS -race" bin/golangci-lint run # reads the packages that the tests are compiled with
+	$(TEST_FLAGS) && export GOGC=off GOMEMLIMIT=4GiB CGO_ENABLED=1 GOFLAGS="$$GOFLAGS -race" && bin/golangci-lint run && \
+		cd hack/image && ../../bin/golangci-lint run # reads the packages that the tests are compiled with
 
 .PHONY: control-plane
 control-plane: ## Build etcd, kube-apiserver, kube-controller-manager (and kubectl if none is installed) into bin/k8s.

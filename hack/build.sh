@@ -2,12 +2,16 @@
 # Builds programs of Catena into bin, and a Kubernetes control plane into bin/k8s:
 #
 #	hack/build.sh [control-plane] [catena] [gateway] [replay] [run]
+#	hack/build.sh OS/ARCHITECTURE...
+#
+# For a platform, it builds the programs that have images into bin/OS/ARCHITECTURE.
 #
 # Use this script wherever a program of this repository is needed. Everything is built with the flags in hack/flags.sh, and
 # hack/controlplane/go.mod selects the same versions as go.mod, so a package that several programs share is compiled once.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source hack/flags.sh
+source hack/version.sh
 
 # A step is a name, the seconds that it takes on two idle cores if nothing is cached, and a command.
 names=() seconds=() commands=()
@@ -15,8 +19,9 @@ step() {
 	names+=("$1") seconds+=("$2") commands+=("${*:3}")
 }
 
+# The go command's own stamp depends on the kind of checkout, and is missing in a worktree.
 build() { # DIRECTORY LDFLAGS ARGUMENTS...
-	(cd "$1" && go build -ldflags="-s -w $2" "${@:3}")
+	(cd "$1" && go build -buildvcs=false -ldflags="-s -w $2" "${@:3}")
 }
 
 # A program of the control plane is built again when the go.sum of its module or the flags change.
@@ -45,10 +50,13 @@ kubernetes_version() {
 }
 
 # Catena's programs are built together, so that one is compiled while another is linked.
-catena() { # PACKAGES...
-	local version
-	version=$(git describe --tags --always --dirty 2>/dev/null || true)
-	build . "-X github.com/catena-dev/catena/internal/version.version=$version" -o bin/ "$@"
+catena() { # DIRECTORY PACKAGES...
+	local package=github.com/catena-dev/catena/internal/version
+	build . "-X $package.version=$VERSION -X $package.commit=$COMMIT" -o "$1/" "${@:2}"
+}
+
+programs_of_images() { # PLATFORM
+	GOOS=${1%/*} GOARCH=${1#*/} catena "bin/$1" ./cmd/catena ./cmd/gateway
 }
 
 # run_steps runs the steps. Before each step, it prints the expected time for this step and the remaining ones, at the
@@ -78,12 +86,13 @@ for name in "$@"; do
 		kubernetes_step kube-controller-manager 80 k8s.io/kubernetes/cmd/kube-controller-manager
 		command -v kubectl >/dev/null || kubernetes_step kubectl 20 k8s.io/kubernetes/cmd/kubectl
 		;;
+	*/*) step "$name" 150 programs_of_images "$name" ;;
 	run) programs+=(run) packages+=(./hack/run) ;;
 	*) programs+=("$name") packages+=("./cmd/$name") ;;
 	esac
 done
 if [[ ${#programs[@]} -gt 0 ]]; then
-	step "$(IFS=+ && echo "${programs[*]}")" 45 catena "${packages[@]}"
+	step "$(IFS=+ && echo "${programs[*]}")" 45 catena bin "${packages[@]}"
 fi
 if [[ ${#names[@]} -gt 0 ]]; then
 	echo "Building into bin"

@@ -24,15 +24,20 @@ import (
 	"runtime/debug"
 )
 
-// version is set by the linker: -ldflags="-X github.com/catena-dev/catena/internal/version.version=v0.1.0".
-var version string
+// version and commit are set by the linker: -ldflags="-X github.com/catena-dev/catena/internal/version.version=v0.1.0".
+var version, commit string
 
-// String returns the version of Catena, Go and the platform, such as "v0.1.0 go1.26.8 linux/amd64".
+// String returns the version and the commit of Catena, the version of Go and the platform, such as
+// "v0.1.0 (commit 0123456789abcdef0123456789abcdef01234567) go1.26.8 linux/amd64".
 // The version is the one that the linker set, otherwise that of the module or the commit in the build information,
-// otherwise "devel".
+// otherwise "devel". The commit is missing unless the linker set it.
 func String() string {
 	info, _ := debug.ReadBuildInfo()
-	return fmt.Sprintf("%s %s %s/%s", cmp.Or(version, fromBuildInfo(info), "devel"), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	text := cmp.Or(version, fromBuildInfo(info), "devel")
+	if commit != "" {
+		text += " (commit " + commit + ")"
+	}
+	return fmt.Sprintf("%s %s %s/%s", text, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // fromBuildInfo returns the version that `go install` or the version control system recorded, "" if neither did.

@@ -26,10 +26,10 @@ func TestString(t *testing.T) {
 	if got := String(); !strings.HasPrefix(got, "devel go1.") {
 		t.Errorf("String() = %q, want devel and the version of Go, because tests have no version", got)
 	}
-	version = "v1.2.3"
-	defer func() { version = "" }()
-	if got := String(); !strings.HasPrefix(got, "v1.2.3 go1.") {
-		t.Errorf("String() = %q, want the version set by the linker", got)
+	version, commit = "v1.2.3", "0123abc"
+	defer func() { version, commit = "", "" }()
+	if got := String(); !strings.HasPrefix(got, "v1.2.3 (commit 0123abc) go1.") {
+		t.Errorf("String() = %q, want the version and the commit set by the linker", got)
 	}
 }
 
