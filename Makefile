@@ -70,6 +70,10 @@ build: ## Build the programs of cmd/ into bin.
 image: ## Build OCI images of the operator and the gateway, and an SBOM beside each, into dist (PLATFORMS=list, IMAGE_REGISTRY=prefix).
 	@hack/image.sh $(IMAGE_REGISTRY) $(PLATFORMS)
 
+.PHONY: dist
+dist: ## Write the manifests that install this version to dist/install.yaml (IMAGE_REGISTRY=prefix).
+	@hack/dist.sh $(IMAGE_REGISTRY)
+
 # PKG is a list of packages and RUN a regular expression of test names. With either of them, `make test` runs only tests.
 .PHONY: test
 test: $(if $(PKG)$(RUN),,check lint) $(CONTROL_PLANE) ## Check generated files, lint, and run all tests with the race detector (PKG=packages, RUN=regexp).
@@ -94,6 +98,10 @@ test-integration: $(CONTROL_PLANE) ## Run the packages whose tests need a contro
 .PHONY: test-e2e
 test-e2e: $(CONTROL_PLANE) ## Run the end-to-end suites.
 	$(TEST_FLAGS) && $(GO_TEST_ALL) $(or $(PKG),$(filter $(E2E),$(WITH_CONTROL_PLANE)))
+
+.PHONY: test-cluster
+test-cluster: image dist ## Install dist on the cluster of KUBECONFIG, test it there, and remove it (LOAD='kind load image-archive').
+	@hack/test-cluster.sh $(IMAGE_REGISTRY) '$(LOAD)' $(if $(RESTART_APISERVER),-restart-apiserver='$(RESTART_APISERVER)')
 
 .PHONY: cover
 cover: $(CONTROL_PLANE) ## Measure the coverage of all tests, by package and in total; bin/cover.out holds the profile.

@@ -107,7 +107,7 @@ func (o *Options) renew(stored, known state, now time.Time) (state, error) {
 	switch {
 	case s.current == nil:
 		return o.replace(s.next, known, now)
-	case s.next != nil && !now.Before(s.next.issued().Add(o.Overlap)):
+	case s.next != nil && !now.Before(o.promotion(s)):
 		return state{current: s.next, rotated: now}, nil
 	case s.next != nil || now.Before(s.current.due()):
 		return s, nil
@@ -115,6 +115,13 @@ func (o *Options) renew(stored, known state, now time.Time) (state, error) {
 	var err error
 	s.next, err = issue(o.host(), now, o.Lifetime)
 	return s, err
+}
+
+// promotion is when next is to replace current: after the overlap, but in the middle of the time that current has left if that
+// is earlier, as it is when the options were others when current was issued.
+func (o *Options) promotion(s state) time.Time {
+	issued := s.next.issued()
+	return issued.Add(min(o.Overlap, s.current.leaf.NotAfter.Sub(issued)/2))
 }
 
 // replace returns the pairs after the one in use was lost. If it is known, it is used until its successor is trusted, because

@@ -61,6 +61,13 @@ func TestStep(t *testing.T) {
 		return "new"
 	}
 	day := 24 * time.Hour
+	minute, err := issue(o.host(), start, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names[string(minute.leaf.Raw)] = "minute"
+	successor := mustIssue(t, o.host(), start.Add(40*time.Second))
+	names[string(successor.leaf.Raw)] = "successor"
 	tests := map[string]struct {
 		stored, known state
 		trusted       []*x509.Certificate
@@ -75,6 +82,8 @@ func TestStep(t *testing.T) {
 		"after the overlap":             {stored: state{current: first, next: second}, trusted: []*x509.Certificate{first.ca}, after: 60*day + time.Hour, want: result{Current: "second", Previous: "first"}},
 		"others within the overlap":     {stored: state{current: second, others: []*x509.Certificate{first.ca}, rotated: start.Add(60 * day)}, after: 60*day + 59*time.Minute, want: result{Current: "second", Previous: "first"}},
 		"others after the overlap":      {stored: state{current: second, others: []*x509.Certificate{first.ca}, rotated: start.Add(60 * day)}, after: 60*day + time.Hour, want: result{Current: "second"}},
+		"short-lived":                   {stored: state{current: minute, next: successor}, after: 49 * time.Second, want: result{Current: "minute", Next: "successor"}},
+		"short-lived, half of the rest": {stored: state{current: minute, next: successor}, after: 50 * time.Second, want: result{Current: "successor"}},
 		"expired":                       {stored: state{current: first}, after: 90*day + time.Second, want: result{Current: "new"}},
 		"expired, with a successor":     {stored: state{current: first, next: second}, after: 91 * day, want: result{Current: "second"}},
 		"expired, and known":            {stored: state{current: first}, known: state{current: first}, after: 91 * day, want: result{Current: "new"}},

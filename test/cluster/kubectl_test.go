@@ -1,0 +1,160 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package cluster_test tests an installation from outside, on whatever cluster KUBECONFIG names: `make test-cluster`. It
+// uses what a user has: dist/install.yaml, the images in dist, and kubectl. Without -cluster, there are no tests.
+package cluster_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/catena-dev/catena/internal/testutil"
+)
+
+var (
+	enabled          = flag.Bool("cluster", false, "install Catena on the cluster of KUBECONFIG, which must not have it, and remove it at the end")
+	registry         = flag.String("registry", "", "the registry of the images in dist")
+	version          = flag.String("version", "", "the version of the images in dist")
+	restartAPIServer = flag.String("restart-apiserver", "", "a shell command that kills the kube-apiserver, which something starts again; without it, this is not tested")
+)
+
+const (
+	system = "catena-system"
+	tenant = "catena-cluster-test"
+)
+
+// kubectl runs kubectl and returns its standard output. The test fails if kubectl does.
+func kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	output, err := tryKubectl(t.Context(), "", args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return output
+}
+
+// tryKubectl runs kubectl with a standard input.
+func tryKubectl(ctx context.Context, input string, args ...string) (string, error) {
+	command := exec.CommandContext(ctx, "kubectl", args...)
+	command.Stdin = strings.NewReader(input)
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	output, err := command.Output()
+	if err != nil {
+		return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return strings.TrimSpace(string(output)), nil
+}
+
+// eventually waits until kubectl prints a text.
+func eventually(t *testing.T, want string, args ...string) {
+	t.Helper()
+	testutil.Eventually(t, func(ctx context.Context) error {
+		output, err := tryKubectl(ctx, "", args...)
+		if err == nil && output != want {
+			err = fmt.Errorf("kubectl %s: got %q, want %q", strings.Join(args, " "), output, want)
+		}
+		return err
+	})
+}
+
+// rollout waits until all replicas of a Deployment are new and ready.
+func rollout(t *testing.T, namespace, name string) {
+	t.Helper()
+	kubectl(t, "--namespace="+namespace, "rollout", "status", "deployment/"+name, "--timeout="+testutil.Patience.String())
+}
+
+// applyTemplate applies a file of testdata in which ${NAME} stands for a variable.
+func applyTemplate(t *testing.T, name string, variables map[string]string) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest := os.Expand(string(content), func(name string) string {
+		value, ok := variables[name]
+		if !ok {
+			t.Fatalf("%s has no variable %s", name, name)
+		}
+		return value
+	})
+	if _, err := tryKubectl(t.Context(), manifest, "apply", "--filename=-"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// clusterIP returns the address of a Service.
+func clusterIP(t *testing.T, namespace, name string) string {
+	t.Helper()
+	return kubectl(t, "--namespace="+namespace, "get", "service", name, "--output=jsonpath={.spec.clusterIP}")
+}
+
+// image returns the full name of an image in dist.
+func image(name string) string { return *registry + "/" + name + ":" + *version }
+
+// loadStatus is the Status of test/cluster/agent.
+type loadStatus struct {
+	Turns, Conversations, Resolves, Failed int
+	Failures                               []string
+}
+
+// askLoad returns the response of the agent under load to a path, through the kube-apiserver.
+func askLoad(ctx context.Context, path string) (loadStatus, error) {
+	var status loadStatus
+	pod, err := tryKubectl(ctx, "", "--namespace="+tenant, "get", "pods", "--selector=app=load", "--output=jsonpath={.items[0].metadata.name}")
+	if err != nil {
+		return status, err
+	}
+	output, err := tryKubectl(ctx, "", "get", "--raw", "/api/v1/namespaces/"+tenant+"/pods/"+pod+":8000/proxy"+path)
+	if err != nil {
+		return status, err
+	}
+	return status, json.Unmarshal([]byte(output), &status)
+}
+
+// underLoad runs a step of the test, and returns when another conversations have been completed after it. None may have failed.
+func underLoad(t *testing.T, step func()) {
+	t.Helper()
+	step()
+	var before loadStatus
+	testutil.Eventually(t, func(ctx context.Context) (err error) {
+		before, err = askLoad(ctx, "/status")
+		return err
+	})
+	testutil.Eventually(t, func(ctx context.Context) error {
+		status, err := askLoad(ctx, "/status")
+		if err != nil {
+			return err
+		}
+		if status.Failed > 0 {
+			t.Fatalf("%d requests failed: %s", status.Failed, strings.Join(status.Failures, "\n"))
+		}
+		// As many as there are workers may have begun before the step ended.
+		if n := status.Conversations - before.Conversations; n < 8 {
+			return fmt.Errorf("%d conversations since the step", n)
+		}
+		return nil
+	})
+}
