@@ -67,6 +67,9 @@ type Options struct {
 	// and its controllers of aggregated ClusterRoles and of ResourceQuotas.
 	GarbageCollector Requirement
 
+	// AuditLog writes the operators' requests to audit.log in Environment.LogDir, without bodies.
+	AuditLog bool
+
 	// Fsync makes etcd write to disk before it responds, as it does in production. Tests are faster without it.
 	Fsync bool
 

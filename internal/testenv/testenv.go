@@ -142,7 +142,7 @@ func RunSuite(run func() int, prepare func(ctx context.Context, env *Environment
 		return run()
 	}
 	return testmain.Run(run, func(ctx context.Context) (func() error, error) {
-		env, err := Start(ctx, catenatest.Options{GarbageCollector: catenatest.Required})
+		env, err := Start(ctx, catenatest.Options{GarbageCollector: catenatest.Required, AuditLog: true})
 		if err != nil {
 			return nil, err
 		}

@@ -20,6 +20,8 @@ package e2e_test
 
 import (
 	"context"
+	"flag"
+	"fmt"
 	"os"
 	"testing"
 
@@ -35,7 +37,17 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	os.Exit(testenv.RunSuite(m.Run, func(ctx context.Context, started *testenv.Environment) (err error) {
+	run := func() int {
+		code := m.Run()
+		if flag.Lookup("test.run").Value.String() == "" {
+			if err := checkRights(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
+		}
+		return code
+	}
+	os.Exit(testenv.RunSuite(run, func(ctx context.Context, started *testenv.Environment) (err error) {
 		env = started
 		operator, err = env.StartOperator(ctx, operatorOptions(0))
 		return err

@@ -189,7 +189,7 @@ func (l *load) checkAll(ctx context.Context) Status {
 	l.mu.Lock()
 	finished := slices.Clone(l.finished)
 	l.mu.Unlock()
-	checked := &load{turns: l.turns, namespace: l.namespace, config: l.config}
+	checked := &load{turns: l.turns, namespace: l.namespace, config: l.config, apiServer: l.apiServer}
 	for _, last := range finished {
 		checked.note(func(s *Status) { s.Conversations++ }, checked.check(ctx, last))
 	}

@@ -1,0 +1,151 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/catena-dev/catena/config"
+	"github.com/catena-dev/catena/internal/manifests"
+)
+
+// right is one verb on one resource, or on one URL.
+type right struct{ verb, group, resource, url string }
+
+func (r right) String() string {
+	if r.url != "" {
+		return r.verb + " " + r.url
+	}
+	return strings.TrimSuffix(r.verb+" "+r.resource+"."+r.group, ".")
+}
+
+// unused are the rights that the operator needs although no test makes it use them.
+var unused = map[right]string{
+	{verb: "delete", group: "sessions.catena.dev", resource: "responsesessions"}: "OwnerReferencesPermissionEnforcement demands it for adding an ownerReference; an admission policy refuses the use",
+}
+
+// checkRights compares what the operators of all tests have asked for with what config/rbac grants: neither may have more. Each
+// request is in the audit log of the kube-apiserver.
+func checkRights() error {
+	granted, err := grantedRights()
+	if err != nil {
+		return err
+	}
+	used, refused, err := usedRights(filepath.Join(env.LogDir, "audit.log"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for r := range refused {
+		if !granted[r] {
+			errs = append(errs, fmt.Errorf("the operator asked for %s, which config/rbac does not grant", r))
+		}
+	}
+	for r := range granted {
+		if _, exempt := unused[r]; !exempt && !used[r] {
+			errs = append(errs, fmt.Errorf("config/rbac grants %s, which no operator has used", r))
+		} else if exempt && used[r] {
+			errs = append(errs, fmt.Errorf("an operator has used %s, which is said to be unused", r))
+		}
+	}
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(errs...)
+}
+
+// grantedRights returns the rights in config/rbac/role.yaml, which is made from the markers in the code.
+func grantedRights() (map[right]bool, error) {
+	objects, err := manifests.Read(config.FS, "rbac")
+	if err != nil {
+		return nil, err
+	}
+	rights := map[right]bool{}
+	for _, object := range objects {
+		if kind := object.GetKind(); object.GetName() != "catena" || kind != "ClusterRole" && kind != "Role" {
+			continue
+		}
+		rules, err := rulesOf(object)
+		if err != nil {
+			return nil, err
+		}
+		for _, rule := range rules {
+			for _, verb := range rule.Verbs {
+				for _, url := range rule.NonResourceURLs {
+					rights[right{verb: verb, url: url}] = true
+				}
+				for _, group := range rule.APIGroups {
+					for _, resource := range rule.Resources {
+						rights[right{verb: verb, group: group, resource: resource}] = true
+					}
+				}
+			}
+		}
+	}
+	return rights, nil
+}
+
+// rulesOf returns the rules of a Role or a ClusterRole.
+func rulesOf(object *unstructured.Unstructured) ([]rbacv1.PolicyRule, error) {
+	role := &rbacv1.Role{}
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, role)
+	return role.Rules, err
+}
+
+// usedRights returns the rights that the operator has used, and those that it was refused.
+func usedRights(path string) (used, refused map[right]bool, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = file.Close() }()
+	used, refused = map[right]bool{}, map[right]bool{}
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var event struct {
+			Verb, RequestURI string
+			ObjectRef        *struct{ APIGroup, Resource, Subresource string }
+			ResponseStatus   struct{ Code int }
+		}
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			return nil, nil, fmt.Errorf("unable to read %s: %w", path, err)
+		}
+		r := right{verb: event.Verb, url: event.RequestURI}
+		if o := event.ObjectRef; o != nil {
+			r = right{verb: event.Verb, group: o.APIGroup, resource: o.Resource}
+			if o.Subresource != "" {
+				r.resource += "/" + o.Subresource
+			}
+		}
+		if event.ResponseStatus.Code == 403 {
+			refused[r] = true
+		} else {
+			used[r] = true
+		}
+	}
+	return used, refused, lines.Err()
+}
