@@ -1,0 +1,67 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package testenv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/catena-dev/catena/internal/testutil"
+)
+
+// ErrNoPrevious is returned for a tree without a previous version, such as a shallow clone.
+var ErrNoPrevious = errors.New("there is no previous commit to upgrade from")
+
+// CheckOutPrevious writes the source that users upgrade from to an empty directory, and returns the name of its version: that of the last
+// tag before HEAD or, without one, the parent of HEAD.
+func CheckOutPrevious(ctx context.Context, dir string) (version string, err error) {
+	git := func(args ...string) (string, error) {
+		output, err := exec.CommandContext(ctx, "git", append([]string{"-C", testutil.Root()}, args...)...).Output()
+		return strings.TrimSpace(string(output)), err
+	}
+	version, err = git("describe", "--tags", "--always", "HEAD^")
+	if tag, tagErr := git("describe", "--tags", "--abbrev=0", "HEAD^"); tagErr == nil {
+		version = tag
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrNoPrevious, err)
+	}
+	archive := filepath.Join(dir, "previous.tar")
+	if _, err := git("archive", "--output="+archive, version); err != nil {
+		return "", fmt.Errorf("unable to read version %s: %w", version, err)
+	}
+	if output, err := exec.CommandContext(ctx, "tar", "-xf", archive, "-C", dir).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("unable to unpack version %s: %w: %s", version, err, output)
+	}
+	return version, os.Remove(archive)
+}
+
+// BuildPrevious builds a program of cmd/ in a directory of CheckOutPrevious, and returns its path.
+func BuildPrevious(ctx context.Context, dir, version, name string) (string, error) {
+	command := exec.CommandContext(ctx, "hack/build.sh", name)
+	command.Dir = dir
+	command.Env = append(os.Environ(), "VERSION="+version)
+	if output, err := command.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("unable to build %s of version %s: %w\n%s", name, version, err, output)
+	}
+	return filepath.Join(dir, "bin", name), nil
+}
