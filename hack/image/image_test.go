@@ -36,6 +36,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
 var arguments = []string{"-image=example.com/team/greeter:v1.2.3", "-description=Says hello", "-commit=0123abc", "-created=1700000000"}
@@ -43,16 +44,11 @@ var arguments = []string{"-image=example.com/team/greeter:v1.2.3", "-description
 // build compiles testdata/hello into a new directory.
 func build(t *testing.T, environment ...string) string {
 	t.Helper()
-	return buildAsHello(t, "hello", environment...)
-}
-
-func buildAsHello(t *testing.T, program string, environment ...string) string {
-	t.Helper()
 	file := filepath.Join(t.TempDir(), "hello")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-o", file, "./testdata/"+program)
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-o", file, "./testdata/hello")
 	cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux"), environment...)
 	if output, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("unable to build %s: %v\n%s", program, err, output)
+		t.Fatalf("unable to build hello: %v\n%s", err, output)
 	}
 	return file
 }
@@ -171,8 +167,26 @@ func testFiles(t *testing.T, image v1.Image, program []byte) {
 	if !bytes.Equal(contents["hello"], program) {
 		t.Error("hello differs from the program")
 	}
-	if pool := x509.NewCertPool(); !pool.AppendCertsFromPEM(contents["etc/ssl/certs/ca-certificates.crt"]) {
-		t.Error("there are no certificates")
+	if !bytes.Equal(contents["etc/ssl/certs/ca-certificates.crt"], rootCertificates()) {
+		t.Error("the root certificates are missing")
+	}
+}
+
+// TestRootCertificates: crypto/x509 reads all certificates but those that are not trusted without conditions.
+func TestRootCertificates(t *testing.T) {
+	want := x509.NewCertPool()
+	for root := range bundle.Roots() {
+		certificate, err := x509.ParseCertificate(root.Certificate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if root.Constraint == nil {
+			want.AddCert(certificate)
+		}
+	}
+	got := x509.NewCertPool()
+	if !got.AppendCertsFromPEM(rootCertificates()) || !got.Equal(want) {
+		t.Error("the root certificates differ from those that are trusted without conditions")
 	}
 }
 
@@ -217,7 +231,7 @@ func TestRefused(t *testing.T) {
 		"not a program of Go": {args: append(arguments[:4:4], "image_test.go"), want: "image_test.go"},
 		"one platform twice":  {args: append(arguments[:4:4], program, program), want: "both are for linux/amd64"},
 		"linked to C":         {args: append(arguments[:4:4], build(t, "CGO_ENABLED=1")), want: "CGO_ENABLED=1"},
-		"another program":     {args: append(arguments[:4:4], program, buildAsHello(t, "goodbye", "GOARCH=arm64")), want: "different"},
+		"other modules":       {args: append(arguments[:4:4], program, build(t, "GOARCH=386")), want: "different"},
 		"no name":             {args: []string{program}, want: "invalid name"},
 		"no version":          {args: []string{"-image=example.com/greeter", program}, want: "invalid name"},
 	} {
@@ -234,6 +248,9 @@ func open(t *testing.T, archive string) v1.ImageIndex {
 	t.Helper()
 	directory := t.TempDir()
 	for header, content := range entries(t, bytes.NewReader(read(t, archive))) {
+		if got := header.ModTime.Unix(); got != 1700000000 {
+			t.Errorf("the time of %s in the archive is %d, want that of the commit", header.Name, got)
+		}
 		file := filepath.Join(directory, header.Name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700), os.WriteFile(file, content, 0o600)); err != nil {
 			t.Fatal(err)

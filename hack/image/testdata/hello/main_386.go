@@ -14,7 +14,6 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command goodbye is a program without dependencies.
 package main
 
-func main() { println("goodbye") }
+import _ "golang.org/x/sync/errgroup" // a dependency on one platform only
