@@ -33,6 +33,7 @@ import (
 	"github.com/catena-dev/catena/internal/manifests"
 	"github.com/catena-dev/catena/internal/subprocess"
 	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
@@ -46,14 +47,14 @@ var installed = []string{"crd/bases", "admission", "rbac"}
 // on replicas of both, and what the previous version has written is not written again.
 func TestUpgrade(t *testing.T) {
 	dir := t.TempDir()
-	version, err := testenv.CheckOutPrevious(t.Context(), dir)
-	if errors.Is(err, testenv.ErrNoPrevious) {
+	version, err := testutil.CheckOutPrevious(t.Context(), dir)
+	if errors.Is(err, testutil.ErrNoPrevious) {
 		t.Skip(err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	binary, err := testenv.BuildPrevious(t.Context(), dir, version, "catena")
+	binary, err := testutil.BuildPrevious(t.Context(), dir, version, "catena")
 	if err != nil {
 		t.Fatal(err)
 	}

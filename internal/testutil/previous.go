@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package testenv
+package testutil
 
 import (
 	"context"
@@ -24,8 +24,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-
-	"github.com/catena-dev/catena/internal/testutil"
 )
 
 // ErrNoPrevious is returned for a tree without a previous version, such as a shallow clone.
@@ -35,7 +33,7 @@ var ErrNoPrevious = errors.New("there is no previous commit to upgrade from")
 // tag before HEAD or, without one, the parent of HEAD.
 func CheckOutPrevious(ctx context.Context, dir string) (version string, err error) {
 	git := func(args ...string) (string, error) {
-		output, err := exec.CommandContext(ctx, "git", append([]string{"-C", testutil.Root()}, args...)...).Output()
+		output, err := exec.CommandContext(ctx, "git", append([]string{"-C", Root()}, args...)...).Output()
 		return strings.TrimSpace(string(output)), err
 	}
 	version, err = git("describe", "--tags", "--always", "HEAD^")
