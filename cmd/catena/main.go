@@ -14,10 +14,11 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command catena is Catena's operator.
+// Command catena is Catena's operator. With the subcommands export and import, it copies the sessions of a namespace into a file, and back.
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -61,8 +62,20 @@ func main() {
 	}
 }
 
-// run runs the operator until a signal stops it.
+// commands are the subcommands. Without one, the operator runs.
+var commands = map[string]func(ctx context.Context, args []string) error{"export": runExport, "import": runImport}
+
+// run runs a subcommand, or the operator, until it ends or a signal stops it.
 func run(args []string) error {
+	if len(args) > 0 {
+		if command := commands[args[0]]; command != nil {
+			return command(ctrl.SetupSignalHandler(), args[1:])
+		}
+	}
+	return runOperator(args)
+}
+
+func runOperator(args []string) error {
 	o, err := parse(args)
 	if err != nil {
 		return err
@@ -117,6 +130,15 @@ func limitMemory(o *resolve.Options) error {
 	return nil
 }
 
+const usage = `Run the operator, or a subcommand.
+
+Usage: catena [flags]
+       catena export [flags]
+       catena import [flags] FILE
+
+Flags of the operator:
+`
+
 // options are the command-line options of the operator and of the program itself.
 type options struct {
 	operator   *operator.Options
@@ -133,6 +155,7 @@ func parse(args []string) (*options, error) {
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file; not needed in a cluster.")
 	flags.BoolVar(&o.version, "version", false, "Print the version and exit.")
 	logging.AddFlag(flags, &o.logLevel)
+	flags.Usage = func() { fmt.Fprint(os.Stderr, usage, flags.FlagUsages()) }
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}

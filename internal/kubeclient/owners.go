@@ -21,9 +21,22 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
+
+// ParentReference returns the ownerReference of a session to its parent, of which the UID must just have been read: garbage collection
+// deletes a session whose owner's UID does not exist. It returns none if the UID is empty.
+func ParentReference(previousResponseID string, parent types.UID) []metav1.OwnerReference {
+	if parent == "" {
+		return nil
+	}
+	return []metav1.OwnerReference{{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.ResponseSessionKind, Name: v1alpha1.ObjectName(previousResponseID),
+		UID: parent, Controller: new(false), BlockOwnerDeletion: new(false),
+	}}
+}
 
 // HasOutdatedOwner reports whether any of the ownerReferences of an object is outdated. Objects with more references than a
 // session may have do not count, because looking up each owner would take too many requests.

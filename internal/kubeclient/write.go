@@ -63,6 +63,20 @@ func CreateLarge(
 	return created, err
 }
 
+// CreateRaw is Create for an object as JSON, which may have fields that this program does not know. It returns only the metadata of
+// the result. With dryRun, the API server checks the object, and does not store it.
+func CreateRaw(
+	ctx context.Context, client rest.Interface, resource, namespace string, object []byte, dryRun bool,
+) (*metav1.PartialObjectMetadata, error) {
+	request := client.Post().Namespace(namespace).Resource(resource).Param(fieldValidation, metav1.FieldValidationStrict).
+		SetHeader("Content-Type", runtime.ContentTypeJSON).SetHeader("Accept", MetadataOnly).Body(object)
+	if dryRun {
+		request.Param("dryRun", metav1.DryRunAll)
+	}
+	created := &metav1.PartialObjectMetadata{}
+	return created, request.Do(ctx).Into(created)
+}
+
 // Operation is an operation of a JSON patch, as in RFC 6902.
 type Operation struct {
 	Op    string `json:"op"`

@@ -76,6 +76,15 @@ func encode(w io.Writer, bodies Bodies) (*v1alpha1.SnapshotReference, error) {
 	return ref, nil
 }
 
+// Matches reports whether a reference is to these bodies, wherever and however well compressed they are stored.
+func (b Bodies) Matches(ref *v1alpha1.SnapshotReference) bool {
+	line, hash := headerLine(b), sha256.New()
+	for _, piece := range [][]byte{line, b.Request, b.Response, b.Metadata} {
+		must(hash.Write(piece))
+	}
+	return ref.SizeBytes == int64(len(line)+b.Size()) && ref.SHA256 == hex.EncodeToString(hash.Sum(nil))
+}
+
 // decode reads what encode has written, or any other frames of zstd. It returns an error of the reader as it is, and ErrUnreadable if
 // the data does not match the reference. It allocates as many bytes as the bodies have and about twice those of the largest frame,
 // whatever window size the data declares.

@@ -189,7 +189,7 @@ func (s *save) correctOwner(ctx context.Context, object *v1alpha1.ResponseSessio
 		if parent == guess {
 			return object, nil
 		}
-		owners := []kubeclient.Operation{{Op: "add", Path: "/metadata/ownerReferences", Value: s.ownerReferences(parent)}}
+		owners := []kubeclient.Operation{{Op: "add", Path: "/metadata/ownerReferences", Value: kubeclient.ParentReference(s.session.PreviousResponseID, parent)}}
 		corrected := &v1alpha1.ResponseSession{}
 		name := objectName(s.namespace, s.session.ResponseID)
 		err = kubeclient.Patch(ctx, s.client, kubeclient.Sessions, name, object.ResourceVersion, owners, corrected)
@@ -210,7 +210,7 @@ func (s *save) correctOwner(ctx context.Context, object *v1alpha1.ResponseSessio
 // post creates the object of a turn with the UID of its parent, or returns the stored one if it has the same content.
 func (s *save) post(ctx context.Context, spec *v1alpha1.ResponseSessionSpec, parent types.UID) (*v1alpha1.ResponseSession, error) {
 	object := &v1alpha1.ResponseSession{Spec: *spec}
-	object.Name, object.OwnerReferences = v1alpha1.ObjectName(s.session.ResponseID), s.ownerReferences(parent)
+	object.Name, object.OwnerReferences = v1alpha1.ObjectName(s.session.ResponseID), kubeclient.ParentReference(s.session.PreviousResponseID, parent)
 	created := &v1alpha1.ResponseSession{}
 	err := kubeclient.Create(ctx, s.client, kubeclient.Sessions, s.namespace, object, created)
 	if apierrors.IsAlreadyExists(err) {
@@ -243,17 +243,6 @@ func (s *save) parentUID(ctx context.Context) (types.UID, error) {
 		return "", toError(ctx, id, "read the parent", err)
 	}
 	return parent.UID, nil
-}
-
-// ownerReferences returns a reference to the parent with a UID, or none if the UID is empty.
-func (s *save) ownerReferences(parent types.UID) []metav1.OwnerReference {
-	if parent == "" {
-		return nil
-	}
-	return []metav1.OwnerReference{{
-		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.ResponseSessionKind, Name: v1alpha1.ObjectName(s.session.PreviousResponseID),
-		UID: parent, Controller: new(false), BlockOwnerDeletion: new(false),
-	}}
 }
 
 // alreadyStored returns the stored object if it has the same content, and nil if it does not exist or is being deleted. Any other

@@ -1,0 +1,112 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/catena-dev/catena/internal/backup"
+)
+
+const exportUsage = `Export the sessions of a namespace, with all their bodies, to a file that "catena import" reads.
+
+Usage: catena export [flags]
+
+`
+
+// runExport runs "catena export". The file is the only output on stdout.
+func runExport(ctx context.Context, args []string) error {
+	flags := newFlags("export", exportUsage)
+	o := addClusterFlags(flags, "Namespace to export. The default is that of the kubeconfig context.")
+	path := flags.StringP("output", "o", "-", "File to write, which must not exist; - for stdout.")
+	allowUnreadable := flags.Bool("allow-unreadable", false,
+		"Exit with 0 even if bodies of large turns could not be read. These turns are exported without them, and reported.")
+	if err := parseArguments(flags, args, 0); err != nil {
+		return err
+	}
+	cluster, namespace, err := o.open(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = cluster.Close() }()
+	var exported *backup.Exported
+	err = writeOutput(*path, func(out io.Writer) (err error) {
+		exported, err = cluster.Export(ctx, namespace, out)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "Exported %d sessions of namespace %s, %d of them with bodies outside their objects.\n",
+		exported.Sessions, namespace, exported.Snapshots)
+	if exported.Unreadable > 0 && !*allowUnreadable {
+		return fmt.Errorf("the bodies of %d sessions could not be read, and are not in the file: everything else is; with --allow-unreadable, this is no error", exported.Unreadable)
+	}
+	return nil
+}
+
+// writeOutput writes a file, which only the user can read, or stdout. The file has its name only once it is complete and on disk.
+func writeOutput(path string, write func(io.Writer) error) error {
+	if path == "-" {
+		return write(os.Stdout)
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("%s exists: choose another name", path)
+	}
+	partial := path + ".partial"
+	file, err := os.OpenFile(partial, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("unable to create the file: %w", err)
+	}
+	err = write(file)
+	if err == nil {
+		err = file.Sync()
+	}
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(partial, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(partial))
+	}
+	return nil
+}
+
+// newFlags returns the flags of a subcommand.
+func newFlags(name, usage string) *pflag.FlagSet {
+	flags := pflag.NewFlagSet(name, pflag.ContinueOnError)
+	flags.SortFlags = false
+	flags.Usage = func() { fmt.Fprint(os.Stderr, usage, "Flags:\n", flags.FlagUsages()) }
+	return flags
+}
+
+// parseArguments parses the command line of a subcommand that takes a number of arguments.
+func parseArguments(flags *pflag.FlagSet, args []string, count int) error {
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() != count {
+		flags.Usage()
+		return fmt.Errorf("%s takes %d arguments, not %d", flags.Name(), count, flags.NArg())
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/catena-dev/catena/internal/backup"
+)
+
+const importUsage = `Create the sessions of a file that "catena export" has written, and verify them. Sessions that exist are not
+changed: the same ones are skipped, so that an import can be repeated after an interruption, and different ones are reported.
+
+Usage: catena import [flags] FILE
+
+FILE is - for stdin. A file is checked before anything is created.
+
+`
+
+// runImport runs "catena import".
+func runImport(ctx context.Context, args []string) error {
+	flags := newFlags("import", importUsage)
+	o := addClusterFlags(flags, "Namespace to import into, which must exist. The default is the exported one.")
+	flags.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "Number of sessions that are created at once.")
+	dryRun := flags.Bool("dry-run", false, "Only report what would be done, and whether the API server would accept it.")
+	if err := parseArguments(flags, args, 1); err != nil {
+		return err
+	}
+	in := io.ReadCloser(os.Stdin)
+	if path := flags.Arg(0); path != "-" {
+		var err error
+		if in, err = os.Open(path); err != nil {
+			return fmt.Errorf("unable to open the file: %w", err)
+		}
+	}
+	defer func() { _ = in.Close() }()
+	cluster, _, err := o.open(ctx, os.Stdout)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = cluster.Close() }()
+	imported, err := cluster.Import(ctx, in, backup.ImportOptions{Namespace: o.namespace, DryRun: *dryRun})
+	if err != nil {
+		return err
+	}
+	report(imported, *dryRun)
+	if !imported.Complete() {
+		return errors.New("not everything in the file is stored: see the sessions listed above")
+	}
+	return nil
+}
+
+func report(i *backup.Imported, dryRun bool) {
+	fmt.Printf("Namespace %s of cluster %s, exported at %s, into namespace %s:\n",
+		i.Header.Namespace, i.Header.ClusterUID, i.Header.ExportedAt.Format(time.RFC3339), i.Namespace)
+	would := ""
+	if dryRun {
+		would = "would be "
+	}
+	fmt.Printf("  %d %screated, %d exist already, %d different, %d %srefused, %d %sleft out\n",
+		i.Created, would, i.Equal, i.Different, i.Refused, would, i.LeftOut, would)
+	if i.WithoutBodies > 0 {
+		fmt.Printf("  %d without their bodies, which could not be read when they were exported\n", i.WithoutBodies)
+	}
+	if !dryRun {
+		fmt.Printf("  %d verified: their whole histories are stored as they were exported; %d wrong\n", i.Verified, i.Wrong)
+	}
+}

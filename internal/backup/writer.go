@@ -1,0 +1,61 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package backup
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"hash"
+	"io"
+	"math"
+)
+
+// Writer writes a file.
+type Writer struct {
+	lines  *json.Encoder
+	hash   hash.Hash
+	chains *chains
+}
+
+// NewWriter returns a Writer, after it has written the header.
+func NewWriter(w io.Writer, header Header) (*Writer, error) {
+	if err := header.check(); err != nil {
+		return nil, err
+	}
+	sum := sha256.New()
+	lines := json.NewEncoder(io.MultiWriter(w, sum))
+	lines.SetEscapeHTML(false)
+	return &Writer{lines, sum, newChains()}, lines.Encode(header)
+}
+
+// Write writes a session, and sets its digest. A parent must be written before its children, unless Cycle is set.
+func (w *Writer) Write(s *Session) error {
+	if err := s.parse(math.MaxInt); err != nil {
+		return named(s.Name, err)
+	}
+	if err := w.chains.add(s); err != nil {
+		return named(s.Name, err)
+	}
+	s.Digest = hex.EncodeToString(s.digest[:])
+	return w.lines.Encode(line{Session: s})
+}
+
+// Close writes the trailer. It does not close the underlying writer.
+func (w *Writer) Close() error {
+	return w.lines.Encode(line{Trailer: &trailer{Sessions: len(w.chains.digests), SHA256: hex.EncodeToString(w.hash.Sum(nil))}})
+}
