@@ -32,7 +32,7 @@ changed: the same ones are skipped, so that an import can be repeated after an i
 
 Usage: catena import [flags] FILE
 
-FILE is - for stdin. A file is checked before anything is created.
+If FILE is -, it is stdin. A file is checked before anything is created.
 
 `
 

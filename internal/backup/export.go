@@ -136,8 +136,8 @@ func (c *Cluster) changed(ctx context.Context, name types.NamespacedName, before
 	if err != nil || !found {
 		return !found, err
 	}
-	now, err := parseTurn([]byte(jsonvalue.RawMembers(jsonvalue.Text(object), "spec")[0]))
-	return err != nil || now.content != before.content, nil
+	now, _ := parseTurn([]byte(jsonvalue.RawMembers(jsonvalue.Text(object), "spec")[0]))
+	return now == nil || now.content != before.content, nil
 }
 
 // parents returns the positions of the parents of all sessions, as parentsFirst needs them.

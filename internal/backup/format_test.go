@@ -26,6 +26,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -271,6 +272,31 @@ func FuzzReader(f *testing.F) {
 		again, err := readFile(strings.NewReader(writeFile(t, sessions...)), 1<<10)
 		if diff := cmp.Diff(sessions, again, sameSession, cmpopts.EquateEmpty()); err != nil || diff != "" {
 			t.Errorf("(-before +after):\n%s\n%v", diff, err)
+		}
+	})
+}
+
+// FuzzSession: a session with any spec, name and bodies either cannot be written, or is read as it was written.
+func FuzzSession(f *testing.F) {
+	for _, s := range version1Sessions() {
+		f.Add(s.Name, "note", []byte(s.Spec))
+	}
+	f.Fuzz(func(t *testing.T, name, note string, spec []byte) {
+		var out bytes.Buffer
+		w, err := NewWriter(&out, header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		written := &Session{Name: name, Annotations: map[string]string{"note": strings.ToValidUTF8(note, "?")}, Spec: spec}
+		if !utf8.Valid(spec) || w.Write(written) != nil {
+			return
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		read, err := readFile(&out, 1<<10)
+		if err != nil || len(read) != 1 || read[0].digest != written.digest || read[0].Annotations["note"] != written.Annotations["note"] {
+			t.Errorf("wrote %+v, read %+v, %v", written, read, err)
 		}
 	})
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package backup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,9 +27,9 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// inFlightBytes is how many bytes of lines are in memory at once, unless a single one is longer. Their bodies, and what is compressed
-// of them, take about twice as much again.
-const inFlightBytes = 64 << 20
+// inFlightBytes is how many bytes of lines are imported at once, unless a single one is longer. Their memory is a few times as much. More
+// would not be faster: only one chunk of a namespace is written at once.
+const inFlightBytes = 16 << 20
 
 // ImportOptions are the options of Import.
 type ImportOptions struct {
@@ -119,7 +120,7 @@ func (c *Cluster) check(ctx context.Context, in io.Reader) (sessions int, err er
 	}
 	start, err := seeker.Seek(0, io.SeekCurrent)
 	if err != nil {
-		return -1, nil //nolint:nilerr // a pipe
+		return -1, nil // a pipe
 	}
 	reader, err := NewReader(in, c.MaxTurnBytes)
 	if err != nil {
@@ -162,7 +163,7 @@ func (i *importer) createAll(ctx context.Context, sessions int) error {
 			return b.Wait()
 		}
 		if err != nil {
-			return errors.Join(b.Wait(), err)
+			return cmp.Or(b.Wait(), err)
 		}
 		if session.parent >= b.first { // it is perhaps not stored yet
 			if err := b.Wait(); err != nil {
@@ -172,7 +173,7 @@ func (i *importer) createAll(ctx context.Context, sessions int) error {
 		}
 		release, err := i.take(b.ctx, int64(len(i.reader.line)))
 		if err != nil {
-			return errors.Join(b.Wait(), err)
+			return cmp.Or(b.Wait(), err) // a session has failed, or ctx is done
 		}
 		e := &entry{name: session.Name, parent: session.parent, digest: session.digest, withoutBodies: session.withoutBodies()}
 		i.entries = append(i.entries, e)

@@ -41,7 +41,7 @@ type Reader struct {
 
 	in           *bufio.Reader
 	maxTurnBytes int
-	// line is the last line, and number is its number.
+	// line is the last line, which is valid until the next one is read, and number is its number.
 	line   []byte
 	number int
 	hash   hash.Hash
@@ -133,14 +133,8 @@ func (r *Reader) decode(into any) error {
 	return nil
 }
 
-// keptBytes is the largest size of a buffer that is kept for the next line.
-const keptBytes = 1 << 20
-
-// readLine reads the next line.
+// readLine reads the next line, into the memory of the last one.
 func (r *Reader) readLine() error {
-	if cap(r.line) > keptBytes {
-		r.line = nil
-	}
 	r.line = r.line[:0]
 	r.number++
 	for {

@@ -28,12 +28,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -470,4 +472,96 @@ func TestQuota(t *testing.T) {
 		return errors.Join(err, errors.New("the quota is not exceeded yet"))
 	})
 	editorOfFull.run(t, "import", "-n", full, file).want(t, 1, "session.store.quota_exceeded")
+}
+
+// TestVelero: what Velero restores, without owners and status and with its labels, sessions first, resolves as before. The operator makes
+// the references again.
+func TestVelero(t *testing.T) {
+	namespace := env.NewNamespace(t)
+	ids := populate(t, namespace)
+	before, ownersBefore := resolveAll(t, namespace, ids), owners(t, namespace)
+	var saved []unstructured.Unstructured
+	for _, kind := range []string{v1alpha1.ResponseSessionKind, v1alpha1.SnapshotChunkKind} {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind + "List"))
+		if err := env.Client.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+			t.Fatal(err)
+		}
+		saved = append(saved, list.Items...)
+	}
+	bucket, copied := filepath.Join(bucketDir, namespace), filepath.Join(t.TempDir(), "bucket")
+	if err := os.CopyFS(copied, os.DirFS(bucket)); err != nil {
+		t.Fatal(err)
+	}
+	wipe(t, namespace)
+	if err := os.CopyFS(bucket, os.DirFS(copied)); err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range saved {
+		for _, field := range []string{
+			"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences",
+		} {
+			unstructured.RemoveNestedField(object.Object, "metadata", field)
+		}
+		unstructured.RemoveNestedField(object.Object, "metadata", "managedFields")
+		unstructured.RemoveNestedField(object.Object, "status")
+		labels := object.GetLabels()
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels["velero.io/backup-name"], labels["velero.io/restore-name"] = strings.Repeat("b", 63), strings.Repeat("r", 63)
+		object.SetLabels(labels)
+		if err := env.Client.Create(t.Context(), &object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testutil.Eventually(t, func(context.Context) error {
+		if diff := cmp.Diff(ownersBefore, owners(t, namespace)); diff != "" {
+			return errors.New(diff)
+		}
+		return nil
+	})
+	for _, id := range []string{"resp_large", "resp_bucket", "Antwort/Ü😀"} {
+		testsession.WaitForReason(t, env.Client, namespace, id, v1alpha1.ReasonResolved)
+	}
+	waitForGarbageCollection(t, namespace)
+	waitForSweep(t, namespace)
+	sameHistories(t, "after the restore", before, resolveAll(t, namespace, ids))
+}
+
+// TestMemory: an export and an import keep the bodies of few turns in memory.
+func TestMemory(t *testing.T) {
+	const turns, size = 24, 8 << 20
+	namespace := env.NewNamespace(t)
+	s, err := kube.Open(t.Context(), kube.Options{Config: env.Config, Namespace: namespace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range turns {
+		turn := testturn.Make(fmt.Sprintf("resp_%d", i), "")
+		turn.Request = []byte(`{"input":"` + strings.Repeat("text ", size/5) + `"}`) // of which little is stored
+		if err := s.Save(t.Context(), turn, store.SaveOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	editor := newUser(t, namespace, "edit")
+	path := filepath.Join(t.TempDir(), "sessions.jsonl")
+	run := func(args ...string) {
+		t.Helper()
+		command := editor.command(t.Context(), args...)
+		if output, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, output)
+		}
+		usage, ok := command.ProcessState.SysUsage().(*syscall.Rusage)
+		if !ok {
+			t.Skip("the memory of a process is unknown")
+		}
+		t.Logf("%s: %d MiB", args[0], usage.Maxrss>>10)
+		if usage.Maxrss<<10 > turns*size {
+			t.Errorf("%s takes %d MiB for turns of %d MiB", args[0], usage.Maxrss>>10, turns*size>>20)
+		}
+	}
+	run("export", "-n", namespace, "-o", path)
+	wipe(t, namespace)
+	run("import", path)
 }
