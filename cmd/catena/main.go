@@ -160,7 +160,7 @@ func parse(args []string) (*options, error) {
 		return nil, err
 	}
 	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
+		return nil, fmt.Errorf("unexpected argument %q: subcommands are export and import, before all flags", flags.Arg(0))
 	}
 	return o, nil
 }
