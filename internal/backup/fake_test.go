@@ -50,17 +50,28 @@ type fakeAPI struct {
 
 type tester interface {
 	Helper()
-	Cleanup(cleanup func())
 	Fatalf(format string, args ...any)
 }
 
-// startFake starts an API server and returns its client configuration.
-func startFake(t tester) (*fakeAPI, *rest.Config) {
-	t.Helper()
+// newFake returns an API server and its client configuration. Requests do not pass through a network.
+func newFake() (*fakeAPI, *rest.Config) {
 	api := &fakeAPI{objects: map[string]map[string]any{}}
-	server := httptest.NewServer(api)
-	t.Cleanup(server.Close)
-	return api, &rest.Config{Host: server.URL, QPS: -1}
+	config := &rest.Config{Host: "http://fake", QPS: -1}
+	config.Wrap(func(http.RoundTripper) http.RoundTripper { return api })
+	return api, config
+}
+
+// RoundTrip implements http.RoundTripper.
+func (f *fakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := r.Context().Err(); err != nil {
+		return nil, err
+	}
+	w := httptest.NewRecorder()
+	f.ServeHTTP(w, r)
+	if err := r.Context().Err(); err != nil { // the response is lost
+		return nil, err
+	}
+	return w.Result(), nil
 }
 
 // openFake opens the cluster of a fake.

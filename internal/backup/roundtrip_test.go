@@ -1,0 +1,165 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package backup
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/snapshot"
+)
+
+// newTurn returns the session of a turn.
+func newTurn(id, previous string) *Session {
+	spec := map[string]any{"responseID": id, "responseStatus": "completed", "request": map[string]any{"input": "question of " + id}}
+	if previous != "" {
+		spec["previousResponseID"] = previous
+	}
+	text, err := json.Marshal(spec)
+	if err != nil {
+		panic(err)
+	}
+	return &Session{Name: v1alpha1.ObjectName(id), Spec: text}
+}
+
+// withSnapshot stores bodies in chunks of a namespace, and adds the reference to the spec of a session.
+func withSnapshot(ctx context.Context, c *Cluster, namespace string, s *Session, bodies snapshot.Bodies) error {
+	ref, err := snapshot.Write(ctx, c.stores[0], types.NamespacedName{Namespace: namespace, Name: s.Name}, bodies)
+	if err != nil {
+		return err
+	}
+	var spec map[string]any
+	if err := json.Unmarshal(s.Spec, &spec); err != nil {
+		return err
+	}
+	spec["snapshot"] = ref
+	delete(spec, "request")
+	s.Spec, err = json.Marshal(spec)
+	return err
+}
+
+func export(ctx context.Context, t tester, c *Cluster, namespace string) string {
+	t.Helper()
+	var out bytes.Buffer
+	if _, err := c.Export(ctx, namespace, &out); err != nil {
+		t.Fatalf("export: %v", err)
+	}
+	return out.String()
+}
+
+// pipe hides that a reader can seek.
+type pipe struct{ io.Reader }
+
+func mustRead(t tester, file string) []*Session {
+	t.Helper()
+	sessions, err := readFile(strings.NewReader(file), DefaultMaxTurnBytes)
+	if err != nil {
+		t.Fatalf("unable to read the export: %v", err)
+	}
+	return sessions
+}
+
+// TestRoundTrip: whatever a namespace contains, an import into an empty one makes its sessions and chains equal.
+func TestRoundTrip(t *testing.T) {
+	api, config := newFake()
+	c := openFake(t, config)
+	spaces := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		const from, to = "from", "to"
+		clear(api.objects)
+		names := []string{"a", "b", "resp_c", "RESP-D", "ä", "f", "g", "h"}
+		count := 0
+		for _, id := range names {
+			previous := rapid.SampledFrom(append([]string{"", "", "gone"}, names...)).Draw(rt, "parent of "+id)
+			if previous == id || rapid.IntRange(0, 5).Draw(rt, id+" is absent") == 0 {
+				continue
+			}
+			s := newTurn(id, previous)
+			if rapid.IntRange(0, 3).Draw(rt, "opt-out of "+id) == 0 {
+				s.Annotations = map[string]string{v1alpha1.OmitOwnerReferenceAnnotation: "true"}
+			}
+			if rapid.Bool().Draw(rt, id+" is large") {
+				bodies := snapshot.Bodies{Request: rapid.SliceOfN(rapid.Byte(), 1, 50).Draw(rt, "request of "+id), Metadata: []byte("{}\n")}
+				if err := withSnapshot(t.Context(), c, from, s, bodies); err != nil {
+					rt.Fatalf("unable to write a snapshot: %v", err)
+				}
+			}
+			api.put(from, s)
+			count++
+		}
+		file := export(t.Context(), rt, c, from)
+		in := io.Reader(strings.NewReader(file))
+		if rapid.Bool().Draw(rt, "from a pipe") {
+			in = pipe{in}
+		}
+		imported, err := c.Import(t.Context(), in, ImportOptions{Namespace: to})
+		if err != nil || !imported.Complete() || imported.Created != count || imported.Verified != count {
+			rt.Fatalf("got %+v, %v, want %d created and verified", imported, err, count)
+		}
+		before, after := mustRead(rt, file), mustRead(rt, export(t.Context(), rt, c, to))
+		sameButSpec := cmp.Options{sameSession, cmpopts.IgnoreFields(Session{}, "Spec")} // which has the key of the snapshot
+		if diff := cmp.Diff(before, after, sameButSpec); diff != "" {
+			rt.Fatalf("(-before +after):\n%s", diff)
+		}
+		wantOwners(rt, api, to, after)
+	})
+}
+
+// wantOwners checks that sessions have the UID of their parents, unless they must not.
+func wantOwners(t tester, api *fakeAPI, namespace string, sessions []*Session) {
+	t.Helper()
+	for _, s := range sessions {
+		var want []types.UID
+		if s.parent >= 0 && !s.omitsOwner() {
+			want = []types.UID{api.session(t, namespace, sessions[s.parent].Name).UID}
+		}
+		var got []types.UID
+		for _, owner := range api.session(t, namespace, s.Name).OwnerReferences {
+			got = append(got, owner.UID)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("owners of %s (-want +got):\n%s", s.Name, diff)
+		}
+	}
+}
+
+// TestDeepChain: the length of a chain has no limit.
+func TestDeepChain(t *testing.T) {
+	const depth = 10_000
+	api, config := newFake()
+	c, previous := openFake(t, config), ""
+	for i := range depth {
+		id := fmt.Sprintf("%x", depth-i) // the deepest is not the last by name
+		api.put("from", newTurn(id, previous))
+		previous = id
+	}
+	imported, err := c.Import(t.Context(), strings.NewReader(export(t.Context(), t, c, "from")), ImportOptions{Namespace: "to"})
+	if err != nil || imported.Created != depth || imported.Verified != depth {
+		t.Fatalf("got %+v, %v", imported, err)
+	}
+}
