@@ -120,12 +120,10 @@ func TestEveryByteCounts(t *testing.T) {
 		if _, err := readFile(strings.NewReader(whole[:i]), DefaultMaxTurnBytes); err == nil {
 			t.Errorf("no error for the first %d of %d bytes", i, len(whole))
 		}
-		for _, change := range []byte{1, 0x20, 0x80} {
-			changed := []byte(whole)
-			changed[i] ^= change
-			if _, err := readFile(bytes.NewReader(changed), DefaultMaxTurnBytes); err == nil {
-				t.Errorf("no error although byte %d is %q instead of %q", i, changed[i], whole[i])
-			}
+		changed := []byte(whole)
+		changed[i] ^= []byte{1, 0x20, 0x80}[i%3]
+		if _, err := readFile(bytes.NewReader(changed), DefaultMaxTurnBytes); err == nil {
+			t.Errorf("no error although byte %d is %q instead of %q", i, changed[i], whole[i])
 		}
 	}
 }

@@ -88,7 +88,6 @@ func mustRead(t tester, file string) []*Session {
 func TestRoundTrip(t *testing.T) {
 	api, config := newFake()
 	c := openFake(t, config)
-	spaces := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		const from, to = "from", "to"
 		clear(api.objects)
