@@ -31,6 +31,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/snapshot"
 )
@@ -209,6 +210,53 @@ func TestDamagedFile(t *testing.T) {
 				t.Errorf("got %d sessions, want %d", got, want)
 			}
 		})
+	}
+}
+
+// TestCreatedMeanwhile: if a session appears while it is imported, its snapshot stays, and the one that the import has written does not.
+func TestCreatedMeanwhile(t *testing.T) {
+	api, c, file := family(t)
+	large := mustRead(t, file)[2]
+	api.before = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/responsesessions") && api.count(kubeclient.Chunks) > 0 &&
+			api.session(t, "from", "b") == nil {
+			api.put("from", large)
+		}
+		return false
+	}
+	imported, err := c.Import(t.Context(), strings.NewReader(file), ImportOptions{})
+	if err != nil || imported.Created != 3 || imported.Equal != 1 || imported.Verified != 4 {
+		t.Errorf("got %+v, %v", imported, err)
+	}
+	if got := api.objects["snapshotchunks/from/"+v1alpha1.SnapshotChunkName(large.turn.ref.Key, 0)]; got == nil || api.count(kubeclient.Chunks) != 1 {
+		t.Errorf("got %d chunks, want that of the existing session", api.count(kubeclient.Chunks))
+	}
+}
+
+// TestEmptyDryRun: a dry run does not even store chunks.
+func TestEmptyDryRun(t *testing.T) {
+	api, c, file := family(t)
+	imported, err := c.Import(t.Context(), strings.NewReader(file), ImportOptions{DryRun: true})
+	if err != nil || imported.Created != 4 || len(api.objects) != 0 {
+		t.Errorf("got %+v, %v, and %d objects", imported, err, len(api.objects))
+	}
+}
+
+// TestWrongName: a session whose name belongs to another response ID is restored, but is nobody's parent.
+func TestWrongName(t *testing.T) {
+	api, config := newFake()
+	c := openFake(t, config)
+	wrong := newTurn("RESP-Q", "")
+	wrong.Name = v1alpha1.ObjectName("RESP-P")
+	api.put("from", wrong)
+	api.put("from", newTurn("child", "RESP-P"))
+	file := export(t.Context(), t, c, "from")
+	imported, err := c.Import(t.Context(), strings.NewReader(file), ImportOptions{Namespace: "to"})
+	if err != nil || imported.Created != 2 || imported.Verified != 2 {
+		t.Errorf("got %+v, %v", imported, err)
+	}
+	if owners := api.session(t, "to", "child").OwnerReferences; len(owners) > 0 {
+		t.Errorf("the child has the owners %v", owners)
 	}
 }
 
