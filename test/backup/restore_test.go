@@ -18,14 +18,16 @@ package backup_test
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -183,23 +185,57 @@ func TestMemory(t *testing.T) {
 		}
 	}
 	editor := newUser(t, namespace, "edit")
-	path := filepath.Join(t.TempDir(), "sessions.jsonl")
-	run := func(args ...string) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "sessions.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	wantMemory := func(command *exec.Cmd) {
 		t.Helper()
-		command := editor.command(t.Context(), args...)
-		if output, err := command.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, output)
-		}
-		usage, ok := command.ProcessState.SysUsage().(*syscall.Rusage)
-		if !ok {
-			t.Skip("the memory of a process is unknown")
-		}
-		t.Logf("%s: %d MiB", args[0], usage.Maxrss>>10)
-		if usage.Maxrss<<10 > turns*size {
-			t.Errorf("%s takes %d MiB for turns of %d MiB", args[0], usage.Maxrss>>10, turns*size>>20)
+		if peak := testutil.PeakMemory(t, command.Process.Pid); peak > turns*size {
+			t.Errorf("%s takes %d MiB for turns of %d MiB", command.Args[1], peak>>20, turns*size>>20)
 		}
 	}
-	run("export", "-n", namespace, "-o", path)
+
+	export := editor.command(t.Context(), "export", "-n", namespace)
+	stdout, err := export.StdoutPipe()
+	if err == nil {
+		err = export.Start()
+	}
+	if err == nil { // almost all: the program waits for a reader of the rest
+		_, err = io.CopyN(file, stdout, int64(base64.StdEncoding.EncodedLen((turns-1)*size)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantMemory(export)
+	if _, err := io.Copy(file, stdout); err != nil {
+		t.Fatal(err)
+	}
+	if err := export.Wait(); err != nil {
+		t.Fatal(err)
+	}
+
 	wipe(t, namespace)
-	run("import", path)
+	imports := editor.command(t.Context(), "import", "-")
+	stdin, err := imports.StdinPipe()
+	if err == nil {
+		err = imports.Start()
+	}
+	if err == nil {
+		_, err = file.Seek(0, io.SeekStart)
+	}
+	if err == nil {
+		_, err = io.Copy(stdin, file)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantMemory(imports) // it has read everything, and waits for the end of stdin
+	if err := stdin.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := imports.Wait(); err != nil {
+		t.Error(err)
+	}
 }
