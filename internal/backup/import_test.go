@@ -27,6 +27,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -328,5 +329,25 @@ func TestForbiddenImport(t *testing.T) {
 	}
 	if _, err := c.Import(t.Context(), strings.NewReader(file), ImportOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestTake: at most inFlightBytes are taken at once, or a larger line alone.
+func TestTake(t *testing.T) {
+	i := &importer{memory: semaphore.NewWeighted(inFlightBytes)}
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	release, err := i.take(t.Context(), 10*inFlightBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := i.take(done, 1); err == nil {
+		t.Error("another line was not kept waiting")
+	}
+	release()
+	for range 2 {
+		if _, err := i.take(t.Context(), inFlightBytes/2); err != nil {
+			t.Error(err)
+		}
 	}
 }
