@@ -59,11 +59,11 @@ func TestDocuments(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			blocks := fencedBlocks(t, string(content))
+			blocks := testutil.FencedBlocks(t, string(content))
 			outputs := runBlocks(t, blocks)
 			for i, block := range blocks {
-				if diff := cmp.Diff(normalize(block.output), normalize(outputs[i])); diff != "" {
-					t.Errorf("line %d (-document +run):\n%s\nOutput:\n%s", block.line, diff, outputs[i])
+				if diff := cmp.Diff(normalize(block.Output), normalize(outputs[i])); diff != "" {
+					t.Errorf("line %d (-document +run):\n%s\nOutput:\n%s", block.Line, diff, outputs[i])
 				}
 			}
 		})
@@ -101,63 +101,26 @@ func removeDocumented(t *testing.T) {
 	}
 }
 
-// block is a fenced block of a document that can be run, and its expected output.
-type block struct {
-	line                   int
-	language, code, output string
-}
-
-// fencedBlocks returns the blocks of a Markdown document.
-func fencedBlocks(t *testing.T, document string) []block {
-	t.Helper()
-	var blocks []block
-	language, start := "", 0
-	var text strings.Builder
-	for i, line := range strings.Split(document, "\n") {
-		fence, found := strings.CutPrefix(line, "```")
-		switch {
-		case !found && start > 0:
-			text.WriteString(line + "\n")
-		case !found:
-		case start == 0:
-			language, start = fence, i+1
-			text.Reset()
-		case language == "sh", language == "go":
-			blocks = append(blocks, block{line: start, language: language, code: text.String()})
-			start = 0
-		case language == "text" && len(blocks) > 0:
-			blocks[len(blocks)-1].output = text.String()
-			start = 0
-		default:
-			t.Fatalf("line %d: block has language %q, want sh, go or text", start, language)
-		}
-	}
-	if start > 0 || len(blocks) == 0 {
-		t.Fatal("no blocks, or an unclosed one")
-	}
-	return blocks
-}
-
 // runBlocks runs the blocks in order and returns the output of each.
-func runBlocks(t *testing.T, blocks []block) []string {
+func runBlocks(t *testing.T, blocks []testutil.Block) []string {
 	t.Helper()
 	dir := t.TempDir()
 	var script strings.Builder
 	script.WriteString(". hack/flags.sh\n") // the same flags as for cmd/, so that compiled packages are reused
 	script.WriteString("trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n")
 	for i, block := range blocks {
-		if block.language == "go" {
-			formatted, err := format.Source([]byte(block.code))
-			if err != nil || string(formatted) != block.code {
-				t.Errorf("line %d: not formatted with gofmt: %v", block.line, err)
+		if block.Language == "go" {
+			formatted, err := format.Source([]byte(block.Code))
+			if err != nil || string(formatted) != block.Code {
+				t.Errorf("line %d: not formatted with gofmt: %v", block.Line, err)
 			}
 			path := filepath.Join(dir, fmt.Sprintf("block%d.go", i))
-			if err := os.WriteFile(path, []byte(block.code), 0o600); err != nil {
+			if err := os.WriteFile(path, []byte(block.Code), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			block.code = "go run " + path + "\n"
+			block.Code = "go run " + path + "\n"
 		}
-		script.WriteString(block.code + "printf '\\036'\n")
+		script.WriteString(block.Code + "printf '\\036'\n")
 	}
 	kubectl, err := testenv.Kubectl()
 	if err != nil {
