@@ -171,7 +171,7 @@ func TestVelero(t *testing.T) {
 
 // TestMemory: an export and an import keep the bodies of few turns in memory.
 func TestMemory(t *testing.T) {
-	const turns, size = 24, 8 << 20
+	const turns, size = 40, 8 << 20 // together about 1.5 times what a program takes on a busy machine
 	namespace := env.NewNamespace(t)
 	s, err := kube.Open(t.Context(), kube.Options{Config: env.Config, Namespace: namespace})
 	if err != nil {
