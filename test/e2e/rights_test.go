@@ -63,9 +63,15 @@ func checkRights() error {
 	if err != nil {
 		return err
 	}
-	used, refused, err := usedRights(filepath.Join(env.LogDir, "audit.log"))
+	logs, err := filepath.Glob(filepath.Join(env.LogDir, "audit*.log")) // the kube-apiserver begins another one every 100 MB
 	if err != nil {
 		return err
+	}
+	used, refused := map[right]bool{}, map[right]bool{}
+	for _, log := range logs {
+		if err := readRights(log, used, refused); err != nil {
+			return err
+		}
 	}
 	var errs []error
 	for r := range refused {
@@ -122,14 +128,13 @@ func rulesOf(object *unstructured.Unstructured) ([]rbacv1.PolicyRule, error) {
 	return role.Rules, err
 }
 
-// usedRights returns the rights that the operator has used, and those that it was refused.
-func usedRights(path string) (used, refused map[right]bool, err error) {
+// readRights adds the rights that the operator has used, and those that it was refused, according to an audit log.
+func readRights(path string, used, refused map[right]bool) error {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	defer func() { _ = file.Close() }()
-	used, refused = map[right]bool{}, map[right]bool{}
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -139,7 +144,7 @@ func usedRights(path string) (used, refused map[right]bool, err error) {
 			ResponseStatus   struct{ Code int }
 		}
 		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
-			return nil, nil, fmt.Errorf("unable to read %s: %w", path, err)
+			return fmt.Errorf("unable to read %s: %w", path, err)
 		}
 		r := right{verb: event.Verb, url: event.RequestURI}
 		if o := event.ObjectRef; o != nil {
@@ -154,5 +159,5 @@ func usedRights(path string) (used, refused map[right]bool, err error) {
 			used[r] = true
 		}
 	}
-	return used, refused, lines.Err()
+	return lines.Err()
 }
