@@ -67,8 +67,9 @@ type Options struct {
 	// and its controllers of aggregated ClusterRoles and of ResourceQuotas.
 	GarbageCollector Requirement
 
-	// AuditLog writes the operators' requests to audit.log in Environment.LogDir, without bodies.
-	AuditLog bool
+	// APIServerFlags are flags of the kube-apiserver, by name without dashes, in addition to those that Start sets, such as
+	// "audit-policy-file".
+	APIServerFlags map[string]string
 
 	// Fsync makes etcd write to disk before it responds, as it does in production. Tests are faster without it.
 	Fsync bool

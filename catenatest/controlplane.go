@@ -189,23 +189,11 @@ func (e *Environment) configureAPIServer(path string, port int) error {
 		Set("requestheader-username-headers", "X-Remote-User").
 		Set("proxy-client-cert-file", proxy.cert).
 		Set("proxy-client-key-file", proxy.key)
-	if !e.options.AuditLog {
-		return nil
+	for name, value := range e.options.APIServerFlags {
+		server.Configure().Set(name, value)
 	}
-	policy := filepath.Join(e.dir, "pki", "audit-policy.yaml")
-	server.Configure().Set("audit-policy-file", policy).Set("audit-log-path", filepath.Join(e.LogDir, "audit.log"))
-	return os.WriteFile(policy, []byte(auditPolicy), 0o600)
+	return nil
 }
-
-// auditPolicy logs the requests of operators.
-const auditPolicy = `apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-- level: Metadata
-  users: ["` + operatorUser + `"]
-- level: None
-`
 
 // RestartAPIServer stops the kube-apiserver, if it still runs, and starts it again on the same port with the same etcd.
 // Clients and their certificates stay valid. It does not wait for the resolve API; see WaitForResolveAPI.

@@ -133,6 +133,11 @@ func SkipIfShort(t testing.TB) {
 // RunSuite runs tests that share a control plane with a garbage collector, and returns the code to exit with. TestMain
 // calls it. Before the tests, prepare starts anything else that they need. With -short, no test of the package runs.
 func RunSuite(run func() int, prepare func(ctx context.Context, env *Environment) error) int {
+	return RunSuiteWith(nil, run, prepare)
+}
+
+// RunSuiteWith is RunSuite with flags of the kube-apiserver.
+func RunSuiteWith(apiServerFlags map[string]string, run func() int, prepare func(ctx context.Context, env *Environment) error) int {
 	flag.Parse()
 	if testing.Short() {
 		fmt.Fprintln(os.Stdout, skipped)
@@ -142,7 +147,7 @@ func RunSuite(run func() int, prepare func(ctx context.Context, env *Environment
 		return run()
 	}
 	return testmain.Run(run, func(ctx context.Context) (func() error, error) {
-		env, err := Start(ctx, catenatest.Options{GarbageCollector: catenatest.Required, AuditLog: true})
+		env, err := Start(ctx, catenatest.Options{GarbageCollector: catenatest.Required, APIServerFlags: apiServerFlags})
 		if err != nil {
 			return nil, err
 		}

@@ -37,21 +37,29 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	audit, err := newAudit()
+	if err != nil {
+		panic(err)
+	}
 	run := func() int {
 		code := m.Run()
 		if flag.Lookup("test.run").Value.String() == "" {
-			if err := checkRights(); err != nil {
+			if err := audit.checkRights(); err != nil {
 				fmt.Fprintln(os.Stderr, err)
-				return 1
+				code = 1
 			}
 		}
 		return code
 	}
-	os.Exit(testenv.RunSuite(run, func(ctx context.Context, started *testenv.Environment) (err error) {
+	code := testenv.RunSuiteWith(audit.flags(), run, func(ctx context.Context, started *testenv.Environment) (err error) {
 		env = started
 		operator, err = env.StartOperator(ctx, operatorOptions(0))
 		return err
-	}))
+	})
+	if err := audit.remove(); err != nil {
+		panic(err)
+	}
+	os.Exit(code)
 }
 
 // operatorOptions returns options of an operator that stops without delay, unless the args set another one.

@@ -86,14 +86,39 @@ var bound = []right{
 	{verb: "create", group: "authorization.k8s.io", resource: "subjectaccessreviews"},
 }
 
-// checkRights compares what the operators of all tests have asked for with what config/rbac grants: neither may have more. Each
-// request is in the audit log of the kube-apiserver.
-func checkRights() error {
+// audit is the folder of the kube-apiserver's audit log, which has the requests of operators.
+type audit string
+
+func newAudit() (audit, error) {
+	dir, err := os.MkdirTemp("", "catena-audit-")
+	if err != nil {
+		return "", err
+	}
+	const policy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  users: ["system:serviceaccount:catena-system:catena"]
+- level: None
+`
+	return audit(dir), os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(policy), 0o600)
+}
+
+// flags are those of the kube-apiserver.
+func (a audit) flags() map[string]string {
+	return map[string]string{"audit-policy-file": filepath.Join(string(a), "policy.yaml"), "audit-log-path": filepath.Join(string(a), "audit.log")}
+}
+
+func (a audit) remove() error { return os.RemoveAll(string(a)) }
+
+// checkRights compares what the operators of all tests have asked for with what config/rbac grants: neither may have more.
+func (a audit) checkRights() error {
 	granted, err := grantedRights()
 	if err != nil {
 		return err
 	}
-	logs, err := filepath.Glob(filepath.Join(env.LogDir, "audit*.log")) // the kube-apiserver begins another one every 100 MB
+	logs, err := filepath.Glob(filepath.Join(string(a), "audit*.log")) // the kube-apiserver begins another one every 100 MB
 	if err != nil {
 		return err
 	}
