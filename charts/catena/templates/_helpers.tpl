@@ -1,0 +1,111 @@
+{{- /* Labels of all objects. */ -}}
+{{- define "catena.labels" -}}
+app.kubernetes.io/name: catena
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- /* Labels by which Services, budgets and policies select the Pods of a component. */ -}}
+{{- define "catena.selector" -}}
+app.kubernetes.io/name: catena
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+
+{{- define "catena.image" -}}
+{{- .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ .image.tag | default .root.Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{- /*
+The objects in files that are copies of those in config, in the namespace of the release. The argument has the root context, a pattern of
+files, and, if they are needed, annotations to add and names of labels to leave out.
+*/ -}}
+{{- define "catena.files" }}
+{{- $root := .root }}
+{{- $annotations := .annotations }}
+{{- $omitLabels := .omitLabels }}
+{{- range $path, $_ := $root.Files.Glob .files }}
+{{- $text := $root.Files.Get $path | replace "catena-system" $root.Release.Namespace }}
+{{- range regexSplit "(?m)^---$" $text -1 }}
+{{- $object := fromYaml . }}
+{{- if $object }}
+{{- $labels := merge (include "catena.labels" $root | fromYaml) ($object.metadata.labels | default dict) }}
+{{- range $omitLabels }}
+{{- $_ := unset $labels . }}
+{{- end }}
+{{- $_ := set $object.metadata "labels" $labels }}
+{{- with $annotations }}
+{{- $_ := set $object.metadata "annotations" (merge (dict) . ($object.metadata.annotations | default dict)) }}
+{{- end }}
+---
+{{ toYaml $object }}
+{{ end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- /* Where the Pods of a component should run, unless values say otherwise. */ -}}
+{{- define "catena.scheduling" -}}
+{{- with .values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+affinity:
+{{- if .values.affinity }}
+{{- toYaml .values.affinity | nindent 2 }}
+{{- else }}
+  podAntiAffinity:
+    preferredDuringSchedulingIgnoredDuringExecution:
+    - weight: 100
+      podAffinityTerm:
+        topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels: {{- include "catena.selector" .component | nindent 12 }}
+{{- end }}
+topologySpreadConstraints:
+{{- if .values.topologySpreadConstraints }}
+{{- toYaml .values.topologySpreadConstraints | nindent 2 }}
+{{- else }}
+- maxSkew: 1
+  topologyKey: topology.kubernetes.io/zone
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels: {{- include "catena.selector" .component | nindent 6 }}
+{{- end }}
+{{- end }}
+
+{{- /* The security contexts, which Pod Security's level restricted asks for. */ -}}
+{{- define "catena.podSecurityContext" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+{{- define "catena.securityContext" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{- define "catena.probes" -}}
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: health
+  periodSeconds: 20
+  timeoutSeconds: 5
+readinessProbe:
+  httpGet:
+    path: /readyz
+    port: health
+  periodSeconds: 5
+  timeoutSeconds: 5
+{{- end }}
