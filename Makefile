@@ -33,7 +33,7 @@ GO_TEST_ALL = GOGC=500 go test -count=1 -p=$(TEST_PARALLEL) -timeout=$(TEST_TIME
 # Tests that need a control plane start it through internal/testenv, which leaves them out with -short. Where a whole suite
 # shares one, nothing would remain: test-unit does not even build it.
 MODULE := github.com/catena-dev/catena
-packages_with = $(patsubst %/,%,$(sort $(dir $(shell grep -rlE --include='*.go' '$1' . | grep -v /bench/))))
+packages_with = $(patsubst %/,%,$(sort $(dir $(shell grep -rlE --include='*.go' '$1' . | grep -v -e /bench/ -e ^./test/manifests/))))
 WITH_CONTROL_PLANE = $(call packages_with,"$(MODULE)/internal/testenv")
 SUITES = $(call packages_with,testenv\.RunSuite)
 E2E = ./test/% ./hack/run
@@ -79,6 +79,7 @@ dist: ## Write the manifests that install this version to dist/install.yaml (IMA
 test: $(if $(PKG)$(RUN),,check lint) $(CONTROL_PLANE) ## Check generated files, lint, and run all tests with the race detector (PKG=packages, RUN=regexp).
 	$(TEST_FLAGS) && export CGO_ENABLED=1 && $(GO_TEST_ALL) -race -vet=off $(or $(PKG),$(WITH_CONTROL_PLANE) ./...) \
 		$(if $(PKG)$(RUN),,&& cd hack/image && $(GO_TEST_ALL) -race -vet=off ./...) # lint runs vet
+	$(if $(PKG)$(RUN),,@$(MAKE) --no-print-directory test-manifests)
 
 # The linter is built while verify waits for the network and for single-threaded tools. Lint and control-plane keep two cores busy,
 # so they run one after the other.
@@ -102,6 +103,11 @@ test-e2e: $(CONTROL_PLANE) ## Run the end-to-end suites.
 .PHONY: test-cluster
 test-cluster: image dist ## Install dist on the cluster of KUBECONFIG, test it there, and remove it (LOAD='kind load image-archive').
 	@hack/test-cluster.sh $(IMAGE_REGISTRY) '$(LOAD)' $(if $(RESTART_APISERVER),-restart-apiserver='$(RESTART_APISERVER)')
+
+# Compiled like the programs, and unlike the other tests: the packages that they share are compiled already.
+.PHONY: test-manifests
+test-manifests: $(CONTROL_PLANE) ## Test config and the Helm chart (RUN=regexp).
+	. hack/flags.sh && cd test/manifests && go test -count=1 -vet=off -timeout=$(TEST_TIMEOUT) $(if $(RUN),-run='$(RUN)') ./...
 
 .PHONY: cover
 cover: $(CONTROL_PLANE) ## Measure the coverage of all tests, by package and in total; bin/cover.out holds the profile.
@@ -146,7 +152,7 @@ benchstat: ## Compare two saved results of `go test -bench` (OLD=file, NEW=file)
 	$(TOOL) golang.org/x/perf/cmd/benchstat $(OLD) $(NEW)
 
 .PHONY: generate
-generate: ## Generate deep copies, apply configurations, CRDs, RBAC and OpenAPI definitions.
+generate: ## Generate deep copies, apply configurations, CRDs, RBAC, OpenAPI definitions and the files of the Helm chart.
 	rm -rf bin/crd api/v1alpha1/applyconfiguration
 	$(TOOL) sigs.k8s.io/controller-tools/cmd/controller-gen paths=./api/... \
 		object:headerFile=$(HEADER) applyconfiguration:headerFile=$(HEADER) crd output:crd:dir=bin/crd
@@ -163,6 +169,7 @@ generate: ## Generate deep copies, apply configurations, CRDs, RBAC and OpenAPI 
 		--readonly-pkg=k8s.io/apimachinery/pkg/apis/meta/v1 --readonly-pkg=k8s.io/apimachinery/pkg/runtime \
 		--readonly-pkg=k8s.io/apimachinery/pkg/version \
 		./api/resolve/v1alpha1 k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime k8s.io/apimachinery/pkg/version
+	hack/chart.sh
 
 .PHONY: verify
 verify: ## Check generated files, go.mod, formatting, licence headers and the size of programs.
@@ -176,6 +183,7 @@ linter:
 lint: linter ## Run golangci-lint.
 	$(TEST_FLAGS) && export GOGC=off GOMEMLIMIT=4GiB CGO_ENABLED=1 GOFLAGS="$$GOFLAGS -race" && bin/golangci-lint run && \
 		cd hack/image && ../../bin/golangci-lint run # reads the packages that the tests are compiled with
+	. hack/flags.sh && cd test/manifests && GOGC=off GOMEMLIMIT=4GiB ../../bin/golangci-lint run
 
 .PHONY: control-plane
 control-plane: ## Build etcd, kube-apiserver, kube-controller-manager (and kubectl if none is installed) into bin/k8s.

@@ -1,0 +1,261 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package manifests_test
+
+import (
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/catena-dev/catena/internal/testutil"
+)
+
+// values are values of the chart that variants do not have.
+var values = map[string]string{
+	"one of everything": `
+image: {digest: "sha256:0123456789012345678901234567890123456789012345678901234567890123"}
+imagePullSecrets: [{name: registry}]
+replicas: 3
+nodeSelector: {kubernetes.io/os: linux}
+tolerations: [{key: dedicated, operator: Exists}]
+affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}
+topologySpreadConstraints: [{maxSkew: 1, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}]
+podAnnotations: {a: b}
+podLabels: {azure.workload.identity/use: "true"}
+serviceAccount: {annotations: {eks.amazonaws.com/role-arn: "arn:aws:iam::1:role/catena"}}
+healthPort: 9081
+logLevel: DEBUG
+extraArgs: [--session-quota-interval=10s, "--certificate-lifetime=720h"]
+snapshotStore: {url: "s3://bucket?region=eu-central-1&prefix=a/", secretName: bucket}
+rbac: {aggregate: false}
+priorityAndFairness: {enabled: true}
+gateway:
+  enabled: true
+  image: {tag: v1}
+  upstream: {url: "https://engine.example/v1", secretName: key}
+  namespaces: [team-a, team-b]
+  tls: {secretName: certificate}
+  service: {type: LoadBalancer, annotations: {a: b}}
+  nodeSelector: {kubernetes.io/os: linux}
+  podLabels: {a: b}
+  serviceAccount: {annotations: {a: b}}
+  logLevel: WARN
+  extraArgs: [--instructions=Last]
+`,
+	"little": `
+replicas: 1
+resources: {limits: null}
+priorityClassName: ""
+networkPolicy: {enabled: false}
+podDisruptionBudget: {enabled: false}
+crds: {install: false}
+gateway: {enabled: true, upstream: {url: "http://engine"}, tenantsSecretName: "", extraArgs: [--insecure-allow-anonymous, --namespace=default]}
+`,
+	"certificate of a Secret": `
+certificates: {mode: secret, secretName: mine, caBundle: "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"}
+`,
+	"issuer":                `certificates: {mode: cert-manager, issuerRef: {kind: ClusterIssuer, name: company}}`,
+	"CRDs that are deleted": `crds: {keep: false}`,
+}
+
+// allValues returns values and those of the variants.
+func allValues() map[string]string {
+	all := map[string]string{}
+	for name, v := range variants {
+		all[name] = v.values
+	}
+	maps.Copy(all, values)
+	return all
+}
+
+// TestSameObjects: the chart and config install the same.
+func TestSameObjects(t *testing.T) {
+	for name, v := range variants {
+		t.Run(name, func(t *testing.T) {
+			want := textByName(t, kustomize(t, v))
+			delete(want, "Namespace /"+namespace) // Helm creates it
+			if diff := cmp.Diff(want, textByName(t, render(t, namespace, v.values))); diff != "" {
+				t.Errorf("objects (-config +chart):\n%s", diff)
+			}
+		})
+	}
+}
+
+// textByName returns objects as text, without what only a chart has, and with volumes in the order of their names.
+func textByName(t *testing.T, objects []*unstructured.Unstructured) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for name, object := range byName(t, objects) {
+		removeHelm(object)
+		sortByName(object.Object, "spec", "template", "spec", "volumes")
+		containers, _, _ := unstructured.NestedSlice(object.Object, "spec", "template", "spec", "containers")
+		for _, container := range containers {
+			sortByName(container.(map[string]any), "volumeMounts")
+		}
+		if containers != nil {
+			if err := unstructured.SetNestedSlice(object.Object, containers, "spec", "template", "spec", "containers"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		text, err := yaml.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[name] = string(text)
+	}
+	return texts
+}
+
+func sortByName(object map[string]any, path ...string) {
+	list, found, _ := unstructured.NestedSlice(object, path...)
+	if !found {
+		return
+	}
+	name := func(item any) string { return item.(map[string]any)["name"].(string) }
+	slices.SortFunc(list, func(a, b any) int { return strings.Compare(name(a), name(b)) })
+	_ = unstructured.SetNestedSlice(object, list, path...) // the path exists
+}
+
+// removeHelm removes what only a chart has.
+func removeHelm(object *unstructured.Unstructured) {
+	labels := object.GetLabels()
+	for _, label := range []string{"helm.sh/chart", "app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "app.kubernetes.io/version"} {
+		delete(labels, label)
+	}
+	object.SetLabels(labels)
+	annotations := object.GetAnnotations()
+	delete(annotations, "helm.sh/resource-policy")
+	if len(annotations) == 0 {
+		annotations = nil
+	}
+	object.SetAnnotations(annotations)
+}
+
+// TestNamespace: a release in another namespace differs only in that.
+func TestNamespace(t *testing.T) {
+	for name, values := range allValues() {
+		t.Run(name, func(t *testing.T) {
+			want := toText(t, render(t, namespace, values))
+			got := toText(t, render(t, "other", values))
+			if diff := cmp.Diff(strings.ReplaceAll(want, namespace, "other"), got); diff != "" {
+				t.Errorf("objects (-%s +other):\n%s", namespace, diff)
+			}
+		})
+	}
+}
+
+func toText(t *testing.T, objects []*unstructured.Unstructured) string {
+	t.Helper()
+	var text strings.Builder
+	for _, object := range objects {
+		content, err := object.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(content)
+	}
+	return text.String()
+}
+
+// TestLint runs what `helm lint --strict` runs.
+func TestLint(t *testing.T) {
+	for name, values := range allValues() {
+		t.Run(name, func(t *testing.T) {
+			result := lint.RunAll(filepath.Join(testutil.Root(), chartDir), parseValues(t, values), namespace)
+			for _, message := range result.Messages {
+				if message.Severity > support.InfoSev {
+					t.Error(message)
+				}
+			}
+		})
+	}
+}
+
+// TestInvalidValues: the schema rejects mistakes.
+func TestInvalidValues(t *testing.T) {
+	for name, tc := range map[string]struct{ values, wantErr string }{
+		"unknown value":                 {`replica: 3`, "additional properties 'replica' not allowed"},
+		"unknown value of the gateway":  {`gateway: {enable: true}`, "additional properties 'enable' not allowed"},
+		"number as text":                {`replicas: "3"`, "at '/replicas': got string, want integer"},
+		"gateway without an engine":     {`gateway: {enabled: true}`, "at '/gateway/upstream/url'"},
+		"engine without a scheme":       {`gateway: {upstream: {url: "engine:8000"}}`, "at '/gateway/upstream/url'"},
+		"certificate without a Secret":  {`certificates: {mode: secret}`, "at '/certificates/secretName'"},
+		"certificate without a CA":      {`certificates: {mode: secret, secretName: a}`, "at '/certificates/caBundle'"},
+		"CA that is not PEM":            {`certificates: {caBundle: LS0t}`, "at '/certificates/caBundle'"},
+		"issuer without a name":         {`certificates: {issuerRef: {kind: Issuer}}`, "at '/certificates/issuerRef'"},
+		"unknown mode":                  {`certificates: {mode: helm}`, "at '/certificates/mode'"},
+		"digest without the algorithm":  {`image: {digest: "0123"}`, "at '/image/digest'"},
+		"flag without dashes":           {`extraArgs: [max-depth=3]`, "at '/extraArgs/0'"},
+		"bucket without a scheme":       {`snapshotStore: {url: bucket}`, "at '/snapshotStore/url'"},
+		"kubelet's port on the network": {`hostNetwork: true`, "port must not be 10250"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := tryRender(t, namespace, tc.values); err == nil || !strings.Contains(err.Error(), tc.wantErr) {
+				t.Errorf("error %v, want one with %q", err, tc.wantErr)
+			}
+		})
+	}
+}
+
+// TestKeep: CRDs and admission policies, and nothing else, survive the release.
+func TestKeep(t *testing.T) {
+	for values, want := range map[string]bool{"": true, values["CRDs that are deleted"]: false} {
+		for _, object := range render(t, namespace, values) {
+			belongs := slices.Contains([]string{"CustomResourceDefinition", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}, object.GetKind())
+			if got := object.GetAnnotations()["helm.sh/resource-policy"] == "keep"; got != (belongs && want) {
+				t.Errorf("values %q: %s %s is kept: %t", values, object.GetKind(), object.GetName(), got)
+			}
+		}
+	}
+}
+
+// TestOwnNames: each installation in a cluster is the same one, so that a second release is rejected by Helm.
+func TestOwnNames(t *testing.T) {
+	for _, object := range render(t, namespace, "") {
+		if strings.Contains(object.GetName(), "release") {
+			t.Errorf("%s %s is named after the release", object.GetKind(), object.GetName())
+		}
+	}
+}
+
+// TestAggregation: without rbac.aggregate, Catena's roles are part of no other.
+func TestAggregation(t *testing.T) {
+	count := func(values string) (aggregated int) {
+		for _, object := range render(t, namespace, values) {
+			for label := range object.GetLabels() {
+				if strings.Contains(label, "aggregate-to") {
+					aggregated++
+				}
+			}
+		}
+		return aggregated
+	}
+	if got := count(""); got == 0 {
+		t.Error("nothing is aggregated by default")
+	}
+	if got := count("rbac: {aggregate: false}"); got > 0 {
+		t.Errorf("%d labels are left with rbac.aggregate=false", got)
+	}
+}
