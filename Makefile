@@ -71,7 +71,7 @@ image: ## Build OCI images of the operator and the gateway, and an SBOM beside e
 	@hack/image.sh $(IMAGE_REGISTRY) $(PLATFORMS)
 
 .PHONY: dist
-dist: ## Write the manifests that install this version to dist/install.yaml (IMAGE_REGISTRY=prefix).
+dist: ## Write the manifests and the Helm chart of this version to dist (IMAGE_REGISTRY=prefix).
 	@hack/dist.sh $(IMAGE_REGISTRY)
 
 # PKG is a list of packages and RUN a regular expression of test names. With either of them, `make test` runs only tests.
