@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes what installs this version, without and with Helm: the manifests of config/default, install.yaml, and the chart,
-# catena-VERSION.tgz:
+# Writes what installs this version, without and with Helm: the manifests of config/default, install.yaml, those of the gateway,
+# gateway.yaml, and the chart, catena-VERSION.tgz:
 #
 #	hack/dist.sh REGISTRY [DIRECTORY]
 #
@@ -14,17 +14,23 @@ mkdir -p "$dist" bin
 work=$(mktemp -d bin/dist.XXXXXX) # within the repository, because kustomize accepts only relative paths
 trap 'rm -rf "$work"' EXIT
 
-cat >"$work/kustomization.yaml" <<YAML
+manifests() { # FILE resources|components DIRECTORY
+	cat >"$work/kustomization.yaml" <<YAML
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
-resources:
-- ../../config/default
+$2: [../../$3]
 images:
 - name: ghcr.io/catena-dev/catena
   newName: $registry/catena
   newTag: "$VERSION"
+- name: ghcr.io/catena-dev/catena-gateway
+  newName: $registry/catena-gateway
+  newTag: "$VERSION"
 YAML
-go run -modfile=hack/tools.mod sigs.k8s.io/kustomize/kustomize/v5 build "$work" -o "$dist/install.yaml"
+	go run -modfile=hack/tools.mod sigs.k8s.io/kustomize/kustomize/v5 build "$work" -o "$dist/$1"
+}
+manifests install.yaml resources config/default
+manifests gateway.yaml components config/components/gateway
 
 # The version of a chart must be a semantic one: v0.1.0-3-g0123456789ab is, without the v, and 0123456789ab, without a tag, is not.
 chart=${VERSION#v}

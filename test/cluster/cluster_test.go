@@ -21,12 +21,15 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/catena-dev/catena/internal/testutil"
 )
@@ -41,7 +44,7 @@ func TestInstallation(t *testing.T) {
 		name string
 		run  func(t *testing.T)
 	}{
-		{"Install", testInstall},
+		{"Quickstart", testQuickstart},
 		{"Conversations", testConversations},
 		{"KillReplica", testKillReplica},
 		{"KillLeader", testKillLeader},
@@ -69,29 +72,54 @@ func describe(t *testing.T) {
 		{"get", "pods", "--all-namespaces", "--output=wide"},
 		{"get", "apiservices"},
 		{"--namespace=" + system, "logs", "deployment/catena", "--all-pods", "--tail=30"},
-		{"--namespace=" + tenant, "logs", "deployment/gateway", "--all-pods", "--tail=5"},
+		{"--namespace=" + system, "logs", "deployment/catena-gateway", "--all-pods", "--tail=5"},
 	} {
 		output, err := tryKubectl(context.WithoutCancel(t.Context()), "", args...)
 		t.Logf("kubectl %s: %v\n%s", strings.Join(args, " "), err, output)
 	}
 }
 
-func testInstall(t *testing.T) {
-	kubectl(t, "apply", "--filename="+filepath.Join(testutil.Root(), "dist", "install.yaml"))
-	rollout(t, system, "catena")
-	kubectl(t, "wait", "--for=condition=Available", "apiservice/v1alpha1.resolve.catena.dev", "--timeout="+testutil.Patience.String())
+// testQuickstart runs the blocks of docs/quickstart-cluster.md, with a scripted engine, and compares their outputs.
+func testQuickstart(t *testing.T) {
+	applyTemplate(t, "engine.yaml", map[string]string{"AGENT_IMAGE": image("catena-test-agent")})
+	rollout(t, tenant, "engine")
+	content, err := os.ReadFile(filepath.Join(testutil.Root(), "docs", "quickstart-cluster.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var script strings.Builder
+	script.WriteString("trap 'kill $(jobs -p)' EXIT\n")
+	blocks := testutil.FencedBlocks(t, string(content))
+	for _, block := range blocks {
+		script.WriteString(block.Code + "printf '\\036'\n")
+	}
+	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script.String())
+	command.Dir = testutil.Root()
+	command.Env = append(os.Environ(), "ENGINE=http://"+clusterIP(t, tenant, "engine")+":8000", "MODEL=scripted")
+	var stderr strings.Builder
+	command.Stderr = &stderr
+	output, err := command.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, output, stderr.String())
+	}
+	for i, output := range strings.Split(strings.TrimSuffix(string(output), "\036"), "\036") {
+		if diff := cmp.Diff(blocks[i].Output, output); diff != "" {
+			t.Errorf("line %d (-document +run):\n%s", blocks[i].Line, diff)
+		}
+	}
 	eventually(t, "2", "--namespace="+system, "get", "deployment", "catena", "--output=jsonpath={.status.readyReplicas}")
 }
 
+// testConversations adds another tenant to the gateway, which has conversations from now on.
 func testConversations(t *testing.T) {
 	applyTemplate(t, "tenant.yaml", nil)
-	applyTemplate(t, "workloads.yaml", map[string]string{
-		"AGENT_IMAGE": image("catena-test-agent"), "GATEWAY_IMAGE": image("catena-gateway"),
-		"RESOLVE_IP": clusterIP(t, system, "catena-resolve"), "ENGINE_IP": clusterIP(t, tenant, "engine"), "GATEWAY_IP": clusterIP(t, tenant, "gateway"),
+	kubectl(t, "--namespace="+system, "rollout", "restart", "deployment/catena-gateway") // so that it reads the tenants at once
+	rollout(t, system, "catena-gateway")
+	applyTemplate(t, "load.yaml", map[string]string{
+		"AGENT_IMAGE": image("catena-test-agent"),
+		"RESOLVE_IP":  clusterIP(t, system, "catena-resolve"), "GATEWAY_IP": clusterIP(t, system, "catena-gateway"),
 	})
-	for _, name := range []string{"engine", "gateway", "load"} {
-		rollout(t, tenant, name)
-	}
+	rollout(t, tenant, "load")
 	underLoad(t, func() {})
 	testutil.Eventually(t, func(ctx context.Context) error {
 		reasons, err := tryKubectl(ctx, "", "--namespace="+tenant, "get", "responsesessions",
@@ -106,11 +134,11 @@ func testConversations(t *testing.T) {
 func testKillReplica(t *testing.T) {
 	underLoad(t, func() {
 		kubectl(t, "--namespace="+system, "delete", "pod", operators(t)[0], "--force", "--grace-period=0")
-		kubectl(t, "--namespace="+tenant, "delete", "--force", "--grace-period=0", "pod",
-			kubectl(t, "--namespace="+tenant, "get", "pods", "--selector=app=gateway", "--output=jsonpath={.items[0].metadata.name}"))
+		kubectl(t, "--namespace="+system, "delete", "--force", "--grace-period=0", "pod", kubectl(t, "--namespace="+system, "get", "pods",
+			"--selector=app.kubernetes.io/component=gateway", "--output=jsonpath={.items[0].metadata.name}"))
 	})
 	rollout(t, system, "catena")
-	rollout(t, tenant, "gateway")
+	rollout(t, system, "catena-gateway")
 }
 
 func testKillLeader(t *testing.T) {
@@ -122,9 +150,9 @@ func testKillLeader(t *testing.T) {
 func testRollOut(t *testing.T) {
 	underLoad(t, func() {
 		kubectl(t, "--namespace="+system, "rollout", "restart", "deployment/catena")
-		kubectl(t, "--namespace="+tenant, "rollout", "restart", "deployment/gateway")
+		kubectl(t, "--namespace="+system, "rollout", "restart", "deployment/catena-gateway")
 		rollout(t, system, "catena")
-		rollout(t, tenant, "gateway")
+		rollout(t, system, "catena-gateway")
 	})
 }
 
@@ -250,6 +278,7 @@ func testEveryConversation(t *testing.T) {
 // testUninstall follows docs/install.md. Sessions remain until the CRDs are deleted.
 func testUninstall(t *testing.T) {
 	kubectl(t, "delete", "apiservice", "v1alpha1.resolve.catena.dev")
+	kubectl(t, "delete", "--filename="+filepath.Join(testutil.Root(), "dist", "gateway.yaml"), "--timeout="+testutil.Patience.String())
 	kubectl(t, "--namespace="+system, "delete", "deployment", "catena")
 	if sessions := kubectl(t, "--namespace="+tenant, "get", "responsesessions", "--output=name"); sessions == "" {
 		t.Error("the sessions are gone")
