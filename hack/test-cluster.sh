@@ -13,7 +13,8 @@ registry=$1 load=$2
 go build -buildvcs=false -ldflags="-s -w" -o bin/agent ./test/cluster/agent
 (cd dist && ../bin/image -image="$registry/catena-test-agent:$VERSION" -description="The engine and the client of test/cluster" \
 	-commit="$COMMIT" -created="$SOURCE_DATE_EPOCH" ../bin/agent)
+(cd test/manifests && go build -o ../../bin/helm helm.sh/helm/v4/cmd/helm)
 for name in catena catena-gateway catena-test-agent; do
 	$load "dist/$name.tar"
 done
-go test -count=1 -v -timeout=40m ./test/cluster -args -cluster -registry="$registry" -version="$VERSION" "${@:3}"
+PATH=$PWD/bin:$PATH go test -count=1 -v -timeout=40m ./test/cluster -args -cluster -registry="$registry" -version="$VERSION" "${@:3}"

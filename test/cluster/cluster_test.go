@@ -55,6 +55,7 @@ func TestInstallation(t *testing.T) {
 		{"RestartAPIServer", testRestartAPIServer},
 		{"EveryConversation", testEveryConversation},
 		{"Uninstall", testUninstall},
+		{"Chart", testChart},
 	}
 	for _, step := range steps {
 		start := time.Now()
@@ -287,6 +288,53 @@ func testUninstall(t *testing.T) {
 	kubectl(t, "delete", "--filename="+filepath.Join(testutil.Root(), "dist", "install.yaml"), "--ignore-not-found", "--timeout="+testutil.Patience.String())
 	kubectl(t, "create", "namespace", tenant)
 	kubectl(t, "delete", "namespace", tenant, "--timeout=30s")
+}
+
+// testChart installs and removes the Helm chart as its README says.
+func testChart(t *testing.T) {
+	charts, err := filepath.Glob(filepath.Join(testutil.Root(), "dist", "catena-*.tgz"))
+	if err != nil || len(charts) == 0 {
+		t.Fatalf("there is no chart in dist: %v", err)
+	}
+	chart := slices.MaxFunc(charts, func(a, b string) int { return modified(t, a).Compare(modified(t, b)) })
+	install := func() {
+		t.Helper()
+		helm(t, "install", "catena", chart, "--namespace="+system, "--create-namespace")
+		rollout(t, system, "catena")
+		kubectl(t, "wait", "--for=condition=Available", "apiservice/v1alpha1.resolve.catena.dev", "--timeout="+testutil.Patience.String())
+	}
+	install()
+	kubectl(t, "apply", "--kustomize="+filepath.Join(testutil.Root(), "config", "samples"))
+	history := kubectl(t, "get", "inputitems", "resp_67ccd41be2f48190")
+
+	helm(t, "uninstall", "catena", "--namespace="+system, "--wait")
+	kubectl(t, "delete", "namespace", system, "--timeout="+testutil.Patience.String())
+	install()
+	if diff := cmp.Diff(history, kubectl(t, "get", "inputitems", "resp_67ccd41be2f48190")); diff != "" {
+		t.Errorf("history before and after another installation (-before +after):\n%s", diff)
+	}
+	helm(t, "upgrade", "catena", chart, "--namespace="+system, "--reuse-values", "--set=crds.keep=false")
+	helm(t, "uninstall", "catena", "--namespace="+system, "--wait")
+	kubectl(t, "delete", "namespace", system, "--timeout="+testutil.Patience.String())
+	if crds := kubectl(t, "get", "customresourcedefinitions", "--output=name"); strings.Contains(crds, "catena.dev") {
+		t.Errorf("CRDs are left: %s", crds)
+	}
+}
+
+func modified(t *testing.T, path string) time.Time {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.ModTime()
+}
+
+func helm(t *testing.T, args ...string) {
+	t.Helper()
+	if output, err := exec.CommandContext(t.Context(), "helm", args...).CombinedOutput(); err != nil {
+		t.Fatalf("helm %s: %v: %s", strings.Join(args, " "), err, output)
+	}
 }
 
 // operators returns the names of the operator's Pods that are ready.
