@@ -34,6 +34,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/catena-dev/catena/internal/requestid"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -97,6 +98,13 @@ func (s *Store) InNamespace(namespace string) *Store {
 // catena_store_operation_seconds, a histogram by operation and code. A program that opens several stores registers each with
 // prometheus.WrapRegistererWith and a distinct label.
 func (s *Store) Collector() prometheus.Collector { return s.metrics }
+
+// WithRequestID returns a context whose calls of a Store belong to the request with an ID, such as a client's X-Request-Id: the
+// operator logs it with the histories that it returns, and with those that it cannot. An ID that does not have from 1 to 64 letters,
+// digits, dots, hyphens and underscores is ignored.
+func WithRequestID(ctx context.Context, id string) context.Context {
+	return requestid.NewContext(ctx, id)
+}
 
 // Close releases the store's resources. The store cannot be used afterwards. Close may be called more than once.
 func (s *Store) Close() error {

@@ -23,9 +23,9 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"regexp"
 	"strconv"
 
+	"github.com/catena-dev/catena/internal/requestid"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -60,9 +60,10 @@ func (g *Gateway) handle(next handler) http.Handler {
 		ctx, cancel := context.WithTimeoutCause(r.Context(), g.options.RequestTimeout, errTimeout)
 		defer cancel()
 		c := &call{requestID: requestID(r)}
+		ctx = store.WithRequestID(ctx, c.requestID)
 		c.log = g.log.With("requestID", c.requestID)
 		defer c.release()
-		w.Header().Set("X-Request-Id", c.requestID)
+		w.Header().Set(requestid.Header, c.requestID)
 		if g.stopping.Load() {
 			w.Header().Set("Connection", "close") // the next request should go to another replica
 		}
@@ -112,11 +113,9 @@ func (g *Gateway) identify(r *http.Request, c *call) error {
 	return nil
 }
 
-var requestIDs = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
-
 // requestID returns the request ID that the client sent, or a new one.
 func requestID(r *http.Request) string {
-	if id := r.Header.Get("X-Request-Id"); requestIDs.MatchString(id) {
+	if id := r.Header.Get(requestid.Header); requestid.IsValid(id) {
 		return id
 	}
 	return "req_" + randomHex()
@@ -128,12 +127,15 @@ func randomHex() string {
 	return hex.EncodeToString(b)
 }
 
-// route returns the pattern that a request matched. It contains no ID.
-func route(r *http.Request) string {
-	if r.Pattern == "/" || r.Pattern == "" {
+// route returns the route of a request.
+func route(r *http.Request) string { return routeOf(r.Pattern) }
+
+// routeOf returns the label of the requests that a pattern matches. It contains no ID.
+func routeOf(pattern string) string {
+	if pattern == "/" || pattern == "" {
 		return "other"
 	}
-	return r.Pattern
+	return pattern
 }
 
 // statusWriter is a ResponseWriter that records the status.

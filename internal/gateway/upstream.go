@@ -31,6 +31,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/internal/requestid"
 )
 
 // upstream sends requests to the engine.
@@ -87,7 +88,7 @@ func (g *Gateway) send(ctx context.Context, r *http.Request, c *call, body *payl
 			return nil, err
 		}
 	}
-	request.Header.Set("X-Request-Id", c.requestID)
+	request.Header.Set(requestid.Header, c.requestID)
 	start := g.now()
 	response, err := g.upstream.client.Do(request)
 	if err != nil {

@@ -24,6 +24,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
@@ -126,5 +128,26 @@ func TestPartsAreShared(t *testing.T) {
 	save(t, s, largeTurn("resp_1", ""))
 	if len(sent) > 0 {
 		t.Errorf("%d more chunks are sent", len(sent))
+	}
+}
+
+// TestRequestID: a resolve sends the ID of the request that it belongs to.
+func TestRequestID(t *testing.T) {
+	var sent []string
+	s := openThrough(t, env.NewNamespace(t), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		if strings.Contains(r.URL.Path, "/inputitems/") {
+			sent = append(sent, r.Header.Get("X-Request-Id"))
+		}
+		return next.RoundTrip(r)
+	})
+	turn := testturn.Make("resp_1", "")
+	save(t, s, turn)
+	for _, ctx := range []context.Context{store.WithRequestID(t.Context(), "req_1"), store.WithRequestID(t.Context(), "not valid"), t.Context()} {
+		if _, err := s.Resolve(ctx, turn.ResponseID, store.ResolveOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	if diff := cmp.Diff([]string{"req_1", "", ""}, sent); diff != "" {
+		t.Errorf("request IDs (-want +got):\n%s", diff)
 	}
 }

@@ -33,6 +33,7 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/metered"
+	"github.com/catena-dev/catena/internal/requestid"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -66,6 +67,9 @@ func (c *cluster) history(ctx context.Context, namespace, responseID string, opt
 	options.Version = resourceVersion(options.Version)
 	for name, values := range options.Query() {
 		request.Param(name, values[0])
+	}
+	if id := requestid.FromContext(ctx); id != "" {
+		request.SetHeader(requestid.Header, id)
 	}
 	body, err := kubeclient.Read(ctx, request)
 	if err != nil {

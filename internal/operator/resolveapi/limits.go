@@ -31,6 +31,7 @@ import (
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/internal/fair"
+	"github.com/catena-dev/catena/internal/requestid"
 )
 
 // writeGrace is how long after the deadline of a request its answer must have been read. At the deadline itself, k8s.io/apiserver still
@@ -140,4 +141,11 @@ func withHandled(next http.Handler) http.Handler {
 func whenHandled(ctx context.Context, f func()) {
 	all := ctx.Value(handledKey{}).(*handled)
 	*all = append(*all, f)
+}
+
+// withRequestID adds the ID that a client has sent to the context of its request. One that is not valid is ignored.
+func withRequestID(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		next.ServeHTTP(w, req.WithContext(requestid.NewContext(req.Context(), req.Header.Get(requestid.Header))))
+	})
 }

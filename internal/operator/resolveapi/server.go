@@ -66,7 +66,7 @@ func New(o *Options, resolve ResolveFunc, share ShareFunc, view *sessions.View) 
 		return nil, err
 	}
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return limits.share(clientCAs.guard(withFailures(genericapiserver.DefaultBuildHandlerChain(withHandled(api), c))))
+		return limits.share(clientCAs.guard(withFailures(genericapiserver.DefaultBuildHandlerChain(withRequestID(withHandled(api)), c))))
 	}
 	s := &Server{view: view, clientCAs: clientCAs}
 	config.AddReadyzChecks(healthz.NamedCheck("sessions-synced", s.synced), healthz.NamedCheck("client-cas", clientCAs.check))

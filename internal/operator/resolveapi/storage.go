@@ -22,8 +22,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -31,6 +33,7 @@ import (
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/internal/requestid"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -85,18 +88,32 @@ func (s *storage) Get(ctx context.Context, name string, options runtime.Object) 
 	}
 	start := time.Now()
 	answer, err := s.get(ctx, name, o)
-	durationSeconds.Observe(time.Since(start).Seconds())
+	seconds := time.Since(start).Seconds()
+	durationSeconds.Observe(seconds)
 	if err != nil {
 		status, code := toStatus(ctx, name, err)
 		requestsTotal.WithLabelValues(code).Inc()
+		logger := requestLog(ctx, name).WithValues("code", code, "seconds", seconds)
 		if status.ErrStatus.Code >= 500 && code != driver.ResultCanceled {
-			log.FromContext(ctx).Error(err, "Unable to resolve a response", "namespace", request.NamespaceValue(ctx), "name", name)
+			logger.Error(err, "Unable to resolve a response")
+		} else {
+			logger.V(1).Info("Did not resolve a response")
 		}
 		return nil, status
 	}
 	requestsTotal.WithLabelValues(driver.ResultOK).Inc()
 	itemsTotal.Add(float64(answer.Len()))
+	if logger := log.FromContext(ctx).V(1); logger.Enabled() {
+		requestLog(ctx, name).V(1).Info("Resolved a response", "items", answer.Len(), "seconds", seconds)
+	}
 	return answer, nil
+}
+
+// requestLog returns a logger for a request for the history of name. Its requestID is that of the client, who can choose any, and its
+// auditID that of the kube-apiserver's audit log, if the request came through it.
+func requestLog(ctx context.Context, name string) logr.Logger {
+	return log.FromContext(ctx).WithValues("namespace", request.NamespaceValue(ctx), "name", name,
+		"requestID", requestid.FromContext(ctx), "auditID", audit.GetAuditIDTruncated(ctx))
 }
 
 func (s *storage) get(ctx context.Context, name string, o *resolvev1alpha1.InputItemsOptions) (*answer, error) {
