@@ -48,6 +48,7 @@ type operator struct {
 	view       *sessions.View
 	reconciler *controllers.ResponseSessionReconciler
 	usage      *controllers.UsageCounter
+	quotas     *controllers.SessionQuotaReconciler
 	clock      *clocktesting.FakePassiveClock
 	writes     *recorder
 	limiter    *requests.Limiter
@@ -117,9 +118,10 @@ func startOperator(ctx context.Context) (*operator, error) {
 	})); err != nil {
 		return nil, err
 	}
-	if err := (&controllers.SessionQuotaReconciler{
+	o.quotas = &controllers.SessionQuotaReconciler{
 		Client: mgr.GetClient(), Usage: o.usage, Interval: quotaInterval, Clock: o.clock,
-	}).SetupWithManager(mgr); err != nil {
+	}
+	if err := o.quotas.SetupWithManager(mgr); err != nil {
 		return nil, err
 	}
 	o.reconciler = &controllers.ResponseSessionReconciler{

@@ -22,6 +22,7 @@ import (
 	"math"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,7 +44,7 @@ const quotaWorkers = 8
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=sessionquotas/status,verbs=patch
 
 // SessionQuotaReconciler writes the storage usage of a namespace into the status of its SessionQuotas. The admission policy
-// quota.sessions.catena.dev compares it with their limits. It runs on the leader.
+// quota.sessions.catena.dev compares it with their limits. It runs on the leader, and collects a metric that shows how full they are.
 type SessionQuotaReconciler struct {
 	// Client writes, and reads SessionQuotas from its cache.
 	Client client.Client
@@ -52,6 +53,8 @@ type SessionQuotaReconciler struct {
 	Interval time.Duration
 	// Clock provides the lastTransitionTime of conditions.
 	Clock clock.PassiveClock
+
+	limits quotaLimits
 }
 
 // SetupWithManager adds the controller to a manager.
@@ -75,8 +78,12 @@ func (r *SessionQuotaReconciler) Reconcile(ctx context.Context, req ctrl.Request
 	defer cancel()
 	quota := &v1alpha1.SessionQuota{}
 	if err := r.Client.Get(ctx, req.NamespacedName, quota); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.limits.set(req.NamespacedName, nil)
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	r.limits.set(req.NamespacedName, quota)
 	// An incomplete count would lift the limit.
 	if r.Usage.HasSynced() {
 		if err := ignoreGone(r.reconcileStatus(ctx, quota)); err != nil {

@@ -27,11 +27,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	promtestutil "github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
@@ -320,4 +323,34 @@ func TestWithoutSessionQuotas(t *testing.T) {
 	testutil.Eventually(t, func(ctx context.Context) error { return env.Client.Create(ctx, newQuota(ns, "quota", "1Ki")) })
 	wantUsage(t, ns, "quota", "True LimitReached")
 	wantRefused(t, env.Client, ns)
+}
+
+// TestSessionQuotaMetric: the fullest namespace has a metric, of the smallest of its limits, until that is gone.
+func TestSessionQuotaMetric(t *testing.T) {
+	ns := env.NewNamespace(t)
+	large := turn(ns, "a")
+	large.Spec.Response = &runtime.RawExtension{Raw: []byte(`{"text":"` + strings.Repeat("x", 1_000_000) + `"}`)}
+	createAll(t, large, newQuota(ns, "large", "1Gi"), newQuota(ns, "small", "1"), newQuota(ns, "none", ""))
+	settle(t, ns)
+	if problems, err := promtestutil.CollectAndLint(op.quotas); err != nil || len(problems) > 0 {
+		t.Errorf("lint: %v %v", problems, err)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(op.quotas)
+	want := func(lowest, highest float64) {
+		t.Helper()
+		testutil.Eventually(t, func(context.Context) error {
+			got := sum(t, registry, "catena_session_quota_used_ratio", func(labels map[string]string) bool { return labels["namespace"] == ns })
+			if got < lowest || got > highest {
+				return fmt.Errorf("the namespace uses %g of its limit, want from %g to %g", got, lowest, highest)
+			}
+			return nil
+		})
+	}
+	used := float64(op.usage.Sessions.Usage(ns).Bytes)
+	want(used, used)
+	if err := env.Client.Delete(t.Context(), newQuota(ns, "small", "")); err != nil {
+		t.Fatal(err)
+	}
+	want(0, 0.01) // another namespace is fuller, or this one has only its large limit
 }

@@ -49,3 +49,11 @@ var (
 )
 
 func init() { metrics.Registry.MustRegister(sweeps, lastSweep, sweepsHeldOff) }
+
+// initSweepMetrics sets the metrics of a store to 0, so that the first sweep with a result counts as an increase.
+func initSweepMetrics(store string) {
+	for _, result := range []sweepResult{sweepCompleted, sweepHeldOff, sweepRefused, sweepFailed} {
+		sweeps.WithLabelValues(store, string(result))
+	}
+	sweepsHeldOff.WithLabelValues(store)
+}

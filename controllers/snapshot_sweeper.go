@@ -76,6 +76,9 @@ func (s *SnapshotSweeper) Start(ctx context.Context) error {
 		return nil //nolint:nilerr // the context is done
 	}
 	s.heldOff = map[string]bool{}
+	for _, store := range s.Stores {
+		initSweepMetrics(store.Name())
+	}
 	for {
 		unfinished, err := s.pass(ctx)
 		if err != nil {

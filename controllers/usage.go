@@ -42,10 +42,14 @@ func (u *UsageCounter) HasSynced() bool { return u.Sessions.HasSynced() && u.Chu
 
 // Of returns the usage of a namespace, with the bytes rounded up to KiB.
 func (u *UsageCounter) Of(namespace string) v1alpha1.SessionUsage {
-	stored := stored{u.Sessions.Usage(namespace), u.Chunks.Usage(namespace)}
+	stored := u.stored(namespace)
 	return v1alpha1.SessionUsage{
 		Bytes: usageBytes(stored.bytes()), Sessions: int64(stored.sessions.Sessions), SnapshotChunks: int64(stored.chunks.Chunks),
 	}
+}
+
+func (u *UsageCounter) stored(namespace string) stored {
+	return stored{u.Sessions.Usage(namespace), u.Chunks.Usage(namespace)}
 }
 
 // stored is the usage of one or more namespaces.

@@ -27,12 +27,18 @@ import (
 )
 
 func newMetrics() *prometheus.HistogramVec {
-	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+	metrics := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "catena_store_operation_seconds",
 		Help: "Duration of store operations in seconds, including retries, by operation (get, save, resolve, delete) and code: " +
 			"ok, the code of the error, canceled, deadline_exceeded, or other.",
 		Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10), // 0.1 ms to 26 s
 	}, []string{"operation", "code"})
+	for _, operation := range []string{"get", "save", "resolve", "delete"} {
+		for _, code := range []string{driver.ResultOK, string(driver.CodeUnreachable)} {
+			metrics.WithLabelValues(operation, code) // so that the first outage counts as an increase
+		}
+	}
+	return metrics
 }
 
 // codeOf returns the metric label for a result. The set of values is bounded: an unknown code of another driver becomes

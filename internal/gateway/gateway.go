@@ -58,7 +58,6 @@ func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
 	g := &Gateway{
 		options:  options,
 		upstream: newUpstream(options.Upstream),
-		metrics:  newMetrics(),
 		log:      options.Logger,
 		requests: newSharedLimit(options.MaxInFlightRequests, "--max-inflight-requests", "concurrent requests"),
 		streams:  newSharedLimit(options.MaxInFlightStreams, "--max-inflight-streams", "concurrent streams"),
@@ -68,6 +67,7 @@ func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
 		quotas:   newQuotas(),
 		now:      time.Now,
 	}
+	g.metrics = newMetrics(g.memory)
 	if options.TenantsFile != "" {
 		g.tenants = &tenants{}
 		g.files = append(g.files, &watchedFile{name: "tenants", path: options.TenantsFile, load: g.tenants.load})
@@ -84,6 +84,7 @@ func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
 		if err := file.reload(); err != nil {
 			return nil, err
 		}
+		g.metrics.reloadFailures.WithLabelValues(file.name)
 	}
 	if err := registerer.Register(g.metrics); err != nil {
 		return nil, fmt.Errorf("unable to register metrics: %w", err)
@@ -103,6 +104,7 @@ func (g *Gateway) Handler() http.Handler {
 		"/":                                  unknownURL,
 	} {
 		mux.Handle(pattern, g.handle(handler))
+		g.metrics.initRoute(routeOf(pattern))
 	}
 	return mux
 }

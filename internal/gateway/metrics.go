@@ -16,7 +16,14 @@ limitations under the License.
 
 package gateway
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/catena-dev/catena/store"
+)
 
 // gatewayMetrics are the metrics of a gateway; its store has its own. All labels have a bounded set of values.
 type gatewayMetrics struct {
@@ -25,10 +32,12 @@ type gatewayMetrics struct {
 	streams         prometheus.Gauge
 	streamsEnded    *prometheus.CounterVec
 	upstreamSeconds prometheus.Histogram
+	inFlightBytes   prometheus.GaugeFunc
 }
 
-func newMetrics() *gatewayMetrics {
-	return &gatewayMetrics{
+// newMetrics returns metrics that are 0, so that the first event of a kind counts as an increase.
+func newMetrics(memory *sharedLimit) *gatewayMetrics {
+	m := &gatewayMetrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "catena_gateway_requests_total",
 			Help: "Number of requests, by route and HTTP status code; 499 if the client disconnected.",
@@ -50,11 +59,30 @@ func newMetrics() *gatewayMetrics {
 			Help:    "Duration of requests to the engine until its response headers arrive, in seconds.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2, 18), // 5 ms to 11 min
 		}),
+		inFlightBytes: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "catena_gateway_inflight_bytes",
+			Help: "Number of bytes of memory that all requests in flight hold. The limit is --max-inflight-bytes.",
+		}, func() float64 { return float64(memory.budget.Used()) }),
+	}
+	for _, status := range []string{store.StatusCompleted, store.StatusIncomplete, store.StatusFailed, store.StatusCancelled} {
+		m.streamsEnded.WithLabelValues(status)
+	}
+	return m
+}
+
+// commonStatuses are those that alerts look for.
+var commonStatuses = []int{
+	http.StatusOK, http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+}
+
+func (m *gatewayMetrics) initRoute(route string) {
+	for _, status := range commonStatuses {
+		m.requests.WithLabelValues(route, strconv.Itoa(status))
 	}
 }
 
 func (m *gatewayMetrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.reloadFailures, m.streams, m.streamsEnded, m.upstreamSeconds}
+	return []prometheus.Collector{m.requests, m.reloadFailures, m.streams, m.streamsEnded, m.upstreamSeconds, m.inFlightBytes}
 }
 
 // Describe implements prometheus.Collector.

@@ -205,7 +205,7 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unable to set up the controllers: %w", err)
 	}
-	return []prometheus.Collector{usage, owners, stored.Metric()}, nil
+	return []prometheus.Collector{usage, quotas, owners, stored.Metric()}, nil
 }
 
 // sweeper returns the sweeper of the snapshots. Its time is that of the kube-apiserver.

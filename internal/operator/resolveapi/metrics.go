@@ -18,7 +18,11 @@ package resolveapi
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/store/driver"
 )
 
 var (
@@ -46,4 +50,24 @@ var (
 
 func init() {
 	metrics.Registry.MustRegister(requestsTotal, durationSeconds, itemsTotal, bytesTotal)
+	for _, code := range resultCodes() {
+		requestsTotal.WithLabelValues(code) // so that the first request with it counts as an increase
+	}
+}
+
+// resultCodes returns the values of the label code.
+func resultCodes() []string {
+	codes := []string{driver.ResultOK, driver.ResultCanceled}
+	for rule := range chain.Reasons() {
+		if rule.Code() != "" {
+			codes = append(codes, string(rule.Code()))
+		}
+	}
+	for _, reason := range []metav1.StatusReason{
+		metav1.StatusReasonBadRequest, metav1.StatusReasonRequestEntityTooLarge, metav1.StatusReasonTooManyRequests,
+		metav1.StatusReasonInternalError, metav1.StatusReasonServiceUnavailable, metav1.StatusReasonTimeout,
+	} {
+		codes = append(codes, string(reason))
+	}
+	return codes
 }
