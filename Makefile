@@ -27,13 +27,17 @@ FUZZTIME ?= 10s
 BENCH ?= .
 BENCH_ARGS ?=
 
+# Modules of their own, whose dependencies stay out of Catena's.
+MODULES := hack/image test/monitoring
+in_modules = $(foreach module,$(MODULES),&& (cd $(module) && $1))
+
 # Packages with a control plane mostly wait for it: three at a time keep two cores busy. Suites run programs that they
 # build, which Go's test cache does not track: hence -count=1. GOGC=500 saves a quarter of the time of the kube-apiservers.
 GO_TEST_ALL = GOGC=500 go test -count=1 -p=$(TEST_PARALLEL) -timeout=$(TEST_TIMEOUT) $(if $(RUN),-run='$(RUN)')
 # Tests that need a control plane start it through internal/testenv, which leaves them out with -short. Where a whole suite
 # shares one, nothing would remain: test-unit does not even build it.
 MODULE := github.com/catena-dev/catena
-packages_with = $(patsubst %/,%,$(sort $(dir $(shell grep -rlE --include='*.go' '$1' . | grep -v -e /bench/ -e ^./test/manifests/))))
+packages_with = $(patsubst %/,%,$(sort $(dir $(shell grep -rlE --include='*.go' '$1' . | grep -v -e /bench/ -e '^./test/manifests/' $(MODULES:%=-e '^./%/')))))
 WITH_CONTROL_PLANE = $(call packages_with,"$(MODULE)/internal/testenv")
 SUITES = $(call packages_with,testenv\.RunSuite)
 E2E = ./test/% ./hack/run
@@ -78,7 +82,7 @@ dist: ## Write the manifests and the Helm chart of this version to dist (IMAGE_R
 .PHONY: test
 test: $(if $(PKG)$(RUN),,check lint) $(CONTROL_PLANE) ## Check generated files, lint, and run all tests with the race detector (PKG=packages, RUN=regexp).
 	$(TEST_FLAGS) && export CGO_ENABLED=1 && $(GO_TEST_ALL) -race -vet=off $(or $(PKG),$(WITH_CONTROL_PLANE) ./...) \
-		$(if $(PKG)$(RUN),,&& cd hack/image && $(GO_TEST_ALL) -race -vet=off ./...) # lint runs vet
+		$(if $(PKG)$(RUN),,$(call in_modules,$(GO_TEST_ALL) -race -vet=off ./...)) # lint runs vet
 	$(if $(PKG)$(RUN),,@$(MAKE) --no-print-directory test-manifests)
 
 # The linter is built while verify waits for the network and for single-threaded tools. Lint and control-plane keep two cores busy,
@@ -181,8 +185,8 @@ linter:
 
 .PHONY: lint
 lint: linter ## Run golangci-lint.
-	$(TEST_FLAGS) && export GOGC=off GOMEMLIMIT=4GiB CGO_ENABLED=1 GOFLAGS="$$GOFLAGS -race" && bin/golangci-lint run && \
-		cd hack/image && ../../bin/golangci-lint run # reads the packages that the tests are compiled with
+	$(TEST_FLAGS) && export GOGC=off GOMEMLIMIT=4GiB CGO_ENABLED=1 GOFLAGS="$$GOFLAGS -race" && bin/golangci-lint run \
+		$(call in_modules,../../bin/golangci-lint run) # reads the packages that the tests are compiled with
 	. hack/flags.sh && cd test/manifests && GOGC=off GOMEMLIMIT=4GiB ../../bin/golangci-lint run
 
 .PHONY: control-plane

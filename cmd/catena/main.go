@@ -151,10 +151,7 @@ type options struct {
 func parse(args []string) (*options, error) {
 	o := &options{operator: operator.NewOptions()}
 	flags := pflag.NewFlagSet("catena", pflag.ContinueOnError)
-	o.operator.AddFlags(flags)
-	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file; not needed in a cluster.")
-	flags.BoolVar(&o.version, "version", false, "Print the version and exit.")
-	logging.AddFlag(flags, &o.logLevel)
+	o.addFlags(flags)
 	flags.Usage = func() { fmt.Fprint(os.Stderr, usage, flags.FlagUsages()) }
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -163,6 +160,13 @@ func parse(args []string) (*options, error) {
 		return nil, fmt.Errorf("unexpected argument %q: subcommands are export and import, before all flags", flags.Arg(0))
 	}
 	return o, nil
+}
+
+func (o *options) addFlags(flags *pflag.FlagSet) {
+	o.operator.AddFlags(flags)
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file; not needed in a cluster.")
+	flags.BoolVar(&o.version, "version", false, "Print the version and exit.")
+	logging.AddFlag(flags, &o.logLevel)
 }
 
 func (o *options) restConfig() (*rest.Config, error) {
