@@ -39,6 +39,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -93,6 +94,7 @@ func (c *cluster) testKubectl(t *testing.T) {
 
 	// All at once.
 	c.kubectl(t, "apply", "--server-side", "-k", "config/default")
+	c.waitForStorage(t)
 	c.kubectl(t, "delete", "-k", "config/default", "--timeout=60s")
 	c.wantNothing(t)
 	c.wantNamespacesEnd(t, "team-a")
@@ -136,6 +138,7 @@ func (c *cluster) testHelm(t *testing.T) {
 	// The release finds its CRDs again, with the sessions, and deletes both if it is told to.
 	h.install(t, "")
 	c.wantSession(t, true)
+	c.waitForStorage(t)
 	c.publish(t)
 	h.forceConflicts = true
 	h.upgrade(t, `{crds: {keep: false}, certificates: {mode: secret, secretName: mine, caBundle: "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"}}`)
@@ -242,6 +245,21 @@ func (h *helm) wantOrder(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// waitForStorage waits until the kube-apiserver has the caches of all CRDs. It takes minutes to delete a CRD that has none yet.
+func (c *cluster) waitForStorage(t *testing.T) {
+	t.Helper()
+	clientset, err := kubernetes.NewForConfig(c.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, resource := range []string{"responsesessions", "sessionquotas", "snapshotchunks"} {
+		testutil.Eventually(t, func(ctx context.Context) error {
+			fromCache := clientset.RESTClient().Get().AbsPath("/apis/sessions.catena.dev/v1alpha1", resource).Param("resourceVersion", "0")
+			return fromCache.Do(ctx).Error()
+		})
+	}
 }
 
 // wantSession checks whether the session exists, without finalizers.
