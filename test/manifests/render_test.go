@@ -62,7 +62,7 @@ const upstream = `
     apiVersion: apps/v1
     kind: Deployment
     metadata: {name: catena-gateway, namespace: catena-system}
-    spec: {template: {spec: {containers: [{name: gateway, env: [{name: UPSTREAM, value: "http://engine.models:8000"}]}]}}}
+    spec: {template: {spec: {containers: [{name: gateway, env: [{name: UPSTREAM, valueFrom: null, value: "http://engine.models:8000"}]}]}}}
 `
 
 var variants = map[string]variant{
