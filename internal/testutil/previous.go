@@ -29,28 +29,16 @@ import (
 // ErrNoPrevious is returned for a tree without a previous version, such as a shallow clone.
 var ErrNoPrevious = errors.New("there is no previous commit to upgrade from")
 
-// CheckOutPrevious writes the source that users upgrade from to an empty directory, and returns the name of its version: that of the last
-// tag before HEAD or, without one, the parent of HEAD.
+// CheckOutPrevious writes the source that users upgrade from to a directory, as hack/previous.sh does, and returns the name of its version.
 func CheckOutPrevious(ctx context.Context, dir string) (version string, err error) {
-	git := func(args ...string) (string, error) {
-		output, err := exec.CommandContext(ctx, "git", append([]string{"-C", Root()}, args...)...).Output()
-		return strings.TrimSpace(string(output)), err
-	}
-	version, err = git("describe", "--tags", "--always", "HEAD^")
-	if tag, tagErr := git("describe", "--tags", "--abbrev=0", "HEAD^"); tagErr == nil {
-		version = tag
-	}
+	output, err := exec.CommandContext(ctx, filepath.Join(Root(), "hack", "previous.sh"), dir).Output()
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrNoPrevious, err)
+		return "", fmt.Errorf("unable to read the previous version: %w", err)
 	}
-	archive := filepath.Join(dir, "previous.tar")
-	if _, err := git("archive", "--output="+archive, version); err != nil {
-		return "", fmt.Errorf("unable to read version %s: %w", version, err)
+	if version = strings.TrimSpace(string(output)); version == "" {
+		return "", ErrNoPrevious
 	}
-	if output, err := exec.CommandContext(ctx, "tar", "-xf", archive, "-C", dir).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("unable to unpack version %s: %w: %s", version, err, output)
-	}
-	return version, os.Remove(archive)
+	return version, nil
 }
 
 // BuildPrevious builds a program of cmd/ in a directory of CheckOutPrevious, and returns its path.

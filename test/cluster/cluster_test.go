@@ -55,6 +55,7 @@ func TestInstallation(t *testing.T) {
 		{"RestartAPIServer", testRestartAPIServer},
 		{"EveryConversation", testEveryConversation},
 		{"Uninstall", testUninstall},
+		{"Upgrade", testUpgrade},
 		{"Chart", testChart},
 	}
 	for _, step := range steps {
@@ -116,11 +117,7 @@ func testConversations(t *testing.T) {
 	applyTemplate(t, "tenant.yaml", nil)
 	kubectl(t, "--namespace="+system, "rollout", "restart", "deployment/catena-gateway") // so that it reads the tenants at once
 	rollout(t, system, "catena-gateway")
-	applyTemplate(t, "load.yaml", map[string]string{
-		"AGENT_IMAGE": image("catena-test-agent"),
-		"RESOLVE_IP":  clusterIP(t, system, "catena-resolve"), "GATEWAY_IP": clusterIP(t, system, "catena-gateway"),
-	})
-	rollout(t, tenant, "load")
+	startLoad(t)
 	underLoad(t, func() {})
 	testutil.Eventually(t, func(ctx context.Context) error {
 		reasons, err := tryKubectl(ctx, "", "--namespace="+tenant, "get", "responsesessions",
@@ -130,6 +127,25 @@ func testConversations(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// startGateway starts the gateway of a version, whose manifests are in dist.
+func startGateway(t *testing.T, dist string) {
+	t.Helper()
+	applyTemplate(t, "tenant.yaml", nil)
+	kubectl(t, "--namespace="+system, "create", "configmap", "catena-gateway", "--from-literal=upstream=http://"+clusterIP(t, tenant, "engine")+":8000")
+	kubectl(t, "apply", "--filename="+filepath.Join(testutil.Root(), dist, "gateway.yaml"))
+	rollout(t, system, "catena-gateway")
+}
+
+// startLoad starts the client that has conversations.
+func startLoad(t *testing.T) {
+	t.Helper()
+	applyTemplate(t, "load.yaml", map[string]string{
+		"AGENT_IMAGE": image("catena-test-agent"),
+		"RESOLVE_IP":  clusterIP(t, system, "catena-resolve"), "GATEWAY_IP": clusterIP(t, system, "catena-gateway"),
+	})
+	rollout(t, tenant, "load")
 }
 
 func testKillReplica(t *testing.T) {
@@ -288,6 +304,34 @@ func testUninstall(t *testing.T) {
 	kubectl(t, "delete", "--filename="+filepath.Join(testutil.Root(), "dist", "install.yaml"), "--ignore-not-found", "--timeout="+testutil.Patience.String())
 	kubectl(t, "create", "namespace", tenant)
 	kubectl(t, "delete", "namespace", tenant, "--timeout=30s")
+}
+
+// testUpgrade installs the previous version, and upgrades it while there are conversations.
+func testUpgrade(t *testing.T) {
+	apply := func(dist, file string) {
+		t.Helper()
+		kubectl(t, "apply", "--filename="+filepath.Join(testutil.Root(), dist, file))
+	}
+	const previous, current = "bin/previous/dist", "dist"
+	if _, err := os.Stat(filepath.Join(testutil.Root(), previous)); err != nil {
+		t.Skip("there is no previous version: ", err)
+	}
+	apply(previous, "install.yaml")
+	rollout(t, system, "catena")
+	applyTemplate(t, "engine.yaml", map[string]string{"AGENT_IMAGE": image("catena-test-agent")})
+	rollout(t, tenant, "engine")
+	startGateway(t, previous)
+	startLoad(t)
+	underLoad(t, func() {
+		apply(current, "install.yaml")
+		rollout(t, system, "catena")
+	})
+	underLoad(t, func() {
+		apply(current, "gateway.yaml")
+		rollout(t, system, "catena-gateway")
+	})
+	testEveryConversation(t)
+	testUninstall(t)
 }
 
 // testChart installs and removes the Helm chart as its README says.
