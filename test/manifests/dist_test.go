@@ -92,7 +92,7 @@ func wantImage(t *testing.T, objects []*unstructured.Unstructured, name, want st
 func TestDistIsReproducible(t *testing.T) {
 	read := func() map[string]string {
 		dir, contents := dist(t, "v1.2.3"), map[string]string{}
-		for _, name := range []string{"install.yaml", "catena-1.2.3.tgz"} {
+		for _, name := range []string{"install.yaml", "gateway.yaml", "catena-1.2.3.tgz"} {
 			content, err := os.ReadFile(filepath.Join(dir, name))
 			if err != nil {
 				t.Fatal(err)
@@ -120,8 +120,11 @@ func TestComponentsDocument(t *testing.T) {
 	if image := deployment.Spec.Template.Spec.Containers[0].Image; image != "ghcr.io/catena-dev/catena-gateway:VERSION" {
 		t.Errorf("the gateway has the image %s, want that of the document", image)
 	}
-	if args := strings.Join(arguments(deployment), " "); !strings.Contains(args, "--upstream=http://vllm.models:8000 ") {
-		t.Errorf("the gateway has the flags %s, want the URL of the document", args)
+	for _, name := range []string{"ConfigMap `" + deployment.Spec.Template.Spec.Containers[0].Env[0].ValueFrom.ConfigMapKeyRef.Name + "`",
+		"Secret `" + deployment.Spec.Template.Spec.Volumes[0].Secret.SecretName + "`"} {
+		if !strings.Contains(string(content), name) {
+			t.Errorf("README.md does not have the %s", name)
+		}
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
