@@ -37,7 +37,7 @@ GO_TEST_ALL = GOGC=500 go test -count=1 -p=$(TEST_PARALLEL) -timeout=$(TEST_TIME
 # Tests that need a control plane start it through internal/testenv, which leaves them out with -short. Where a whole suite
 # shares one, nothing would remain: test-unit does not even build it.
 MODULE := github.com/catena-dev/catena
-packages_with = $(patsubst %/,%,$(sort $(dir $(shell grep -rlE --include='*.go' '$1' . | grep -v -e /bench/ -e '^./test/manifests/' $(MODULES:%=-e '^./%/')))))
+packages_with = $(patsubst %/,%,$(sort $(dir $(shell grep -rlE --include='*.go' --exclude-dir=bin '$1' . | grep -v -e /bench/ -e '^./test/manifests/' $(MODULES:%=-e '^./%/')))))
 WITH_CONTROL_PLANE = $(call packages_with,"$(MODULE)/internal/testenv")
 SUITES = $(call packages_with,testenv\.RunSuite)
 E2E = ./test/% ./hack/run
@@ -104,8 +104,12 @@ test-integration: $(CONTROL_PLANE) ## Run the packages whose tests need a contro
 test-e2e: $(CONTROL_PLANE) ## Run the end-to-end suites.
 	$(TEST_FLAGS) && $(GO_TEST_ALL) $(or $(PKG),$(filter $(E2E),$(WITH_CONTROL_PLANE)))
 
+.PHONY: previous
+previous:
+	@hack/dist-previous.sh $(IMAGE_REGISTRY) $(PLATFORMS)
+
 .PHONY: test-cluster
-test-cluster: image dist ## Install dist on the cluster of KUBECONFIG, test it there, and remove it (LOAD='kind load image-archive').
+test-cluster: image dist previous ## Install dist on the cluster of KUBECONFIG, test it there, and remove it (LOAD='kind load image-archive').
 	@hack/test-cluster.sh $(IMAGE_REGISTRY) '$(LOAD)' $(if $(RESTART_APISERVER),-restart-apiserver='$(RESTART_APISERVER)')
 
 # Compiled like the programs, and unlike the other tests: the packages that they share are compiled already.

@@ -17,12 +17,7 @@ go build -buildvcs=false -ldflags="-s -w" -o bin/agent ./test/cluster/agent
 for name in catena catena-gateway catena-test-agent; do
 	$load "dist/$name.tar"
 done
-# The version to upgrade from, made by its own scripts.
-rm -rf bin/previous
-previous=$(hack/previous.sh bin/previous)
-if [[ $previous ]]; then
-	VERSION=$previous COMMIT=$(git rev-parse "$previous^{commit}") SOURCE_DATE_EPOCH=$(git log -1 --format=%ct "$previous") \
-		make --no-print-directory -C bin/previous image dist "IMAGE_REGISTRY=$registry" ${PLATFORMS:+"PLATFORMS=$PLATFORMS"}
+if [[ -d bin/previous/dist ]]; then
 	for name in catena catena-gateway; do
 		$load "bin/previous/dist/$name.tar"
 	done

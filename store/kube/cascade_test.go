@@ -193,5 +193,8 @@ func TestNotServed(t *testing.T) {
 			t.Errorf("%s: got %v, want an error", name, err)
 		}
 	}
+	if _, err := s.Resolve(t.Context(), "x", store.ResolveOptions{}); !errors.Is(err, store.ErrUnreachable) || !store.IsRetryable(err) {
+		t.Errorf("resolve: got %v, want a temporary error", err)
+	}
 	wantTurns(t, ns, "x")
 }

@@ -126,6 +126,7 @@ func openDriver(ctx context.Context, options Options) (driver.Store, driver.Opti
 	if err := options.complete(); err != nil {
 		return nil, driver.Options{}, err
 	}
+	options.Config = new(settling).watch(options.Config)
 	limits := requests.Limits{Writes: int64(options.MaxRequests), Reads: int64(options.MaxRequests)}
 	c := &cluster{inlineBytes: options.InlineBytes, maxTurnBytes: options.MaxTurnBytes, slow: snapshot.MaxWriteTime}
 	var err error

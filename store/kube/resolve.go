@@ -73,7 +73,13 @@ func (c *cluster) history(ctx context.Context, namespace, responseID string, opt
 	}
 	body, err := kubeclient.Read(ctx, request)
 	if err != nil {
+		notServed := apierrors.IsNotFound(err)
 		err = toError(ctx, responseID, "", err)
+		if _, coded := errors.AsType[*driver.Error](err); notServed && !coded && ctx.Err() == nil { // by the operator, which names the turn
+			return nil, &driver.Error{
+				Code: driver.CodeUnreachable, ResponseID: responseID, Retryable: true, Message: "the cluster does not serve the resolve API at present", Err: err,
+			}
+		}
 		if e, ok := errors.AsType[*driver.Error](err); ok && e.ResponseID == name {
 			e.ResponseID, e.Message = responseID, strings.ReplaceAll(e.Message, strconv.Quote(name), strconv.Quote(responseID))
 		}

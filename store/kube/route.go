@@ -121,6 +121,9 @@ func (r *router) RoundTrip(request *http.Request) (*http.Response, error) {
 	switch {
 	case err != nil && request.Context().Err() != nil:
 		return nil, err
+	case err == nil && response.StatusCode == http.StatusForbidden: // perhaps because the kube-apiserver has just started: see settling
+		_ = response.Body.Close()
+		return r.through.RoundTrip(request)
 	case err == nil && response.StatusCode != http.StatusUnauthorized:
 		return response, nil
 	case err == nil: // also if the operator could not review the token

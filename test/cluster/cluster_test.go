@@ -295,7 +295,7 @@ func testEveryConversation(t *testing.T) {
 // testUninstall follows docs/install.md. Sessions remain until the CRDs are deleted.
 func testUninstall(t *testing.T) {
 	kubectl(t, "delete", "apiservice", "v1alpha1.resolve.catena.dev")
-	kubectl(t, "delete", "--filename="+filepath.Join(testutil.Root(), "dist", "gateway.yaml"), "--timeout="+testutil.Patience.String())
+	kubectl(t, "delete", "--filename="+filepath.Join(testutil.Root(), "dist", "gateway.yaml"), "--ignore-not-found", "--timeout="+testutil.Patience.String())
 	kubectl(t, "--namespace="+system, "delete", "deployment", "catena")
 	if sessions := kubectl(t, "--namespace="+tenant, "get", "responsesessions", "--output=name"); sessions == "" {
 		t.Error("the sessions are gone")

@@ -113,6 +113,28 @@ func TestServingCertificates(t *testing.T) {
 		t.Errorf("a request failed: %v", err)
 	}
 	t.Logf("%d requests", requests.Load())
+
+	// The CA of another issuer is left alone.
+	external := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"sessions.catena.dev/ca-bundle":"external"}},"spec":{"caBundle":"b3RoZXI="}}`))
+	if err := env.Client.Patch(t.Context(), newAPIService(), external); err != nil {
+		t.Fatal(err)
+	}
+	if err := env.Client.Delete(t.Context(), servingSecret(t.Context(), t)); err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, func(ctx context.Context) error {
+		return unless(servingSecret(ctx, t).UID != "", "there is no Secret again")
+	})
+	service := newAPIService()
+	if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(service), service); err != nil {
+		t.Fatal(err)
+	}
+	if value, _, _ := unstructured.NestedString(service.Object, "spec", "caBundle"); value != "b3RoZXI=" {
+		t.Errorf("the caBundle is %q, want that of the other issuer", value)
+	}
+	if err := env.Client.Patch(t.Context(), service, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":null}}`))); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestServingCertificateIsReplaced starts an operator while the Secret is damaged, nobody knows its certificate any more, and the

@@ -43,6 +43,13 @@ import (
 // fieldOwner is the field manager of the Secret and of the APIService's caBundle.
 const fieldOwner = client.FieldOwner("catena-certificates")
 
+// An APIService with this annotation and value gets its caBundle from elsewhere: from cert-manager or from the values of the chart. While
+// the operator's certificates are replaced by others, replicas that still keep theirs leave it alone.
+const (
+	caBundleAnnotation = "sessions.catena.dev/ca-bundle"
+	caBundleExternal   = "external"
+)
+
 // maxInterval is the longest time between two looks at the Secret and the APIService.
 const maxInterval = 10 * time.Second
 
@@ -189,11 +196,13 @@ func (k *Keeper) apiService(ctx context.Context) (*unstructured.Unstructured, er
 // APIService, it does nothing.
 func (k *Keeper) publish(ctx context.Context, service *unstructured.Unstructured, bundle []byte) error {
 	value := base64.StdEncoding.EncodeToString(bundle)
-	if service == nil || caBundle(service) == value {
+	if service == nil || caBundle(service) == value || service.GetAnnotations()[caBundleAnnotation] == caBundleExternal {
 		return nil
 	}
 	apply := newAPIService()
-	apply.SetUID(service.GetUID()) // never create one
+	// Never create one, and never overwrite what another replica has published since.
+	apply.SetUID(service.GetUID())
+	apply.SetResourceVersion(service.GetResourceVersion())
 	if err := unstructured.SetNestedField(apply.Object, value, caBundleField...); err != nil {
 		return err
 	}

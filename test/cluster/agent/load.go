@@ -30,6 +30,7 @@ import (
 	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/openai/openai-go/v3/responses"
 	"github.com/tidwall/gjson"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
@@ -138,7 +139,8 @@ func (l *load) check(ctx context.Context, last string) error {
 				err = l.resolve(ctx, last, o)
 			}
 			lastErr = err
-			return err == nil || !store.IsRetryable(err), nil
+			// A kube-apiserver that has just started grants nothing to anyone yet.
+			return err == nil || !store.IsRetryable(err) && !apierrors.IsForbidden(err), nil
 		})
 		if err = errors.Join(err, lastErr); err != nil {
 			return fmt.Errorf("%s, %s: %w", last, name, err)
