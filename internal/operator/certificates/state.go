@@ -91,7 +91,9 @@ func (o *Options) step(stored, known state, trusted []*x509.Certificate, now tim
 	if err != nil {
 		return state{}, err
 	}
-	if s.rotated.IsZero() {
+	// Clients trust what the Secret has. If they trust more, an older Secret was restored, and replicas use what it does not have.
+	restored := len(without(trusted, slices.Concat(s.own(), stored.others))) > 0
+	if s.rotated.IsZero() || restored {
 		s.rotated = now
 	}
 	s.others = nil

@@ -164,12 +164,15 @@ func TestCAsAreTrusted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now, secret, trusted := start, &corev1.Secret{}, []byte(nil)
 		replicas := make([]state, 3)
+		var backups []*corev1.Secret
 		look := func(i int) {
 			s, err := o.step(readState(secret, now), replicas[i], parseCAs(trusted, now), now)
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.write(secret)
+			if s.write(secret) && len(backups) < 100 {
+				backups = append(backups, secret.DeepCopy())
+			}
 			trusted, replicas[i] = s.bundle(), s
 		}
 		check := func() {
@@ -191,14 +194,17 @@ func TestCAsAreTrusted(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(*rapid.T) { check() },
 			"time": func(t *rapid.T) { // each replica looks at least five times in an overlap
-				now = now.Add(time.Duration(rapid.Int64Range(0, int64(o.Overlap/5)).Draw(t, "pause")))
-				for _, i := range rapid.Permutation([]int{0, 1, 2}).Draw(t, "order") {
-					look(i)
-					check()
+				for range rapid.IntRange(1, 20).Draw(t, "rounds") {
+					now = now.Add(time.Duration(rapid.Int64Range(0, int64(o.Overlap/5)).Draw(t, "pause")))
+					for _, i := range rapid.Permutation([]int{0, 1, 2}).Draw(t, "order") {
+						look(i)
+						check()
+					}
 				}
 			},
 			"look":    func(t *rapid.T) { look(rapid.IntRange(0, 2).Draw(t, "replica")) },
 			"restart": func(t *rapid.T) { replicas[rapid.IntRange(0, 2).Draw(t, "replica")] = state{} },
+			"restore": func(t *rapid.T) { secret = backups[rapid.IntRange(0, len(backups)-1).Draw(t, "backup")].DeepCopy() },
 			"delete":  func(*rapid.T) { secret = &corev1.Secret{Data: map[string][]byte{}} },
 			"damage": func(t *rapid.T) {
 				key := rapid.SampledFrom([]string{"tls.crt", "tls.key", "next.crt", "next.key", "ca.crt"}).Draw(t, "key")
