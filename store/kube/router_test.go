@@ -30,14 +30,14 @@ type throughFunc func(*http.Request) (*http.Response, error)
 func (f throughFunc) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
 // TestRouter: a request that the operator rejects as unauthenticated, or whose connection is lost, is sent through the kube-apiserver, and
-// so are those after it. Other responses of the operator are final.
+// so are those after it. One that it refuses is sent there too: see settling. Other responses of the operator are final.
 func TestRouter(t *testing.T) {
 	for name, tc := range map[string]struct {
 		status      int
 		wantThrough int
 	}{
 		"success":         {http.StatusOK, 0},
-		"forbidden":       {http.StatusForbidden, 0},
+		"forbidden":       {http.StatusForbidden, 2},
 		"not found":       {http.StatusNotFound, 0},
 		"unauthenticated": {http.StatusUnauthorized, 2},
 		"connection lost": {0, 2},
