@@ -116,10 +116,13 @@ func (p *pair) usable(host string, now time.Time) error {
 	return err
 }
 
-// issued is when the pair was issued, and due when it should be renewed.
+// issued is when the pair was issued.
 func (p *pair) issued() time.Time { return p.leaf.NotBefore.Add(backdate) }
 
-func (p *pair) due() time.Time { return p.issued().Add(p.leaf.NotAfter.Sub(p.issued()) * 2 / 3) }
+// due is when the pair should be renewed, if certificates should be valid for the lifetime: it was perhaps issued for another one.
+func (p *pair) due(lifetime time.Duration) time.Time {
+	return p.issued().Add(min(p.leaf.NotAfter.Sub(p.issued()), lifetime) * 2 / 3)
+}
 
 func (p *pair) equal(other *pair) bool {
 	if p == nil || other == nil {

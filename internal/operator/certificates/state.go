@@ -42,7 +42,8 @@ const rotatedAtAnnotation = "sessions.catena.dev/certificate-rotated-at"
 type state struct {
 	// current is in use. next will be, and clients already trust its CA.
 	current, next *pair
-	// others are CAs of certificates that replicas may still use, because current has replaced them at rotated.
+	// others are CAs of certificates that replicas may still use, because current has replaced them at rotated. When a state was read,
+	// they are all trusted CAs.
 	others  []*x509.Certificate
 	rotated time.Time
 }
@@ -91,8 +92,8 @@ func (o *Options) step(stored, known state, trusted []*x509.Certificate, now tim
 	if err != nil {
 		return state{}, err
 	}
-	// Clients trust what the Secret has. If they trust more, an older Secret was restored, and replicas use what it does not have.
-	restored := len(without(trusted, slices.Concat(s.own(), stored.others))) > 0
+	// Clients trust what the Secret has, in its order. Otherwise another Secret was restored, and replicas may use any of them.
+	restored := len(trusted) > 0 && !slices.EqualFunc(trusted, stored.others, (*x509.Certificate).Equal)
 	if s.rotated.IsZero() || restored {
 		s.rotated = now
 	}
@@ -111,7 +112,7 @@ func (o *Options) renew(stored, known state, now time.Time) (state, error) {
 		return o.replace(s.next, known, now)
 	case s.next != nil && !now.Before(o.promotion(s)):
 		return state{current: s.next, rotated: now}, nil
-	case s.next != nil || now.Before(s.current.due()):
+	case s.next != nil || now.Before(s.current.due(o.Lifetime)):
 		return s, nil
 	}
 	var err error
