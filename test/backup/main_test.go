@@ -179,9 +179,7 @@ func wipe(t *testing.T, namespace string) {
 		}
 		return nil
 	})
-	if err := os.RemoveAll(filepath.Join(bucketDir, namespace)); err != nil {
-		t.Fatal(err)
-	}
+	testutil.Eventually(t, func(context.Context) error { return os.RemoveAll(filepath.Join(bucketDir, namespace)) }) // a sweep may write there
 }
 
 // chunks returns the metadata of the chunks in a namespace.
