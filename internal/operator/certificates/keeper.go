@@ -93,10 +93,10 @@ func (k *Keeper) Metric() prometheus.Collector { return k.expiry }
 func (k *Keeper) Run(ctx context.Context) {
 	logger := log.FromContext(ctx).WithName("certificates").WithValues("secret", k.options.Secret)
 	ctx = log.IntoContext(ctx, logger)
-	interval := min(maxInterval, k.options.Overlap/5)
 	var last string
 	for {
 		err := k.sync(ctx)
+		interval := k.interval()
 		if ctx.Err() != nil {
 			return
 		}
@@ -112,6 +112,16 @@ func (k *Keeper) Run(ctx context.Context) {
 		case <-k.clock.After(interval):
 		}
 	}
+}
+
+// interval is the time until the next look: a small part of the overlap, and of the lifetime of the certificate in use, which may have
+// been issued with other options.
+func (k *Keeper) interval() time.Duration {
+	interval := min(maxInterval, k.options.Overlap/5)
+	if current := k.known.current; current != nil {
+		interval = min(interval, current.leaf.NotAfter.Sub(current.issued())/30)
+	}
+	return interval
 }
 
 // The API server cannot restrict the creation of objects by name.
