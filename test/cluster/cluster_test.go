@@ -18,7 +18,9 @@ package cluster_test
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -199,8 +201,30 @@ func testRotateCertificates(t *testing.T) {
 	if pem, err := base64.StdEncoding.DecodeString(bundle); err != nil || !strings.Contains(string(pem), "BEGIN CERTIFICATE") {
 		t.Errorf("the caBundle is %q: %v", bundle, err)
 	}
-	kubectl(t, "apply", "--filename="+filepath.Join(testutil.Root(), "dist", "install.yaml"))
-	rollout(t, system, "catena")
+	// The one of a minute is replaced by one of 90 days.
+	underLoad(t, func() {
+		kubectl(t, "apply", "--filename="+filepath.Join(testutil.Root(), "dist", "install.yaml"))
+		rollout(t, system, "catena")
+		testutil.Eventually(t, func(ctx context.Context) error {
+			value, err := tryKubectl(ctx, "", secret...)
+			if err != nil {
+				return err
+			}
+			content, err := base64.StdEncoding.DecodeString(value)
+			if err != nil {
+				return err
+			}
+			block, _ := pem.Decode(content)
+			if block == nil {
+				return errors.New("the Secret has no certificate")
+			}
+			certificate, err := x509.ParseCertificate(block.Bytes)
+			if err == nil && time.Until(certificate.NotAfter) < time.Hour {
+				err = fmt.Errorf("the certificate expires at %s", certificate.NotAfter)
+			}
+			return err
+		})
+	})
 }
 
 // testEvict evicts one replica while no node takes another one. The PodDisruptionBudget then refuses the second eviction.
