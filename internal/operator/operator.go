@@ -162,7 +162,7 @@ func (s *shared) certificateKeeper() (*certificates.Keeper, error) {
 		return nil, fmt.Errorf("unable to create the client for certificates: %w", err)
 	}
 	now := func(ctx context.Context) (time.Time, error) { return kubeclient.Now(ctx, s.clients.sessions) }
-	keeper := certificates.New(s.options.Certificates, direct, now, clock.RealClock{})
+	keeper := certificates.New(s.options.Certificates, direct, now)
 	s.options.ResolveAPI.Certificate = keeper.Content()
 	return keeper, nil
 }

@@ -33,7 +33,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/util/retry"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -43,15 +42,18 @@ import (
 // fieldOwner is the field manager of the Secret and of the APIService's caBundle.
 const fieldOwner = client.FieldOwner("catena-certificates")
 
-// An APIService with this annotation and value gets its caBundle from elsewhere: from cert-manager or from the values of the chart. While
-// the operator's certificates are replaced by others, replicas that still keep theirs leave it alone.
+// An APIService with this annotation and value has its caBundle from elsewhere: from cert-manager or from the values of the chart. During
+// the rollout that changes the mode, replicas that still keep certificates leave it alone.
 const (
 	caBundleAnnotation = "sessions.catena.dev/ca-bundle"
 	caBundleExternal   = "external"
 )
 
-// maxInterval is the longest time between two looks at the Secret and the APIService.
-const maxInterval = 10 * time.Second
+// The time between two looks at the Secret and the APIService. The minimum is the precision of the API server's time.
+const (
+	minInterval = time.Second
+	maxInterval = 10 * time.Second
+)
 
 // Keeper keeps a serving certificate in a Secret, together with its successor when it is due for renewal. Every replica runs one,
 // and they agree through the Secret's resourceVersion. All of them go by the API server's clock.
@@ -62,16 +64,15 @@ type Keeper struct {
 	options Options
 	client  client.Client
 	now     func(context.Context) (time.Time, error)
-	clock   clock.Clock
 	served  *content
 	known   state
 	expiry  prometheus.Gauge
 }
 
 // New returns a Keeper with valid options. The client must not read from a cache; now returns the API server's time.
-func New(o Options, c client.Client, now func(context.Context) (time.Time, error), clk clock.Clock) *Keeper {
+func New(o Options, c client.Client, now func(context.Context) (time.Time, error)) *Keeper {
 	return &Keeper{
-		options: o, client: c, now: now, clock: clk,
+		options: o, client: c, now: now,
 		served: &content{ready: make(chan struct{})},
 		expiry: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "catena_serving_certificate_expiry_timestamp_seconds",
@@ -109,7 +110,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-k.clock.After(interval):
+		case <-time.After(interval):
 		}
 	}
 }
@@ -121,7 +122,7 @@ func (k *Keeper) interval() time.Duration {
 	if current := k.known.current; current != nil {
 		interval = min(interval, current.leaf.NotAfter.Sub(current.issued())/30)
 	}
-	return interval
+	return max(interval, minInterval)
 }
 
 // The API server cannot restrict the creation of objects by name.
@@ -206,7 +207,7 @@ func (k *Keeper) apiService(ctx context.Context) (*unstructured.Unstructured, er
 // APIService, it does nothing.
 func (k *Keeper) publish(ctx context.Context, service *unstructured.Unstructured, bundle []byte) error {
 	value := base64.StdEncoding.EncodeToString(bundle)
-	if service == nil || caBundle(service) == value || service.GetAnnotations()[caBundleAnnotation] == caBundleExternal {
+	if service == nil || isExternal(service) || caBundle(service) == value {
 		return nil
 	}
 	apply := newAPIService()
@@ -229,9 +230,14 @@ func caBundle(service *unstructured.Unstructured) string {
 	return value
 }
 
-// trustedCAs returns the CAs that an APIService trusts.
+// isExternal reports whether something else writes the caBundle.
+func isExternal(service *unstructured.Unstructured) bool {
+	return service.GetAnnotations()[caBundleAnnotation] == caBundleExternal
+}
+
+// trustedCAs returns the CAs that an APIService trusts, if they are the keepers'.
 func trustedCAs(service *unstructured.Unstructured, now time.Time) []*x509.Certificate {
-	if service == nil {
+	if service == nil || isExternal(service) {
 		return nil
 	}
 	bundle, err := base64.StdEncoding.DecodeString(caBundle(service))

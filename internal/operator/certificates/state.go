@@ -127,8 +127,8 @@ func (o *Options) promotion(s state) time.Time {
 	return issued.Add(min(o.Overlap, s.current.leaf.NotAfter.Sub(issued)/2))
 }
 
-// replace returns the pairs after the one in use was lost. If it is known, it is used until its successor is trusted, because
-// whoever deletes a certificate wants another one. Otherwise the successor is used at once.
+// replace returns the pairs after the one in use was lost. If it is known, it is used until its successor is trusted: an administrator who
+// deletes a certificate wants another one. Otherwise the successor is used at once.
 func (o *Options) replace(next *pair, known state, now time.Time) (state, error) {
 	next = o.firstUsable(now, next, known.next)
 	if next == nil {
