@@ -17,15 +17,15 @@ limitations under the License.
 package kube
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 )
 
@@ -107,16 +107,15 @@ func (t *settlingTransport) starting(refused *http.Request) bool {
 // unavailable replaces a response.
 func unavailable(response *http.Response) (*http.Response, error) {
 	_ = response.Body.Close()
-	status, err := json.Marshal(metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable,
-		Reason: metav1.StatusReasonServiceUnavailable, Message: "the API server has just started, and has not read the roles yet",
-	})
+	reason := apierrors.NewServiceUnavailable("the API server has just started, and has not read the roles yet").Status()
+	reason.APIVersion, reason.Kind = "v1", "Status"
+	status, err := json.Marshal(reason)
 	if err != nil {
 		return nil, err
 	}
 	return &http.Response{
 		Status: "503 Service Unavailable", StatusCode: http.StatusServiceUnavailable, Proto: response.Proto, ProtoMajor: response.ProtoMajor, ProtoMinor: response.ProtoMinor,
-		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(string(status))),
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(status)),
 		ContentLength: int64(len(status)), Request: response.Request,
 	}, nil
 }
