@@ -134,7 +134,14 @@ func askLoad(ctx context.Context, path string) (loadStatus, error) {
 	return status, json.Unmarshal([]byte(output), &status)
 }
 
-// underLoad runs a step of the test, and returns when another conversations have been completed after it. None may have failed.
+// reasons returns the reasons of the verdicts on all sessions of the tenant.
+func reasons(ctx context.Context) ([]string, error) {
+	output, err := tryKubectl(ctx, "", "--namespace="+tenant, "get", "responsesessions",
+		`--output=jsonpath={range .items[*]}{.status.conditions[?(@.type=="ChainValid")].reason}{"\n"}{end}`)
+	return strings.Fields(output), err
+}
+
+// underLoad runs a step of the test, and returns when further conversations have been completed after it. None may have failed.
 func underLoad(t *testing.T, step func()) {
 	t.Helper()
 	step()
