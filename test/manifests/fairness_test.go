@@ -31,8 +31,8 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// TestPriorityAndFairness: requests for conversations get the level of the component, whoever sends them, except for the operator's and
-// those of Kubernetes itself.
+// TestPriorityAndFairness: requests for conversations get the level of the component, except those of the operator and of Kubernetes
+// itself.
 func TestPriorityAndFairness(t *testing.T) {
 	c := sharedCluster(t)
 	for _, object := range byName(t, kustomize(t, variants["priority and fairness"])) {
