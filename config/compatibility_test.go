@@ -18,7 +18,6 @@ package config_test
 
 import (
 	"cmp"
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -37,13 +36,7 @@ import (
 // when it is upgraded, and both versions can run side by side.
 func TestCompatibility(t *testing.T) {
 	dir := t.TempDir()
-	version, err := testutil.CheckOutPrevious(t.Context(), dir)
-	if errors.Is(err, testutil.ErrNoPrevious) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	version := testutil.CheckOutPrevious(t, dir)
 	before, after := readCRDs(t, os.DirFS(filepath.Join(dir, "config"))), readCRDs(t, config.FS)
 	for name, crd := range before {
 		if after[name] == nil {

@@ -30,8 +30,10 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 
 	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/config"
@@ -104,6 +106,25 @@ func (e *Environment) NewNamespace(t testing.TB) string {
 		t.Fatalf("unable to create a namespace: %v", err)
 	}
 	return namespace.Name
+}
+
+// NewUser returns the config of a user with a Role or ClusterRole in one namespace. The user's name is NAME-NAMESPACE.
+func (e *Environment) NewUser(t testing.TB, name, namespace, roleKind, role string) *rest.Config {
+	t.Helper()
+	name += "-" + namespace
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: roleKind, Name: role},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
+	}
+	if err := e.Client.Create(t.Context(), binding); err != nil {
+		t.Fatal(err)
+	}
+	config, err := e.ConfigFor(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
 }
 
 // Kubectl returns the path of kubectl: from the directory of the control plane, or from the PATH.

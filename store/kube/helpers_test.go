@@ -29,12 +29,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
@@ -80,17 +80,6 @@ func edit(t *testing.T, namespace, id, conversationID string) error {
 	return env.Client.Patch(t.Context(), session, client.RawPatch(types.MergePatchType, patch))
 }
 
-// chunks returns the metadata of the chunks in a namespace.
-func chunks(t *testing.T, namespace string) []metav1.PartialObjectMetadata {
-	t.Helper()
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SnapshotChunkList"))
-	if err := env.Client.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
-		t.Fatal(err)
-	}
-	return list.Items
-}
-
 // firstPart returns the error from reading the first chunk of a snapshot or, for a bucket, its object.
 func firstPart(t *testing.T, namespace, id, key string) error {
 	t.Helper()
@@ -105,7 +94,7 @@ func firstPart(t *testing.T, namespace, id, key string) error {
 // nothingStored returns an error if a namespace has chunks, or objects in the bucket.
 func nothingStored(t *testing.T, namespace string) error {
 	t.Helper()
-	if left := chunks(t, namespace); len(left) > 0 {
+	if left := testsession.Chunks(t, env.Client, namespace); len(left) > 0 {
 		return fmt.Errorf("%d chunks are left", len(left))
 	}
 	return filepath.WalkDir(filepath.Join(bucketDir, namespace), func(path string, entry fs.DirEntry, err error) error {

@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
@@ -128,7 +129,7 @@ func TestKilledSaver(t *testing.T) {
 			if !errors.Is(err, store.ErrNotFound) {
 				t.Fatalf("%s: got %v, want no turn", name, err)
 			}
-			if left := len(chunks(t, survivor.Namespace())); left == 0 && (step > 1 || arrives) {
+			if left := len(testsession.Chunks(t, env.Client, survivor.Namespace())); left == 0 && (step > 1 || arrives) {
 				t.Errorf("%s: no parts were left behind: the saver was not killed at this write", name)
 			}
 			leftovers[name] = survivor
@@ -176,7 +177,7 @@ func TestKilledOverwriter(t *testing.T) {
 
 func wantChunks(t *testing.T, name string, s *store.Store, want int) error {
 	t.Helper()
-	if got := len(chunks(t, s.Namespace())); got != want {
+	if got := len(testsession.Chunks(t, env.Client, s.Namespace())); got != want {
 		return fmt.Errorf("%s: got %d chunks, want %d", name, got, want)
 	}
 	return nil

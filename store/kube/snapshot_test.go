@@ -103,7 +103,7 @@ func TestChunksAreOwned(t *testing.T) {
 	s := open(t, kube.Options{})
 	save(t, s, largeTurn("resp_1", ""))
 	session := testsession.WaitForReason(t, env.Client, s.Namespace(), "resp_1", v1alpha1.ReasonResolved)
-	all := chunks(t, s.Namespace())
+	all := testsession.Chunks(t, env.Client, s.Namespace())
 	if len(all) != int(session.Spec.Snapshot.Parts) || len(all) < 3 {
 		t.Fatalf("got %d chunks for the snapshot %+v", len(all), session.Spec.Snapshot)
 	}
@@ -136,7 +136,7 @@ func TestDeleteStrayChunks(t *testing.T) {
 	if err := s.Delete(t.Context(), "resp_1", store.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if left := chunks(t, s.Namespace()); len(left) > 0 {
+	if left := testsession.Chunks(t, env.Client, s.Namespace()); len(left) > 0 {
 		t.Errorf("%d chunks are left", len(left))
 	}
 }
@@ -174,7 +174,7 @@ func TestOverwrite(t *testing.T) {
 			if err := firstPart(t, namespace, "resp_1", before); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("the old snapshot still exists: %v", err)
 			}
-			for _, chunk := range chunks(t, namespace) {
+			for _, chunk := range testsession.Chunks(t, env.Client, namespace) {
 				if strings.HasPrefix(chunk.Name, before) {
 					t.Errorf("%s still exists", chunk.Name)
 				}
@@ -238,7 +238,7 @@ func TestUnexpectedChunks(t *testing.T) {
 		t.Fatal(err)
 	}
 	testutil.Eventually(t, func(context.Context) error {
-		if left := chunks(t, namespace); len(left) != 1 || left[0].Name != others.Name {
+		if left := testsession.Chunks(t, env.Client, namespace); len(left) != 1 || left[0].Name != others.Name {
 			return fmt.Errorf("%d chunks are left", len(left))
 		}
 		return nil
@@ -294,7 +294,7 @@ func TestRejectedSave(t *testing.T) {
 		t.Errorf("got %v, want a conflict", err)
 	}
 	key := object(t, s.Namespace(), "resp_1").Spec.Snapshot.Key
-	for _, chunk := range chunks(t, s.Namespace()) {
+	for _, chunk := range testsession.Chunks(t, env.Client, s.Namespace()) {
 		if strings.HasSuffix(chunk.Name, "-0") && !strings.HasPrefix(chunk.Name, key) {
 			t.Errorf("%s is left", chunk.Name)
 		}

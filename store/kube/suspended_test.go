@@ -163,7 +163,7 @@ func wantWhole(t *testing.T, name string, s *store.Store, want *store.Session) {
 // unmarked returns an error if any part of a snapshot is marked.
 func unmarked(t *testing.T, namespace, id, key string) error {
 	t.Helper()
-	for _, chunk := range chunks(t, namespace) {
+	for _, chunk := range testsession.Chunks(t, env.Client, namespace) {
 		if chunk.Annotations[v1alpha1.UnreferencedSinceAnnotation] != "" {
 			return fmt.Errorf("%s has a mark", chunk.Name)
 		}
@@ -218,7 +218,7 @@ func deleteParts(t *testing.T, namespace string, inBucket bool, parts []int) {
 		}
 		return
 	}
-	all := chunks(t, namespace)
+	all := testsession.Chunks(t, env.Client, namespace)
 	for _, part := range parts {
 		err := env.Client.Delete(t.Context(), &v1alpha1.SnapshotChunk{ObjectMeta: all[part].ObjectMeta})
 		if client.IgnoreNotFound(err) != nil { // the others follow the first one by themselves

@@ -32,9 +32,7 @@ import (
 	"time"
 
 	_ "gocloud.dev/blob/fileblob" // file://
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -88,19 +86,7 @@ type user struct{ kubeconfig string }
 func newUser(t *testing.T, namespace, role string) user {
 	t.Helper()
 	name := role + "-" + namespace
-	binding := &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
-	}
-	if err := env.Client.Create(t.Context(), binding); err != nil {
-		t.Fatal(err)
-	}
-	config, err := env.ConfigFor(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sessions, err := client.New(config, client.Options{Scheme: env.Client.Scheme()})
+	sessions, err := client.New(env.NewUser(t, role, namespace, "ClusterRole", role), client.Options{Scheme: env.Client.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,23 +160,12 @@ func wipe(t *testing.T, namespace string) {
 		}
 	}
 	testutil.Eventually(t, func(context.Context) error {
-		if left := len(testsession.Metadata(t, env.Client, namespace)) + len(chunks(t, namespace)); left > 0 {
+		if left := len(testsession.Metadata(t, env.Client, namespace)) + len(testsession.Chunks(t, env.Client, namespace)); left > 0 {
 			return fmt.Errorf("%d objects are left", left)
 		}
 		return nil
 	})
 	testutil.Eventually(t, func(context.Context) error { return os.RemoveAll(filepath.Join(bucketDir, namespace)) }) // a sweep may write there
-}
-
-// chunks returns the metadata of the chunks in a namespace.
-func chunks(t *testing.T, namespace string) []metav1.PartialObjectMetadata {
-	t.Helper()
-	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("SnapshotChunkList"))
-	if err := env.Client.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
-		t.Fatal(err)
-	}
-	return list.Items
 }
 
 // waitForGarbageCollection waits until the garbage collector has deleted a session that is newer than all others, and whose owner does not

@@ -48,7 +48,7 @@ import (
 func TestImportSlowerThanGracePeriod(t *testing.T) {
 	for name, wait := range map[string]func(t *testing.T, namespace string) error{
 		"marked": func(t *testing.T, namespace string) error {
-			for _, chunk := range chunks(t, namespace) {
+			for _, chunk := range testsession.Chunks(t, env.Client, namespace) {
 				if chunk.Annotations[v1alpha1.UnreferencedSinceAnnotation] == "" {
 					return fmt.Errorf("%s has no mark", chunk.Name)
 				}
@@ -56,7 +56,7 @@ func TestImportSlowerThanGracePeriod(t *testing.T) {
 			return nil
 		},
 		"deleted": func(t *testing.T, namespace string) error {
-			if left := len(chunks(t, namespace)); left > 0 {
+			if left := len(testsession.Chunks(t, env.Client, namespace)); left > 0 {
 				return fmt.Errorf("%d chunks are left", left)
 			}
 			return nil

@@ -40,25 +40,6 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// newUser returns the config of a user with a Role or ClusterRole in one namespace.
-func newUser(t *testing.T, name, namespace, roleKind, role string) *rest.Config {
-	t.Helper()
-	name += "-" + namespace
-	binding := &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: roleKind, Name: role},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
-	}
-	if err := env.Client.Create(t.Context(), binding); err != nil {
-		t.Fatal(err)
-	}
-	config, err := env.ConfigFor(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return config
-}
-
 // newReader returns the config of a user who may get input items in one namespace, and nothing else.
 func newReader(t *testing.T, namespace string) *rest.Config {
 	t.Helper()
@@ -69,7 +50,7 @@ func newReader(t *testing.T, namespace string) *rest.Config {
 	if err := env.Client.Create(t.Context(), role); err != nil {
 		t.Fatal(err)
 	}
-	return newUser(t, "reader", namespace, "Role", role.Name)
+	return env.NewUser(t, "reader", namespace, "Role", role.Name)
 }
 
 // routes returns clients for both routes to the resolve API, which must apply the same authorization.
@@ -191,7 +172,7 @@ func TestAggregatedRoles(t *testing.T) {
 	cases := map[string]struct{ mayEdit bool }{"view": {}, "edit": {mayEdit: true}, "admin": {mayEdit: true}}
 	for role, tc := range cases {
 		t.Run(role, func(t *testing.T) {
-			config := newUser(t, role, namespace, "ClusterRole", role)
+			config := env.NewUser(t, role, namespace, "ClusterRole", role)
 			reads, sessions := newAPI(t, config), userClient(t, config)
 			testutil.Eventually(t, func(ctx context.Context) error {
 				response, err := reads.do(ctx, verdictsPath(namespace), "")
@@ -242,7 +223,7 @@ func TestAuditor(t *testing.T) {
 	createChain(t, namespace, "resp", 2)
 	testsession.Make(namespace, "resp_orphan").After("resp_none").Create(t, env.Client)
 	testsession.WaitForReason(t, env.Client, namespace, "resp_orphan", v1alpha1.ReasonParentNotFound)
-	newUser(t, "auditor", namespace, "ClusterRole", "view")
+	env.NewUser(t, "auditor", namespace, "ClusterRole", "view")
 	kubeconfig, err := env.KubeconfigFor("auditor-" + namespace)
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,6 @@ package e2e_test
 
 import (
 	"context"
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -47,13 +46,7 @@ var installed = []string{"crd/bases", "admission", "rbac"}
 // on replicas of both, and what the previous version has written is not written again.
 func TestUpgrade(t *testing.T) {
 	dir := t.TempDir()
-	version, err := testutil.CheckOutPrevious(t.Context(), dir)
-	if errors.Is(err, testutil.ErrNoPrevious) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	version := testutil.CheckOutPrevious(t, dir)
 	binary, err := testutil.BuildPrevious(t.Context(), dir, version, "catena")
 	if err != nil {
 		t.Fatal(err)

@@ -129,8 +129,19 @@ func ResourceVersions(t testing.TB, c client.Client, namespace string) map[strin
 // Metadata returns the sessions of a namespace, or of all if it is empty, without reading their bodies.
 func Metadata(t testing.TB, c client.Client, namespace string) []metav1.PartialObjectMetadata {
 	t.Helper()
+	return metadata(t, c, v1alpha1.ResponseSessionKind, namespace)
+}
+
+// Chunks returns the chunks of a namespace, or of all if it is empty, without reading their data.
+func Chunks(t testing.TB, c client.Client, namespace string) []metav1.PartialObjectMetadata {
+	t.Helper()
+	return metadata(t, c, v1alpha1.SnapshotChunkKind, namespace)
+}
+
+func metadata(t testing.TB, c client.Client, kind, namespace string) []metav1.PartialObjectMetadata {
+	t.Helper()
 	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ResponseSessionKind + "List"))
+	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind + "List"))
 	if err := c.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
 		t.Fatal(err)
 	}
