@@ -46,6 +46,7 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 // sweeping is a store of snapshots, and sweepers with a clock of their own.
@@ -153,7 +154,7 @@ func (s *sweeping) write(t *testing.T, id string) *v1alpha1.SnapshotReference {
 }
 
 // refer creates the session of a snapshot, and waits until the operator has it and, if it can read the snapshot, has made it
-// the owner: an owner set during a deletion with orphans would have the chunk deleted.
+// the owner, and the garbage collector has seen that: a deletion with orphans would otherwise have the chunk deleted.
 func (s *sweeping) refer(t *testing.T, id string, ref *v1alpha1.SnapshotReference) {
 	t.Helper()
 	session := turn(s.namespace, id)
@@ -169,6 +170,9 @@ func (s *sweeping) refer(t *testing.T, id string, ref *v1alpha1.SnapshotReferenc
 		}
 		return nil
 	})
+	canary := &v1alpha1.SnapshotChunk{}
+	canary.Namespace, canary.Name = s.namespace, v1alpha1.SnapshotChunkName(s.write(t, "canary").Key, 0)
+	testsession.WaitForGarbageCollection(t, env.Client, canary)
 }
 
 func (s *sweeping) waitFor(t *testing.T, id string, want bool) {

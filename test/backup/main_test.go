@@ -168,20 +168,10 @@ func wipe(t *testing.T, namespace string) {
 	testutil.Eventually(t, func(context.Context) error { return os.RemoveAll(filepath.Join(bucketDir, namespace)) }) // a sweep may write there
 }
 
-// waitForGarbageCollection waits until the garbage collector has deleted a session that is newer than all others, and whose owner does not
-// exist.
+// waitForGarbageCollection waits until the garbage collector has seen all sessions.
 func waitForGarbageCollection(t *testing.T, namespace string) {
 	t.Helper()
-	owner := testsession.Make(namespace, "resp_never").Obj()
-	owner.UID = types.UID("00000000-0000-0000-0000-000000000000")
-	canary := testsession.Make(namespace, "resp_canary").OwnedBy(owner).Create(t, env.Client)
-	testutil.Eventually(t, func(ctx context.Context) error {
-		err := env.Client.Get(ctx, client.ObjectKeyFromObject(canary), canary)
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return errors.Join(err, errors.New("the canary lives"))
-	})
+	testsession.WaitForGarbageCollection(t, env.Client, testsession.Make(namespace, "resp_canary").Create(t, env.Client))
 }
 
 // waitForSweep waits until the sweeper has deleted a chunk that is newer than all others and that no session refers to.

@@ -19,9 +19,11 @@ package testsession
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -146,6 +148,26 @@ func metadata(t testing.TB, c client.Client, kind, namespace string) []metav1.Pa
 		t.Fatal(err)
 	}
 	return list.Items
+}
+
+// WaitForGarbageCollection waits until the garbage collector has seen every earlier change of objects of the canary's kind, which it has when
+// it deletes the canary, because it sees them in order. The canary must exist.
+func WaitForGarbageCollection(t testing.TB, c client.Client, canary client.Object) {
+	t.Helper()
+	missing := Make(canary.GetNamespace(), "resp_never").Obj()
+	missing.UID = "00000000-0000-0000-0000-000000000000"
+	before := client.MergeFrom(canary.DeepCopyObject().(client.Object))
+	canary.SetOwnerReferences([]metav1.OwnerReference{OwnerReference(missing)})
+	if err := c.Patch(t.Context(), canary, before); err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, func(ctx context.Context) error {
+		err := c.Get(ctx, client.ObjectKeyFromObject(canary), canary)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return errors.Join(err, errors.New("the canary lives"))
+	})
 }
 
 // OwnerReference returns the ownerReference of a child of parent.
