@@ -25,7 +25,6 @@ import (
 	"math"
 	"os"
 	"runtime/debug"
-	"strconv"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
@@ -35,6 +34,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/catena-dev/catena/internal/logging"
+	"github.com/catena-dev/catena/internal/memorylimit"
 	"github.com/catena-dev/catena/internal/operator"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	_ "github.com/catena-dev/catena/internal/snapshot/buckets" // for --snapshot-store
@@ -100,34 +100,18 @@ func runOperator(args []string) error {
 	return operator.Run(ctrl.SetupSignalHandler(), config, o.operator)
 }
 
-// memoryLimitVariable is set to the memory limit of the container, in bytes.
-const memoryLimitVariable = "MEMORY_LIMIT"
-
-// limitMemory makes the garbage collector run more often before the process exceeds the memory limit of its container or, without
-// one, the memory that docs/architecture.md promises, unless GOMEMLIMIT sets a limit.
+// limitMemory limits the memory to that of the container or, without one, to what docs/architecture.md promises.
 func limitMemory(o *resolve.Options) error {
-	if os.Getenv("GOMEMLIMIT") != "" {
-		return nil
-	}
-	limit := int64(math.MaxInt64)
+	needed := int64(math.MaxInt64)
 	if o.CacheBytes < math.MaxInt64/8 && o.InFlightBytes < math.MaxInt64/8 {
-		limit = o.CacheBytes + 3*o.InFlightBytes + programBytes
+		needed = o.CacheBytes + 3*o.InFlightBytes + programBytes
 	}
-	if value := os.Getenv(memoryLimitVariable); value != "" {
-		container, err := strconv.ParseInt(value, 10, 64)
-		if err != nil || container <= mappedBytes {
-			return fmt.Errorf("%s is %q: must be a number of bytes above %d", memoryLimitVariable, value, mappedBytes)
-		}
-		if container < limit {
-			ctrl.Log.Info("The memory limit of the container is below what the flags permit with 100,000 sessions: raise it, "+
-				"or lower --body-cache-bytes or --max-inflight-bytes", "limit", container, "permitted", limit)
-		}
-		limit = container
+	container, err := memorylimit.Set(needed, mappedBytes)
+	if err == nil && container < needed {
+		ctrl.Log.Info("The memory limit of the container is below what the flags permit with 100,000 sessions: raise it, "+
+			"or lower --body-cache-bytes or --max-inflight-bytes", "limit", container, "permitted", needed)
 	}
-	if limit < math.MaxInt64 {
-		debug.SetMemoryLimit(limit - mappedBytes)
-	}
-	return nil
+	return err
 }
 
 const usage = `Run the operator, or a subcommand.

@@ -27,7 +27,6 @@ import (
 	"net"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,6 +36,7 @@ import (
 
 	"github.com/catena-dev/catena/internal/gateway"
 	"github.com/catena-dev/catena/internal/logging"
+	"github.com/catena-dev/catena/internal/memorylimit"
 	"github.com/catena-dev/catena/internal/profiling"
 	_ "github.com/catena-dev/catena/internal/snapshot/buckets" // for the snapshot-store parameter of a kube: URL
 	"github.com/catena-dev/catena/internal/version"
@@ -113,7 +113,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 func serve(ctx context.Context, o *options) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), o.gateway.Store.Collector())
-	limitMemory(o.gateway.MaxInFlightBytes)
+	if err := o.limitMemory(); err != nil {
+		return err
+	}
 	g, err := gateway.New(o.gateway, registry)
 	if err != nil {
 		return err
@@ -129,15 +131,25 @@ func serve(ctx context.Context, o *options) error {
 	return group.Wait()
 }
 
-// programBytes is the memory that the program takes besides that of the requests in flight.
-const programBytes = 64 << 20
+// programBytes is the memory that the program and its first thousand connections take besides that of the requests in flight, and mappedBytes
+// is the part that Go's runtime does not manage: the mapped binary itself.
+const (
+	programBytes = 128 << 20
+	mappedBytes  = 64 << 20
+)
 
-// limitMemory makes the garbage collector run as often as the limit for requests requires, unless the environment variable
-// GOMEMLIMIT sets a limit.
-func limitMemory(maxInFlightBytes int64) {
-	if os.Getenv("GOMEMLIMIT") == "" && maxInFlightBytes < math.MaxInt64-programBytes {
-		debug.SetMemoryLimit(maxInFlightBytes + programBytes)
+// limitMemory limits the memory to that of the container or, without one, to what the requests in flight and the program need.
+func (o *options) limitMemory() error {
+	needed := int64(math.MaxInt64)
+	if o.gateway.MaxInFlightBytes < math.MaxInt64-programBytes {
+		needed = o.gateway.MaxInFlightBytes + programBytes
 	}
+	container, err := memorylimit.Set(needed, mappedBytes)
+	if err == nil && container < needed {
+		o.gateway.Logger.Warn("the memory limit of the container is below what the flags permit: raise it, or lower --max-inflight-bytes",
+			"limit", container, "permitted", needed)
+	}
+	return err
 }
 
 // listen opens the addresses to serve on.
