@@ -146,7 +146,7 @@ func (s *shared) addResolveAPI() ([]prometheus.Collector, error) {
 	}
 	collectors := []prometheus.Collector{resolver.Metric()}
 	if keeper != nil {
-		collectors = append(collectors, keeper.Metric())
+		collectors = append(collectors, keeper.Metrics()...)
 	}
 	return collectors, nil
 }

@@ -37,6 +37,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -179,6 +180,7 @@ func config(t *testing.T, env *testenv.Environment, operatorPort int, gateway st
 				"tls_config":     map[string]any{"server_name": *endpoint.TLSConfig.ServerName, "ca_file": write(t, dir, "ca.crt", ca.Data[secret.Key])},
 				"static_configs": []any{map[string]any{"targets": []string{subprocess.Loopback(operatorPort)}, "labels": map[string]any{"namespace": operatorNamespace}}},
 			},
+			apiServer(t, dir, env.Config),
 			map[string]any{"job_name": "catena-system/catena-gateway", "static_configs": []any{map[string]any{"targets": []string{gateway}}}},
 		},
 	})
@@ -186,6 +188,23 @@ func config(t *testing.T, env *testenv.Environment, operatorPort int, gateway st
 		t.Fatal(err)
 	}
 	return write(t, dir, "prometheus.yaml", content)
+}
+
+// apiServer returns the job that kube-prometheus has for the kube-apiserver.
+func apiServer(t *testing.T, dir string, config *rest.Config) map[string]any {
+	t.Helper()
+	url, err := url.Parse(config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]any{
+		"job_name": "apiserver", "scheme": "https",
+		"tls_config": map[string]any{
+			"ca_file":   write(t, dir, "apiserver.crt", config.CAData),
+			"cert_file": write(t, dir, "client.crt", config.CertData), "key_file": write(t, dir, "client.key", config.KeyData),
+		},
+		"static_configs": []any{map[string]any{"targets": []string{url.Host}}},
+	}
 }
 
 func write(t *testing.T, dir, name string, content []byte) string {
@@ -267,7 +286,7 @@ func startPrometheus(t *testing.T, binary, config string) *prometheus {
 			t.Fatalf("Prometheus has ended: %v", process.Err())
 		default:
 		}
-		if up, err := p.query(ctx, "up == 1"); err != nil || len(up) < 2 {
+		if up, err := p.query(ctx, "up == 1"); err != nil || len(up) < 3 {
 			return fmt.Errorf("not all targets can be scraped: %v %w", up, err)
 		}
 		return nil

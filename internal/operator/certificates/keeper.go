@@ -66,7 +66,8 @@ type Keeper struct {
 	now     func(context.Context) (time.Time, error)
 	served  *content
 	known   state
-	expiry  prometheus.Gauge
+
+	expiry, lastCheck prometheus.Gauge
 }
 
 // New returns a Keeper with valid options. The client must not read from a cache; now returns the API server's time.
@@ -78,6 +79,10 @@ func New(o Options, c client.Client, now func(context.Context) (time.Time, error
 			Name: "catena_serving_certificate_expiry_timestamp_seconds",
 			Help: "Time at which the certificate expires that the operator has issued for the resolve API.",
 		}),
+		lastCheck: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "catena_serving_certificate_last_check_timestamp_seconds",
+			Help: "Time at which the operator last found its certificate and the CAs in the APIService in order, or put them in order.",
+		}),
 	}
 }
 
@@ -87,8 +92,10 @@ func (k *Keeper) Content() dynamiccertificates.CertKeyContentProvider { return k
 // Ready is closed when there is a certificate.
 func (k *Keeper) Ready() <-chan struct{} { return k.served.ready }
 
-// Metric returns the metric of the certificate's expiry.
-func (k *Keeper) Metric() prometheus.Collector { return k.expiry }
+// Metrics returns the metrics of the certificate.
+func (k *Keeper) Metrics() []prometheus.Collector {
+	return []prometheus.Collector{k.expiry, k.lastCheck}
+}
 
 // Run keeps the certificate until ctx is done.
 func (k *Keeper) Run(ctx context.Context) {
@@ -159,6 +166,7 @@ func (k *Keeper) step(ctx context.Context) error {
 	}
 	k.known = s
 	k.expiry.Set(float64(s.current.leaf.NotAfter.Unix()))
+	k.lastCheck.Set(float64(now.Unix()))
 	k.served.set(s.current)
 	return nil
 }
