@@ -26,6 +26,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,6 +82,17 @@ func TestOperatorPolicy(t *testing.T) {
 	remove := func(object client.Object) func(context.Context, client.Client) error {
 		return func(ctx context.Context, c client.Client) error { return c.Delete(ctx, object, client.DryRunAll) }
 	}
+	add := func(object client.Object) func(context.Context, client.Client) error {
+		return func(ctx context.Context, c client.Client) error {
+			return c.Create(ctx, object.DeepCopyObject().(client.Object), client.DryRunAll)
+		}
+	}
+	secret := func(name string, kind corev1.SecretType) client.Object {
+		return &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "catena-system", Name: name, Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}},
+			Type:       kind, Data: map[string][]byte{corev1.TLSCertKey: nil, corev1.TLSPrivateKeyKey: nil},
+		}
+	}
 	owner, err := json.Marshal([]any{map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.ResponseSessionKind, "name": session.Name, "uid": session.UID,
 	}})
@@ -91,6 +103,9 @@ func TestOperatorPolicy(t *testing.T) {
 		request func(context.Context, client.Client) error
 		allowed bool
 	}{
+		"the serving certificate":       {request: add(secret("catena-resolve-tls", corev1.SecretTypeTLS)), allowed: true},
+		"another Secret":                {request: add(secret("catena-gateway-tls", corev1.SecretTypeTLS))},
+		"a token":                       {request: add(secret("catena-resolve-tls", corev1.SecretTypeServiceAccountToken))},
 		"a field of a spec":             {request: merge(session, `{"spec":{"responseStatus":"failed"}}`)},
 		"an undeclared key of a body":   {request: merge(session, `{"spec":{"request":{"x":1}}}`)},
 		"a new field of a spec":         {request: merge(session, `{"spec":{"immutable":true}}`)},
@@ -162,7 +177,7 @@ func TestOperatorRights(t *testing.T) {
 
 		"Role catena-system/catena: create /events":                     "events about leadership",
 		"Role catena-system/catena: patch /events":                      "repeated events",
-		"Role catena-system/catena: create /secrets":                    "the serving certificate; a right to create has no name",
+		"Role catena-system/catena: create /secrets":                    "the serving certificate; the policy operator-secret.sessions.catena.dev refuses the rest",
 		"Role catena-system/catena: get /secrets catena-resolve-tls":    "the serving certificate",
 		"Role catena-system/catena: update /secrets catena-resolve-tls": "another serving certificate",
 		"Role catena-system/catena: create coordination.k8s.io/leases":  "leader election",

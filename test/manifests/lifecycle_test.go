@@ -131,8 +131,8 @@ func (c *cluster) testHelm(t *testing.T) {
 	h.wantOrder(t)
 	c.wantSession(t, true)
 	policies := c.kubectl(t, "get", "validatingadmissionpolicies,validatingadmissionpolicybindings", "-o", "name")
-	if got := strings.Count(policies, ".sessions.catena.dev\n"); got != 10 {
-		t.Errorf("%d admission policies and bindings are left beside the CRDs, want 10:\n%s", got, policies)
+	if got := strings.Count(policies, ".sessions.catena.dev\n"); got != 12 {
+		t.Errorf("%d admission policies and bindings are left beside the CRDs, want 12:\n%s", got, policies)
 	}
 
 	// The release finds its CRDs again, with the sessions, and deletes both if it is told to.
