@@ -23,12 +23,17 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/catena-dev/catena/internal/testutil"
 )
@@ -50,7 +55,7 @@ func testKillLeader(t *testing.T) {
 }
 
 func testRollOut(t *testing.T) {
-	underLoad(t, func() {
+	withoutLoss(t, func() {
 		kubectl(t, "--namespace="+system, "rollout", "restart", "deployment/catena")
 		kubectl(t, "--namespace="+system, "rollout", "restart", "deployment/catena-gateway")
 		rollout(t, system, "catena")
@@ -70,7 +75,7 @@ func testRotateCertificates(t *testing.T) {
 		})
 		return after
 	}
-	underLoad(t, func() {
+	withoutLoss(t, func() {
 		kubectl(t, "--namespace="+system, "patch", "deployment", "catena", "--type=json", `--patch=[
 			{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--certificate-lifetime=1m"},
 			{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--certificate-overlap=10s"}]`)
@@ -85,7 +90,7 @@ func testRotateCertificates(t *testing.T) {
 		t.Errorf("the caBundle is %q: %v", bundle, err)
 	}
 	// The one of a minute is replaced by one of 90 days.
-	underLoad(t, func() {
+	withoutLoss(t, func() {
 		kubectl(t, "apply", "--filename="+filepath.Join(testutil.Root(), "dist", "install.yaml"))
 		rollout(t, system, "catena")
 		testutil.Eventually(t, func(ctx context.Context) error {
@@ -110,8 +115,9 @@ func testRotateCertificates(t *testing.T) {
 	})
 }
 
-// testEvict evicts one replica while no node takes another one. The PodDisruptionBudget then refuses the second eviction.
-func testEvict(t *testing.T) {
+// testDrain drains the node of one operator and one gateway of all Pods of Catena. If no other node takes them, the PodDisruptionBudgets
+// refuse to evict the second replicas until the node takes Pods again.
+func testDrain(t *testing.T) {
 	nodes := strings.Fields(kubectl(t, "get", "nodes", "--output=jsonpath={.items[*].metadata.name}"))
 	uncordon := func() {
 		if _, err := tryKubectl(context.WithoutCancel(t.Context()), "", append([]string{"uncordon"}, nodes...)...); err != nil {
@@ -119,29 +125,65 @@ func testEvict(t *testing.T) {
 		}
 	}
 	t.Cleanup(uncordon)
-	pods := operators(t)
-	underLoad(t, func() {
-		kubectl(t, append([]string{"cordon"}, nodes...)...)
-		if err := evict(t, pods[0]); err != nil {
-			t.Error(err)
+	before := operators(t)
+	withoutLoss(t, func() {
+		var group errgroup.Group
+		defer func() {
+			if err := group.Wait(); err != nil {
+				t.Error(err)
+			}
+		}()
+		var output drainOutput
+		for _, node := range nodes {
+			group.Go(func() error { return drain(t.Context(), node, &output) })
 		}
-		if err := evict(t, pods[1]); err == nil || !strings.Contains(err.Error(), "disruption budget") {
-			t.Errorf("the second eviction: %v, want it to be refused because of the disruption budget", err)
-		}
+		testutil.Eventually(t, output.refused)
+		uncordon()
 	})
-	uncordon()
 	rollout(t, system, "catena")
+	rollout(t, system, "catena-gateway")
+	for _, pod := range operators(t) {
+		if slices.Contains(before, pod) {
+			t.Errorf("%s was not evicted", pod)
+		}
+	}
 }
 
-func evict(t *testing.T, pod string) error {
-	_, err := tryKubectl(t.Context(), fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"namespace":%q,"name":%q}}`, system, pod),
-		"create", "--raw", "/api/v1/namespaces/"+system+"/pods/"+pod+"/eviction", "--filename=-")
-	return err
+// drain evicts the Pods of Catena from a node, and waits until they are gone.
+func drain(ctx context.Context, node string, output io.Writer) error {
+	command := exec.CommandContext(ctx, "kubectl", "drain", node, "--pod-selector=app.kubernetes.io/name=catena", "--timeout="+testutil.Patience.String())
+	command.Stdout, command.Stderr = output, output
+	return command.Run()
+}
+
+// drainOutput is what several `kubectl drain` have printed.
+type drainOutput struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (o *drainOutput) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+// refused returns nil once the eviction of an operator and of a gateway has been refused.
+func (o *drainOutput) refused(context.Context) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, pod := range []string{"catena-gateway-", "catena-"} {
+		refusal := regexp.MustCompile(`pods/"?` + pod + `[0-9a-f]+-[0-9a-z]+.*disruption budget`)
+		if !refusal.MatchString(o.text.String()) {
+			return fmt.Errorf("no eviction of %s* was refused because of the disruption budget: %s", pod, o.text.String())
+		}
+	}
+	return nil
 }
 
 // testFillQuota fills the quota of another tenant.
 func testFillQuota(t *testing.T) {
-	underLoad(t, func() {
+	withoutLoss(t, func() {
 		applyTemplate(t, "quota.yaml", nil)
 		testutil.Eventually(t, func(ctx context.Context) error {
 			name := fmt.Sprintf("full-%d", time.Now().UnixNano())

@@ -116,8 +116,17 @@ func image(name string) string { return *registry + "/" + name + ":" + *version 
 
 // loadStatus is the Status of test/cluster/agent.
 type loadStatus struct {
-	Turns, Conversations, Resolves, Failed int
-	Failures                               []string
+	Turns, Conversations, Resolves int
+	Failed, Repeated               loadFailures
+}
+
+type loadFailures struct {
+	Count int
+	Last  []string
+}
+
+func (f loadFailures) String() string {
+	return fmt.Sprintf("%d requests failed, of which the last are:\n%s", f.Count, strings.Join(f.Last, "\n"))
 }
 
 // askLoad returns the response of the agent under load to a path, through the kube-apiserver.
@@ -141,22 +150,41 @@ func reasons(ctx context.Context) ([]string, error) {
 	return strings.Fields(output), err
 }
 
-// underLoad runs a step of the test, and returns when further conversations have been completed after it. None may have failed.
+// withoutLoss runs a step under load during which not even clients that never repeat a request may notice anything.
+func withoutLoss(t *testing.T, step func()) {
+	t.Helper()
+	before := mustAskLoad(t)
+	underLoad(t, step)
+	after := mustAskLoad(t)
+	after.Repeated.Count -= before.Repeated.Count
+	after.Repeated.Last = after.Repeated.Last[max(0, len(after.Repeated.Last)-after.Repeated.Count):]
+	if after.Repeated.Count > 0 {
+		t.Errorf("of %d turns and %d resolves: %s", after.Turns-before.Turns, after.Resolves-before.Resolves, after.Repeated)
+	}
+}
+
+func mustAskLoad(t *testing.T) (status loadStatus) {
+	t.Helper()
+	testutil.Eventually(t, func(ctx context.Context) (err error) {
+		status, err = askLoad(ctx, "/status")
+		return err
+	})
+	return status
+}
+
+// underLoad runs a step of the test, and returns when further conversations have been completed after it. None may have failed, although
+// requests may have been repeated.
 func underLoad(t *testing.T, step func()) {
 	t.Helper()
 	step()
-	var before loadStatus
-	testutil.Eventually(t, func(ctx context.Context) (err error) {
-		before, err = askLoad(ctx, "/status")
-		return err
-	})
+	before := mustAskLoad(t)
 	testutil.Eventually(t, func(ctx context.Context) error {
 		status, err := askLoad(ctx, "/status")
 		if err != nil {
 			return err
 		}
-		if status.Failed > 0 {
-			t.Fatalf("%d requests failed: %s", status.Failed, strings.Join(status.Failures, "\n"))
+		if status.Failed.Count > 0 {
+			t.Fatal(status.Failed)
 		}
 		// As many as there are workers may have begun before the step ended.
 		if n := status.Conversations - before.Conversations; n < 8 {

@@ -17,6 +17,7 @@ limitations under the License.
 package cluster_test
 
 import (
+	"encoding/base64"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,9 +27,31 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/catena-dev/catena/internal/testutil"
 )
+
+// testWayOut follows docs/install.md while no operator runs: the API is taken away, so that a namespace can be deleted, and brought back.
+func testWayOut(t *testing.T) {
+	const apiService = "v1alpha1.resolve.catena.dev"
+	last := kubectl(t, "--namespace="+tenant, "get", "responsesessions", "--output=jsonpath={.items[0].spec.responseID}")
+	resolve := []string{"--namespace=" + tenant, "get", "inputitems", last, "--output=json"}
+	history := kubectl(t, resolve...)
+	kubectl(t, "--namespace="+system, "scale", "deployment", "catena", "--replicas=0")
+	eventually(t, "False", "get", "apiservice", apiService, `--output=jsonpath={.status.conditions[?(@.type=="Available")].status}`)
+	kubectl(t, "create", "namespace", tenant+"-stuck")
+	kubectl(t, "delete", "namespace", tenant+"-stuck", "--wait=false")
+	eventually(t, "True", "get", "namespace", tenant+"-stuck",
+		`--output=jsonpath={.status.conditions[?(@.type=="NamespaceDeletionDiscoveryFailure")].status}`)
+
+	kubectl(t, "delete", "apiservice", apiService)
+	kubectl(t, "wait", "--for=delete", "namespace/"+tenant+"-stuck", "--timeout="+testutil.Patience.String())
+	kubectl(t, "apply", "--filename="+filepath.Join(testutil.Root(), "dist", "install.yaml"))
+	rollout(t, system, "catena")
+	kubectl(t, "wait", "--for=condition=Available", "apiservice/"+apiService, "--timeout="+testutil.Patience.String())
+	eventually(t, history, resolve...)
+}
 
 // testUninstall follows docs/install.md. Sessions remain until the CRDs are deleted.
 func testUninstall(t *testing.T) {
@@ -60,11 +83,11 @@ func testUpgrade(t *testing.T) {
 	rollout(t, tenant, "engine")
 	startGateway(t, previous)
 	startLoad(t)
-	underLoad(t, func() {
+	withoutLoss(t, func() {
 		apply(current, "install.yaml")
 		rollout(t, system, "catena")
 	})
-	underLoad(t, func() {
+	withoutLoss(t, func() {
 		apply(current, "gateway.yaml")
 		rollout(t, system, "catena-gateway")
 	})
@@ -72,35 +95,99 @@ func testUpgrade(t *testing.T) {
 	testUninstall(t)
 }
 
-// testChart installs and removes the Helm chart as its README says.
+// testChart installs the previous version's Helm chart, upgrades it while there are conversations, removes it as the chart's README says,
+// and installs it again.
 func testChart(t *testing.T) {
-	charts, err := filepath.Glob(filepath.Join(testutil.Root(), "dist", "catena-*.tgz"))
-	if err != nil || len(charts) == 0 {
-		t.Fatalf("there is no chart in dist: %v", err)
+	chart, first := newestChart(t, "dist"), newestChart(t, "bin/previous/dist")
+	if chart == "" {
+		t.Fatal("there is no chart in dist")
 	}
-	chart := slices.MaxFunc(charts, func(a, b string) int { return modified(t, a).Compare(modified(t, b)) })
-	install := func() {
+	if first == "" {
+		first = chart
+	}
+	uninstall := func() {
 		t.Helper()
-		helm(t, "install", "catena", chart, "--namespace="+system, "--create-namespace")
-		rollout(t, system, "catena")
-		kubectl(t, "wait", "--for=condition=Available", "apiservice/v1alpha1.resolve.catena.dev", "--timeout="+testutil.Patience.String())
+		helm(t, "uninstall", "catena", "--namespace="+system, "--wait")
+		kubectl(t, "delete", "namespace", system, "--timeout="+testutil.Patience.String())
 	}
-	install()
+	applyTemplate(t, "engine.yaml", map[string]string{"AGENT_IMAGE": image("catena-test-agent")})
+	rollout(t, tenant, "engine")
+	kubectl(t, "create", "namespace", system)
+	applyTemplate(t, "tenant.yaml", nil)
+	helm(t, "install", "catena", first, "--namespace="+system, "--set=gateway.enabled=true", "--set=gateway.upstream.url=http://"+clusterIP(t, tenant, "engine")+":8000")
+	waitForChart(t)
+	rollout(t, system, "catena-gateway")
+	startLoad(t)
+	withoutLoss(t, func() {
+		helm(t, "upgrade", "catena", chart, "--namespace="+system, "--reset-then-reuse-values")
+		rollout(t, system, "catena")
+		rollout(t, system, "catena-gateway")
+	})
+	replaceCertificate(t, chart)
+	testEveryConversation(t)
 	kubectl(t, "apply", "--kustomize="+filepath.Join(testutil.Root(), "config", "samples"))
 	history := kubectl(t, "get", "inputitems", "resp_67ccd41be2f48190")
+	uninstall()
 
-	helm(t, "uninstall", "catena", "--namespace="+system, "--wait")
-	kubectl(t, "delete", "namespace", system, "--timeout="+testutil.Patience.String())
-	install()
+	helm(t, "install", "catena", chart, "--namespace="+system, "--create-namespace")
+	waitForChart(t)
 	if diff := cmp.Diff(history, kubectl(t, "get", "inputitems", "resp_67ccd41be2f48190")); diff != "" {
 		t.Errorf("history before and after another installation (-before +after):\n%s", diff)
 	}
-	helm(t, "upgrade", "catena", chart, "--namespace="+system, "--reuse-values", "--set=crds.keep=false")
-	helm(t, "uninstall", "catena", "--namespace="+system, "--wait")
-	kubectl(t, "delete", "namespace", system, "--timeout="+testutil.Patience.String())
+	helm(t, "upgrade", "catena", chart, "--namespace="+system, "--reset-then-reuse-values", "--set=crds.keep=false")
+	uninstall()
 	if crds := kubectl(t, "get", "customresourcedefinitions", "--output=name"); strings.Contains(crds, "catena.dev") {
 		t.Errorf("CRDs are left: %s", crds)
 	}
+	kubectl(t, "delete", "namespace", tenant, "--timeout="+testutil.Patience.String())
+}
+
+// replaceCertificate follows the chart's README: it replaces the operator's certificate by one in a Secret, and goes back to the operator's.
+func replaceCertificate(t *testing.T, chart string) {
+	t.Helper()
+	upgrade := func(args ...string) {
+		t.Helper()
+		helm(t, append([]string{"upgrade", "catena", chart, "--namespace=" + system, "--reset-then-reuse-values", "--force-conflicts"}, args...)...)
+		rollout(t, system, "catena")
+	}
+	certificate, key, err := certutil.GenerateSelfSignedCertKey("catena-resolve."+system+".svc", nil, nil) // with its CA
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := base64.StdEncoding.DecodeString(kubectl(t, "get", "apiservice", "v1alpha1.resolve.catena.dev", "--output=jsonpath={.spec.caBundle}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, content := range map[string][]byte{"tls.crt": certificate, "tls.key": key, "ca.crt": append(bundle, certificate...)} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kubectl(t, "--namespace="+system, "create", "secret", "tls", "own-tls", "--cert="+filepath.Join(dir, "tls.crt"), "--key="+filepath.Join(dir, "tls.key"))
+	withoutLoss(t, func() {
+		upgrade("--set=certificates.mode=secret", "--set=certificates.secretName=own-tls", "--set-file=certificates.caBundle="+filepath.Join(dir, "ca.crt"))
+	})
+	underLoad(t, func() { upgrade("--set=certificates.mode=self") })
+}
+
+// newestChart returns the path of the newest chart in a directory of the repository, or nothing if there is none.
+func newestChart(t *testing.T, dist string) string {
+	t.Helper()
+	charts, err := filepath.Glob(filepath.Join(testutil.Root(), dist, "catena-*.tgz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(charts) == 0 {
+		return ""
+	}
+	return slices.MaxFunc(charts, func(a, b string) int { return modified(t, a).Compare(modified(t, b)) })
+}
+
+func waitForChart(t *testing.T) {
+	t.Helper()
+	rollout(t, system, "catena")
+	kubectl(t, "wait", "--for=condition=Available", "apiservice/v1alpha1.resolve.catena.dev", "--timeout="+testutil.Patience.String())
 }
 
 func modified(t *testing.T, path string) time.Time {

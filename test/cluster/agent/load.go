@@ -21,6 +21,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptrace"
 	"os"
 	"slices"
 	"sync"
@@ -68,18 +70,50 @@ type load struct {
 // Status is the response to /status and /check.
 type Status struct {
 	Turns, Conversations, Resolves int
-	// Failed is the number of failures, and Failures are the first of them.
-	Failed   int
-	Failures []string
+	// Failed counts what failed in spite of repetitions, and Repeated the requests that a client that does not repeat any would have lost.
+	Failed, Repeated Failures
+}
+
+// Failures are the number of failures, and the last of them.
+type Failures struct {
+	Count int
+	Last  []string
+}
+
+func (f *Failures) add(err error) {
+	const most = 20
+	f.Count++
+	f.Last = append(f.Last, time.Now().UTC().Format(time.TimeOnly)+" "+err.Error())
+	f.Last = f.Last[max(0, len(f.Last)-most):]
 }
 
 func (l *load) connect() (err error) {
-	l.client = responses.NewResponseService(option.WithBaseURL(l.gateway+"/v1"), option.WithAPIKey(l.key), option.WithMaxRetries(maxRetries))
+	l.client = responses.NewResponseService(option.WithBaseURL(l.gateway+"/v1"), option.WithAPIKey(l.key), option.WithMaxRetries(maxRetries),
+		option.WithMiddleware(l.attempt))
 	if l.config, err = rest.InClusterConfig(); err != nil {
 		return err
 	}
 	l.apiServer, err = kubeclient.New(l.config)
 	return err
+}
+
+// attempt notes an attempt that the client of OpenAI repeats, and one that net/http repeats on another connection by itself, as it does
+// with requests that have an Idempotency-Key.
+func (l *load) attempt(r *http.Request, next option.MiddlewareNext) (*http.Response, error) {
+	connections := 0
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
+		if connections++; connections > 1 {
+			l.repeated(errors.New("the gateway has closed the connection before it responded"))
+		}
+	}}
+	response, err := next(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+	switch {
+	case err != nil:
+		l.repeated(err)
+	case response.StatusCode >= http.StatusMultipleChoices:
+		l.repeated(fmt.Errorf("the gateway responded %s", response.Status))
+	}
+	return response, err
 }
 
 // converse has one conversation after another.
@@ -138,7 +172,9 @@ func (l *load) check(ctx context.Context, last string) error {
 			if err == nil {
 				err = l.resolve(ctx, last, o)
 			}
-			lastErr = err
+			if lastErr = err; err != nil {
+				l.repeated(fmt.Errorf("%s, %s: %w", last, name, err))
+			}
 			// A kube-apiserver that has just started grants nothing to anyone yet.
 			return err == nil || !store.IsRetryable(err) && !apierrors.IsForbidden(err), nil
 		})
@@ -199,22 +235,25 @@ func (l *load) checkAll(ctx context.Context) Status {
 }
 
 func (l *load) note(count func(*Status), err error) {
-	const maxFailures = 20
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil {
 		count(&l.counts)
 		return
 	}
-	if l.counts.Failed++; len(l.counts.Failures) < maxFailures {
-		l.counts.Failures = append(l.counts.Failures, time.Now().UTC().Format(time.TimeOnly)+" "+err.Error())
-	}
+	l.counts.Failed.add(err)
+}
+
+func (l *load) repeated(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.counts.Repeated.add(err)
 }
 
 func (l *load) status() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.counts
-	s.Failures = slices.Clone(s.Failures)
+	s.Failed.Last, s.Repeated.Last = slices.Clone(s.Failed.Last), slices.Clone(s.Repeated.Last)
 	return s
 }
