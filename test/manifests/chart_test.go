@@ -38,7 +38,7 @@ var values = map[string]string{
 image: {digest: "sha256:0123456789012345678901234567890123456789012345678901234567890123"}
 imagePullSecrets: [{name: registry}]
 replicas: 3
-nodeSelector: {kubernetes.io/os: linux}
+nodeSelector: {pool: catena}
 tolerations: [{key: dedicated, operator: Exists}]
 affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}
 topologySpreadConstraints: [{maxSkew: 1, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}]
@@ -58,7 +58,7 @@ gateway:
   namespaces: [team-a, team-b]
   tls: {secretName: certificate}
   service: {type: LoadBalancer, annotations: {a: b}}
-  nodeSelector: {kubernetes.io/os: linux}
+  nodeSelector: {pool: catena}
   podLabels: {a: b}
   serviceAccount: {annotations: {a: b}}
   logLevel: WARN

@@ -215,6 +215,17 @@ func TestMounts(t *testing.T) {
 	})
 }
 
+// TestLinux: every Pod asks for a node on which its image runs, whatever else it asks for.
+func TestLinux(t *testing.T) {
+	forEachInstallation(t, func(t *testing.T, objects []*unstructured.Unstructured) {
+		for _, deployment := range decode[appsv1.Deployment](t, "Deployment", objects) {
+			if got := deployment.Spec.Template.Spec.NodeSelector[corev1.LabelOSStable]; got != "linux" {
+				t.Errorf("%s runs on nodes with the operating system %q, want linux", deployment.Name, got)
+			}
+		}
+	})
+}
+
 // TestRollout: no rollout takes a replica away before its successor is ready.
 func TestRollout(t *testing.T) {
 	forEachInstallation(t, func(t *testing.T, objects []*unstructured.Unstructured) {
