@@ -80,6 +80,7 @@ var variants = map[string]variant{
 	},
 	"cert-manager":          {components: []string{"cert-manager"}, values: `certificates: {mode: cert-manager}`},
 	"priority and fairness": {components: []string{"priority-and-fairness"}, values: `priorityAndFairness: {enabled: true}`},
+	"host network":          {components: []string{"host-network"}, values: `{hostNetwork: true, port: 10270}`},
 }
 
 // kustomize builds config/default with components and patches.
