@@ -51,6 +51,7 @@ extraArgs: [--session-quota-interval=10s, "--certificate-lifetime=720h"]
 snapshotStore: {url: "s3://bucket?region=eu-central-1&prefix=a/", secretName: bucket}
 rbac: {aggregate: false}
 priorityAndFairness: {enabled: true}
+monitoring: {enabled: true, labels: {release: prometheus}, serviceAccount: {name: prometheus, namespace: team-a}}
 gateway:
   enabled: true
   image: {tag: v1}
@@ -75,8 +76,12 @@ gateway: {enabled: true, upstream: {url: "http://engine"}, tenantsSecretName: ""
 `,
 	"certificate of a Secret": `
 certificates: {mode: secret, secretName: mine, caBundle: "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"}
+monitoring: {enabled: true}
 `,
-	"issuer":                `certificates: {mode: cert-manager, issuerRef: {kind: ClusterIssuer, name: company}}`,
+	"issuer": `
+certificates: {mode: cert-manager, issuerRef: {kind: ClusterIssuer, name: company}}
+monitoring: {enabled: true}
+`,
 	"CRDs that are deleted": `crds: {keep: false}`,
 }
 

@@ -78,7 +78,13 @@ var variants = map[string]variant{
 		values: `gateway: {enabled: true, upstream: {url: "http://engine.models:8000", secretName: catena-gateway-upstream},
 			tls: {secretName: catena-gateway-tls}}`,
 	},
-	"cert-manager":          {components: []string{"cert-manager"}, values: `certificates: {mode: cert-manager}`},
+	"cert-manager": {components: []string{"cert-manager"}, values: `certificates: {mode: cert-manager}`},
+	"monitoring":   {components: []string{"monitoring"}, values: `monitoring: {enabled: true}`},
+	"monitoring of a gateway": {
+		components: []string{"gateway", "monitoring"},
+		patches:    upstream,
+		values:     `{gateway: {enabled: true, upstream: {url: "http://engine.models:8000"}}, monitoring: {enabled: true}}`,
+	},
 	"priority and fairness": {components: []string{"priority-and-fairness"}, values: `priorityAndFairness: {enabled: true}`},
 	"host network":          {components: []string{"host-network"}, values: `{hostNetwork: true, port: 10270}`},
 }
