@@ -146,6 +146,13 @@ func TestPodMonitor(t *testing.T) {
 	})
 }
 
+// TestOrderOfComponents: the component cert-manager fails to build before monitoring, whose ServiceMonitor it has to change.
+func TestOrderOfComponents(t *testing.T) {
+	if _, err := tryBuild(t, kustomization(variant{components: []string{"cert-manager", "monitoring"}})); err == nil {
+		t.Error("built, want an error")
+	}
+}
+
 // TestMonitoringValues: the values take effect.
 func TestMonitoringValues(t *testing.T) {
 	objects := render(t, namespace, values["one of everything"])
