@@ -17,5 +17,6 @@ copy rbac rbac/*.yaml
 copy operator apiservice/service.yaml manager/{disruption_budget,network_policy}.yaml
 copy gateway components/gateway/{role,disruption_budget,network_policy}.yaml
 copy cert-manager components/cert-manager/*.yaml
+copy monitoring components/monitoring/{gateway.yaml,rules.yaml,dashboard.json}
 copy priority-and-fairness components/priority-and-fairness/*.yaml
 rm "$files"/*/kustomization.yaml "$files"/rbac/{namespace,service_account}.yaml

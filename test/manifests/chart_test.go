@@ -38,7 +38,7 @@ var values = map[string]string{
 image: {digest: "sha256:0123456789012345678901234567890123456789012345678901234567890123"}
 imagePullSecrets: [{name: registry}]
 replicas: 3
-nodeSelector: {kubernetes.io/os: linux}
+nodeSelector: {pool: catena}
 tolerations: [{key: dedicated, operator: Exists}]
 affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}
 topologySpreadConstraints: [{maxSkew: 1, topologyKey: rack, whenUnsatisfiable: DoNotSchedule}]
@@ -51,6 +51,7 @@ extraArgs: [--session-quota-interval=10s, "--certificate-lifetime=720h"]
 snapshotStore: {url: "s3://bucket?region=eu-central-1&prefix=a/", secretName: bucket}
 rbac: {aggregate: false}
 priorityAndFairness: {enabled: true}
+monitoring: {enabled: true, labels: {release: prometheus}, serviceAccount: {name: prometheus, namespace: team-a}}
 gateway:
   enabled: true
   image: {tag: v1}
@@ -58,7 +59,7 @@ gateway:
   namespaces: [team-a, team-b]
   tls: {secretName: certificate}
   service: {type: LoadBalancer, annotations: {a: b}}
-  nodeSelector: {kubernetes.io/os: linux}
+  nodeSelector: {pool: catena}
   podLabels: {a: b}
   serviceAccount: {annotations: {a: b}}
   logLevel: WARN
@@ -75,8 +76,12 @@ gateway: {enabled: true, upstream: {url: "http://engine"}, tenantsSecretName: ""
 `,
 	"certificate of a Secret": `
 certificates: {mode: secret, secretName: mine, caBundle: "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"}
+monitoring: {enabled: true}
 `,
-	"issuer":                `certificates: {mode: cert-manager, issuerRef: {kind: ClusterIssuer, name: company}}`,
+	"issuer": `
+certificates: {mode: cert-manager, issuerRef: {kind: ClusterIssuer, name: company}}
+monitoring: {enabled: true}
+`,
 	"CRDs that are deleted": `crds: {keep: false}`,
 }
 

@@ -35,9 +35,6 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-// hostNetwork is the installation for networks in which the API server reaches no Pods.
-const hostNetwork = `{hostNetwork: true, port: 10260}`
-
 // installations has all installations to check by name, once they have been built.
 var installations map[string][]*unstructured.Unstructured
 
@@ -45,7 +42,7 @@ var installations map[string][]*unstructured.Unstructured
 func forEachInstallation(t *testing.T, test func(t *testing.T, objects []*unstructured.Unstructured)) {
 	t.Helper()
 	if installations == nil {
-		installations = map[string][]*unstructured.Unstructured{"chart, host network": render(t, namespace, hostNetwork)}
+		installations = map[string][]*unstructured.Unstructured{}
 		for name, v := range variants {
 			installations["config, "+name] = kustomize(t, v)
 		}
@@ -215,6 +212,17 @@ func TestMounts(t *testing.T) {
 	})
 }
 
+// TestLinux: every Pod asks for a node on which its image runs, whatever else it asks for.
+func TestLinux(t *testing.T) {
+	forEachInstallation(t, func(t *testing.T, objects []*unstructured.Unstructured) {
+		for _, deployment := range decode[appsv1.Deployment](t, "Deployment", objects) {
+			if got := deployment.Spec.Template.Spec.NodeSelector[corev1.LabelOSStable]; got != "linux" {
+				t.Errorf("%s runs on nodes with the operating system %q, want linux", deployment.Name, got)
+			}
+		}
+	})
+}
+
 // TestRollout: no rollout takes a replica away before its successor is ready.
 func TestRollout(t *testing.T) {
 	forEachInstallation(t, func(t *testing.T, objects []*unstructured.Unstructured) {
@@ -226,11 +234,16 @@ func TestRollout(t *testing.T) {
 	})
 }
 
-// TestHostNetwork: the values take effect.
+// TestHostNetwork: the operator uses the network of the host and the DNS of the cluster, and its namespace permits that.
 func TestHostNetwork(t *testing.T) {
-	pod := deploymentOf(t, render(t, namespace, hostNetwork), "catena").Spec.Template.Spec
+	objects := kustomize(t, variants["host network"])
+	pod := deploymentOf(t, objects, "catena").Spec.Template.Spec
 	if !pod.HostNetwork || pod.DNSPolicy != corev1.DNSClusterFirstWithHostNet {
 		t.Errorf("hostNetwork %t, dnsPolicy %s, want the network of the host and the DNS of the cluster", pod.HostNetwork, pod.DNSPolicy)
+	}
+	level := byName(t, objects)["Namespace /"+namespace].GetLabels()[api.EnforceLevelLabel]
+	if level != string(api.LevelPrivileged) {
+		t.Errorf("the namespace enforces the level %q, want privileged", level)
 	}
 }
 

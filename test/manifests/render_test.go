@@ -78,22 +78,46 @@ var variants = map[string]variant{
 		values: `gateway: {enabled: true, upstream: {url: "http://engine.models:8000", secretName: catena-gateway-upstream},
 			tls: {secretName: catena-gateway-tls}}`,
 	},
-	"cert-manager":          {components: []string{"cert-manager"}, values: `certificates: {mode: cert-manager}`},
+	"cert-manager": {components: []string{"cert-manager"}, values: `certificates: {mode: cert-manager}`},
+	"monitoring":   {components: []string{"monitoring"}, values: `monitoring: {enabled: true}`},
+	"monitoring of a gateway": {
+		components: []string{"gateway", "monitoring"},
+		patches:    upstream,
+		values:     `{gateway: {enabled: true, upstream: {url: "http://engine.models:8000"}}, monitoring: {enabled: true}}`,
+	},
+	"monitoring with cert-manager": {
+		components: []string{"monitoring", "cert-manager"},
+		values:     `{certificates: {mode: cert-manager}, monitoring: {enabled: true}}`,
+	},
 	"priority and fairness": {components: []string{"priority-and-fairness"}, values: `priorityAndFairness: {enabled: true}`},
+	"host network":          {components: []string{"host-network"}, values: `{hostNetwork: true, port: 10270}`},
 }
 
 // kustomize builds config/default with components and patches.
 func kustomize(t *testing.T, v variant) []*unstructured.Unstructured {
 	t.Helper()
+	return build(t, kustomization(v))
+}
+
+func kustomization(v variant) string {
 	components := make([]string, len(v.components))
 	for i, component := range v.components {
 		components[i] = "../config/components/" + component
 	}
-	return build(t, fmt.Sprintf("resources: [../config/default]\ncomponents: [%s]\npatches: %s", strings.Join(components, ", "), v.patches))
+	return fmt.Sprintf("resources: [../config/default]\ncomponents: [%s]\npatches: %s", strings.Join(components, ", "), v.patches)
 }
 
 // build builds a kustomization whose references to ../config lead to the repository.
 func build(t *testing.T, kustomization string) []*unstructured.Unstructured {
+	t.Helper()
+	objects, err := tryBuild(t, kustomization)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+func tryBuild(t *testing.T, kustomization string) ([]*unstructured.Unstructured, error) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -109,13 +133,13 @@ func build(t *testing.T, kustomization string) []*unstructured.Unstructured {
 	}
 	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	manifest, err := resources.AsYaml()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	return parse(t, manifest)
+	return parse(t, manifest), nil
 }
 
 // parseValues parses values of the chart.

@@ -13,16 +13,23 @@ app.kubernetes.io/name: catena
 app.kubernetes.io/component: {{ . }}
 {{- end }}
 
+{{- /* The Secret with the certificate of the resolve API. */ -}}
+{{- define "catena.servingSecret" -}}
+{{- $certificates := .Values.certificates }}
+{{- dict "self" "catena-resolve-tls" "cert-manager" "catena-resolve-cert" "secret" $certificates.secretName | dig $certificates.mode "" }}
+{{- end }}
+
 {{- define "catena.image" -}}
 {{- .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ .image.tag | default .root.Chart.AppVersion }}{{ end }}
 {{- end }}
 
 {{- /*
 The objects in files that are copies of those in config, in the namespace of the release. The argument has the root context, a pattern of
-files, and, if they are needed, annotations to add and names of labels to leave out.
+files, and, if they are needed, labels and annotations to add and names of labels to leave out.
 */ -}}
 {{- define "catena.files" }}
 {{- $root := .root }}
+{{- $added := .labels | default dict }}
 {{- $annotations := .annotations }}
 {{- $omitLabels := .omitLabels }}
 {{- range $path, $_ := $root.Files.Glob .files }}
@@ -30,7 +37,7 @@ files, and, if they are needed, annotations to add and names of labels to leave 
 {{- range regexSplit "(?m)^---$" $text -1 }}
 {{- $object := fromYaml . }}
 {{- if $object }}
-{{- $labels := merge (include "catena.labels" $root | fromYaml) ($object.metadata.labels | default dict) }}
+{{- $labels := merge (include "catena.labels" $root | fromYaml) ($object.metadata.labels | default dict) $added }}
 {{- range $omitLabels }}
 {{- $_ := unset $labels . }}
 {{- end }}
