@@ -108,12 +108,16 @@ func TestGatewayFlags(t *testing.T) {
 	})
 }
 
-// TestMemoryLimit: the operator learns its memory limit if it has one; without one, the variable would have the memory of the node.
+// TestMemoryLimit: the programs learn their memory limit if they have one; without one, the variable would have the memory of the node.
 func TestMemoryLimit(t *testing.T) {
-	for values, want := range map[string]bool{"": true, "resources: {limits: {memory: 1Gi, cpu: 2}}": true, "resources: {limits: null}": false} {
-		container := deploymentOf(t, render(t, namespace, values), "catena").Spec.Template.Spec.Containers[0]
-		if got := slices.ContainsFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == "MEMORY_LIMIT" }); got != want {
-			t.Errorf("values %q: MEMORY_LIMIT is set: %t", values, got)
+	const gatewayValues = "gateway: {enabled: true, upstream: {url: http://engine}, resources: %s}\nresources: %s"
+	for resources, want := range map[string]bool{"{}": true, "{limits: {memory: 1Gi, cpu: 2}}": true, "{limits: null}": false} {
+		objects := render(t, namespace, fmt.Sprintf(gatewayValues, resources, resources))
+		for _, name := range []string{"catena", "catena-gateway"} {
+			container := deploymentOf(t, objects, name).Spec.Template.Spec.Containers[0]
+			if got := slices.ContainsFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == "MEMORY_LIMIT" }); got != want {
+				t.Errorf("%s, resources %s: MEMORY_LIMIT is set: %t", name, resources, got)
+			}
 		}
 	}
 }

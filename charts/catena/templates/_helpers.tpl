@@ -116,3 +116,16 @@ readinessProbe:
   periodSeconds: 5
   timeoutSeconds: 5
 {{- end }}
+
+{{/*
+The memory limit of a container, which the programs keep below. Without one, the variable would have the memory of the node.
+*/}}
+{{- define "catena.memoryLimit" }}
+{{- if dig "limits" "memory" "" .resources }}
+- name: MEMORY_LIMIT
+  valueFrom:
+    resourceFieldRef:
+      containerName: {{ .container }}
+      resource: limits.memory
+{{- end }}
+{{- end }}
