@@ -27,7 +27,8 @@ import (
 )
 
 // Releases remembers, for at least the grace period, when a session has ceased to refer to a snapshot. A session may refer to it only
-// between two sweeps, so that neither removes a mark from before, and the grace period must begin again nevertheless.
+// between two sweeps, so that neither removes a mark from before, and the grace period must begin again nevertheless. Nothing is deleted
+// until no release has been missed for a grace period, since the process was started, or since it had to list all sessions again.
 //
 // Every replica remembers what it has received, because each may become the leader. It is safe for concurrent use.
 type Releases struct {
@@ -40,6 +41,8 @@ type Releases struct {
 	// current are those since begun, previous those of at least a grace period before. Both are by namespace.
 	current, previous map[string]releases
 	begun             time.Duration
+	// complete is the time after which no release was missed.
+	complete time.Duration
 }
 
 // releases has the time of the last release of each snapshot of a namespace, in seconds since the start, rounded down, by the hash of the
@@ -65,6 +68,14 @@ func (r *Releases) Add(namespace, key string) {
 		r.current[namespace] = releases{}
 	}
 	r.current[namespace][hash] = uint32(now / time.Second)
+}
+
+// Interrupt notes that releases before now may have been missed.
+func (r *Releases) Interrupt() {
+	now := r.clock.Since(r.start)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.complete = now
 }
 
 func (r *Releases) hash(key string) uint32 { return uint32(maphash.String(r.seed, key) % maxReleases) }
@@ -97,6 +108,8 @@ const releaseSlack = 3 * time.Second
 type releasesAt struct {
 	*Releases
 	start time.Time
+	// complete is set if no release was missed within the grace period.
+	complete bool
 }
 
 // at returns the releases for a clock whose time is now.
@@ -105,7 +118,7 @@ func (r *Releases) at(now time.Time) releasesAt {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rotate(elapsed)
-	return releasesAt{r, now.Add(-elapsed)}
+	return releasesAt{r, now.Add(-elapsed), elapsed-r.complete >= r.grace}
 }
 
 // follows reports whether the snapshot of a part was released after the part was marked.

@@ -170,6 +170,9 @@ func (s *SnapshotSweeper) sweep(ctx context.Context, store snapshot.Store) (resu
 	}
 	released := s.Releases.at(now)
 	plan := s.Limits.plan(found, now, released.follows)
+	if !released.complete {
+		plan.due, plan.omitted = nil, nil // a session may have referred to any of them within the grace period
+	}
 	unmarked, err := s.mark(ctx, store, plan)
 	errs := []error{err}
 	lastSweep.WithLabelValues(store.Name()).Set(float64(now.Unix()))

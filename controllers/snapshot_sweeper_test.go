@@ -265,6 +265,28 @@ func TestReturnBetweenSweeps(t *testing.T) {
 	}
 }
 
+// TestSweepAfterInterruption: a leader deletes nothing until it has received all releases of a grace period, because sessions may have
+// referred to what is marked before it was started, or while its watch was interrupted.
+func TestSweepAfterInterruption(t *testing.T) {
+	for name, interrupt := range map[string]func(t *testing.T, s *sweeping){
+		"another process": func(t *testing.T, s *sweeping) { s.releases = observeReleases(t, s.clock) },
+		"another list":    func(_ *testing.T, s *sweeping) { s.releases.Interrupt() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSweeping(t, bucketStore(t))
+			left := s.write(t, "left")
+			s.mustSweep(t, 24*time.Hour)
+			s.clock.SetTime(s.clock.Now().Add(50 * time.Minute))
+			interrupt(t, s)
+			s.mustSweep(t, 59*time.Minute)
+			s.want(t, true, left)
+			s.mustSweep(t, time.Minute)
+			s.want(t, true)
+			s.want(t, false)
+		})
+	}
+}
+
 // halfList is a store whose list expires halfway.
 type halfList struct{ snapshot.Store }
 

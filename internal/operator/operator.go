@@ -87,6 +87,7 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 	view.KeepItems(reader.Keep)
 	releases := controllers.NewReleases(o.Sweep.Grace, clock.RealClock{})
 	view.OnRelease(releases.Add)
+	view.OnList(releases.Interrupt)
 	s := &shared{manager: mgr, clients: clients, view: view, reader: reader, releases: releases, snapshots: snapshots, options: o}
 	onReplicas, err := s.addResolveAPI()
 	if err != nil {

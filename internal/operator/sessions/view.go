@@ -49,6 +49,7 @@ type View struct {
 	feeds    *feeds
 	keep     KeepFunc
 	release  ReleaseFunc
+	listed   func()
 	moved    broadcast // notified when Reflects may have changed
 
 	mu              sync.RWMutex // not held while the lock of a namespace is awaited
@@ -94,7 +95,7 @@ func NewView(maxDepth int, timeout time.Duration) *View {
 		namespaces: map[string]*namespaceView{},
 		synced:     make(chan struct{}),
 	}
-	v.release = func(string, string) {}
+	v.release, v.listed = func(string, string) {}, func() {}
 	v.feeds = newFeeds(v.apply, v.skip, &v.moved)
 	return v
 }
@@ -119,6 +120,9 @@ func (release ReleaseFunc) replaced(namespace string, old, next *Record) {
 // OnRelease has a function called for each snapshot to which a session ceases to refer, as far as the watch has shown that it did. It must
 // be called before Run.
 func (v *View) OnRelease(release ReleaseFunc) { v.release = release }
+
+// OnList has a function called after each list of all sessions, when the view may have missed releases. It must be called before Run.
+func (v *View) OnList(listed func()) { v.listed = listed }
 
 // Subscribe calls the function for every change from now on, and first once for each namespace with all sessions that
 // are already there as its Others. Calls may be concurrent and hold no lock of the view. The function must not block.

@@ -315,6 +315,8 @@ func TestReleases(t *testing.T) {
 	})
 	var released []string
 	v.OnRelease(func(namespace, key string) { released = append(released, namespace+"/"+key) })
+	lists := 0
+	v.OnList(func() { lists++ })
 	external := func(key string, resourceVersion int) *v1alpha1.ResponseSession {
 		o := object("a", "", resourceVersion)
 		o.Generation = int64(resourceVersion)
@@ -358,5 +360,8 @@ func TestReleases(t *testing.T) {
 		if got := slices.Compact(released); !slices.Equal(got, step.want) {
 			t.Errorf("%s: released %q, want %q", step.name, got, step.want)
 		}
+	}
+	if lists != 2 {
+		t.Errorf("the view reports %d lists, want 2", lists)
 	}
 }

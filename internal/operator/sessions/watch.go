@@ -216,6 +216,7 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 	}
 	v.feeds.wait()
 	v.advance(version)
+	v.listed()
 	v.syncedOnce.Do(func() { close(v.synced) })
 	return nil
 }
