@@ -43,13 +43,10 @@ func testWayOut(t *testing.T) {
 	eventually(t, "False", "get", "apiservice", apiService, `--output=jsonpath={.status.conditions[?(@.type=="Available")].status}`)
 	const stuck = "namespace/" + tenant + "-stuck"
 	testutil.Eventually(t, func(ctx context.Context) error { // for up to a minute, the kube-apiserver remembers what it discovered
-		_, err := tryKubectl(ctx, "", "create", "namespace", tenant+"-stuck")
-		if err == nil {
-			_, err = tryKubectl(ctx, "", "delete", stuck, "--wait=false")
+		if _, err := tryKubectl(ctx, "", "create", "namespace", tenant+"-stuck"); err == nil {
+			kubectl(t, "delete", stuck, "--wait=false")
 		}
-		if err == nil {
-			_, err = tryKubectl(ctx, "", "wait", "--for=condition=NamespaceDeletionDiscoveryFailure", stuck, "--timeout=10s")
-		}
+		_, err := tryKubectl(ctx, "", "wait", "--for=condition=NamespaceDeletionDiscoveryFailure", stuck, "--timeout=10s")
 		return err
 	})
 
@@ -133,6 +130,7 @@ func testChart(t *testing.T) {
 	})
 	replaceCertificate(t, chart)
 	testEveryConversation(t)
+	serveTLS(t, chart)
 	kubectl(t, "apply", "--kustomize="+filepath.Join(testutil.Root(), "config", "samples"))
 	history := kubectl(t, "get", "inputitems", "resp_67ccd41be2f48190")
 	uninstall()
@@ -158,25 +156,55 @@ func replaceCertificate(t *testing.T, chart string) {
 		helm(t, append([]string{"upgrade", "catena", chart, "--namespace=" + system, "--reset-then-reuse-values", "--force-conflicts"}, args...)...)
 		rollout(t, system, "catena")
 	}
-	certificate, key, err := certutil.GenerateSelfSignedCertKey("catena-resolve."+system+".svc", nil, nil) // with its CA
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := createCertificate(t, "catena-resolve", "own-tls")
 	bundle, err := base64.StdEncoding.DecodeString(kubectl(t, "get", "apiservice", "v1alpha1.resolve.catena.dev", "--output=jsonpath={.spec.caBundle}"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	for name, content := range map[string][]byte{"tls.crt": certificate, "tls.key": key, "ca.crt": append(bundle, certificate...)} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	own, err := os.ReadFile(filepath.Join(dir, "tls.crt"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	kubectl(t, "--namespace="+system, "create", "secret", "tls", "own-tls", "--cert="+filepath.Join(dir, "tls.crt"), "--key="+filepath.Join(dir, "tls.key"))
+	if err := os.WriteFile(filepath.Join(dir, "ca.crt"), append(bundle, own...), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	withoutLoss(t, func() {
 		upgrade("--set=certificates.mode=secret", "--set=certificates.secretName=own-tls", "--set-file=certificates.caBundle="+filepath.Join(dir, "ca.crt"))
 	})
 	underLoad(t, func() { upgrade("--set=certificates.mode=self") })
+}
+
+// serveTLS has the gateway serve TLS with a certificate in a Secret.
+func serveTLS(t *testing.T, chart string) {
+	t.Helper()
+	dir := createCertificate(t, "catena-gateway", "gateway-tls")
+	helm(t, "upgrade", "catena", chart, "--namespace="+system, "--reset-then-reuse-values", "--set=gateway.tls.secretName=gateway-tls")
+	rollout(t, system, "catena-gateway")
+	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", `
+		trap 'kill $(jobs -p)' EXIT
+		kubectl -n catena-system port-forward service/catena-gateway 8443:443 > /dev/null &
+		curl -sS --fail --retry 30 --retry-connrefused --retry-delay 1 --cacert "$0" --connect-to ::127.0.0.1:8443 \
+			-H 'Authorization: Bearer sk-for-the-test' https://catena-gateway.catena-system.svc/v1/models`, filepath.Join(dir, "tls.crt"))
+	if output, err := command.CombinedOutput(); err != nil || !strings.Contains(string(output), "scripted") {
+		t.Errorf("%v: %s", err, output)
+	}
+}
+
+// createCertificate creates a Secret with a certificate for a Service, and returns a directory with tls.crt, which includes its CA, and tls.key.
+func createCertificate(t *testing.T, service, secret string) (dir string) {
+	t.Helper()
+	certificate, key, err := certutil.GenerateSelfSignedCertKey(service+"."+system+".svc", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = t.TempDir()
+	for name, content := range map[string][]byte{"tls.crt": certificate, "tls.key": key} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kubectl(t, "--namespace="+system, "create", "secret", "tls", secret, "--cert="+filepath.Join(dir, "tls.crt"), "--key="+filepath.Join(dir, "tls.key"))
+	return dir
 }
 
 // newestChart returns the path of the newest chart in a directory of the repository, or nothing if there is none.
