@@ -45,7 +45,8 @@ func runExport(ctx context.Context, args []string) error {
 	if err := parseArguments(flags, args, 0); err != nil {
 		return err
 	}
-	cluster, namespace, err := o.open(ctx, os.Stderr)
+	problems := &problemList{out: os.Stderr}
+	cluster, namespace, err := o.open(ctx, problems)
 	if err != nil {
 		return err
 	}
@@ -55,6 +56,7 @@ func runExport(ctx context.Context, args []string) error {
 		exported, err = cluster.Export(ctx, namespace, out)
 		return err
 	})
+	problems.end()
 	if err != nil {
 		return err
 	}

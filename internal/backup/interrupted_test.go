@@ -56,6 +56,24 @@ func TestInterruptedImport(t *testing.T) {
 	}
 }
 
+// TestInterruptedVerification: an import that ends while it verifies has no result.
+func TestInterruptedVerification(t *testing.T) {
+	api, config := newFake()
+	c := openFake(t, config)
+	api.put("from", newTurn("a", ""))
+	file := export(t.Context(), t, c, "from")
+	ctx, cancel := context.WithCancel(t.Context())
+	c.Progress = func(phase string, _ int) (step, end func()) {
+		if phase == "verify" {
+			return cancel, func() {}
+		}
+		return func() {}, func() {}
+	}
+	if imported, err := c.Import(ctx, strings.NewReader(file), ImportOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %+v, %v, want context.Canceled", imported, err)
+	}
+}
+
 // TestDamagedFile: nothing of a damaged file is imported. From a pipe, nothing after the damage is.
 func TestDamagedFile(t *testing.T) {
 	for name, in := range map[string]func(io.Reader) io.Reader{
