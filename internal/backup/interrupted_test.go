@@ -26,6 +26,7 @@ import (
 	"testing"
 
 	"golang.org/x/sync/semaphore"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // TestInterruptedImport: an import that ends at any write continues when it is repeated.
@@ -71,6 +72,27 @@ func TestInterruptedVerification(t *testing.T) {
 	}
 	if imported, err := c.Import(ctx, strings.NewReader(file), ImportOptions{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %+v, %v, want context.Canceled", imported, err)
+	}
+}
+
+// TestBusyVerification: an API server that does not answer for a moment does not end an import while it verifies.
+func TestBusyVerification(t *testing.T) {
+	api, c, file := family(t)
+	var verifying, refused atomic.Bool
+	api.before = func(w http.ResponseWriter, _ *http.Request) bool {
+		if !verifying.Load() || refused.Swap(true) {
+			return false
+		}
+		refuse(w, apierrors.NewInternalError(errors.New("etcdserver: request timed out")))
+		return true
+	}
+	c.Progress = func(phase string, _ int) (step, end func()) {
+		verifying.Store(phase == "verify")
+		return func() {}, func() {}
+	}
+	imported, err := c.Import(t.Context(), strings.NewReader(file), ImportOptions{})
+	if err != nil || imported.Verified != 4 || !refused.Load() {
+		t.Errorf("got %+v, %v", imported, err)
 	}
 }
 

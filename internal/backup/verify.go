@@ -55,7 +55,7 @@ func (i *importer) verify(ctx context.Context) error {
 			if !e.outcome.stored() {
 				return nil
 			}
-			problem, err := i.problemOf(groupCtx, e)
+			problem, err := retry(groupCtx, func() (string, error) { return i.problemOf(groupCtx, e) })
 			if e.same = problem == "" && err == nil; problem != "" {
 				i.Problem(e.name, problem)
 			}
