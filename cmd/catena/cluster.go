@@ -48,8 +48,8 @@ func addClusterFlags(flags *pflag.FlagSet, namespaceUsage string) *clusterOption
 	return o
 }
 
-// open returns the cluster, and the namespace of --namespace or of the context. Problems with sessions are written to out, a line each.
-func (o *clusterOptions) open(ctx context.Context, out io.Writer) (cluster *backup.Cluster, namespace string, err error) {
+// open returns the cluster, and the namespace of --namespace or of the context.
+func (o *clusterOptions) open(ctx context.Context, problems *problemList) (cluster *backup.Cluster, namespace string, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: o.context}
@@ -61,15 +61,34 @@ func (o *clusterOptions) open(ctx context.Context, out io.Writer) (cluster *back
 	if err != nil {
 		return nil, "", fmt.Errorf("unable to load the configuration of the Kubernetes client: %w", err)
 	}
-	var mu sync.Mutex
-	o.Problem = func(session, problem string) {
-		mu.Lock()
-		defer mu.Unlock()
-		fmt.Fprintf(out, "%s: %s\n", session, problem)
-	}
-	o.Progress = showProgress
+	o.Problem, o.Progress = problems.add, showProgress
 	cluster, err = backup.Open(ctx, o.Options)
 	return cluster, namespace, err
+}
+
+// maxProblems is how many problems with sessions are listed. The others are counted.
+const maxProblems = 1000
+
+// problemList writes a line for each problem with a session, up to maxProblems.
+type problemList struct {
+	out   io.Writer
+	mu    sync.Mutex
+	count int
+}
+
+func (p *problemList) add(session, problem string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.count++; p.count <= maxProblems {
+		fmt.Fprintf(p.out, "%s: %s\n", session, problem)
+	}
+}
+
+// end must be called once there are no more problems.
+func (p *problemList) end() {
+	if more := p.count - maxProblems; more > 0 {
+		fmt.Fprintf(p.out, "… and %d more\n", more)
+	}
 }
 
 // progressInterval is the time between two lines about the progress if stderr is not a terminal.

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/pflag"
 
@@ -44,7 +45,8 @@ func runExport(ctx context.Context, args []string) error {
 	if err := parseArguments(flags, args, 0); err != nil {
 		return err
 	}
-	cluster, namespace, err := o.open(ctx, os.Stderr)
+	problems := &problemList{out: os.Stderr}
+	cluster, namespace, err := o.open(ctx, problems)
 	if err != nil {
 		return err
 	}
@@ -54,6 +56,7 @@ func runExport(ctx context.Context, args []string) error {
 		exported, err = cluster.Export(ctx, namespace, out)
 		return err
 	})
+	problems.end()
 	if err != nil {
 		return err
 	}
@@ -65,16 +68,17 @@ func runExport(ctx context.Context, args []string) error {
 	return nil
 }
 
-// writeOutput writes a file, which only the user can read, or stdout. The file has its name only once it is complete and on disk.
+// writeOutput writes a file, which only the user can read, or stdout. The file has its name only once it is complete and on disk, and it
+// replaces none. Until then its name, in the same directory, is one that nobody can foresee, so that it is neither another user's symbolic
+// link nor the file of another export.
 func writeOutput(path string, write func(io.Writer) error) error {
 	if path == "-" {
 		return write(os.Stdout)
 	}
-	if _, err := os.Lstat(path); err == nil {
-		return fmt.Errorf("%s exists: choose another name", path)
+	if err := unused(path); err != nil {
+		return err
 	}
-	partial := path + ".partial"
-	file, err := os.OpenFile(partial, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	file, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.partial")
 	if err != nil {
 		return fmt.Errorf("unable to create the file: %w", err)
 	}
@@ -83,12 +87,31 @@ func writeOutput(path string, write func(io.Writer) error) error {
 		err = file.Sync()
 	}
 	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(partial, path)
+		err = publish(file.Name(), path)
 	}
 	if err != nil {
-		return errors.Join(err, os.Remove(partial))
+		return errors.Join(err, os.Remove(file.Name()))
 	}
 	return nil
+}
+
+// unused returns an error if there is a file, or a symbolic link, with a name.
+func unused(path string) error {
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("%s exists: choose another name", path)
+	}
+	return nil
+}
+
+// publish gives a temporary file its name, unless another file has it by now.
+func publish(temporary, path string) error {
+	if os.Link(temporary, path) == nil {
+		return os.Remove(temporary)
+	}
+	if err := unused(path); err != nil {
+		return err
+	}
+	return os.Rename(temporary, path) // the file system has no hard links
 }
 
 // newFlags returns the flags of a subcommand.

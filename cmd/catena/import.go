@@ -34,6 +34,10 @@ Usage: catena import [flags] FILE
 
 If FILE is -, it is stdin. A file is checked before anything is created.
 
+A turn is verified if it and all turns before it are stored as they were exported, with their bodies. Turns whose histories were broken
+when they were exported, because a turn or its bodies were missing or because of a cycle, are counted, and never verified. The exit code
+is 1 if a turn of the file is not stored as it was exported.
+
 `
 
 // runImport runs "catena import".
@@ -53,35 +57,47 @@ func runImport(ctx context.Context, args []string) error {
 		}
 	}
 	defer func() { _ = in.Close() }()
-	cluster, _, err := o.open(ctx, os.Stdout)
+	problems := &problemList{out: os.Stdout}
+	cluster, _, err := o.open(ctx, problems)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = cluster.Close() }()
 	imported, err := cluster.Import(ctx, in, backup.ImportOptions{Namespace: o.namespace, DryRun: *dryRun})
+	problems.end()
 	if err != nil {
 		return err
 	}
-	report(imported, *dryRun)
-	if !imported.Complete() {
-		return errors.New("not everything in the file is stored: see the sessions listed above")
+	report(os.Stdout, imported, *dryRun)
+	switch {
+	case imported.Complete():
+		return nil
+	case *dryRun:
+		return errors.New("not everything in the file would be stored as it was exported: see the sessions listed above")
 	}
-	return nil
+	return errors.New("not everything in the file is stored as it was exported: see the sessions listed above")
 }
 
-func report(i *backup.Imported, dryRun bool) {
-	fmt.Printf("Namespace %s of cluster %s, exported at %s, into namespace %s:\n",
+// report writes the summary of an import.
+func report(out io.Writer, i *backup.Imported, dryRun bool) {
+	fmt.Fprintf(out, "Namespace %s of cluster %s, exported at %s, into namespace %s:\n",
 		i.Header.Namespace, i.Header.ClusterUID, i.Header.ExportedAt.Format(time.RFC3339), i.Namespace)
 	would := ""
 	if dryRun {
 		would = "would be "
 	}
-	fmt.Printf("  %d %screated, %d exist already, %d different, %d %srefused, %d %sleft out\n",
+	fmt.Fprintf(out, "  %d %screated, %d exist already, %d different, %d %srefused, %d %sleft out\n",
 		i.Created, would, i.Equal, i.Different, i.Refused, would, i.LeftOut, would)
 	if i.WithoutBodies > 0 {
-		fmt.Printf("  %d without their bodies, which could not be read when they were exported\n", i.WithoutBodies)
+		fmt.Fprintf(out, "  %d without their bodies, which could not be read when they were exported\n", i.WithoutBodies)
 	}
-	if !dryRun {
-		fmt.Printf("  %d verified: their whole histories are stored as they were exported; %d wrong\n", i.Verified, i.Wrong)
+	if i.Broken > 0 {
+		fmt.Fprintf(out, "  %d not verified: their histories were broken when they were exported, by a missing turn, missing bodies or a cycle\n", i.Broken)
+	}
+	switch {
+	case !dryRun:
+		fmt.Fprintf(out, "  %d verified: their whole histories are stored as they were exported; %d wrong\n", i.Verified, i.Wrong)
+	case i.Wrong > 0:
+		fmt.Fprintf(out, "  %d would be wrong: they would have another history than when they were exported\n", i.Wrong)
 	}
 }

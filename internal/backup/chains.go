@@ -41,12 +41,12 @@ func (c *chains) add(s *Session) error {
 	if _, found := c.index[s.Name]; found {
 		return errors.New("the session is in the file twice")
 	}
-	named := v1alpha1.ObjectName(s.turn.responseID) == s.Name
-	if named && c.missing[s.Name] {
+	misnamed := s.misnamed()
+	if !misnamed && c.missing[s.Name] {
 		return errors.New("the session comes after its children")
 	}
 	s.parent = -1
-	if named && !s.Cycle && s.turn.previous != "" {
+	if !misnamed && !s.Cycle && s.turn.previous != "" {
 		name := v1alpha1.ObjectName(s.turn.previous)
 		if parent, found := c.index[name]; found {
 			s.parent = parent
@@ -56,7 +56,7 @@ func (c *chains) add(s *Session) error {
 	}
 	s.digest = fold(c.digestOf(s.parent), s.turn.content)
 	c.index[s.Name] = len(c.digests)
-	if !named {
+	if misnamed {
 		c.index[s.Name] = -1
 	}
 	c.digests = append(c.digests, s.digest)

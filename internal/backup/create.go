@@ -45,13 +45,7 @@ func (i *importer) importSession(ctx context.Context, s *Session, parent outcome
 	}
 	ctx, cancel := context.WithTimeout(ctx, snapshot.MaxWriteTime)
 	defer cancel()
-	result, err := driver.Retry(ctx, func() (outcome, error) {
-		result, err := i.importOnce(ctx, s)
-		if isTransient(err) {
-			err = driver.Again(err)
-		}
-		return result, err
-	})
+	result, err := retry(ctx, func() (outcome, error) { return i.importOnce(ctx, s) })
 	if reason, ok := refusal(err); ok {
 		i.Problem(s.Name, "refused: "+reason)
 		return refused, nil
@@ -254,6 +248,17 @@ func refusal(err error) (reason string, ok bool) {
 		}
 	}
 	return strings.Join(causes, "; "), true
+}
+
+// retry repeats a call for some seconds, as long as its error is transient.
+func retry[T any](ctx context.Context, call func() (T, error)) (T, error) {
+	return driver.Retry(ctx, func() (T, error) {
+		result, err := call()
+		if isTransient(err) {
+			err = driver.Again(err)
+		}
+		return result, err
+	})
 }
 
 // isTransient reports whether another attempt may succeed: no API server or bucket has decided about the request.

@@ -113,6 +113,9 @@ func (s *Session) omitsOwner() bool {
 	return s.Annotations[v1alpha1.OmitOwnerReferenceAnnotation] == "true"
 }
 
+// misnamed reports whether the name of the session does not belong to its response ID, so that it is in no chain.
+func (s *Session) misnamed() bool { return v1alpha1.ObjectName(s.turn.responseID) != s.Name }
+
 // withoutBodies reports whether the snapshot of the session could not be read when it was exported.
 func (s *Session) withoutBodies() bool { return s.turn.ref != nil && s.Bodies == nil }
 

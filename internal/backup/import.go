@@ -49,12 +49,13 @@ type Imported struct {
 	Created, Equal, Different, Refused, LeftOut int
 	// WithoutBodies are those of the created and equal ones whose snapshot could not be read when they were exported.
 	WithoutBodies int
-	// Verified are the turns whose whole history is stored as it was exported, and Wrong those created and equal ones of which it is not.
-	// In a dry run, nothing is verified.
-	Verified, Wrong int
+	// Each created and equal one is one of these. Verified ones have a whole history, which is stored as it was exported. In a dry run,
+	// nothing is verified. Broken ones had no whole history when they were exported, because a turn or its bodies were missing, or because
+	// of a cycle, and are stored like that. Of Wrong ones, a turn of the history is not stored as it was exported.
+	Verified, Broken, Wrong int
 }
 
-// Complete reports whether everything in the file is now stored, or would be.
+// Complete reports whether everything in the file is now stored as it was exported, or would be.
 func (i *Imported) Complete() bool { return i.Different+i.Refused+i.LeftOut+i.Wrong == 0 }
 
 // outcome is what an import has done with a session.
@@ -74,12 +75,42 @@ func (o outcome) stored() bool { return o == created || o == equal }
 
 // entry is a session that was read from the file.
 type entry struct {
-	name          string
-	parent        int
-	digest        digest
-	outcome       outcome
-	withoutBodies bool
-	verified      bool
+	name    string
+	parent  int
+	content digest
+	// previous is the response ID of the parent of an orphan, or of one on a cycle.
+	previous                       string
+	cycle, misnamed, withoutBodies bool
+
+	outcome outcome
+	// same is set if the turn is stored as it was exported, whatever precedes it.
+	same    bool
+	history history
+}
+
+func newEntry(s *Session) *entry {
+	e := &entry{
+		name: s.Name, parent: s.parent, content: s.turn.content,
+		cycle: s.Cycle, misnamed: s.misnamed(), withoutBodies: s.withoutBodies(),
+	}
+	if s.parent < 0 && !e.misnamed {
+		e.previous = s.turn.previous
+	}
+	return e
+}
+
+// orphan reports whether the parent of the session was not exported.
+func (e *entry) orphan() bool { return e.previous != "" && !e.cycle }
+
+// alone returns the history that the session would have if that of its parent were whole.
+func (e *entry) alone() history {
+	switch {
+	case !e.same:
+		return wrong
+	case e.withoutBodies || e.misnamed || e.previous != "":
+		return broken
+	}
+	return whole
 }
 
 // Import creates the sessions of a file that do not exist. It overwrites and deletes none, so it can be repeated: after an interruption, it
@@ -104,10 +135,8 @@ func (c *Cluster) Import(ctx context.Context, in io.Reader, options ImportOption
 	if err := i.createAll(ctx, sessions); err != nil {
 		return nil, fmt.Errorf("the import is incomplete, and continues when it is repeated: %w", err)
 	}
-	if !i.dryRun {
-		if err := i.verify(ctx); err != nil {
-			return nil, fmt.Errorf("unable to verify what was imported: %w", err)
-		}
+	if err := i.verify(ctx); err != nil {
+		return nil, fmt.Errorf("unable to verify what was imported: %w", err)
 	}
 	return i.result(), nil
 }
@@ -175,7 +204,7 @@ func (i *importer) createAll(ctx context.Context, sessions int) error {
 		if err != nil {
 			return cmp.Or(b.Wait(), err) // a session has failed, or ctx is done
 		}
-		e := &entry{name: session.Name, parent: session.parent, digest: session.digest, withoutBodies: session.withoutBodies()}
+		e := newEntry(session)
 		i.entries = append(i.entries, e)
 		parent := i.outcomeOf(e.parent)
 		b.Go(func() error {
@@ -220,18 +249,19 @@ func (i *importer) result() *Imported {
 	counts := map[outcome]*int{
 		created: &result.Created, equal: &result.Equal, different: &result.Different, refused: &result.Refused, leftOut: &result.LeftOut,
 	}
+	histories := map[history]*int{whole: &result.Verified, broken: &result.Broken, wrong: &result.Wrong}
 	for _, e := range i.entries {
 		*counts[e.outcome]++
-		if e.outcome.stored() && e.withoutBodies {
+		if !e.outcome.stored() {
+			continue
+		}
+		*histories[e.history]++
+		if e.withoutBodies {
 			result.WithoutBodies++
 		}
-		switch {
-		case i.dryRun || !e.outcome.stored():
-		case e.verified:
-			result.Verified++
-		default:
-			result.Wrong++
-		}
+	}
+	if i.dryRun {
+		result.Verified = 0
 	}
 	return result
 }

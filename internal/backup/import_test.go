@@ -199,7 +199,7 @@ func TestWrongName(t *testing.T) {
 	api.put("from", newTurn("child", "RESP-P"))
 	file := export(t.Context(), t, c, "from")
 	imported, err := c.Import(t.Context(), strings.NewReader(file), ImportOptions{Namespace: "to"})
-	if err != nil || imported.Created != 2 || imported.Verified != 2 {
+	if err != nil || imported.Created != 2 || imported.Broken != 2 || !imported.Complete() {
 		t.Errorf("got %+v, %v", imported, err)
 	}
 	if owners := api.session(t, "to", "child").OwnerReferences; len(owners) > 0 {
@@ -228,6 +228,9 @@ func TestWrongInTheEnd(t *testing.T) {
 			api.objects["responsesessions/from/b"]["spec"].(map[string]any)["responseStatus"] = "failed"
 		},
 		"deleted": func(api *fakeAPI) { delete(api.objects, "responsesessions/from/b") },
+		"being deleted": func(api *fakeAPI) {
+			api.objects["responsesessions/from/b"]["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+		},
 		"parts deleted": func(api *fakeAPI) {
 			for key := range api.objects {
 				if strings.HasPrefix(key, "snapshotchunks/") {

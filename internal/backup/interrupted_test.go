@@ -26,6 +26,7 @@ import (
 	"testing"
 
 	"golang.org/x/sync/semaphore"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // TestInterruptedImport: an import that ends at any write continues when it is repeated.
@@ -53,6 +54,45 @@ func TestInterruptedImport(t *testing.T) {
 			t.Errorf("write %d: got %+v, %v", stop, imported, err)
 		}
 		wantOwners(t, api, "from", mustRead(t, export(t.Context(), t, c, "from")))
+	}
+}
+
+// TestInterruptedVerification: an import that ends while it verifies has no result.
+func TestInterruptedVerification(t *testing.T) {
+	api, config := newFake()
+	c := openFake(t, config)
+	api.put("from", newTurn("a", ""))
+	file := export(t.Context(), t, c, "from")
+	ctx, cancel := context.WithCancel(t.Context())
+	c.Progress = func(phase string, _ int) (step, end func()) {
+		if phase == "verify" {
+			return cancel, func() {}
+		}
+		return func() {}, func() {}
+	}
+	if imported, err := c.Import(ctx, strings.NewReader(file), ImportOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %+v, %v, want context.Canceled", imported, err)
+	}
+}
+
+// TestBusyVerification: an API server that does not answer for a moment does not end an import while it verifies.
+func TestBusyVerification(t *testing.T) {
+	api, c, file := family(t)
+	var verifying, refused atomic.Bool
+	api.before = func(w http.ResponseWriter, _ *http.Request) bool {
+		if !verifying.Load() || refused.Swap(true) {
+			return false
+		}
+		refuse(w, apierrors.NewInternalError(errors.New("etcdserver: request timed out")))
+		return true
+	}
+	c.Progress = func(phase string, _ int) (step, end func()) {
+		verifying.Store(phase == "verify")
+		return func() {}, func() {}
+	}
+	imported, err := c.Import(t.Context(), strings.NewReader(file), ImportOptions{})
+	if err != nil || imported.Verified != 4 || !refused.Load() {
+		t.Errorf("got %+v, %v", imported, err)
 	}
 }
 

@@ -17,88 +17,145 @@ limitations under the License.
 package backup
 
 import (
+	"cmp"
 	"context"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// verify reads everything that was imported, and compares the digest of each turn with that in the file.
+// history is how the history of a turn is stored, compared with the file. A history is no better than that of the parent.
+type history uint8
+
+const (
+	unknown history = iota
+	// whole: all its turns are stored as they were exported, up to the root and with their bodies.
+	whole
+	// broken: it was no whole history when it was exported, and is stored like that.
+	broken
+	// wrong: a turn of it is not stored as it was exported.
+	wrong
+)
+
+// verify compares what is stored with the file, and reports each turn that is not as it was exported. In a dry run, nothing is stored yet.
 func (i *importer) verify(ctx context.Context) error {
 	step, end := i.Progress("verify", len(i.entries))
 	defer end()
-	contents := make([]digest, len(i.entries))
-	group, ctx := errgroup.WithContext(ctx)
+	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(i.Concurrency)
-	for index, e := range i.entries {
-		if ctx.Err() != nil {
+	for _, e := range i.entries {
+		if groupCtx.Err() != nil {
 			break
 		}
-		group.Go(func() (err error) {
+		group.Go(func() error {
 			defer step()
-			if e.outcome.stored() {
-				contents[index], err = i.readContent(ctx, e)
+			if !e.outcome.stored() {
+				return nil
+			}
+			problem, err := retry(groupCtx, func() (string, error) { return i.problemOf(groupCtx, e) })
+			if e.same = problem == "" && err == nil; problem != "" {
+				i.Problem(e.name, problem)
 			}
 			return err
 		})
 	}
-	if err := group.Wait(); err != nil {
+	if err := cmp.Or(group.Wait(), ctx.Err()); err != nil {
 		return err
 	}
-	i.compareDigests(contents)
+	i.judge()
 	return nil
 }
 
-// compareDigests sets which entries are verified. Parents come first. A content is zero if its problem has been reported, or if the
-// session was not imported.
-func (i *importer) compareDigests(contents []digest) {
-	digests := make([]digest, len(i.entries))
-	for index, e := range i.entries {
-		var parent digest
-		whole := true
-		if e.parent >= 0 {
-			parent, whole = digests[e.parent], i.entries[e.parent].verified
+// problemOf returns why a turn is not stored as it was exported, or an empty string if it is.
+func (i *importer) problemOf(ctx context.Context, e *entry) (string, error) {
+	if !i.dryRun {
+		if problem, err := i.compareStored(ctx, e); problem != "" || err != nil {
+			return problem, err
 		}
-		digests[index] = fold(parent, contents[index])
-		e.verified = digests[index] == e.digest
-		if whole && !e.verified && contents[index] != (digest{}) {
-			i.Problem(e.name, "is not stored as it was exported: it was overwritten while the import was running")
+	}
+	if !e.orphan() {
+		return "", nil
+	}
+	parent, err := i.stored(ctx, v1alpha1.ObjectName(e.previous))
+	if err == nil && parent != nil && parent.responseID == e.previous {
+		return "was exported without its parent, which exists in this namespace: its history is another one here", nil
+	}
+	return "", err
+}
+
+// compareStored compares a stored session, and the bodies outside it, with those of the file.
+func (i *importer) compareStored(ctx context.Context, e *entry) (problem string, err error) {
+	t, err := i.stored(ctx, e.name)
+	switch {
+	case err != nil:
+		return "", err
+	case t == nil:
+		return "is gone: it was deleted while the import was running", nil
+	case t.content != e.content:
+		return "is not stored as it was exported: it was overwritten while the import was running", nil
+	case t.ref == nil || e.withoutBodies:
+		return "", nil
+	}
+	release, err := i.take(ctx, t.ref.SizeBytes)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	_, problem, err = i.read(ctx, types.NamespacedName{Namespace: i.namespace, Name: e.name}, t.ref)
+	return problem, err
+}
+
+// stored returns the turn of a session, or nil if there is none, or it is being deleted and therefore in no chain.
+func (i *importer) stored(ctx context.Context, name string) (*turn, error) {
+	object, found, err := i.object(ctx, types.NamespacedName{Namespace: i.namespace, Name: name})
+	if err != nil || !found {
+		return nil, err
+	}
+	session, deleting, err := newSession(jsonvalue.Text(object))
+	if err != nil || deleting {
+		return nil, err
+	}
+	t, err := parseTurn(session.Spec)
+	if err != nil {
+		return nil, named(name, err)
+	}
+	return t, nil
+}
+
+// judge sets the histories of all entries. Parents come first, except on a cycle.
+func (i *importer) judge() {
+	for _, e := range i.entries {
+		switch {
+		case e.cycle:
+			i.judgeCycle(e)
+		case e.parent >= 0:
+			e.history = max(e.alone(), i.entries[e.parent].history)
+		default:
+			e.history = e.alone()
 		}
 	}
 }
 
-// readContent returns the SHA-256 of the canonical spec of a stored session, or zero if it cannot be read.
-func (i *importer) readContent(ctx context.Context, e *entry) (digest, error) {
-	name := types.NamespacedName{Namespace: i.namespace, Name: e.name}
-	object, found, err := i.object(ctx, name)
-	if err != nil {
-		return digest{}, named(e.name, err)
+// judgeCycle sets the history of all entries of a cycle: a wrong one is in the history of each.
+func (i *importer) judgeCycle(first *entry) {
+	var members []*entry
+	worst := broken
+	for e := first; e != nil && e.cycle && e.history == unknown; e = i.entryOf(e.previous) {
+		e.history = e.alone()
+		members, worst = append(members, e), max(worst, e.history)
 	}
-	if !found {
-		i.Problem(e.name, "is gone: it was deleted while the import was running")
-		return digest{}, nil
+	for _, e := range members {
+		e.history = worst
 	}
-	t, err := parseTurn([]byte(jsonvalue.RawMembers(jsonvalue.Text(object), "spec")[0]))
-	if err != nil {
-		return digest{}, named(e.name, err)
+}
+
+// entryOf returns the entry with a response ID, or nil.
+func (i *importer) entryOf(responseID string) *entry {
+	if index, found := i.reader.chains.index[v1alpha1.ObjectName(responseID)]; found && index >= 0 {
+		return i.entries[index]
 	}
-	if t.ref == nil || e.withoutBodies {
-		return t.content, nil
-	}
-	release, err := i.take(ctx, t.ref.SizeBytes)
-	if err != nil {
-		return digest{}, err
-	}
-	defer release()
-	_, problem, err := i.read(ctx, name, t.ref)
-	if err != nil {
-		return digest{}, named(e.name, err)
-	}
-	if problem != "" {
-		i.Problem(e.name, problem)
-		return digest{}, nil
-	}
-	return t.content, nil
+	return nil
 }

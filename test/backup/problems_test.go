@@ -105,8 +105,51 @@ func TestUnreadableTurn(t *testing.T) {
 	reader.run(t, "export", "-n", namespace, "-o", path).want(t, 1, "exists: choose another name")
 	reader.run(t, "export", "-n", namespace, "-o", path+"2", "--allow-unreadable").want(t, 0)
 	wipe(t, namespace)
-	newUser(t, namespace, "edit").run(t, "import", path).want(t, 0, "1 created", "1 without their bodies")
+	newUser(t, namespace, "edit").run(t, "import", path).want(t, 0, "1 created", "1 without their bodies", "1 not verified", "0 verified")
 	testsession.WaitForReason(t, env.Client, namespace, "resp_1", v1alpha1.ReasonSnapshotUnreadable)
+}
+
+// TestLostBodies: an import that is repeated writes bodies that are missing again. It reports those that are damaged, until their session
+// is deleted.
+func TestLostBodies(t *testing.T) {
+	namespace := env.NewNamespace(t)
+	s, err := kube.Open(t.Context(), kube.Options{Config: env.Config, Namespace: namespace, SnapshotStore: bucketURL(), InlineBytes: -1})
+	if err == nil {
+		err = s.Save(t.Context(), testturn.Make("resp_1", ""), store.SaveOptions{})
+	}
+	if err == nil {
+		err = s.Save(t.Context(), testturn.Make("resp_2", "resp_1"), store.SaveOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	editor := newUser(t, namespace, "edit")
+	file := editor.export(t, namespace, "--snapshot-store="+bucketURL())
+	imports := func(code int, texts ...string) {
+		t.Helper()
+		editor.run(t, "import", file, "--snapshot-store="+bucketURL()).want(t, code, texts...)
+	}
+	root := &v1alpha1.ResponseSession{}
+	if err := env.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "resp.1"}, root); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := filepath.Glob(filepath.Join(bucketDir, namespace, "*", "*"+root.Spec.Snapshot.Key+"*"))
+	if err != nil || len(stored) != 1 {
+		t.Fatalf("got the objects %v of the bucket, %v, want one", stored, err)
+	}
+
+	if err := os.Remove(stored[0]); err != nil {
+		t.Fatal(err)
+	}
+	imports(0, "2 exist already", "2 verified", "0 wrong")
+
+	if err := os.WriteFile(stored[0], make([]byte, root.Spec.Snapshot.StoredBytes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	imports(1, "resp.1: unable to read the snapshot", "2 exist already", "0 verified", "2 wrong", "not everything in the file is stored as it was exported")
+
+	wipe(t, namespace)
+	imports(0, "2 created", "2 verified", "0 wrong")
 }
 
 // TestQuota: an import into a namespace whose quota is exceeded ends, and says so.

@@ -43,6 +43,9 @@ func largeTurn(id, previous string) *store.Session {
 	return turn
 }
 
+// broken is the number of turns of populate without a whole history: an orphan, and a cycle of three with a turn after it.
+const broken = 5
+
 // populate fills a namespace with turns of all kinds, waits for their verdicts, and returns their response IDs.
 func populate(t *testing.T, namespace string) []string {
 	t.Helper()
