@@ -18,6 +18,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -36,6 +38,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
+	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/kube"
@@ -48,6 +51,8 @@ const (
 	pause = 200 * time.Millisecond
 	// patience is how long resolves are repeated while nobody answers, which is as long as the client of OpenAI repeats its requests.
 	patience = time.Minute
+	// probePause is between two probes of the same server.
+	probePause = 30 * time.Millisecond
 	// maxFinished is the number of conversations that are checked at the end.
 	maxFinished = 10_000
 )
@@ -134,6 +139,61 @@ func (l *load) converse(ctx context.Context, worker int) {
 			}
 		}, err)
 	}
+}
+
+// probe sends small requests over new connections, which notice that nothing listens for a moment. Those that have a connection, and are
+// few, do not.
+func (l *load) probe(ctx context.Context, name string, request func(ctx context.Context) (*http.Client, *http.Request, error)) {
+	for ctx.Err() == nil {
+		client, r, err := request(ctx)
+		if err == nil {
+			err = expectOK(client, r)
+		}
+		if err != nil && ctx.Err() == nil {
+			l.repeated(fmt.Errorf("probe of the %s: %w", name, err))
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(probePause):
+		}
+	}
+}
+
+func expectOK(client *http.Client, r *http.Request) error {
+	client.Timeout = 10 * time.Second
+	response, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return errors.New(response.Status)
+	}
+	return nil
+}
+
+func (l *load) probeGateway(ctx context.Context) (*http.Client, *http.Request, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, l.gateway+"/v1/models", http.NoBody)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+l.key)
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, r, nil
+}
+
+func (l *load) probeResolveAPI(ctx context.Context) (*http.Client, *http.Request, error) {
+	options, err := l.direct(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(options.ResolveTLS.CAData)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, options.ResolveHost+"/apis/"+resolvev1alpha1.GroupVersion.String(), http.NoBody)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+l.config.BearerToken)
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots}}}, r, nil
 }
 
 // conversation returns the ID of the last turn. The engine's responses say whether it has seen all of them.

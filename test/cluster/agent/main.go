@@ -77,6 +77,8 @@ func runLoad(ctx context.Context, args []string) error {
 	for i := range *workers {
 		go l.converse(ctx, i)
 	}
+	go l.probe(ctx, "gateway", l.probeGateway)
+	go l.probe(ctx, "resolve API", l.probeResolveAPI)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, l.status()) })
 	mux.HandleFunc("/check", func(w http.ResponseWriter, r *http.Request) { writeJSON(w, l.checkAll(r.Context())) })
