@@ -100,18 +100,26 @@ func runOperator(args []string) error {
 	return operator.Run(ctrl.SetupSignalHandler(), config, o.operator)
 }
 
-// limitMemory limits the memory to that of the container or, without one, to what docs/architecture.md promises.
+// limitMemory limits the memory to that of the container, in which more sessions than docs/architecture.md assumes may fit, or, without one,
+// to what it promises.
 func limitMemory(o *resolve.Options) error {
 	needed := int64(math.MaxInt64)
 	if o.CacheBytes < math.MaxInt64/8 && o.InFlightBytes < math.MaxInt64/8 {
 		needed = o.CacheBytes + 3*o.InFlightBytes + programBytes
 	}
-	container, err := memorylimit.Set(needed, mappedBytes)
-	if err == nil && container < needed {
+	container, err := memorylimit.OfContainer(mappedBytes)
+	if err != nil {
+		return err
+	}
+	if container == math.MaxInt64 {
+		container = needed
+	}
+	if container < needed {
 		ctrl.Log.Info("The memory limit of the container is below what the flags permit with 100,000 sessions: raise it, "+
 			"or lower --body-cache-bytes or --max-inflight-bytes", "limit", container, "permitted", needed)
 	}
-	return err
+	memorylimit.Set(container, mappedBytes)
+	return nil
 }
 
 const usage = `Run the operator, or a subcommand.

@@ -138,18 +138,23 @@ const (
 	mappedBytes  = 64 << 20
 )
 
-// limitMemory limits the memory to that of the container or, without one, to what the requests in flight and the program need.
+// limitMemory limits the memory to what the requests in flight and the program need, or that of the container if it is less. A container needs
+// more for further connections, which the kernel has buffers for.
 func (o *options) limitMemory() error {
 	needed := int64(math.MaxInt64)
 	if o.gateway.MaxInFlightBytes < math.MaxInt64-programBytes {
 		needed = o.gateway.MaxInFlightBytes + programBytes
 	}
-	container, err := memorylimit.Set(needed, mappedBytes)
-	if err == nil && container < needed {
+	container, err := memorylimit.OfContainer(mappedBytes)
+	if err != nil {
+		return err
+	}
+	if container < needed {
 		o.gateway.Logger.Warn("the memory limit of the container is below what the flags permit: raise it, or lower --max-inflight-bytes",
 			"limit", container, "permitted", needed)
 	}
-	return err
+	memorylimit.Set(min(container, needed), mappedBytes)
+	return nil
 }
 
 // listen opens the addresses to serve on.

@@ -101,6 +101,9 @@ const DefaultResponseReserveBytes = 64 << 10
 
 const maxResponseReserve = 1 << 30
 
+// requestTimeout is the default of RequestTimeout.
+const requestTimeout = 10 * time.Minute
+
 // DefaultOptions returns the default options, without Store, Upstream and Logger.
 func DefaultOptions() Options {
 	return Options{
@@ -114,11 +117,11 @@ func DefaultOptions() Options {
 		MaxInFlightStreams:   2048,
 		ResponseReserveBytes: DefaultResponseReserveBytes,
 		MaxParses:            int64(max(2, runtime.GOMAXPROCS(0))),
-		RequestTimeout:       10 * time.Minute,
+		RequestTimeout:       requestTimeout,
 		SaveTimeout:          30 * time.Second,
 		ReadTimeout:          time.Minute,
 		ShutdownDelay:        5 * time.Second,
-		ShutdownTimeout:      30 * time.Second,
+		ShutdownTimeout:      requestTimeout, // so that a rollout aborts no request
 		ReloadInterval:       5 * time.Second,
 	}
 }

@@ -28,22 +28,24 @@ import (
 // variable is set to the memory limit of the container, in bytes.
 const variable = "MEMORY_LIMIT"
 
-// Set makes the garbage collector run more often before the process exceeds the memory limit of its container, in MEMORY_LIMIT, or, without
-// one, the memory that it needs at most, in bytes; math.MaxInt64 is no limit. Of either, Go's runtime does not manage the unmanaged bytes,
-// such as the mapped binary. GOMEMLIMIT overrides it.
-//
-// Set returns the memory limit of the container, or math.MaxInt64, for the caller to say if it needs more. It returns an error if the
-// variable is not a number above unmanaged.
-func Set(needed, unmanaged int64) (container int64, err error) {
-	container = math.MaxInt64
-	if value := os.Getenv(variable); value != "" {
-		if container, err = strconv.ParseInt(value, 10, 64); err != nil || container <= unmanaged {
-			return 0, fmt.Errorf("%s is %q: must be a number of bytes above %d", variable, value, unmanaged)
-		}
-		needed = container
+// OfContainer returns the memory limit of the container in bytes, which MEMORY_LIMIT has, or math.MaxInt64 without one. It returns an error if
+// the variable is not a number above unmanaged.
+func OfContainer(unmanaged int64) (int64, error) {
+	value := os.Getenv(variable)
+	if value == "" {
+		return math.MaxInt64, nil
 	}
-	if os.Getenv("GOMEMLIMIT") == "" && needed < math.MaxInt64 {
-		debug.SetMemoryLimit(needed - unmanaged)
+	limit, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || limit <= unmanaged {
+		return 0, fmt.Errorf("%s is %q: must be a number of bytes above %d", variable, value, unmanaged)
 	}
-	return container, nil
+	return limit, nil
+}
+
+// Set makes the garbage collector run more often before the process exceeds a limit in bytes, unless it is math.MaxInt64 or GOMEMLIMIT sets
+// another. Go's runtime does not manage the unmanaged bytes of it, such as the mapped binary.
+func Set(limit, unmanaged int64) {
+	if os.Getenv("GOMEMLIMIT") == "" && limit < math.MaxInt64 {
+		debug.SetMemoryLimit(limit - unmanaged)
+	}
 }

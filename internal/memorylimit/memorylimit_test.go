@@ -24,37 +24,48 @@ import (
 	"github.com/catena-dev/catena/internal/memorylimit"
 )
 
+func TestOfContainer(t *testing.T) {
+	tests := map[string]struct {
+		value   string
+		want    int64
+		wantErr string
+	}{
+		"none":      {want: math.MaxInt64},
+		"a number":  {value: "101", want: 101},
+		"too small": {value: "100", wantErr: `MEMORY_LIMIT is "100": must be a number of bytes above 100`},
+		"a unit":    {value: "1Gi", wantErr: `MEMORY_LIMIT is "1Gi": must be a number of bytes above 100`},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("MEMORY_LIMIT", tc.value)
+			got, err := memorylimit.OfContainer(100)
+			message := ""
+			if err != nil {
+				message = err.Error()
+			}
+			if got != tc.want || message != tc.wantErr {
+				t.Errorf("got %d and the error %q, want %d and %q", got, message, tc.want, tc.wantErr)
+			}
+		})
+	}
+}
+
 func TestSet(t *testing.T) {
 	const unset = 7 << 30
 	tests := map[string]struct {
-		container, goMemLimit string
-		needed                int64
-		want, wantContainer   int64
-		wantErr               string
+		goMemLimit  string
+		limit, want int64
 	}{
-		"no container":          {needed: 1000, want: 900, wantContainer: math.MaxInt64},
-		"nothing":               {needed: math.MaxInt64, want: unset, wantContainer: math.MaxInt64},
-		"a larger container":    {container: "5000", needed: 1000, want: 4900, wantContainer: 5000},
-		"a smaller container":   {container: "500", needed: 1000, want: 400, wantContainer: 500},
-		"no limit by flags":     {container: "500", needed: math.MaxInt64, want: 400, wantContainer: 500},
-		"GOMEMLIMIT":            {container: "500", goMemLimit: "7GiB", needed: 1000, want: unset, wantContainer: 500},
-		"too small":             {container: "100", needed: 1000, want: unset, wantErr: `MEMORY_LIMIT is "100": must be a number of bytes above 100`},
-		"not a number of bytes": {container: "1Gi", needed: 1000, want: unset, wantErr: `MEMORY_LIMIT is "1Gi": must be a number of bytes above 100`},
+		"a limit":    {limit: 1000, want: 900},
+		"no limit":   {limit: math.MaxInt64, want: unset},
+		"GOMEMLIMIT": {goMemLimit: "7GiB", limit: 1000, want: unset},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			before := debug.SetMemoryLimit(unset)
 			t.Cleanup(func() { debug.SetMemoryLimit(before) })
-			t.Setenv("MEMORY_LIMIT", tc.container)
 			t.Setenv("GOMEMLIMIT", tc.goMemLimit)
-			container, err := memorylimit.Set(tc.needed, 100)
-			message := ""
-			if err != nil {
-				message = err.Error()
-			}
-			if message != tc.wantErr || container != tc.wantContainer {
-				t.Errorf("got %d and the error %q, want %d and %q", container, message, tc.wantContainer, tc.wantErr)
-			}
+			memorylimit.Set(tc.limit, 100)
 			if got := debug.SetMemoryLimit(-1); got != tc.want {
 				t.Errorf("the limit is %d, want %d", got, tc.want)
 			}

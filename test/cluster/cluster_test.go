@@ -144,6 +144,7 @@ func startLoad(t *testing.T) {
 		"RESOLVE_IP":  clusterIP(t, system, "catena-resolve"), "GATEWAY_IP": clusterIP(t, system, "catena-gateway"),
 	})
 	rollout(t, tenant, "load")
+	underLoad(t, func() {}) // what it says first may fail: it is ready before it may read the namespace
 }
 
 // testEveryConversation resolves everything that was said, and expects verdicts of all of it.
@@ -163,7 +164,10 @@ func testEveryConversation(t *testing.T) {
 			return err
 		}
 		if other := slices.DeleteFunc(all, func(r string) bool { return r == "Resolved" }); len(other) > 0 {
-			return fmt.Errorf("verdicts that are not Resolved: %v", other)
+			return fmt.Errorf("verdicts that are not Resolved: %q", other)
+		}
+		if len(all) < 8*status.Conversations {
+			return fmt.Errorf("%d sessions, want those of %d conversations", len(all), status.Conversations)
 		}
 		return nil
 	})

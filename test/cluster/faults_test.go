@@ -60,6 +60,7 @@ func testRollOut(t *testing.T) {
 		kubectl(t, "--namespace="+system, "rollout", "restart", "deployment/catena-gateway")
 		rollout(t, system, "catena")
 		rollout(t, system, "catena-gateway")
+		waitForStreams(t)
 	})
 }
 
@@ -118,7 +119,7 @@ func testRotateCertificates(t *testing.T) {
 // testDrain drains the node of one operator and one gateway of all Pods of Catena. If no other node takes them, the PodDisruptionBudgets
 // refuse to evict the second replicas until the node takes Pods again.
 func testDrain(t *testing.T) {
-	nodes := strings.Fields(kubectl(t, "get", "nodes", "--output=jsonpath={.items[*].metadata.name}"))
+	nodes := strings.Fields(kubectl(t, "get", "nodes", "--field-selector=spec.unschedulable=false", "--output=jsonpath={.items[*].metadata.name}"))
 	uncordon := func() {
 		if _, err := tryKubectl(context.WithoutCancel(t.Context()), "", append([]string{"uncordon"}, nodes...)...); err != nil {
 			t.Error(err)
@@ -139,6 +140,7 @@ func testDrain(t *testing.T) {
 		}
 		testutil.Eventually(t, output.refused)
 		uncordon()
+		waitForStreams(t)
 	})
 	rollout(t, system, "catena")
 	rollout(t, system, "catena-gateway")

@@ -29,6 +29,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/catena-dev/catena/internal/testutil"
 )
@@ -116,8 +117,9 @@ func image(name string) string { return *registry + "/" + name + ":" + *version 
 
 // loadStatus is the Status of test/cluster/agent.
 type loadStatus struct {
-	Turns, Conversations, Resolves int
-	Failed, Repeated               loadFailures
+	Started                                 time.Time
+	Turns, Streams, Conversations, Resolves int
+	Failed, Repeated                        loadFailures
 }
 
 type loadFailures struct {
@@ -143,11 +145,15 @@ func askLoad(ctx context.Context, path string) (loadStatus, error) {
 	return status, json.Unmarshal([]byte(output), &status)
 }
 
-// reasons returns the reasons of the verdicts on all sessions of the tenant.
-func reasons(ctx context.Context) ([]string, error) {
+// reasons returns the reasons of the verdicts on all sessions of the tenant, which are empty where there is none.
+func reasons(ctx context.Context) (reasons []string, err error) {
 	output, err := tryKubectl(ctx, "", "--namespace="+tenant, "get", "responsesessions",
-		`--output=jsonpath={range .items[*]}{.status.conditions[?(@.type=="ChainValid")].reason}{"\n"}{end}`)
-	return strings.Fields(output), err
+		`--output=jsonpath={range .items[*]}{.metadata.name}={.status.conditions[?(@.type=="ChainValid")].reason}{"\n"}{end}`)
+	for line := range strings.Lines(output) {
+		_, reason, _ := strings.Cut(strings.TrimSpace(line), "=")
+		reasons = append(reasons, reason)
+	}
+	return reasons, err
 }
 
 // withoutLoss runs a step under load during which not even clients that never repeat a request may notice anything.
@@ -156,11 +162,28 @@ func withoutLoss(t *testing.T, step func()) {
 	before := mustAskLoad(t)
 	underLoad(t, step)
 	after := mustAskLoad(t)
+	if !after.Started.Equal(before.Started) {
+		t.Fatal("the load was started again, and has forgotten what failed before")
+	}
 	after.Repeated.Count -= before.Repeated.Count
 	after.Repeated.Last = after.Repeated.Last[max(0, len(after.Repeated.Last)-after.Repeated.Count):]
 	if after.Repeated.Count > 0 {
 		t.Errorf("of %d turns and %d resolves: %s", after.Turns-before.Turns, after.Resolves-before.Resolves, after.Repeated)
 	}
+}
+
+// waitForStreams waits until those that are in progress have ended.
+func waitForStreams(t *testing.T) {
+	t.Helper()
+	const streams = 5 // as in agent
+	before := mustAskLoad(t)
+	testutil.Eventually(t, func(context.Context) error {
+		after := mustAskLoad(t)
+		if n := after.Streams + after.Repeated.Count - before.Streams - before.Repeated.Count; n < streams {
+			return fmt.Errorf("%d streams have ended", n)
+		}
+		return nil
+	})
 }
 
 func mustAskLoad(t *testing.T) (status loadStatus) {

@@ -95,6 +95,7 @@ func testUpgrade(t *testing.T) {
 	withoutLoss(t, func() {
 		apply(current, "gateway.yaml")
 		rollout(t, system, "catena-gateway")
+		waitForStreams(t)
 	})
 	testEveryConversation(t)
 	testUninstall(t)
@@ -127,9 +128,12 @@ func testChart(t *testing.T) {
 		helm(t, "upgrade", "catena", chart, "--namespace="+system, "--reset-then-reuse-values")
 		rollout(t, system, "catena")
 		rollout(t, system, "catena-gateway")
+		waitForStreams(t)
 	})
 	replaceCertificate(t, chart)
 	testEveryConversation(t)
+	helm(t, "upgrade", "catena", chart, "--namespace="+system, "--reset-then-reuse-values", "--set=certificates.mode=self")
+	waitForChart(t)
 	serveTLS(t, chart)
 	kubectl(t, "apply", "--kustomize="+filepath.Join(testutil.Root(), "config", "samples"))
 	history := kubectl(t, "get", "inputitems", "resp_67ccd41be2f48190")
@@ -148,14 +152,9 @@ func testChart(t *testing.T) {
 	kubectl(t, "delete", "namespace", tenant, "--timeout="+testutil.Patience.String())
 }
 
-// replaceCertificate follows the chart's README: it replaces the operator's certificate by one in a Secret, and goes back to the operator's.
+// replaceCertificate follows the chart's README: it replaces the operator's certificate by one in a Secret.
 func replaceCertificate(t *testing.T, chart string) {
 	t.Helper()
-	upgrade := func(args ...string) {
-		t.Helper()
-		helm(t, append([]string{"upgrade", "catena", chart, "--namespace=" + system, "--reset-then-reuse-values", "--force-conflicts"}, args...)...)
-		rollout(t, system, "catena")
-	}
 	dir := createCertificate(t, "catena-resolve", "own-tls")
 	bundle, err := base64.StdEncoding.DecodeString(kubectl(t, "get", "apiservice", "v1alpha1.resolve.catena.dev", "--output=jsonpath={.spec.caBundle}"))
 	if err != nil {
@@ -169,9 +168,10 @@ func replaceCertificate(t *testing.T, chart string) {
 		t.Fatal(err)
 	}
 	withoutLoss(t, func() {
-		upgrade("--set=certificates.mode=secret", "--set=certificates.secretName=own-tls", "--set-file=certificates.caBundle="+filepath.Join(dir, "ca.crt"))
+		helm(t, "upgrade", "catena", chart, "--namespace="+system, "--reset-then-reuse-values", "--force-conflicts",
+			"--set=certificates.mode=secret", "--set=certificates.secretName=own-tls", "--set-file=certificates.caBundle="+filepath.Join(dir, "ca.crt"))
+		rollout(t, system, "catena")
 	})
-	underLoad(t, func() { upgrade("--set=certificates.mode=self") })
 }
 
 // serveTLS has the gateway serve TLS with a certificate in a Secret.

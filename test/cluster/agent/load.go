@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -51,11 +52,19 @@ const (
 	pause = 200 * time.Millisecond
 	// patience is how long resolves are repeated while nobody answers, which is as long as the client of OpenAI repeats its requests.
 	patience = time.Minute
+	// slowModel is the model whose responses have eventPause between two events, of which there are about 16. As many as streams are read at
+	// the same time, of which the next begins when streamPause has passed, so that some have just begun when a Pod is replaced.
+	slowModel   = "slow"
+	eventPause  = 4 * time.Second
+	streams     = 5
+	streamPause = 12 * time.Second
 	// probePause is between two probes of the same server.
 	probePause = 30 * time.Millisecond
 	// maxFinished is the number of conversations that are checked at the end.
 	maxFinished = 10_000
 )
+
+var started = time.Now()
 
 // load has conversations with a gateway and compares what is stored with what was said.
 type load struct {
@@ -69,12 +78,20 @@ type load struct {
 
 	mu       sync.Mutex
 	counts   Status
-	finished []string // the last turns of conversations
+	finished []conversation
 }
+
+// conversation has the response IDs and the texts of all its turns.
+type conversation struct{ ids, texts []string }
+
+func (c conversation) last() string { return c.ids[len(c.ids)-1] }
 
 // Status is the response to /status and /check.
 type Status struct {
-	Turns, Conversations, Resolves int
+	// Started tells one process from another, which has forgotten what the first has counted.
+	Started time.Time
+	// Streams counts the slow streams that were completed.
+	Turns, Streams, Conversations, Resolves int
 	// Failed counts what failed in spite of repetitions, and Repeated the requests that a client that does not repeat any would have lost.
 	Failed, Repeated Failures
 }
@@ -125,9 +142,9 @@ func (l *load) attempt(r *http.Request, next option.MiddlewareNext) (*http.Respo
 func (l *load) converse(ctx context.Context, worker int) {
 	host, _ := os.Hostname()
 	for n := 0; ctx.Err() == nil; n++ {
-		last, err := l.conversation(ctx, fmt.Sprintf("%s, worker %d, conversation %d", host, worker, n))
+		c, err := l.conversation(ctx, fmt.Sprintf("%s, worker %d, conversation %d", host, worker, n))
 		if err == nil {
-			err = l.check(ctx, last)
+			err = l.check(ctx, c)
 		}
 		if ctx.Err() != nil {
 			return
@@ -135,7 +152,7 @@ func (l *load) converse(ctx context.Context, worker int) {
 		l.note(func(s *Status) {
 			s.Conversations++
 			if len(l.finished) < maxFinished {
-				l.finished = append(l.finished, last)
+				l.finished = append(l.finished, c)
 			}
 		}, err)
 	}
@@ -181,6 +198,22 @@ func (l *load) probeGateway(ctx context.Context) (*http.Client, *http.Request, e
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, r, nil
 }
 
+// probeAPIServer resolves a conversation through the kube-apiserver, over a connection that exists. Unlike the library, it repeats nothing.
+func (l *load) probeAPIServer(ctx context.Context) (*http.Client, *http.Request, error) {
+	path := "/apis/" + resolvev1alpha1.GroupVersion.String()
+	l.mu.Lock()
+	if len(l.finished) > 0 {
+		path += "/namespaces/" + l.namespace + "/" + resolvev1alpha1.Resource + "/" + l.finished[0].last()
+	}
+	l.mu.Unlock()
+	client, err := rest.HTTPClientFor(l.config)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, l.config.Host+path, http.NoBody)
+	return client, r, err
+}
+
 func (l *load) probeResolveAPI(ctx context.Context) (*http.Client, *http.Request, error) {
 	options, err := l.direct(ctx)
 	if err != nil {
@@ -196,50 +229,72 @@ func (l *load) probeResolveAPI(ctx context.Context) (*http.Client, *http.Request
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots}}}, r, nil
 }
 
-// conversation returns the ID of the last turn. The engine's responses say whether it has seen all of them.
-func (l *load) conversation(ctx context.Context, name string) (string, error) {
-	last := ""
+// conversation has a conversation. The engine's responses say whether it has seen all turns.
+func (l *load) conversation(ctx context.Context, name string) (c conversation, err error) {
 	for turn := range l.turns {
 		text := fmt.Sprintf("%s, turn %d", name, turn)
 		params := responses.ResponseNewParams{Model: "scripted", Input: responses.ResponseNewParamsInputUnion{OfString: param.NewOpt(text)}}
-		if last != "" {
-			params.PreviousResponseID = param.NewOpt(last)
+		if turn > 0 {
+			params.PreviousResponseID = param.NewOpt(c.last())
 		}
 		response, err := l.client.New(ctx, params, option.WithHeader("Idempotency-Key", text))
 		if err != nil {
-			return "", fmt.Errorf("%s: %w", text, err)
+			return c, fmt.Errorf("%s: %w", text, err)
 		}
 		want := fmt.Sprintf("You said %d things, from '%s, turn 0' to '%s'.", turn+1, name, text)
 		if got := response.OutputText(); got != want {
-			return "", fmt.Errorf("%s: the engine said %q, want %q", text, got, want)
+			return c, fmt.Errorf("%s: the engine said %q, want %q", text, got, want)
 		}
-		last = response.ID
+		c.ids, c.texts = append(c.ids, response.ID), append(c.texts, text)
 		l.note(func(s *Status) { s.Turns++ }, nil)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
 		}
 	}
-	return last, nil
+	return c, nil
+}
+
+// stream reads one slow stream after another. They must be completed even if the Pod of the gateway is replaced meanwhile. Their turns are
+// not stored, because those of a gateway that is killed have no verdict.
+func (l *load) stream(ctx context.Context, worker int) {
+	time.Sleep(time.Duration(worker) * streamPause)
+	for ctx.Err() == nil {
+		start, completed := time.Now(), false
+		events := l.client.NewStreaming(ctx, responses.ResponseNewParams{
+			Model: slowModel, Input: responses.ResponseNewParamsInputUnion{OfString: param.NewOpt("slowly")}, Store: param.NewOpt(false),
+		}, option.WithMaxRetries(0))
+		for events.Next() {
+			completed = completed || events.Current().Type == "response.completed"
+		}
+		switch err := events.Err(); {
+		case ctx.Err() != nil:
+		case err != nil || !completed:
+			l.repeated(fmt.Errorf("the stream ended after %s: %w", time.Since(start).Round(time.Second), cmp.Or(err, errors.New("it was not completed"))))
+			time.Sleep(pause)
+		default:
+			l.note(func(s *Status) { s.Streams++ }, nil)
+		}
+	}
 }
 
 // check resolves a conversation through the kube-apiserver and directly. It repeats a resolve while no server responds.
-func (l *load) check(ctx context.Context, last string) error {
+func (l *load) check(ctx context.Context, c conversation) error {
 	for name, options := range map[string]func(context.Context) (kube.Options, error){"through the kube-apiserver": l.through, "directly": l.direct} {
 		var lastErr error
 		err := wait.PollUntilContextTimeout(ctx, time.Second, patience, true, func(ctx context.Context) (bool, error) {
 			o, err := options(ctx)
 			if err == nil {
-				err = l.resolve(ctx, last, o)
+				err = resolve(ctx, c, o)
 			}
 			if lastErr = err; err != nil {
-				l.repeated(fmt.Errorf("%s, %s: %w", last, name, err))
+				l.repeated(fmt.Errorf("%s, %s: %w", c.last(), name, err))
 			}
 			// A kube-apiserver that has just started grants nothing to anyone yet.
 			return err == nil || !store.IsRetryable(err) && !apierrors.IsForbidden(err), nil
 		})
 		if err = errors.Join(err, lastErr); err != nil {
-			return fmt.Errorf("%s, %s: %w", last, name, err)
+			return fmt.Errorf("%s, %s: %w", c.last(), name, err)
 		}
 		l.note(func(s *Status) { s.Resolves++ }, nil)
 	}
@@ -266,18 +321,24 @@ func (l *load) direct(ctx context.Context) (kube.Options, error) {
 	}, nil
 }
 
-func (l *load) resolve(ctx context.Context, last string, options kube.Options) error {
+func resolve(ctx context.Context, c conversation, options kube.Options) error {
 	s, err := kube.Open(ctx, options)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = s.Close() }()
-	history, err := s.Resolve(ctx, last, store.ResolveOptions{})
+	history, err := s.Resolve(ctx, c.last(), store.ResolveOptions{})
 	if err != nil {
 		return err
 	}
-	if len(history.Turns) != l.turns || len(history.Items) != 2*l.turns {
-		return fmt.Errorf("got %d turns and %d items, want %d and %d", len(history.Turns), len(history.Items), l.turns, 2*l.turns)
+	var texts []string
+	for _, item := range history.Items {
+		if gjson.GetBytes(item, "role").Str == "user" {
+			texts = append(texts, gjson.GetBytes(item, "content.0.text").Str)
+		}
+	}
+	if !slices.Equal(history.Turns, c.ids) || !slices.Equal(texts, c.texts) || len(history.Items) != 2*len(c.ids) {
+		return fmt.Errorf("got the turns %q, the texts %q and %d items, want %q and %q", history.Turns, texts, len(history.Items), c.ids, c.texts)
 	}
 	return nil
 }
@@ -288,8 +349,8 @@ func (l *load) checkAll(ctx context.Context) Status {
 	finished := slices.Clone(l.finished)
 	l.mu.Unlock()
 	checked := &load{turns: l.turns, namespace: l.namespace, config: l.config, apiServer: l.apiServer}
-	for _, last := range finished {
-		checked.note(func(s *Status) { s.Conversations++ }, checked.check(ctx, last))
+	for _, c := range finished {
+		checked.note(func(s *Status) { s.Conversations++ }, checked.check(ctx, c))
 	}
 	return checked.status()
 }
@@ -314,6 +375,7 @@ func (l *load) status() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.counts
+	s.Started = started
 	s.Failed.Last, s.Repeated.Last = slices.Clone(s.Failed.Last), slices.Clone(s.Repeated.Last)
 	return s
 }

@@ -21,16 +21,20 @@ limitations under the License.
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 )
@@ -52,7 +56,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	switch args[0] {
 	case "engine":
-		return serve(ctx, enginetest.Handler())
+		return serve(ctx, slowly(enginetest.Handler()))
 	case "load":
 		return runLoad(ctx, args[1:])
 	default:
@@ -77,7 +81,11 @@ func runLoad(ctx context.Context, args []string) error {
 	for i := range *workers {
 		go l.converse(ctx, i)
 	}
+	for i := range streams {
+		go l.stream(ctx, i)
+	}
 	go l.probe(ctx, "gateway", l.probeGateway)
+	go l.probe(ctx, "resolve API through the kube-apiserver", l.probeAPIServer)
 	go l.probe(ctx, "resolve API", l.probeResolveAPI)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, l.status()) })
@@ -99,4 +107,34 @@ func writeJSON(w http.ResponseWriter, status Status) {
 	if err := json.NewEncoder(w).Encode(status); err != nil {
 		panic(http.ErrAbortHandler) // the test has gone away
 	}
+}
+
+// slowly has an engine stream the responses of slowModel slowly.
+func slowly(engine http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if gjson.GetBytes(body, "model").Str == slowModel {
+			w = &slowWriter{ResponseWriter: w, done: r.Context().Done()}
+		}
+		engine.ServeHTTP(w, r)
+	})
+}
+
+// slowWriter waits before it flushes, once for each event.
+type slowWriter struct {
+	http.ResponseWriter
+	done <-chan struct{}
+}
+
+// FlushError implements the interface of http.ResponseController.
+func (w *slowWriter) FlushError() error {
+	select {
+	case <-w.done:
+	case <-time.After(eventPause):
+	}
+	return http.NewResponseController(w.ResponseWriter).Flush()
 }
