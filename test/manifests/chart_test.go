@@ -236,6 +236,22 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// TestWithoutCRDs: without crds.install, the chart leaves out exactly the CRDs and the policies that belong to them. What restricts the operator
+// stays.
+func TestWithoutCRDs(t *testing.T) {
+	want := textByName(t, render(t, namespace, ""))
+	for name := range want {
+		policy := strings.HasPrefix(name, "ValidatingAdmissionPolicy") && !strings.HasSuffix(name, "/operator.sessions.catena.dev") &&
+			!strings.HasSuffix(name, "/operator-secret.sessions.catena.dev")
+		if policy || strings.HasPrefix(name, "CustomResourceDefinition.") {
+			delete(want, name)
+		}
+	}
+	if diff := cmp.Diff(want, textByName(t, render(t, namespace, "crds: {install: false}"))); diff != "" {
+		t.Errorf("objects without crds.install (-want +got):\n%s", diff)
+	}
+}
+
 // TestOwnNames: each installation in a cluster is the same one, so that a second release is rejected by Helm.
 func TestOwnNames(t *testing.T) {
 	for _, object := range render(t, namespace, "") {
