@@ -214,7 +214,9 @@ func TestInvalidValues(t *testing.T) {
 		"digest without the algorithm":  {`image: {digest: "0123"}`, "at '/image/digest'"},
 		"flag without dashes":           {`extraArgs: [max-depth=3]`, "at '/extraArgs/0'"},
 		"bucket without a scheme":       {`snapshotStore: {url: bucket}`, "at '/snapshotStore/url'"},
-		"kubelet's port on the network": {`hostNetwork: true`, "port must not be 10250"},
+		"kubelet's port on the network": {`hostNetwork: true`, "hostNetwork is set: port must not be 10250"},
+		"kubelet's port for probes":     {`{hostNetwork: true, port: 10270, healthPort: 10250}`, "hostNetwork is set: healthPort must not be 10250"},
+		"one port for both":             {`healthPort: 10250`, "port and healthPort must differ, but both are 10250"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := tryRender(t, namespace, tc.values); err == nil || !strings.Contains(err.Error(), tc.wantErr) {
