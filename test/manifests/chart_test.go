@@ -158,16 +158,58 @@ func removeHelm(object *unstructured.Unstructured) {
 	object.SetAnnotations(annotations)
 }
 
-// TestNamespace: a release in another namespace differs only in that.
+// TestNamespace: a release in another namespace differs only in that, even if YAML reads its name as another type.
 func TestNamespace(t *testing.T) {
 	for name, values := range allValues() {
 		t.Run(name, func(t *testing.T) {
 			want := toText(t, render(t, namespace, values))
-			got := toText(t, render(t, "other", values))
-			if diff := cmp.Diff(strings.ReplaceAll(want, namespace, "other"), got); diff != "" {
-				t.Errorf("objects (-%s +other):\n%s", namespace, diff)
+			for _, other := range []string{"other", "123"} {
+				got := toText(t, render(t, other, values))
+				if diff := cmp.Diff(strings.ReplaceAll(want, namespace, other), got); diff != "" {
+					t.Errorf("objects (-%s +%s):\n%s", namespace, other, diff)
+				}
 			}
 		})
+	}
+}
+
+// TestNamesAreText: names in values are strings, even if YAML reads them as another type.
+func TestNamesAreText(t *testing.T) {
+	const placeholder = "placeholder"
+	const text = `
+imagePullSecrets: [{name: "placeholder"}]
+priorityClassName: "placeholder"
+nodeSelector: {a: "placeholder"}
+podLabels: {a: "placeholder"}
+podAnnotations: {a: "placeholder"}
+serviceAccount: {annotations: {a: "placeholder"}}
+snapshotStore: {url: "s3://bucket", secretName: "placeholder"}
+monitoring: {enabled: true, labels: {a: "placeholder"}, serviceAccount: {name: "placeholder", namespace: "placeholder"}}
+gateway:
+  enabled: true
+  upstream: {url: "http://engine", secretName: "placeholder"}
+  namespaces: ["placeholder"]
+  tenantsSecretName: "placeholder"
+  tls: {secretName: "placeholder"}
+  service: {annotations: {a: "placeholder"}}
+  priorityClassName: "placeholder"
+  nodeSelector: {a: "placeholder"}
+  podLabels: {a: "placeholder"}
+  podAnnotations: {a: "placeholder"}
+  serviceAccount: {annotations: {a: "placeholder"}}
+`
+	for _, certificates := range []string{
+		`certificates: {mode: secret, secretName: "placeholder", caBundle: "-----BEGIN CERTIFICATE-----"}`,
+		`certificates: {mode: cert-manager, issuerRef: {name: "placeholder"}}`,
+	} {
+		values := text + certificates
+		want := toText(t, render(t, namespace, values))
+		for _, name := range []string{"123", "1e3", "true", "null", "2026-01-01"} {
+			got := toText(t, render(t, namespace, strings.ReplaceAll(values, placeholder, name)))
+			if diff := cmp.Diff(strings.ReplaceAll(want, placeholder, name), got); diff != "" {
+				t.Errorf("objects (-text +%s):\n%s", name, diff)
+			}
+		}
 	}
 }
 
