@@ -124,10 +124,10 @@ readinessProbe:
 {{- end }}
 
 {{/*
-The memory limit of a container, which the programs keep below. Without one, the variable would have the memory of the node.
+The memory limit of a container, which the programs keep below. Without one, or with 0, the variable would have the memory of the node.
 */}}
 {{- define "catena.memoryLimit" }}
-{{- if dig "limits" "memory" "" .resources }}
+{{- if dig "limits" "memory" "" (.resources | default dict) | toString | regexMatch "^[+0.]*[1-9]" }}
 - name: MEMORY_LIMIT
   valueFrom:
     resourceFieldRef:
