@@ -268,6 +268,14 @@ func TestInvalidValues(t *testing.T) {
 	}
 }
 
+// TestCABundle: a CA may have comments before it, as those of openssl.
+func TestCABundle(t *testing.T) {
+	const values = `certificates: {mode: secret, secretName: mine, caBundle: "# company\n-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"}`
+	if _, err := tryRender(t, namespace, values); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestKeep: CRDs and admission policies, and nothing else, survive the release.
 func TestKeep(t *testing.T) {
 	for values, want := range map[string]bool{"": true, values["CRDs that are deleted"]: false} {
