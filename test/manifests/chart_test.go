@@ -256,6 +256,7 @@ func TestInvalidValues(t *testing.T) {
 		"digest without the algorithm":  {`image: {digest: "0123"}`, "at '/image/digest'"},
 		"flag without dashes":           {`extraArgs: [max-depth=3]`, "at '/extraArgs/0'"},
 		"bucket without a scheme":       {`snapshotStore: {url: bucket}`, "at '/snapshotStore/url'"},
+		"bucket in a folder":            {`snapshotStore: {url: "file:///var/bucket"}`, "at '/snapshotStore/url'"},
 		"label of the selector":         {`podLabels: {app.kubernetes.io/name: a}`, "at '/podLabels/app.kubernetes.io~1"},
 		"label of the gateway":          {`gateway: {podLabels: {app.kubernetes.io/component: a}}`, "at '/gateway/podLabels/app.kubernetes.io~1"},
 		"annotation of the chart":       {`podAnnotations: {kubectl.kubernetes.io/default-container: a}`, "at '/podAnnotations/kubectl.kubernetes.io~1"},
@@ -270,6 +271,21 @@ func TestInvalidValues(t *testing.T) {
 				t.Errorf("error %v, want one with %q", err, tc.wantErr)
 			}
 		})
+	}
+}
+
+// TestNodeSelector: README.md describes how to add to the default and how to remove it.
+func TestNodeSelector(t *testing.T) {
+	for values, want := range map[string]map[string]string{
+		"nodeSelector: {}":                                {"kubernetes.io/os": "linux"},
+		"nodeSelector: {pool: a}":                         {"kubernetes.io/os": "linux", "pool": "a"},
+		"nodeSelector: {kubernetes.io/os: null}":          nil,
+		"nodeSelector: {kubernetes.io/os: null, pool: a}": {"pool": "a"},
+	} {
+		got := deploymentOf(t, render(t, namespace, values), "catena").Spec.Template.Spec.NodeSelector
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: selector (-want +got):\n%s", values, diff)
+		}
 	}
 }
 
