@@ -158,16 +158,58 @@ func removeHelm(object *unstructured.Unstructured) {
 	object.SetAnnotations(annotations)
 }
 
-// TestNamespace: a release in another namespace differs only in that.
+// TestNamespace: a release in another namespace differs only in that, even if YAML reads its name as another type.
 func TestNamespace(t *testing.T) {
 	for name, values := range allValues() {
 		t.Run(name, func(t *testing.T) {
 			want := toText(t, render(t, namespace, values))
-			got := toText(t, render(t, "other", values))
-			if diff := cmp.Diff(strings.ReplaceAll(want, namespace, "other"), got); diff != "" {
-				t.Errorf("objects (-%s +other):\n%s", namespace, diff)
+			for _, other := range []string{"other", "123"} {
+				got := toText(t, render(t, other, values))
+				if diff := cmp.Diff(strings.ReplaceAll(want, namespace, other), got); diff != "" {
+					t.Errorf("objects (-%s +%s):\n%s", namespace, other, diff)
+				}
 			}
 		})
+	}
+}
+
+// TestNamesAreText: names in values are strings, even if YAML reads them as another type.
+func TestNamesAreText(t *testing.T) {
+	const placeholder = "placeholder"
+	const text = `
+imagePullSecrets: [{name: "placeholder"}]
+priorityClassName: "placeholder"
+nodeSelector: {a: "placeholder"}
+podLabels: {a: "placeholder"}
+podAnnotations: {a: "placeholder"}
+serviceAccount: {annotations: {a: "placeholder"}}
+snapshotStore: {url: "s3://bucket", secretName: "placeholder"}
+monitoring: {enabled: true, labels: {a: "placeholder"}, serviceAccount: {name: "placeholder", namespace: "placeholder"}}
+gateway:
+  enabled: true
+  upstream: {url: "http://engine", secretName: "placeholder"}
+  namespaces: ["placeholder"]
+  tenantsSecretName: "placeholder"
+  tls: {secretName: "placeholder"}
+  service: {annotations: {a: "placeholder"}}
+  priorityClassName: "placeholder"
+  nodeSelector: {a: "placeholder"}
+  podLabels: {a: "placeholder"}
+  podAnnotations: {a: "placeholder"}
+  serviceAccount: {annotations: {a: "placeholder"}}
+`
+	for _, certificates := range []string{
+		`certificates: {mode: secret, secretName: "placeholder", caBundle: "-----BEGIN CERTIFICATE-----"}`,
+		`certificates: {mode: cert-manager, issuerRef: {name: "placeholder"}}`,
+	} {
+		values := text + certificates
+		want := toText(t, render(t, namespace, values))
+		for _, name := range []string{"123", "1e3", "true", "null", "2026-01-01"} {
+			got := toText(t, render(t, namespace, strings.ReplaceAll(values, placeholder, name)))
+			if diff := cmp.Diff(strings.ReplaceAll(want, placeholder, name), got); diff != "" {
+				t.Errorf("objects (-text +%s):\n%s", name, diff)
+			}
+		}
 	}
 }
 
@@ -214,13 +256,44 @@ func TestInvalidValues(t *testing.T) {
 		"digest without the algorithm":  {`image: {digest: "0123"}`, "at '/image/digest'"},
 		"flag without dashes":           {`extraArgs: [max-depth=3]`, "at '/extraArgs/0'"},
 		"bucket without a scheme":       {`snapshotStore: {url: bucket}`, "at '/snapshotStore/url'"},
-		"kubelet's port on the network": {`hostNetwork: true`, "port must not be 10250"},
+		"bucket in a folder":            {`snapshotStore: {url: "file:///var/bucket"}`, "at '/snapshotStore/url'"},
+		"label of the selector":         {`podLabels: {app.kubernetes.io/name: a}`, "at '/podLabels/app.kubernetes.io~1"},
+		"label of the gateway":          {`gateway: {podLabels: {app.kubernetes.io/component: a}}`, "at '/gateway/podLabels/app.kubernetes.io~1"},
+		"annotation of the chart":       {`podAnnotations: {kubectl.kubernetes.io/default-container: a}`, "at '/podAnnotations/kubectl.kubernetes.io~1"},
+		"label of a component":          {`monitoring: {labels: {app.kubernetes.io/component: a}}`, "at '/monitoring/labels/app.kubernetes.io~1"},
+		"label of Helm":                 {`monitoring: {labels: {app.kubernetes.io/managed-by: a}}`, "at '/monitoring/labels/app.kubernetes.io~1"},
+		"kubelet's port on the network": {`hostNetwork: true`, "hostNetwork is set: port must not be 10250"},
+		"kubelet's port for probes":     {`{hostNetwork: true, port: 10270, healthPort: 10250}`, "hostNetwork is set: healthPort must not be 10250"},
+		"one port for both":             {`healthPort: 10250`, "port and healthPort must differ, but both are 10250"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := tryRender(t, namespace, tc.values); err == nil || !strings.Contains(err.Error(), tc.wantErr) {
 				t.Errorf("error %v, want one with %q", err, tc.wantErr)
 			}
 		})
+	}
+}
+
+// TestNodeSelector: README.md describes how to add to the default and how to remove it.
+func TestNodeSelector(t *testing.T) {
+	for values, want := range map[string]map[string]string{
+		"nodeSelector: {}":                                {"kubernetes.io/os": "linux"},
+		"nodeSelector: {pool: a}":                         {"kubernetes.io/os": "linux", "pool": "a"},
+		"nodeSelector: {kubernetes.io/os: null}":          nil,
+		"nodeSelector: {kubernetes.io/os: null, pool: a}": {"pool": "a"},
+	} {
+		got := deploymentOf(t, render(t, namespace, values), "catena").Spec.Template.Spec.NodeSelector
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: selector (-want +got):\n%s", values, diff)
+		}
+	}
+}
+
+// TestCABundle: a CA may have comments before it, as those of openssl.
+func TestCABundle(t *testing.T) {
+	const values = `certificates: {mode: secret, secretName: mine, caBundle: "# company\n-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"}`
+	if _, err := tryRender(t, namespace, values); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -233,6 +306,22 @@ func TestKeep(t *testing.T) {
 				t.Errorf("values %q: %s %s is kept: %t", values, object.GetKind(), object.GetName(), got)
 			}
 		}
+	}
+}
+
+// TestWithoutCRDs: without crds.install, the chart leaves out exactly the CRDs and the policies that belong to them. What restricts the operator
+// stays.
+func TestWithoutCRDs(t *testing.T) {
+	want := textByName(t, render(t, namespace, ""))
+	for name := range want {
+		policy := strings.HasPrefix(name, "ValidatingAdmissionPolicy") && !strings.HasSuffix(name, "/operator.sessions.catena.dev") &&
+			!strings.HasSuffix(name, "/operator-secret.sessions.catena.dev")
+		if policy || strings.HasPrefix(name, "CustomResourceDefinition.") {
+			delete(want, name)
+		}
+	}
+	if diff := cmp.Diff(want, textByName(t, render(t, namespace, "crds: {install: false}"))); diff != "" {
+		t.Errorf("objects without crds.install (-want +got):\n%s", diff)
 	}
 }
 

@@ -111,7 +111,17 @@ func TestGatewayFlags(t *testing.T) {
 // TestMemoryLimit: the programs learn their memory limit if they have one; without one, the variable would have the memory of the node.
 func TestMemoryLimit(t *testing.T) {
 	const gatewayValues = "gateway: {enabled: true, upstream: {url: http://engine}, resources: %s}\nresources: %s"
-	for resources, want := range map[string]bool{"{}": true, "{limits: {memory: 1Gi, cpu: 2}}": true, "{limits: null}": false} {
+	for resources, want := range map[string]bool{
+		"{}":                               true,
+		"{limits: {memory: 1Gi, cpu: 2}}":  true,
+		"{limits: {memory: 1073741824}}":   true,
+		"{limits: {memory: 0.5Gi}}":        true,
+		"{limits: null}":                   false,
+		"{limits: {memory: null, cpu: 2}}": false,
+		"{limits: {memory: '0'}}":          false,
+		"{limits: {memory: 0Gi}}":          false,
+		"null":                             false,
+	} {
 		objects := render(t, namespace, fmt.Sprintf(gatewayValues, resources, resources))
 		for _, name := range []string{"catena", "catena-gateway"} {
 			container := deploymentOf(t, objects, name).Spec.Template.Spec.Containers[0]

@@ -1,7 +1,7 @@
 {{- /* Labels of all objects. */ -}}
 {{- define "catena.labels" -}}
 app.kubernetes.io/name: catena
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
@@ -24,6 +24,13 @@ app.kubernetes.io/component: {{ . }}
 {{- end }}
 
 {{- /*
+An object of config as JSON, in the namespace of the release. Text is replaced only in JSON, in which a name like 123 stays a string.
+*/ -}}
+{{- define "catena.object" -}}
+{{- fromYaml .text | toJson | replace "catena-system" .root.Release.Namespace }}
+{{- end }}
+
+{{- /*
 The objects in files that are copies of those in config, in the namespace of the release. The argument has the root context, a pattern of
 files, and, if they are needed, labels and annotations to add and names of labels to leave out.
 */ -}}
@@ -33,9 +40,8 @@ files, and, if they are needed, labels and annotations to add and names of label
 {{- $annotations := .annotations }}
 {{- $omitLabels := .omitLabels }}
 {{- range $path, $_ := $root.Files.Glob .files }}
-{{- $text := $root.Files.Get $path | replace "catena-system" $root.Release.Namespace }}
-{{- range regexSplit "(?m)^---$" $text -1 }}
-{{- $object := fromYaml . }}
+{{- range regexSplit "(?m)^---$" ($root.Files.Get $path) -1 }}
+{{- $object := include "catena.object" (dict "root" $root "text" .) | fromJson }}
 {{- if $object }}
 {{- $labels := merge (include "catena.labels" $root | fromYaml) ($object.metadata.labels | default dict) $added }}
 {{- range $omitLabels }}
@@ -55,7 +61,7 @@ files, and, if they are needed, labels and annotations to add and names of label
 {{- /* Where the Pods of a component should run, unless values say otherwise. */ -}}
 {{- define "catena.scheduling" -}}
 {{- with .values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .values.nodeSelector }}
 nodeSelector: {{- toYaml . | nindent 2 }}
@@ -118,10 +124,10 @@ readinessProbe:
 {{- end }}
 
 {{/*
-The memory limit of a container, which the programs keep below. Without one, the variable would have the memory of the node.
+The memory limit of a container, which the programs keep below. Without one, or with 0, the variable would have the memory of the node.
 */}}
 {{- define "catena.memoryLimit" }}
-{{- if dig "limits" "memory" "" .resources }}
+{{- if dig "limits" "memory" "" (.resources | default dict) | toString | regexMatch "^[+0.]*[1-9]" }}
 - name: MEMORY_LIMIT
   valueFrom:
     resourceFieldRef:
