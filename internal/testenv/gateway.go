@@ -134,6 +134,7 @@ func (e *Environment) runGateway(binary, kubeconfig string, options GatewayOptio
 		"--metrics-bind-address=0",
 		"--health-probe-bind-address=" + healthAddress,
 		"--shutdown-delay-duration=0s",
+		"--shutdown-timeout=30s", // for streams that a test leaves behind
 	}
 	log, err := os.OpenFile(e.GatewayLog(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -183,7 +183,7 @@ func (o *drainOutput) refused(context.Context) error {
 	return nil
 }
 
-// testFillQuota fills the quota of another tenant.
+// testFillQuota fills the quota of another tenant, whom the gateway then refuses.
 func testFillQuota(t *testing.T) {
 	withoutLoss(t, func() {
 		applyTemplate(t, "quota.yaml", nil)
@@ -200,6 +200,11 @@ func testFillQuota(t *testing.T) {
 			}
 			return nil
 		})
+		output := askGateway(t, "80", "http://127.0.0.1:8443/v1/responses", "--header", "Authorization: Bearer sk-of-the-full",
+			"--header", "Content-Type: application/json", "--data", `{"model":"scripted","input":"Is there room?"}`, "--write-out", " %{http_code}")
+		if !strings.Contains(output, "session.store.quota_exceeded") || !strings.HasSuffix(output, " 429") {
+			t.Errorf("the gateway responded %s", output)
+		}
 	})
 	kubectl(t, "delete", "namespace", tenant+"-quota", "--timeout="+testutil.Patience.String())
 }

@@ -112,6 +112,21 @@ func clusterIP(t *testing.T, namespace, name string) string {
 	return kubectl(t, "--namespace="+namespace, "get", "service", name, "--output=jsonpath={.spec.clusterIP}")
 }
 
+// askGateway sends a request with curl to a port of the gateway's Service, which is 127.0.0.1:8443 meanwhile, and returns the response.
+func askGateway(t *testing.T, port string, args ...string) string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "bash", append([]string{"-euo", "pipefail", "-c", `
+		trap 'kill $(jobs -p)' EXIT
+		kubectl -n catena-system port-forward service/catena-gateway 8443:"$0" > /dev/null &
+		until (exec 3<> /dev/tcp/127.0.0.1/8443) 2> /dev/null; do sleep 0.1; done
+		curl --silent --show-error "$@"`, port}, args...)...)
+	output, err := command.Output()
+	if err != nil {
+		t.Fatalf("curl %s: %v", args, err)
+	}
+	return string(output)
+}
+
 // image returns the full name of an image in dist.
 func image(name string) string { return *registry + "/" + name + ":" + *version }
 

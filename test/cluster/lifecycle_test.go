@@ -180,13 +180,10 @@ func serveTLS(t *testing.T, chart string) {
 	dir := createCertificate(t, "catena-gateway", "gateway-tls")
 	helm(t, "upgrade", "catena", chart, "--namespace="+system, "--reset-then-reuse-values", "--set=gateway.tls.secretName=gateway-tls")
 	rollout(t, system, "catena-gateway")
-	command := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", `
-		trap 'kill $(jobs -p)' EXIT
-		kubectl -n catena-system port-forward service/catena-gateway 8443:443 > /dev/null &
-		curl -sS --fail --retry 30 --retry-connrefused --retry-delay 1 --cacert "$0" --connect-to ::127.0.0.1:8443 \
-			-H 'Authorization: Bearer sk-for-the-test' https://catena-gateway.catena-system.svc/v1/models`, filepath.Join(dir, "tls.crt"))
-	if output, err := command.CombinedOutput(); err != nil || !strings.Contains(string(output), "scripted") {
-		t.Errorf("%v: %s", err, output)
+	output := askGateway(t, "443", "https://catena-gateway.catena-system.svc/v1/models", "--header", "Authorization: Bearer sk-for-the-test",
+		"--cacert", filepath.Join(dir, "tls.crt"), "--connect-to", "::127.0.0.1:8443")
+	if !strings.Contains(output, "scripted") {
+		t.Errorf("the gateway responded %s", output)
 	}
 }
 
