@@ -55,12 +55,11 @@ func testKillLeader(t *testing.T) {
 }
 
 func testRollOut(t *testing.T) {
-	withoutLoss(t, func() {
+	withoutLossOfStreams(t, func() {
 		kubectl(t, "--namespace="+system, "rollout", "restart", "deployment/catena")
 		kubectl(t, "--namespace="+system, "rollout", "restart", "deployment/catena-gateway")
 		rollout(t, system, "catena")
 		rollout(t, system, "catena-gateway")
-		waitForStreams(t)
 	})
 }
 
@@ -127,7 +126,7 @@ func testDrain(t *testing.T) {
 	}
 	t.Cleanup(uncordon)
 	before := operators(t)
-	withoutLoss(t, func() {
+	withoutLossOfStreams(t, func() {
 		var group errgroup.Group
 		defer func() {
 			if err := group.Wait(); err != nil {
@@ -140,7 +139,6 @@ func testDrain(t *testing.T) {
 		}
 		testutil.Eventually(t, output.refused)
 		uncordon()
-		waitForStreams(t)
 	})
 	rollout(t, system, "catena")
 	rollout(t, system, "catena-gateway")

@@ -95,7 +95,6 @@ func testUpgrade(t *testing.T) {
 	withoutLoss(t, func() {
 		apply(current, "gateway.yaml")
 		rollout(t, system, "catena-gateway")
-		waitForStreams(t)
 	})
 	testEveryConversation(t)
 	testUninstall(t)
@@ -128,7 +127,6 @@ func testChart(t *testing.T) {
 		helm(t, "upgrade", "catena", chart, "--namespace="+system, "--reset-then-reuse-values")
 		rollout(t, system, "catena")
 		rollout(t, system, "catena-gateway")
-		waitForStreams(t)
 	})
 	replaceCertificate(t, chart)
 	testEveryConversation(t)

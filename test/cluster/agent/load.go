@@ -92,8 +92,9 @@ type Status struct {
 	Started time.Time
 	// Streams counts the slow streams that were completed.
 	Turns, Streams, Conversations, Resolves int
-	// Failed counts what failed in spite of repetitions, and Repeated the requests that a client that does not repeat any would have lost.
-	Failed, Repeated Failures
+	// Failed counts what failed in spite of repetitions, Repeated the requests that a client that does not repeat any would have lost, and
+	// Aborted the slow streams that were not completed.
+	Failed, Repeated, Aborted Failures
 }
 
 // Failures are the number of failures, and the last of them.
@@ -270,7 +271,8 @@ func (l *load) stream(ctx context.Context, worker int) {
 		switch err := events.Err(); {
 		case ctx.Err() != nil:
 		case err != nil || !completed:
-			l.repeated(fmt.Errorf("the stream ended after %s: %w", time.Since(start).Round(time.Second), cmp.Or(err, errors.New("it was not completed"))))
+			err = fmt.Errorf("the stream ended after %s: %w", time.Since(start).Round(time.Second), cmp.Or(err, errors.New("it was not completed")))
+			l.count(func(s *Status) { s.Aborted.add(err) })
 			time.Sleep(pause)
 		default:
 			l.note(func(s *Status) { s.Streams++ }, nil)
@@ -356,19 +358,18 @@ func (l *load) checkAll(ctx context.Context) Status {
 }
 
 func (l *load) note(count func(*Status), err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err == nil {
-		count(&l.counts)
-		return
+	if err != nil {
+		count = func(s *Status) { s.Failed.add(err) }
 	}
-	l.counts.Failed.add(err)
+	l.count(count)
 }
 
-func (l *load) repeated(err error) {
+func (l *load) repeated(err error) { l.count(func(s *Status) { s.Repeated.add(err) }) }
+
+func (l *load) count(count func(*Status)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.counts.Repeated.add(err)
+	count(&l.counts)
 }
 
 func (l *load) status() Status {
@@ -376,6 +377,8 @@ func (l *load) status() Status {
 	defer l.mu.Unlock()
 	s := l.counts
 	s.Started = started
-	s.Failed.Last, s.Repeated.Last = slices.Clone(s.Failed.Last), slices.Clone(s.Repeated.Last)
+	for _, f := range []*Failures{&s.Failed, &s.Repeated, &s.Aborted} {
+		f.Last = slices.Clone(f.Last)
+	}
 	return s
 }
