@@ -31,4 +31,8 @@ func TestFlagsInDocs(t *testing.T) {
 	flags := pflag.NewFlagSet("catena", pflag.ContinueOnError)
 	(&options{operator: operator.NewOptions()}).addFlags(flags)
 	golden.Section(t, "docs/operations.md", "operator flags", flagtable.Of(flags, nil))
+	exportFlags, _ := newExportFlags()
+	golden.Section(t, "docs/operations.md", "export flags", flagtable.Of(exportFlags, nil))
+	importFlags, _ := newImportFlags()
+	golden.Section(t, "docs/operations.md", "import flags", flagtable.Of(importFlags, nil))
 }

@@ -35,13 +35,24 @@ Usage: catena export [flags]
 
 `
 
+type exportOptions struct {
+	*clusterOptions
+	output          string
+	allowUnreadable bool
+}
+
+func newExportFlags() (*pflag.FlagSet, *exportOptions) {
+	flags := newFlags("export", exportUsage)
+	o := &exportOptions{clusterOptions: addClusterFlags(flags, "Namespace to export. The default is that of the kubeconfig context.")}
+	flags.StringVarP(&o.output, "output", "o", "-", "File to write, which must not exist; - for stdout.")
+	flags.BoolVar(&o.allowUnreadable, "allow-unreadable", false,
+		"Exit with 0 even if bodies of large turns could not be read. These turns are exported without them, and reported.")
+	return flags, o
+}
+
 // runExport runs "catena export". The file is the only output on stdout.
 func runExport(ctx context.Context, args []string) error {
-	flags := newFlags("export", exportUsage)
-	o := addClusterFlags(flags, "Namespace to export. The default is that of the kubeconfig context.")
-	path := flags.StringP("output", "o", "-", "File to write, which must not exist; - for stdout.")
-	allowUnreadable := flags.Bool("allow-unreadable", false,
-		"Exit with 0 even if bodies of large turns could not be read. These turns are exported without them, and reported.")
+	flags, o := newExportFlags()
 	if err := parseArguments(flags, args, 0); err != nil {
 		return err
 	}
@@ -52,7 +63,7 @@ func runExport(ctx context.Context, args []string) error {
 	}
 	defer func() { _ = cluster.Close() }()
 	var exported *backup.Exported
-	err = writeOutput(*path, func(out io.Writer) (err error) {
+	err = writeOutput(o.output, func(out io.Writer) (err error) {
 		exported, err = cluster.Export(ctx, namespace, out)
 		return err
 	})
@@ -62,7 +73,7 @@ func runExport(ctx context.Context, args []string) error {
 	}
 	fmt.Fprintf(os.Stderr, "Exported %d sessions of namespace %s, %d of them with bodies outside their objects.\n",
 		exported.Sessions, namespace, exported.Snapshots)
-	if exported.Unreadable > 0 && !*allowUnreadable {
+	if exported.Unreadable > 0 && !o.allowUnreadable {
 		return fmt.Errorf("the bodies of %d sessions could not be read, and are not in the file: everything else is; with --allow-unreadable, this is no error", exported.Unreadable)
 	}
 	return nil

@@ -24,6 +24,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/catena-dev/catena/internal/backup"
 )
 
@@ -40,12 +42,22 @@ is 1 if a turn of the file is not stored as it was exported.
 
 `
 
+type importOptions struct {
+	*clusterOptions
+	dryRun bool
+}
+
+func newImportFlags() (*pflag.FlagSet, *importOptions) {
+	flags := newFlags("import", importUsage)
+	o := &importOptions{clusterOptions: addClusterFlags(flags, "Namespace to import into, which must exist. The default is the exported one.")}
+	flags.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "Number of sessions that are created at once.")
+	flags.BoolVar(&o.dryRun, "dry-run", false, "Only report what would be done, and whether the API server would accept it.")
+	return flags, o
+}
+
 // runImport runs "catena import".
 func runImport(ctx context.Context, args []string) error {
-	flags := newFlags("import", importUsage)
-	o := addClusterFlags(flags, "Namespace to import into, which must exist. The default is the exported one.")
-	flags.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "Number of sessions that are created at once.")
-	dryRun := flags.Bool("dry-run", false, "Only report what would be done, and whether the API server would accept it.")
+	flags, o := newImportFlags()
 	if err := parseArguments(flags, args, 1); err != nil {
 		return err
 	}
@@ -63,16 +75,16 @@ func runImport(ctx context.Context, args []string) error {
 		return err
 	}
 	defer func() { _ = cluster.Close() }()
-	imported, err := cluster.Import(ctx, in, backup.ImportOptions{Namespace: o.namespace, DryRun: *dryRun})
+	imported, err := cluster.Import(ctx, in, backup.ImportOptions{Namespace: o.namespace, DryRun: o.dryRun})
 	problems.end()
 	if err != nil {
 		return err
 	}
-	report(os.Stdout, imported, *dryRun)
+	report(os.Stdout, imported, o.dryRun)
 	switch {
 	case imported.Complete():
 		return nil
-	case *dryRun:
+	case o.dryRun:
 		return errors.New("not everything in the file would be stored as it was exported: see the sessions listed above")
 	}
 	return errors.New("not everything in the file is stored as it was exported: see the sessions listed above")
