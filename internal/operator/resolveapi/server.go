@@ -65,10 +65,10 @@ func New(o *Options, resolve ResolveFunc, share ShareFunc, view *sessions.View) 
 	if err != nil {
 		return nil, err
 	}
-	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return limits.share(clientCAs.guard(withFailures(genericapiserver.DefaultBuildHandlerChain(withRequestID(withHandled(api)), c))))
-	}
 	s := &Server{view: view, clientCAs: clientCAs}
+	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
+		return s.sendElsewhere(limits.share(clientCAs.guard(withFailures(genericapiserver.DefaultBuildHandlerChain(withRequestID(withHandled(api)), c)))))
+	}
 	config.AddReadyzChecks(healthz.NamedCheck("sessions-synced", s.synced), healthz.NamedCheck("client-cas", clientCAs.check))
 
 	s.generic, err = config.Complete(nil).New("catena-resolve", genericapiserver.NewEmptyDelegate())
@@ -126,6 +126,17 @@ func (s *Server) Start(ctx context.Context) error {
 		return fmt.Errorf("unable to serve the resolve API: %w", err)
 	}
 	return nil
+}
+
+// sendElsewhere ends connections while the server is shutting down, after their present requests. The kube-apiserver would otherwise use its
+// own beyond the shutdown delay, and hand on the 429 that it gets then. With HTTP/2, this becomes a GOAWAY.
+func (s *Server) sendElsewhere(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if s.stopping.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, req)
+	})
 }
 
 // Ready returns an error unless the server serves and its caches are filled. It is a healthz.Checker of

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"time"
@@ -252,6 +253,41 @@ func TestServerWithoutKubeAPIServer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestConnectionsEnd: while the server waits for the shutdown delay, it serves requests, and no further one on the same connection.
+func TestConnectionsEnd(t *testing.T) {
+	ts := startServer(t, resolveStub(t))
+	reused := func() (reused bool) {
+		t.Helper()
+		trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }}
+		req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, ts.url+"/version", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer alice")
+		response, err := ts.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := response.Body.Close(); err != nil || response.StatusCode != http.StatusOK || response.ProtoMajor != 2 {
+			t.Errorf("got %s %s: %v", response.Proto, response.Status, err)
+		}
+		return reused
+	}
+	reused()
+	if !reused() {
+		t.Error("the connection is not used again")
+	}
+	ts.stopping.Store(true) // as in the shutdown delay, which has no end here
+	// The client may send one more request before it has read the GOAWAY.
+	testutil.Eventually(t, func(context.Context) error {
+		reused()
+		if reused() {
+			return errors.New("the connection is used again")
+		}
+		return nil
+	})
 }
 
 // TestServerStops: a request in flight is finished, and the server is not ready before that.
