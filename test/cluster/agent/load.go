@@ -24,6 +24,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptrace"
 	"os"
@@ -187,7 +188,8 @@ func expectOK(client *http.Client, r *http.Request) error {
 	if response.StatusCode != http.StatusOK {
 		return errors.New(response.Status)
 	}
-	return nil
+	_, err = io.Copy(io.Discard, response.Body)
+	return err
 }
 
 func (l *load) probeGateway(ctx context.Context) (*http.Client, *http.Request, error) {
