@@ -134,7 +134,7 @@ func image(name string) string { return *registry + "/" + name + ":" + *version 
 type loadStatus struct {
 	Started                                 time.Time
 	Turns, Streams, Conversations, Resolves int
-	Failed, Repeated, Aborted               loadFailures
+	Failed, Repeated, Aborted, Probed       loadFailures
 }
 
 type loadFailures struct {
@@ -189,7 +189,16 @@ func withoutLoss(t *testing.T, step func()) {
 	if lost := after.Repeated.since(before.Repeated); lost.Count > 0 {
 		t.Errorf("of %d turns and %d resolves: %s", after.Turns-before.Turns, after.Resolves-before.Resolves, lost)
 	}
+	// Of thousands of new connections, kube-proxy may send one to a Pod that is gone. Without a shutdown delay, 15 and more failed.
+	if probed := after.Probed.since(before.Probed); probed.Count > maxLostProbes {
+		t.Errorf("probes: %s", probed)
+	} else if probed.Count > 0 {
+		t.Logf("probes: %s", probed)
+	}
 }
+
+// maxLostProbes is the number of probes that may fail in a step.
+const maxLostProbes = 3
 
 // withoutLossOfStreams is withoutLoss, and the streams that are in progress must be completed, too. Each takes a minute, so only gateways of this
 // version may be replaced by the step: it is the replaced one that completes them.

@@ -94,8 +94,8 @@ type Status struct {
 	// Streams counts the slow streams that were completed.
 	Turns, Streams, Conversations, Resolves int
 	// Failed counts what failed in spite of repetitions, Repeated the requests that a client that does not repeat any would have lost, and
-	// Aborted the slow streams that were not completed.
-	Failed, Repeated, Aborted Failures
+	// Aborted the slow streams that were not completed. Probed counts probes that failed.
+	Failed, Repeated, Aborted, Probed Failures
 }
 
 // Failures are the number of failures, and the last of them.
@@ -169,7 +169,7 @@ func (l *load) probe(ctx context.Context, name string, request func(ctx context.
 			err = expectOK(client, r)
 		}
 		if err != nil && ctx.Err() == nil {
-			l.repeated(fmt.Errorf("probe of the %s: %w", name, err))
+			l.count(func(s *Status) { s.Probed.add(fmt.Errorf("probe of the %s: %w", name, err)) })
 		}
 		select {
 		case <-ctx.Done():
@@ -379,7 +379,7 @@ func (l *load) status() Status {
 	defer l.mu.Unlock()
 	s := l.counts
 	s.Started = started
-	for _, f := range []*Failures{&s.Failed, &s.Repeated, &s.Aborted} {
+	for _, f := range []*Failures{&s.Failed, &s.Repeated, &s.Aborted, &s.Probed} {
 		f.Last = slices.Clone(f.Last)
 	}
 	return s
