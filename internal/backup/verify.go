@@ -108,7 +108,7 @@ func (i *importer) compareStored(ctx context.Context, e *entry) (problem string,
 	return problem, err
 }
 
-// stored returns the turn of a session, or nil if there is none, or it is being deleted and therefore in no chain.
+// stored returns the turn of a session. It returns nil if the session does not exist, or is being deleted: then it belongs to no chain.
 func (i *importer) stored(ctx context.Context, name string) (*turn, error) {
 	object, found, err := i.object(ctx, types.NamespacedName{Namespace: i.namespace, Name: name})
 	if err != nil || !found {

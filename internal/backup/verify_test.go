@@ -63,7 +63,7 @@ func TestBrokenHistories(t *testing.T) {
 			exported: []*Session{newTurn("a", "gone")}, existing: []*Session{misnamed},
 			want: Imported{Created: 1, Broken: 1},
 		},
-		"a cycle that is none any more": {
+		"a cycle that was broken up": {
 			exported: append([]*Session{newTurn("x", "y"), newTurn("y", "x")}, cycle...), existing: []*Session{newTurn("c", "")},
 			want: Imported{Created: 5, Different: 1, Wrong: 3, Broken: 2}, wantNames: []string{"c"},
 		},

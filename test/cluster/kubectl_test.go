@@ -115,7 +115,9 @@ func clusterIP(t *testing.T, namespace, name string) string {
 // askGateway sends a request with curl to a port of the gateway's Service, which is 127.0.0.1:8443 meanwhile, and returns the response.
 func askGateway(t *testing.T, port string, args ...string) string {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), "bash", append([]string{"-euo", "pipefail", "-c", `
+	ctx, cancel := context.WithTimeout(t.Context(), testutil.Patience)
+	defer cancel()
+	command := exec.CommandContext(ctx, "bash", append([]string{"-euo", "pipefail", "-c", `
 		trap 'kill $(jobs -p)' EXIT
 		kubectl -n catena-system port-forward service/catena-gateway 8443:"$0" > /dev/null &
 		until (exec 3<> /dev/tcp/127.0.0.1/8443) 2> /dev/null; do sleep 0.1; done
@@ -166,7 +168,7 @@ func askLoad(ctx context.Context, path string) (loadStatus, error) {
 	return status, json.Unmarshal([]byte(output), &status)
 }
 
-// reasons returns the reasons of the verdicts on all sessions of the tenant, which are empty where there is none.
+// reasons returns the reason of each session's verdict in the tenant's namespace, or "" for a session without a verdict.
 func reasons(ctx context.Context) (reasons []string, err error) {
 	output, err := tryKubectl(ctx, "", "--namespace="+tenant, "get", "responsesessions",
 		`--output=jsonpath={range .items[*]}{.metadata.name}={.status.conditions[?(@.type=="ChainValid")].reason}{"\n"}{end}`)

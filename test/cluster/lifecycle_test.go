@@ -202,7 +202,7 @@ func createCertificate(t *testing.T, service, secret string) (dir string) {
 	return dir
 }
 
-// newestChart returns the path of the newest chart in a directory of the repository, or nothing if there is none.
+// newestChart returns the path of the newest chart in a directory of the repository, or "" if the directory has no charts.
 func newestChart(t *testing.T, dist string) string {
 	t.Helper()
 	charts, err := filepath.Glob(filepath.Join(testutil.Root(), dist, "catena-*.tgz"))
