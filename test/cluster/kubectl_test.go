@@ -135,6 +135,7 @@ func image(name string) string { return *registry + "/" + name + ":" + *version 
 // loadStatus is the Status of test/cluster/agent.
 type loadStatus struct {
 	Started                                 time.Time
+	Streaming                               int
 	Turns, Streams, Conversations, Resolves int
 	Failed, Repeated, Aborted, Probed       loadFailures
 }
@@ -206,14 +207,13 @@ const maxLostProbes = 3
 // version may be replaced by the step: it is the replaced one that completes them.
 func withoutLossOfStreams(t *testing.T, step func()) {
 	t.Helper()
-	const streams = 5 // as in agent
 	before := mustAskLoad(t)
 	withoutLoss(t, func() {
 		step()
 		begun := mustAskLoad(t)
 		testutil.Eventually(t, func(context.Context) error {
 			after := mustAskLoad(t)
-			if n := after.Streams + after.Aborted.Count - begun.Streams - begun.Aborted.Count; n < streams {
+			if n := after.Streams + after.Aborted.Count - begun.Streams - begun.Aborted.Count; n < begun.Streaming {
 				return fmt.Errorf("%d streams have ended", n)
 			}
 			return nil

@@ -91,6 +91,8 @@ func (c conversation) last() string { return c.ids[len(c.ids)-1] }
 type Status struct {
 	// Started tells one process from another, which has forgotten what the first has counted.
 	Started time.Time
+	// Streaming is the number of slow streams at the same time.
+	Streaming int
 	// Streams counts the slow streams that were completed.
 	Turns, Streams, Conversations, Resolves int
 	// Failed counts what failed in spite of repetitions, Repeated the requests that a client that does not repeat any would have lost, and
@@ -378,7 +380,7 @@ func (l *load) status() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.counts
-	s.Started = started
+	s.Started, s.Streaming = started, streams
 	for _, f := range []*Failures{&s.Failed, &s.Repeated, &s.Aborted, &s.Probed} {
 		f.Last = slices.Clone(f.Last)
 	}
