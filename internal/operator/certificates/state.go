@@ -99,7 +99,8 @@ func (o *Options) step(stored, known state, trusted []*x509.Certificate, now tim
 	}
 	s.others = nil
 	if now.Before(s.rotated.Add(o.Overlap)) {
-		s.others = without(slices.Concat(stored.others, trusted), s.own())
+		// Replicas use what clients trust. The CAs that were used last come first, so that those that may still be in use remain.
+		s.others = without(slices.Concat(trusted, stored.others), s.own())
 	}
 	return s, nil
 }
@@ -153,11 +154,12 @@ func (o *Options) firstUsable(now time.Time, pairs ...*pair) *pair {
 	return nil
 }
 
-// without returns the certificates of a list that are not in another one, each once and at most maxCAs.
+// without returns the certificates of a list that are not in another one, each once, and at most as many as make maxCAs with those of
+// the other one.
 func without(cas, others []*x509.Certificate) []*x509.Certificate {
 	var kept []*x509.Certificate
 	for _, ca := range cas {
-		if len(kept) < maxCAs && !slices.ContainsFunc(slices.Concat(others, kept), ca.Equal) {
+		if len(others)+len(kept) < maxCAs && !slices.ContainsFunc(slices.Concat(others, kept), ca.Equal) {
 			kept = append(kept, ca)
 		}
 	}

@@ -163,14 +163,43 @@ func TestWriteState(t *testing.T) {
 	}
 }
 
+// TestManyLosses checks that what a replica uses remains trusted while the Secret is lost as often as maxCAs allows, and then replaced by
+// one that has as many CAs of other certificates.
+func TestManyLosses(t *testing.T) {
+	o := testOptions()
+	var trusted []*x509.Certificate
+	look := func(stored state) state {
+		t.Helper()
+		s, err := o.step(stored, state{}, trusted, start)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trusted = parseCAs(s.bundle(), start)
+		return s
+	}
+	used := look(state{}).current.ca
+	for range maxCAs/2 - 1 {
+		look(state{})
+	}
+	backup := state{current: mustIssue(t, o.host(), start)}
+	for range maxCAs {
+		backup.others = append(backup.others, mustIssue(t, o.host(), start).ca)
+	}
+	look(backup)
+	if !slices.ContainsFunc(trusted, used.Equal) || len(trusted) != maxCAs {
+		t.Errorf("%d CAs are trusted, want %d, and among them that of the certificate in use", len(trusted), maxCAs)
+	}
+}
+
 // TestCAsAreTrusted has replicas that look at the Secret at different times, while it is deleted and damaged, and they are restarted.
-// Whatever a replica serves is trusted, and is replaced in time.
+// Whatever a replica serves is trusted, and is replaced in time, unless more certificates are lost between two of its looks than maxCAs
+// allows.
 func TestCAsAreTrusted(t *testing.T) {
 	o := testOptions()
 	o.Lifetime, o.Overlap = 24*time.Hour, time.Hour
 	rapid.Check(t, func(t *rapid.T) {
 		now, secret, trusted := start, &corev1.Secret{}, []byte(nil)
-		replicas := make([]state, 3)
+		replicas, losses := make([]state, 3), make([]int, 3) // losses since a replica looked
 		var backups []*corev1.Secret
 		look := func(i int) {
 			s, err := o.step(readState(secret, now), replicas[i], parseCAs(trusted, now), now)
@@ -180,7 +209,15 @@ func TestCAsAreTrusted(t *testing.T) {
 			if s.write(secret) && len(backups) < 100 {
 				backups = append(backups, secret.DeepCopy())
 			}
-			trusted, replicas[i] = s.bundle(), s
+			trusted, replicas[i], losses[i] = s.bundle(), s, 0
+		}
+		lose := func(t *rapid.T) {
+			if slices.Max(losses) == maxCAs/2-1 {
+				t.Skip("too many losses")
+			}
+			for i := range losses {
+				losses[i]++
+			}
 		}
 		check := func() {
 			for i, r := range replicas {
@@ -210,10 +247,20 @@ func TestCAsAreTrusted(t *testing.T) {
 				}
 			},
 			"look":    func(t *rapid.T) { look(rapid.IntRange(0, 2).Draw(t, "replica")) },
-			"restart": func(t *rapid.T) { replicas[rapid.IntRange(0, 2).Draw(t, "replica")] = state{} },
-			"restore": func(t *rapid.T) { secret = backups[rapid.IntRange(0, len(backups)-1).Draw(t, "backup")].DeepCopy() },
-			"delete":  func(*rapid.T) { secret = &corev1.Secret{Data: map[string][]byte{}} },
+			"restart": func(t *rapid.T) {
+				i := rapid.IntRange(0, 2).Draw(t, "replica")
+				replicas[i], losses[i] = state{}, 0
+			},
+			"restore": func(t *rapid.T) {
+				lose(t)
+				secret = backups[rapid.IntRange(0, len(backups)-1).Draw(t, "backup")].DeepCopy()
+			},
+			"delete": func(t *rapid.T) {
+				lose(t)
+				secret = &corev1.Secret{Data: map[string][]byte{}}
+			},
 			"damage": func(t *rapid.T) {
+				lose(t)
 				key := rapid.SampledFrom([]string{"tls.crt", "tls.key", "next.crt", "next.key", "ca.crt"}).Draw(t, "key")
 				secret.Data[key] = []byte("damaged")
 			},
