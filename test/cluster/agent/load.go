@@ -29,6 +29,7 @@ import (
 	"net/http/httptrace"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -182,9 +183,10 @@ func (l *load) probe(ctx context.Context, name string, request func(ctx context.
 
 func expectOK(client *http.Client, r *http.Request) error {
 	client.Timeout = 10 * time.Second
-	response, err := client.Do(r)
+	p := &phases{begun: time.Now()}
+	response, err := client.Do(r.WithContext(httptrace.WithClientTrace(r.Context(), p.trace())))
 	if err != nil {
-		return err
+		return fmt.Errorf("%w (%s)", err, p)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
@@ -192,6 +194,37 @@ func expectOK(client *http.Client, r *http.Request) error {
 	}
 	_, err = io.Copy(io.Discard, response.Body)
 	return err
+}
+
+// phases says how far a request has come, and when.
+type phases struct {
+	begun time.Time
+
+	mu    sync.Mutex
+	steps []string
+}
+
+func (p *phases) add(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.steps = append(p.steps, fmt.Sprintf(format, args...)+" after "+time.Since(p.begun).Round(time.Millisecond).String())
+}
+
+func (p *phases) String() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return cmp.Or(strings.Join(p.steps, ", "), "no connection was begun")
+}
+
+func (p *phases) trace() *httptrace.ClientTrace {
+	return &httptrace.ClientTrace{
+		DNSDone:              func(httptrace.DNSDoneInfo) { p.add("address known") },
+		ConnectDone:          func(_, address string, err error) { p.add("connected to %s (%v)", address, err) },
+		TLSHandshakeDone:     func(_ tls.ConnectionState, err error) { p.add("TLS handshake (%v)", err) },
+		GotConn:              func(info httptrace.GotConnInfo) { p.add("connection %s", info.Conn.LocalAddr()) },
+		WroteRequest:         func(info httptrace.WroteRequestInfo) { p.add("request sent (%v)", info.Err) },
+		GotFirstResponseByte: func() { p.add("first byte of the response") },
+	}
 }
 
 func (l *load) probeGateway(ctx context.Context) (*http.Client, *http.Request, error) {
