@@ -246,7 +246,7 @@ func TestCAsAreTrusted(t *testing.T) {
 					}
 				}
 			},
-			"look":    func(t *rapid.T) { look(rapid.IntRange(0, 2).Draw(t, "replica")) },
+			"look": func(t *rapid.T) { look(rapid.IntRange(0, 2).Draw(t, "replica")) },
 			"restart": func(t *rapid.T) {
 				i := rapid.IntRange(0, 2).Draw(t, "replica")
 				replicas[i], losses[i] = state{}, 0
