@@ -286,7 +286,7 @@ func (c *cluster) wantNothing(t *testing.T) {
 		return nil
 	})
 	kinds := "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,apiservices,flowschemas," +
-		"prioritylevelconfigurations,roles,rolebindings,services,serviceaccounts,deployments,poddisruptionbudgets,networkpolicies"
+		"prioritylevelconfigurations,roles,rolebindings,services,serviceaccounts,deployments,poddisruptionbudgets,networkpolicies,resourcequotas"
 	if left := c.kubectl(t, "get", kinds, "-A", "-l", "app.kubernetes.io/name=catena", "-o", "name"); left != "" {
 		t.Errorf("left:\n%s", left)
 	}
