@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"os"
@@ -97,8 +98,9 @@ type Status struct {
 	// Streams counts the slow streams that were completed.
 	Turns, Streams, Conversations, Resolves int
 	// Failed counts what failed in spite of repetitions, Repeated the requests that a client that does not repeat any would have lost, and
-	// Aborted the slow streams that were not completed. Probed counts probes that failed.
-	Failed, Repeated, Aborted, Probed Failures
+	// Aborted the slow streams that were not completed. Probed counts probes that failed, except those that no server has answered, which
+	// are Unanswered.
+	Failed, Repeated, Aborted, Probed, Unanswered Failures
 }
 
 // Failures are the number of failures, and the last of them.
@@ -172,13 +174,26 @@ func (l *load) probe(ctx context.Context, name string, request func(ctx context.
 			err = expectOK(client, r)
 		}
 		if err != nil && ctx.Err() == nil {
-			l.count(func(s *Status) { s.Probed.add(fmt.Errorf("probe of the %s: %w", name, err)) })
+			l.count(func(s *Status) {
+				failures := &s.Probed
+				if isUnanswered(err) {
+					failures = &s.Unanswered
+				}
+				failures.add(fmt.Errorf("probe of the %s: %w", name, err))
+			})
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(probePause):
 		}
 	}
+}
+
+// isUnanswered reports whether no connection was made, or no response arrived in time.
+func isUnanswered(err error) bool {
+	var failure net.Error
+	var operation *net.OpError
+	return errors.As(err, &operation) && operation.Op == "dial" || errors.As(err, &failure) && failure.Timeout()
 }
 
 func expectOK(client *http.Client, r *http.Request) error {
