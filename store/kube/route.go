@@ -30,6 +30,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
@@ -167,8 +168,11 @@ func (r *router) find(ctx context.Context) {
 	found, err := r.discover(ctx, known)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err != nil {
-		found = nil // every resolve goes through the kube-apiserver, and reports what is wrong
+	switch {
+	case apierrors.IsNotFound(err): // perhaps deleted because the kube-apiserver does not reach the operator, which this process does
+		found = known
+	case err != nil: // every resolve goes through the kube-apiserver, and reports what is wrong
+		found = nil
 	}
 	if known != nil && known != found {
 		known.transport.CloseIdleConnections()

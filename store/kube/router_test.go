@@ -23,6 +23,10 @@ import (
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
 type throughFunc func(*http.Request) (*http.Response, error)
@@ -77,6 +81,28 @@ func TestRouter(t *testing.T) {
 			}
 			if through != tc.wantThrough {
 				t.Errorf("%d requests were sent through the kube-apiserver, want %d", through, tc.wantThrough)
+			}
+		})
+	}
+}
+
+// TestKnownRoute: a route is kept if its APIService is deleted, and not if it cannot be read.
+func TestKnownRoute(t *testing.T) {
+	for status, want := range map[int]bool{
+		http.StatusNotFound: true, http.StatusForbidden: false, http.StatusInternalServerError: false,
+	} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+			defer server.Close()
+			client, err := kubeclient.New(&rest.Config{Host: server.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			known := &route{service{"catena-system", "catena-resolve", 443, ""}, &http.Transport{}}
+			r := &router{client: client, route: known}
+			r.find(t.Context())
+			if got := r.route == known; got != want || r.next.IsZero() {
+				t.Errorf("the route is kept: %t, want %t", got, want)
 			}
 		})
 	}
