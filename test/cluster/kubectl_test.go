@@ -196,7 +196,8 @@ func withoutLoss(t *testing.T, step func()) {
 	if probed := after.Probed.since(before.Probed); probed.Count > 0 {
 		t.Errorf("probes: %s", probed)
 	}
-	// Of thousands of new connections, kube-proxy may send one to a Pod that is gone. Without a shutdown delay, 15 and more failed.
+	// Of thousands of new connections in several runs, one was never answered, for a reason that is not known. Without a shutdown delay, 15
+	// and more failed in each.
 	if unanswered := after.Unanswered.since(before.Unanswered); unanswered.Count > maxUnanswered {
 		t.Errorf("probes without an answer: %s", unanswered)
 	} else if unanswered.Count > 0 {

@@ -33,8 +33,8 @@ import (
 // backdate is how far a clock may be behind the API server's and accept a new certificate.
 const backdate = time.Hour
 
-// maxCAs is the number of CAs that are trusted at once. More are ignored. So up to maxCAs/2 certificates can be lost between two looks
-// of a replica: each loss adds one that is used at once, and one that is used next.
+// maxCAs is the number of CAs that are trusted at once. More are ignored. So fewer than maxCAs/2 certificates may be lost between two
+// looks of a replica: each loss can add one that is used at once, and one that is used next.
 const maxCAs = 16
 
 // pair is a certificate and its key, both in PEM. The certificate is followed by that of its CA, whose key no one has: each pair

@@ -429,7 +429,7 @@ func (l *load) status() Status {
 	defer l.mu.Unlock()
 	s := l.counts
 	s.Started, s.Streaming = started, streams
-	for _, f := range []*Failures{&s.Failed, &s.Repeated, &s.Aborted, &s.Probed} {
+	for _, f := range []*Failures{&s.Failed, &s.Repeated, &s.Aborted, &s.Probed, &s.Unanswered} {
 		f.Last = slices.Clone(f.Last)
 	}
 	return s
