@@ -75,14 +75,19 @@ func TestReasons(t *testing.T) {
 			},
 		},
 		"TurnPending, in_progress": {change: withStatus("in_progress"), want: pending, heal: complete},
-		"TurnNotCompleted, incomplete": {
-			change: withStatus("incomplete"), want: everywhere(v1alpha1.ReasonTurnNotCompleted, "a"), heal: complete,
+		"TurnIncomplete": {
+			change: withStatus("incomplete"), want: everywhere(v1alpha1.ReasonTurnIncomplete, "a"), heal: complete,
 			wantMessage: map[string]string{
-				"a": `Response "a" is "incomplete", not completed, and cannot be used as context.`,
+				"c": `Response "a" is incomplete, and can be used as context only by a request with continueIncomplete.`,
+			},
+		},
+		"TurnNotCompleted, failed": {
+			change: withStatus("failed"), want: everywhere(v1alpha1.ReasonTurnNotCompleted, "a"), heal: complete,
+			wantMessage: map[string]string{
+				"a": `Response "a" is "failed", not completed, and cannot be used as context.`,
 				"c": `Response "a" is not completed and cannot be used as context.`,
 			},
 		},
-		"TurnNotCompleted, failed":    {change: withStatus("failed"), want: everywhere(v1alpha1.ReasonTurnNotCompleted, "a"), heal: complete},
 		"TurnNotCompleted, cancelled": {change: withStatus("cancelled"), want: everywhere(v1alpha1.ReasonTurnNotCompleted, "a"), heal: complete},
 		"TurnNotCompleted, unknown":   {change: withStatus("paused"), want: everywhere(v1alpha1.ReasonTurnNotCompleted, "a"), heal: complete},
 		"SnapshotUnreadable, input is a number": {

@@ -72,8 +72,8 @@ const (
 //
 // Possible reasons for True: Resolved.
 // Possible reasons for Unknown: TurnPending.
-// Possible reasons for False: ParentNotFound, CycleDetected, DepthExceeded, TurnNotCompleted, SnapshotUnreadable,
-// NameMismatch.
+// Possible reasons for False: ParentNotFound, CycleDetected, DepthExceeded, TurnIncomplete, TurnNotCompleted,
+// SnapshotUnreadable, NameMismatch.
 const ConditionChainValid = "ChainValid"
 
 // The reasons of the ChainValid condition. If several apply, the one nearest to the session wins; at the same turn, the
@@ -90,8 +90,11 @@ const (
 	ReasonCycleDetected = chain.ReasonCycleDetected // "CycleDetected"
 	// ReasonDepthExceeded: the chain has more turns than the operator's --max-depth.
 	ReasonDepthExceeded = chain.ReasonDepthExceeded // "DepthExceeded"
-	// ReasonTurnNotCompleted: the session or one of its ancestors ended incomplete, failed or cancelled, or has a status
-	// that Catena does not know.
+	// ReasonTurnIncomplete: the session or one of its ancestors ended incomplete: the model was cut off, by max_output_tokens or a
+	// content filter. Requests that set continueIncomplete, such as the gateway's, can use it as context.
+	ReasonTurnIncomplete = chain.ReasonTurnIncomplete // "TurnIncomplete"
+	// ReasonTurnNotCompleted: the session or one of its ancestors failed or was cancelled, or has a status that Catena does
+	// not know.
 	ReasonTurnNotCompleted = chain.ReasonTurnNotCompleted // "TurnNotCompleted"
 	// ReasonSnapshotUnreadable: the request or response of the session or of one of its ancestors cannot be turned into
 	// input items, or its snapshot is damaged, incomplete, or in a store that the operator is not configured with.

@@ -56,6 +56,6 @@ type Turn struct {
 func (t Turn) pending() bool { return t.Status == StatusQueued || t.Status == StatusInProgress }
 
 // broken returns the first rule that the turn breaks by itself, wherever it is in a chain, and Resolved if it breaks none.
-func (t Turn) broken() Rule {
-	return firstBroken(&step{maxDepth: 1, fetched: true, found: true, turn: t})
+func (t Turn) broken(continueIncomplete bool) Rule {
+	return firstBroken(&step{maxDepth: 1, continueIncomplete: continueIncomplete, fetched: true, found: true, turn: t})
 }

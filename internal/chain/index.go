@@ -57,8 +57,10 @@ type node[V any] struct {
 	nextSibling *node[V]
 	prevSibling *node[V]
 	position[V]
-	own    Rule // the rule that the turn breaks by itself; ParentNotFound if it is not stored
-	cyclic bool
+	own Rule // the rule that the turn breaks by itself; ParentNotFound if it is not stored
+	// continued is own with WalkOptions.ContinueIncomplete, if the turn is stored.
+	continued Rule
+	cyclic    bool
 }
 
 // position is the state that a node inherits. Its verdict depends on nothing else, except that a verdict of DepthExceeded also
@@ -139,14 +141,18 @@ func (x *Index[V]) Verdict(id string) (Verdict, bool) {
 }
 
 // Path returns the values of the turns from the root to id, oldest first, if the chain breaks no rule with the given
-// depth limit. Otherwise it returns nil; Walk returns the reason.
-func (x *Index[V]) Path(id string, maxDepth int) []V {
+// options. Otherwise it returns nil; Walk returns the reason. It also returns nil if the chain has turns that only IncludeIncomplete
+// accepts, because these may change soon.
+func (x *Index[V]) Path(id string, opts WalkOptions) []V {
 	n := x.nodes[id]
-	if n == nil || n.stop != nil || int(n.depth) > maxDepth {
+	if n == nil || n.root == nil || int(n.depth) > opts.MaxDepth || n.stop != nil && !opts.ContinueIncomplete {
 		return nil
 	}
 	path := make([]V, n.depth)
 	for ; n != nil; n = n.parent {
+		if n.continued != Resolved {
+			return nil
+		}
 		path[n.depth-1] = n.value
 	}
 	return path
@@ -171,18 +177,19 @@ func (x *Index[V]) Children(id string) iter.Seq[V] {
 // that of a new turn.
 func (x *Index[V]) Set(turn Turn, value V) []V {
 	n := x.node(turn.ID)
-	n.value = value
+	n.value, n.continued = value, turn.broken(true)
+	own := turn.broken(false)
 	var before []string
 	moved := !n.stored() || n.previous() != turn.Previous
 	switch {
-	case !moved && n.own == turn.broken():
+	case !moved && n.own == own:
 		return nil
 	case moved && n.stored():
 		before = x.ancestry(n)
 		x.unlink(n)
 	}
 	fresh := !n.stored()
-	n.own = turn.broken()
+	n.own = own
 	if moved && turn.Previous != "" {
 		x.link(n, x.node(turn.Previous))
 	}

@@ -152,15 +152,17 @@ func checkIndex(t *rapid.T, g graph, x *Index[string], maxDepth int, before map[
 }
 
 func checkPath(t *rapid.T, g graph, x *Index[string], id string, maxDepth int) {
-	turns, err := Walk(context.Background(), id, g.get, WalkOptions{MaxDepth: maxDepth}) //nolint:forbidigo // as above
-	var want []string
-	if err == nil {
-		for _, turn := range turns {
-			want = append(want, "value of "+turn.ID)
+	for _, options := range []WalkOptions{{MaxDepth: maxDepth}, {MaxDepth: maxDepth, ContinueIncomplete: true}} {
+		turns, err := Walk(context.Background(), id, g.get, options) //nolint:forbidigo // as above
+		var want []string
+		if err == nil {
+			for _, turn := range turns {
+				want = append(want, "value of "+turn.ID)
+			}
 		}
-	}
-	if diff := cmp.Diff(want, x.Path(id, maxDepth)); diff != "" {
-		t.Fatalf("path of %s (-walk +index):\n%s", id, diff)
+		if diff := cmp.Diff(want, x.Path(id, options)); diff != "" {
+			t.Fatalf("path of %s with %+v (-walk +index):\n%s", id, options, diff)
+		}
 	}
 }
 

@@ -39,6 +39,8 @@ const (
 	ParentNotFound
 	// TurnPending is broken by a turn that is queued or in progress, unless incomplete turns are included.
 	TurnPending
+	// TurnIncomplete is broken by a turn whose status is incomplete, unless such turns are continued or included.
+	TurnIncomplete
 	// TurnNotCompleted is broken by a turn with any other status than completed, unless incomplete turns are included.
 	TurnNotCompleted
 	// SnapshotUnreadable is broken by a turn whose bodies cannot be read or flattened.
@@ -69,6 +71,7 @@ const (
 	ReasonCycleDetected      = "CycleDetected"
 	ReasonParentNotFound     = "ParentNotFound"
 	ReasonTurnPending        = "TurnPending"
+	ReasonTurnIncomplete     = "TurnIncomplete"
 	ReasonTurnNotCompleted   = "TurnNotCompleted"
 	ReasonSnapshotUnreadable = "SnapshotUnreadable"
 	ReasonNameMismatch       = "NameMismatch"
@@ -141,8 +144,19 @@ var rules = [numRules]rule{
 			return fmt.Sprintf("response %q is %s and cannot be used as context until it is completed", e.ResponseID, e.state("pending", ""))
 		},
 	},
+	TurnIncomplete: {
+		broken: func(s *step) bool {
+			return s.found && !s.includeIncomplete && !s.continueIncomplete && s.turn.Status == StatusIncomplete
+		},
+		reason: ReasonTurnIncomplete, status: conditionFalse, code: CodeUnavailable, httpStatus: httpConflict,
+		sentence: func(e *Error) string {
+			return fmt.Sprintf("response %q is incomplete, and can be used as context only by a request with continueIncomplete", e.ResponseID)
+		},
+	},
 	TurnNotCompleted: {
-		broken: func(s *step) bool { return s.found && !s.includeIncomplete && s.turn.Status != StatusCompleted },
+		broken: func(s *step) bool {
+			return s.found && !s.includeIncomplete && s.turn.Status != StatusCompleted && s.turn.Status != StatusIncomplete
+		},
 		reason: ReasonTurnNotCompleted, status: conditionFalse, code: CodeUnavailable, httpStatus: httpConflict,
 		sentence: func(e *Error) string {
 			return fmt.Sprintf("response %q is %s and cannot be used as context", e.ResponseID, e.state("not completed", ", not completed,"))
@@ -209,8 +223,8 @@ func (v Verdict) CanBeOwned(parentStored bool) bool { return parentStored && !v.
 
 // step is the input of the rules for one step of a walk, before the turn is fetched and again after.
 type step struct {
-	maxDepth          int
-	includeIncomplete bool
+	maxDepth                              int
+	continueIncomplete, includeIncomplete bool
 	// passed is the number of turns that the walk has collected, and repeated is set if this one is among them.
 	passed   int
 	repeated bool

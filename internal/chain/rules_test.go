@@ -50,6 +50,10 @@ func TestRules(t *testing.T) {
 			"TurnPending", "Unknown", "session.chain.unavailable", 409, true,
 			`response "a" is "failed" and cannot be used as context until it is completed`,
 		},
+		TurnIncomplete: {
+			"TurnIncomplete", "False", "session.chain.unavailable", 409, false,
+			`response "a" is incomplete, and can be used as context only by a request with continueIncomplete`,
+		},
 		TurnNotCompleted: {
 			"TurnNotCompleted", "False", "session.chain.unavailable", 409, false,
 			`response "a" is "failed", not completed, and cannot be used as context`,

@@ -29,7 +29,10 @@ type Getter func(ctx context.Context, id string) (Turn, bool, error)
 type WalkOptions struct {
 	// MaxDepth is the number of turns that the chain may have. Zero and less fail every walk.
 	MaxDepth int
-	// IncludeIncomplete accepts turns that are not completed. It lifts no other rule.
+	// ContinueIncomplete accepts turns whose status is incomplete: the model was cut off, and is asked to go on. It lifts no other rule
+	// than TurnIncomplete.
+	ContinueIncomplete bool
+	// IncludeIncomplete accepts turns that are not completed, whatever their status is. It lifts no other rule.
 	IncludeIncomplete bool
 }
 
@@ -44,7 +47,7 @@ func Walk(ctx context.Context, id string, get Getter, opts WalkOptions) ([]Turn,
 	visited := map[string]bool{}
 	for current := id; current != ""; {
 		s := step{
-			maxDepth: opts.MaxDepth, includeIncomplete: opts.IncludeIncomplete,
+			maxDepth: opts.MaxDepth, continueIncomplete: opts.ContinueIncomplete, includeIncomplete: opts.IncludeIncomplete,
 			passed: len(turns), repeated: visited[current],
 		}
 		if broken := firstBroken(&s); broken != Resolved {

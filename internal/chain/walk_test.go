@@ -49,12 +49,12 @@ func TestWalk(t *testing.T) {
 	cutAt65 := row(64).add("t1", "t0", completed)
 
 	tests := map[string]struct {
-		graph             graph
-		id                string
-		maxDepth          int
-		includeIncomplete bool
-		want              []string
-		wantErr           *Error
+		graph                                 graph
+		id                                    string
+		maxDepth                              int
+		continueIncomplete, includeIncomplete bool
+		want                                  []string
+		wantErr                               *Error
 	}{
 		"G1 oldest first":           {graph: row(3), id: "t3", maxDepth: 64, want: []string{"t1", "t2", "t3"}},
 		"G1 from the middle":        {graph: row(3), id: "t2", maxDepth: 64, want: []string{"t1", "t2"}},
@@ -73,7 +73,11 @@ func TestWalk(t *testing.T) {
 		"G7 cycle before status":    {graph: graph{}.add("a", "a", "failed"), id: "a", maxDepth: 64, includeIncomplete: true, wantErr: &Error{Rule: CycleDetected, ResponseID: "a", PreviousResponseID: "a", MaxDepth: 64}},
 		"G8 missing turn":           {graph: row(1), id: "nope", maxDepth: 64, wantErr: &Error{Rule: NotFound, ResponseID: "nope", PreviousResponseID: "nope", MaxDepth: 64}},
 		"G8 missing ancestor":       {graph: row(2).add("t1", "t0", completed), id: "t2", maxDepth: 64, wantErr: &Error{Rule: ParentNotFound, ResponseID: "t0", PreviousResponseID: "t2", MaxDepth: 64}},
-		"G9 incomplete ancestor":    {graph: row(3).add("t1", "", "incomplete"), id: "t3", maxDepth: 64, wantErr: &Error{Rule: TurnNotCompleted, ResponseID: "t1", PreviousResponseID: "t3", MaxDepth: 64, Status: "incomplete"}},
+		"G9 incomplete ancestor":    {graph: row(3).add("t1", "", "incomplete"), id: "t3", maxDepth: 64, wantErr: &Error{Rule: TurnIncomplete, ResponseID: "t1", PreviousResponseID: "t3", MaxDepth: 64, Status: "incomplete"}},
+		"incomplete continued":      {graph: row(3).add("t1", "", "incomplete"), id: "t3", maxDepth: 64, continueIncomplete: true, want: []string{"t1", "t2", "t3"}},
+		"failed, continued":         {graph: row(3).add("t2", "t1", "failed"), id: "t3", maxDepth: 64, continueIncomplete: true, wantErr: &Error{Rule: TurnNotCompleted, ResponseID: "t2", PreviousResponseID: "t3", MaxDepth: 64, Status: "failed"}},
+		"pending, continued":        {graph: row(3).add("t2", "t1", "in_progress"), id: "t3", maxDepth: 64, continueIncomplete: true, wantErr: &Error{Rule: TurnPending, ResponseID: "t2", PreviousResponseID: "t3", MaxDepth: 64, Status: "in_progress"}},
+		"unreadable, continued":     {graph: graph{"a": {ID: "a", Status: "incomplete", Unreadable: true}}, id: "a", maxDepth: 64, continueIncomplete: true, wantErr: &Error{Rule: SnapshotUnreadable, ResponseID: "a", PreviousResponseID: "a", MaxDepth: 64, Status: "incomplete"}},
 		"G9 queued turn":            {graph: row(1).add("t1", "", "queued"), id: "t1", maxDepth: 64, wantErr: &Error{Rule: TurnPending, ResponseID: "t1", PreviousResponseID: "t1", MaxDepth: 64, Status: "queued"}},
 		"G9 unknown status":         {graph: row(1).add("t1", "", "Completed"), id: "t1", maxDepth: 64, wantErr: &Error{Rule: TurnNotCompleted, ResponseID: "t1", PreviousResponseID: "t1", MaxDepth: 64, Status: "Completed"}},
 		"G9 status before missing":  {graph: graph{}.add("a", "gone", "failed"), id: "a", maxDepth: 64, wantErr: &Error{Rule: TurnNotCompleted, ResponseID: "a", PreviousResponseID: "a", MaxDepth: 64, Status: "failed"}},
@@ -89,7 +93,9 @@ func TestWalk(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			turns, err := Walk(t.Context(), tc.id, tc.graph.get, WalkOptions{MaxDepth: tc.maxDepth, IncludeIncomplete: tc.includeIncomplete})
+			turns, err := Walk(t.Context(), tc.id, tc.graph.get, WalkOptions{
+				MaxDepth: tc.maxDepth, ContinueIncomplete: tc.continueIncomplete, IncludeIncomplete: tc.includeIncomplete,
+			})
 			var got []string
 			for _, turn := range turns {
 				got = append(got, turn.ID)

@@ -56,7 +56,10 @@ const (
 type ResolveOptions struct {
 	// MaxDepth is the maximum number of turns in the chain; 0 always fails. If nil, the store's default applies.
 	MaxDepth *int `json:"maxDepth,omitempty"`
-	// IncludeIncomplete accepts turns that are not completed, with the items that they have so far.
+	// ContinueIncomplete accepts turns whose status is "incomplete": the model was cut off by max_output_tokens or a content filter,
+	// and is asked to go on. An operator that is older than this option ignores it.
+	ContinueIncomplete bool `json:"continueIncomplete,omitempty"`
+	// IncludeIncomplete accepts turns that are not completed, whatever their status is, with the items that they have so far.
 	IncludeIncomplete bool `json:"includeIncomplete,omitempty"`
 	// Instructions is "All", "Last" or "Omit"; empty means "All".
 	Instructions string `json:"instructions,omitempty"`
@@ -83,12 +86,17 @@ type option struct {
 // optionValues defines the allowed values of each option.
 var optionValues = []option{
 	between("maxDepth", 0, MaxDepthLimit),
-	{"includeIncomplete", func(value string) bool { return value == "true" || value == "false" }, "true or false"},
+	boolean("continueIncomplete"),
+	boolean("includeIncomplete"),
 	oneOf("instructions", InstructionsAll, InstructionsLast, InstructionsOmit),
 	between("limit", 1, MaxLimit),
 	{"after", nil, ""},
 	oneOf("order", OrderAscending, OrderDescending),
 	{"resourceVersion", nil, ""},
+}
+
+func boolean(name string) option {
+	return option{name, func(value string) bool { return value == "true" || value == "false" }, "true or false"}
 }
 
 func oneOf(name string, values ...string) option {

@@ -47,6 +47,10 @@ func (c *cluster) Resolve(ctx context.Context, namespace, responseID string, opt
 		return nil, &driver.Error{Code: driver.CodeInvalid, ResponseID: responseID, Message: fmt.Sprintf("invalid namespace %q", namespace)}
 	}
 	history, err := c.history(ctx, namespace, responseID, options)
+	if options.ContinueIncomplete && isUnknownParameter(err, "continueIncomplete") {
+		options.ContinueIncomplete = false
+		history, err = c.history(ctx, namespace, responseID, options)
+	}
 	switch {
 	case apierrors.HasStatusCause(err, resolvev1alpha1.CauseReadFailed):
 		return nil, err // each attempt may read the whole chain again
@@ -54,6 +58,11 @@ func (c *cluster) Resolve(ctx context.Context, namespace, responseID string, opt
 		return nil, driver.Again(err) // no replica is serving, or one is starting or stopping
 	}
 	return history, again(err)
+}
+
+// isUnknownParameter reports whether the operator is older than a parameter. Operators of all versions use these words.
+func isUnknownParameter(err error, name string) bool {
+	return apierrors.IsBadRequest(err) && strings.Contains(err.Error(), strconv.Quote(name)+" is unknown")
 }
 
 func (c *cluster) history(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) (*driver.History, error) {

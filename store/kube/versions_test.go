@@ -21,6 +21,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -331,5 +333,31 @@ func TestStoredObjects(t *testing.T) {
 	history, err := s.Resolve(t.Context(), "resp_3", store.ResolveOptions{})
 	if err != nil || len(history.Turns) != 3 || len(history.Items) != 7 {
 		t.Errorf("got %+v and error %v, want 3 turns with 7 items", history, err)
+	}
+}
+
+// TestOlderOperator: an operator that does not know continueIncomplete refuses only conversations that were cut off.
+func TestOlderOperator(t *testing.T) {
+	s := openThrough(t, env.NewNamespace(t), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		if !r.URL.Query().Has("continueIncomplete") {
+			return next.RoundTrip(r)
+		}
+		const body = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"BadRequest","code":400,` +
+			`"message":"query parameter \"continueIncomplete\" is unknown: must be one of maxDepth, includeIncomplete, instructions, limit, after, order, resourceVersion"}`
+		return &http.Response{
+			StatusCode: http.StatusBadRequest, Header: http.Header{"Content-Type": {"application/json"}},
+			Body: io.NopCloser(strings.NewReader(body)), Request: r,
+		}, nil
+	})
+	save(t, s, testturn.Make("resp_1", ""))
+	cutOff := testturn.Make("resp_2", "resp_1")
+	cutOff.Status = store.StatusIncomplete
+	save(t, s, cutOff)
+	options := store.ResolveOptions{ContinueIncomplete: true}
+	if history, err := s.Resolve(t.Context(), "resp_1", options); err != nil || len(history.Turns) != 1 {
+		t.Errorf("got %v, %v, want one turn", history, err)
+	}
+	if _, err := s.Resolve(t.Context(), "resp_2", options); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("got %v, want that the turn is incomplete", err)
 	}
 }

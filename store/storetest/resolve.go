@@ -76,12 +76,12 @@ func testWalk(t *testing.T, s *suite) {
 	}
 	row, cycle := []string{"a", "b<a", "c<b"}, []string{"a<b", "b<a"}
 	tests := map[string]struct {
-		turns             []string
-		id                string
-		maxDepth          int // -1 means DefaultMaxDepth
-		includeIncomplete bool
-		want              []string
-		wantErr           *store.Error
+		turns                                 []string
+		id                                    string
+		maxDepth                              int // -1 means DefaultMaxDepth
+		continueIncomplete, includeIncomplete bool
+		want                                  []string
+		wantErr                               *store.Error
 	}{
 		"G1 oldest first":             {turns: row, id: "c", maxDepth: -1, want: []string{"a", "b", "c"}},
 		"G1 from the middle":          {turns: row, id: "b", maxDepth: -1, want: []string{"a", "b"}},
@@ -110,6 +110,10 @@ func testWalk(t *testing.T, s *suite) {
 		"G9 nearest turn first":       {turns: []string{"a:queued", "b<a:failed", "c<b"}, id: "c", maxDepth: -1, wantErr: failure(store.CodeUnavailable, "b", "c")},
 		"G9 status before missing":    {turns: []string{"a<gone:failed"}, id: "a", maxDepth: -1, wantErr: failure(store.CodeUnavailable, "a", "a")},
 		"G9 depth before status":      {turns: []string{"a:failed", "b<a"}, id: "b", maxDepth: 1, wantErr: failure(store.CodeDepthExceeded, "a", "b")},
+		"incomplete continued":        {turns: []string{"a:incomplete", "b<a", "c<b:incomplete"}, id: "c", maxDepth: -1, continueIncomplete: true, want: []string{"a", "b", "c"}},
+		"failed, continued":           {turns: []string{"a:failed", "b<a:incomplete"}, id: "b", maxDepth: -1, continueIncomplete: true, wantErr: failure(store.CodeUnavailable, "a", "b")},
+		"cancelled, continued":        {turns: []string{"a:cancelled"}, id: "a", maxDepth: -1, continueIncomplete: true, wantErr: failure(store.CodeUnavailable, "a", "a")},
+		"pending, continued":          {turns: []string{"a:queued", "b<a:incomplete"}, id: "b", maxDepth: -1, continueIncomplete: true, wantErr: retryable(failure(store.CodeUnavailable, "a", "b"))},
 		"G10 all statuses included":   {turns: []string{"a:failed", "b<a:in_progress", "c<b:odd"}, id: "c", maxDepth: -1, includeIncomplete: true, want: []string{"a", "b", "c"}},
 		"G10 depth still checked":     {turns: []string{"a:failed", "b<a:failed"}, id: "b", maxDepth: 1, includeIncomplete: true, wantErr: failure(store.CodeDepthExceeded, "a", "b")},
 		"G10 missing still checked":   {turns: []string{"a<gone:failed"}, id: "a", maxDepth: -1, includeIncomplete: true, wantErr: failure(store.CodeNotFound, "gone", "a")},
@@ -122,7 +126,7 @@ func testWalk(t *testing.T, s *suite) {
 		t.Run(name, func(t *testing.T) {
 			st := s.newStore(t)
 			saveTurns(t, st, tc.turns)
-			options := store.ResolveOptions{IncludeIncomplete: tc.includeIncomplete}
+			options := store.ResolveOptions{ContinueIncomplete: tc.continueIncomplete, IncludeIncomplete: tc.includeIncomplete}
 			if tc.maxDepth >= 0 {
 				options.MaxDepth = &tc.maxDepth
 			}

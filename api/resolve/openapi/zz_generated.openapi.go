@@ -210,9 +210,16 @@ func schema_catena_api_resolve_v1alpha1_InputItemsOptions(ref common.ReferenceCa
 							Format:      "int32",
 						},
 					},
+					"continueIncomplete": {
+						SchemaProps: spec.SchemaProps{
+							Description: "continueIncomplete accepts turns whose status is incomplete, so that a response that was cut off can be continued.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
 					"includeIncomplete": {
 						SchemaProps: spec.SchemaProps{
-							Description: "includeIncomplete accepts turns that are not completed, with the items that they have.",
+							Description: "includeIncomplete accepts turns that are not completed, whatever their status is, with the items that they have.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},

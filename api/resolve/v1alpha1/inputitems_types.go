@@ -97,7 +97,11 @@ type InputItemsOptions struct {
 	// +optional
 	MaxDepth *int32 `json:"maxDepth,omitempty"`
 
-	// includeIncomplete accepts turns that are not completed, with the items that they have.
+	// continueIncomplete accepts turns whose status is incomplete, so that a response that was cut off can be continued.
+	// +optional
+	ContinueIncomplete bool `json:"continueIncomplete,omitempty"`
+
+	// includeIncomplete accepts turns that are not completed, whatever their status is, with the items that they have.
 	// +optional
 	IncludeIncomplete bool `json:"includeIncomplete,omitempty"`
 

@@ -19,14 +19,15 @@ limitations under the License.
 package v1alpha1
 
 var map_InputItemsOptions = map[string]string{
-	"":                  "InputItemsOptions are the query parameters of a request for InputItems. The zero value asks for the whole history.",
-	"maxDepth":          "maxDepth is the maximum number of turns in the chain; a longer one is the error session.chain.depth_exceeded, and with 0 every chain is. The operator sets the default and the largest value, which is at most 10000.",
-	"includeIncomplete": "includeIncomplete accepts turns that are not completed, with the items that they have.",
-	"instructions":      "instructions selects whose instructions are among the items: All (the default) of every turn, Last only of the requested turn, Omit none.",
-	"limit":             "limit is the maximum number of items in the answer, from 1 to 1000. Without it, the answer has all of them.",
-	"after":             "after is the `next` of the previous page, and requires a limit. The requested turn, order, instructions and includeIncomplete must be the same as for that page.",
-	"order":             "order is asc (the default) for the oldest item first, or desc for the newest.",
-	"resourceVersion":   "resourceVersion asks for an answer at least as new as this resource version of a ResponseSession. Without it, an overwrite may be missed until the operator's watch delivers it; a new turn never is.",
+	"":                   "InputItemsOptions are the query parameters of a request for InputItems. The zero value asks for the whole history.",
+	"maxDepth":           "maxDepth is the maximum number of turns in the chain; a longer one is the error session.chain.depth_exceeded, and with 0 every chain is. The operator sets the default and the largest value, which is at most 10000.",
+	"continueIncomplete": "continueIncomplete accepts turns whose status is incomplete, so that a response that was cut off can be continued.",
+	"includeIncomplete":  "includeIncomplete accepts turns that are not completed, whatever their status is, with the items that they have.",
+	"instructions":       "instructions selects whose instructions are among the items: All (the default) of every turn, Last only of the requested turn, Omit none.",
+	"limit":              "limit is the maximum number of items in the answer, from 1 to 1000. Without it, the answer has all of them.",
+	"after":              "after is the `next` of the previous page, and requires a limit. The requested turn, order, instructions and includeIncomplete must be the same as for that page.",
+	"order":              "order is asc (the default) for the oldest item first, or desc for the newest.",
+	"resourceVersion":    "resourceVersion asks for an answer at least as new as this resource version of a ResponseSession. Without it, an overwrite may be missed until the operator's watch delivers it; a new turn never is.",
 }
 
 func (InputItemsOptions) SwaggerDoc() map[string]string {

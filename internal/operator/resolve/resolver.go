@@ -154,7 +154,7 @@ func (r *Resolver) resolve(ctx context.Context, namespace, name string, minVersi
 		return nil, err
 	}
 	fresh := !r.view.IsStale() && l.await(ctx, minVersion)
-	path, err := l.path(ctx, id, options.MaxDepth)
+	path, err := l.path(ctx, id, options)
 	if err != nil {
 		return nil, err
 	}
@@ -283,11 +283,11 @@ func (l *lookup) set(id string, s *sessions.Record) {
 
 // path returns the sessions from the root to a response ID if its chain is intact in the view, and otherwise nil. A namespace that is
 // ahead of its rate waits before that, because a long path costs as much as a small answer.
-func (l *lookup) path(ctx context.Context, id string, maxDepth int) (path []*sessions.Record, err error) {
+func (l *lookup) path(ctx context.Context, id string, options chain.WalkOptions) (path []*sessions.Record, err error) {
 	if err := l.answers.take(ctx, l, 0); err != nil {
 		return nil, err
 	}
-	err = l.process(ctx, l.namespace, func() { path = l.view.Path(l.namespace, id, maxDepth) })
+	err = l.process(ctx, l.namespace, func() { path = l.view.Path(l.namespace, id, options) })
 	return path, err
 }
 

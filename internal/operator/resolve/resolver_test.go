@@ -215,6 +215,13 @@ func TestResolveAheadOfTheWatch(t *testing.T) {
 			},
 			id: "a", want: "says a",
 		},
+		"incomplete turn, continueIncomplete": {
+			before: func(f *fixture) func() chain.WalkOptions {
+				f.save("a", "", withStatus("incomplete"))
+				return func() chain.WalkOptions { return chain.WalkOptions{MaxDepth: 1, ContinueIncomplete: true} }
+			},
+			id: "a", want: "says a",
+		},
 		"depth 0": {
 			before: func(f *fixture) func() chain.WalkOptions {
 				f.save("a", "")

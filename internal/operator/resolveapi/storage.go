@@ -143,7 +143,9 @@ func (s *storage) get(ctx context.Context, name string, o *resolvev1alpha1.Input
 // walkOptions returns the options of the walk, with the operator's default. It returns a badRequest if the request exceeds
 // the operator's limit.
 func (s *storage) walkOptions(options driver.ResolveOptions) (chain.WalkOptions, error) {
-	walk := chain.WalkOptions{MaxDepth: int(s.defaultMaxDepth), IncludeIncomplete: options.IncludeIncomplete}
+	walk := chain.WalkOptions{
+		MaxDepth: int(s.defaultMaxDepth), ContinueIncomplete: options.ContinueIncomplete, IncludeIncomplete: options.IncludeIncomplete,
+	}
 	if options.MaxDepth != nil {
 		walk.MaxDepth = *options.MaxDepth
 		if walk.MaxDepth > int(s.maxDepthLimit) {

@@ -45,6 +45,7 @@ catena_sessions{reason="NameMismatch"} 0
 catena_sessions{reason="ParentNotFound"} 2
 catena_sessions{reason="Resolved"} 1
 catena_sessions{reason="SnapshotUnreadable"} 0
+catena_sessions{reason="TurnIncomplete"} 0
 catena_sessions{reason="TurnNotCompleted"} 0
 catena_sessions{reason="TurnPending"} 0
 `

@@ -174,10 +174,9 @@ func (v *View) Lookup(namespace, responseID string) (r *Record, found bool) {
 	return r, found
 }
 
-// Path returns the sessions from the root to a response ID, oldest first, if the chain resolves within maxDepth turns;
-// otherwise nil.
-func (v *View) Path(namespace, responseID string, maxDepth int) (path []*Record) {
-	v.read(namespace, func(ns *namespaceView) { path = ns.index.Path(responseID, maxDepth) })
+// Path returns the sessions from the root to a response ID, oldest first, or nil: see chain.Index.Path.
+func (v *View) Path(namespace, responseID string, options chain.WalkOptions) (path []*Record) {
+	v.read(namespace, func(ns *namespaceView) { path = ns.index.Path(responseID, options) })
 	return path
 }
 

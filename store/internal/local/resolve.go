@@ -44,7 +44,9 @@ func Resolve(ctx context.Context, responseID string, options driver.ResolveOptio
 		maxDepth = *options.MaxDepth
 	}
 	w := walk{get: get, items: map[string]*chain.Items{}}
-	turns, err := chain.Walk(ctx, responseID, w.turn, chain.WalkOptions{MaxDepth: maxDepth, IncludeIncomplete: options.IncludeIncomplete})
+	turns, err := chain.Walk(ctx, responseID, w.turn, chain.WalkOptions{
+		MaxDepth: maxDepth, ContinueIncomplete: options.ContinueIncomplete, IncludeIncomplete: options.IncludeIncomplete,
+	})
 	if err != nil {
 		return nil, chainError(err)
 	}
