@@ -98,6 +98,7 @@ func TestRunFails(t *testing.T) {
 		"depth":                 {"--max-depth=0", "--max-depth is 0: must be from 1 to 10000"},
 		"zero timeout":          {"--request-timeout=0s", "--request-timeout is 0s: must be positive"},
 		"negative delay":        {"--shutdown-delay-duration=-1s", "--shutdown-delay-duration is -1s: must not be negative"},
+		"on disconnect":         {"--on-disconnect=go-on", `--on-disconnect is "go-on": must be cancel or finish`},
 		"request size":          {"--max-request-bytes=0", "--max-request-bytes is 0: must be at least 1"},
 		"response size":         {"--max-response-bytes=0", "--max-response-bytes is 0: must be at least 1"},
 		"in-flight size":        {"--max-inflight-bytes=1", "--max-inflight-bytes is 1: must be at least 292159488 for --max-request-bytes=33554432 and --response-reserve-bytes=65536"},

@@ -55,6 +55,11 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 	if err := g.reserveResponse(c, request); err != nil {
 		return err
 	}
+	if g.finishes(request) {
+		var cancel context.CancelFunc
+		r, cancel = withoutClient(r)
+		defer cancel()
+	}
 	response, err := g.send(r.Context(), r, c, body)
 	c.engineCalled = !errors.Is(err, errNotConnected)
 	if err != nil {
@@ -71,6 +76,24 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 		return g.stream(w, r, c, t, response)
 	}
 	return g.respond(w, r, c, t, response)
+}
+
+// finishes reports whether the response to a request is finished and saved even if the client goes away.
+func (g *Gateway) finishes(request *createRequest) bool {
+	return request.store && g.options.OnDisconnect == OnDisconnectFinish
+}
+
+// withoutClient returns the request with a context that is not done when the client disconnects, but otherwise like its own.
+func withoutClient(r *http.Request) (*http.Request, context.CancelFunc) {
+	deadline, _ := r.Context().Deadline() // every request has one
+	ctx, cancel := context.WithDeadlineCause(context.WithoutCancel(r.Context()), deadline, errTimeout)
+	ctx, abort := context.WithCancelCause(ctx)
+	base := r.Context().Value(baseContext{}).(context.Context)
+	stop := context.AfterFunc(base, func() { abort(context.Cause(base)) })
+	return r.WithContext(ctx), func() {
+		stop()
+		cancel()
+	}
 }
 
 // engineBody returns the body for the engine. Its memory is held until the body has been sent; the memory of the conversation,

@@ -38,6 +38,7 @@ func TestRejectedRequests(t *testing.T) {
 	f.seed("resp_done", "", "completed")
 	f.seed("resp_orphan", "resp_gone", "completed")
 	f.seed("resp_failed", "", "failed")
+	f.seed("resp_cancelled", "", "cancelled")
 	f.seed("resp_pending", "", "in_progress")
 	f.seed("resp_after_failed", "resp_failed", "completed")
 	f.seed("resp_a", "resp_b", "completed")
@@ -103,6 +104,10 @@ func TestRejectedRequests(t *testing.T) {
 		"failed ancestor": {
 			`{"previous_response_id":"resp_after_failed"}`, 400,
 			`{"message":"The conversation cannot be continued: response \"resp_failed\" is \"failed\", not completed, and cannot be used as context.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.unavailable"}`,
+		},
+		"cancelled parent": {
+			`{"previous_response_id":"resp_cancelled"}`, 400,
+			`{"message":"The conversation cannot be continued: response \"resp_cancelled\" is \"cancelled\", not completed, and cannot be used as context.","type":"invalid_request_error","param":"previous_response_id","code":"session.chain.unavailable"}`,
 		},
 		"pending parent": {
 			`{"previous_response_id":"resp_pending"}`, 409,

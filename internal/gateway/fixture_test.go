@@ -20,6 +20,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -56,7 +57,9 @@ func start(t *testing.T, upstream http.Handler, changes ...func(*Options)) *fixt
 		upstream = enginetest.Handler()
 	}
 	f := newFixture(t, upstream, changes...)
-	server := httptest.NewServer(f.gateway.Handler())
+	server := httptest.NewUnstartedServer(f.gateway.Handler())
+	server.Config.BaseContext = func(net.Listener) context.Context { return withBase(t.Context()) }
+	server.Start()
 	t.Cleanup(server.Close)
 	f.url = server.URL
 	return f

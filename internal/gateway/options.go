@@ -80,6 +80,9 @@ type Options struct {
 	// MaxParses is the number of bodies of at least largeBody that are parsed or compared at the same time. Tenants share it as
 	// they share MaxInFlightBytes, but a body beyond its tenant's share waits.
 	MaxParses int64
+	// OnDisconnect is what happens to a response that is being created when its client goes away: OnDisconnectCancel or
+	// OnDisconnectFinish.
+	OnDisconnect string
 	// RequestTimeout limits a whole request, including its stream. A save that has begun is limited by SaveTimeout instead.
 	RequestTimeout, SaveTimeout time.Duration
 	// ReadTimeout limits the time in which a client must send a request.
@@ -95,6 +98,15 @@ type Options struct {
 // as every installation should, so that the operator does not mark a chain of the gateway as broken. See
 // docs/decisions/depth.md.
 const DefaultMaxDepth = 1000
+
+// The values of Options.OnDisconnect.
+const (
+	// OnDisconnectCancel stops the engine. The turn is saved as cancelled, with the output items that were finished.
+	OnDisconnectCancel = "cancel"
+	// OnDisconnectFinish lets the engine finish. The turn is saved as if the client had received the response, and keeps its tenant's
+	// shares of the limits until then. A turn with `store: false` is cancelled nevertheless, because nobody could read it.
+	OnDisconnectFinish = "finish"
+)
 
 // DefaultResponseReserveBytes is the size of a response with about 16,000 tokens of text.
 const DefaultResponseReserveBytes = 64 << 10
@@ -117,6 +129,7 @@ func DefaultOptions() Options {
 		MaxInFlightStreams:   2048,
 		ResponseReserveBytes: DefaultResponseReserveBytes,
 		MaxParses:            int64(max(2, runtime.GOMAXPROCS(0))),
+		OnDisconnect:         OnDisconnectCancel,
 		RequestTimeout:       requestTimeout,
 		SaveTimeout:          30 * time.Second,
 		ReadTimeout:          time.Minute,
@@ -156,6 +169,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.MaxParses, "max-parses", o.MaxParses,
 		fmt.Sprintf("Maximum number of bodies of %d KiB or more that are parsed or compared at the same time, shared among tenants like --max-inflight-bytes; others wait. "+
 			"By default as many as the process has CPUs.", largeBody>>10))
+	flags.StringVar(&o.OnDisconnect, "on-disconnect", o.OnDisconnect,
+		"What happens to a response that is being created when its client goes away: cancel (the engine stops, and the turn is saved as cancelled) or finish (the turn is saved as if the client had received the response, unless the client asked not to store it).")
 	flags.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request, including its stream.")
 	flags.DurationVar(&o.ReadTimeout, "read-timeout", o.ReadTimeout, "Maximum time for a client to send a request.")
 	flags.DurationVar(&o.SaveTimeout, "save-timeout", o.SaveTimeout, "Maximum time to save a turn, including retries.")
@@ -196,6 +211,8 @@ func (o *Options) Validate() error {
 	check((o.TLSCertFile == "") == (o.TLSKeyFile == ""), "--tls-cert-file and --tls-private-key-file must be set together")
 	check(o.MaxDepth >= 1 && o.MaxDepth <= store.MaxDepthLimit, "--max-depth is %d: must be from 1 to %d", o.MaxDepth, store.MaxDepthLimit)
 	check(slices.Contains(instructions, o.Instructions), "--instructions is %q: must be one of %s", o.Instructions, strings.Join(instructions, ", "))
+	check(o.OnDisconnect == OnDisconnectCancel || o.OnDisconnect == OnDisconnectFinish,
+		"--on-disconnect is %q: must be %s or %s", o.OnDisconnect, OnDisconnectCancel, OnDisconnectFinish)
 	check(o.MaxRequestBytes >= 1, "--max-request-bytes is %d: must be at least 1", o.MaxRequestBytes)
 	check(o.MaxResponseBytes >= 1, "--max-response-bytes is %d: must be at least 1", o.MaxResponseBytes)
 	check(o.ResponseReserveBytes >= 0 && o.ResponseReserveBytes <= maxResponseReserve,
@@ -242,5 +259,5 @@ func (o *Options) loopbackOnly() bool { return o.TenantsFile == "" && !o.Insecur
 
 // resolveOptions returns the options for resolving the conversation of a request.
 func (o *Options) resolveOptions() store.ResolveOptions {
-	return store.ResolveOptions{MaxDepth: &o.MaxDepth, Instructions: o.Instructions}
+	return store.ResolveOptions{MaxDepth: &o.MaxDepth, Instructions: o.Instructions, ContinueIncomplete: true}
 }

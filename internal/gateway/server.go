@@ -73,10 +73,18 @@ func (g *Gateway) Serve(ctx context.Context, listeners Listeners, gatherer prome
 // maxHeaderBytes limits the header of a request, which is read before the tenant is known.
 const maxHeaderBytes = 32 << 10
 
+// baseContext is the key of a server's base context among the values of its requests' contexts. It is done when the remaining requests are
+// aborted, whether their clients are still connected or not.
+type baseContext struct{}
+
+func withBase(base context.Context) context.Context {
+	return context.WithValue(base, baseContext{}, base)
+}
+
 func (g *Gateway) server(base context.Context, handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           handler,
-		BaseContext:       func(net.Listener) context.Context { return base },
+		BaseContext:       func(net.Listener) context.Context { return withBase(base) },
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    maxHeaderBytes,

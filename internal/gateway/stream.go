@@ -63,6 +63,8 @@ type relay struct {
 	turn    *turn
 	writer  http.ResponseWriter
 	control *http.ResponseController
+	// finishes is set if the turn is finished even if the client goes away, and gone once it has.
+	finishes, gone bool
 	// unflushed is set while events are written that the client may not have received.
 	unflushed bool
 	partial   partial
@@ -84,7 +86,7 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, c *call, t *tur
 	defer g.metrics.streams.Dec()
 	g.copyHeaders(w.Header(), upstream.Header)
 	writeStreamHeader(w)
-	s := &relay{g: g, call: c, turn: t, writer: w, control: http.NewResponseController(w)}
+	s := &relay{g: g, call: c, turn: t, writer: w, control: http.NewResponseController(w), finishes: g.finishes(t.request)}
 	err := s.run(r.Context(), upstream.Body)
 	if !s.ended {
 		_ = upstream.Body.Close() // the engine can stop
@@ -104,8 +106,9 @@ func writeStreamHeader(w http.ResponseWriter) {
 
 // run forwards events until the stream ends, and returns the reason.
 func (s *relay) run(ctx context.Context, upstream io.ReadCloser) error {
-	if err := s.control.Flush(); err != nil {
-		return errClientDisconnected
+	s.unflushed = true // the header
+	if err := s.flush(); err != nil {
+		return err
 	}
 	events := newEventReader(flushingReader{upstream, s.flush}, s.g.options.MaxResponseBytes, s.call.hold, s.call.memory.give)
 	defer events.release()
@@ -248,26 +251,34 @@ func kindOf(e *event, data *object) string {
 // send writes an event. A client that does not read must not block the engine and the turn; a slow client is served until the request
 // times out.
 func (s *relay) send(ctx context.Context, e *event) error {
-	for i := 0; i < len(e.raw); i += pieceBytes {
+	for i := 0; i < len(e.raw) && !s.gone; i += pieceBytes {
 		if i == 0 || ctx.Err() == nil {
 			_ = s.control.SetWriteDeadline(s.g.now().Add(writeTimeout))
 		}
 		if _, err := s.writer.Write(e.raw[i:min(i+pieceBytes, len(e.raw))]); err != nil {
-			return errClientDisconnected
+			return s.disconnected()
 		}
 	}
 	s.unflushed = true
 	return nil
 }
 
+// disconnected is called when an event could not be sent. It returns an error if that ends the stream.
+func (s *relay) disconnected() error {
+	if s.gone = s.finishes; s.gone {
+		return nil
+	}
+	return errClientDisconnected
+}
+
 // flush sends the events that have been written.
 func (s *relay) flush() error {
-	if !s.unflushed {
+	if !s.unflushed || s.gone {
 		return nil
 	}
 	s.unflushed = false
 	if err := s.control.Flush(); err != nil {
-		return errClientDisconnected
+		return s.disconnected()
 	}
 	return nil
 }
