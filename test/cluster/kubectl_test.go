@@ -137,8 +137,7 @@ type loadStatus struct {
 	Started                                 time.Time
 	Streaming                               int
 	Turns, Streams, Conversations, Resolves int
-	Failed, Repeated, Aborted               loadFailures
-	Probed, Unanswered                      loadFailures
+	Failed, Repeated, Aborted, Probed       loadFailures
 }
 
 type loadFailures struct {
@@ -170,15 +169,15 @@ func askLoad(ctx context.Context, path string) (loadStatus, error) {
 	return status, json.Unmarshal([]byte(output), &status)
 }
 
-// reasons returns the reason of each session's verdict in the tenant's namespace, or "" for a session without a verdict.
-func reasons(ctx context.Context) (reasons []string, err error) {
+// verdicts returns the response status of each session in the tenant's namespace and the reason of its verdict, such as "completed Resolved",
+// or "completed " for a session without a verdict.
+func verdicts(ctx context.Context) (verdicts []string, err error) {
 	output, err := tryKubectl(ctx, "", "--namespace="+tenant, "get", "responsesessions",
-		`--output=jsonpath={range .items[*]}{.metadata.name}={.status.conditions[?(@.type=="ChainValid")].reason}{"\n"}{end}`)
-	for line := range strings.Lines(output) {
-		_, reason, _ := strings.Cut(strings.TrimSpace(line), "=")
-		reasons = append(reasons, reason)
+		`--output=jsonpath={range .items[*]}{.spec.responseStatus} {.status.conditions[?(@.type=="ChainValid")].reason}{"\n"}{end}`)
+	if output != "" {
+		verdicts = strings.Split(output, "\n")
 	}
-	return reasons, err
+	return verdicts, err
 }
 
 // withoutLoss runs a step under load during which not even clients that never repeat a request may notice anything.
@@ -196,17 +195,7 @@ func withoutLoss(t *testing.T, step func()) {
 	if probed := after.Probed.since(before.Probed); probed.Count > 0 {
 		t.Errorf("probes: %s", probed)
 	}
-	// Of thousands of new connections in several runs, one was never answered, for a reason that is not known. Without a shutdown delay, 15
-	// and more failed in each.
-	if unanswered := after.Unanswered.since(before.Unanswered); unanswered.Count > maxUnanswered {
-		t.Errorf("probes without an answer: %s", unanswered)
-	} else if unanswered.Count > 0 {
-		t.Logf("probes without an answer: %s", unanswered)
-	}
 }
-
-// maxUnanswered is the number of probes that may remain without an answer in a step.
-const maxUnanswered = 3
 
 // withoutLossOfStreams is withoutLoss, and the streams that are in progress must be completed, too. Each takes a minute, so only gateways of this
 // version may be replaced by the step: it is the replaced one that completes them.

@@ -25,7 +25,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"os"
@@ -82,6 +81,7 @@ type load struct {
 	mu       sync.Mutex
 	counts   Status
 	finished []conversation
+	streamed [streams]conversation
 }
 
 // conversation has the response IDs and the texts of all its turns.
@@ -98,9 +98,8 @@ type Status struct {
 	// Streams counts the slow streams that were completed.
 	Turns, Streams, Conversations, Resolves int
 	// Failed counts what failed in spite of repetitions, Repeated the requests that a client that does not repeat any would have lost, and
-	// Aborted the slow streams that were not completed. Probed counts probes that failed, except those that no server has answered, which
-	// are Unanswered.
-	Failed, Repeated, Aborted, Probed, Unanswered Failures
+	// Aborted the slow streams that were not completed, Probed the probes that failed.
+	Failed, Repeated, Aborted, Probed Failures
 }
 
 // Failures are the number of failures, and the last of them.
@@ -174,26 +173,13 @@ func (l *load) probe(ctx context.Context, name string, request func(ctx context.
 			err = expectOK(client, r)
 		}
 		if err != nil && ctx.Err() == nil {
-			l.count(func(s *Status) {
-				failures := &s.Probed
-				if isUnanswered(err) {
-					failures = &s.Unanswered
-				}
-				failures.add(fmt.Errorf("probe of the %s: %w", name, err))
-			})
+			l.count(func(s *Status) { s.Probed.add(fmt.Errorf("probe of the %s: %w", name, err)) })
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(probePause):
 		}
 	}
-}
-
-// isUnanswered reports whether no connection was made, or no response arrived in time.
-func isUnanswered(err error) bool {
-	var failure net.Error
-	var operation *net.OpError
-	return errors.As(err, &operation) && operation.Op == "dial" || errors.As(err, &failure) && failure.Timeout()
 }
 
 func expectOK(client *http.Client, r *http.Request) error {
@@ -308,28 +294,48 @@ func (l *load) conversation(ctx context.Context, name string) (c conversation, e
 	return c, nil
 }
 
-// stream reads one slow stream after another. They must be completed even if the Pod of the gateway is replaced meanwhile. Their turns are
-// not stored, because those of a gateway that is killed have no verdict.
+// stream has a conversation whose turns are slow streams. They must be completed even if the Pod of the gateway is replaced meanwhile.
 func (l *load) stream(ctx context.Context, worker int) {
 	time.Sleep(time.Duration(worker) * streamPause)
-	for ctx.Err() == nil {
-		start, completed := time.Now(), false
-		events := l.client.NewStreaming(ctx, responses.ResponseNewParams{
-			Model: slowModel, Input: responses.ResponseNewParamsInputUnion{OfString: param.NewOpt("slowly")}, Store: param.NewOpt(false),
-		}, option.WithMaxRetries(0))
-		for events.Next() {
-			completed = completed || events.Current().Type == "response.completed"
-		}
-		switch err := events.Err(); {
+	var c conversation
+	for turn := 0; ctx.Err() == nil; turn++ {
+		start, text := time.Now(), fmt.Sprintf("stream %d, turn %d", worker, turn)
+		id, err := l.streamTurn(ctx, c, text)
+		switch {
 		case ctx.Err() != nil:
-		case err != nil || !completed:
-			err = fmt.Errorf("the stream ended after %s: %w", time.Since(start).Round(time.Second), cmp.Or(err, errors.New("it was not completed")))
+		case err != nil:
+			err = fmt.Errorf("the stream ended after %s: %w", time.Since(start).Round(time.Second), err)
 			l.count(func(s *Status) { s.Aborted.add(err) })
 			time.Sleep(pause)
 		default:
-			l.note(func(s *Status) { s.Streams++ }, nil)
+			c.ids, c.texts = append(c.ids, id), append(c.texts, text)
+			l.mu.Lock()
+			l.streamed[worker] = conversation{slices.Clone(c.ids), slices.Clone(c.texts)}
+			l.mu.Unlock()
+			l.note(func(s *Status) { s.Streams++ }, l.check(ctx, c))
 		}
 	}
+}
+
+// streamTurn continues a conversation, and returns the ID of the completed response.
+func (l *load) streamTurn(ctx context.Context, c conversation, text string) (id string, err error) {
+	params := responses.ResponseNewParams{Model: slowModel, Input: responses.ResponseNewParamsInputUnion{OfString: param.NewOpt(text)}}
+	if len(c.ids) > 0 {
+		params.PreviousResponseID = param.NewOpt(c.last())
+	}
+	events := l.client.NewStreaming(ctx, params, option.WithMaxRetries(0))
+	for events.Next() {
+		if event := events.Current(); event.Type == "response.completed" {
+			id = event.Response.ID
+		}
+	}
+	if err := events.Err(); err != nil {
+		return "", err
+	}
+	if id == "" {
+		return "", errors.New("it was not completed")
+	}
+	return id, nil
 }
 
 // check resolves a conversation through the kube-apiserver and directly. It repeats a resolve while no server responds.
@@ -400,11 +406,15 @@ func resolve(ctx context.Context, c conversation, options kube.Options) error {
 // checkAll checks all finished conversations again.
 func (l *load) checkAll(ctx context.Context) Status {
 	l.mu.Lock()
-	finished := slices.Clone(l.finished)
+	finished := append(slices.Clone(l.finished), l.streamed[:]...)
 	l.mu.Unlock()
+	finished = slices.DeleteFunc(finished, func(c conversation) bool { return len(c.ids) == 0 })
 	checked := &load{turns: l.turns, namespace: l.namespace, config: l.config, apiServer: l.apiServer}
 	for _, c := range finished {
-		checked.note(func(s *Status) { s.Conversations++ }, checked.check(ctx, c))
+		checked.note(func(s *Status) {
+			s.Conversations++
+			s.Turns += len(c.ids)
+		}, checked.check(ctx, c))
 	}
 	return checked.status()
 }
@@ -429,7 +439,7 @@ func (l *load) status() Status {
 	defer l.mu.Unlock()
 	s := l.counts
 	s.Started, s.Streaming = started, streams
-	for _, f := range []*Failures{&s.Failed, &s.Repeated, &s.Aborted, &s.Probed, &s.Unanswered} {
+	for _, f := range []*Failures{&s.Failed, &s.Repeated, &s.Aborted, &s.Probed} {
 		f.Last = slices.Clone(f.Last)
 	}
 	return s
