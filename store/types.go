@@ -27,6 +27,8 @@ type (
 	// History is the result of Store.Resolve: the items of every turn of the chain, from the root to the requested turn, or a
 	// page of them.
 	History = driver.History
+	// Origin says which turn consecutive items of a History belong to.
+	Origin = driver.Origin
 	// Handle identifies the last turn of a History as it was when it was resolved.
 	Handle = driver.Handle
 	// SaveOptions are the options of Store.Save. The zero value stores a turn with a new response ID.

@@ -101,6 +101,12 @@ func decodeCursor(s string) (cursor, error) {
 	return c, nil
 }
 
+// CursorAfter returns a cursor for pages that follow an item of a turn, with its number in driver.Origin. It is for options whose
+// Instructions are InstructionsOmit, and belongs to every stored turn whose chain has that turn.
+func CursorAfter(responseID string, item int, options driver.ResolveOptions) string {
+	return cursor{view: view(&options), responseID: responseID, entry: item}.encode()
+}
+
 // cursor returns the cursor of the page after this one. This page must not be empty.
 func (p *Page) cursor() string {
 	last := p.to - 1
@@ -121,7 +127,7 @@ func (p *Page) find(after string) (int, error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case c.uid != p.uid:
+	case c.uid != "" && c.uid != p.uid:
 		return 0, CursorError("it belongs to another session, or to one that was deleted and created again")
 	case c.view != view(&p.options):
 		return 0, CursorError("it belongs to pages with different values of order, instructions or includeIncomplete")

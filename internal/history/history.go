@@ -159,6 +159,22 @@ func (p *Page) Entries() iter.Seq[[]byte] {
 	}
 }
 
+// Origins returns the origins of the entries in the order of the page, nil if the options do not request them.
+func (p *Page) Origins() []driver.Origin {
+	if !p.options.Origins {
+		return nil
+	}
+	var origins []driver.Origin
+	for r := range p.Ranges() {
+		first := r.From - p.leading(r.Turn)
+		if p.Descending() {
+			first = r.To - 1 - p.leading(r.Turn)
+		}
+		origins = append(origins, driver.Origin{ResponseID: p.turns[r.Turn].ResponseID, First: first, Count: r.To - r.From})
+	}
+	return origins
+}
+
 // Raw returns the entries in the order of the page, as raw JSON. Each yielded slice is one entry or several joined by
 // commas, and is never empty.
 func (p *Page) Raw() iter.Seq[[]byte] {

@@ -258,6 +258,37 @@ func TestCursorSurvivesOverwrite(t *testing.T) {
 	}
 }
 
+// TestCursorAfter: a page can begin after any item of any turn of the chain.
+func TestCursorAfter(t *testing.T) {
+	turns := makeHistory(testutil.FlattenTurn(t, "be brief", `{"a":1}`, `{"b":1}`), testutil.FlattenTurn(t, "", `{"c":1}`))
+	for name, tc := range map[string]struct {
+		responseID string
+		item       int
+		order      string
+		want       string
+		wantErr    bool
+	}{
+		"first item":                {responseID: turns[0].ResponseID, item: 0, want: `{"b":1},{"c":1}`},
+		"last of a turn":            {responseID: turns[0].ResponseID, item: 1, want: `{"c":1}`},
+		"last":                      {responseID: turns[1].ResponseID, item: 0},
+		"newest first":              {responseID: turns[1].ResponseID, item: 0, order: driver.OrderDescending, want: `{"b":1},{"a":1}`},
+		"item that does not exist":  {responseID: turns[1].ResponseID, item: 1, wantErr: true},
+		"turn that is not in chain": {responseID: "resp_other", item: 0, wantErr: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			options := driver.ResolveOptions{Limit: 10, Order: tc.order, Instructions: driver.InstructionsOmit}
+			options.After = CursorAfter(tc.responseID, tc.item, options)
+			page, err := New(testUID, turns, options)
+			if (err != nil) != tc.wantErr {
+				t.Fatalf("got %v, want an error: %t", err, tc.wantErr)
+			}
+			if err == nil && joined(page) != tc.want {
+				t.Errorf("got %s, want %s", joined(page), tc.want)
+			}
+		})
+	}
+}
+
 func FuzzDecodeCursor(f *testing.F) {
 	f.Add(cursor{view: 5, uid: testUID, responseID: "resp_1", entry: 300}.encode())
 	f.Add("AQAAAA")
@@ -275,7 +306,7 @@ func FuzzDecodeCursor(f *testing.F) {
 // TestCursorsAreBoundToOptions: a cursor is only valid for the same values of every option, except those that may differ from page to
 // page.
 func TestCursorsAreBoundToOptions(t *testing.T) {
-	mayDiffer := map[string]bool{"MaxDepth": true, "Limit": true, "After": true, "Version": true}
+	mayDiffer := map[string]bool{"MaxDepth": true, "ContinueIncomplete": true, "Origins": true, "Limit": true, "After": true, "Version": true}
 	other := driver.ResolveOptions{IncludeIncomplete: true, Instructions: driver.InstructionsOmit, Order: driver.OrderDescending}
 	for field := range reflect.TypeFor[driver.ResolveOptions]().Fields() {
 		if mayDiffer[field.Name] {

@@ -61,6 +61,8 @@ type ResolveOptions struct {
 	ContinueIncomplete bool `json:"continueIncomplete,omitempty"`
 	// IncludeIncomplete accepts turns that are not completed, whatever their status is, with the items that they have so far.
 	IncludeIncomplete bool `json:"includeIncomplete,omitempty"`
+	// Origins returns History.Origins, too. An operator must not be older than this option.
+	Origins bool `json:"origins,omitempty"`
 	// Instructions is "All", "Last" or "Omit"; empty means "All".
 	Instructions string `json:"instructions,omitempty"`
 	// Limit is the maximum number of items to return, from 1 to MaxLimit; 0 returns all.
@@ -88,6 +90,7 @@ var optionValues = []option{
 	between("maxDepth", 0, MaxDepthLimit),
 	boolean("continueIncomplete"),
 	boolean("includeIncomplete"),
+	boolean("origins"),
 	oneOf("instructions", InstructionsAll, InstructionsLast, InstructionsOmit),
 	between("limit", 1, MaxLimit),
 	{"after", nil, ""},

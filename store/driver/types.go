@@ -54,8 +54,22 @@ type History struct {
 	// Items are the input items as JSON objects: for each turn its instructions as a system message, its input items, and its
 	// output items.
 	Items []json.RawMessage
+	// Origins say which turns the items belong to, in the order of the items, if ResolveOptions.Origins is set.
+	Origins []Origin
 	// Next is the ResolveOptions.After of the next page. It is empty on the last page, and if no limit was given.
 	Next string
+}
+
+// Origin is the origin of consecutive items of a History, which belong to one turn. Within a turn, items are numbered from 0: those of the
+// request's input, then those of the response's output.
+type Origin struct {
+	// ResponseID is the response ID of the turn.
+	ResponseID string `json:"responseID"`
+	// First is the number of the first of the items in the order of the History. Its instructions are not an item of a turn, and have the
+	// number -1.
+	First int `json:"first"`
+	// Count is how many items there are. Each has the next higher number, or the next lower one in descending order.
+	Count int `json:"count"`
 }
 
 // Handle identifies a turn at a point in time: the last turn of a history. The turn may have been deleted since.

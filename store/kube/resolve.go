@@ -104,7 +104,7 @@ func (c *cluster) history(ctx context.Context, namespace, responseID string, opt
 	return history, nil
 }
 
-// The memory overhead of a turn and of an item in a history, in addition to the body that contains them.
+// The memory overhead of a turn, or of an origin, and of an item in a history, in addition to the body that contains them.
 const (
 	turnBytes = 64
 	itemBytes = 24
@@ -117,9 +117,9 @@ func parseHistory(ctx context.Context, body []byte) (*driver.History, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unable to read the response of the operator: it %w", err)
 	}
-	fields := object.RawMembers("metadata", "responseID", "turns", "input", "next")
-	turns, items := jsonvalue.Count(fields[2]), jsonvalue.Count(fields[3])
-	if err := metered.Take(ctx, int64(turnBytes*turns+itemBytes*items)); err != nil {
+	fields := object.RawMembers("metadata", "responseID", "turns", "input", "next", "origins")
+	turns, items, origins := jsonvalue.Count(fields[2]), jsonvalue.Count(fields[3]), jsonvalue.Count(fields[5])
+	if err := metered.Take(ctx, int64(turnBytes*(turns+origins)+itemBytes*items)); err != nil {
 		return nil, err
 	}
 	history := &driver.History{
@@ -134,6 +134,12 @@ func parseHistory(ctx context.Context, body []byte) (*driver.History, error) {
 	}
 	for _, item := range jsonvalue.Elements(fields[3]) {
 		history.Items = append(history.Items, jsonvalue.Bytes(item))
+	}
+	for _, origin := range jsonvalue.Elements(fields[5]) {
+		o := gjson.Parse(origin)
+		history.Origins = append(history.Origins, driver.Origin{
+			ResponseID: strings.Clone(o.Get("responseID").Str), First: int(o.Get("first").Int()), Count: int(o.Get("count").Int()),
+		})
 	}
 	return history, nil
 }

@@ -52,6 +52,8 @@ func testPages(t *testing.T, s *suite) {
 		"by 603, newest first":         {store.ResolveOptions{Limit: 603, Order: store.OrderDescending}, 1109},
 		"by 221, without instructions": {store.ResolveOptions{Limit: 221, Instructions: store.InstructionsOmit}, 1105},
 		"by 13, last instructions":     {store.ResolveOptions{Limit: 13, Instructions: store.InstructionsLast}, 1106},
+		"by 50, with origins":          {store.ResolveOptions{Limit: 50, Origins: true}, 1109},
+		"by 70, newest, with origins":  {store.ResolveOptions{Limit: 70, Origins: true, Order: store.OrderDescending}, 1109},
 		"by 111, incomplete turns":     {store.ResolveOptions{Limit: 111, IncludeIncomplete: true}, 1109},
 	}
 	for name, tc := range tests {
@@ -62,10 +64,11 @@ func testPages(t *testing.T, s *suite) {
 			if len(want) != tc.total {
 				t.Fatalf("Unexpected number of items: want %d, got %d", tc.total, len(want))
 			}
-			var got []string
+			wantOrigins := originsOf(t, resolve(t, st, "d", unlimited), unlimited)
+			var got, gotOrigins []string
 			for options := tc.options; len(got) <= tc.total; {
 				page := resolve(t, st, "d", options)
-				got = append(got, textsOf(t, page)...)
+				got, gotOrigins = append(got, textsOf(t, page)...), append(gotOrigins, originsOf(t, page, options)...)
 				if page.Next != "" && len(page.Items) != options.Limit || len(page.Items) > options.Limit {
 					t.Fatalf("A page has %d items, with the limit %d and the next page %q", len(page.Items), options.Limit, page.Next)
 				}
@@ -79,8 +82,71 @@ func testPages(t *testing.T, s *suite) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("The pages differ from the whole history (-want,+got):\n%s", diff)
 			}
+			if diff := cmp.Diff(wantOrigins, gotOrigins); diff != "" {
+				t.Errorf("The origins on the pages differ from those of the whole history (-want,+got):\n%s", diff)
+			}
 		})
 	}
+}
+
+// testOrigins: each item has a turn and a number, on a page and in a whole history, in both orders.
+func testOrigins(t *testing.T, s *suite) {
+	st := s.newStore(t)
+	for id, previous := range map[string]string{"a": "", "empty": "a", "b": "empty"} {
+		turn := testturn.Make(id, previous)
+		turn.Request, turn.Response = []byte(`{"instructions":"be brief","input":[{"n":0},{"n":1}]}`), []byte(`{"output":[{"n":2}]}`)
+		if id == "empty" {
+			turn.Request, turn.Response = []byte(`{}`), []byte(`{}`)
+		}
+		save(t, st, turn, store.SaveOptions{})
+	}
+	tests := map[string]struct {
+		options store.ResolveOptions
+		want    []store.Origin
+	}{
+		"not requested": {},
+		"instructions": {
+			options: store.ResolveOptions{Origins: true},
+			want:    []store.Origin{{ResponseID: "a", First: -1, Count: 4}, {ResponseID: "b", First: -1, Count: 4}},
+		},
+		"no instructions": {
+			options: store.ResolveOptions{Origins: true, Instructions: store.InstructionsOmit},
+			want:    []store.Origin{{ResponseID: "a", First: 0, Count: 3}, {ResponseID: "b", First: 0, Count: 3}},
+		},
+		"newest first": {
+			options: store.ResolveOptions{Origins: true, Order: store.OrderDescending, Instructions: store.InstructionsLast},
+			want:    []store.Origin{{ResponseID: "b", First: 2, Count: 4}, {ResponseID: "a", First: 2, Count: 3}},
+		},
+		"page, newest first": {
+			options: store.ResolveOptions{Origins: true, Order: store.OrderDescending, Instructions: store.InstructionsOmit, Limit: 4},
+			want:    []store.Origin{{ResponseID: "b", First: 2, Count: 3}, {ResponseID: "a", First: 2, Count: 1}},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, resolve(t, st, "b", tc.options).Origins); diff != "" {
+				t.Errorf("origins (-want,+got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// originsOf returns the turn and the number of each item, nil if the history has no origins.
+func originsOf(t *testing.T, h *store.History, options store.ResolveOptions) (items []string) {
+	t.Helper()
+	step := 1
+	if options.Order == store.OrderDescending {
+		step = -1
+	}
+	for _, o := range h.Origins {
+		for i := range o.Count {
+			items = append(items, fmt.Sprintf("%s/%d", o.ResponseID, o.First+step*i))
+		}
+	}
+	if items != nil && len(items) != len(h.Items) {
+		t.Errorf("%d items have origins, of %d", len(items), len(h.Items))
+	}
+	return items
 }
 
 // testCursors: a cursor is valid only for its history and its options.

@@ -99,6 +99,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) 
 		"Flatten":         testFlatten,
 		"Instructions":    testInstructions,
 		"Pages":           testPages,
+		"Origins":         testOrigins,
 		"Cursors":         testCursors,
 		"ResolveOptions":  testResolveOptions,
 		"ResolveVersion":  testResolveVersion,

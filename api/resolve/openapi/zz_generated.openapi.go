@@ -34,6 +34,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 	return map[string]common.OpenAPIDefinition{
 		v1alpha1.InputItems{}.OpenAPIModelName():          schema_catena_api_resolve_v1alpha1_InputItems(ref),
 		v1alpha1.InputItemsOptions{}.OpenAPIModelName():   schema_catena_api_resolve_v1alpha1_InputItemsOptions(ref),
+		v1alpha1.ItemsOrigin{}.OpenAPIModelName():         schema_catena_api_resolve_v1alpha1_ItemsOrigin(ref),
 		v1alpha1.SessionVerdict{}.OpenAPIModelName():      schema_catena_api_resolve_v1alpha1_SessionVerdict(ref),
 		v1alpha1.SessionVerdictList{}.OpenAPIModelName():  schema_catena_api_resolve_v1alpha1_SessionVerdictList(ref),
 		v1.APIGroup{}.OpenAPIModelName():                  schema_pkg_apis_meta_v1_APIGroup(ref),
@@ -166,6 +167,24 @@ func schema_catena_api_resolve_v1alpha1_InputItems(ref common.ReferenceCallback)
 							},
 						},
 					},
+					"origins": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "origins say which turns the items of input belong to, in their order. They are present if the parameter origins is set.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.ItemsOrigin{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
 					"next": {
 						SchemaProps: spec.SchemaProps{
 							Description: "next is the cursor of the next page, the `after` of the request for it. It is absent on the last page, and if no limit was given.",
@@ -178,7 +197,7 @@ func schema_catena_api_resolve_v1alpha1_InputItems(ref common.ReferenceCallback)
 			},
 		},
 		Dependencies: []string{
-			v1.ObjectMeta{}.OpenAPIModelName(), runtime.RawExtension{}.OpenAPIModelName()},
+			v1alpha1.ItemsOrigin{}.OpenAPIModelName(), v1.ObjectMeta{}.OpenAPIModelName(), runtime.RawExtension{}.OpenAPIModelName()},
 	}
 }
 
@@ -224,6 +243,13 @@ func schema_catena_api_resolve_v1alpha1_InputItemsOptions(ref common.ReferenceCa
 							Format:      "",
 						},
 					},
+					"origins": {
+						SchemaProps: spec.SchemaProps{
+							Description: "origins adds the origins of the items to the answer.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
 					"instructions": {
 						SchemaProps: spec.SchemaProps{
 							Description: "instructions selects whose instructions are among the items: All (the default) of every turn, Last only of the requested turn, Omit none.",
@@ -260,6 +286,44 @@ func schema_catena_api_resolve_v1alpha1_InputItemsOptions(ref common.ReferenceCa
 						},
 					},
 				},
+			},
+		},
+	}
+}
+
+func schema_catena_api_resolve_v1alpha1_ItemsOrigin(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ItemsOrigin is the origin of consecutive items, which belong to one turn. Within a turn, items are numbered from 0: those of the request's input, then those of the response's output.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"responseID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "responseID is the response ID of the turn.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"first": {
+						SchemaProps: spec.SchemaProps{
+							Description: "first is the number of the first of the items, in the order of the answer. Instructions are not an item of a turn, and have the number -1.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"count": {
+						SchemaProps: spec.SchemaProps{
+							Description: "count is how many items there are. Each has the next higher number, or the next lower one with order=desc.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+				},
+				Required: []string{"responseID", "first", "count"},
 			},
 		},
 	}

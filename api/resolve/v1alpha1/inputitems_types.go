@@ -61,10 +61,32 @@ type InputItems struct {
 	// +required
 	Input []runtime.RawExtension `json:"input"`
 
+	// origins say which turns the items of input belong to, in their order. They are present if the parameter origins is set.
+	// +listType=atomic
+	// +optional
+	Origins []ItemsOrigin `json:"origins,omitempty"`
+
 	// next is the cursor of the next page, the `after` of the request for it. It is absent on the last page, and if no
 	// limit was given.
 	// +optional
 	Next string `json:"next,omitempty"`
+}
+
+// ItemsOrigin is the origin of consecutive items, which belong to one turn. Within a turn, items are numbered from 0: those of the
+// request's input, then those of the response's output.
+type ItemsOrigin struct {
+	// responseID is the response ID of the turn.
+	// +required
+	ResponseID string `json:"responseID"`
+
+	// first is the number of the first of the items, in the order of the answer. Instructions are not an item of a turn, and have the
+	// number -1.
+	// +required
+	First int32 `json:"first"`
+
+	// count is how many items there are. Each has the next higher number, or the next lower one with order=desc.
+	// +required
+	Count int32 `json:"count"`
 }
 
 // The values of InputItemsOptions.Instructions.
@@ -104,6 +126,10 @@ type InputItemsOptions struct {
 	// includeIncomplete accepts turns that are not completed, whatever their status is, with the items that they have.
 	// +optional
 	IncludeIncomplete bool `json:"includeIncomplete,omitempty"`
+
+	// origins adds the origins of the items to the answer.
+	// +optional
+	Origins bool `json:"origins,omitempty"`
 
 	// instructions selects whose instructions are among the items: All (the default) of every turn, Last only of the
 	// requested turn, Omit none.

@@ -32,6 +32,11 @@ func (in InputItemsOptions) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ItemsOrigin) OpenAPIModelName() string {
+	return "dev.catena.resolve.v1alpha1.ItemsOrigin"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in SessionVerdict) OpenAPIModelName() string {
 	return "dev.catena.resolve.v1alpha1.SessionVerdict"
 }

@@ -23,6 +23,7 @@ var map_InputItemsOptions = map[string]string{
 	"maxDepth":           "maxDepth is the maximum number of turns in the chain; a longer one is the error session.chain.depth_exceeded, and with 0 every chain is. The operator sets the default and the largest value, which is at most 10000.",
 	"continueIncomplete": "continueIncomplete accepts turns whose status is incomplete, so that a response that was cut off can be continued.",
 	"includeIncomplete":  "includeIncomplete accepts turns that are not completed, whatever their status is, with the items that they have.",
+	"origins":            "origins adds the origins of the items to the answer.",
 	"instructions":       "instructions selects whose instructions are among the items: All (the default) of every turn, Last only of the requested turn, Omit none.",
 	"limit":              "limit is the maximum number of items in the answer, from 1 to 1000. Without it, the answer has all of them.",
 	"after":              "after is the `next` of the previous page, and requires a limit. The requested turn, order, instructions and includeIncomplete must be the same as for that page.",

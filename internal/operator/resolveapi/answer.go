@@ -22,6 +22,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -146,6 +147,7 @@ func (a *answer) WriteTo(to io.Writer) (int64, error) {
 		separator = ","
 	}
 	w.raw("]")
+	w.origins(a.Page.Origins())
 	if next := a.Page.Next(); next != "" {
 		w.raw(`,"next":`).string(next)
 	}
@@ -173,6 +175,19 @@ func (w *writer) note(n int, err error) *writer {
 		w.err = err
 	}
 	return w
+}
+
+// origins writes a member with the origins, if there are any.
+func (w *writer) origins(origins []driver.Origin) {
+	separator := `,"origins":[`
+	for _, o := range origins {
+		w.raw(separator).raw(`{"responseID":`).string(o.ResponseID)
+		w.raw(`,"first":` + strconv.Itoa(o.First) + `,"count":` + strconv.Itoa(o.Count) + "}")
+		separator = ","
+	}
+	if len(origins) > 0 {
+		w.raw("]")
+	}
 }
 
 func (w *writer) raw(s string) *writer { return w.note(w.buffer.WriteString(s)) }

@@ -98,7 +98,7 @@ func (w *walk) history(responseID string, turns []chain.Turn, options driver.Res
 	if len(turns) > 0 {
 		h.Parent = driver.Handle{ResponseID: responseID, UID: w.uid}
 	}
-	h.Next = page.Next()
+	h.Next, h.Origins = page.Next(), page.Origins()
 	h.Items = make([]json.RawMessage, 0, page.Len())
 	for item := range page.Entries() {
 		h.Items = append(h.Items, slices.Clip(item)) // the items share a buffer, which an append must not write to
