@@ -41,6 +41,9 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 			return err
 		}
 	}
+	if err := g.expand(r.Context(), c, request); err != nil {
+		return err
+	}
 	t := &turn{id: g.newResponseID(r, c), request: request, created: g.now()}
 	if answered, err := g.repeat(w, r, c, t); answered || err != nil {
 		return err
@@ -99,11 +102,14 @@ func withoutClient(r *http.Request) (*http.Request, context.CancelFunc) {
 // engineBody returns the body for the engine. Its memory is held until the body has been sent; the memory of the conversation,
 // which is part of the body, is held only while the body is built.
 func (g *Gateway) engineBody(ctx context.Context, c *call, request *createRequest) (*payload, error) {
-	history, err := g.history(ctx, c, request.previous)
-	if err != nil {
-		return nil, err
+	history := request.history
+	if history == nil {
+		var err error
+		if history, err = g.history(ctx, c, request.previous); err != nil {
+			return nil, err
+		}
 	}
-	request.parent = history.Parent
+	request.parent, request.history = history.Parent, nil
 	defer c.memory.give(historyBytes(history))
 	added := engineBytes(history.Items)
 	if err := c.hold(added); err != nil {
@@ -153,7 +159,14 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 	}
 	g.copyHeaders(w.Header(), upstream.Header)
 	if stored != nil {
-		final = responseOf(stored)
+		if final, err = c.showStored(stored); err != nil {
+			return err
+		}
+	} else {
+		if err := c.hold(t.shownBytes(response)); err != nil {
+			return err
+		}
+		final = t.show(response)
 	}
 	writeJSON(w, http.StatusOK, final)
 	return nil

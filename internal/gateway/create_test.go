@@ -52,9 +52,12 @@ func TestFirstTurn(t *testing.T) {
 	if gjson.Get(r.body, "previous_response_id").Raw != "null" || !gjson.Get(r.body, "store").Bool() {
 		t.Errorf("got an unexpected previous_response_id or store: %s", r.body)
 	}
+	if retrieved := f.do(http.MethodGet, "/v1/responses/"+id, ""); retrieved.body != r.body {
+		t.Errorf("retrieved %s, want %s", retrieved.body, r.body)
+	}
 	got := f.saved(id)
 	wantSession := &store.Session{
-		ResponseID: id, Status: "completed", Request: []byte(body), Response: []byte(r.body),
+		ResponseID: id, Status: "completed", Request: []byte(body), Response: got.Response,
 		CreatedAt: got.CreatedAt, CompletedAt: got.CompletedAt, Version: got.Version,
 	}
 	if diff := cmp.Diff(wantSession, got); diff != "" {
@@ -94,7 +97,7 @@ func TestFollowUpAndFork(t *testing.T) {
 			r := follow(tc.input)
 			sent, _ := f.sent.last()
 			user := `{"type":"message","role":"user","content":[{"type":"input_text","text":"My name is Ada."}]}`
-			want := "[" + user + "," + gjson.Get(first.body, "output.0").Raw
+			want := "[" + user + "," + gjson.GetBytes(f.saved(first.get("id")).Response, "output.0").Raw
 			if tc.wantOwn != "" {
 				want += "," + tc.wantOwn
 			}

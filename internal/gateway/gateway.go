@@ -46,7 +46,6 @@ type Gateway struct {
 	// The limits that tenants share.
 	requests, streams, memory *sharedLimit
 	parses                    *fair.Budget
-	items                     *itemIndexes
 	quotas                    *quotas
 	stopping                  atomic.Bool
 
@@ -63,7 +62,6 @@ func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
 		streams:  newSharedLimit(options.MaxInFlightStreams, "--max-inflight-streams", "concurrent streams"),
 		memory:   newSharedLimit(options.MaxInFlightBytes, "--max-inflight-bytes", "memory"),
 		parses:   fair.NewBudget(options.MaxParses),
-		items:    newItemIndexes(),
 		quotas:   newQuotas(),
 		now:      time.Now,
 	}

@@ -122,7 +122,11 @@ func (g *Gateway) repeat(w http.ResponseWriter, r *http.Request, c *call, t *tur
 	if t.request.stream {
 		return true, g.streamAgain(w, r, c, session)
 	}
-	writeJSON(w, http.StatusOK, responseOf(session))
+	response, err := c.showStored(session)
+	if err != nil {
+		return true, err
+	}
+	writeJSON(w, http.StatusOK, response)
 	return true, nil
 }
 
@@ -161,21 +165,24 @@ func storedResponse(session *store.Session) (*object, *apiError) {
 
 // streamAgain sends a stored response as a stream: each output item as a whole, without the deltas.
 func (g *Gateway) streamAgain(w http.ResponseWriter, r *http.Request, c *call, session *store.Session) error {
-	response, failure := storedResponse(session)
-	if failure != nil {
-		return failure
-	}
-	// The response is sent in pieces and then as a whole, which takes three copies.
-	if err := c.hold(4 * int64(len(session.Response))); err != nil {
+	final, err := c.showStored(session)
+	if err != nil {
 		return err
 	}
-	output, final := response.raw("output"), response.String()
+	// The response is sent in pieces and then as a whole, which takes three copies.
+	if err := c.hold(3 * int64(len(final))); err != nil {
+		return err
+	}
+	response, err := parseObject(jsonvalue.Bytes(final))
+	if err != nil {
+		return finalError("internal_error", "The stored response cannot be read.", err)
+	}
+	output := response.raw("output")
 	response.set("status", quote(store.StatusInProgress))
 	response.set("output", "[]")
 
 	writeStreamHeader(w)
 	s := &relay{g: g, call: c, writer: w, control: http.NewResponseController(w)}
-	var err error
 	sequence := 0
 	send := func(kind string, members ...string) {
 		data := &object{}

@@ -19,11 +19,15 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/history"
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/store"
 )
@@ -36,7 +40,9 @@ const (
 
 // pageOptions select a page of input items.
 type pageOptions struct {
-	after      string
+	// cursor is the ID of the item next to the page, or empty. The page is before it if before is set, and otherwise after it.
+	cursor     string
+	before     bool
 	limit      int
 	descending bool
 }
@@ -52,11 +58,11 @@ func (g *Gateway) listInputItems(w http.ResponseWriter, r *http.Request, c *call
 	if err != nil {
 		return err
 	}
-	p, err := g.readPage(r.Context(), c, session, options)
-	if err != nil {
+	p := &page{options: options, session: session, descending: options.descending != options.before}
+	if err := g.readPage(r.Context(), c, p); err != nil {
 		return err
 	}
-	body, err := p.body()
+	body, err := p.body(c)
 	if err != nil {
 		return err
 	}
@@ -64,8 +70,15 @@ func (g *Gateway) listInputItems(w http.ResponseWriter, r *http.Request, c *call
 	return nil
 }
 
+// parsePageOptions ignores `include`: a page has all that is stored.
 func parsePageOptions(query url.Values) (*pageOptions, error) {
-	o := &pageOptions{after: query.Get("after"), limit: defaultLimit, descending: true}
+	o := &pageOptions{cursor: query.Get("after"), limit: defaultLimit, descending: true}
+	if before := query.Get("before"); before != "" {
+		if o.cursor != "" {
+			return nil, invalidRequest("before", "mutually_exclusive_parameters", "Mutually exclusive parameters: 'after' and 'before'.")
+		}
+		o.cursor, o.before = before, true
+	}
 	if text := query.Get("limit"); text != "" {
 		limit, err := strconv.Atoi(text)
 		if err != nil || limit < 1 || limit > maxLimit {
@@ -83,83 +96,175 @@ func parsePageOptions(query url.Values) (*pageOptions, error) {
 	return o, nil
 }
 
-// readItems is the number of items of a conversation that are read at a time. A page, the item before it and the one after it are in
-// at most two such batches.
-const readItems = maxLimit + 1
-
-// readPage returns a page of the items that a response was created from.
-func (g *Gateway) readPage(ctx context.Context, c *call, session *store.Session, options *pageOptions) (*page, error) {
-	key := keyOf(c, session)
-	for {
-		p := newPage(options, session.ResponseID, g.items.seed, g.items.get(key), c.hold, c.memory.give)
-		var cursors []string
-		skipped := p.begin()
-		err := g.eachInputItem(ctx, c, session, p, skipped, func(next string) { cursors = append(cursors, next) })
-		ended := err == nil
-		if errors.Is(err, errPageComplete) {
-			err = nil
-		}
-		if skipped > 0 && (errors.Is(err, store.ErrInvalid) || err == nil && !p.plausible()) {
-			g.items.drop(key) // the next attempt skips nothing
-			continue
-		}
-		if err == nil && p.index >= p.known.count && p.known.bytes()+seenBytes*len(p.added) <= maxIndexBytes {
-			g.items.put(key, p.known.extended(p.added, cursors, p.index, ended))
-		}
-		return p, err
-	}
+// page is a page of the items that a response was created from: first those of its own input and then those of the conversation before it,
+// or the other way round.
+type page struct {
+	options *pageOptions
+	session *store.Session
+	// descending is the order in which the items are read. A page before an item is read backwards.
+	descending bool
+	items      []pageItem
+	// more is set if further items follow in the order in which the items are read.
+	more bool
 }
 
-// eachInputItem adds the items that a response was created from to a page, oldest first, until the page returns an error. It
-// first skips some batches of the conversation, and calls reached with each cursor that the page does not know.
-//
-// OpenAI's pages start after an item's ID, which can be anywhere in the conversation. A page may therefore require reading the
-// whole conversation, but never all of it at once.
-func (g *Gateway) eachInputItem(
-	ctx context.Context, c *call, session *store.Session, p *page, skipped int, reached func(next string),
-) error {
-	options := g.options.resolveOptions()
-	options.IncludeIncomplete = true // a turn that is not completed has input items as well
-	if options.Limit = readItems; skipped > 0 {
-		options.After = p.known.cursors[skipped-1]
-	}
-	for piece := skipped; ; piece++ {
-		history, err := read(ctx, c, func(ctx context.Context) (*store.History, error) {
-			return c.store.Resolve(ctx, session.PreviousResponseID, options)
-		}, historyBytes)
-		if err != nil {
-			return storeError(err)
-		}
-		if history.Next != "" && piece >= len(p.known.cursors) {
-			reached(history.Next)
-		}
-		for _, item := range history.Items {
-			if err := p.add(jsonvalue.Text(item)); err != nil {
-				return err
-			}
-		}
-		c.memory.give(historyBytes(history))
-		if options.After = history.Next; options.After == "" {
-			break
-		}
-	}
-	return eachOwnItem(session, p.add)
+// pageItem is an item as it is stored.
+type pageItem struct {
+	name itemName
+	raw  string
 }
 
-// eachOwnItem yields the items of a request's own input until yield returns an error.
-func eachOwnItem(session *store.Session, yield func(item string) error) error {
-	request, err := jsonvalue.ParseObject(session.Request)
+// readPage reads the items of a page.
+func (g *Gateway) readPage(ctx context.Context, c *call, p *page) error {
+	own, err := p.ownItems(c)
+	if err != nil {
+		return err
+	}
+	after, named := parseItemID(p.options.cursor)
+	inOwn := named && after.responseID == p.session.ResponseID
+	if p.options.cursor != "" && !named || inOwn && after.number >= len(own) {
+		return p.unknownCursor()
+	}
+	if p.descending {
+		slices.Reverse(own)
+	}
+	switch {
+	case inOwn:
+		own = own[slices.IndexFunc(own, func(i pageItem) bool { return i.name == after })+1:]
+	case named && p.descending:
+		own = nil
+	}
+	if p.descending {
+		p.add(own)
+	}
+	if p.descending || !inOwn {
+		if err := g.readConversation(ctx, c, p, after, named && !inOwn); err != nil {
+			return err
+		}
+	}
+	if !p.descending && !p.more {
+		p.add(own)
+	}
+	return nil
+}
+
+// unknownCursor returns the error for an ID that is not that of an input item of the response.
+func (p *page) unknownCursor() error {
+	param := "after"
+	if p.options.before {
+		param = "before"
+	}
+	return invalidRequest(param, "invalid_value", "Invalid '%s': item with id '%s' not found.", param, p.options.cursor)
+}
+
+// pageItemBytes is the memory of a pageItem, which shares that of the body that contains it.
+const pageItemBytes = 48
+
+// ownItems returns the items of the response's own input.
+func (p *page) ownItems(c *call) ([]pageItem, error) {
+	request, err := jsonvalue.ParseObject(p.session.Request)
 	if err == nil {
 		err = chain.CheckObjects(request, jsonvalue.Object{})
 	}
 	if err != nil {
-		return storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: session.ResponseID, Err: err})
+		return nil, storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: p.session.ResponseID, Err: err})
 	}
-	var failed error
-	_ = chain.EachInput(request.RawMembers("input")[0], func(item string) { // checked above
-		if failed == nil {
-			failed = yield(item)
-		}
+	input := request.RawMembers("input")[0]
+	count := countInput(input)
+	if err := c.hold(pageItemBytes * int64(count)); err != nil {
+		return nil, err
+	}
+	items := make([]pageItem, 0, count)
+	_ = chain.EachInput(input, func(item string) { // checked above
+		items = append(items, pageItem{itemName{p.session.ResponseID, len(items)}, item})
 	})
-	return failed
+	return items, nil
 }
+
+// add adds items to the page until it is full.
+func (p *page) add(items []pageItem) {
+	n := min(len(items), p.options.limit-len(p.items))
+	p.items = append(p.items, items[:n]...)
+	p.more = p.more || n < len(items)
+}
+
+// readConversation adds the items of the conversation before the response, from the one that follows a cursor on. Even if the page is full
+// already, it reads one item: there may be more, and a broken conversation is an error.
+func (g *Gateway) readConversation(ctx context.Context, c *call, p *page, after itemName, cursor bool) error {
+	if p.session.PreviousResponseID == "" {
+		if cursor {
+			return p.unknownCursor()
+		}
+		return nil
+	}
+	options := g.options.resolveOptions()
+	options.IncludeIncomplete = true // a turn that is not completed has input items as well
+	options.Instructions, options.Origins = store.InstructionsOmit, true
+	options.Limit = max(1, p.options.limit-len(p.items))
+	if p.descending {
+		options.Order = store.OrderDescending
+	}
+	if cursor {
+		options.After = history.CursorAfter(after.responseID, after.number, options)
+	}
+	h, err := read(ctx, c, func(ctx context.Context) (*store.History, error) {
+		return c.store.Resolve(ctx, p.session.PreviousResponseID, options)
+	}, historyBytes)
+	if errors.Is(err, store.ErrInvalid) && cursor {
+		return p.unknownCursor()
+	}
+	if err != nil {
+		return storeError(err)
+	}
+	p.more = p.more || h.Next != ""
+	p.add(p.named(h))
+	return nil
+}
+
+// named returns the items of a history with their names.
+func (p *page) named(h *store.History) []pageItem {
+	items, step := make([]pageItem, 0, len(h.Items)), 1
+	if p.descending {
+		step = -1
+	}
+	for _, o := range h.Origins {
+		for i := range o.Count {
+			items = append(items, pageItem{itemName{o.ResponseID, o.First + i*step}, jsonvalue.Text(h.Items[len(items)])})
+		}
+	}
+	return items
+}
+
+// listedBytes is more than an item gets longer when it is listed.
+const listedBytes = 256
+
+// body returns the page as OpenAI's list object.
+func (p *page) body(c *call) (string, error) {
+	size := int64(completedBytes)
+	for _, item := range p.items {
+		size += int64(len(item.raw)) + listedBytes
+	}
+	if err := c.hold(2 * size); err != nil { // the items as they are listed, and the list
+		return "", err
+	}
+	if p.options.before {
+		slices.Reverse(p.items)
+	}
+	var b strings.Builder
+	b.Grow(int(size))
+	b.WriteString(`{"object":"list","data":[`)
+	for i, item := range p.items {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(listed(item.raw, item.name))
+	}
+	first, last := "", ""
+	if n := len(p.items); n > 0 {
+		first, last = p.items[0].id(), p.items[n-1].id()
+	}
+	fmt.Fprintf(&b, `],"first_id":%s,"last_id":%s,"has_more":%t}`, quote(first), quote(last), p.more)
+	return b.String(), nil
+}
+
+func (i pageItem) id() string { return i.name.id(itemType(i.raw)) }

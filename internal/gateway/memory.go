@@ -245,10 +245,10 @@ func historyBytes(h *store.History) (bytes int64) {
 	return bytes
 }
 
-// responseMemory returns the memory for a response with the given number of bytes until its turn is saved. The worst case is a
-// stream: an event whose size is unknown while it is read, the same data as an item and as a response, and the response with
-// that item.
-func responseMemory(bytes int64) int64 { return (2*eventMemoryFactor + 5) * bytes }
+// responseMemory returns the memory for a response with the given number of bytes until the client has received it. The worst case is a
+// stream: an event whose size is unknown while it is read, the same data as an item and as a response, the response with that item, and
+// what the client sees of it, also as an event.
+func responseMemory(bytes int64) int64 { return (2*eventMemoryFactor + 7) * bytes }
 
 // reserveResponse reserves the memory for a response of up to Options.ResponseReserveBytes. Once a request has reached the
 // engine, a response of that size is never lost for lack of memory.

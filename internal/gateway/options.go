@@ -241,11 +241,11 @@ func (o *Options) Validate() error {
 // reserve returns the memory that is reserved for the response to a request, and for saving both.
 func (o *Options) reserve(requestBytes int64, save bool) int64 {
 	response := min(o.ResponseReserveBytes, o.MaxResponseBytes)
-	costs := responseMemory(response)
+	last := 2 * (requestBytes + completedBytes) // what the response repeats of the request, also in its event
 	if save {
-		costs += saveMemory(requestBytes + response)
+		last = max(last, saveMemory(requestBytes+response))
 	}
-	return costs
+	return responseMemory(response) + last
 }
 
 // largestRequest returns the memory of the largest request without a conversation: the call, the request, the request's share

@@ -39,8 +39,13 @@ type createRequest struct {
 	// body is the request as the client sent it, which is what the store saves. object is the parsed body.
 	body   []byte
 	object *object
-	// previous is the ID of the previous response, or empty.
-	previous string
+	// previous is the ID of the previous response, or empty, and named is what the client has called it. They differ if the client has
+	// sent a stored conversation instead of its ID.
+	previous, named string
+	// inputs is the number of items of the input.
+	inputs int
+	// history is the conversation up to the previous response, if it has been resolved already.
+	history *store.History
 	// parent is the previous response as it was when it was resolved.
 	parent        store.Handle
 	store, stream bool
@@ -106,6 +111,7 @@ func parseRequest(body []byte) (*createRequest, error) {
 	if q.previous, err = readPrevious(o); err != nil {
 		return nil, err
 	}
+	q.named = q.previous
 	if err := chain.CheckObjects(parsed, jsonvalue.Object{}); err != nil {
 		param := "input"
 		if instructions := o.raw("instructions"); !jsonvalue.IsNull(instructions) && !jsonvalue.IsString(instructions) {
@@ -113,6 +119,7 @@ func parseRequest(body []byte) (*createRequest, error) {
 		}
 		return nil, invalidRequest(param, "invalid_type", "Invalid request: %v.", err)
 	}
+	q.inputs = countInput(o.raw("input"))
 	return q, nil
 }
 

@@ -37,11 +37,11 @@ func (g *Gateway) retrieve(w http.ResponseWriter, r *http.Request, c *call) erro
 	if err != nil {
 		return err
 	}
-	// A response that another gateway saved may have to be completed, which copies it.
-	if err := c.hold(int64(len(session.Response))); err != nil {
+	response, err := inTurn(r.Context(), g, c, len(session.Request)+len(session.Response), func() (string, error) { return c.showStored(session) })
+	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, responseOf(session))
+	writeJSON(w, http.StatusOK, response)
 	return nil
 }
 

@@ -17,15 +17,22 @@ limitations under the License.
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/tidwall/gjson"
+	"pgregory.net/rapid"
 
-	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/history"
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -89,12 +96,24 @@ func TestDeleteUnreadable(t *testing.T) {
 	}
 }
 
+// TestRetrieveTurnOfAnotherGateway: what the body of a turn lacks is taken from its session and its request.
 func TestRetrieveTurnOfAnotherGateway(t *testing.T) {
 	f := start(t, nil)
-	f.seed("resp_x", "resp_y", "completed")
-	want := `{"output":[` + testutil.AssistantMessage("answer of resp_x") + `],"id":"resp_x","previous_response_id":"resp_y","object":"response","status":"completed"}`
-	if r := f.do(http.MethodGet, "/v1/responses/resp_x", ""); r.body != want {
-		t.Errorf("got %s, want %s", r.body, want)
+	session := testturn.Make("resp_x", "resp_y")
+	session.CreatedAt = time.Unix(1_700_000_000, 0).UTC()
+	session.Request = []byte(`{"input":"a","instructions":"Be brief.","tools":[{"type":"web_search"}],"temperature":null}`)
+	if err := f.store.next.InNamespace("default").Save(t.Context(), session, store.SaveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r := f.do(http.MethodGet, "/v1/responses/resp_x", "")
+	for member, want := range map[string]string{
+		"id": "resp_x", "previous_response_id": "resp_y", "object": "response", "status": "completed", "created_at": "1700000000",
+		"output.0.id": "msg_x_1", "output.0.content.0.text": "answer of resp_x", "instructions": "Be brief.", "tools": `[{"type":"web_search"}]`,
+		"temperature": "1.0", "metadata": "{}", "usage.total_tokens": "0",
+	} {
+		if got := r.get(member); got != want && gjson.Get(r.body, member).Raw != want {
+			t.Errorf("%s is %s, want %s", member, gjson.Get(r.body, member).Raw, want)
+		}
 	}
 }
 
@@ -102,10 +121,10 @@ func TestInputItems(t *testing.T) {
 	f := start(t, nil)
 	first := f.create(`{"input":[{"role":"user","content":"a","id":"x"},{"role":"user","content":"b","id":"x"}]}`)
 	second := f.create(fmt.Sprintf(`{"input":"c","previous_response_id":%q}`, first.get("id")))
-	own := func(r reply, i int) string {
-		return fmt.Sprintf("item_%s_%d", strings.TrimPrefix(r.get("id"), "resp_"), i)
+	id := func(r reply, i int) string {
+		return fmt.Sprintf("msg_%s_%d", strings.TrimPrefix(r.get("id"), "resp_"), i)
 	}
-	answer := first.get("output.0.id")
+	all := []string{id(second, 0), first.get("output.0.id"), id(first, 1), id(first, 0)}
 	for name, tc := range map[string]struct {
 		response reply
 		query    string
@@ -113,17 +132,28 @@ func TestInputItems(t *testing.T) {
 		more     bool
 		wantCode string
 	}{
-		"all":                {response: second, want: []string{own(second, 3), answer, own(second, 1), "x"}},
-		"oldest first":       {response: second, query: "?order=asc", want: []string{"x", own(second, 1), answer, own(second, 3)}},
-		"first page":         {response: second, query: "?limit=2", want: []string{own(second, 3), answer}, more: true},
-		"second page":        {response: second, query: "?limit=2&after=" + answer, want: []string{own(second, 1), "x"}},
-		"after the last":     {response: second, query: "?after=x", want: nil},
-		"first turn":         {response: first, query: "?order=asc", want: []string{"x", own(first, 1)}},
-		"unknown after":      {response: second, query: "?after=y", wantCode: "Bad Request invalid_value"},
-		"limit of 0":         {response: second, query: "?limit=0", wantCode: "Bad Request invalid_value"},
-		"limit of 101":       {response: second, query: "?limit=101", wantCode: "Bad Request invalid_value"},
-		"limit not a number": {response: second, query: "?limit=x", wantCode: "Bad Request invalid_value"},
-		"unknown order":      {response: second, query: "?order=up", wantCode: "Bad Request invalid_value"},
+		"all":                  {response: second, want: all},
+		"oldest first":         {response: second, query: "?order=asc", want: []string{all[3], all[2], all[1], all[0]}},
+		"first page":           {response: second, query: "?limit=2", want: all[:2], more: true},
+		"second page":          {response: second, query: "?limit=2&after=" + all[1], want: all[2:]},
+		"own input only":       {response: second, query: "?limit=1", want: all[:1], more: true},
+		"after own input":      {response: second, query: "?after=" + all[0], want: all[1:]},
+		"after the last":       {response: second, query: "?after=" + all[3], want: nil},
+		"before":               {response: second, query: "?limit=2&before=" + all[3], want: all[1:3], more: true},
+		"before the first":     {response: second, query: "?before=" + all[0], want: nil},
+		"before, oldest first": {response: second, query: "?limit=2&order=asc&before=" + all[0], want: []string{all[2], all[1]}, more: true},
+		"include":              {response: first, query: "?include[]=reasoning.encrypted_content", want: all[2:]},
+		"first turn":           {response: first, query: "?order=asc", want: []string{all[3], all[2]}},
+		"other prefix":         {response: second, query: "?after=fc" + strings.TrimPrefix(all[1], "msg"), want: all[2:]},
+		"unknown after":        {response: second, query: "?after=y", wantCode: "Bad Request invalid_value"},
+		"after, no such item":  {response: second, query: "?after=" + id(second, 1), wantCode: "Bad Request invalid_value"},
+		"after, later item":    {response: second, query: "?after=" + id(first, 3), wantCode: "Bad Request invalid_value"},
+		"after, other turn":    {response: first, query: "?after=" + all[0], wantCode: "Bad Request invalid_value"},
+		"after and before":     {response: second, query: "?after=" + all[0] + "&before=" + all[1], wantCode: "Bad Request mutually_exclusive_parameters"},
+		"limit of 0":           {response: second, query: "?limit=0", wantCode: "Bad Request invalid_value"},
+		"limit of 101":         {response: second, query: "?limit=101", wantCode: "Bad Request invalid_value"},
+		"limit not a number":   {response: second, query: "?limit=x", wantCode: "Bad Request invalid_value"},
+		"unknown order":        {response: second, query: "?order=up", wantCode: "Bad Request invalid_value"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := f.do(http.MethodGet, "/v1/responses/"+tc.response.get("id")+"/input_items"+tc.query, "")
@@ -140,11 +170,63 @@ func TestInputItems(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("items (-want +got):\n%s", diff)
 			}
-			if len(got) > 0 && (r.get("first_id") != got[0] || r.get("last_id") != got[len(got)-1]) || r.get("object") != "list" || (r.get("has_more") == "true") != tc.more {
-				t.Errorf("got a list with unexpected first_id, last_id, object or has_more: %s", r.body)
+			first, last := "", ""
+			if len(got) > 0 {
+				first, last = got[0], got[len(got)-1]
+			}
+			wantEnd := fmt.Sprintf(`"first_id":%q,"last_id":%q,"has_more":%t}`, first, last, tc.more)
+			if !strings.HasPrefix(r.body, `{"object":"list"`) || !strings.HasSuffix(r.body, wantEnd) {
+				t.Errorf("got %s, want a list that ends with %s", r.body, wantEnd)
 			}
 		})
 	}
+}
+
+// TestPagesOfLongConversation compares pages of a conversation, in any order, with windows of the whole list. A page takes one resolve.
+func TestPagesOfLongConversation(t *testing.T) {
+	f := start(t, nil)
+	var ids []string
+	previous := ""
+	for i, items := range []int{99, 0, 250, 47, 150} {
+		session := testturn.Make(fmt.Sprintf("turn-%d", i), previous)
+		session.Request = []byte(`{"instructions":"be brief","input":[` + strings.TrimSuffix(strings.Repeat(`{"role":"user","content":"a"},`, items), ",") + `]}`)
+		if err := f.store.next.InNamespace("default").Save(t.Context(), session, store.SaveOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		previous = session.ResponseID
+		for number := range items + 1 {
+			ids = append(ids, itemName{session.ResponseID, number}.id("message"))
+		}
+	}
+	ids = ids[:len(ids)-1] // the output of the last turn
+	resolves := 0
+	f.store.onResolve = func(context.Context) error { resolves++; return nil }
+	rapid.Check(t, func(t *rapid.T) {
+		limit, descending, before := rapid.IntRange(1, 100).Draw(t, "limit"), rapid.Bool().Draw(t, "descending"), rapid.Bool().Draw(t, "before")
+		cursor := rapid.IntRange(-1, len(ids)-1).Draw(t, "cursor")
+		query := url.Values{"limit": {strconv.Itoa(limit)}, "order": {map[bool]string{false: "asc", true: "desc"}[descending]}}
+		before = before && cursor >= 0
+		switch {
+		case before:
+			query.Set("before", ids[cursor])
+		case cursor >= 0:
+			query.Set("after", ids[cursor])
+		}
+		window := history.NewWindow(len(ids), limit, cursor, descending != before)
+		want := slices.Clone(ids[window.From:window.To])
+		if descending {
+			slices.Reverse(want)
+		}
+		resolves = 0
+		r := f.do(http.MethodGet, "/v1/responses/turn-4/input_items?"+query.Encode(), "")
+		got := []string{}
+		for _, item := range gjson.Get(r.body, "data").Array() {
+			got = append(got, item.Get("id").Str)
+		}
+		if diff := cmp.Diff(append([]string{}, want...), got); diff != "" || (r.get("has_more") == "true") != window.More || resolves > 1 {
+			t.Fatalf("%s: has_more %s, want %t, %d resolves (-want +got):\n%s", query.Encode(), r.get("has_more"), window.More, resolves, diff)
+		}
+	})
 }
 
 func TestInputItemsOfBrokenConversations(t *testing.T) {
@@ -164,13 +246,27 @@ func TestInputItemsOfBrokenConversations(t *testing.T) {
 	}
 }
 
-// TestInputItemsAreUnchanged checks that every input that the gateway accepts can be listed.
-func TestInputItemsAreUnchanged(t *testing.T) {
-	f := start(t, nil)
-	r := f.create(`{"input":[{"role":"user","role":"user","content":"a"},{"id":null,"role":"user","content":"b"}, { } ]}`)
-	id := "item_" + strings.TrimPrefix(r.get("id"), "resp_") + "_"
-	want := `[{"role":"user","role":"user","content":"a","id":"` + id + `0"},{"role":"user","content":"b","id":"` + id + `1"},{"id":"` + id + `2"}]`
-	if got := f.do(http.MethodGet, "/v1/responses/"+r.get("id")+"/input_items?order=asc", ""); got.get("data") != want {
-		t.Errorf("got %d %s, want %s", got.status, got.body, want)
+// TestListedItems: items have the shape of OpenAI's, whatever the input was, and are otherwise unchanged.
+func TestListedItems(t *testing.T) {
+	for name, tc := range map[string]struct{ item, want string }{
+		"short message": {
+			`{"role":"user","content":"a \u00fc","x":1.0}`,
+			`{"role":"user","content":[{"type":"input_text","text":"a \u00fc"}],"x":1.0,"id":"msg_r_2","type":"message","status":"completed"}`,
+		},
+		"message of the assistant": {
+			`{"id":"engine","role":"assistant","content":"a"}`,
+			`{"id":"msg_r_2","role":"assistant","content":[{"type":"output_text","annotations":[],"logprobs":[],"text":"a"}],"type":"message","status":"completed"}`,
+		},
+		"message with parts":   {`{"type":"message","id":null,"role":"user","status":"incomplete","content":[]}`, `{"type":"message","id":"msg_r_2","role":"user","status":"incomplete","content":[]}`},
+		"output of a function": {`{"type":"function_call_output","call_id":"c","output":"o"}`, `{"type":"function_call_output","call_id":"c","output":"o","id":"fco_r_2","status":"completed"}`},
+		"unknown type":         {`{"type":"new_thing", "id" : "a"}`, `{"type":"new_thing","id":"item_r_2"}`},
+		"duplicate keys":       {`{"role":"user","role":"user","id":"a","content":"a"}`, `{"role":"user","role":"user","id":"msg_r_2","content":"a"}`},
+		"empty":                {`{ }`, `{"id":"item_r_2"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := listed(tc.item, itemName{"resp_r", 2}); got != tc.want {
+				t.Errorf("got  %s, want %s", got, tc.want)
+			}
+		})
 	}
 }

@@ -68,6 +68,7 @@ type relay struct {
 	// unflushed is set while events are written that the client may not have received.
 	unflushed bool
 	partial   partial
+	names     outputNames
 	// ended is set once the outcome of the turn is known, immediately before it is saved. Later outcomes are ignored.
 	ended bool
 	// failing is set if the outcome was an error event. The corresponding response.failed may follow.
@@ -180,6 +181,9 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 	case terminalEvents[kind] != "":
 		return errors.New("the terminal event contains no response")
 	}
+	if err := s.nameItem(e, data); err != nil {
+		return err
+	}
 	return s.send(ctx, e)
 }
 
@@ -209,11 +213,17 @@ func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data
 	if err := s.keep(response, len(e.data)); err != nil {
 		return err
 	}
+	if costs := 2 * s.turn.shownBytes(response); costs > smallEvent {
+		if err := s.call.hold(costs); err != nil {
+			return err
+		}
+		defer s.call.memory.give(costs)
+	}
 	if status := terminalEvents[kind]; status != "" {
 		kind = s.finish(ctx, kind, status, response)
 		data.set("type", quote(kind))
 	}
-	data.set("response", response.String())
+	data.set("response", s.turn.show(response))
 	e.replace(kind, data.String())
 	return s.send(ctx, e)
 }

@@ -35,11 +35,11 @@ import (
 func TestStream(t *testing.T) {
 	f := start(t, streamHandler(": ping\n\n"+sse(created, unknown, completed)+"data: [DONE]\n\n"))
 	r := f.create(`{"input":"a","stream":true}`)
-	id := events(r.body)[0].get("response.id")
+	id, at := events(r.body)[0].get("response.id"), events(r.body)[0].get("response.created_at")
 	want := ": ping\n\n" + sse(
-		fmt.Sprintf(`{"type":"response.created","sequence_number":0,"response":{"id":%q,"status":"in_progress","output":[],"previous_response_id":null,"store":true}}`, id),
+		shown(at, fmt.Sprintf(`{"type":"response.created","sequence_number":0,"response":{"id":%q,"status":"in_progress","output":[],"previous_response_id":null,"store":true}}`, id)),
 		unknown,
-		fmt.Sprintf(`{"type":"response.completed","sequence_number":9,"response":{"id":%q,"store":true,"status":"completed","output":[{"type":"message","id":"msg_1"}],"previous_response_id":null}}`, id),
+		shown(at, fmt.Sprintf(`{"type":"response.completed","sequence_number":9,"response":{"id":%q,"store":true,"status":"completed","output":[{"type":"message","id":"msg_1"}],"previous_response_id":null}}`, id)),
 	) + "data: [DONE]\n\n"
 	if diff := cmp.Diff(want, r.body); diff != "" {
 		t.Errorf("stream (-want +got):\n%s", diff)
@@ -47,6 +47,25 @@ func TestStream(t *testing.T) {
 	if got := f.do(http.MethodGet, "/v1/responses/"+id, ""); got.body != gjson.Get(events(want)[2].body, "response").Raw {
 		t.Errorf("retrieved %s, want the response of the terminal event", got.body)
 	}
+}
+
+// shown returns an event with the response to a request that began at a Unix time as the client sees it, given what is saved.
+func shown(at, event string) string {
+	data, err := objectOf(event)
+	if err != nil {
+		panic(err)
+	}
+	response, err := objectOf(data.raw("response"))
+	if err != nil {
+		panic(err)
+	}
+	request, err := parseRequest([]byte(`{"input":"a"}`))
+	if err != nil {
+		panic(err)
+	}
+	begun := time.Unix(gjson.Parse(at).Int(), 0)
+	data.set("response", (&turn{id: response.get("id").Str, request: request, created: begun}).show(response))
+	return data.String()
 }
 
 func TestTurnIsSavedBeforeTerminalEvent(t *testing.T) {
@@ -141,7 +160,7 @@ func TestClientDisconnects(t *testing.T) {
 		t.Fatalf("the turn was not saved: %v", err)
 	}
 	r := f.do(http.MethodGet, "/v1/responses/"+id, "")
-	if r.get("status") != "cancelled" || r.get("output.0.id") != "msg_1" {
+	if r.get("status") != "cancelled" || r.get("output.0.id") != (itemName{id, 1}).id("message") {
 		t.Errorf("got the saved turn %s, want it cancelled with one item", r.body)
 	}
 	after := f.do(http.MethodPost, "/v1/responses", fmt.Sprintf(`{"previous_response_id":%q}`, id))

@@ -40,7 +40,7 @@ type turn struct {
 // claim makes the engine's response the response of the turn.
 func (t *turn) claim(response *object) {
 	response.set("id", quote(t.id))
-	response.set("previous_response_id", quoteOrNull(t.request.previous))
+	response.set("previous_response_id", quoteOrNull(t.request.named))
 	response.set("store", strconv.FormatBool(t.request.store))
 }
 
@@ -56,8 +56,8 @@ func (t *turn) empty() *object {
 	return response
 }
 
-// session returns the session to save: the request as the client sent it, and the response as the client receives it. The
-// response is passed both parsed and as JSON.
+// session returns the session to save: the request as the client sent it, without references to items, and the response as the engine
+// sent it, with the IDs of the turn. The response is passed both parsed and as JSON.
 func (t *turn) session(response *object, final string, now time.Time) *store.Session {
 	s := &store.Session{
 		ResponseID:         t.id,

@@ -1,0 +1,380 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
+	"pgregory.net/rapid"
+)
+
+// itemEngine answers with an output item that has the ID msg_1, as one that begins to count again after each restart. It streams, too.
+func itemEngine(outputs ...string) http.Handler {
+	if len(outputs) == 0 {
+		outputs = []string{`{"type":"message","id":"msg_1","role":"assistant","status":"completed","content":[{"type":"output_text","text":"yes","annotations":[]}]}`}
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		response := `{"status":"completed","output":[` + strings.Join(outputs, ",") + `]}`
+		if !gjson.GetBytes(body, "stream").Bool() {
+			_, _ = io.WriteString(w, response)
+			return
+		}
+		events := []string{created}
+		for i, output := range outputs {
+			id := gjson.Get(output, "id").Raw
+			events = append(events,
+				fmt.Sprintf(`{"type":"response.output_item.added","output_index":%d,"item":%s}`, i, output),
+				fmt.Sprintf(`{"type":"response.output_text.delta","output_index":%d,"item_id":%s,"content_index":0,"delta":"y"}`, i, id),
+				fmt.Sprintf(`{"type":"response.output_item.done","output_index":%d,"item":%s}`, i, output))
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, sse(append(events, `{"type":"response.completed","response":`+response+`}`)...))
+	})
+}
+
+const (
+	userA, userB = `{"role":"user","content":"a"}`, `{"role":"user","content":[{"type":"input_text","text":"b"}]}`
+	engineItem   = `{"type":"message","id":"msg_1","role":"assistant","status":"completed","content":[{"type":"output_text","text":"yes","annotations":[]}]}`
+)
+
+func reference(id string) string { return `{"type":"item_reference","id":"` + id + `"}` }
+
+// ask sends an input without a previous response, and returns the response and the input that the engine got.
+func (f *fixture) ask(items ...string) (response reply, engine string) {
+	f.t.Helper()
+	r := f.create(`{"input":[` + strings.Join(items, ",") + `]}`)
+	sent, _ := f.sent.last()
+	return r, gjson.Get(sent, "input").Raw
+}
+
+// TestInputIsConversation: an input that begins with a stored conversation continues it, and only the rest is stored.
+func TestInputIsConversation(t *testing.T) {
+	for name, tc := range map[string]struct {
+		// input is sent after the first turn, whose output has the ID that replaces OUT. Its input was userA.
+		input        []string
+		wantPrevious bool
+		wantEngine   []string
+		wantSaved    []string
+	}{
+		"by reference": {
+			input: []string{userA, `{"type":"item_reference","id":"OUT"}`, userB}, wantPrevious: true,
+			wantEngine: []string{userA, engineItem, userB}, wantSaved: []string{userB},
+		},
+		"by reference without a type": {
+			input: []string{userA, `{"id":"OUT"}`, userB}, wantPrevious: true,
+			wantEngine: []string{userA, engineItem, userB}, wantSaved: []string{userB},
+		},
+		"by value": {
+			input: []string{`{"content":"a","role":"user"}`, strings.Replace(engineItem, "msg_1", "OUT", 1), userB}, wantPrevious: true,
+			wantEngine: []string{userA, engineItem, userB}, wantSaved: []string{userB},
+		},
+		"by value, in another form": {
+			input: []string{
+				`{"type":"message","role":"user","content":[{"type":"input_text","text":"a"}]}`,
+				`{"id":"OUT","role":"assistant","content":[{"type":"output_text","text":"yes","logprobs":null}]}`, userB,
+			},
+			wantPrevious: true, wantEngine: []string{userA, engineItem, userB}, wantSaved: []string{userB},
+		},
+		"nothing else": {
+			input: []string{userA, `{"type":"item_reference","id":"OUT"}`}, wantPrevious: true,
+			wantEngine: []string{userA, engineItem}, wantSaved: []string{},
+		},
+		"changed": {
+			input:      []string{userA, strings.NewReplacer("msg_1", "OUT", "yes", "no").Replace(engineItem), userB},
+			wantEngine: []string{userA, strings.Replace(engineItem, "yes", "no", 1), userB},
+		},
+		"other beginning": {
+			input: []string{userB, `{"type":"item_reference","id":"OUT"}`, userB}, wantEngine: []string{userB, engineItem, userB},
+		},
+		"without the beginning": {
+			input: []string{`{"type":"item_reference","id":"OUT"}`, userB}, wantEngine: []string{engineItem, userB},
+		},
+		"in another order": {
+			input: []string{`{"type":"item_reference","id":"OUT"}`, userA}, wantEngine: []string{engineItem, userA},
+		},
+		"input item by reference": {
+			input: []string{`{"type":"item_reference","id":"IN"}`, `{"type":"item_reference","id":"OUT"}`, userB}, wantPrevious: true,
+			wantEngine: []string{userA, engineItem, userB}, wantSaved: []string{userB},
+		},
+		"by value without an ID": {
+			input:      []string{userA, strings.Replace(engineItem, `"id":"msg_1",`, "", 1), userB},
+			wantEngine: []string{userA, strings.Replace(engineItem, `"id":"msg_1",`, "", 1), userB},
+		},
+		"ID of the engine": {input: []string{userA, engineItem, userB}, wantEngine: []string{userA, engineItem, userB}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := start(t, itemEngine())
+			first, _ := f.ask(userA)
+			replacer := strings.NewReplacer("OUT", first.get("output.0.id"), "IN", itemName{first.get("id"), 0}.id("message"))
+			second, engine := f.ask(strings.Split(replacer.Replace(strings.Join(tc.input, "\n")), "\n")...)
+			if diff := cmp.Diff("["+strings.Join(tc.wantEngine, ",")+"]", engine); diff != "" {
+				t.Errorf("input of the engine (-want +got):\n%s", diff)
+			}
+			saved, wantPrevious, wantSaved := f.saved(second.get("id")), "", tc.wantSaved
+			if tc.wantPrevious {
+				wantPrevious = first.get("id")
+			} else {
+				wantSaved = tc.wantEngine
+			}
+			if saved.PreviousResponseID != wantPrevious {
+				t.Errorf("saved after %q, want %q", saved.PreviousResponseID, wantPrevious)
+			}
+			if diff := cmp.Diff("["+strings.Join(wantSaved, ",")+"]", gjson.GetBytes(saved.Request, "input").Raw); diff != "" {
+				t.Errorf("saved input (-want +got):\n%s", diff)
+			}
+			retrieved := f.do(http.MethodGet, "/v1/responses/"+second.get("id"), "")
+			if retrieved.body != second.body || gjson.Get(second.body, "previous_response_id").Raw != "null" {
+				t.Errorf("got %s, retrieved %s, want the same without a previous response", second.body, retrieved.body)
+			}
+		})
+	}
+}
+
+// TestReferences: an item is found whichever turn it belongs to, unless this tenant was not given it.
+func TestReferences(t *testing.T) {
+	f := start(t, itemEngine(`{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAA"}`, engineItem), twoTenants(t))
+	as := func(tenant, body string) reply {
+		return f.do(http.MethodPost, "/v1/responses", body, "Authorization", "Bearer "+tenant)
+	}
+	first := as("a", `{"input":"a"}`)
+	fork := as("a", fmt.Sprintf(`{"input":"b","previous_response_id":%q}`, first.get("id")))
+	unstored := as("a", `{"input":"a","store":false}`)
+	foreign := as("b", `{"input":"a"}`)
+	deleted := as("a", `{"input":"a"}`)
+	f.do(http.MethodDelete, "/v1/responses/"+deleted.get("id"), "", "Authorization", "Bearer a")
+	if got := unstored.get("output.1.id"); got != "msg_1" {
+		t.Errorf("an item that is not stored has the ID %q, want the engine's", got)
+	}
+	reasoning := `{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"gAAA"}`
+	for name, tc := range map[string]struct {
+		previous string
+		items    []string
+		want     string
+		wantCode int
+	}{
+		"item of another conversation": {items: []string{reference(fork.get("output.1.id")), reference(first.get("output.1.id"))}, want: engineItem + "," + engineItem},
+		"reasoning":                    {items: []string{reference(first.get("output.0.id")), reference(first.get("output.1.id"))}, want: reasoning + "," + engineItem},
+		"reasoning by value":           {items: []string{strings.Replace(reasoning, "rs_1", first.get("output.0.id"), 1), userB}, want: reasoning + "," + userB},
+		"after a previous response": {
+			previous: first.get("id"), items: []string{reference(fork.get("output.1.id")), reference(first.get("output.1.id"))},
+			want: `{"type":"message","role":"user","content":[{"type":"input_text","text":"a"}]},` + reasoning + "," + engineItem + "," + engineItem + "," + engineItem,
+		},
+		"not stored":         {items: []string{reference("msg_1")}, wantCode: 404},
+		"of another tenant":  {items: []string{reference(foreign.get("output.1.id"))}, wantCode: 404},
+		"of a deleted turn":  {items: []string{reference(deleted.get("output.1.id"))}, wantCode: 404},
+		"of no turn":         {items: []string{reference("msg_0123_0")}, wantCode: 404},
+		"invalid turn":       {items: []string{reference("msg_" + strings.Repeat("x", 600) + "_0")}, wantCode: 404},
+		"beyond the turn":    {items: []string{reference(itemName{first.get("id"), 3}.id("message"))}, wantCode: 404},
+		"one of two":         {items: []string{reference(first.get("output.1.id")), reference("msg_x_0")}, wantCode: 404},
+		"by value, unknown":  {items: []string{`{"type":"message","id":"msg_x_0","role":"user","content":"a"}`}, want: `{"type":"message","id":"msg_x_0","role":"user","content":"a"}`},
+		"by value, a number": {items: []string{`{"type":"message","id":7,"role":"user","content":"a"}`}, want: `{"type":"message","id":7,"role":"user","content":"a"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := f.sent.count()
+			r := as("a", fmt.Sprintf(`{"previous_response_id":%s,"input":[%s]}`, quoteOrNull(tc.previous), strings.Join(tc.items, ",")))
+			if tc.wantCode != 0 {
+				if r.status != tc.wantCode || !strings.Contains(r.get("error.message"), "not found") || r.get("error.param") != "input" || f.sent.count() != before {
+					t.Errorf("got %d %s, want %d before the engine is asked", r.status, r.body, tc.wantCode)
+				}
+				return
+			}
+			sent, _ := f.sent.last()
+			if diff := cmp.Diff("["+tc.want+"]", gjson.Get(sent, "input").Raw); diff != "" || r.status != http.StatusOK {
+				t.Errorf("status %d, input of the engine (-want +got):\n%s", r.status, diff)
+			}
+		})
+	}
+}
+
+func TestReferenceWithoutID(t *testing.T) {
+	f := start(t, itemEngine())
+	for _, item := range []string{`{"type":"item_reference"}`, `{"type":"item_reference","id":null}`, `{"id":1}`} {
+		r := f.do(http.MethodPost, "/v1/responses", `{"input":[`+userA+","+item+`]}`)
+		if r.code() != "Bad Request missing_required_parameter" || r.get("error.param") != "input[1].id" {
+			t.Errorf("%s: got %d %s", item, r.status, r.body)
+		}
+	}
+}
+
+// TestReferencesAreRepeated: a request with an Idempotency-Key may be repeated although its input is not stored as it was sent.
+func TestReferencesAreRepeated(t *testing.T) {
+	f := start(t, itemEngine())
+	first, _ := f.ask(userA)
+	body := `{"input":[` + userA + "," + reference(first.get("output.0.id")) + "," + userB + `]}`
+	second := f.create(body, "Idempotency-Key", "k")
+	again := f.create(body, "Idempotency-Key", "k")
+	if second.body != again.body || f.sent.count() != 2 {
+		t.Errorf("got %s and %s from %d runs of the engine, want the same from 2", second.body, again.body, f.sent.count())
+	}
+	stream := f.create(strings.Replace(body, "{", `{"stream":true,`, 1), "Idempotency-Key", "s")
+	replay := f.create(strings.Replace(body, "{", `{"stream":true,`, 1), "Idempotency-Key", "s")
+	last := func(r reply) string { all := events(r.body); return all[len(all)-1].body }
+	if gjson.Get(last(stream), "response").Raw != gjson.Get(last(replay), "response").Raw {
+		t.Errorf("streamed %s, and again %s", last(stream), last(replay))
+	}
+}
+
+// TestReferencesAreLimited: what a request refers to counts as a part of it, and other turns are read only up to a limit.
+func TestReferencesAreLimited(t *testing.T) {
+	f := start(t, itemEngine(), func(o *Options) { o.MaxRequestBytes = 100 << 10 })
+	f.seedLarge("resp_large", 60<<10)
+	large := reference(itemName{"resp_large", 0}.id("message"))
+	if r := f.do(http.MethodPost, "/v1/responses", `{"input":[`+userB+","+large+`]}`); r.status != http.StatusOK {
+		t.Errorf("got %d %s for one large item", r.status, r.body)
+	}
+	if r := f.do(http.MethodPost, "/v1/responses", `{"input":[`+userB+","+large+","+large+`]}`); r.code() != "Request Entity Too Large request_too_large" {
+		t.Errorf("got %d %s for two large items", r.status, r.body)
+	}
+	var references []string
+	for i := range maxReferencedTurns + 2 {
+		f.seed(fmt.Sprintf("resp_%d", i), "", "completed")
+		references = append(references, reference(itemName{fmt.Sprintf("resp_%d", i), 0}.id("message")))
+	}
+	// The last one names the conversation, which is read anyway.
+	if r := f.do(http.MethodPost, "/v1/responses", `{"input":[`+strings.Join(references[1:], ",")+`]}`); r.status != http.StatusOK {
+		t.Errorf("got %d %s for %d turns", r.status, r.body, len(references)-1)
+	}
+	if r := f.do(http.MethodPost, "/v1/responses", `{"input":[`+strings.Join(references, ",")+`]}`); r.code() != "Bad Request too_many_references" {
+		t.Errorf("got %d %s for %d turns", r.status, r.body, len(references))
+	}
+	if held := f.gateway.memory.budget.Used(); held != 0 {
+		t.Errorf("%d bytes are still held", held)
+	}
+}
+
+// TestStreamItemIDs: the events of a stream, its response and later requests all have the same IDs, whatever the engine numbers.
+func TestStreamItemIDs(t *testing.T) {
+	other := strings.Replace(engineItem, "msg_1", "msg_2", 1)
+	for name, change := range map[string]func(stream string) string{
+		"as documented":           func(stream string) string { return stream },
+		"one index for all items": func(stream string) string { return strings.ReplaceAll(stream, `"output_index":1`, `"output_index":0`) },
+		"no indexes": func(stream string) string {
+			return strings.NewReplacer(`"output_index":0,`, "", `"output_index":1,`, "").Replace(stream)
+		},
+		"index that is no position": func(stream string) string {
+			return strings.ReplaceAll(stream, `"output_index":1`, `"output_index":1e99`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stream strings.Builder
+			engine := itemEngine(engineItem, other)
+			f := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				stream.Reset()
+				engine.ServeHTTP(&textWriter{w, &stream}, r)
+				_, _ = io.WriteString(w, change(stream.String()))
+			}))
+			r := f.create(`{"input":[` + userA + "," + userB + `],"stream":true}`)
+			all := events(r.body)
+			last := all[len(all)-1]
+			want := []string{itemName{last.get("response.id"), 2}.id("message"), itemName{last.get("response.id"), 3}.id("message")}
+			for i, wantID := range want {
+				if got := last.get(fmt.Sprintf("response.output.%d.id", i)); got != wantID {
+					t.Errorf("item %d of the response has the ID %q, want %q", i, got, wantID)
+				}
+			}
+			var got []string
+			for _, e := range all {
+				if id := e.get("item_id") + e.get("item.id"); id != "" {
+					got = append(got, id)
+				}
+			}
+			if diff := cmp.Diff(slices.Concat(slices.Repeat(want[:1], 3), slices.Repeat(want[1:], 3)), got); diff != "" {
+				t.Errorf("IDs in the events (-want +got):\n%s", diff)
+			}
+			if stored := string(f.saved(last.get("response.id")).Response); !strings.Contains(stored, `"msg_2"`) || strings.Contains(stored, want[0]) {
+				t.Errorf("saved %s, want the engine's IDs", stored)
+			}
+		})
+	}
+}
+
+// textWriter collects what is written.
+type textWriter struct {
+	http.ResponseWriter
+	text *strings.Builder
+}
+
+func (w *textWriter) Write(p []byte) (int, error) { return w.text.Write(p) }
+
+func (w *textWriter) WriteString(s string) (int, error) { return w.text.WriteString(s) }
+
+// TestClientsSendEverything: clients that send all they have seen, by reference or by value, have the conversations of a reference that
+// knows what was said. The engine numbers its items, and all have the same few IDs.
+func TestClientsSendEverything(t *testing.T) {
+	var answers atomic.Int64
+	f := start(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		n := answers.Add(1)
+		_, _ = fmt.Fprintf(w, `{"status":"completed","output":[{"type":"function_call","id":"fc_%d","call_id":"call_%d","name":"f","arguments":"{}"},`+
+			`{"type":"message","id":"msg_%d","role":"assistant","content":[{"type":"output_text","text":"answer %d","annotations":[]}]}]}`, n%2, n, n%3, n)
+	}))
+	// node is a turn: its items as the client has seen them, and as the engine has.
+	type node struct {
+		id             string
+		client, engine []string
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := []node{{}}
+		for i := range rapid.IntRange(1, 8).Draw(t, "turns") {
+			parent := nodes[rapid.IntRange(0, len(nodes)-1).Draw(t, "parent")]
+			input, wantEngine := slices.Clone(parent.client), slices.Clone(parent.engine)
+			for j, item := range input {
+				if id := gjson.Get(item, "id").Str; id != "" && rapid.Bool().Draw(t, "reference") {
+					input[j] = reference(id)
+				}
+			}
+			wantPrevious := parent.id
+			if len(input) > 0 && rapid.IntRange(0, 4).Draw(t, "drop") == 0 {
+				j := rapid.IntRange(0, len(input)-1).Draw(t, "dropped")
+				input, wantEngine, wantPrevious = slices.Delete(input, j, j+1), slices.Delete(wantEngine, j, j+1), ""
+			}
+			own := fmt.Sprintf(`{"role":"user","content":"question %d"}`, i)
+			input, wantEngine = append(input, own), append(wantEngine, own)
+			r := f.create(`{"input":[` + strings.Join(input, ",") + `]}`)
+			sent, _ := f.sent.last()
+			if diff := cmp.Diff("["+strings.Join(wantEngine, ",")+"]", gjson.Get(sent, "input").Raw); diff != "" {
+				t.Fatalf("input of the engine (-want +got):\n%s", diff)
+			}
+			saved := f.saved(r.get("id"))
+			if saved.PreviousResponseID != wantPrevious {
+				t.Fatalf("saved after %q, want %q", saved.PreviousResponseID, wantPrevious)
+			}
+			next := node{id: r.get("id"), client: slices.Clone(wantEngine), engine: wantEngine}
+			if wantPrevious != "" {
+				next.client = append(slices.Clone(parent.client), own)
+			}
+			for k := range 2 {
+				next.client = append(next.client, gjson.Get(r.body, fmt.Sprintf("output.%d", k)).Raw)
+				next.engine = append(next.engine, gjson.GetBytes(saved.Response, fmt.Sprintf("output.%d", k)).Raw)
+			}
+			if wantPrevious != "" || parent.id == "" {
+				nodes = append(nodes, next)
+			}
+		}
+	})
+}

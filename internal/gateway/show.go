@@ -1,0 +1,170 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/store"
+)
+
+// requestMembers are the members of a request that a response repeats, with the defaults of OpenAI's API.
+var requestMembers = []struct{ name, missing string }{
+	{"instructions", "null"},
+	{"max_output_tokens", "null"},
+	{"max_tool_calls", "null"},
+	{"metadata", "{}"},
+	{"model", `""`},
+	{"parallel_tool_calls", "true"},
+	{"reasoning", `{"effort":null,"summary":null}`},
+	{"temperature", "1.0"},
+	{"text", `{"format":{"type":"text"}}`},
+	{"tool_choice", `"auto"`},
+	{"tools", "[]"},
+	{"top_logprobs", "0"},
+	{"top_p", "1.0"},
+	{"truncation", `"disabled"`},
+	{"user", "null"},
+}
+
+// show returns a response of the turn as its client sees it: with all members of OpenAI's API, which typed clients rely on, and with the
+// gateway's IDs for its items. The response itself, as the store saves it, has what the engine has sent.
+func (t *turn) show(response *object) string {
+	shown := &object{members: append(make([]member, 0, len(response.members)+len(requestMembers)+8), response.members...)}
+	t.complete(shown)
+	if t.request.store {
+		shown.set("output", t.showOutput(shown.raw("output")))
+	}
+	return shown.String()
+}
+
+// complete adds the members that an engine has left out.
+func (t *turn) complete(response *object) {
+	response.setMissing("object", `"response"`)
+	response.setMissing("created_at", strconv.FormatInt(max(t.created.Unix(), 0), 10))
+	response.setMissing("output", "[]")
+	for _, name := range []string{"error", "incomplete_details"} {
+		response.setMissing(name, "null")
+	}
+	response.setMissing("background", "false")
+	for _, m := range requestMembers {
+		value := t.request.object.raw(m.name)
+		if jsonvalue.IsNull(value) {
+			value = m.missing
+		}
+		response.setMissing(m.name, value)
+	}
+	t.completeUsage(response)
+}
+
+// completeUsage adds the usage, which is null until a response has ended. An engine that does not count has used no tokens.
+func (t *turn) completeUsage(response *object) {
+	switch response.get("status").Str {
+	case store.StatusCompleted, store.StatusIncomplete:
+	default:
+		response.setMissing("usage", "null")
+		return
+	}
+	usage, err := objectOf(response.raw("usage"))
+	if err != nil {
+		return
+	}
+	input, output := usage.get("input_tokens").Int(), usage.get("output_tokens").Int()
+	usage.setMissing("input_tokens", "0")
+	usage.setMissing("input_tokens_details", `{"cached_tokens":0}`)
+	usage.setMissing("output_tokens", "0")
+	usage.setMissing("output_tokens_details", `{"reasoning_tokens":0}`)
+	usage.setMissing("total_tokens", strconv.FormatInt(input+output, 10))
+	response.set("usage", usage.String())
+}
+
+// showOutput returns a list of output items with the gateway's IDs.
+func (t *turn) showOutput(output string) string {
+	var b strings.Builder
+	b.Grow(len(output) + idBytes*jsonvalue.Count(output) + 2)
+	separator := "["
+	number := t.request.inputs
+	for _, item := range jsonvalue.Elements(output) {
+		b.WriteString(separator)
+		separator = ","
+		if jsonvalue.IsObject(item) {
+			item = withID(item, itemName{t.id, number}.id(itemType(item)))
+		}
+		b.WriteString(item)
+		number++
+	}
+	if separator == "[" {
+		b.WriteString("[")
+	}
+	b.WriteString("]")
+	return b.String()
+}
+
+// idBytes is more than an item gets longer by its ID, and completedBytes by which a response gets longer by members with default values.
+const (
+	idBytes        = 128
+	completedBytes = 1 << 10
+)
+
+// shownBytes returns the memory for a response as its client sees it.
+func (t *turn) shownBytes(response *object) int64 {
+	bytes := int64(completedBytes) + idBytes*int64(jsonvalue.Count(response.raw("output")))
+	for _, m := range response.members {
+		bytes += int64(len(m.key) + len(m.value) + 2)
+	}
+	for _, m := range requestMembers {
+		if response.get(m.name).Type == gjson.Null {
+			bytes += int64(len(t.request.object.raw(m.name)))
+		}
+	}
+	return bytes
+}
+
+// turnOf returns the turn of a stored session.
+func turnOf(s *store.Session) *turn {
+	q := &createRequest{body: s.Request, previous: s.PreviousResponseID, named: s.PreviousResponseID, store: true}
+	var err error
+	if q.object, err = parseObject(s.Request); err != nil {
+		q.object = &object{} // another gateway saved it
+	}
+	q.inputs = countInput(q.object.raw("input"))
+	return &turn{id: s.ResponseID, request: q, created: s.CreatedAt}
+}
+
+// countInput returns the number of items of an input, which is raw JSON.
+func countInput(input string) (items int) {
+	_ = chain.EachInput(input, func(string) { items++ }) // one that is invalid has none
+	return items
+}
+
+// showStored returns the response of a session as its client sees it. Its memory is held.
+func (c *call) showStored(s *store.Session) (string, error) {
+	response, failure := storedResponse(s)
+	if failure != nil {
+		return "", failure
+	}
+	t := turnOf(s)
+	if err := c.hold(t.shownBytes(response)); err != nil {
+		return "", err
+	}
+	return t.show(response), nil
+}
