@@ -111,13 +111,17 @@ func (g *Gateway) engineBody(ctx context.Context, c *call, request *createReques
 	}
 	request.parent, request.history = history.Parent, nil
 	defer c.memory.give(historyBytes(history))
-	added := engineBytes(history.Items)
+	items, err := g.context(ctx, c, request, history)
+	if err != nil {
+		return nil, err
+	}
+	added := engineBytes(items)
 	if err := c.hold(added); err != nil {
 		return nil, err
 	}
 	// The request's share of the body has been held since the request was read.
 	size := added + int64(len(request.body))
-	return &payload{text: request.forEngine(history.Items), freed: func() { c.memory.give(size) }}, nil
+	return &payload{text: request.forEngine(items), freed: func() { c.memory.give(size) }}, nil
 }
 
 // history returns the conversation up to a response.

@@ -47,6 +47,7 @@ type Gateway struct {
 	requests, streams, memory *sharedLimit
 	parses                    *fair.Budget
 	quotas                    *quotas
+	asked                     map[string]*served // by path
 	stopping                  atomic.Bool
 
 	now func() time.Time
@@ -64,6 +65,10 @@ func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
 		parses:   fair.NewBudget(options.MaxParses),
 		quotas:   newQuotas(),
 		now:      time.Now,
+	}
+	g.asked = map[string]*served{}
+	for _, path := range askPaths {
+		g.asked[path] = &served{}
 	}
 	g.metrics = newMetrics(g.memory)
 	if options.TenantsFile != "" {
@@ -95,6 +100,8 @@ func (g *Gateway) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, handler := range map[string]handler{
 		"POST /v1/responses":                 g.create,
+		"POST " + inputTokensPath:            g.ask,
+		"POST " + compactPath:                g.ask,
 		"GET /v1/responses/{id}":             g.retrieve,
 		"DELETE /v1/responses/{id}":          g.delete,
 		"GET /v1/responses/{id}/input_items": g.listInputItems,

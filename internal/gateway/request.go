@@ -49,6 +49,8 @@ type createRequest struct {
 	// parent is the previous response as it was when it was resolved.
 	parent        store.Handle
 	store, stream bool
+	// stateless is set if the endpoint has no `store`: it never stores anything.
+	stateless bool
 }
 
 // readRequest reads a request and checks the members that the gateway uses. The engine checks the others.
@@ -178,7 +180,9 @@ func readPrevious(o *object) (string, error) {
 func (q *createRequest) forEngine(history []json.RawMessage) string {
 	o := &object{members: slices.Clone(q.object.members)}
 	o.remove("previous_response_id")
-	o.set("store", "false")
+	if !q.stateless {
+		o.set("store", "false")
+	}
 	if q.previous == "" {
 		return o.String()
 	}

@@ -1,0 +1,163 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/store"
+)
+
+// The endpoints that say something about a conversation and create no response.
+const (
+	inputTokensPath = "/v1/responses/input_tokens"
+	compactPath     = "/v1/responses/compact"
+)
+
+// askPaths are the endpoints that Gateway.ask serves.
+var askPaths = []string{inputTokensPath, compactPath}
+
+// served says whether the engine has an endpoint. It is decided once, by a request of the gateway: clients must not be able to decide it
+// for each other.
+type served struct{ missing, decided atomic.Bool }
+
+// ask counts the input tokens of a conversation, or compacts it. The engine's own endpoint answers, with the conversation before the input
+// of the request. Nothing is saved.
+func (g *Gateway) ask(w http.ResponseWriter, r *http.Request, c *call) error {
+	request, err := g.readRequest(w, r, c)
+	if err != nil {
+		return err
+	}
+	request.store, request.stateless = false, true
+	if err := g.checkServed(r, c); err != nil {
+		return err
+	}
+	if err := g.expand(r.Context(), c, request); err != nil {
+		return err
+	}
+	body, err := g.engineBody(r.Context(), c, request)
+	if err != nil {
+		return err
+	}
+	if err := g.reserveResponse(c, request); err != nil {
+		return err
+	}
+	response, err := g.send(r.Context(), r, c, body)
+	c.engineCalled = r.URL.Path == compactPath && !errors.Is(err, errNotConnected) // another count of tokens does no harm
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	return g.passThrough(w, c, response)
+}
+
+// checkServed returns an error if the engine does not have the endpoint of a request. The first request finds out, by one without a model
+// and an input, which any engine that has the endpoint refuses in another way.
+func (g *Gateway) checkServed(r *http.Request, c *call) error {
+	endpoint := g.asked[r.URL.Path]
+	if !endpoint.decided.Load() {
+		response, err := g.send(r.Context(), r, c, &payload{text: "{}"})
+		if err != nil {
+			return err
+		}
+		_ = response.Body.Close()
+		switch response.StatusCode {
+		case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+			endpoint.missing.Store(true)
+		}
+		endpoint.decided.Store(response.StatusCode < http.StatusInternalServerError || endpoint.missing.Load())
+	}
+	if endpoint.missing.Load() {
+		return invalidRequest("", "unsupported_endpoint", "The upstream does not serve %s.", r.URL.Path)
+	}
+	return nil
+}
+
+// context returns the items of a conversation that the engine gets. A compaction item replaces what came before it: if the engine has made
+// it, as a part of a response, the context starts with it; if the client has sent it, with the input that contains it, which is what
+// an engine has returned to be used as it is.
+func (g *Gateway) context(ctx context.Context, c *call, q *createRequest, h *store.History) ([]json.RawMessage, error) {
+	if compacts(q.object.raw("input")) {
+		return nil, nil
+	}
+	last := len(h.Items) - 1
+	for last >= 0 && !isCompaction(jsonvalue.Text(h.Items[last])) {
+		last--
+	}
+	if last < 0 {
+		return h.Items, nil
+	}
+	start, err := g.startOfInput(ctx, c, q, last)
+	return h.Items[min(start, last):], err
+}
+
+// startOfInput returns the position of the first item of the input that contains an item of the conversation, or that item's own position if
+// it is part of a response.
+func (g *Gateway) startOfInput(ctx context.Context, c *call, q *createRequest, item int) (int, error) {
+	options := g.options.resolveOptions()
+	options.Origins = true
+	h, err := read(ctx, c, func(ctx context.Context) (*store.History, error) { return c.store.Resolve(ctx, q.previous, options) }, historyBytes)
+	if err != nil {
+		return 0, resolveError(q.previous, err)
+	}
+	c.memory.give(historyBytes(h))
+	start := 0
+	i := slices.IndexFunc(h.Origins, func(o store.Origin) bool {
+		start += o.Count
+		return item < start
+	})
+	if i < 0 {
+		return item, nil // the store does not say
+	}
+	origin := h.Origins[i]
+	start -= origin.Count + min(origin.First, 0) // instructions are not part of the input
+	session, err := g.get(ctx, c, origin.ResponseID)
+	if err != nil {
+		return 0, err
+	}
+	defer c.memory.give(sessionBytes(session))
+	request, err := jsonvalue.ParseObject(session.Request)
+	if err != nil {
+		return 0, storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: session.ResponseID, Err: err})
+	}
+	if item-start >= countInput(request.RawMembers("input")[0]) {
+		return item, nil
+	}
+	return start, nil
+}
+
+// compacts reports whether an input has a compaction item.
+func compacts(input string) (found bool) {
+	if strings.Contains(input, `"compaction"`) {
+		_ = chain.EachInput(input, func(item string) { found = found || isCompaction(item) }) // checked when it was parsed
+	}
+	return found
+}
+
+func isCompaction(item string) bool {
+	return strings.Contains(item, `"compaction"`) && gjson.Get(item, "type").Str == "compaction"
+}

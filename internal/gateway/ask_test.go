@@ -1,0 +1,169 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/testutil/testturn"
+	"github.com/catena-dev/catena/store"
+)
+
+// TestAsk: the engine counts and compacts whole conversations, and nothing is stored.
+func TestAsk(t *testing.T) {
+	for path, answer := range map[string]string{
+		inputTokensPath: `{"object":"response.input_tokens","input_tokens":7}`,
+		compactPath:     `{"id":"cmp_1","object":"response.compaction","output":[{"type":"compaction","id":"c","encrypted_content":"x"}]}`,
+	} {
+		t.Run(path, func(t *testing.T) {
+			mux := http.NewServeMux()
+			mux.Handle("POST /v1/responses", itemEngine())
+			mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
+				if body, _ := io.ReadAll(r.Body); string(body) == "{}" {
+					w.WriteHeader(http.StatusBadRequest)
+				}
+				_, _ = io.WriteString(w, answer)
+			})
+			f := start(t, mux)
+			first, _ := f.ask(userA)
+			second := fmt.Sprintf(`{"model":"m","previous_response_id":%q,"input":[%s,%s]}`, first.get("id"), userB, reference(first.get("output.0.id")))
+			saves := len(f.savesByCode())
+			for range 2 {
+				r := f.do(http.MethodPost, path, second)
+				sent, _ := f.sent.last()
+				want := `{"model":"m","input":[` + strings.Join([]string{userA, engineItem, userB, engineItem}, ",") + `]}`
+				if diff := cmp.Diff(want, sent); diff != "" || r.status != http.StatusOK || r.body != answer {
+					t.Errorf("got %d %s, sent to the engine (-want +got):\n%s", r.status, r.body, diff)
+				}
+			}
+			if n := f.sent.count(); n != 4 {
+				t.Errorf("%d requests to the engine, want one for the response, one to find out, and two", n)
+			}
+			if len(f.savesByCode()) != saves {
+				t.Error("something was saved")
+			}
+			if r := f.do(http.MethodPost, path, `{"previous_response_id":"resp_none"}`); r.code() != "Bad Request previous_response_not_found" {
+				t.Errorf("got %d %s after an unknown response", r.status, r.body)
+			}
+		})
+	}
+}
+
+// TestAskEngineWithoutEndpoint: it is a clear error, and whether the engine has the endpoint does not depend on what a client asks.
+func TestAskEngineWithoutEndpoint(t *testing.T) {
+	for name, tc := range map[string]struct {
+		probe, status int
+		wantCode      string
+		wantSent      int
+	}{
+		"not found":          {probe: 404, status: 404, wantCode: "Bad Request unsupported_endpoint", wantSent: 1},
+		"method not allowed": {probe: 405, status: 405, wantCode: "Bad Request unsupported_endpoint", wantSent: 1},
+		"not implemented":    {probe: 501, status: 501, wantCode: "Bad Request unsupported_endpoint", wantSent: 1},
+		"unknown model":      {probe: 400, status: 404, wantCode: "Not Found model_not_found", wantSent: 3},
+		"broken for now":     {probe: 503, status: 400, wantCode: "Bad Request model_not_found", wantSent: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var requests atomic.Int64
+			f := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				requests.Add(1)
+				status := tc.status
+				if body, _ := io.ReadAll(r.Body); string(body) == "{}" {
+					status = tc.probe
+				}
+				w.WriteHeader(status)
+				_, _ = io.WriteString(w, `{"error":{"code":"model_not_found"}}`)
+			}))
+			for range 2 {
+				if r := f.do(http.MethodPost, compactPath, `{"model":"none","input":"a"}`); r.code() != tc.wantCode {
+					t.Errorf("got %d %s, want %s", r.status, r.body, tc.wantCode)
+				}
+			}
+			if n := int(requests.Load()); n != tc.wantSent {
+				t.Errorf("%d requests to the engine, want %d", n, tc.wantSent)
+			}
+		})
+	}
+}
+
+// TestCompaction: what the engine gets starts with the newest compaction item, or with the input that contains it. Input items stay whole.
+func TestCompaction(t *testing.T) {
+	const compaction = `{"type":"compaction","id":"cmp_1","encrypted_content":"x"}`
+	message := func(text string) string { return `{"role":"user","content":"` + text + `"}` }
+	for name, tc := range map[string]struct {
+		// turns are the input and the output of stored turns.
+		turns [][2]string
+		input string
+		want  []string
+	}{
+		"none":              {turns: [][2]string{{message("1"), message("2")}}, input: message("3"), want: []string{message("1"), message("2"), message("3")}},
+		"made by an engine": {turns: [][2]string{{message("1"), message("2") + "," + compaction + "," + message("3")}}, input: message("4"), want: []string{compaction, message("3"), message("4")}},
+		"newest of several": {
+			turns: [][2]string{{message("1"), compaction}, {message("2"), compaction + "," + message("3")}, {message("4"), message("5")}}, input: message("6"),
+			want: []string{compaction, message("3"), message("4"), message("5"), message("6")},
+		},
+		"sent by the client": {
+			turns: [][2]string{{message("0"), message("1")}, {message("2") + "," + compaction, message("3")}}, input: message("4"),
+			want: []string{message("2"), compaction, message("3"), message("4")},
+		},
+		"sent by the client now": {
+			turns: [][2]string{{message("0"), message("1")}}, input: message("2") + "," + compaction, want: []string{message("2"), compaction},
+		},
+		"only the word": {
+			turns: [][2]string{{message("1"), `{"type":"message","content":[{"type":"compaction"}]}`}}, input: message("3"),
+			want: []string{message("1"), `{"type":"message","content":[{"type":"compaction"}]}`, message("3")},
+		},
+	} {
+		for _, instructions := range []string{store.InstructionsOmit, store.InstructionsAll} {
+			t.Run(name+"/"+instructions, func(t *testing.T) {
+				f := start(t, itemEngine(), func(o *Options) { o.Instructions = instructions })
+				previous := ""
+				for i, turn := range tc.turns {
+					session := testturn.Make(fmt.Sprintf("resp_%d", i), previous)
+					session.Request = []byte(`{"instructions":"be brief","input":[` + turn[0] + `]}`)
+					session.Response = []byte(`{"output":[` + turn[1] + `]}`)
+					if err := f.store.next.InNamespace("default").Save(t.Context(), session, store.SaveOptions{}); err != nil {
+						t.Fatal(err)
+					}
+					previous = session.ResponseID
+				}
+				r := f.create(fmt.Sprintf(`{"previous_response_id":%q,"input":[%s]}`, previous, tc.input))
+				sent, _ := f.sent.last()
+				var got []string
+				for _, item := range gjson.Get(sent, "input").Array() {
+					if item.Get("role").Str != "system" {
+						got = append(got, item.Raw)
+					}
+				}
+				if diff := cmp.Diff(tc.want, got); diff != "" {
+					t.Errorf("sent to the engine (-want +got):\n%s", diff)
+				}
+				items := f.do(http.MethodGet, "/v1/responses/"+r.get("id")+"/input_items", "")
+				if !strings.Contains(items.body, `"msg_0_0"`) {
+					t.Errorf("got the input items %s, want all", items.body)
+				}
+			})
+		}
+	}
+}
