@@ -239,7 +239,7 @@ func TestSaveTimeout(t *testing.T) {
 
 func TestUnknownURL(t *testing.T) {
 	f := start(t, nil)
-	for path, method := range map[string]string{"/v1/responses": "PUT", "/": "GET", "/v1/responses/a/cancel": "POST"} {
+	for path, method := range map[string]string{"/v1/responses": "PUT", "/": "GET", "/v1/responses/a/cancel": "GET"} {
 		if r := f.do(method, path, ""); r.code() != "Not Found unknown_url" {
 			t.Errorf("%s %s: got %d %s", method, path, r.status, r.body)
 		}

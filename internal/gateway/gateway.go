@@ -104,6 +104,7 @@ func (g *Gateway) Handler() http.Handler {
 		"POST " + compactPath:                g.ask,
 		"GET /v1/responses/{id}":             g.retrieve,
 		"DELETE /v1/responses/{id}":          g.delete,
+		"POST /v1/responses/{id}/cancel":     g.cancel,
 		"GET /v1/responses/{id}/input_items": g.listInputItems,
 		"GET /v1/models":                     g.listModels,
 		"/":                                  unknownURL,
