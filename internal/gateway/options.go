@@ -62,8 +62,9 @@ type Options struct {
 	// MaxDepth is the maximum number of turns in a conversation that can be continued.
 	MaxDepth int
 
-	// MaxRequestBytes limits the body of a request. MaxResponseBytes limits the body of the engine's response, or each event
-	// of a stream. The store should accept a turn with both at their maximum; otherwise the engine's work is lost.
+	// MaxRequestBytes limits the body of a request, before and after it is decompressed. MaxResponseBytes limits the body of the
+	// engine's response, or each event of a stream. The store should accept a turn with both at their maximum; otherwise the engine's
+	// work is lost.
 	MaxRequestBytes, MaxResponseBytes int64
 	// MaxInFlightBytes limits the memory of all requests in flight, including their conversations and responses. Memory is
 	// counted before it is allocated. MaxInFlightRequests and MaxInFlightStreams limit the number of concurrent requests and
@@ -77,8 +78,8 @@ type Options struct {
 	// enough, it is lost. To keep some memory free, the requirements of a request before the engine is called are limited to
 	// 1/(n+2) of the limit, unless it is its tenant's only request.
 	ResponseReserveBytes int64
-	// MaxParses is the number of bodies of at least largeBody that are parsed or compared at the same time. Tenants share it as
-	// they share MaxInFlightBytes, but a body beyond its tenant's share waits.
+	// MaxParses is the number of bodies of at least largeBody that are parsed or compared, and of compressed bodies of any size that are
+	// decompressed, at the same time. Tenants share it as they share MaxInFlightBytes, but a body beyond its tenant's share waits.
 	MaxParses int64
 	// OnDisconnect is what happens to a response that is being created when its client goes away: OnDisconnectCancel or
 	// OnDisconnectFinish.
@@ -156,7 +157,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Instructions, "instructions", o.Instructions,
 		"Earlier turns whose instructions are sent to the engine: Omit (none, like OpenAI's API), Last or All.")
 	flags.IntVar(&o.MaxDepth, "max-depth", o.MaxDepth, "Maximum number of turns in a conversation that can be continued.")
-	flags.Int64Var(&o.MaxRequestBytes, "max-request-bytes", o.MaxRequestBytes, "Maximum size of a client's request, in bytes.")
+	flags.Int64Var(&o.MaxRequestBytes, "max-request-bytes", o.MaxRequestBytes, "Maximum size of a client's request, in bytes, also after it is decompressed.")
 	flags.Int64Var(&o.MaxResponseBytes, "max-response-bytes", o.MaxResponseBytes,
 		"Maximum size of the engine's response, in bytes. For a stream, it applies to each event, and to all finished output items together.")
 	flags.Int64Var(&o.MaxInFlightBytes, "max-inflight-bytes", o.MaxInFlightBytes,
@@ -167,7 +168,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.ResponseReserveBytes, "response-reserve-bytes", o.ResponseReserveBytes,
 		"Response size, in bytes, for which memory is reserved before the engine is called. A larger response is lost if its tenant's share has no memory left when it arrives.")
 	flags.Int64Var(&o.MaxParses, "max-parses", o.MaxParses,
-		fmt.Sprintf("Maximum number of bodies of %d KiB or more that are parsed or compared at the same time, shared among tenants like --max-inflight-bytes; others wait. "+
+		fmt.Sprintf("Maximum number of bodies of %d KiB or more that are parsed or compared, and of compressed bodies that are decompressed, at the same time, shared among tenants like --max-inflight-bytes; others wait. "+
 			"By default as many as the process has CPUs.", largeBody>>10))
 	flags.StringVar(&o.OnDisconnect, "on-disconnect", o.OnDisconnect,
 		"What happens to a response that is being created when its client goes away: cancel (the engine stops, and the turn is saved as cancelled) or finish (the turn is saved as if the client had received the response, unless the client asked not to store it).")

@@ -36,7 +36,7 @@ import (
 
 // createRequest is a client's request to create a response.
 type createRequest struct {
-	// body is the request as the client sent it, which is what the store saves. object is the parsed body.
+	// body is the request as the client sent it, but decompressed, which is what the store saves. object is the parsed body.
 	body   []byte
 	object *object
 	// previous is the ID of the previous response, or empty, and named is what the client has called it. They differ if the client has
@@ -55,6 +55,11 @@ type createRequest struct {
 
 // readRequest reads a request and checks the members that the gateway uses. The engine checks the others.
 func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request, c *call) (*createRequest, error) {
+	decoder, err := decoderOf(r)
+	if err != nil {
+		w.Header().Set("Accept-Encoding", "gzip, zstd")
+		return nil, err
+	}
 	// The bytes received are held twice, whatever the Content-Length is: for the body, and for its share of the engine's body.
 	body, err := c.readAll(http.MaxBytesReader(w, r.Body, g.options.MaxRequestBytes))
 	if err != nil {
@@ -62,6 +67,11 @@ func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request, c *call) (
 	}
 	// The deadline must not apply to the response, which may take longer.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+	if decoder != nil {
+		if body, err = g.decompress(r.Context(), c, decoder, body); err != nil {
+			return nil, err
+		}
+	}
 	return inTurn(r.Context(), g, c, len(body), func() (*createRequest, error) { return parseRequest(body) })
 }
 
