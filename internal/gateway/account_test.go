@@ -94,6 +94,31 @@ func TestAccount(t *testing.T) {
 	}
 }
 
+// TestAccountHeaders checks that clients choose the account at the engine only with their own key.
+func TestAccountHeaders(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	for name, tc := range map[string]struct {
+		content string // of the file
+		change  func(*Options)
+		want    []string
+	}{
+		"account of the client":  {"", func(*Options) {}, []string{"Bearer sk-client", "org-1", "proj-1"}},
+		"account of the gateway": {"sk-of-the-gateway", func(o *Options) { o.UpstreamAPIKeyFile = file }, []string{"Bearer sk-of-the-gateway", "", ""}},
+		"engine without keys":    {"[{namespace: default, key: sk-client}]", func(o *Options) { o.TenantsFile = file }, []string{"", "", ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			write(t, file, tc.content)
+			f := start(t, nil, tc.change)
+			f.create(`{"input":"a"}`, "Authorization", "Bearer sk-client", "OpenAI-Organization", "org-1", "OpenAI-Project", "proj-1")
+			_, header := f.sent.last()
+			got := []string{header.Get("Authorization"), header.Get("Openai-Organization"), header.Get("Openai-Project")}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("headers that the engine received (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestRateLimitError checks that the gateway's own answer for an engine that refuses requests has the format of OpenAI's.
 func TestRateLimitError(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
