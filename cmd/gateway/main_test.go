@@ -59,6 +59,14 @@ func TestOptions(t *testing.T) {
 		"host name":                 {[]string{"--upstream=http://localhost:1", "--listen-address=gateway:80"}, "must be a loopback address unless --tenants-file"},
 		"anonymous":                 {[]string{"--upstream=http://localhost:1", "--listen-address=:80", "--insecure-allow-anonymous"}, ""},
 		"tenants on all addresses":  {[]string{"--upstream=http://localhost:1", "--listen-address=:80", "--tenants-file=x"}, ""},
+		"origins":                   {[]string{"--upstream=http://localhost:1", "--cors-allowed-origins=https://app.example.com,http://localhost:3000,tauri://localhost"}, ""},
+		"all origins":               {[]string{"--upstream=http://localhost:1", "--cors-allowed-origins=*"}, ""},
+		"origin with path":          {[]string{"--upstream=http://localhost:1", "--cors-allowed-origins=https://app.example.com/"}, `--cors-allowed-origins: invalid origin "https://app.example.com/"`},
+		"origin without scheme":     {[]string{"--upstream=http://localhost:1", "--cors-allowed-origins=app.example.com"}, `invalid origin "app.example.com"`},
+		"origin with pattern":       {[]string{"--upstream=http://localhost:1", "--cors-allowed-origins=https://*.example.com"}, `invalid origin "https://*.example.com"`},
+		"origin with default port":  {[]string{"--upstream=http://localhost:1", "--cors-allowed-origins=https://app.example.com:443"}, `invalid origin "https://app.example.com:443"`},
+		"origin null":               {[]string{"--upstream=http://localhost:1", "--cors-allowed-origins=null"}, `invalid origin "null"`},
+		"empty origin":              {[]string{"--upstream=http://localhost:1", "--cors-allowed-origins=https://app.example.com,"}, `invalid origin ""`},
 		"upstream with /v1":         {[]string{"--upstream=https://engine.example/v1/"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -82,8 +82,11 @@ func (g *Gateway) handle(next handler) http.Handler {
 	})
 }
 
-// serveCall calls the handler if the client is allowed to use the gateway.
+// serveCall calls the handler if the client is allowed to use the gateway. It answers preflight requests itself.
 func (g *Gateway) serveCall(w http.ResponseWriter, r *http.Request, c *call, next handler) error {
+	if g.answerPreflight(w, r) {
+		return nil
+	}
 	if err := g.checkOrigin(r); err != nil {
 		return err
 	}

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/cors"
 
 	"github.com/catena-dev/catena/internal/fair"
 )
@@ -40,6 +41,7 @@ type Gateway struct {
 	tenants     *tenants     // nil without Options.TenantsFile
 	upstreamKey *secret      // nil without Options.UpstreamAPIKeyFile
 	certificate *certificate // nil without Options.TLSCertFile
+	cors        *cors.Cors   // nil without Options.CORSAllowedOrigins
 	files       []*watchedFile
 	metrics     *gatewayMetrics
 	log         *slog.Logger
@@ -58,6 +60,7 @@ func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
 	g := &Gateway{
 		options:  options,
 		upstream: newUpstream(options.Upstream),
+		cors:     newCORS(options.CORSAllowedOrigins),
 		log:      options.Logger,
 		requests: newSharedLimit(options.MaxInFlightRequests, "--max-inflight-requests", "concurrent requests"),
 		streams:  newSharedLimit(options.MaxInFlightStreams, "--max-inflight-streams", "concurrent streams"),

@@ -46,6 +46,9 @@ type Options struct {
 	TLSCertFile, TLSKeyFile string
 	// InsecureAllowAnonymous serves clients without API keys on any address, including web pages.
 	InsecureAllowAnonymous bool
+	// CORSAllowedOrigins are the origins of the web pages that may use the gateway from a browser, or * for all. If it is empty, browsers
+	// let no page read a response, unless a proxy in front of the gateway allows it.
+	CORSAllowedOrigins []string
 	// TenantsFile maps API keys to namespaces; see parseTenants. If it is empty, every client uses Namespace.
 	TenantsFile string
 	// Namespace is the namespace of all clients if there is no TenantsFile. If it is empty, the store's namespace is used.
@@ -154,6 +157,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Namespace, "namespace", o.Namespace, "Namespace of all clients if --tenants-file is not set; by default the namespace of the store's URL.")
 	flags.BoolVar(&o.InsecureAllowAnonymous, "insecure-allow-anonymous", o.InsecureAllowAnonymous,
 		"Serve on addresses other than loopback without --tenants-file. Anyone who can reach the address can read and continue every conversation whose ID they know.")
+	flags.StringSliceVar(&o.CORSAllowedOrigins, "cors-allowed-origins", o.CORSAllowedOrigins,
+		"Origins of the web pages that may use the gateway from a browser, such as https://app.example.com, or * for all. By default there are none.")
 	flags.StringVar(&o.Instructions, "instructions", o.Instructions,
 		"Earlier turns whose instructions are sent to the engine: Omit (none, like OpenAI's API), Last or All.")
 	flags.IntVar(&o.MaxDepth, "max-depth", o.MaxDepth, "Maximum number of turns in a conversation that can be continued.")
@@ -231,6 +236,11 @@ func (o *Options) Validate() error {
 	positive("shutdown-timeout", o.ShutdownTimeout)
 	positive("reload-interval", o.ReloadInterval)
 	check(o.ShutdownDelay >= 0, "--shutdown-delay-duration is %s: must not be negative", o.ShutdownDelay)
+	for _, origin := range o.CORSAllowedOrigins {
+		if err := validateOrigin(origin); err != nil {
+			errs = append(errs, fmt.Errorf("--cors-allowed-origins: %w", err))
+		}
+	}
 	if o.Namespace != "" {
 		if err := validateNamespace(o.Namespace); err != nil {
 			errs = append(errs, fmt.Errorf("--namespace: %w", err))

@@ -24,10 +24,10 @@ import (
 )
 
 // checkOrigin rejects requests that a web page may have sent from the user's browser, if clients need no API key: requests
-// from another origin, and requests to a host that is not a loopback address. The host matters because a web site's name can
+// from another origin that is not allowed explicitly, and requests to a host that is not a loopback address. The host matters because a web site's name can
 // resolve to this machine, which makes its pages same-origin.
 func (g *Gateway) checkOrigin(r *http.Request) error {
-	if !g.options.loopbackOnly() || sameOrigin(r) && isLoopback(r.Host) {
+	if !g.options.loopbackOnly() || (sameOrigin(r) || g.allowsOrigin(r)) && isLoopback(r.Host) {
 		return nil
 	}
 	return &apiError{

@@ -240,30 +240,36 @@ func TestStalledBody(t *testing.T) {
 	}
 }
 
-// TestOrigin checks that web pages cannot use a gateway without API keys.
+// TestOrigin checks that web pages cannot use a gateway without API keys, unless they are allowed explicitly.
 func TestOrigin(t *testing.T) {
 	for name, tc := range map[string]struct {
 		host, origin, site string
 		want               int
+		allowed            []string
 	}{
-		"program":                    {"127.0.0.1:8090", "", "", 200},
-		"program, by host name":      {"localhost:8090", "", "", 200},
-		"IPv6":                       {"[::1]", "", "", 200},
-		"navigation by the user":     {"localhost:8090", "", "none", 200},
-		"same origin":                {"localhost:8090", "http://localhost:8090", "same-origin", 200},
-		"through a proxy":            {"127.0.0.1:8090", "http://localhost:5173", "same-origin", 200},
-		"older browser, same origin": {"localhost:8090", "http://localhost:8090", "", 200},
-		"cross-site page":            {"127.0.0.1:8090", "http://evil.example", "cross-site", 403},
-		"sandboxed page":             {"127.0.0.1:8090", "null", "", 403},
-		"cross-site image":           {"127.0.0.1:8090", "", "cross-site", 403},
-		"page on another port":       {"localhost:8090", "", "same-site", 403},
-		"older browser, cross-site":  {"127.0.0.1:8090", "http://evil.example", "", 403},
-		"DNS rebinding":              {"evil.example:8090", "http://evil.example:8090", "same-origin", 403},
-		"invalid origin":             {"127.0.0.1:8090", "http://[x", "", 403},
+		"program":                    {"127.0.0.1:8090", "", "", 200, nil},
+		"program, by host name":      {"localhost:8090", "", "", 200, nil},
+		"IPv6":                       {"[::1]", "", "", 200, nil},
+		"navigation by the user":     {"localhost:8090", "", "none", 200, nil},
+		"same origin":                {"localhost:8090", "http://localhost:8090", "same-origin", 200, nil},
+		"through a proxy":            {"127.0.0.1:8090", "http://localhost:5173", "same-origin", 200, nil},
+		"older browser, same origin": {"localhost:8090", "http://localhost:8090", "", 200, nil},
+		"cross-site page":            {"127.0.0.1:8090", "http://evil.example", "cross-site", 403, nil},
+		"sandboxed page":             {"127.0.0.1:8090", "null", "", 403, nil},
+		"cross-site image":           {"127.0.0.1:8090", "", "cross-site", 403, nil},
+		"page on another port":       {"localhost:8090", "", "same-site", 403, nil},
+		"older browser, cross-site":  {"127.0.0.1:8090", "http://evil.example", "", 403, nil},
+		"DNS rebinding":              {"evil.example:8090", "http://evil.example:8090", "same-origin", 403, nil},
+		"invalid origin":             {"127.0.0.1:8090", "http://[x", "", 403, nil},
+		"allowed page":               {"127.0.0.1:8090", "http://localhost:3000", "cross-site", 200, []string{"http://localhost:3000"}},
+		"another page":               {"127.0.0.1:8090", "http://localhost:3001", "cross-site", 403, []string{"http://localhost:3000"}},
+		"all pages":                  {"127.0.0.1:8090", "http://evil.example", "cross-site", 200, []string{"*"}},
+		"image, all pages":           {"127.0.0.1:8090", "", "cross-site", 403, []string{"*"}},
+		"DNS rebinding, all pages":   {"evil.example:8090", "http://evil.example:8090", "same-origin", 403, []string{"*"}},
 	} {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
 			t.Run(method+" of "+name, func(t *testing.T) {
-				f := newFixture(t, enginetest.Handler(), func(o *Options) { o.InsecureAllowAnonymous = false })
+				f := newFixture(t, enginetest.Handler(), func(o *Options) { o.InsecureAllowAnonymous, o.CORSAllowedOrigins = false, tc.allowed })
 				path := map[string]string{http.MethodGet: "/v1/models", http.MethodPost: "/v1/responses"}[method]
 				r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(`{"input":"a"}`))
 				r.Host = tc.host
