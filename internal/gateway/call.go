@@ -65,7 +65,8 @@ func (g *Gateway) handle(next handler) http.Handler {
 		defer c.release()
 		w.Header().Set(requestid.Header, c.requestID)
 		if g.stopping.Load() {
-			w.Header().Set("Connection", "close") // the next request should go to another replica
+			// The next request should go to another replica. net/http sends GOAWAY instead with HTTP/2.
+			w.Header().Set("Connection", "close")
 		}
 		if r.ContentLength != 0 {
 			// net/http reads the rest of the body before it responds, even if no handler reads it. The error is ignored: only
@@ -77,6 +78,7 @@ func (g *Gateway) handle(next handler) http.Handler {
 		if err := g.serveCall(writer, r.WithContext(ctx), c, next); err != nil {
 			writer.fail(ctx, c, err)
 		}
+		g.limitEnd(w, r)
 		g.metrics.requests.WithLabelValues(route(r), strconv.Itoa(writer.status)).Inc()
 		c.log.Info("request", "method", r.Method, "route", route(r), "status", writer.status, "seconds", g.now().Sub(start).Seconds())
 	})

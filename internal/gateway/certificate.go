@@ -45,11 +45,10 @@ func (c *certificate) load(content []byte) error {
 	return nil
 }
 
-// listen returns a listener for connections with TLS. They use HTTP/1.1, as the clients of OpenAI do: with HTTP/2, each connection could
-// make the gateway buffer a MiB before the tenant is known.
+// listen returns a listener for connections with TLS, whose clients may choose HTTP/2.
 func (c *certificate) listen(plain net.Listener) net.Listener {
 	return tls.NewListener(plain, &tls.Config{
-		MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+		MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return c.value.Load(), nil },
 	})
 }

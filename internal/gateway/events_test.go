@@ -97,7 +97,7 @@ func (f *fixture) open(ctx context.Context, body string) *bufio.Reader {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := f.client.Do(request)
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -45,6 +45,7 @@ type fixture struct {
 	registry *prometheus.Registry
 	store    *hookedStore
 	url      string
+	client   *http.Client
 	log      *lockedBuffer
 	// sent has the bodies and headers of the requests to the engine.
 	sent *recorder
@@ -68,7 +69,7 @@ func start(t *testing.T, upstream http.Handler, changes ...func(*Options)) *fixt
 // newFixture returns a gateway without a server.
 func newFixture(t *testing.T, upstream http.Handler, changes ...func(*Options)) *fixture {
 	t.Helper()
-	f := &fixture{t: t, registry: prometheus.NewRegistry(), store: &hookedStore{next: memory.New(memory.Options{})}, log: &lockedBuffer{}, sent: &recorder{next: upstream}}
+	f := &fixture{t: t, client: http.DefaultClient, registry: prometheus.NewRegistry(), store: &hookedStore{next: memory.New(memory.Options{})}, log: &lockedBuffer{}, sent: &recorder{next: upstream}}
 	engine := httptest.NewServer(f.sent)
 	t.Cleanup(engine.Close)
 	options := DefaultOptions()
@@ -124,7 +125,7 @@ func (f *fixture) try(method, path, body string, headers ...string) (reply, erro
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := f.client.Do(request)
 	if err != nil {
 		return reply{}, err
 	}

@@ -44,6 +44,7 @@ func (g *Gateway) Serve(ctx context.Context, listeners Listeners, gatherer prome
 	base, abort := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer abort(nil)
 	apiServer := g.server(base, g.Handler())
+	allowHTTP2(apiServer)
 	// A stream sets a deadline for each piece of an event; this one is for clients that stop reading their response.
 	apiServer.WriteTimeout = g.options.ReadTimeout + g.options.RequestTimeout + g.options.SaveTimeout + writeTimeout
 	if g.certificate != nil {
