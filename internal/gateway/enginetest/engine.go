@@ -14,12 +14,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package enginetest is a scripted engine for tests and demonstrations: it serves the Responses API without a model or state,
-// and always returns the same response to the same request.
+// Package enginetest has engines for tests and demonstrations: they serve the Responses API without a model or state. The
+// scripted engine always returns the same response to the same request; Strict is another one, which shows what a gateway
+// gets wrong.
 //
-// The response contains the number of user messages and the first and the last of them, which shows whether the request
-// contained the conversation. If the last user message is "call NAME" or "call NAME ARGUMENTS", the engine calls that
-// function. It repeats the output of a function.
+// A response of the scripted engine contains the number of user messages and the first and the last of them, which shows
+// whether the request contained the conversation. If the last user message is "call NAME" or "call NAME ARGUMENTS", the engine
+// calls that function. It repeats the output of a function.
 package enginetest
 
 import (
