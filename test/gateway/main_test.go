@@ -15,11 +15,13 @@ limitations under the License.
 */
 
 // Package gateway_test tests the gateway as its users run it: two replicas as separate processes, built with the race
-// detector, on a real API server with the operator, called with OpenAI's own clients.
+// detector, on a real API server with the operator, called with OpenAI's own clients and others.
 package gateway_test
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -27,6 +29,8 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
@@ -38,7 +42,7 @@ var (
 	env *testenv.Environment
 	// operator is the process that the aggregation layer forwards to.
 	operator *catenatest.Operator
-	// engineURL is the URL of the scripted engine.
+	// engineURL is the URL of the engines.
 	engineURL string
 	// replicas are the gateways, which share nothing but the cluster.
 	replicas [2]*testenv.Gateway
@@ -51,7 +55,7 @@ var (
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
-	engine := httptest.NewServer(enginetest.Handler())
+	engine := httptest.NewServer(engines())
 	defer engine.Close()
 	engineURL = engine.URL
 	balancer := httptest.NewServer(alternate())
@@ -66,11 +70,32 @@ func run(m *testing.M) int {
 	return testenv.RunSuite(m.Run, start)
 }
 
+// engines returns the scripted engine, and the strict one for all other models.
+func engines() http.Handler {
+	scripted, strict := enginetest.Handler(), enginetest.Strict()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return // the gateway has disconnected
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if model := gjson.GetBytes(body, "model"); model.Exists() && model.Str != enginetest.Model {
+			strict.ServeHTTP(w, r)
+			return
+		}
+		scripted.ServeHTTP(w, r)
+	})
+}
+
 func start(ctx context.Context, started *testenv.Environment) (err error) {
 	env = started
 	if operator, err = env.StartOperator(ctx, operatorOptions(0)); err != nil {
 		return err
 	}
+	return startReplicas(ctx)
+}
+
+func startReplicas(ctx context.Context) (err error) {
 	for i := range replicas {
 		if replicas[i], err = env.StartGateway(ctx, testenv.GatewayOptions{Upstream: engineURL, Race: true}); err != nil {
 			return err

@@ -22,22 +22,33 @@ import (
 	"testing"
 )
 
-// TestNode runs sdk-js/acceptance.mjs, which repeats these tests with OpenAI's client for JavaScript. On Linux, npm installs
-// the Node.js version that this client needs.
+// TestNode runs the files in sdk-js, which test the gateway with clients for JavaScript. On Linux, npm installs the Node.js
+// version that these clients need.
 func TestNode(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS("sdk-js")); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"npm", "ci"}, {"npm", "test"}} {
-		if _, err := exec.LookPath(args[0]); err != nil {
-			t.Fatalf("%v: install npm, `apt-get install npm` on Debian", err)
-		}
-		command := exec.CommandContext(t.Context(), args[0], args[1:]...)
-		command.Dir = dir
-		command.Env = append(os.Environ(), "GATEWAY_URL="+alternating)
-		if output, err := command.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", args, err, output)
-		}
+	npm(t, dir, "ci")
+	for name, file := range map[string]string{
+		"scripted engine": "acceptance.mjs",
+		"strict engine":   "responses.mjs",
+		"Vercel AI SDK":   "ai-sdk.mjs",
+		"Agents SDK":      "agents.mjs",
+	} {
+		t.Run(name, func(t *testing.T) { npm(t, dir, "test", "--", file) })
+	}
+}
+
+func npm(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	if _, err := exec.LookPath("npm"); err != nil {
+		t.Fatalf("%v: install npm, `apt-get install npm` on Debian", err)
+	}
+	command := exec.CommandContext(t.Context(), "npm", args...)
+	command.Dir = dir
+	command.Env = append(os.Environ(), "GATEWAY_URL="+alternating)
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("npm %v: %v\n%s", args, err, output)
 	}
 }

@@ -1,33 +1,11 @@
-// The Go tests of the parent folder with OpenAI's client for JavaScript. TestNode runs this file.
+// The Go tests of the parent folder with OpenAI's client for JavaScript.
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
-import OpenAI from 'openai';
-
-const client = new OpenAI({ baseURL: `${process.env.GATEWAY_URL}/v1`, apiKey: 'none', maxRetries: 0 });
+import { client, inputItems, wantError } from './client.mjs';
 
 const create = (input, previous) =>
   client.responses.create({ model: 'scripted', input, previous_response_id: previous });
-
-// wantError repeats a call until it fails as expected: a deleted turn may still be read for a moment.
-async function wantError(status, code, call) {
-  for (let tries = 0; tries < 1000; tries++) {
-    try {
-      await call();
-    } catch (error) {
-      assert.equal(error.status, status);
-      assert.equal(error.code ?? null, code);
-      return;
-    }
-  }
-  assert.fail(`no error, want ${status} ${code}`);
-}
-
-async function inputItems(id, order) {
-  const items = [];
-  for await (const item of client.responses.inputItems.list(id, { limit: 2, order })) items.push(item);
-  return items;
-}
 
 const texts = (items) => items.map(({ content }) => (typeof content === 'string' ? content : content[0].text));
 
@@ -69,8 +47,8 @@ test('input items over several pages', async () => {
   const second = await create('two', first.id);
   const third = await create('three', second.id);
   const want = ['one', first.output_text, 'two', second.output_text, 'three'];
-  assert.deepEqual(texts(await inputItems(third.id, 'asc')), want);
-  assert.deepEqual(texts(await inputItems(third.id, 'desc')), want.toReversed());
+  assert.deepEqual(texts(await inputItems(third.id)), want);
+  assert.deepEqual(texts(await inputItems(third.id, { order: 'desc' })), want.toReversed());
 });
 
 test('tool call and its output over three turns', async () => {
@@ -81,7 +59,7 @@ test('tool call and its output over three turns', async () => {
   assert.equal(answered.output_text, 'The function answered: rain');
   const thanked = await create('Thanks', answered.id);
   assert.equal(thanked.output_text, `You said 2 things, from 'call weather {"city":"Bonn"}' to 'Thanks'.`);
-  const types = (await inputItems(thanked.id, 'asc')).map(({ type }) => type);
+  const types = (await inputItems(thanked.id)).map(({ type }) => type);
   assert.deepEqual(types, ['message', 'function_call', 'function_call_output', 'message', 'message']);
 });
 
@@ -91,7 +69,7 @@ test('image of 3 MiB', async () => {
   const created = await create([{ role: 'user', content }]);
   const next = await create('Are you sure?', created.id);
   assert.equal(next.output_text, "You said 2 things, from 'What is this?' to 'Are you sure?'.");
-  const items = await inputItems(next.id, 'asc');
+  const items = await inputItems(next.id);
   assert.equal(items.length, 3);
   assert.ok(items[0].content[1].image_url === image_url, 'the image differs from the one that was sent');
 });
