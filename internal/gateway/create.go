@@ -156,6 +156,7 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 		response.set("error", c.hideKey(failure, true))
 	}
 	t.claim(response)
+	t.nameCalls(response)
 	final := response.String()
 	stored, failure := g.saveOrFind(r.Context(), c, t, response, final)
 	if failure != nil {

@@ -17,6 +17,7 @@ limitations under the License.
 package gateway
 
 import (
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -90,11 +91,58 @@ func itemType(item string) string {
 	return "message"
 }
 
-// withID returns an item with another ID, and otherwise byte for byte as it is, including duplicate keys. The ID is removed if it is empty.
+// callID matches the call IDs of the gateway's turns.
+var callID = regexp.MustCompile(`^(.*)_(resp_[0-9a-f]{32})_([0-9]{1,9})$`)
+
+// callID returns the ID of a call as clients and the store have it, such as call_abc_resp_0123456789abcdef0123456789abcdef_2: the engine's, followed
+// by the name of the item. Some clients send calls back without their IDs, and outputs never have one, so this is what shows to which
+// conversation they belong. The engine gets its own ID back, which needs no lookup.
+func (n itemName) callID(engine string) string {
+	return engine + "_" + n.responseID + "_" + strconv.Itoa(n.number)
+}
+
+// parseCallID returns the engine's part of a call ID and the name of the call, and false if it is not from the gateway.
+func parseCallID(id string) (engine string, call itemName, ok bool) {
+	if !strings.Contains(id, callMark) {
+		return "", itemName{}, false
+	}
+	parts := callID.FindStringSubmatch(id)
+	if parts == nil {
+		return "", itemName{}, false
+	}
+	number, _ := strconv.Atoi(parts[3]) // it has few digits
+	return parts[1], itemName{parts[2], number}, true
+}
+
+// callMark is a part of every call ID from the gateway.
+const callMark = "_" + responsePrefix
+
+// withEngineCall returns an item as the engine gets it, with its own call ID.
+func withEngineCall(item string) string {
+	if !strings.Contains(item, callMark) {
+		return item
+	}
+	engine, _, ok := parseCallID(gjson.Get(item, "call_id").Str)
+	if !ok {
+		return item
+	}
+	return withMember(item, "call_id", quote(engine))
+}
+
+// withID returns an item with another ID, which is removed if it is empty.
 func withID(item, id string) string {
+	if id == "" {
+		return withMember(item, "id", "")
+	}
+	return withMember(item, "id", quote(id))
+}
+
+// withMember returns an item with another value of a member, and otherwise byte for byte as it is, including duplicate keys. The member is
+// removed if the value is empty. The name must not need escapes.
+func withMember(item, name, replacement string) string {
 	var b strings.Builder
-	b.Grow(len(item) + len(id) + len(`"id":"",`))
-	separator, missing := "{", id != ""
+	b.Grow(len(item) + len(name) + len(replacement) + len(`"":,`))
+	separator, missing := "{", replacement != ""
 	add := func(key, value string) {
 		b.WriteString(separator + key + ":")
 		b.WriteString(value)
@@ -102,15 +150,15 @@ func withID(item, id string) string {
 	}
 	for key, value := range jsonvalue.Elements(item) {
 		switch {
-		case jsonvalue.Unquote(key) != "id":
+		case jsonvalue.Unquote(key) != name:
 			add(key, value)
 		case missing:
-			add(key, quote(id))
+			add(key, replacement)
 			missing = false
 		}
 	}
 	if missing {
-		add(`"id"`, quote(id))
+		add(`"`+name+`"`, replacement)
 	}
 	if separator == "{" {
 		b.WriteString("{")
@@ -134,14 +182,30 @@ func listed(item string, name itemName) string {
 	}
 	switch kind {
 	case "message":
-		if content := o.raw("content"); jsonvalue.IsString(content) {
+		switch content := o.raw("content"); {
+		case jsonvalue.IsString(content):
 			o.set("content", "["+textPart(o.get("role").Str, content)+"]")
+		case jsonvalue.IsList(content) && strings.Contains(content, `"input_image"`):
+			o.set("content", withDetail(content))
 		}
 		o.setMissing("status", `"completed"`)
 	case "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output":
 		o.setMissing("status", `"completed"`)
 	}
 	return o.String()
+}
+
+// withDetail returns the parts of a message, whose images have a detail.
+func withDetail(content string) string {
+	var parts []string
+	for _, part := range jsonvalue.Elements(content) {
+		if o, err := objectOf(part); err == nil && o.get("type").Str == "input_image" {
+			o.setMissing("detail", `"auto"`)
+			part = o.String()
+		}
+		parts = append(parts, part)
+	}
+	return "[" + strings.Join(parts, ",") + "]"
 }
 
 // textPart returns the part of a message that is equivalent to a text, which is raw JSON.

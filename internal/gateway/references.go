@@ -17,6 +17,7 @@ limitations under the License.
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,10 +39,13 @@ type inputItem struct {
 	// name is the item that its ID names, if named is set. reference is set if it has nothing but the ID.
 	name             itemName
 	named, reference bool
+	// request is the item that it approves, if approval is set.
+	request  itemName
+	approval bool
 }
 
 // inputItemBytes is the memory of an inputItem besides its JSON.
-const inputItemBytes = 96
+const inputItemBytes = 112
 
 // maxReferencedTurns is the number of turns outside the conversation whose items a request can have. Each of them is read by itself.
 const maxReferencedTurns = 128
@@ -52,7 +56,7 @@ const maxReferencedTurns = 128
 // gets references, and nothing is stored twice.
 func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 	input := q.object.raw("input")
-	if !jsonvalue.IsList(input) || !strings.Contains(input, `"id"`) && !strings.Contains(input, `"item_reference"`) {
+	if !jsonvalue.IsList(input) || !mayName(input) {
 		return nil
 	}
 	costs := inputItemBytes * int64(jsonvalue.Count(input))
@@ -61,19 +65,17 @@ func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 	}
 	defer c.memory.give(costs)
 	items := parseInput(input)
-	last := -1
+	last, named := "", false
 	for i, item := range items {
 		if item.reference && !item.named {
 			return unknownItem(i, item.raw)
 		}
-		if item.named {
-			last = i
-		}
+		last, named = cmp.Or(item.turn(), last), named || item.named || item.approval
 	}
-	if last < 0 {
+	if last == "" || q.previous != "" && !named {
 		return nil
 	}
-	history, err := g.conversation(ctx, c, q, items[last].name)
+	history, err := g.conversation(ctx, c, q, last)
 	if err != nil {
 		return err
 	}
@@ -93,12 +95,30 @@ func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 	return g.replaceItems(ctx, c, q, items, turnsOf(history))
 }
 
+// mayName reports whether an input can have items that the client was given: with an ID, or with the ID of a call.
+func mayName(input string) bool {
+	return strings.Contains(input, `"id"`) || strings.Contains(input, `"approval_request_id"`) || strings.Contains(input, `"item_reference"`) || strings.Contains(input, callMark)
+}
+
+// turn returns the response ID of the turn that the item, its call or what it approves belongs to. It is empty if the item does not say.
+func (i inputItem) turn() string {
+	switch {
+	case i.named:
+		return i.name.responseID
+	case i.approval:
+		return i.request.responseID
+	}
+	_, call, _ := parseCallID(gjson.Get(i.raw, "call_id").Str)
+	return call.responseID
+}
+
 // parseInput parses a list of items.
 func parseInput(input string) []inputItem {
 	items := make([]inputItem, 0, jsonvalue.Count(input))
 	for _, raw := range jsonvalue.Elements(input) {
 		item := inputItem{raw: raw}
 		item.name, item.named = parseItemID(gjson.Get(raw, "id").Str)
+		item.request, item.approval = parseItemID(gjson.Get(raw, "approval_request_id").Str)
 		kind := gjson.Get(raw, "type")
 		item.reference = kind.Str == "item_reference" || kind.Type == gjson.Null && jsonvalue.Count(raw) == 1 && gjson.Get(raw, "id").Exists()
 		items = append(items, item)
@@ -122,9 +142,9 @@ func itemNotFound(item string) error {
 	return e
 }
 
-// conversation returns the conversation that the request continues, or the one that ends with the turn of the item that the input names
-// last. It returns nil if that turn is not the end of a conversation.
-func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest, last itemName) (*store.History, error) {
+// conversation returns the conversation that the request continues, or the one that ends with the turn that the input names last. It
+// returns nil if that turn is not the end of a conversation.
+func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest, last string) (*store.History, error) {
 	options := g.options.resolveOptions()
 	options.Origins = true
 	resolve := func(responseID string) (*store.History, error) {
@@ -137,7 +157,7 @@ func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest, l
 		}
 		return history, nil
 	}
-	history, err := resolve(last.responseID)
+	history, err := resolve(last)
 	if e, ok := errors.AsType[*store.Error](err); ok && (e.Code == store.CodeInvalid || !e.Retryable && strings.HasPrefix(string(e.Code), chainCodes)) {
 		return nil, nil
 	}
@@ -221,11 +241,11 @@ func canonical(item string) string {
 	}
 	kind := itemType(item)
 	o.remove("id")
+	o.remove("status")
 	o.set("type", quote(kind))
 	if kind != "message" {
 		return withoutEmpty(o).String()
 	}
-	o.remove("status")
 	content := o.raw("content")
 	if jsonvalue.IsString(content) {
 		content = "[" + textPart(o.get("role").Str, content) + "]"
@@ -253,20 +273,22 @@ func withoutEmpty(o *object) *object {
 func (g *Gateway) replaceItems(ctx context.Context, c *call, q *createRequest, items []inputItem, turns map[string][]json.RawMessage) error {
 	var bytes, held int64
 	defer func() { c.memory.give(held) }()
-	for read, i := 0, 0; i < len(items); i++ {
-		item := items[i]
-		if item.named {
-			if _, known := turns[item.name.responseID]; !known {
-				if read++; read > maxReferencedTurns {
-					return invalidRequest("input", "too_many_references", "The input refers to items of more than %d responses outside the conversation.", maxReferencedTurns)
-				}
-				stored, err := g.itemsOfTurn(ctx, c, item.name.responseID)
-				if err != nil {
-					return err
-				}
-				turns[item.name.responseID] = stored
-				held += historyBytes(&store.History{Items: stored})
-			}
+	reads := 0
+	read := func(needed bool, name itemName) error {
+		if _, known := turns[name.responseID]; known || !needed {
+			return nil
+		}
+		if reads++; reads > maxReferencedTurns {
+			return invalidRequest("input", "too_many_references", "The input refers to items of more than %d responses outside the conversation.", maxReferencedTurns)
+		}
+		stored, err := g.itemsOfTurn(ctx, c, name.responseID)
+		turns[name.responseID] = stored
+		held += historyBytes(&store.History{Items: stored})
+		return err
+	}
+	for i, item := range items {
+		if err := cmp.Or(read(item.named, item.name), read(item.approval, item.request)); err != nil {
+			return err
 		}
 		replaced, err := item.replaced(turns)
 		if err != nil {
@@ -280,22 +302,28 @@ func (g *Gateway) replaceItems(ctx context.Context, c *call, q *createRequest, i
 	return q.setInput(c, items, bytes)
 }
 
-// replaced returns the item that a reference names, or an item with the engine's ID instead of the gateway's. An item that is not stored is
+// replaced returns the item that a reference names, or an item with the engine's IDs instead of the gateway's. An item that is not stored is
 // returned as it is, unless it is a reference.
 func (i inputItem) replaced(turns map[string][]json.RawMessage) (string, error) {
-	if !i.named {
-		return i.raw, nil
+	stored := func(name itemName) string {
+		if items := turns[name.responseID]; name.number < len(items) {
+			return jsonvalue.Text(items[name.number])
+		}
+		return ""
 	}
-	stored := turns[i.name.responseID]
+	item, raw := stored(i.name), i.raw
 	switch {
-	case i.name.number < len(stored) && i.reference:
-		return jsonvalue.Text(stored[i.name.number]), nil
-	case i.name.number < len(stored):
-		return withID(i.raw, gjson.GetBytes(stored[i.name.number], "id").Str), nil
+	case i.reference && item == "":
+		return "", itemNotFound(raw)
 	case i.reference:
-		return "", itemNotFound(i.raw)
+		return item, nil
+	case item != "":
+		raw = withID(raw, gjson.Get(item, "id").Str)
 	}
-	return i.raw, nil
+	if request := stored(i.request); request != "" {
+		raw = withMember(raw, "approval_request_id", quote(gjson.Get(request, "id").Str))
+	}
+	return raw, nil
 }
 
 // itemsOfTurn returns the items of a turn, none if it does not exist.

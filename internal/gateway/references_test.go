@@ -222,6 +222,64 @@ func TestReferenceWithoutID(t *testing.T) {
 	}
 }
 
+// TestCalls: the IDs of calls show to which conversation a call and its output belong, and the engine gets its own.
+func TestCalls(t *testing.T) {
+	const call, output = `{"type":"function_call","call_id":"call_7","name":"f","arguments":"{}"}`, `{"type":"function_call_output","call_id":"call_7","output":"o"}`
+	const approval = `{"type":"mcp_approval_request","id":"mcpr_1","server_label":"s","name":"n","arguments":"{}"}`
+	hosted := []string{`{"type":"shell_call","id":"sh_1","call_id":"call_8"}`, `{"type":"shell_call_output","id":"sho_1","call_id":"call_8"}`}
+	for _, stream := range []string{"false", "true"} {
+		t.Run("stream="+stream, func(t *testing.T) {
+			f := start(t, itemEngine(append(hosted, withMember(call, "id", `"fc_1"`), approval)...))
+			first := f.create(`{"input":[` + userA + `],"stream":` + stream + `}`)
+			if stream == "true" {
+				all := events(first.body)
+				if strings.Contains(strings.ReplaceAll(first.body, "call_7_resp_", ""), "call_7") {
+					t.Errorf("the client received the engine's ID of the call: %s", first.body)
+				}
+				first = reply{body: gjson.Get(all[len(all)-1].body, "response").Raw}
+			}
+			id := first.get("output.2.call_id")
+			if want := "call_7_" + first.get("id") + "_3"; id != want {
+				t.Fatalf("got the call ID %q, want %q", id, want)
+			}
+			if a, b := first.get("output.0.call_id"), first.get("output.1.call_id"); a != b || a != "call_8_"+first.get("id")+"_1" {
+				t.Errorf("the IDs of a call and its output in one response are %q and %q, want the same", a, b)
+			}
+			sent := []string{userA}
+			for _, item := range gjson.Get(first.body, "output").Array() {
+				sent = append(sent, withID(item.Raw, ""))
+			}
+			client := strings.NewReplacer(`"call_7"`, `"`+id+`"`)
+			approved := `{"type":"mcp_approval_response","approve":true,"approval_request_id":"` + first.get("output.3.id") + `"}`
+			second, engine := f.ask(append(sent, client.Replace(output), approved)...)
+			want := strings.Join(slices.Concat([]string{userA}, hosted, []string{withMember(call, "id", `"fc_1"`), approval, output,
+				`{"type":"mcp_approval_response","approve":true,"approval_request_id":"mcpr_1"}`}), ",")
+			if diff := cmp.Diff("["+want+"]", engine); diff != "" {
+				t.Errorf("input of the engine (-want +got):\n%s", diff)
+			}
+			if saved := f.saved(second.get("id")); saved.PreviousResponseID != first.get("id") {
+				t.Errorf("saved after %q, want %q", saved.PreviousResponseID, first.get("id"))
+			}
+			listed := f.do(http.MethodGet, "/v1/responses/"+second.get("id")+"/input_items", "").body
+			if strings.Count(listed, `"`+id+`"`) != 2 {
+				t.Errorf("got %s, want the call and its output with the ID %s", listed, id)
+			}
+			// With a previous response, and without a conversation that the gateway knows.
+			f.create(fmt.Sprintf(`{"previous_response_id":%q,"input":[%s]}`, first.get("id"), client.Replace(output)))
+			if body, _ := f.sent.last(); !strings.HasSuffix(gjson.Get(body, "input").Raw, output+"]") {
+				t.Errorf("the engine received %s, want its own ID of the call", body)
+			}
+			if _, engine := f.ask(client.Replace(call), client.Replace(output)); engine != "["+call+","+output+"]" {
+				t.Errorf("the engine received %s, want its own IDs of the call", engine)
+			}
+			unstored := f.create(`{"input":"a","store":false}`)
+			if got := unstored.get("output.2.call_id"); got != "call_7" {
+				t.Errorf("a call that is not stored has the ID %q, want the engine's", got)
+			}
+		})
+	}
+}
+
 // TestReferencesAreRepeated: a request with an Idempotency-Key may be repeated although its input is not stored as it was sent.
 func TestReferencesAreRepeated(t *testing.T) {
 	f := start(t, itemEngine())
@@ -344,14 +402,27 @@ func TestClientsSendEverything(t *testing.T) {
 			parent := nodes[rapid.IntRange(0, len(nodes)-1).Draw(t, "parent")]
 			input, wantEngine := slices.Clone(parent.client), slices.Clone(parent.engine)
 			for j, item := range input {
-				if id := gjson.Get(item, "id").Str; id != "" && rapid.Bool().Draw(t, "reference") {
-					input[j] = reference(id)
+				id := gjson.Get(item, "id").Str
+				switch rapid.SampledFrom([]string{"by value", "by reference", "without its ID"}).Draw(t, "sent") {
+				case "by reference":
+					if id != "" {
+						input[j] = reference(id)
+					}
+				case "without its ID":
+					if gjson.Get(item, "type").Str == "function_call" {
+						input[j] = withID(item, "")
+					}
 				}
 			}
 			wantPrevious := parent.id
 			if len(input) > 0 && rapid.IntRange(0, 4).Draw(t, "drop") == 0 {
 				j := rapid.IntRange(0, len(input)-1).Draw(t, "dropped")
 				input, wantEngine, wantPrevious = slices.Delete(input, j, j+1), slices.Delete(wantEngine, j, j+1), ""
+				for j, item := range input {
+					if !gjson.Get(item, "id").Exists() {
+						wantEngine[j] = withID(wantEngine[j], "")
+					}
+				}
 			}
 			own := fmt.Sprintf(`{"role":"user","content":"question %d"}`, i)
 			input, wantEngine = append(input, own), append(wantEngine, own)
@@ -370,7 +441,7 @@ func TestClientsSendEverything(t *testing.T) {
 			}
 			for k := range 2 {
 				next.client = append(next.client, gjson.Get(r.body, fmt.Sprintf("output.%d", k)).Raw)
-				next.engine = append(next.engine, gjson.GetBytes(saved.Response, fmt.Sprintf("output.%d", k)).Raw)
+				next.engine = append(next.engine, withEngineCall(gjson.GetBytes(saved.Response, fmt.Sprintf("output.%d", k)).Raw))
 			}
 			if wantPrevious != "" || parent.id == "" {
 				nodes = append(nodes, next)

@@ -193,10 +193,10 @@ func (q *createRequest) forEngine(history []json.RawMessage) string {
 	if !q.stateless {
 		o.set("store", "false")
 	}
-	if q.previous == "" {
+	own := o.raw("input")
+	if q.previous == "" && !(jsonvalue.IsList(own) && strings.Contains(own, callMark)) {
 		return o.String()
 	}
-	own := o.raw("input")
 	o.remove("input")
 	rest := o.String()
 	var b strings.Builder
@@ -206,12 +206,12 @@ func (q *createRequest) forEngine(history []json.RawMessage) string {
 	separator := ""
 	for _, item := range history {
 		b.WriteString(separator)
-		b.Write(item)
+		b.WriteString(withEngineCall(jsonvalue.Text(item)))
 		separator = ","
 	}
 	_ = chain.EachInput(own, func(item string) {
 		b.WriteString(separator)
-		b.WriteString(item)
+		b.WriteString(withEngineCall(item))
 		separator = ","
 	}) // checked when the request was parsed
 	b.WriteString("]}")

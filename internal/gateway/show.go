@@ -62,7 +62,7 @@ func (t *turn) complete(response *object) {
 	response.setMissing("object", `"response"`)
 	response.setMissing("created_at", strconv.FormatInt(max(t.created.Unix(), 0), 10))
 	response.setMissing("output", "[]")
-	for _, name := range []string{"error", "incomplete_details"} {
+	for _, name := range []string{"access_programs", "error", "incomplete_details"} {
 		response.setMissing(name, "null")
 	}
 	response.setMissing("background", "false")
@@ -90,11 +90,23 @@ func (t *turn) completeUsage(response *object) {
 	}
 	input, output := usage.get("input_tokens").Int(), usage.get("output_tokens").Int()
 	usage.setMissing("input_tokens", "0")
-	usage.setMissing("input_tokens_details", `{"cached_tokens":0}`)
+	usage.set("input_tokens_details", withMissing(usage.raw("input_tokens_details"), "cached_tokens", "cache_write_tokens"))
 	usage.setMissing("output_tokens", "0")
-	usage.setMissing("output_tokens_details", `{"reasoning_tokens":0}`)
+	usage.set("output_tokens_details", withMissing(usage.raw("output_tokens_details"), "reasoning_tokens"))
 	usage.setMissing("total_tokens", strconv.FormatInt(input+output, 10))
 	response.set("usage", usage.String())
+}
+
+// withMissing returns an object, or a missing one, with numbers that are 0 unless they are there.
+func withMissing(object string, numbers ...string) string {
+	o, err := objectOf(object)
+	if err != nil {
+		return object
+	}
+	for _, name := range numbers {
+		o.setMissing(name, "0")
+	}
+	return o.String()
 }
 
 // showOutput returns a list of output items with the gateway's IDs.

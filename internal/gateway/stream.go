@@ -68,7 +68,10 @@ type relay struct {
 	// unflushed is set while events are written that the client may not have received.
 	unflushed bool
 	partial   partial
-	names     outputNames
+	numbers   outputNumbers
+	// prefixes are the types of the items by their numbers, and calls the IDs of their calls.
+	prefixes map[int]string
+	calls    calls
 	// ended is set once the outcome of the turn is known, immediately before it is saved. Later outcomes are ignored.
 	ended bool
 	// failing is set if the outcome was an error event. The corresponding response.failed may follow.
@@ -169,6 +172,10 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 		}
 		s.failing = false
 	}
+	name, err := s.nameItem(data)
+	if err != nil {
+		return err
+	}
 	if err := s.partial.add(kind, data, s.g.options.MaxResponseBytes, s.call.hold); err != nil {
 		return err
 	}
@@ -181,9 +188,7 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 	case terminalEvents[kind] != "":
 		return errors.New("the terminal event contains no response")
 	}
-	if err := s.nameItem(e, data); err != nil {
-		return err
-	}
+	showItem(e, data, name)
 	return s.send(ctx, e)
 }
 
@@ -210,6 +215,7 @@ func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data
 		return fmt.Errorf("the response of an event %w", err)
 	}
 	s.turn.claim(response)
+	s.turn.nameCalls(response)
 	if err := s.keep(response, len(e.data)); err != nil {
 		return err
 	}

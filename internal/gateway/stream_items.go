@@ -24,12 +24,11 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// outputNames are the IDs that the client of a stream sees for the output items. In a response, an item's position determines its ID. In a
-// stream that is its output index, except that some engines assign the same index to all items: then it is the order in which the items
-// appear.
-type outputNames struct {
-	ids   map[outputKey]string
-	taken map[int64]bool
+// outputNumbers are the numbers of the output items of a stream. In a response, an item's position determines its number. In a stream that is
+// its output index, except that some engines assign the same index to all items: then it is the order in which the items appear.
+type outputNumbers struct {
+	numbers map[outputKey]int
+	taken   map[int64]bool
 }
 
 // outputKey is what an engine calls an item: its ID and its output index, -1 if it has none.
@@ -38,23 +37,23 @@ type outputKey struct {
 	index int64
 }
 
-// outputNameBytes is the memory of an item of a stream besides its IDs.
-const outputNameBytes = 256
+// outputNumberBytes is the memory of what is remembered of an item besides its ID.
+const outputNumberBytes = 256
 
-// name returns the ID for the item of an event. It calls hold before it remembers a new item.
-func (n *outputNames) name(t *turn, id string, outputIndex gjson.Result, kind string, hold func(int64) error) (string, error) {
+// number returns the number of the item of an event. It calls hold before it remembers a new item.
+func (n *outputNumbers) number(t *turn, id string, outputIndex gjson.Result, hold func(int64) error) (int, error) {
 	key := outputKey{id, -1}
 	if outputIndex.Type == gjson.Number && outputIndex.Num >= 0 && outputIndex.Num < maxItemNumber {
 		key.index = outputIndex.Int()
 	}
-	if name, known := n.ids[key]; known {
-		return name, nil
+	if number, known := n.numbers[key]; known {
+		return number, nil
 	}
-	if err := hold(outputNameBytes + int64(len(id))); err != nil {
-		return "", err
+	if err := hold(outputNumberBytes + int64(len(id))); err != nil {
+		return 0, err
 	}
-	if n.ids == nil {
-		n.ids, n.taken = map[outputKey]string{}, map[int64]bool{}
+	if n.numbers == nil {
+		n.numbers, n.taken = map[outputKey]int{}, map[int64]bool{}
 	}
 	index := key.index
 	if index < 0 || n.taken[index] {
@@ -62,33 +61,53 @@ func (n *outputNames) name(t *turn, id string, outputIndex gjson.Result, kind st
 		}
 	}
 	n.taken[index] = true
-	name := itemName{t.id, t.request.inputs + int(index)}.id(kind)
+	number := t.request.inputs + int(index)
 	id = strings.Clone(id) // the event may be larger
-	n.ids[outputKey{id, key.index}], n.ids[outputKey{id, -1}] = name, name
-	return name, nil
+	n.numbers[outputKey{id, key.index}], n.numbers[outputKey{id, -1}] = number, number
+	return number, nil
 }
 
-// nameItem changes the ID of the item in an event, if it is about one, to the one that the client sees. Items that are not stored keep
-// theirs, because they cannot be referred to.
-func (s *relay) nameItem(e *event, data *object) error {
+// nameItem gives the call in the data of an event the ID that clients and the store see, and returns the ID of the event's item that the
+// client sees. It is empty if the event is not about an item, and for items that are not stored: they cannot be referred to.
+func (s *relay) nameItem(data *object) (string, error) {
 	itemID, item := data.get("item_id"), data.raw("item")
 	if !s.turn.request.store || itemID.Type != gjson.String && !jsonvalue.IsObject(item) {
-		return nil
+		return "", nil
 	}
 	id, kind := itemID.Str, "message"
 	if jsonvalue.IsObject(item) {
 		id, kind = gjson.Get(item, "id").Str, itemType(item)
 	}
-	name, err := s.names.name(s.turn, id, data.get("output_index"), kind, s.call.hold)
+	number, err := s.numbers.number(s.turn, id, data.get("output_index"), s.call.hold)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if jsonvalue.IsObject(item) {
-		data.set("item", withID(item, name))
+	name := itemName{s.turn.id, number}
+	if known := s.prefixes[number]; known != "" {
+		kind = known
+	} else if s.prefixes == nil {
+		s.prefixes = map[int]string{}
 	}
-	if itemID.Type == gjson.String {
-		data.set("item_id", quote(name))
+	s.prefixes[number] = strings.Clone(kind)
+	if strings.Contains(item, `"call_id"`) {
+		if s.calls == nil {
+			s.calls = calls{}
+		}
+		data.set("item", s.calls.name(s.turn, item, number))
+	}
+	return name.id(kind), nil
+}
+
+// showItem gives the item of an event the ID that the client sees, unless that is empty.
+func showItem(e *event, data *object, id string) {
+	if id == "" {
+		return
+	}
+	if item := data.raw("item"); jsonvalue.IsObject(item) {
+		data.set("item", withID(item, id))
+	}
+	if data.get("item_id").Type == gjson.String {
+		data.set("item_id", quote(id))
 	}
 	e.replace(e.name, data.String())
-	return nil
 }

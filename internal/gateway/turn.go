@@ -20,7 +20,10 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/tidwall/gjson"
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/store"
@@ -42,6 +45,48 @@ func (t *turn) claim(response *object) {
 	response.set("id", quote(t.id))
 	response.set("previous_response_id", quoteOrNull(t.request.named))
 	response.set("store", strconv.FormatBool(t.request.store))
+}
+
+// calls are the IDs of the calls of a response, by the engine's IDs.
+type calls map[string]string
+
+// name returns an output item of the turn whose call, if it is or answers one, has the ID that clients and the store see.
+func (c calls) name(t *turn, item string, number int) string {
+	id := gjson.Get(item, "call_id")
+	if !t.request.store || id.Type != gjson.String {
+		return item
+	}
+	named, known := c[id.Str]
+	if strings.HasSuffix(itemType(item), "_call") {
+		named, known = itemName{t.id, number}.callID(id.Str), true
+		c[strings.Clone(id.Str)] = named // the body may be larger
+	}
+	if !known {
+		return item
+	}
+	return withMember(item, "call_id", quote(named))
+}
+
+// nameCalls gives the calls of a response the IDs that clients and the store see.
+func (t *turn) nameCalls(response *object) {
+	output := response.raw("output")
+	if !t.request.store || !strings.Contains(output, `"call_id"`) {
+		return
+	}
+	var b strings.Builder
+	b.Grow(len(output) + idBytes)
+	separator, number, named := "[", t.request.inputs, calls{}
+	for _, item := range jsonvalue.Elements(output) {
+		b.WriteString(separator)
+		if jsonvalue.IsObject(item) {
+			item = named.name(t, item, number)
+		}
+		b.WriteString(item)
+		separator = ","
+		number++
+	}
+	b.WriteString("]")
+	response.set("output", b.String())
 }
 
 // empty returns a response without output, for a turn that never received a response.

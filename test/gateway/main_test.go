@@ -46,6 +46,8 @@ var (
 	engineURL string
 	// replicas are the gateways, which share nothing but the cluster.
 	replicas [2]*testenv.Gateway
+	// targets are the URLs of the replicas for the proxy, which a test that restarts them changes.
+	targets [2]atomic.Pointer[url.URL]
 	// bucket is the URL of the bucket that the operator reads besides SnapshotChunks. The replicas do not use it.
 	bucket string
 	// alternating is the URL of a proxy that sends each request to the other replica.
@@ -100,6 +102,11 @@ func startReplicas(ctx context.Context) (err error) {
 		if replicas[i], err = env.StartGateway(ctx, testenv.GatewayOptions{Upstream: engineURL, Race: true}); err != nil {
 			return err
 		}
+		target, err := url.Parse(replicas[i].URL)
+		if err != nil {
+			return err
+		}
+		targets[i].Store(target)
 	}
 	return nil
 }
@@ -112,13 +119,7 @@ func operatorOptions(port int) catenatest.OperatorOptions {
 func alternate() http.Handler {
 	var requests atomic.Int64
 	proxy := &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) {
-			replica, err := url.Parse(replicas[requests.Add(1)%2].URL)
-			if err != nil {
-				panic(err) // unreachable: testenv generates it
-			}
-			r.SetURL(replica)
-		},
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(targets[requests.Add(1)%2].Load()) },
 		// If a replica closes an idle connection just as a request is sent on it, the proxy reports an error.
 		Transport: &http.Transport{DisableKeepAlives: true},
 	}

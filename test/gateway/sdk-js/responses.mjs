@@ -85,7 +85,7 @@ test('IDs follow from the response and the position', async () => {
   const [thought, message] = response.output;
   assert.match(thought.id, new RegExp(`^rs_${hex}_\\d+$`));
   assert.match(message.id, new RegExp(`^msg_${hex}_\\d+$`));
-  assert.match((await inputItems(response.id))[0].id, new RegExp(`_${hex}_in\\d+$`));
+  assert.match((await inputItems(response.id))[0].id, new RegExp(`_${hex}_\\d+$`));
 });
 
 const image = 'data:image/png;base64,iVBORw0KGgo=';
