@@ -95,7 +95,9 @@ for (const [name, ask] of Object.entries({ generateText: generate, streamText: s
     const options = { model: openai('gpt-5'), tools, stopWhen: stepCountIs(5) };
     const { texts, ids } = await converse(ask, ['reason\ncall weather {"city":"Bonn"}', 'Thanks'], options);
     assert.equal(texts[0], 'The functions answered: rain in Bonn');
-    await checkChain(ids);
+    // The message that answers has neither a reasoning item before it nor, therefore, an ID, so that the last turn continues the one with the call.
+    await checkChain(ids.slice(0, 2));
+    await checkChain([ids[0], ids[2]]);
   });
 
   test(`${name}: without storage`, async () => {
