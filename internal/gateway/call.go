@@ -46,6 +46,8 @@ type call struct {
 	upstreamKey string
 	// engineCalled is set once the engine may have started a response.
 	engineCalled bool
+	// socket is set if the response is sent to a WebSocket connection.
+	socket *socketTurn
 	// idempotencyKey is the client's Idempotency-Key, or empty.
 	idempotencyKey string
 }

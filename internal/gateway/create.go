@@ -33,6 +33,11 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 	if err != nil {
 		return err
 	}
+	return g.createFrom(w, r, c, request)
+}
+
+// createFrom creates the response to a request that has been read.
+func (g *Gateway) createFrom(w http.ResponseWriter, r *http.Request, c *call, request *createRequest) error {
 	if err := c.readKey(r, request); err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -46,11 +47,15 @@ type Gateway struct {
 	metrics     *gatewayMetrics
 	log         *slog.Logger
 	// The limits that tenants share.
-	requests, streams, memory *sharedLimit
-	parses                    *fair.Budget
-	quotas                    *quotas
-	asked                     map[string]*served // by path
-	stopping                  atomic.Bool
+	requests, streams, memory, sockets *sharedLimit
+	parses                             *fair.Budget
+	quotas                             *quotas
+	asked                              map[string]*served // by path
+	stopping                           atomic.Bool
+	// draining is closed when the gateway stops listening. open counts the WebSocket connections that have not ended.
+	draining     chan struct{}
+	open         sync.WaitGroup
+	pingInterval time.Duration
 
 	now func() time.Time
 }
@@ -65,15 +70,19 @@ func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
 		requests: newSharedLimit(options.MaxInFlightRequests, "--max-inflight-requests", "concurrent requests"),
 		streams:  newSharedLimit(options.MaxInFlightStreams, "--max-inflight-streams", "concurrent streams"),
 		memory:   newSharedLimit(options.MaxInFlightBytes, "--max-inflight-bytes", "memory"),
+		sockets:  newSharedLimit(options.MaxWebSockets, "--max-websockets", "WebSocket connections"),
 		parses:   fair.NewBudget(options.MaxParses),
 		quotas:   newQuotas(),
+		draining: make(chan struct{}),
 		now:      time.Now,
+
+		pingInterval: pingInterval,
 	}
 	g.asked = map[string]*served{}
 	for _, path := range askPaths {
 		g.asked[path] = &served{}
 	}
-	g.metrics = newMetrics(g.memory)
+	g.metrics = newMetrics(g.memory, g.sockets)
 	if options.TenantsFile != "" {
 		g.tenants = &tenants{}
 		g.files = append(g.files, &watchedFile{name: "tenants", path: options.TenantsFile, load: g.tenants.load})
@@ -105,6 +114,7 @@ func (g *Gateway) Handler() http.Handler {
 		"POST /v1/responses":                 g.create,
 		"POST " + inputTokensPath:            g.ask,
 		"POST " + compactPath:                g.ask,
+		"GET /v1/responses":                  g.connect,
 		"GET /v1/responses/{id}":             g.retrieve,
 		"DELETE /v1/responses/{id}":          g.delete,
 		"POST /v1/responses/{id}/cancel":     g.cancel,

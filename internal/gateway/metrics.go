@@ -30,13 +30,14 @@ type gatewayMetrics struct {
 	requests        *prometheus.CounterVec
 	reloadFailures  *prometheus.CounterVec
 	streams         prometheus.Gauge
+	sockets         prometheus.GaugeFunc
 	streamsEnded    *prometheus.CounterVec
 	upstreamSeconds prometheus.Histogram
 	inFlightBytes   prometheus.GaugeFunc
 }
 
 // newMetrics returns metrics that are 0, so that the first event of a kind counts as an increase.
-func newMetrics(memory *sharedLimit) *gatewayMetrics {
+func newMetrics(memory, sockets *sharedLimit) *gatewayMetrics {
 	m := &gatewayMetrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "catena_gateway_requests_total",
@@ -50,6 +51,10 @@ func newMetrics(memory *sharedLimit) *gatewayMetrics {
 			Name: "catena_gateway_streams",
 			Help: "Number of open streams.",
 		}),
+		sockets: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "catena_gateway_websockets",
+			Help: "Number of open WebSocket connections. The limit is --max-websockets.",
+		}, func() float64 { return float64(sockets.budget.Used()) }),
 		streamsEnded: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "catena_gateway_streams_ended_total",
 			Help: "Number of ended streams, by response status; failed if the turn could not be saved.",
@@ -82,7 +87,7 @@ func (m *gatewayMetrics) initRoute(route string) {
 }
 
 func (m *gatewayMetrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.requests, m.reloadFailures, m.streams, m.streamsEnded, m.upstreamSeconds, m.inFlightBytes}
+	return []prometheus.Collector{m.requests, m.reloadFailures, m.streams, m.sockets, m.streamsEnded, m.upstreamSeconds, m.inFlightBytes}
 }
 
 // Describe implements prometheus.Collector.

@@ -76,6 +76,10 @@ type Options struct {
 	// Tenants share each of these limits: each of n tenants gets at least 1/(n+1) of it, so a single tenant gets half. A
 	// request beyond a tenant's share is rejected with 429, or with 400 if it alone needs more memory than one tenant can get.
 	MaxInFlightBytes, MaxInFlightRequests, MaxInFlightStreams int64
+	// MaxWebSockets is the number of open WebSocket connections, which tenants share in the same way. If it is 0, WebSocket mode is off.
+	MaxWebSockets int64
+	// WebSocketLifetime is the maximum age of a WebSocket connection. A response in progress is finished first.
+	WebSocketLifetime time.Duration
 	// ResponseReserveBytes is the response size for which memory is reserved before the engine is called, including the memory
 	// for saving it and the request. A larger response uses the free part of its tenant's share as it arrives; if that is not
 	// enough, it is lost. To keep some memory free, the requirements of a request before the engine is called are limited to
@@ -131,6 +135,8 @@ func DefaultOptions() Options {
 		MaxInFlightBytes:     1 << 30,
 		MaxInFlightRequests:  4096,
 		MaxInFlightStreams:   2048,
+		MaxWebSockets:        1024,
+		WebSocketLifetime:    time.Hour, // as in OpenAI's API
 		ResponseReserveBytes: DefaultResponseReserveBytes,
 		MaxParses:            int64(max(2, runtime.GOMAXPROCS(0))),
 		OnDisconnect:         OnDisconnectCancel,
@@ -170,6 +176,10 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 			"A request beyond its tenant's share is rejected with 429, or with 400 if it alone exceeds the share.")
 	flags.Int64Var(&o.MaxInFlightRequests, "max-inflight-requests", o.MaxInFlightRequests, "Maximum number of concurrent requests, shared among tenants like --max-inflight-bytes.")
 	flags.Int64Var(&o.MaxInFlightStreams, "max-inflight-streams", o.MaxInFlightStreams, "Maximum number of concurrent streams, shared among tenants like --max-inflight-bytes.")
+	flags.Int64Var(&o.MaxWebSockets, "max-websockets", o.MaxWebSockets,
+		"Maximum number of open WebSocket connections, shared among tenants like --max-inflight-bytes. 0 turns WebSocket mode off.")
+	flags.DurationVar(&o.WebSocketLifetime, "websocket-lifetime", o.WebSocketLifetime,
+		"Maximum age of a WebSocket connection. A response in progress is finished before it is closed.")
 	flags.Int64Var(&o.ResponseReserveBytes, "response-reserve-bytes", o.ResponseReserveBytes,
 		"Response size, in bytes, for which memory is reserved before the engine is called. A larger response is lost if its tenant's share has no memory left when it arrives.")
 	flags.Int64Var(&o.MaxParses, "max-parses", o.MaxParses,
@@ -228,8 +238,10 @@ func (o *Options) Validate() error {
 		o.MaxInFlightBytes, 2*o.largestRequest(), o.MaxRequestBytes, o.ResponseReserveBytes)
 	check(o.MaxInFlightRequests >= 2, "--max-inflight-requests is %d: must be at least 2", o.MaxInFlightRequests)
 	check(o.MaxInFlightStreams >= 2, "--max-inflight-streams is %d: must be at least 2", o.MaxInFlightStreams)
+	check(o.MaxWebSockets == 0 || o.MaxWebSockets >= 2, "--max-websockets is %d: must be 0 or at least 2", o.MaxWebSockets)
 	check(o.MaxParses >= 2, "--max-parses is %d: must be at least 2", o.MaxParses)
 	positive := func(flag string, value time.Duration) { check(value > 0, "--%s is %s: must be positive", flag, value) }
+	positive("websocket-lifetime", o.WebSocketLifetime)
 	positive("request-timeout", o.RequestTimeout)
 	positive("read-timeout", o.ReadTimeout)
 	positive("save-timeout", o.SaveTimeout)

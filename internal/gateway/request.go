@@ -40,7 +40,7 @@ type createRequest struct {
 	body   []byte
 	object *object
 	// previous is the ID of the previous response, or empty, and named is what the client has called it. They differ if the client has
-	// sent a stored conversation instead of its ID.
+	// sent a stored conversation instead of its ID, or named a turn that only its WebSocket connection remembers.
 	previous, named string
 	// inputs is the number of items of the input.
 	inputs int

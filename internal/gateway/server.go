@@ -103,11 +103,13 @@ func serve(server *http.Server, listener net.Listener) error {
 	return nil
 }
 
-// drain waits for the requests in progress, and aborts them after the shutdown timeout.
+// drain waits for the requests in progress, and aborts them after the shutdown timeout. WebSocket connections end when they have no
+// response in progress.
 func (g *Gateway) drain(ctx context.Context, server *http.Server, abort context.CancelCauseFunc) error {
+	close(g.draining)
 	wait, cancel := context.WithTimeout(ctx, g.options.ShutdownTimeout)
 	defer cancel()
-	if server.Shutdown(wait) == nil {
+	if g.finished(wait, server) == nil {
 		return nil
 	}
 	g.log.Warn("aborting the remaining requests: the shutdown timeout has passed")
@@ -115,10 +117,28 @@ func (g *Gateway) drain(ctx context.Context, server *http.Server, abort context.
 	// The aborted requests still save their turns and write one event each.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.SaveTimeout+writeTimeout)
 	defer cancel()
-	if err := server.Shutdown(last); err != nil {
+	if err := g.finished(last, server); err != nil {
 		return errors.Join(fmt.Errorf("unable to finish all requests: %w", err), server.Close())
 	}
 	return nil
+}
+
+// finished waits for all requests, and for the WebSocket connections, which a server does not know.
+func (g *Gateway) finished(ctx context.Context, server *http.Server) error {
+	if err := server.Shutdown(ctx); err != nil {
+		return err
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		g.open.Wait()
+	}()
+	select {
+	case <-closed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func metricsHandler(gatherer prometheus.Gatherer) http.Handler {

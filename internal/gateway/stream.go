@@ -267,6 +267,12 @@ func kindOf(e *event, data *object) string {
 // send writes an event. A client that does not read must not block the engine and the turn; a slow client is served until the request
 // times out.
 func (s *relay) send(ctx context.Context, e *event) error {
+	if s.call.socket != nil {
+		if !s.gone && s.call.socket.sendEvent(ctx, e) != nil {
+			return s.disconnected()
+		}
+		return nil
+	}
 	for i := 0; i < len(e.raw) && !s.gone; i += pieceBytes {
 		if i == 0 || ctx.Err() == nil {
 			_ = s.control.SetWriteDeadline(s.g.now().Add(writeTimeout))

@@ -1,0 +1,285 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/catena-dev/catena/internal/jsonvalue"
+)
+
+const (
+	// socketBytes is the memory that an open WebSocket connection holds between its responses, besides the turns that it remembers: its
+	// buffers, its goroutines and the headers of its request.
+	socketBytes = 64 << 10
+	// pingInterval is how often a client without a running response must answer a ping.
+	pingInterval = 30 * time.Second
+	// closeTimeout is the time in which a client must answer a close frame.
+	closeTimeout = 5 * time.Second
+)
+
+// connect serves a WebSocket connection, OpenAI's WebSocket mode: every message of the client creates a response, like a POST, whose
+// events are the messages to the client. Until the connection ends, the call holds a connection and a little memory, but no request.
+func (g *Gateway) connect(w http.ResponseWriter, r *http.Request, c *call) error {
+	if err := g.checkUpgrade(w, r); err != nil {
+		return err
+	}
+	sockets := g.sockets.of(c.store.Namespace())
+	if err := sockets.take(1); err != nil {
+		return err
+	}
+	defer sockets.end()
+	g.open.Add(1) // before the connection is taken from the server, which waits for it until then
+	defer g.open.Done()
+	taken := &takenConn{ResponseWriter: w}
+	conn, err := websocket.Accept(taken, r, &websocket.AcceptOptions{
+		InsecureSkipVerify: true, // checkOrigin has checked the origin as for other requests
+		CompressionMode:    websocket.CompressionDisabled,
+	})
+	if err != nil {
+		return nil // Accept has responded
+	}
+	c.requests.end()
+	c.memory.give(callBytes - socketBytes)
+	newSocket(g, r, c, conn, taken.conn).serve()
+	return nil
+}
+
+// checkUpgrade returns an error unless a request is a WebSocket handshake and WebSocket mode is on.
+func (g *Gateway) checkUpgrade(w http.ResponseWriter, r *http.Request) error {
+	e := &apiError{status: http.StatusUpgradeRequired, kind: typeInvalidRequest}
+	switch {
+	case g.options.MaxWebSockets == 0:
+		e.code, e.message = "websocket_disabled", "WebSocket mode is turned off (--max-websockets): use POST /v1/responses."
+	case !hasToken(r.Header, "Connection", "upgrade") || !hasToken(r.Header, "Upgrade", "websocket"):
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", "websocket")
+		e.code, e.message = "upgrade_required", "GET /v1/responses serves only WebSocket connections: upgrade, or use POST /v1/responses."
+	default:
+		return nil
+	}
+	return e
+}
+
+// hasToken reports whether a header that is a list contains a token.
+func hasToken(header http.Header, name, token string) bool {
+	for _, value := range header.Values(name) {
+		for item := range strings.SplitSeq(value, ",") {
+			if strings.EqualFold(strings.TrimSpace(item), token) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// takenConn is a ResponseWriter that keeps the connection that is taken from the server.
+type takenConn struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+// Hijack implements http.Hijacker.
+func (w *takenConn) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffers, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	w.conn = conn
+	return conn, buffers, err
+}
+
+// socket is a WebSocket connection. It creates one response at a time: a message that arrives meanwhile waits, unread, and does not take
+// memory. Its methods are called by one goroutine.
+type socket struct {
+	g *Gateway
+	// call is the call of the handshake.
+	call *call
+	// handshake is the request that opened the connection. The requests for responses have its headers.
+	handshake *http.Request
+	conn      *websocket.Conn
+	raw       net.Conn
+	// base is done when the remaining requests are aborted. lasting is never done.
+	base, lasting context.Context
+	// life is done when the connection has reached its maximum age.
+	life    context.Context
+	endLife context.CancelFunc
+	// received gets the next message, whose content has not been read.
+	received chan message
+	// created is the number of messages so far.
+	created int
+	turns   turnMemory
+	// unanswered is set while a ping is.
+	unanswered atomic.Bool
+}
+
+// message is a message of the client, or the error that ended the connection.
+type message struct {
+	kind    websocket.MessageType
+	content io.Reader
+	// cancel ends the connection if the content has not been read.
+	cancel context.CancelFunc
+	err    error
+}
+
+func newSocket(g *Gateway, r *http.Request, c *call, conn *websocket.Conn, raw net.Conn) *socket {
+	conn.SetReadLimit(-1) // content is counted and limited like a request's body
+	base := r.Context().Value(baseContext{}).(context.Context)
+	s := &socket{
+		g: g, call: c, handshake: r, conn: conn, raw: raw, base: withBase(base), lasting: context.WithoutCancel(base),
+		received: make(chan message, 1), turns: turnMemory{share: c.memory},
+	}
+	s.life, s.endLife = context.WithTimeout(s.lasting, g.options.WebSocketLifetime)
+	return s
+}
+
+// serve creates the responses that the client requests, in order, until the connection ends.
+func (s *socket) serve() {
+	defer s.endLife()
+	defer func() { _ = s.conn.CloseNow() }()
+	pings := time.NewTicker(s.g.pingInterval)
+	defer pings.Stop()
+	s.receive(func() {})
+	for !s.ending() {
+		select {
+		case <-s.g.draining:
+		case <-s.life.Done():
+		case <-pings.C:
+			if !s.ping() {
+				return
+			}
+		case m := <-s.received:
+			if m.err != nil || !s.answer(m) {
+				return
+			}
+			s.unanswered.Store(false)
+			pings.Reset(s.g.pingInterval)
+		}
+	}
+}
+
+// ending closes the connection if it must not create any more responses, and reports whether it did. A response that is being created
+// is finished first.
+func (s *socket) ending() bool {
+	select {
+	case <-s.g.draining:
+		s.close(websocket.StatusGoingAway, "the gateway is shutting down")
+		return true
+	default:
+	}
+	if s.life.Err() == nil {
+		return false
+	}
+	limit := invalidRequest("", "websocket_connection_limit_reached",
+		"Responses websocket connection limit reached (%g minutes). Create a new websocket connection to continue.", s.g.options.WebSocketLifetime.Minutes())
+	_ = s.send(s.lasting, "", errorEvent(limit.status, limit.object())) // fails only if the client has disconnected
+	s.close(websocket.StatusNormalClosure, "the connection has reached its maximum age")
+	return true
+}
+
+// close ends the connection with a close frame, which the client must answer in time.
+func (s *socket) close(code websocket.StatusCode, reason string) {
+	timer := time.AfterFunc(closeTimeout, func() { _ = s.raw.Close() })
+	defer timer.Stop()
+	_ = s.conn.Close(code, reason) // fails only if the client has disconnected or does not answer
+}
+
+// receive waits for the next message in the background, and answers the client's pings meanwhile. The content of the last one must have
+// been read. If the client disconnects, receive calls gone.
+func (s *socket) receive(gone func()) {
+	ctx, cancel := context.WithCancel(s.lasting)
+	go func() {
+		kind, content, err := s.conn.Reader(ctx)
+		if err != nil {
+			cancel()
+			gone()
+		}
+		s.received <- message{kind, content, cancel, err}
+	}()
+}
+
+// ping sends a ping. It reports false if the last one has not been answered.
+func (s *socket) ping() bool {
+	if s.unanswered.Swap(true) {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(s.lasting, s.g.pingInterval)
+	go func() {
+		defer cancel()
+		if s.conn.Ping(ctx) == nil {
+			s.unanswered.Store(false)
+		}
+	}()
+	return true
+}
+
+// answer creates the response that a message requests. It reports whether the connection can go on.
+func (s *socket) answer(m message) bool {
+	defer m.cancel()
+	ctx, cancel := context.WithCancel(s.base)
+	defer cancel()
+	s.created++
+	t := &socketTurn{socket: s, message: m, gone: cancel, header: http.Header{}}
+	s.g.handle(t.create).ServeHTTP(t, t.post(ctx))
+	if t.failed {
+		s.turns.forget(t.previous)
+	}
+	return t.complete()
+}
+
+// send sends a JSON object as a message, with the stream ID that the client gave, if any. Slow clients are served like those of streams,
+// see relay.send.
+func (s *socket) send(ctx context.Context, streamID, text string) error {
+	writing, cancel := context.WithCancel(s.lasting)
+	defer cancel()
+	timer := time.AfterFunc(writeTimeout, cancel)
+	defer timer.Stop()
+	first := ""
+	if streamID != "" {
+		first, text = `{"stream_id":`+quote(streamID)+",", strings.TrimPrefix(text, "{")
+	}
+	if len(first)+len(text) <= pieceBytes {
+		return s.conn.Write(writing, websocket.MessageText, jsonvalue.Bytes(first+text))
+	}
+	w, err := s.conn.Writer(writing, websocket.MessageText)
+	if err != nil {
+		return err
+	}
+	for piece := first; text != ""; piece = "" {
+		n := min(pieceBytes-len(piece), len(text))
+		piece, text = piece+text[:n], text[n:]
+		if ctx.Err() == nil {
+			timer.Reset(writeTimeout)
+		}
+		if _, err := w.Write(jsonvalue.Bytes(piece)); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+// errorEvent returns the event for an error that is not part of a response, in OpenAI's format.
+func errorEvent(status int, object string) string {
+	return fmt.Sprintf(`{"type":"error","status":%d,"error":%s}`, status, object)
+}

@@ -1,0 +1,162 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/catena-dev/catena/store"
+)
+
+// TestWebSocketDisconnect checks that a client that closes the connection during a response is treated like one that leaves a stream.
+func TestWebSocketDisconnect(t *testing.T) {
+	for name, tc := range map[string]struct {
+		mode  string
+		leave func(*websocket.Conn)
+		want  string
+	}{
+		"close frame":         {OnDisconnectCancel, func(c *websocket.Conn) { go func() { _ = c.Close(websocket.StatusNormalClosure, "") }() }, "cancelled"},
+		"no close frame":      {OnDisconnectCancel, func(c *websocket.Conn) { _ = c.CloseNow() }, "cancelled"},
+		"finish nevertheless": {OnDisconnectFinish, func(c *websocket.Conn) { _ = c.CloseNow() }, "completed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			steps, gone := make(chan string), make(chan struct{})
+			f := start(t, stepHandler(steps, gone), func(o *Options) { o.OnDisconnect = tc.mode })
+			saved := make(chan *store.Session, 1)
+			f.store.onSave = func(_ context.Context, session *store.Session, next func() error) error {
+				saved <- session
+				return next()
+			}
+			c := f.dial()
+			c.send(`{"type":"response.create","input":"a"}`)
+			steps <- sse(created, itemDone)
+			c.next()
+			c.next()
+			tc.leave(c.conn)
+			if tc.want == "cancelled" {
+				<-gone // the engine is stopped
+			} else {
+				steps <- sse(unknown, completed)
+				close(steps)
+			}
+			session := <-saved
+			if got := (reply{body: string(session.Response)}); session.Status != tc.want || got.get("output.0.id") != "msg_1" {
+				t.Errorf("saved as %s: %s, want it %s with the finished item", session.Status, session.Response, tc.want)
+			}
+			f.awaitConnections(0)
+			f.awaitMemory(0)
+		})
+	}
+}
+
+// TestWebSocketShutdown checks that idle connections are closed when the gateway stops, and others after their response.
+func TestWebSocketShutdown(t *testing.T) {
+	steps := make(chan string)
+	f := newFixture(t, stepHandler(steps, make(chan struct{})))
+	_, health, stop, done := serveFixture(t, f)
+	idle, busy := f.dial(), f.dial()
+	busy.send(`{"type":"response.create","input":"a"}`)
+	steps <- sse(created)
+	id := busy.next().get("response.id")
+	stop()
+	f.await(health+"/readyz", http.StatusServiceUnavailable)
+	idle.wantClose(websocket.StatusGoingAway)
+	steps <- sse(completed)
+	close(steps)
+	if got := busy.next().get("type"); got != "response.completed" {
+		t.Errorf("got %q", got)
+	}
+	busy.wantClose(websocket.StatusGoingAway)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if session := f.saved(id); session == nil || session.Status != "completed" {
+		t.Errorf("got the saved turn %v, want it completed", session)
+	}
+}
+
+// TestWebSocketShutdownEndsResponses checks that a response that outlasts the shutdown timeout is saved as failed.
+func TestWebSocketShutdownEndsResponses(t *testing.T) {
+	steps, gone := make(chan string), make(chan struct{})
+	f := newFixture(t, stepHandler(steps, gone), func(o *Options) { o.ShutdownTimeout = time.Nanosecond })
+	_, _, stop, done := serveFixture(t, f)
+	c := f.dial()
+	c.send(`{"type":"response.create","input":"a"}`)
+	steps <- sse(created)
+	id := c.next().get("response.id")
+	stop()
+	last := c.next()
+	if got, want := last.get("response.error.message"), "The gateway is shutting down. (shutting_down)"; last.get("type") != "response.failed" || got != want {
+		t.Errorf("got %s", last.body)
+	}
+	c.wantClose(websocket.StatusGoingAway)
+	<-gone
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if session := f.saved(id); session == nil || session.Status != "failed" {
+		t.Errorf("got the saved turn %v, want it failed", session)
+	}
+}
+
+// TestWebSocketLifetime checks that a connection that has reached its maximum age is closed, with OpenAI's error.
+func TestWebSocketLifetime(t *testing.T) {
+	c := start(t, nil, func(o *Options) { o.WebSocketLifetime = time.Nanosecond }).dial()
+	c.wantError(c.next(), "Bad Request websocket_connection_limit_reached")
+	c.wantClose(websocket.StatusNormalClosure)
+}
+
+// TestWebSocketPings checks that a client that does not answer pings is noticed.
+func TestWebSocketPings(t *testing.T) {
+	f := start(t, nil)
+	f.gateway.pingInterval = time.Millisecond
+	f.dial() // does not read, and so does not answer
+	f.awaitConnections(0)
+}
+
+// TestWebSocketPongs checks that a client that answers pings is not disturbed.
+func TestWebSocketPongs(t *testing.T) {
+	f := newFixture(t, nil)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, err := websocket.Accept(w, r, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		s := &socket{g: f.gateway, conn: conn, lasting: t.Context(), received: make(chan message, 1)}
+		s.receive(func() {})
+		for range 3 {
+			if !s.ping() {
+				t.Error("the client has answered, but is treated as if it had not")
+			}
+			for s.unanswered.Load() {
+				runtime.Gosched()
+			}
+		}
+		_ = conn.CloseNow()
+	}))
+	defer server.Close()
+	f.url = server.URL
+	_, _, _ = f.dial().conn.Read(t.Context()) // until the server is done
+}

@@ -1,0 +1,107 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// TestWebSocketErrors checks that the connection survives requests that are rejected.
+func TestWebSocketErrors(t *testing.T) {
+	huge := `{"type":"response.create","input":"` + strings.Repeat("x", 2000) + `"}`
+	for name, tc := range map[string]struct {
+		message, want string
+		binary        bool
+	}{
+		"not JSON":           {message: `{`, want: "Bad Request invalid_json"},
+		"not an object":      {message: `["response.create"]`, want: "Bad Request invalid_json"},
+		"empty":              {message: ``, want: "Bad Request invalid_json"},
+		"repeated member":    {message: `{"type":"response.create","type":"response.create"}`, want: "Bad Request invalid_json"},
+		"binary":             {message: `{"type":"response.create","input":"a"}`, binary: true, want: "Bad Request invalid_message"},
+		"too large":          {message: huge, want: "Request Entity Too Large request_too_large"},
+		"no type":            {message: `{"input":"a"}`, want: "Bad Request invalid_value"},
+		"unknown type":       {message: `{"type":"response.cancel"}`, want: "Bad Request invalid_value"},
+		"stream_id":          {message: `{"type":"response.create","stream_id":""}`, want: "Bad Request invalid_stream_id"},
+		"generate":           {message: `{"type":"response.create","generate":"no"}`, want: "Bad Request invalid_type"},
+		"input":              {message: `{"type":"response.create","input":1}`, want: "Bad Request invalid_type"},
+		"background":         {message: `{"type":"response.create","background":true}`, want: "Bad Request unsupported_parameter"},
+		"conversation":       {message: `{"type":"response.create","conversation":"conv_1"}`, want: "Bad Request unsupported_parameter"},
+		"previous":           {message: `{"type":"response.create","previous_response_id":"resp_none"}`, want: "Bad Request previous_response_not_found"},
+		"previous, no store": {message: `{"type":"response.create","previous_response_id":"resp_none","store":false}`, want: "Bad Request previous_response_not_found"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := start(t, nil, func(o *Options) { o.MaxRequestBytes = 1024 })
+			c := f.dial()
+			kind := websocket.MessageText
+			if tc.binary {
+				kind = websocket.MessageBinary
+			}
+			if err := c.conn.Write(t.Context(), kind, []byte(tc.message)); err != nil {
+				t.Fatal(err)
+			}
+			c.wantError(c.next(), tc.want)
+			c.say("still here", "", `,"stream":false`)
+		})
+	}
+}
+
+// TestWebSocketEngineErrors checks that the engine's errors are passed on, if they are errors in OpenAI's format.
+func TestWebSocketEngineErrors(t *testing.T) {
+	for name, tc := range map[string]struct {
+		engine http.Handler
+		want   string
+	}{
+		"OpenAI's format": {jsonHandler(400, `{"error":{"message":"no","type":"invalid_request_error","param":"model","code":"model_not_found"}}`), "Bad Request model_not_found"},
+		"another format":  {jsonHandler(500, `broken`), "Internal Server Error"},
+		"large":           {jsonHandler(400, `{"error":{"code":"`+strings.Repeat("x", maxErrorBytes)+`"}}`), "Bad Request"},
+		"no stream":       {jsonHandler(200, `{"status":"completed","output":[]}`), "Bad Gateway upstream_invalid_response"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := start(t, tc.engine).dial()
+			c.send(`{"type":"response.create","input":"a","stream_id":"s"}`)
+			m := c.next()
+			if c.wantError(m, tc.want); m.get("stream_id") != "s" {
+				t.Errorf("got %s", m.body)
+			}
+		})
+	}
+}
+
+// TestWebSocketHugeMessage: what exceeds the limit by far is not even skipped.
+func TestWebSocketHugeMessage(t *testing.T) {
+	c := start(t, nil, func(o *Options) { o.MaxRequestBytes = 1024 }).dial()
+	c.send(strings.Repeat("x", 64<<10))
+	c.wantError(c.next(), "Request Entity Too Large request_too_large")
+	c.wantClose(websocket.StatusMessageTooBig)
+}
+
+// TestWebSocketSlowMessage: a message must arrive within the read timeout, like a request.
+func TestWebSocketSlowMessage(t *testing.T) {
+	f := start(t, nil, func(o *Options) { o.ReadTimeout = time.Millisecond })
+	c := f.dial()
+	w, err := c.conn.Writer(t.Context(), websocket.MessageText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = w.Write(make([]byte, 64<<10)) // less would remain in the client's buffer; the time may have passed before the end
+	f.awaitConnections(0)
+}

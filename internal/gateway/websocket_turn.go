@@ -1,0 +1,309 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/internal/requestid"
+	"github.com/catena-dev/catena/store"
+)
+
+// socketTurn creates the response that a message of a WebSocket connection requests. It is the ResponseWriter of the request, and sends
+// the events of the response as messages.
+type socketTurn struct {
+	socket  *socket
+	message message
+	// gone is called if the client disconnects.
+	gone func()
+	// read is set once the message has been read completely.
+	read   bool
+	call   *call
+	header http.Header
+	status int // 0 until it is written
+	// streamID is the message's stream_id, previous its previous_response_id, and input its input. They are empty if it has none.
+	streamID, previous, input string
+	// parent is the remembered turn that the message continues, or nil.
+	parent *rememberedTurn
+	// store is set if the turn is stored, so that the connection need not remember it.
+	store bool
+	// failed is set once the client has got an error or a failed response.
+	failed bool
+}
+
+// post returns the request for the response, like that of a client that sends each response in a request of its own. An Idempotency-Key
+// of the handshake is not the key of every response.
+func (t *socketTurn) post(ctx context.Context) *http.Request {
+	r := t.socket.handshake.Clone(ctx)
+	r.Method, r.Pattern, r.Body, r.ContentLength = http.MethodPost, "POST /v1/responses", http.NoBody, 0
+	r.Header.Del("Idempotency-Key")
+	r.Header.Set(requestid.Header, t.socket.call.requestID+"-"+strconv.Itoa(t.socket.created))
+	return r
+}
+
+// create creates the response. It is the handler of the request.
+func (t *socketTurn) create(w http.ResponseWriter, r *http.Request, c *call) error {
+	if c.store.Namespace() != t.socket.call.store.Namespace() {
+		return invalidKey("The API key now belongs to another namespace. Create a new websocket connection to continue.")
+	}
+	t.call, c.socket = c, t
+	body, err := t.readMessage()
+	if err != nil {
+		return err
+	}
+	g := t.socket.g
+	var generate bool
+	request, err := inTurn(r.Context(), g, c, len(body), func() (request *createRequest, err error) {
+		request, generate, err = t.parse(body)
+		return request, err
+	})
+	if err != nil {
+		return err
+	}
+	if !generate {
+		return t.warmUp(w, r, request)
+	}
+	t.store = request.store
+	return g.createFrom(w, r, c, request)
+}
+
+// readMessage reads the message like a request's body. After that, the connection notices that the client disconnects.
+func (t *socketTurn) readMessage() ([]byte, error) {
+	timer := time.AfterFunc(t.socket.g.options.ReadTimeout, t.message.cancel)
+	defer timer.Stop()
+	content := http.MaxBytesReader(nil, io.NopCloser(t.message.content), t.socket.g.options.MaxRequestBytes)
+	body, err := t.call.readAll(content)
+	if err != nil {
+		return nil, readError(err)
+	}
+	t.read = true
+	t.socket.receive(t.gone)
+	if t.message.kind != websocket.MessageText {
+		return nil, invalidRequest("", "invalid_message", "Binary messages are not supported: send a JSON object as a text message.")
+	}
+	return body, nil
+}
+
+// complete skips what is left of a message that was rejected before it was read. It reports whether the connection can go on: not if the
+// message is too large or takes too long to arrive.
+func (t *socketTurn) complete() bool {
+	if t.read {
+		return true
+	}
+	timer := time.AfterFunc(t.socket.g.options.ReadTimeout, t.message.cancel)
+	defer timer.Stop()
+	skipped, err := io.Copy(io.Discard, io.LimitReader(t.message.content, t.socket.g.options.MaxRequestBytes))
+	switch {
+	case err != nil:
+		return false
+	case skipped == t.socket.g.options.MaxRequestBytes:
+		t.socket.close(websocket.StatusMessageTooBig, "the message is too large")
+		return false
+	}
+	t.socket.receive(func() {})
+	return true
+}
+
+// streamIDs matches valid stream IDs.
+var streamIDs = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,256}$`)
+
+// parse returns the request for the response that the message describes: the message without the members that only messages have. It
+// reports whether output is to be generated.
+func (t *socketTurn) parse(body []byte) (request *createRequest, generate bool, err error) {
+	o, err := parseObject(body)
+	if err != nil {
+		return nil, false, invalidRequest("", "invalid_json", "We could not parse the JSON of your message: it %v.", err)
+	}
+	if err := t.readMembers(o); err != nil {
+		return nil, false, err
+	}
+	generate = o.get("generate").Type != gjson.False
+	for _, name := range []string{"type", "stream_id", "generate"} {
+		o.remove(name)
+	}
+	o.set("stream", "true")
+	if !generate {
+		o.set("store", "false")
+	}
+	// As in readRequest, the body is held twice.
+	size := 2 * int64(len(body))
+	if t.parent != nil {
+		size += 2 * t.parent.total
+	}
+	if err := t.call.hold(size); err != nil {
+		return nil, false, err
+	}
+	defer t.call.memory.give(2 * int64(len(body)))
+	if err := t.prepend(o); err != nil {
+		return nil, false, err
+	}
+	request, err = parseRequest(jsonvalue.Bytes(o.String()))
+	if err != nil {
+		return nil, false, err
+	}
+	if t.parent == nil {
+		return request, generate, nil
+	}
+	request.named = t.previous
+	if limit := t.socket.g.options.MaxRequestBytes; request.store && int64(len(request.body)) > limit {
+		return nil, false, invalidRequest("previous_response_id", string(store.CodeTooLarge),
+			"The conversation is too large to be stored: it includes turns that only the connection remembers (--max-request-bytes).")
+	}
+	return request, generate, nil
+}
+
+// readMembers reads and checks the members of the message that the connection needs.
+func (t *socketTurn) readMembers(o *object) error {
+	if id := o.get("stream_id"); id.Type != gjson.Null {
+		if id.Type != gjson.String || !streamIDs.MatchString(id.Str) {
+			return invalidRequest("stream_id", "invalid_stream_id", "The 'stream_id' field must be a non-empty string with at most "+
+				"256 characters and may only contain letters, numbers, underscores, hyphens, and periods.")
+		}
+		t.streamID = id.Str
+	}
+	if kind := o.get("type"); kind.Str != "response.create" {
+		return invalidRequest("type", "invalid_value", "Invalid value for 'type'. Supported values are: 'response.create'.")
+	}
+	if generate := o.get("generate"); generate.Type != gjson.Null && !generate.IsBool() {
+		return invalidRequest("generate", "invalid_type", "Invalid type for 'generate': expected a boolean.")
+	}
+	t.previous, t.input = o.get("previous_response_id").Str, o.raw("input")
+	t.parent = t.socket.turns.find(t.previous)
+	return nil
+}
+
+// prepend puts the items of the remembered turns that the message continues before its input, so that it continues a stored turn, or none.
+func (t *socketTurn) prepend(o *object) error {
+	if t.parent == nil {
+		return nil
+	}
+	items, err := inputItems(t.input)
+	if err != nil {
+		return err
+	}
+	o.set("input", "["+joinItems(append(t.parent.items(), items...))+"]")
+	o.set("previous_response_id", quoteOrNull(t.parent.stored))
+	return nil
+}
+
+// inputItems returns the items of a request's input.
+func inputItems(input string) (items []string, err error) {
+	if err := chain.EachInput(input, func(item string) { items = append(items, item) }); err != nil {
+		return nil, invalidRequest("input", "invalid_type", "Invalid request: `input` %v.", err)
+	}
+	return items, nil
+}
+
+// warmUp answers a message that only prepares a later one: the connection remembers its input, and the engine is not called.
+func (t *socketTurn) warmUp(w http.ResponseWriter, r *http.Request, request *createRequest) error {
+	warm := &turn{id: t.socket.g.newResponseID(r, t.call), request: request, created: t.socket.g.now()}
+	response := warm.empty()
+	if err := t.call.hold(4 * warm.shownBytes(response)); err != nil { // as JSON and as a message
+		return err
+	}
+	response.set("status", quote(store.StatusInProgress))
+	writeStreamHeader(w)
+	for i, kind := range []string{"response.created", "response.in_progress", "response.completed"} {
+		if terminalEvents[kind] != "" {
+			response.set("status", quote(terminalEvents[kind]))
+		}
+		e := &event{name: kind, data: fmt.Sprintf(`{"type":%s,"sequence_number":%d,"response":%s}`, quote(kind), i, warm.show(response))}
+		_ = t.sendEvent(r.Context(), e) // fails only if the client has disconnected
+	}
+	return nil
+}
+
+// sendEvent sends an event of the response. Other events of a stream, such as comments, have no meaning outside it. The last event makes
+// the connection remember the turn, unless it is stored.
+func (t *socketTurn) sendEvent(ctx context.Context, e *event) error {
+	data := strings.TrimLeft(e.data, " \t\n")
+	if !strings.HasPrefix(data, "{") {
+		return nil
+	}
+	kind := gjson.Get(data, "type").Str
+	if kind == "" {
+		// A client of a stream knows the kind from the name of the event, or from the error.
+		o, err := parseObject(jsonvalue.Bytes(data))
+		if err != nil {
+			return err // never: the relay has parsed it
+		}
+		kind = kindOf(e, o)
+		o.set("type", quote(kind))
+		data = o.String()
+	}
+	switch {
+	case isFailure(kind):
+		t.failed = true
+	case terminalEvents[kind] != "" && !t.store:
+		t.remember(gjson.Get(data, "response"))
+	}
+	return t.socket.send(ctx, t.streamID, data)
+}
+
+// remember makes the connection remember the turn, if there is memory for it.
+func (t *socketTurn) remember(response gjson.Result) {
+	items, err := inputItems(t.input)
+	if err != nil {
+		return // never: the request has been checked
+	}
+	for _, item := range jsonvalue.Elements(response.Get("output").Raw) {
+		items = append(items, item)
+	}
+	stored := t.previous
+	if t.parent != nil {
+		stored = t.parent.stored
+	}
+	if err := t.socket.turns.add(response.Get("id").Str, t.parent, stored, items); err != nil {
+		t.call.log.Info("the connection does not remember the turn: there is not enough memory", "error", err)
+	}
+}
+
+// Header implements http.ResponseWriter. No header is sent.
+func (t *socketTurn) Header() http.Header { return t.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (t *socketTurn) WriteHeader(status int) { t.status = status }
+
+// Flush implements http.Flusher. Messages are sent at once.
+func (t *socketTurn) Flush() {}
+
+// maxErrorBytes is the maximum size of an engine's error that is passed on.
+const maxErrorBytes = 64 << 10
+
+// Write implements http.ResponseWriter: it sends an error, whose body is written at once.
+func (t *socketTurn) Write(body []byte) (int, error) {
+	t.failed = true
+	object := serverError(t.status, "", fmt.Sprintf("The upstream failed with status %d.", t.status), nil).object()
+	if len(body) <= maxErrorBytes {
+		if o, err := parseObject(body); err == nil && jsonvalue.IsObject(o.raw("error")) {
+			object = o.raw("error")
+		}
+	}
+	return len(body), t.socket.send(t.socket.lasting, t.streamID, errorEvent(t.status, object))
+}
