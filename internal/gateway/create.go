@@ -95,8 +95,11 @@ func (g *Gateway) finishes(request *createRequest) bool {
 func withoutClient(r *http.Request) (*http.Request, context.CancelFunc) {
 	deadline, _ := r.Context().Deadline() // every request has one
 	ctx, cancel := context.WithDeadlineCause(context.WithoutCancel(r.Context()), deadline, errTimeout)
+	base, ok := r.Context().Value(baseContext{}).(context.Context)
+	if !ok {
+		return r.WithContext(ctx), cancel // another server has the handler
+	}
 	ctx, abort := context.WithCancelCause(ctx)
-	base := r.Context().Value(baseContext{}).(context.Context)
 	stop := context.AfterFunc(base, func() { abort(context.Cause(base)) })
 	return r.WithContext(ctx), func() {
 		stop()

@@ -79,7 +79,7 @@ func (g *Gateway) find(ctx context.Context, c *call, t *turn) (*store.Session, *
 	switch {
 	case err != nil:
 		return nil, serverError(http.StatusGatewayTimeout, "timeout", "The request took too long.", err)
-	case !same:
+	case !same || session.PreviousResponseID != t.request.previous:
 		return nil, &apiError{
 			status: http.StatusConflict, kind: typeInvalidRequest, code: "idempotency_key_reused", retry: retryNever,
 			message: "The Idempotency-Key was already used for a different request.",

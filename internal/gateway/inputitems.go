@@ -216,10 +216,16 @@ func (g *Gateway) readConversation(ctx context.Context, c *call, p *page, after 
 	if err != nil {
 		return storeError(err)
 	}
+	if len(h.Items) > 0 && itemsOf(h) == 0 {
+		return finalError("internal_error", "The store does not say which responses the items belong to.", errNoOrigins)
+	}
 	p.more = p.more || h.Next != ""
 	p.add(p.named(h))
 	return nil
 }
+
+// errNoOrigins is the error for a store that ignores store.ResolveOptions.Origins, such as that of an operator of an earlier version.
+var errNoOrigins = errors.New("the result has no origins: upgrade the operator")
 
 // named returns the items of a history with their names.
 func (p *page) named(h *store.History) []pageItem {

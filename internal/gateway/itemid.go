@@ -24,6 +24,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/store"
 )
 
 // itemName names an item by its turn, and by its number in the turn as store.Origin defines it. It is what the IDs of items that clients
@@ -69,7 +70,7 @@ func (n itemName) id(itemType string) string {
 func parseItemID(id string) (itemName, bool) {
 	_, rest, _ := strings.Cut(id, "_")
 	i := strings.LastIndexByte(rest, '_')
-	if i <= 0 {
+	if i < 0 {
 		return itemName{}, false
 	}
 	number, err := strconv.Atoi(rest[i+1:])
@@ -91,42 +92,64 @@ func itemType(item string) string {
 	return "message"
 }
 
-// callID matches the call IDs of the gateway's turns.
-var callID = regexp.MustCompile(`^(.*)_(resp_[0-9a-f]{32})_([0-9]{1,9})$`)
+// suffix matches an ID of an engine with the name of an item of the gateway's turns behind it.
+var suffix = regexp.MustCompile(`^(.*)_(resp_[0-9a-f]{32})_([0-9]{1,9})$`)
 
-// callID returns the ID of a call as clients and the store have it, such as call_abc_resp_0123456789abcdef0123456789abcdef_2: the engine's, followed
-// by the name of the item. Some clients send calls back without their IDs, and outputs never have one, so this is what shows to which
-// conversation they belong. The engine gets its own ID back, which needs no lookup.
-func (n itemName) callID(engine string) string {
-	return engine + "_" + n.responseID + "_" + strconv.Itoa(n.number)
+// itemMark is a part of every suffix.
+const itemMark = "_" + responsePrefix
+
+// behind returns an ID of an engine with the name behind it, such as call_abc_resp_0123456789abcdef0123456789abcdef_2. The store has such IDs where
+// a name would be lost otherwise, and the engine gets its own one back, which needs no lookup:
+//
+// Calls have them, as clients see them: some clients send calls back without their IDs, and outputs never have one, so this is what shows to
+// which conversation they belong.
+//
+// Copies of items have them, which a client has sent although they belong to another turn. Clients name them as before.
+//
+// Turns whose IDs other gateways have made have no suffixes.
+func (n itemName) behind(engine string) string {
+	id := engine + "_" + n.responseID + "_" + strconv.Itoa(n.number)
+	if _, name, ok := parseSuffix(id); !ok || name != n {
+		return engine
+	}
+	return id
 }
 
-// parseCallID returns the engine's part of a call ID and the name of the call, and false if it is not from the gateway.
-func parseCallID(id string) (engine string, call itemName, ok bool) {
-	if !strings.Contains(id, callMark) {
-		return "", itemName{}, false
+// parseSuffix returns the engine's part of an ID and the name behind it, and false if there is no name.
+func parseSuffix(id string) (engine string, name itemName, ok bool) {
+	if !strings.Contains(id, itemMark) {
+		return id, itemName{}, false
 	}
-	parts := callID.FindStringSubmatch(id)
+	parts := suffix.FindStringSubmatch(id)
 	if parts == nil {
-		return "", itemName{}, false
+		return id, itemName{}, false
 	}
 	number, _ := strconv.Atoi(parts[3]) // it has few digits
 	return parts[1], itemName{parts[2], number}, true
 }
 
-// callMark is a part of every call ID from the gateway.
-const callMark = "_" + responsePrefix
+// copiedFrom returns the item that a stored item is a copy of, or no name.
+func copiedFrom(item string) itemName {
+	if !strings.Contains(item, itemMark) {
+		return itemName{}
+	}
+	_, name, _ := parseSuffix(gjson.Get(item, "id").Str)
+	return name
+}
 
-// withEngineCall returns an item as the engine gets it, with its own call ID.
-func withEngineCall(item string) string {
-	if !strings.Contains(item, callMark) {
+// withEngineIDs returns an item as the engine gets it.
+func withEngineIDs(item string) string {
+	if !strings.Contains(item, itemMark) {
 		return item
 	}
-	engine, _, ok := parseCallID(gjson.Get(item, "call_id").Str)
-	if !ok {
-		return item
+	for _, member := range []string{"id", "call_id"} {
+		if engine, _, ok := parseSuffix(gjson.Get(item, member).Str); ok && engine == "" {
+			item = withMember(item, member, "")
+		} else if ok {
+			item = withMember(item, member, quote(engine))
+		}
 	}
-	return withMember(item, "call_id", quote(engine))
+	return item
 }
 
 // withID returns an item with another ID, which is removed if it is empty.
@@ -177,35 +200,73 @@ func listed(item string, name itemName) string {
 		return withID(item, id)
 	}
 	o.set("id", quote(id))
+	completeItem(o, kind, store.StatusCompleted)
+	return o.String()
+}
+
+// shown returns an output item as its client sees it: with an ID, and with the members that a thin engine leaves out.
+func shown(item, id, status string) string {
+	o, err := objectOf(item)
+	if err != nil {
+		return withID(item, id)
+	}
+	kind := itemType(item)
+	o.set("id", quote(id))
+	if kind == "message" {
+		o.setMissing("role", `"assistant"`)
+		o.setMissing("content", "[]")
+	}
+	completeItem(o, kind, status)
+	return o.String()
+}
+
+// completeItem adds the members that OpenAI's items of a type always have.
+func completeItem(o *object, kind, status string) {
 	if kind != "" {
 		o.set("type", quote(kind))
 	}
 	switch kind {
 	case "message":
-		switch content := o.raw("content"); {
-		case jsonvalue.IsString(content):
+		if content := o.raw("content"); jsonvalue.IsString(content) {
 			o.set("content", "["+textPart(o.get("role").Str, content)+"]")
-		case jsonvalue.IsList(content) && strings.Contains(content, `"input_image"`):
-			o.set("content", withDetail(content))
+		} else if jsonvalue.IsList(content) {
+			o.set("content", completeParts(content))
 		}
-		o.setMissing("status", `"completed"`)
+		o.setMissing("status", quote(status))
 	case "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output":
-		o.setMissing("status", `"completed"`)
+		o.setMissing("status", quote(status))
 	}
-	return o.String()
 }
 
-// withDetail returns the parts of a message, whose images have a detail.
-func withDetail(content string) string {
-	var parts []string
+// partMembers are the members that OpenAI's parts of a message always have, by type.
+var partMembers = map[string][]struct{ name, missing string }{
+	"input_image": {{"detail", `"auto"`}},
+	"output_text": {{"annotations", "[]"}, {"logprobs", "[]"}},
+}
+
+// completeParts adds the members that the parts of a message lack.
+func completeParts(content string) string {
+	var b strings.Builder
+	b.Grow(len(content))
+	separator := "["
 	for _, part := range jsonvalue.Elements(content) {
-		if o, err := objectOf(part); err == nil && o.get("type").Str == "input_image" {
-			o.setMissing("detail", `"auto"`)
-			part = o.String()
+		if members := partMembers[gjson.Get(part, "type").Str]; members != nil {
+			if o, err := objectOf(part); err == nil {
+				for _, m := range members {
+					o.setMissing(m.name, m.missing)
+				}
+				part = o.String()
+			}
 		}
-		parts = append(parts, part)
+		b.WriteString(separator)
+		b.WriteString(part)
+		separator = ","
 	}
-	return "[" + strings.Join(parts, ",") + "]"
+	if separator == "[" {
+		b.WriteString("[")
+	}
+	b.WriteString("]")
+	return b.String()
 }
 
 // textPart returns the part of a message that is equivalent to a text, which is raw JSON.

@@ -17,7 +17,6 @@ limitations under the License.
 package gateway
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -26,75 +25,128 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// partial is the part of a response that a stream has delivered so far. It contains only finished output items: an unfinished
-// item is useless to readers of the turn.
+// partial is the part of a response that a stream has delivered so far.
 type partial struct {
 	// response is the response of the last event that contained one, or nil.
 	response *object
 	// responseBytes is the memory held for the response.
 	responseBytes int
-	// output has the finished items in order of arrival.
+	// output has the items in the order in which they appeared, which is that of OpenAI's output indexes. Some engines assign the same index
+	// to all items.
 	output []outputItem
-	// bytes is the memory of the finished items.
+	// bytes is the memory of the items.
 	bytes int64
 	// sequence is the sequence number of the last event.
 	sequence int64
 }
 
-// add records an event. It calls hold before it allocates memory for an item.
-func (p *partial) add(kind string, data *object, maxBytes int64, hold func(bytes int64) error) error {
+// outputItem is an item of a stream, with what the engine has called it first.
+type outputItem struct {
+	id string
+	// index is the output index, or -1.
+	index int64
+	raw   string
+	// done is set once the item is finished. Until then, it is as it was added, without its content.
+	done bool
+}
+
+// outputItemBytes is the memory overhead of an item.
+const outputItemBytes = 80
+
+// slotOf returns the position in the output of the item that an event is about, which is that of the next item if it is a new one. The
+// second result is false if the event is not about an item.
+//
+// An item is recognised by its ID and its index. If only one of the two matches, the ID wins: some engines have the same index for all
+// items, and some a new ID in each event. An event that adds or finishes an item is not about one that is finished.
+func (p *partial) slotOf(kind string, data *object) (slot int, ok bool) {
+	id, index, ok := nameOf(data)
+	if !ok {
+		return 0, false
+	}
+	find := func(matches func(i outputItem) bool) int {
+		for slot, i := range slices.Backward(p.output) {
+			if matches(i) && (!i.done || kind != eventItemAdded && kind != eventItemDone) {
+				return slot
+			}
+		}
+		return -1
+	}
+	slot = find(func(i outputItem) bool { return i.id == id && i.index == index })
+	if slot < 0 && kind != eventItemAdded && id != "" {
+		slot = find(func(i outputItem) bool { return i.id == id })
+	}
+	if slot < 0 && kind != eventItemAdded && index >= 0 {
+		slot = find(func(i outputItem) bool { return i.index == index })
+	}
+	if slot < 0 {
+		slot = len(p.output)
+	}
+	return slot, true
+}
+
+// nameOf returns what an engine calls the item of an event: its ID, and its output index or -1.
+func nameOf(data *object) (id string, index int64, ok bool) {
+	itemID, item := data.get("item_id"), data.raw("item")
+	switch {
+	case jsonvalue.IsObject(item):
+		id = gjson.Get(item, "id").Str
+	case itemID.Type == gjson.String:
+		id = itemID.Str
+	default:
+		return "", 0, false
+	}
+	index = -1
+	if given := data.get("output_index"); given.Type == gjson.Number && given.Num >= 0 && given.Num < maxItemNumber {
+		index = given.Int()
+	}
+	return id, index, true
+}
+
+// add records an event, whose item has a position in the output. It calls hold before it allocates memory for an item.
+func (p *partial) add(kind string, data *object, slot int, maxBytes int64, hold func(bytes int64) error) error {
 	if sequence := data.get("sequence_number"); sequence.Type == gjson.Number {
 		p.sequence = sequence.Int()
 	}
-	item := data.get("item")
-	if kind != eventItemDone || !item.IsObject() {
+	item := data.raw("item")
+	if kind != eventItemAdded && kind != eventItemDone || !jsonvalue.IsObject(item) {
 		return nil
 	}
-	bytes := int64(len(item.Raw)) + outputItemBytes
+	id, index, _ := nameOf(data)
+	bytes := int64(len(item))
+	if slot == len(p.output) {
+		bytes += int64(len(id)) + outputItemBytes
+	} else {
+		bytes -= int64(len(p.output[slot].raw))
+	}
 	if p.bytes+bytes > maxBytes {
 		return errTooLarge
 	}
-	if err := hold(bytes); err != nil {
-		return err
+	if bytes > 0 {
+		if err := hold(bytes); err != nil {
+			return err
+		}
+		p.bytes += bytes
 	}
-	p.bytes += bytes
-	p.output = append(p.output, outputItem{index: p.index(data), raw: strings.Clone(item.Raw)}) // the event may be larger
+	if slot == len(p.output) {
+		p.output = append(p.output, outputItem{id: strings.Clone(id), index: index}) // the event may be larger
+	}
+	p.output[slot].raw, p.output[slot].done = strings.Clone(item), kind == eventItemDone
 	return nil
 }
 
-// outputItemBytes is the memory overhead of a finished item.
-const outputItemBytes = 48
-
-// outputItem is an item and the index that the engine assigned to it. Some engines assign the same index to all items.
-type outputItem struct {
-	index int64
-	raw   string
-}
-
-// index returns the output index of an event's item. An item without an index follows the previous item.
-func (p *partial) index(data *object) int64 {
-	given := data.get("output_index")
-	switch {
-	case given.Type == gjson.Number:
-		return given.Int()
-	case len(p.output) == 0:
-		return 0
-	}
-	return p.output[len(p.output)-1].index
-}
-
-// outputList returns the finished items as a JSON list, ordered by index and then by arrival.
+// outputList returns the items as a JSON list. Those that are not finished are incomplete.
 func (p *partial) outputList() string {
-	sorted := slices.Clone(p.output)
-	slices.SortStableFunc(sorted, func(a, b outputItem) int { return cmp.Compare(a.index, b.index) })
-	items := make([]string, 0, len(sorted))
-	for _, item := range sorted {
+	items := make([]string, 0, len(p.output))
+	for _, item := range p.output {
+		if !item.done {
+			item.raw = withMember(item.raw, "status", quote("incomplete"))
+		}
 		items = append(items, item.raw)
 	}
 	return "[" + strings.Join(items, ",") + "]"
 }
 
-// completes reports whether complete adds the finished items to a response.
+// completes reports whether complete adds the items to a response.
 func (p *partial) completes(response *object) bool {
 	output := response.raw("output")
 	if jsonvalue.IsList(output) {
@@ -106,8 +158,8 @@ func (p *partial) completes(response *object) bool {
 	return jsonvalue.IsNull(output)
 }
 
-// complete adds the finished items to a response without output: some engines send the output only as individual items, and
-// the turn would otherwise lack output that the client has received.
+// complete adds the items to a response without output: some engines send the output only as individual items, and the turn would
+// otherwise lack output that the client has received, and to which it can refer.
 func (p *partial) complete(response *object) {
 	if p.completes(response) {
 		response.set("output", p.outputList())

@@ -17,9 +17,7 @@ limitations under the License.
 package gateway
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -28,7 +26,6 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/store"
 )
@@ -47,9 +44,6 @@ type inputItem struct {
 // inputItemBytes is the memory of an inputItem besides its JSON.
 const inputItemBytes = 112
 
-// maxReferencedTurns is the number of turns outside the conversation whose items a request can have. Each of them is read by itself.
-const maxReferencedTurns = 128
-
 // expand replaces what the input says about items that this tenant was given. A reference becomes the item, and an item with the gateway's
 // ID gets the engine's. If there is no previous response, and the input begins with exactly the items of a stored conversation, the request
 // continues that, and only the rest remains: some clients always send everything that they have seen. So neither the engine nor the store
@@ -64,21 +58,27 @@ func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 		return err
 	}
 	defer c.memory.give(costs)
-	items := parseInput(input)
-	last, named := "", false
+	items, err := inTurn(ctx, g, c, len(input), func() ([]inputItem, error) { return parseInput(input), nil })
+	if err != nil {
+		return err
+	}
+	named := false
 	for i, item := range items {
 		if item.reference && !item.named {
 			return unknownItem(i, item.raw)
 		}
-		last, named = cmp.Or(item.turn(), last), named || item.named || item.approval
+		named = named || item.named || item.approval
 	}
-	if last == "" || q.previous != "" && !named {
+	candidates := candidatesOf(items)
+	if len(candidates) == 0 || q.previous != "" && !named {
 		return nil
 	}
-	history, err := g.conversation(ctx, c, q, last)
+	history, err := g.conversation(ctx, c, q, candidates)
 	if err != nil {
 		return err
 	}
+	known := &knownItems{g: g, c: c}
+	defer known.release()
 	if history != nil {
 		begins, err := inTurn(ctx, g, c, len(input), func() (bool, error) { return c.beginsWith(items, history) })
 		switch {
@@ -91,13 +91,33 @@ func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 		default:
 			defer c.memory.give(historyBytes(history))
 		}
+		if err := known.add(history); err != nil {
+			return err
+		}
 	}
-	return g.replaceItems(ctx, c, q, items, turnsOf(history))
+	return g.replaceItems(ctx, c, q, items, known)
 }
 
-// mayName reports whether an input can have items that the client was given: with an ID, or with the ID of a call.
+// mayName reports whether an input can have items that the client was given: with an ID, or with the ID of a call. Names may be escaped.
 func mayName(input string) bool {
-	return strings.Contains(input, `"id"`) || strings.Contains(input, `"approval_request_id"`) || strings.Contains(input, `"item_reference"`) || strings.Contains(input, callMark)
+	return slices.ContainsFunc([]string{`"id"`, `"approval_request_id"`, `"item_reference"`, itemMark, `\u`}, func(part string) bool {
+		return strings.Contains(input, part)
+	})
+}
+
+// maxCandidates is the number of turns that a request without a previous response may continue, as far as its input says.
+const maxCandidates = 3
+
+// candidatesOf returns the response IDs of the last turns that items, their calls or what they approve belong to, the last one first.
+func candidatesOf(items []inputItem) (turns []string) {
+	for _, item := range slices.Backward(items) {
+		if turn := item.turn(); turn != "" && !slices.Contains(turns, turn) {
+			if turns = append(turns, turn); len(turns) == maxCandidates {
+				break
+			}
+		}
+	}
+	return turns
 }
 
 // turn returns the response ID of the turn that the item, its call or what it approves belongs to. It is empty if the item does not say.
@@ -108,7 +128,7 @@ func (i inputItem) turn() string {
 	case i.approval:
 		return i.request.responseID
 	}
-	_, call, _ := parseCallID(gjson.Get(i.raw, "call_id").Str)
+	_, call, _ := parseSuffix(gjson.Get(i.raw, "call_id").Str)
 	return call.responseID
 }
 
@@ -116,11 +136,13 @@ func (i inputItem) turn() string {
 func parseInput(input string) []inputItem {
 	items := make([]inputItem, 0, jsonvalue.Count(input))
 	for _, raw := range jsonvalue.Elements(input) {
-		item := inputItem{raw: raw}
-		item.name, item.named = parseItemID(gjson.Get(raw, "id").Str)
-		item.request, item.approval = parseItemID(gjson.Get(raw, "approval_request_id").Str)
-		kind := gjson.Get(raw, "type")
-		item.reference = kind.Str == "item_reference" || kind.Type == gjson.Null && jsonvalue.Count(raw) == 1 && gjson.Get(raw, "id").Exists()
+		item, members := inputItem{raw: raw}, jsonvalue.RawMembers(raw, "id", "type", "approval_request_id")
+		id, kind := members[0], jsonvalue.Unquote(members[1])
+		item.name, item.named = parseItemID(jsonvalue.Unquote(id))
+		item.request, item.approval = parseItemID(jsonvalue.Unquote(members[2]))
+		// OpenAI's reference needs no type, and some items can be sent with their type and ID alone.
+		bare := id != "" && jsonvalue.Count(raw) == 1 || item.named && members[1] != "" && jsonvalue.Count(raw) == 2
+		item.reference = kind == "item_reference" || bare
 		items = append(items, item)
 	}
 	return items
@@ -134,59 +156,71 @@ func unknownItem(index int, item string) error {
 	return itemNotFound(item)
 }
 
+// firstBytes returns a text for an error, of which it cuts what is too long for an ID.
+func firstBytes(text string) string {
+	const most = 600
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
+}
+
 // itemNotFound returns OpenAI's error for a reference to an item that does not exist.
 func itemNotFound(item string) error {
 	e := invalidRequest("input", "", "Item with id '%s' not found. Items are not persisted when `store` is set to false. "+
-		"Try again with `store` set to true, or remove this item from your input.", gjson.Get(item, "id").String())
+		"Try again with `store` set to true, or remove this item from your input.", firstBytes(gjson.Get(item, "id").String()))
 	e.status = http.StatusNotFound
 	return e
 }
 
-// conversation returns the conversation that the request continues, or the one that ends with the turn that the input names last. It
-// returns nil if that turn is not the end of a conversation.
-func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest, last string) (*store.History, error) {
+// conversation returns the conversation that the request continues, or the one that ends with the last turn that the input names and that
+// exists. It returns nil if there is none, or it cannot be continued.
+func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest, candidates []string) (*store.History, error) {
 	options := g.options.resolveOptions()
 	options.Origins = true
-	resolve := func(responseID string) (*store.History, error) {
-		return read(ctx, c, func(ctx context.Context) (*store.History, error) { return c.store.Resolve(ctx, responseID, options) }, historyBytes)
-	}
 	if q.previous != "" {
-		history, err := resolve(q.previous)
+		history, err := g.resolve(ctx, c, q.previous, options)
 		if err != nil {
 			return nil, resolveError(q.previous, err)
 		}
 		return history, nil
 	}
-	history, err := resolve(last)
-	if e, ok := errors.AsType[*store.Error](err); ok && (e.Code == store.CodeInvalid || !e.Retryable && strings.HasPrefix(string(e.Code), chainCodes)) {
-		return nil, nil
+	for _, candidate := range candidates {
+		history, err := g.resolve(ctx, c, candidate, options)
+		e, ok := errors.AsType[*store.Error](err)
+		switch {
+		case err == nil:
+			return history, nil
+		case isTemporary(err):
+			return nil, storeError(err)
+		case !ok || e.Code != store.CodeInvalid && (e.Code != store.CodeNotFound || e.ResponseID != candidate):
+			return nil, nil
+		}
 	}
-	if err != nil {
-		return nil, storeError(err)
-	}
-	return history, nil
+	return nil, nil
 }
 
-// itemsOf returns the number of items of a history without instructions.
+func (g *Gateway) resolve(ctx context.Context, c *call, responseID string, options store.ResolveOptions) (*store.History, error) {
+	return read(ctx, c, func(ctx context.Context) (*store.History, error) { return c.store.Resolve(ctx, responseID, options) }, historyBytes)
+}
+
+// isTemporary reports whether a request that names an item should be repeated. That a conversation is broken, unfinished or too large for the
+// gateway says nothing about one of its items.
+func isTemporary(err error) bool {
+	if e, ok := errors.AsType[*apiError](err); ok {
+		return e.status != http.StatusBadRequest // from call.hold
+	}
+	return !errors.Is(err, store.ErrUnavailable) && store.IsRetryable(err) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// itemsOf returns the number of items of a history without instructions, 0 if the store does not say which turns they belong to.
 func itemsOf(h *store.History) (items int) {
+	all := 0
 	for _, o := range h.Origins {
 		items += o.Count + min(o.First, 0)
+		all += o.Count
+	}
+	if all != len(h.Items) {
+		return 0
 	}
 	return items
-}
-
-// turnsOf returns the items of each turn of a history. Those of a turn have the numbers of their positions.
-func turnsOf(h *store.History) map[string][]json.RawMessage {
-	turns := map[string][]json.RawMessage{}
-	if h == nil {
-		return turns
-	}
-	next := 0
-	for _, o := range h.Origins {
-		turns[o.ResponseID] = h.Items[next-min(o.First, 0) : next+o.Count]
-		next += o.Count
-	}
-	return turns
 }
 
 // beginsWith reports whether an input begins with exactly the items of a history, of which there is at least one.
@@ -204,7 +238,7 @@ func (c *call) beginsWith(items []inputItem, h *store.History) (bool, error) {
 			}
 			item := items[given]
 			given++
-			if item.named && item.name != name {
+			if item.named && item.name != name && item.name != copiedFrom(stored) {
 				return false, nil
 			}
 			if item.reference {
@@ -251,14 +285,18 @@ func canonical(item string) string {
 		content = "[" + textPart(o.get("role").Str, content) + "]"
 	}
 	if jsonvalue.IsList(content) {
-		var parts []string
+		var parts strings.Builder
+		separator := "["
 		for _, part := range jsonvalue.Elements(content) {
 			if p, err := objectOf(part); err == nil && jsonvalue.IsObject(part) {
 				part = withoutEmpty(p).String()
 			}
-			parts = append(parts, part)
+			parts.WriteString(separator)
+			parts.WriteString(part)
+			separator = ","
 		}
-		o.set("content", "["+strings.Join(parts, ",")+"]")
+		parts.WriteString("]")
+		o.set("content", parts.String())
 	}
 	return withoutEmpty(o).String()
 }
@@ -268,29 +306,11 @@ func withoutEmpty(o *object) *object {
 	return o
 }
 
-// replaceItems makes the items the input of the request, with those that they name in place of references and IDs. turns has the items of
-// the turns that are known; others are read.
-func (g *Gateway) replaceItems(ctx context.Context, c *call, q *createRequest, items []inputItem, turns map[string][]json.RawMessage) error {
-	var bytes, held int64
-	defer func() { c.memory.give(held) }()
-	reads := 0
-	read := func(needed bool, name itemName) error {
-		if _, known := turns[name.responseID]; known || !needed {
-			return nil
-		}
-		if reads++; reads > maxReferencedTurns {
-			return invalidRequest("input", "too_many_references", "The input refers to items of more than %d responses outside the conversation.", maxReferencedTurns)
-		}
-		stored, err := g.itemsOfTurn(ctx, c, name.responseID)
-		turns[name.responseID] = stored
-		held += historyBytes(&store.History{Items: stored})
-		return err
-	}
-	for i, item := range items {
-		if err := cmp.Or(read(item.named, item.name), read(item.approval, item.request)); err != nil {
-			return err
-		}
-		replaced, err := item.replaced(turns)
+// replaceItems makes the items the input of the request, with those that they name in place of references and IDs.
+func (g *Gateway) replaceItems(ctx context.Context, c *call, q *createRequest, items []inputItem, known *knownItems) error {
+	var bytes int64
+	for i, item := range slices.Backward(items) { // a later turn's conversation has the turns before it
+		replaced, err := known.replace(ctx, item)
 		if err != nil {
 			return err
 		}
@@ -302,56 +322,10 @@ func (g *Gateway) replaceItems(ctx context.Context, c *call, q *createRequest, i
 	return q.setInput(c, items, bytes)
 }
 
-// replaced returns the item that a reference names, or an item with the engine's IDs instead of the gateway's. An item that is not stored is
-// returned as it is, unless it is a reference.
-func (i inputItem) replaced(turns map[string][]json.RawMessage) (string, error) {
-	stored := func(name itemName) string {
-		if items := turns[name.responseID]; name.number < len(items) {
-			return jsonvalue.Text(items[name.number])
-		}
-		return ""
-	}
-	item, raw := stored(i.name), i.raw
-	switch {
-	case i.reference && item == "":
-		return "", itemNotFound(raw)
-	case i.reference:
-		return item, nil
-	case item != "":
-		raw = withID(raw, gjson.Get(item, "id").Str)
-	}
-	if request := stored(i.request); request != "" {
-		raw = withMember(raw, "approval_request_id", quote(gjson.Get(request, "id").Str))
-	}
-	return raw, nil
-}
-
-// itemsOfTurn returns the items of a turn, none if it does not exist.
-func (g *Gateway) itemsOfTurn(ctx context.Context, c *call, responseID string) ([]json.RawMessage, error) {
-	session, err := g.getSession(ctx, c, responseID)
-	switch {
-	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
-		return nil, nil
-	case err != nil:
-		return nil, storeError(err)
-	}
-	return inTurn(ctx, g, c, len(session.Request)+len(session.Response), func() ([]json.RawMessage, error) {
-		items, err := chain.Flatten(session.Request, session.Response)
-		if err != nil {
-			return nil, storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: responseID, Err: err})
-		}
-		list := make([]json.RawMessage, items.Len())
-		for i := range list {
-			list[i] = items.Slice(i, i+1)
-		}
-		c.memory.give(sessionBytes(session))
-		return list, c.hold(historyBytes(&store.History{Items: list}))
-	})
-}
-
 // setInput makes a list of items, with a total size, the input of the request.
 func (q *createRequest) setInput(c *call, items []inputItem, bytes int64) error {
-	rest := int64(len(q.body)) - int64(len(q.object.raw("input")))
+	before := int64(len(q.body))
+	rest := before - int64(len(q.object.raw("input")))
 	if err := c.hold(bytes + 2*(rest+bytes)); err != nil { // as a list, and like the body as it was received
 		return err
 	}
@@ -374,5 +348,6 @@ func (q *createRequest) setInput(c *call, items []inputItem, bytes int64) error 
 		return fmt.Errorf("unable to replace the input: %w", err) // never
 	}
 	q.object = object
+	c.memory.give(2 * before)
 	return nil
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package gateway
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -28,6 +29,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/tidwall/gjson"
 	"pgregory.net/rapid"
+
+	"github.com/catena-dev/catena/store"
 )
 
 // itemEngine answers with an output item that has the ID msg_1, as one that begins to count again after each restart. It streams, too.
@@ -145,7 +148,11 @@ func TestInputIsConversation(t *testing.T) {
 			if saved.PreviousResponseID != wantPrevious {
 				t.Errorf("saved after %q, want %q", saved.PreviousResponseID, wantPrevious)
 			}
-			if diff := cmp.Diff("["+strings.Join(wantSaved, ",")+"]", gjson.GetBytes(saved.Request, "input").Raw); diff != "" {
+			var savedItems []string
+			for _, item := range gjson.GetBytes(saved.Request, "input").Array() {
+				savedItems = append(savedItems, withEngineIDs(item.Raw))
+			}
+			if diff := cmp.Diff(strings.Join(wantSaved, ","), strings.Join(savedItems, ",")); diff != "" {
 				t.Errorf("saved input (-want +got):\n%s", diff)
 			}
 			retrieved := f.do(http.MethodGet, "/v1/responses/"+second.get("id"), "")
@@ -310,7 +317,7 @@ func TestReferencesAreLimited(t *testing.T) {
 		t.Errorf("got %d %s for two large items", r.status, r.body)
 	}
 	var references []string
-	for i := range maxReferencedTurns + 2 {
+	for i := range maxReads + 2 {
 		f.seed(fmt.Sprintf("resp_%d", i), "", "completed")
 		references = append(references, reference(itemName{fmt.Sprintf("resp_%d", i), 0}.id("message")))
 	}
@@ -388,8 +395,8 @@ func TestClientsSendEverything(t *testing.T) {
 	var answers atomic.Int64
 	f := start(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		n := answers.Add(1)
-		_, _ = fmt.Fprintf(w, `{"status":"completed","output":[{"type":"function_call","id":"fc_%d","call_id":"call_%d","name":"f","arguments":"{}"},`+
-			`{"type":"message","id":"msg_%d","role":"assistant","content":[{"type":"output_text","text":"answer %d","annotations":[]}]}]}`, n%2, n, n%3, n)
+		_, _ = fmt.Fprintf(w, `{"status":"completed","output":[{"type":"function_call","id":"fc_%d","call_id":"call_%d","name":"f","arguments":"{}","status":"completed"},`+
+			`{"type":"message","id":"msg_%d","role":"assistant","status":"completed","content":[{"type":"output_text","text":"answer %d","annotations":[],"logprobs":[]}]}]}`, n%2, n, n%3, n)
 	}))
 	// node is a turn: its items as the client has seen them, and as the engine has.
 	type node struct {
@@ -415,12 +422,13 @@ func TestClientsSendEverything(t *testing.T) {
 				}
 			}
 			wantPrevious := parent.id
+			client := slices.Clone(parent.client)
 			if len(input) > 0 && rapid.IntRange(0, 4).Draw(t, "drop") == 0 {
 				j := rapid.IntRange(0, len(input)-1).Draw(t, "dropped")
-				input, wantEngine, wantPrevious = slices.Delete(input, j, j+1), slices.Delete(wantEngine, j, j+1), ""
+				input, client, wantEngine, wantPrevious = slices.Delete(input, j, j+1), slices.Delete(client, j, j+1), slices.Delete(wantEngine, j, j+1), ""
 				for j, item := range input {
 					if !gjson.Get(item, "id").Exists() {
-						wantEngine[j] = withID(wantEngine[j], "")
+						wantEngine[j], client[j] = withID(wantEngine[j], ""), withID(client[j], "")
 					}
 				}
 			}
@@ -435,17 +443,163 @@ func TestClientsSendEverything(t *testing.T) {
 			if saved.PreviousResponseID != wantPrevious {
 				t.Fatalf("saved after %q, want %q", saved.PreviousResponseID, wantPrevious)
 			}
-			next := node{id: r.get("id"), client: slices.Clone(wantEngine), engine: wantEngine}
-			if wantPrevious != "" {
-				next.client = append(slices.Clone(parent.client), own)
-			}
+			next := node{id: r.get("id"), client: append(client, own), engine: wantEngine}
 			for k := range 2 {
 				next.client = append(next.client, gjson.Get(r.body, fmt.Sprintf("output.%d", k)).Raw)
-				next.engine = append(next.engine, withEngineCall(gjson.GetBytes(saved.Response, fmt.Sprintf("output.%d", k)).Raw))
+				next.engine = append(next.engine, withEngineIDs(gjson.GetBytes(saved.Response, fmt.Sprintf("output.%d", k)).Raw))
 			}
-			if wantPrevious != "" || parent.id == "" {
-				nodes = append(nodes, next)
-			}
+			nodes = append(nodes, next)
 		}
 	})
+}
+
+// TestKeysOfOtherConversations: a key is not repeated for the same rest of another conversation.
+func TestKeysOfOtherConversations(t *testing.T) {
+	f := start(t, itemEngine())
+	first, _ := f.ask(userA)
+	other, _ := f.ask(userB)
+	rest := `{"role":"user","content":"go on"}`
+	f.create(`{"input":[`+userA+","+reference(first.get("output.0.id"))+","+rest+`]}`, "Idempotency-Key", "k")
+	for _, input := range []string{userB + "," + reference(other.get("output.0.id")) + "," + rest, rest} {
+		r := f.do(http.MethodPost, "/v1/responses", `{"input":[`+input+`]}`, "Idempotency-Key", "k")
+		if r.code() != "Conflict idempotency_key_reused" {
+			t.Errorf("%s: got %d %s", input, r.status, r.body)
+		}
+	}
+}
+
+// TestReferencesToUnfinishedStream: the items of a stream that broke keep their IDs, whether they were finished or not.
+func TestReferencesToUnfinishedStream(t *testing.T) {
+	item := func(kind, id, index string) string {
+		return `{"type":"` + kind + `","output_index":` + index + `,"item":{"type":"function_call","id":"` + id + `","call_id":"call_` + id + `","name":"f","arguments":"{}"}}`
+	}
+	broken := true
+	f := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if broken {
+			streamHandler(sse(created, item(eventItemAdded, "a", "0"), item(eventItemAdded, "b", "1"), item(eventItemDone, "b", "1"))).ServeHTTP(w, r)
+			return
+		}
+		itemEngine().ServeHTTP(w, r)
+	}))
+	var ids []string
+	for _, e := range events(f.create(`{"input":"x","stream":true}`).body) {
+		if id := e.get("item.id"); id != "" && e.get("type") == eventItemAdded {
+			ids = append(ids, id)
+		}
+	}
+	broken = false
+	_, engine := f.ask(reference(ids[1]), reference(ids[0]))
+	if got, want := gjson.Get(engine, "#.id").Raw, `["b","a"]`; got != want {
+		t.Errorf("the engine received the items %s, want %s", got, want)
+	}
+	if got := gjson.Get(engine, "1.status").Str; got != "incomplete" {
+		t.Errorf("the item that was not finished is %q: %s", got, engine)
+	}
+}
+
+// TestReferencesAfterBreak: a client that goes on after a turn that cannot be continued, or without an item, does not cause more reads
+// with each turn, and stores only what is new.
+func TestReferencesAfterBreak(t *testing.T) {
+	f := start(t, itemEngine())
+	var input []string
+	turn := func() *store.Session {
+		input = append(input, fmt.Sprintf(`{"role":"user","content":"%d"}`, len(input)))
+		r, _ := f.ask(input...)
+		input = append(input, reference(r.get("output.0.id")))
+		return f.saved(r.get("id"))
+	}
+	for range 5 {
+		turn()
+	}
+	cancelled := turn()
+	cancelled.Status = store.StatusCancelled
+	if err := f.store.next.InNamespace("default").Save(t.Context(), cancelled, store.SaveOptions{Overwrite: true}); err != nil {
+		t.Fatal(err)
+	}
+	reads := 0
+	f.store.onGet = func() error { reads++; return nil }
+	f.store.onResolve = func(context.Context) error { reads++; return nil }
+	root := turn()
+	if root.PreviousResponseID != "" || reads > 10 {
+		t.Errorf("saved after %q with %d reads", root.PreviousResponseID, reads)
+	}
+	previous := root.ResponseID
+	for range 5 {
+		reads = 0
+		next := turn()
+		if next.PreviousResponseID != previous || gjson.GetBytes(next.Request, "input.#").Int() != 1 || reads != 1 {
+			t.Errorf("saved after %q, want %q, with %d reads: %s", next.PreviousResponseID, previous, reads, next.Request)
+		}
+		previous = next.ResponseID
+	}
+}
+
+// TestReferencesInOtherForms: what parsers read in different ways is read as the engine's parser would, and is not stored as a reference.
+func TestReferencesInOtherForms(t *testing.T) {
+	f := start(t, itemEngine())
+	first, _ := f.ask(userA)
+	id := first.get("output.0.id")
+	for name, tc := range map[string]struct{ item, want string }{
+		"escaped":                {`{"\u0074ype":"item\u005freference","\u0069d":"` + id + `"}`, engineItem},
+		"repeated type":          {`{"type":"message","type":"item_reference","id":"` + id + `"}`, engineItem},
+		"only its type":          {`{"type":"message","id":"` + id + `"}`, engineItem},
+		"escaped, unknown":       {`{"\u0074ype":"item\u005freference","\u0069d":"msg_none"}`, ""},
+		"repeated type, unknown": {`{"type":"message","type":"item_reference","id":"msg_none"}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := f.do(http.MethodPost, "/v1/responses", `{"input":[`+userB+","+tc.item+`]}`)
+			if tc.want == "" {
+				if r.status != http.StatusNotFound {
+					t.Errorf("got %d %s, want 404", r.status, r.body)
+				}
+				return
+			}
+			sent, _ := f.sent.last()
+			if got, want := gjson.Get(sent, "input").Raw, "["+userB+","+tc.want+"]"; got != want {
+				t.Errorf("the engine received %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// TestReferencesIntoBrokenConversations: an item is found although its conversation cannot be continued, and IDs that look like those of the
+// gateway do no harm.
+func TestReferencesIntoBrokenConversations(t *testing.T) {
+	f := start(t, itemEngine())
+	f.seed("resp_gone_parent", "resp_gone", "completed")
+	f.seed("resp_pending", "", "in_progress")
+	f.seed("resp_after_pending", "resp_pending", "completed")
+	f.seed("resp_failed", "", "failed")
+	for _, id := range []string{"resp_gone_parent", "resp_pending", "resp_after_pending", "resp_failed"} {
+		if _, engine := f.ask(reference(itemName{id, 1}.id("message"))); !strings.Contains(engine, "answer of "+id) {
+			t.Errorf("%s: the engine received %s", id, engine)
+		}
+	}
+	first, _ := f.ask(userA)
+	second, _ := f.ask(userA, reference(first.get("output.0.id")), `{"type":"message","id":"msg_mine_1","role":"user","content":"x"}`)
+	if got := f.saved(second.get("id")).PreviousResponseID; got != first.get("id") {
+		t.Errorf("saved after %q, want %q", got, first.get("id"))
+	}
+	var foreign []string
+	for i := range maxReads + 10 {
+		foreign = append(foreign, fmt.Sprintf(`{"type":"message","id":"msg_x%d_0","role":"user","content":"x"}`, i))
+	}
+	if _, engine := f.ask(foreign...); engine != "["+strings.Join(foreign, ",")+"]" {
+		t.Errorf("the engine received %.200s", engine)
+	}
+}
+
+// TestStoreWithoutOrigins: a store that does not say which turns items belong to loses nothing.
+func TestStoreWithoutOrigins(t *testing.T) {
+	f := start(t, itemEngine())
+	f.store.withoutOrigins = true
+	first, _ := f.ask(userA)
+	id := first.get("output.0.id")
+	if _, engine := f.ask(userA, reference(id), userB); engine != "["+userA+","+engineItem+","+userB+"]" {
+		t.Errorf("the engine received %s", engine)
+	}
+	second := f.create(fmt.Sprintf(`{"previous_response_id":%q,"input":[%s]}`, first.get("id"), reference(id)))
+	if r := f.do(http.MethodGet, "/v1/responses/"+second.get("id")+"/input_items", ""); r.code() != "Internal Server Error internal_error" {
+		t.Errorf("got %d %s for the input items, want an error", r.status, r.body)
+	}
 }

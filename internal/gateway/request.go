@@ -194,7 +194,7 @@ func (q *createRequest) forEngine(history []json.RawMessage) string {
 		o.set("store", "false")
 	}
 	own := o.raw("input")
-	if q.previous == "" && !(jsonvalue.IsList(own) && strings.Contains(own, callMark)) {
+	if q.previous == "" && (!jsonvalue.IsList(own) || !strings.Contains(own, itemMark)) {
 		return o.String()
 	}
 	o.remove("input")
@@ -206,12 +206,12 @@ func (q *createRequest) forEngine(history []json.RawMessage) string {
 	separator := ""
 	for _, item := range history {
 		b.WriteString(separator)
-		b.WriteString(withEngineCall(jsonvalue.Text(item)))
+		b.WriteString(withEngineIDs(jsonvalue.Text(item)))
 		separator = ","
 	}
 	_ = chain.EachInput(own, func(item string) {
 		b.WriteString(separator)
-		b.WriteString(withEngineCall(item))
+		b.WriteString(withEngineIDs(item))
 		separator = ","
 	}) // checked when the request was parsed
 	b.WriteString("]}")

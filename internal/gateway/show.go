@@ -22,7 +22,6 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/store"
 )
@@ -112,14 +111,14 @@ func withMissing(object string, numbers ...string) string {
 // showOutput returns a list of output items with the gateway's IDs.
 func (t *turn) showOutput(output string) string {
 	var b strings.Builder
-	b.Grow(len(output) + idBytes*jsonvalue.Count(output) + 2)
+	b.Grow(len(output) + t.idBytes()*jsonvalue.Count(output) + 2)
 	separator := "["
 	number := t.request.inputs
 	for _, item := range jsonvalue.Elements(output) {
 		b.WriteString(separator)
 		separator = ","
 		if jsonvalue.IsObject(item) {
-			item = withID(item, itemName{t.id, number}.id(itemType(item)))
+			item = shown(item, itemName{t.id, number}.id(itemType(item)), store.StatusCompleted)
 		}
 		b.WriteString(item)
 		number++
@@ -131,15 +130,16 @@ func (t *turn) showOutput(output string) string {
 	return b.String()
 }
 
-// idBytes is more than an item gets longer by its ID, and completedBytes by which a response gets longer by members with default values.
-const (
-	idBytes        = 128
-	completedBytes = 1 << 10
-)
+// idBytes returns more than an item usually gets longer by its ID, of whose characters some are escaped if another gateway has made it, and by
+// the members that it lacks.
+func (t *turn) idBytes() int { return 192 + 6*len(t.id) }
+
+// completedBytes is more than a response gets longer by members with default values.
+const completedBytes = 1 << 10
 
 // shownBytes returns the memory for a response as its client sees it.
 func (t *turn) shownBytes(response *object) int64 {
-	bytes := int64(completedBytes) + idBytes*int64(jsonvalue.Count(response.raw("output")))
+	bytes := completedBytes + int64(t.idBytes()*jsonvalue.Count(response.raw("output")))
 	for _, m := range response.members {
 		bytes += int64(len(m.key) + len(m.value) + 2)
 	}
@@ -158,14 +158,21 @@ func turnOf(s *store.Session) *turn {
 	if q.object, err = parseObject(s.Request); err != nil {
 		q.object = &object{} // another gateway saved it
 	}
-	q.inputs = countInput(q.object.raw("input"))
+	if request, err := jsonvalue.ParseObject(s.Request); err == nil {
+		q.inputs = countInput(request.RawMembers("input")[0])
+	}
 	return &turn{id: s.ResponseID, request: q, created: s.CreatedAt}
 }
 
-// countInput returns the number of items of an input, which is raw JSON.
-func countInput(input string) (items int) {
-	_ = chain.EachInput(input, func(string) { items++ }) // one that is invalid has none
-	return items
+// countInput returns the number of items of a valid input, which is raw JSON.
+func countInput(input string) int {
+	switch {
+	case jsonvalue.IsList(input):
+		return jsonvalue.Count(input)
+	case jsonvalue.IsString(input) && input != `""`: // as in chain.Flatten
+		return 1
+	}
+	return 0
 }
 
 // showStored returns the response of a session as its client sees it. Its memory is held.

@@ -46,9 +46,10 @@ var terminalEvents = map[string]string{
 }
 
 const (
-	eventItemDone = "response.output_item.done"
-	eventFailed   = "response.failed"
-	eventError    = "error"
+	eventItemAdded = "response.output_item.added"
+	eventItemDone  = "response.output_item.done"
+	eventFailed    = "response.failed"
+	eventError     = "error"
 )
 
 var (
@@ -68,10 +69,8 @@ type relay struct {
 	// unflushed is set while events are written that the client may not have received.
 	unflushed bool
 	partial   partial
-	numbers   outputNumbers
-	// prefixes are the types of the items by their numbers, and calls the IDs of their calls.
-	prefixes map[int]string
-	calls    calls
+	// calls are the IDs of the calls of the output.
+	calls calls
 	// ended is set once the outcome of the turn is known, immediately before it is saved. Later outcomes are ignored.
 	ended bool
 	// failing is set if the outcome was an error event. The corresponding response.failed may follow.
@@ -172,11 +171,8 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 		}
 		s.failing = false
 	}
-	name, err := s.nameItem(data)
+	name, err := s.receiveItem(kind, data)
 	if err != nil {
-		return err
-	}
-	if err := s.partial.add(kind, data, s.g.options.MaxResponseBytes, s.call.hold); err != nil {
 		return err
 	}
 	switch {
@@ -188,7 +184,7 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 	case terminalEvents[kind] != "":
 		return errors.New("the terminal event contains no response")
 	}
-	showItem(e, data, name)
+	showItem(e, kind, data, name)
 	return s.send(ctx, e)
 }
 
@@ -229,6 +225,7 @@ func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data
 		kind = s.finish(ctx, kind, status, response)
 		data.set("type", quote(kind))
 	}
+	response.setMissing("status", quote(store.StatusInProgress))
 	data.set("response", s.turn.show(response))
 	e.replace(kind, data.String())
 	return s.send(ctx, e)

@@ -22,89 +22,48 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/store"
 )
 
-// outputNumbers are the numbers of the output items of a stream. In a response, an item's position determines its number. In a stream that is
-// its output index, except that some engines assign the same index to all items: then it is the order in which the items appear.
-type outputNumbers struct {
-	numbers map[outputKey]int
-	taken   map[int64]bool
-}
-
-// outputKey is what an engine calls an item: its ID and its output index, -1 if it has none.
-type outputKey struct {
-	id    string
-	index int64
-}
-
-// outputNumberBytes is the memory of what is remembered of an item besides its ID.
-const outputNumberBytes = 256
-
-// number returns the number of the item of an event. It calls hold before it remembers a new item.
-func (n *outputNumbers) number(t *turn, id string, outputIndex gjson.Result, hold func(int64) error) (int, error) {
-	key := outputKey{id, -1}
-	if outputIndex.Type == gjson.Number && outputIndex.Num >= 0 && outputIndex.Num < maxItemNumber {
-		key.index = outputIndex.Int()
-	}
-	if number, known := n.numbers[key]; known {
-		return number, nil
-	}
-	if err := hold(outputNumberBytes + int64(len(id))); err != nil {
-		return 0, err
-	}
-	if n.numbers == nil {
-		n.numbers, n.taken = map[outputKey]int{}, map[int64]bool{}
-	}
-	index := key.index
-	if index < 0 || n.taken[index] {
-		for index = int64(len(n.taken)); n.taken[index]; index++ {
-		}
-	}
-	n.taken[index] = true
-	number := t.request.inputs + int(index)
-	id = strings.Clone(id) // the event may be larger
-	n.numbers[outputKey{id, key.index}], n.numbers[outputKey{id, -1}] = number, number
-	return number, nil
-}
-
-// nameItem gives the call in the data of an event the ID that clients and the store see, and returns the ID of the event's item that the
-// client sees. It is empty if the event is not about an item, and for items that are not stored: they cannot be referred to.
-func (s *relay) nameItem(data *object) (string, error) {
-	itemID, item := data.get("item_id"), data.raw("item")
-	if !s.turn.request.store || itemID.Type != gjson.String && !jsonvalue.IsObject(item) {
-		return "", nil
-	}
-	id, kind := itemID.Str, "message"
-	if jsonvalue.IsObject(item) {
-		id, kind = gjson.Get(item, "id").Str, itemType(item)
-	}
-	number, err := s.numbers.number(s.turn, id, data.get("output_index"), s.call.hold)
-	if err != nil {
-		return "", err
-	}
-	name := itemName{s.turn.id, number}
-	if known := s.prefixes[number]; known != "" {
-		kind = known
-	} else if s.prefixes == nil {
-		s.prefixes = map[int]string{}
-	}
-	s.prefixes[number] = strings.Clone(kind)
-	if strings.Contains(item, `"call_id"`) {
+// receiveItem records the item that an event is about, and returns the ID for it that the client sees. It is empty if the event is not about
+// an item, and for items that are not stored: they cannot be referred to. A call gets the ID that clients and the store see.
+func (s *relay) receiveItem(kind string, data *object) (id string, err error) {
+	slot, about := s.partial.slotOf(kind, data)
+	number := s.turn.request.inputs + slot
+	if about && s.turn.request.store && strings.Contains(data.raw("item"), `"call_id"`) {
 		if s.calls == nil {
 			s.calls = calls{}
 		}
-		data.set("item", s.calls.name(s.turn, item, number))
+		data.set("item", s.calls.name(s.turn, data.raw("item"), number))
 	}
-	return name.id(kind), nil
+	if err := s.partial.add(kind, data, slot, s.g.options.MaxResponseBytes, s.call.hold); err != nil {
+		return "", err
+	}
+	if !about || !s.turn.request.store {
+		return "", nil
+	}
+	item := data.raw("item")
+	if slot < len(s.partial.output) {
+		item = s.partial.output[slot].raw
+	}
+	itemKind := "message" // of an item that has not appeared
+	if jsonvalue.IsObject(item) {
+		itemKind = itemType(item)
+	}
+	return itemName{s.turn.id, number}.id(itemKind), nil
 }
 
 // showItem gives the item of an event the ID that the client sees, unless that is empty.
-func showItem(e *event, data *object, id string) {
+func showItem(e *event, kind string, data *object, id string) {
 	if id == "" {
 		return
 	}
+	status := store.StatusCompleted
+	if kind == eventItemAdded {
+		status = store.StatusInProgress
+	}
 	if item := data.raw("item"); jsonvalue.IsObject(item) {
-		data.set("item", withID(item, id))
+		data.set("item", shown(item, id, status))
 	}
 	if data.get("item_id").Type == gjson.String {
 		data.set("item_id", quote(id))

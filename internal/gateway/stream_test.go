@@ -37,9 +37,9 @@ func TestStream(t *testing.T) {
 	r := f.create(`{"input":"a","stream":true}`)
 	id, at := events(r.body)[0].get("response.id"), events(r.body)[0].get("response.created_at")
 	want := ": ping\n\n" + sse(
-		shown(at, fmt.Sprintf(`{"type":"response.created","sequence_number":0,"response":{"id":%q,"status":"in_progress","output":[],"previous_response_id":null,"store":true}}`, id)),
+		shownEvent(at, fmt.Sprintf(`{"type":"response.created","sequence_number":0,"response":{"id":%q,"status":"in_progress","output":[],"previous_response_id":null,"store":true}}`, id)),
 		unknown,
-		shown(at, fmt.Sprintf(`{"type":"response.completed","sequence_number":9,"response":{"id":%q,"store":true,"status":"completed","output":[{"type":"message","id":"msg_1"}],"previous_response_id":null}}`, id)),
+		shownEvent(at, fmt.Sprintf(`{"type":"response.completed","sequence_number":9,"response":{"id":%q,"store":true,"status":"completed","output":[{"type":"message","id":"msg_1"}],"previous_response_id":null}}`, id)),
 	) + "data: [DONE]\n\n"
 	if diff := cmp.Diff(want, r.body); diff != "" {
 		t.Errorf("stream (-want +got):\n%s", diff)
@@ -49,8 +49,8 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// shown returns an event with the response to a request that began at a Unix time as the client sees it, given what is saved.
-func shown(at, event string) string {
+// shownEvent returns an event with the response to a request that began at a Unix time as the client sees it, given what is saved.
+func shownEvent(at, event string) string {
 	data, err := objectOf(event)
 	if err != nil {
 		panic(err)

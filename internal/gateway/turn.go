@@ -58,7 +58,7 @@ func (c calls) name(t *turn, item string, number int) string {
 	}
 	named, known := c[id.Str]
 	if strings.HasSuffix(itemType(item), "_call") {
-		named, known = itemName{t.id, number}.callID(id.Str), true
+		named, known = itemName{t.id, number}.behind(id.Str), true
 		c[strings.Clone(id.Str)] = named // the body may be larger
 	}
 	if !known {
@@ -74,7 +74,7 @@ func (t *turn) nameCalls(response *object) {
 		return
 	}
 	var b strings.Builder
-	b.Grow(len(output) + idBytes)
+	b.Grow(len(output) + t.idBytes())
 	separator, number, named := "[", t.request.inputs, calls{}
 	for _, item := range jsonvalue.Elements(output) {
 		b.WriteString(separator)

@@ -61,7 +61,7 @@ type ResolveOptions struct {
 	ContinueIncomplete bool `json:"continueIncomplete,omitempty"`
 	// IncludeIncomplete accepts turns that are not completed, whatever their status is, with the items that they have so far.
 	IncludeIncomplete bool `json:"includeIncomplete,omitempty"`
-	// Origins returns History.Origins, too. An operator must not be older than this option.
+	// Origins returns History.Origins, too. An operator that is older than this option ignores it.
 	Origins bool `json:"origins,omitempty"`
 	// Instructions is "All", "Last" or "Omit"; empty means "All".
 	Instructions string `json:"instructions,omitempty"`

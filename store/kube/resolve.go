@@ -47,8 +47,13 @@ func (c *cluster) Resolve(ctx context.Context, namespace, responseID string, opt
 		return nil, &driver.Error{Code: driver.CodeInvalid, ResponseID: responseID, Message: fmt.Sprintf("invalid namespace %q", namespace)}
 	}
 	history, err := c.history(ctx, namespace, responseID, options)
+	// An operator rejects the first unknown parameter in alphabetical order.
 	if options.ContinueIncomplete && isUnknownParameter(err, "continueIncomplete") {
 		options.ContinueIncomplete = false
+		history, err = c.history(ctx, namespace, responseID, options)
+	}
+	if options.Origins && isUnknownParameter(err, "origins") {
+		options.Origins = false
 		history, err = c.history(ctx, namespace, responseID, options)
 	}
 	switch {

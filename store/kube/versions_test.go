@@ -336,14 +336,20 @@ func TestStoredObjects(t *testing.T) {
 	}
 }
 
-// TestOlderOperator: an operator that does not know continueIncomplete refuses only conversations that were cut off.
+// TestOlderOperator: an operator that does not know newer parameters refuses only conversations that were cut off, and returns no origins.
 func TestOlderOperator(t *testing.T) {
 	s := openThrough(t, env.NewNamespace(t), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
-		if !r.URL.Query().Has("continueIncomplete") {
+		unknown := ""
+		for _, name := range []string{"origins", "continueIncomplete"} { // the first one in alphabetical order is reported
+			if r.URL.Query().Has(name) {
+				unknown = name
+			}
+		}
+		if unknown == "" {
 			return next.RoundTrip(r)
 		}
-		const body = `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"BadRequest","code":400,` +
-			`"message":"query parameter \"continueIncomplete\" is unknown: must be one of maxDepth, includeIncomplete, instructions, limit, after, order, resourceVersion"}`
+		body := `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"BadRequest","code":400,` +
+			`"message":"query parameter \"` + unknown + `\" is unknown: must be one of maxDepth, includeIncomplete, instructions, limit, after, order, resourceVersion"}`
 		return &http.Response{
 			StatusCode: http.StatusBadRequest, Header: http.Header{"Content-Type": {"application/json"}},
 			Body: io.NopCloser(strings.NewReader(body)), Request: r,
@@ -353,7 +359,7 @@ func TestOlderOperator(t *testing.T) {
 	cutOff := testturn.Make("resp_2", "resp_1")
 	cutOff.Status = store.StatusIncomplete
 	save(t, s, cutOff)
-	options := store.ResolveOptions{ContinueIncomplete: true}
+	options := store.ResolveOptions{ContinueIncomplete: true, Origins: true}
 	if history, err := s.Resolve(t.Context(), "resp_1", options); err != nil || len(history.Turns) != 1 {
 		t.Errorf("got %v, %v, want one turn", history, err)
 	}

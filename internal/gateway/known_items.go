@@ -1,0 +1,208 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/store"
+)
+
+const (
+	// maxReads is the number of turns outside the conversation of a request that it can refer to by themselves. singleReads is the number of
+	// them that are read by themselves, too. From then on, each is read with the turns before it: there are probably more of them.
+	maxReads    = 128
+	singleReads = 4
+	// copyBytes is the memory in which a copy is found.
+	copyBytes = 192
+)
+
+// knownItems has the items of stored turns that have been read because a request names some of them.
+type knownItems struct {
+	g *Gateway
+	c *call
+	// turns has the items of turns by response ID, each at the position of its number. It has none for a turn that does not exist.
+	turns map[string][]json.RawMessage
+	// copies has items of other turns that these turns have copies of.
+	copies map[itemName]string
+	reads  int
+	held   int64
+}
+
+// add adds the turns of a history, which must remain in memory.
+func (k *knownItems) add(h *store.History) error {
+	if k.turns == nil {
+		k.turns, k.copies = map[string][]json.RawMessage{}, map[itemName]string{}
+	}
+	if itemsOf(h) == 0 {
+		return nil
+	}
+	next := 0
+	for _, o := range h.Origins {
+		if _, known := k.turns[o.ResponseID]; !known {
+			if err := k.addTurn(o.ResponseID, h.Items[next-min(o.First, 0):next+o.Count]); err != nil {
+				return err
+			}
+		}
+		next += o.Count
+	}
+	return nil
+}
+
+func (k *knownItems) addTurn(responseID string, items []json.RawMessage) error {
+	if k.turns == nil {
+		k.turns, k.copies = map[string][]json.RawMessage{}, map[itemName]string{}
+	}
+	k.turns[responseID] = items
+	for _, item := range items {
+		if name := copiedFrom(jsonvalue.Text(item)); name != (itemName{}) {
+			if err := k.hold(copyBytes); err != nil {
+				return err
+			}
+			k.copies[name] = jsonvalue.Text(item)
+		}
+	}
+	return nil
+}
+
+func (k *knownItems) hold(bytes int64) error {
+	if err := k.c.hold(bytes); err != nil {
+		return err
+	}
+	k.held += bytes
+	return nil
+}
+
+// release returns the memory of all that was read.
+func (k *knownItems) release() { k.c.memory.give(k.held) }
+
+// find returns an item, or "" if it is not stored, or if too many turns have been read.
+func (k *knownItems) find(ctx context.Context, name itemName) (string, error) {
+	if items, known := k.turns[name.responseID]; known && name.number < len(items) {
+		return jsonvalue.Text(items[name.number]), nil
+	} else if item, copied := k.copies[name]; copied || known {
+		return item, nil
+	}
+	if k.reads++; k.reads > maxReads {
+		return "", nil
+	}
+	if err := k.read(ctx, name.responseID); err != nil {
+		return "", err
+	}
+	if items := k.turns[name.responseID]; name.number < len(items) {
+		return jsonvalue.Text(items[name.number]), nil
+	}
+	return "", nil
+}
+
+// read reads a turn.
+func (k *knownItems) read(ctx context.Context, responseID string) error {
+	if k.reads > singleReads {
+		options := k.g.options.resolveOptions()
+		options.Origins, options.IncludeIncomplete, options.Instructions = true, true, store.InstructionsOmit
+		history, err := k.g.resolve(ctx, k.c, responseID, options)
+		if err == nil {
+			k.held += historyBytes(history)
+			if err := k.add(history); err != nil || k.turns[responseID] != nil {
+				return err
+			}
+		} else if isTemporary(err) {
+			return storeError(err)
+		}
+	}
+	return k.readTurn(ctx, responseID)
+}
+
+// readTurn reads a turn by itself.
+func (k *knownItems) readTurn(ctx context.Context, responseID string) error {
+	session, err := k.g.getSession(ctx, k.c, responseID)
+	switch {
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
+		return k.addTurn(responseID, nil)
+	case err != nil:
+		return storeError(err)
+	}
+	k.held += sessionBytes(session)
+	request, response := turnOf(session).request, gjson.GetBytes(session.Response, "output").Raw
+	const itemBytes = 40 // an offset and a slice
+	if err := k.hold(sessionBytes(session) + itemBytes*int64(request.inputs+jsonvalue.Count(response))); err != nil {
+		return err
+	}
+	items, err := inTurn(ctx, k.g, k.c, int(sessionBytes(session)), func() ([]json.RawMessage, error) {
+		items, err := chain.Flatten(session.Request, session.Response)
+		if err != nil {
+			return nil, storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: responseID, Err: err})
+		}
+		list := make([]json.RawMessage, items.Len())
+		for i := range list {
+			list[i] = items.Slice(i, i+1)
+		}
+		return list, nil
+	})
+	if err != nil {
+		return err
+	}
+	return k.addTurn(responseID, items)
+}
+
+// replace returns the item that a reference names, or an item with the engine's IDs instead of the gateway's. An item that is not stored is
+// returned as it is, unless it is a reference.
+func (k *knownItems) replace(ctx context.Context, item inputItem) (string, error) {
+	raw := item.raw
+	if item.named {
+		stored, err := k.find(ctx, item.name)
+		switch {
+		case err != nil:
+			return "", err
+		case stored == "" && item.reference && k.reads > maxReads:
+			return "", invalidRequest("input", "too_many_references", "The input refers to items of more than %d responses outside the conversation.", maxReads)
+		case stored == "" && item.reference:
+			return "", itemNotFound(raw)
+		case item.reference:
+			raw = stored
+		}
+		if stored != "" {
+			raw = withCopiedID(raw, stored, item.name)
+		}
+	}
+	if item.approval {
+		request, err := k.find(ctx, item.request)
+		if err != nil {
+			return "", err
+		}
+		if engine, _, _ := parseSuffix(gjson.Get(request, "id").Str); engine != "" {
+			raw = withMember(raw, "approval_request_id", quote(engine))
+		}
+	}
+	return raw, nil
+}
+
+// withCopiedID returns an item with the ID that a copy of a stored item has.
+func withCopiedID(item, stored string, name itemName) string {
+	id := gjson.Get(stored, "id")
+	engine, _, _ := parseSuffix(id.Str)
+	if id.Exists() && id.Type != gjson.String {
+		return withMember(item, "id", id.Raw)
+	}
+	return withID(item, name.behind(engine))
+}
