@@ -54,7 +54,35 @@ func TestSecurityModel(t *testing.T) {
 	if statements < 20 {
 		t.Errorf("got %d statements, want at least 20", statements)
 	}
-	for _, name := range testName.FindAllStringSubmatch(model, -1) {
+	wantTests(t, model)
+}
+
+// TestGatewayAPI: every row of the tables about the gateway's API names a test that exists.
+func TestGatewayAPI(t *testing.T) {
+	content, err := os.ReadFile("gateway-api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for line := range strings.Lines(string(content)) {
+		if !strings.HasPrefix(line, "| ") || strings.HasSuffix(strings.TrimSpace(line), "| test |") {
+			continue
+		}
+		rows++
+		if columns := strings.Split(strings.ReplaceAll(line, `\|`, ""), "|"); len(columns) != 6 || !testName.MatchString(columns[4]) {
+			t.Errorf("no test is named in the last of four columns: %s", line)
+		}
+	}
+	if rows < 30 {
+		t.Errorf("got %d rows, want at least 30", rows)
+	}
+	wantTests(t, string(content))
+}
+
+// wantTests checks that all tests that a document names exist.
+func wantTests(t *testing.T, document string) {
+	t.Helper()
+	for _, name := range testName.FindAllStringSubmatch(document, -1) {
 		if !exists(t, name[1], name[2]) {
 			t.Errorf("test %s does not exist", name[0])
 		}
