@@ -46,12 +46,14 @@ type outputItem struct {
 	// index is the output index, or -1.
 	index int64
 	raw   string
+	// shownID is the ID that the client sees, once it is known.
+	shownID string
 	// done is set once the item is finished. Until then, it is as it was added, without its content.
 	done bool
 }
 
 // outputItemBytes is the memory overhead of an item.
-const outputItemBytes = 80
+const outputItemBytes = 160
 
 // slotOf returns the position in the output of the item that an event is about, which is that of the next item if it is a new one. The
 // second result is false if the event is not about an item.

@@ -22,6 +22,8 @@ import (
 	"errors"
 	"io"
 	"strings"
+
+	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
 // event is a server-sent event. It is forwarded as received unless it is replaced.
@@ -50,6 +52,16 @@ func (e *event) replace(name, data string) {
 	}
 	b.WriteByte('\n')
 	e.raw = b.Bytes()
+}
+
+// replaceOnce replaces a part of the data, and reports whether it did. It does not if the part occurs more than once.
+func (e *event) replaceOnce(old, replacement string) bool {
+	raw := jsonvalue.Text(e.raw)
+	if strings.Count(raw, old) != 1 || strings.Count(e.data, old) != 1 {
+		return false
+	}
+	e.raw, e.data = jsonvalue.Bytes(strings.Replace(raw, old, replacement, 1)), strings.Replace(e.data, old, replacement, 1)
+	return true
 }
 
 // The memory held for an event is eventMemoryFactor times its size: it is read line by line, parsed, modified and written.

@@ -42,15 +42,15 @@ func (s *relay) receiveItem(kind string, data *object) (id string, err error) {
 	if !about || !s.turn.request.store {
 		return "", nil
 	}
-	item := data.raw("item")
-	if slot < len(s.partial.output) {
-		item = s.partial.output[slot].raw
+	name := itemName{s.turn.id, number}
+	if slot == len(s.partial.output) { // it has not appeared
+		return name.id("message"), nil
 	}
-	itemKind := "message" // of an item that has not appeared
-	if jsonvalue.IsObject(item) {
-		itemKind = itemType(item)
+	item := &s.partial.output[slot]
+	if item.shownID == "" {
+		item.shownID = name.id(itemType(item.raw))
 	}
-	return itemName{s.turn.id, number}.id(itemKind), nil
+	return item.shownID, nil
 }
 
 // showItem gives the item of an event the ID that the client sees, unless that is empty.
@@ -65,7 +65,10 @@ func showItem(e *event, kind string, data *object, id string) {
 	if item := data.raw("item"); jsonvalue.IsObject(item) {
 		data.set("item", shown(item, id, status))
 	}
-	if data.get("item_id").Type == gjson.String {
+	if itemID := data.get("item_id"); itemID.Type == gjson.String {
+		if data.raw("item") == "" && e.replaceOnce(`"item_id":`+itemID.Raw, `"item_id":`+quote(id)) {
+			return // as nearly all events of a stream
+		}
 		data.set("item_id", quote(id))
 	}
 	e.replace(e.name, data.String())
