@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -80,7 +81,9 @@ func (g *Gateway) ask(w http.ResponseWriter, r *http.Request, c *call) error {
 func (g *Gateway) checkServed(r *http.Request, c *call) error {
 	endpoint := g.asked[r.URL.Path]
 	if !endpoint.decided.Load() {
-		response, err := g.send(r.Context(), r, c, &payload{text: "{}"})
+		probe := &http.Request{Method: http.MethodPost, URL: &url.URL{Path: r.URL.Path}, Header: http.Header{}}
+		setHeaders(probe.Header, r.Header, accountHeaders) // used if the account is the client's
+		response, err := g.send(r.Context(), probe, c, &payload{text: "{}"})
 		if err != nil {
 			return err
 		}
@@ -88,8 +91,10 @@ func (g *Gateway) checkServed(r *http.Request, c *call) error {
 		switch response.StatusCode {
 		case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
 			endpoint.missing.Store(true)
+			endpoint.decided.Store(true)
+		case http.StatusOK, http.StatusBadRequest, http.StatusUnprocessableEntity:
+			endpoint.decided.Store(true)
 		}
-		endpoint.decided.Store(response.StatusCode < http.StatusInternalServerError || endpoint.missing.Load())
 	}
 	if endpoint.missing.Load() {
 		return invalidRequest("", "unsupported_endpoint", "The upstream does not serve %s.", r.URL.Path)
@@ -140,12 +145,9 @@ func (g *Gateway) startOfInput(ctx context.Context, c *call, q *createRequest, i
 		return 0, err
 	}
 	defer c.memory.give(sessionBytes(session))
-	request, err := jsonvalue.ParseObject(session.Request)
-	if err != nil {
-		return 0, storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: session.ResponseID, Err: err})
-	}
-	if item-start >= countInput(request.RawMembers("input")[0]) {
-		return item, nil
+	inputs, err := inTurn(ctx, g, c, len(session.Request), func() (int, error) { return turnOf(session).request.inputs, nil })
+	if err != nil || item-start >= inputs {
+		return item, err
 	}
 	return start, nil
 }

@@ -107,6 +107,28 @@ func TestAskEngineWithoutEndpoint(t *testing.T) {
 	}
 }
 
+// TestAskProbe: what a client sends with its request does not decide whether the engine has an endpoint.
+func TestAskProbe(t *testing.T) {
+	unauthorized := true
+	f := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.RawQuery != "" || r.Header.Get("Openai-Beta") != "":
+			w.WriteHeader(http.StatusNotFound) // as some engines do for a version that they do not know
+		case unauthorized:
+			w.WriteHeader(http.StatusUnauthorized)
+		default:
+			_, _ = io.WriteString(w, `{"object":"response.input_tokens","input_tokens":1}`)
+		}
+	}))
+	if r := f.do(http.MethodPost, inputTokensPath+"?api-version=bad", `{"input":"a"}`, "Openai-Beta", "bad"); r.status != http.StatusNotFound {
+		t.Errorf("got %d %s for a request that the engine does not know", r.status, r.body)
+	}
+	unauthorized = false
+	if r := f.do(http.MethodPost, inputTokensPath, `{"input":"a"}`); r.get("input_tokens") != "1" {
+		t.Errorf("got %d %s after that", r.status, r.body)
+	}
+}
+
 // TestCompaction: what the engine gets starts with the newest compaction item, or with the input that contains it. Input items stay whole.
 func TestCompaction(t *testing.T) {
 	const compaction = `{"type":"compaction","id":"cmp_1","encrypted_content":"x"}`

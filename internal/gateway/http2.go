@@ -26,8 +26,9 @@ const maxStreamsPerConnection = 100
 // What a connection can make the gateway buffer that is not counted: one frame, and the parts of bodies that no handler has read. With the
 // defaults of net/http, that would be 2 MiB. 256 KiB for each round trip let 32 MiB arrive well within the read timeout.
 const (
-	maxFrameBytes  = 16 << 10
-	maxUnreadBytes = 256 << 10
+	maxFrameBytes        = 16 << 10
+	maxUnreadBytes       = 256 << 10
+	maxUnreadStreamBytes = 128 << 10 // so that one request that is not read does not stop those of others
 )
 
 // allowHTTP2 lets clients use HTTP/2: with TLS if they negotiate it, and without TLS if they know that the gateway speaks it. HTTP/1.1
@@ -41,7 +42,7 @@ func allowHTTP2(server *http.Server) {
 		MaxConcurrentStreams:          maxStreamsPerConnection,
 		MaxReadFrameSize:              maxFrameBytes,
 		MaxReceiveBufferPerConnection: maxUnreadBytes,
-		MaxReceiveBufferPerStream:     maxUnreadBytes,
+		MaxReceiveBufferPerStream:     maxUnreadStreamBytes,
 		// A deadline for a stream does not end a write to the connection, which all streams share.
 		WriteByteTimeout: writeTimeout,
 	}

@@ -112,7 +112,7 @@ func TestHTTP2Limits(t *testing.T) {
 		t.Fatal("the first frame has no settings")
 	}
 	want := map[http2.SettingID]uint32{
-		http2.SettingMaxConcurrentStreams: maxStreamsPerConnection, http2.SettingMaxFrameSize: maxFrameBytes, http2.SettingInitialWindowSize: maxUnreadBytes,
+		http2.SettingMaxConcurrentStreams: maxStreamsPerConnection, http2.SettingMaxFrameSize: maxFrameBytes, http2.SettingInitialWindowSize: maxUnreadStreamBytes,
 	}
 	got := map[http2.SettingID]uint32{}
 	for id := range want {

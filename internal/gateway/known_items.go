@@ -143,12 +143,12 @@ func (k *knownItems) readTurn(ctx context.Context, responseID string) error {
 		return storeError(err)
 	}
 	k.held += sessionBytes(session)
-	request, response := turnOf(session).request, gjson.GetBytes(session.Response, "output").Raw
-	const itemBytes = 40 // an offset and a slice
-	if err := k.hold(sessionBytes(session) + itemBytes*int64(request.inputs+jsonvalue.Count(response))); err != nil {
-		return err
-	}
 	items, err := inTurn(ctx, k.g, k.c, int(sessionBytes(session)), func() ([]json.RawMessage, error) {
+		request, response := turnOf(session).request, gjson.GetBytes(session.Response, "output").Raw
+		const itemBytes = 40 // an offset and a slice
+		if err := k.hold(sessionBytes(session) + itemBytes*int64(request.inputs+jsonvalue.Count(response))); err != nil {
+			return nil, err
+		}
 		items, err := chain.Flatten(session.Request, session.Response)
 		if err != nil {
 			return nil, storeError(&store.Error{Code: store.CodeUnreadable, ResponseID: responseID, Err: err})

@@ -17,6 +17,7 @@ limitations under the License.
 package gateway
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -52,8 +53,13 @@ type outputItem struct {
 	done bool
 }
 
-// outputItemBytes is the memory overhead of an item.
-const outputItemBytes = 160
+// maxOutputItems is the number of items of a stream, each of which is searched with every event.
+const maxOutputItems = 10_000
+
+var errTooManyItems = fmt.Errorf("more than %d output items", maxOutputItems)
+
+// outputItemBytes is the memory overhead of an item, including the IDs of a call.
+const outputItemBytes = 512
 
 // slotOf returns the position in the output of the item that an event is about, which is that of the next item if it is a new one. The
 // second result is false if the event is not about an item.
@@ -122,6 +128,9 @@ func (p *partial) add(kind string, data *object, slot int, maxBytes int64, hold 
 	}
 	if p.bytes+bytes > maxBytes {
 		return errTooLarge
+	}
+	if slot == maxOutputItems {
+		return errTooManyItems
 	}
 	if bytes > 0 {
 		if err := hold(bytes); err != nil {

@@ -47,7 +47,7 @@ func TestPartialOutput(t *testing.T) {
 					t.Fatal(err)
 				}
 				slot, _ := p.slotOf(eventItemDone, data)
-				if err := p.add(eventItemDone, data, slot, 1000, func(int64) error { return nil }); err != nil {
+				if err := p.add(eventItemDone, data, slot, 10_000, func(int64) error { return nil }); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -66,6 +66,8 @@ type relay struct {
 	control *http.ResponseController
 	// finishes is set if the turn is finished even if the client goes away, and gone once it has.
 	finishes, gone bool
+	// http2 is set if the client uses HTTP/2.
+	http2 bool
 	// unflushed is set while events are written that the client may not have received.
 	unflushed bool
 	partial   partial
@@ -89,7 +91,7 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, c *call, t *tur
 	defer g.metrics.streams.Dec()
 	g.copyHeaders(w.Header(), upstream.Header)
 	writeStreamHeader(w)
-	s := &relay{g: g, call: c, turn: t, writer: w, control: http.NewResponseController(w), finishes: g.finishes(t.request)}
+	s := &relay{g: g, call: c, turn: t, writer: w, control: http.NewResponseController(w), finishes: g.finishes(t.request), http2: r.ProtoMajor == 2}
 	err := s.run(r.Context(), upstream.Body)
 	if !s.ended {
 		_ = upstream.Body.Close() // the engine can stop
@@ -298,6 +300,10 @@ func (s *relay) flush() error {
 	s.unflushed = false
 	if err := s.control.Flush(); err != nil {
 		return s.disconnected()
+	}
+	if s.http2 {
+		// A deadline of HTTP/2 resets the stream when it has passed, even if nothing is being written.
+		_ = s.control.SetWriteDeadline(time.Time{})
 	}
 	return nil
 }

@@ -30,7 +30,8 @@ import (
 func (s *relay) receiveItem(kind string, data *object) (id string, err error) {
 	slot, about := s.partial.slotOf(kind, data)
 	number := s.turn.request.inputs + slot
-	if about && s.turn.request.store && strings.Contains(data.raw("item"), `"call_id"`) {
+	adds := kind == eventItemAdded || kind == eventItemDone
+	if adds && about && s.turn.request.store && strings.Contains(data.raw("item"), `"call_id"`) {
 		if s.calls == nil {
 			s.calls = calls{}
 		}

@@ -249,6 +249,29 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
+// TestDeadlinesOfHTTP2: a deadline ends a stream of HTTP/2 while nothing is being written, too, so there is none while the engine is silent.
+func TestDeadlinesOfHTTP2(t *testing.T) {
+	steps := make(chan string)
+	f := newFixture(t, stepHandler(steps, make(chan struct{})))
+	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/responses", strings.NewReader(`{"input":"a","stream":true}`))
+	r.ProtoMajor = 2
+	go func() {
+		steps <- sse(created)
+		steps <- sse(completed) // once the gateway waits for it
+		close(steps)
+	}()
+	f.gateway.Handler().ServeHTTP(w, r)
+	var cleared []bool
+	for _, deadline := range w.writes {
+		cleared = append(cleared, deadline.IsZero())
+	}
+	// After the header, around the first event, before the last one, and for the end of the response.
+	if diff := cmp.Diff([]bool{true, false, true, false, false}, cleared); diff != "" {
+		t.Errorf("deadlines that are none (-want +got):\n%s", diff)
+	}
+}
+
 // TestNoDeadlineAfterTimeout checks that the deadline of an event is not extended after the request has timed out.
 func TestNoDeadlineAfterTimeout(t *testing.T) {
 	large := `{"type":"engine.note","x":"` + strings.Repeat("x", 2*pieceBytes) + `"}`

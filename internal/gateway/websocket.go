@@ -57,7 +57,7 @@ func (g *Gateway) connect(w http.ResponseWriter, r *http.Request, c *call) error
 	defer g.open.Done()
 	taken := &takenConn{ResponseWriter: w}
 	conn, err := websocket.Accept(taken, r, &websocket.AcceptOptions{
-		InsecureSkipVerify: true, // checkOrigin has checked the origin as for other requests
+		InsecureSkipVerify: true, // checkOrigin and checkUpgrade have checked the origin
 		CompressionMode:    websocket.CompressionDisabled,
 	})
 	if err != nil {
@@ -76,9 +76,15 @@ func (g *Gateway) checkUpgrade(w http.ResponseWriter, r *http.Request) error {
 	case g.options.MaxWebSockets == 0:
 		e.code, e.message = "websocket_disabled", "WebSocket mode is turned off (--max-websockets): use POST /v1/responses."
 	case !hasToken(r.Header, "Connection", "upgrade") || !hasToken(r.Header, "Upgrade", "websocket"):
-		w.Header().Set("Connection", "Upgrade")
-		w.Header().Set("Upgrade", "websocket")
+		if r.ProtoMajor == 1 { // in HTTP/2, these headers are an error
+			w.Header().Set("Connection", "Upgrade")
+			w.Header().Set("Upgrade", "websocket")
+		}
 		e.code, e.message = "upgrade_required", "GET /v1/responses serves only WebSocket connections: upgrade, or use POST /v1/responses."
+	case g.tenants == nil && !sameOrigin(r) && !g.allowsOrigin(r):
+		// CORS, which prevents other pages from reading responses if anonymous clients are allowed, does not apply to WebSocket connections.
+		e.status, e.code = http.StatusForbidden, "forbidden_origin"
+		e.message = "Without API keys, web pages of other origins may not open WebSocket connections (--cors-allowed-origins)."
 	default:
 		return nil
 	}
@@ -145,7 +151,10 @@ type message struct {
 
 func newSocket(g *Gateway, r *http.Request, c *call, conn *websocket.Conn, raw net.Conn) *socket {
 	conn.SetReadLimit(-1) // content is counted and limited like a request's body
-	base := r.Context().Value(baseContext{}).(context.Context)
+	base, ok := r.Context().Value(baseContext{}).(context.Context)
+	if !ok {
+		base = context.WithoutCancel(r.Context()) // another server has the handler
+	}
 	s := &socket{
 		g: g, call: c, handshake: r, conn: conn, raw: raw, base: withBase(base), lasting: context.WithoutCancel(base),
 		received: make(chan message, 1), turns: turnMemory{share: c.memory},

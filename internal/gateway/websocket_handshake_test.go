@@ -32,11 +32,21 @@ func TestWebSocketHandshake(t *testing.T) {
 		headers []string
 		want    string
 	}{
-		"key":            {twoTenants(t), []string{"Authorization", "Bearer a"}, "OK"},
-		"no key":         {twoTenants(t), nil, "Unauthorized invalid_api_key"},
-		"unknown key":    {twoTenants(t), []string{"Authorization", "Bearer c"}, "Unauthorized invalid_api_key"},
-		"program":        {local, nil, "OK"},
-		"web page":       {local, []string{"Origin", "https://evil.example"}, "Forbidden forbidden_origin"},
+		"key":         {twoTenants(t), []string{"Authorization", "Bearer a"}, "OK"},
+		"no key":      {twoTenants(t), nil, "Unauthorized invalid_api_key"},
+		"unknown key": {twoTenants(t), []string{"Authorization", "Bearer c"}, "Unauthorized invalid_api_key"},
+		"program":     {local, nil, "OK"},
+		"web page":    {local, []string{"Origin", "https://evil.example"}, "Forbidden forbidden_origin"},
+		"web page, anonymous clients": {
+			func(o *Options) { o.InsecureAllowAnonymous = true }, []string{"Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"},
+			"Forbidden forbidden_origin",
+		},
+		"allowed page": {
+			func(o *Options) {
+				o.InsecureAllowAnonymous, o.CORSAllowedOrigins = true, []string{"https://good.example"}
+			},
+			[]string{"Origin", "https://good.example", "Sec-Fetch-Site", "cross-site"}, "OK",
+		},
 		"turned off":     {off, nil, "Upgrade Required websocket_disabled"},
 		"page, with key": {twoTenants(t), []string{"Authorization", "Bearer a", "Origin", "https://app.example"}, "OK"},
 	} {

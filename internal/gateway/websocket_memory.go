@@ -89,13 +89,14 @@ func (m *turnMemory) index(id string) int {
 
 // add remembers a turn, and forgets the oldest if there are too many. It returns an error if the tenant has no memory left.
 func (m *turnMemory) add(id string, parent *rememberedTurn, stored string, items []string) error {
-	size := int64(rememberedBytes)
+	size := int64(rememberedBytes + len(id) + len(stored))
 	for _, item := range items {
 		size += int64(len(item)) + 1
 	}
 	if err := m.share.begin(size); err != nil {
 		return err
 	}
+	id, stored = strings.Clone(id), strings.Clone(stored) // they are parts of messages
 	t := &rememberedTurn{id: id, parent: parent, stored: stored, own: joinItems(items), size: size, total: size, users: 1}
 	if parent != nil {
 		parent.users++

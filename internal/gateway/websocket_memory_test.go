@@ -19,6 +19,8 @@ package gateway
 import (
 	"fmt"
 	"net/http"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -84,6 +86,63 @@ func TestWebSocketRemembersItems(t *testing.T) {
 			c.wantError(c.ask(`"input":[1],"previous_response_id":"`+id+`"`), "Bad Request invalid_type")
 		})
 	}
+}
+
+// TestWebSocketCompaction: what is remembered of a conversation begins with the newest compaction item, or with the input that has it.
+func TestWebSocketCompaction(t *testing.T) {
+	const compaction = `{"type":"compaction","id":"cmp_1","encrypted_content":"x"}`
+	user := func(text string) string { return `{"role":"user","content":"` + text + `"}` }
+	output := ""
+	f := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		response := `{"status":"completed","output":[` + output + `]}`
+		streamHandler(sse(created, `{"type":"response.completed","response":`+response+`}`)).ServeHTTP(w, r)
+	}))
+	c := f.dial()
+	ask := func(input, previous, rest string) (id string, engine []string) {
+		id = c.ask(`"input":[` + input + `],"previous_response_id":` + quoteOrNull(previous) + rest).get("response.id")
+		sent, _ := f.sent.last()
+		for _, item := range gjson.Get(sent, "input").Array() {
+			engine = append(engine, item.Raw)
+		}
+		return id, engine
+	}
+	output = user("out1")
+	stored, _ := ask(user("1"), "", "")
+	first, _ := ask(user("2"), stored, notStored)
+	output = compaction + "," + user("out3")
+	second, _ := ask(user("3"), first, notStored)
+	output = user("out4")
+	third, engine := ask(user("4"), second, notStored)
+	if diff := cmp.Diff([]string{compaction, user("out3"), user("4")}, engine); diff != "" {
+		t.Errorf("made by an engine (-want +got):\n%s", diff)
+	}
+	fourth, _ := ask(user("5")+","+compaction, third, notStored)
+	if _, engine = ask(user("6"), fourth, ""); !slices.Equal(engine, []string{user("5"), compaction, user("out4"), user("6")}) {
+		t.Errorf("sent by the client: the engine got %q", engine)
+	}
+}
+
+// TestWebSocketRemembersLittle: a remembered turn does not keep the messages that it is from.
+func TestWebSocketRemembersLittle(t *testing.T) {
+	f := start(t, nil)
+	c := f.dial()
+	heap := func() int64 {
+		runtime.GC()
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		return int64(stats.HeapAlloc)
+	}
+	const size, messages = 4 << 20, 10
+	instructions := strings.Repeat("x", size)
+	before := heap()
+	for range messages {
+		c.send(`{"type":"response.create","generate":false,"input":"a","instructions":"` + instructions + `"}`)
+		c.rest()
+	}
+	if grown := heap() - before; grown > messages*size*6/10 {
+		t.Errorf("the heap has grown by %d MiB after %d messages of %d MiB", grown>>20, messages, size>>20)
+	}
+	_ = c.conn.CloseNow()
 }
 
 // TestWebSocketEvicts checks that a turn cannot be continued again after its continuation has failed, but others can.

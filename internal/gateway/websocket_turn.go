@@ -22,6 +22,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -78,9 +79,17 @@ func (t *socketTurn) create(w http.ResponseWriter, r *http.Request, c *call) err
 		return err
 	}
 	g := t.socket.g
+	o, err := inTurn(r.Context(), g, c, len(body), func() (*object, error) { return t.parse(body) })
+	if err != nil {
+		return err
+	}
+	size := len(body)
+	if t.parent != nil {
+		size += int(t.parent.total)
+	}
 	var generate bool
-	request, err := inTurn(r.Context(), g, c, len(body), func() (request *createRequest, err error) {
-		request, generate, err = t.parse(body)
+	request, err := inTurn(r.Context(), g, c, size, func() (request *createRequest, err error) {
+		request, generate, err = t.request(o, len(body))
 		return request, err
 	})
 	if err != nil {
@@ -133,16 +142,18 @@ func (t *socketTurn) complete() bool {
 // streamIDs matches valid stream IDs.
 var streamIDs = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,256}$`)
 
-// parse returns the request for the response that the message describes: the message without the members that only messages have. It
-// reports whether output is to be generated.
-func (t *socketTurn) parse(body []byte) (request *createRequest, generate bool, err error) {
+// parse parses the message, and reads what the connection needs of it.
+func (t *socketTurn) parse(body []byte) (*object, error) {
 	o, err := parseObject(body)
 	if err != nil {
-		return nil, false, invalidRequest("", "invalid_json", "We could not parse the JSON of your message: it %v.", err)
+		return nil, invalidRequest("", "invalid_json", "We could not parse the JSON of your message: it %v.", err)
 	}
-	if err := t.readMembers(o); err != nil {
-		return nil, false, err
-	}
+	return o, t.readMembers(o)
+}
+
+// request returns the request for the response that a message of the given size describes: the message without the members that only
+// messages have. It reports whether output is to be generated.
+func (t *socketTurn) request(o *object, bytes int) (request *createRequest, generate bool, err error) {
 	generate = o.get("generate").Type != gjson.False
 	for _, name := range []string{"type", "stream_id", "generate"} {
 		o.remove(name)
@@ -152,14 +163,14 @@ func (t *socketTurn) parse(body []byte) (request *createRequest, generate bool, 
 		o.set("store", "false")
 	}
 	// As in readRequest, the body is held twice.
-	size := 2 * int64(len(body))
+	size := 2 * int64(bytes)
 	if t.parent != nil {
 		size += 2 * t.parent.total
 	}
 	if err := t.call.hold(size); err != nil {
 		return nil, false, err
 	}
-	defer t.call.memory.give(2 * int64(len(body)))
+	defer t.call.memory.give(int64(bytes)) // the turn keeps the message, whose input it may have to remember
 	if err := t.prepend(o); err != nil {
 		return nil, false, err
 	}
@@ -275,13 +286,31 @@ func (t *socketTurn) remember(response gjson.Result) {
 	for _, item := range jsonvalue.Elements(response.Get("output").Raw) {
 		items = append(items, item)
 	}
-	stored := t.previous
-	if t.parent != nil {
-		stored = t.parent.stored
+	parent, stored := t.parent, t.previous
+	if parent != nil {
+		stored = parent.stored
 	}
-	if err := t.socket.turns.add(response.Get("id").Str, t.parent, stored, items); err != nil {
+	items, compacted := sinceCompaction(items, len(items)-jsonvalue.Count(response.Get("output").Raw))
+	if compacted {
+		parent = nil
+	}
+	if err := t.socket.turns.add(response.Get("id").Str, parent, stored, items); err != nil {
 		t.call.log.Info("the connection does not remember the turn: there is not enough memory", "error", err)
 	}
+}
+
+// sinceCompaction returns the items of a turn that later turns need, and reports whether a compaction item replaces the turns before it: see
+// Gateway.context. The first items are those of the input.
+func sinceCompaction(items []string, inputs int) ([]string, bool) {
+	for i, item := range slices.Backward(items) {
+		if isCompaction(item) && i >= inputs {
+			return items[i:], true
+		}
+		if isCompaction(item) {
+			return items, true
+		}
+	}
+	return items, false
 }
 
 // Header implements http.ResponseWriter. No header is sent.
