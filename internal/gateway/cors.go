@@ -30,8 +30,8 @@ import (
 // preflightSeconds is how long a browser may keep the answer to a preflight request. Chrome keeps none for longer.
 const preflightSeconds = 2 * 60 * 60
 
-// newCORS returns the headers that let web pages of other origins use the gateway, or nil if there are none. Pages send API keys, but
-// no cookies, so credentials are not allowed.
+// newCORS returns a handler that lets web pages from the given origins call the gateway, or nil without origins. Pages authenticate with an
+// API key in a header, never with cookies, so the handler does not allow credentials.
 func newCORS(origins []string) *cors.Cors {
 	if len(origins) == 0 {
 		return nil

@@ -61,7 +61,7 @@ type ResolveOptions struct {
 	ContinueIncomplete bool `json:"continueIncomplete,omitempty"`
 	// IncludeIncomplete accepts turns that are not completed, whatever their status is, with the items that they have so far.
 	IncludeIncomplete bool `json:"includeIncomplete,omitempty"`
-	// Origins returns History.Origins, too. An operator that is older than this option ignores it.
+	// Origins requests History.Origins. They are missing if the operator is older than this option.
 	Origins bool `json:"origins,omitempty"`
 	// Instructions is "All", "Last" or "Omit"; empty means "All".
 	Instructions string `json:"instructions,omitempty"`
