@@ -116,29 +116,32 @@ func (g *Gateway) context(ctx context.Context, c *call, q *createRequest, h *sto
 	if last < 0 {
 		return h.Items, nil
 	}
-	start, err := g.startOfInput(ctx, c, q, last)
+	start, err := g.startOfInput(ctx, c, q, h.Origins, last)
 	return h.Items[min(start, last):], err
 }
 
 // startOfInput returns the position of the first item of the input that contains an item of the conversation, or that item's own position if
-// it is part of a response.
-func (g *Gateway) startOfInput(ctx context.Context, c *call, q *createRequest, item int) (int, error) {
-	options := g.options.resolveOptions()
-	options.Origins = true
-	h, err := read(ctx, c, func(ctx context.Context) (*store.History, error) { return c.store.Resolve(ctx, q.previous, options) }, historyBytes)
-	if err != nil {
-		return 0, resolveError(q.previous, err)
+// it is part of a response. The origins are those of the conversation, if they are known.
+func (g *Gateway) startOfInput(ctx context.Context, c *call, q *createRequest, origins []store.Origin, item int) (int, error) {
+	if origins == nil {
+		options := g.options.resolveOptions()
+		options.Origins = true
+		h, err := g.resolve(ctx, c, q.previous, options)
+		if err != nil {
+			return 0, resolveError(q.previous, err)
+		}
+		c.memory.give(historyBytes(h))
+		origins = h.Origins
 	}
-	c.memory.give(historyBytes(h))
 	start := 0
-	i := slices.IndexFunc(h.Origins, func(o store.Origin) bool {
+	i := slices.IndexFunc(origins, func(o store.Origin) bool {
 		start += o.Count
 		return item < start
 	})
 	if i < 0 {
 		return item, nil // the store does not say
 	}
-	origin := h.Origins[i]
+	origin := origins[i]
 	start -= origin.Count + min(origin.First, 0) // instructions are not part of the input
 	session, err := g.get(ctx, c, origin.ResponseID)
 	if err != nil {

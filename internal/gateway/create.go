@@ -137,9 +137,7 @@ func (g *Gateway) history(ctx context.Context, c *call, previous string) (*store
 	if previous == "" {
 		return &store.History{}, nil
 	}
-	history, err := read(ctx, c, func(ctx context.Context) (*store.History, error) {
-		return c.store.Resolve(ctx, previous, g.options.resolveOptions())
-	}, historyBytes)
+	history, err := g.resolve(ctx, c, previous, g.options.resolveOptions())
 	if err != nil {
 		return nil, resolveError(previous, err)
 	}
@@ -171,17 +169,16 @@ func (g *Gateway) respond(w http.ResponseWriter, r *http.Request, c *call, t *tu
 		return failure
 	}
 	g.copyHeaders(w.Header(), upstream.Header)
+	var shown *object
 	if stored != nil {
-		if final, err = c.showStored(stored); err != nil {
-			return err
-		}
+		shown, err = g.showStored(r.Context(), c, stored)
 	} else {
-		if err := c.hold(t.shownBytes(response)); err != nil {
-			return err
-		}
-		final = t.show(response)
+		shown, err = g.show(r.Context(), c, t, response)
 	}
-	writeJSON(w, http.StatusOK, final)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, shown.String())
 	return nil
 }
 

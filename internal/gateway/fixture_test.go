@@ -18,6 +18,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -32,6 +33,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
+	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/driver"
@@ -142,6 +144,17 @@ func (f *fixture) create(body string, headers ...string) reply {
 		f.t.Fatalf("status %d: %s", r.status, r.body)
 	}
 	return r
+}
+
+// eventually waits until a condition holds, and fails the test with what does not if it takes too long.
+func (f *fixture) eventually(what string, condition func() bool) {
+	f.t.Helper()
+	testutil.Eventually(f.t, func(context.Context) error {
+		if !condition() {
+			return errors.New(what)
+		}
+		return nil
+	})
 }
 
 // saved returns the session with a response ID, or nil if it does not exist.

@@ -122,11 +122,11 @@ func (g *Gateway) repeat(w http.ResponseWriter, r *http.Request, c *call, t *tur
 	if t.request.stream {
 		return true, g.streamAgain(w, r, c, session)
 	}
-	response, err := c.showStored(session)
+	response, err := g.showStored(r.Context(), c, session)
 	if err != nil {
 		return true, err
 	}
-	writeJSON(w, http.StatusOK, response)
+	writeJSON(w, http.StatusOK, response.String())
 	return true, nil
 }
 
@@ -165,19 +165,15 @@ func storedResponse(session *store.Session) (*object, *apiError) {
 
 // streamAgain sends a stored response as a stream: each output item as a whole, without the deltas.
 func (g *Gateway) streamAgain(w http.ResponseWriter, r *http.Request, c *call, session *store.Session) error {
-	final, err := c.showStored(session)
+	response, err := g.showStored(r.Context(), c, session)
 	if err != nil {
 		return err
 	}
+	output, final := response.raw("output"), response.String()
 	// The response is sent in pieces and then as a whole, which takes three copies.
 	if err := c.hold(3 * int64(len(final))); err != nil {
 		return err
 	}
-	response, err := parseObject(jsonvalue.Bytes(final))
-	if err != nil {
-		return finalError("internal_error", "The stored response cannot be read.", err)
-	}
-	output := response.raw("output")
 	response.set("status", quote(store.StatusInProgress))
 	response.set("output", "[]")
 

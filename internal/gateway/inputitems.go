@@ -207,9 +207,7 @@ func (g *Gateway) readConversation(ctx context.Context, c *call, p *page, after 
 	if cursor {
 		options.After = history.CursorAfter(after.responseID, after.number, options)
 	}
-	h, err := read(ctx, c, func(ctx context.Context) (*store.History, error) {
-		return c.store.Resolve(ctx, p.session.PreviousResponseID, options)
-	}, historyBytes)
+	h, err := g.resolve(ctx, c, p.session.PreviousResponseID, options)
 	if errors.Is(err, store.ErrInvalid) && cursor {
 		return p.unknownCursor()
 	}

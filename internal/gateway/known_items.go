@@ -49,11 +49,12 @@ type knownItems struct {
 	held   int64
 }
 
+func newKnownItems(g *Gateway, c *call) *knownItems {
+	return &knownItems{g: g, c: c, turns: map[string][]json.RawMessage{}, copies: map[itemName]string{}}
+}
+
 // add adds the turns of a history, which must remain in memory.
 func (k *knownItems) add(h *store.History) error {
-	if k.turns == nil {
-		k.turns, k.copies = map[string][]json.RawMessage{}, map[itemName]string{}
-	}
 	if itemsOf(h) == 0 {
 		return nil
 	}
@@ -70,9 +71,6 @@ func (k *knownItems) add(h *store.History) error {
 }
 
 func (k *knownItems) addTurn(responseID string, items []json.RawMessage) error {
-	if k.turns == nil {
-		k.turns, k.copies = map[string][]json.RawMessage{}, map[itemName]string{}
-	}
 	k.turns[responseID] = items
 	for _, item := range items {
 		if name := copiedFrom(jsonvalue.Text(item)); name != (itemName{}) {
@@ -98,9 +96,8 @@ func (k *knownItems) release() { k.c.memory.give(k.held) }
 
 // find returns an item, or "" if it is not stored, or if too many turns have been read.
 func (k *knownItems) find(ctx context.Context, name itemName) (string, error) {
-	if items, known := k.turns[name.responseID]; known && name.number < len(items) {
-		return jsonvalue.Text(items[name.number]), nil
-	} else if item, copied := k.copies[name]; copied || known {
+	_, known := k.turns[name.responseID]
+	if item := k.item(name); item != "" || known {
 		return item, nil
 	}
 	if k.reads++; k.reads > maxReads {
@@ -109,10 +106,15 @@ func (k *knownItems) find(ctx context.Context, name itemName) (string, error) {
 	if err := k.read(ctx, name.responseID); err != nil {
 		return "", err
 	}
+	return k.item(name), nil
+}
+
+// item returns an item of what has been read, or "".
+func (k *knownItems) item(name itemName) string {
 	if items := k.turns[name.responseID]; name.number < len(items) {
-		return jsonvalue.Text(items[name.number]), nil
+		return jsonvalue.Text(items[name.number])
 	}
-	return "", nil
+	return k.copies[name]
 }
 
 // read reads a turn.

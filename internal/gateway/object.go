@@ -152,6 +152,23 @@ func (o *object) String() string {
 	return b.String()
 }
 
+// mapList returns a JSON list whose elements are replaced. size is an estimate of its length in bytes.
+func mapList(list string, size int, replace func(i int, element string) string) string {
+	var b strings.Builder
+	b.Grow(size)
+	b.WriteByte('[')
+	i := 0
+	for _, element := range jsonvalue.Elements(list) {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(replace(i, element))
+		i++
+	}
+	b.WriteByte(']')
+	return b.String()
+}
+
 // quote returns a string as JSON.
 func quote(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }) {

@@ -46,8 +46,8 @@ type Options struct {
 	TLSCertFile, TLSKeyFile string
 	// InsecureAllowAnonymous serves clients without API keys on any address, including web pages.
 	InsecureAllowAnonymous bool
-	// CORSAllowedOrigins are the origins of the web pages that may use the gateway from a browser, or * for all. If it is empty, browsers
-	// let no page read a response, unless a proxy in front of the gateway allows it.
+	// CORSAllowedOrigins are the web origins that may call the gateway from a browser, or * for any. If it is empty, no page can read a
+	// response, unless a proxy in front of the gateway adds the headers that allow it.
 	CORSAllowedOrigins []string
 	// TenantsFile maps API keys to namespaces; see parseTenants. If it is empty, every client uses Namespace.
 	TenantsFile string
@@ -164,7 +164,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.InsecureAllowAnonymous, "insecure-allow-anonymous", o.InsecureAllowAnonymous,
 		"Serve on addresses other than loopback without --tenants-file. Anyone who can reach the address can read and continue every conversation whose ID they know.")
 	flags.StringSliceVar(&o.CORSAllowedOrigins, "cors-allowed-origins", o.CORSAllowedOrigins,
-		"Origins of the web pages that may use the gateway from a browser, such as https://app.example.com, or * for all. By default there are none.")
+		"Web origins that may call the gateway from a browser, such as https://app.example.com, or * for any. By default, none may.")
 	flags.StringVar(&o.Instructions, "instructions", o.Instructions,
 		"Earlier turns whose instructions are sent to the engine: Omit (none, like OpenAI's API), Last or All.")
 	flags.IntVar(&o.MaxDepth, "max-depth", o.MaxDepth, "Maximum number of turns in a conversation that can be continued.")

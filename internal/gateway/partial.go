@@ -24,6 +24,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/store"
 )
 
 // partial is the part of a response that a stream has delivered so far.
@@ -150,7 +151,7 @@ func (p *partial) outputList() string {
 	items := make([]string, 0, len(p.output))
 	for _, item := range p.output {
 		if !item.done {
-			item.raw = withMember(item.raw, "status", quote("incomplete"))
+			item.raw = withMember(item.raw, "status", quote(store.StatusIncomplete))
 		}
 		items = append(items, item.raw)
 	}

@@ -77,7 +77,7 @@ func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 	if err != nil {
 		return err
 	}
-	known := &knownItems{g: g, c: c}
+	known := newKnownItems(g, c)
 	defer known.release()
 	if history != nil {
 		begins, err := inTurn(ctx, g, c, len(input), func() (bool, error) { return c.beginsWith(items, history) })
@@ -100,7 +100,7 @@ func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 
 // mayName reports whether an input can have items that the client was given: with an ID, or with the ID of a call. Names may be escaped.
 func mayName(input string) bool {
-	return slices.ContainsFunc([]string{`"id"`, `"approval_request_id"`, `"item_reference"`, itemMark, `\u`}, func(part string) bool {
+	return slices.ContainsFunc([]string{`"id"`, `"approval_request_id"`, `"item_reference"`, itemMark, `\u00`}, func(part string) bool {
 		return strings.Contains(input, part)
 	})
 }
@@ -170,8 +170,8 @@ func itemNotFound(item string) error {
 	return e
 }
 
-// conversation returns the conversation that the request continues, or the one that ends with the last turn that the input names and that
-// exists. It returns nil if there is none, or it cannot be continued.
+// conversation resolves the conversation that the request continues. Without a previous response, that is the one that ends at one of the
+// candidates, the first that exists; the result is nil if there is no such turn, or its conversation cannot be continued.
 func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest, candidates []string) (*store.History, error) {
 	options := g.options.resolveOptions()
 	options.Origins = true
@@ -197,6 +197,7 @@ func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest, c
 	return nil, nil
 }
 
+// resolve resolves a conversation, and holds its memory. It returns the store's error unchanged.
 func (g *Gateway) resolve(ctx context.Context, c *call, responseID string, options store.ResolveOptions) (*store.History, error) {
 	return read(ctx, c, func(ctx context.Context) (*store.History, error) { return c.store.Resolve(ctx, responseID, options) }, historyBytes)
 }
@@ -285,18 +286,13 @@ func canonical(item string) string {
 		content = "[" + textPart(o.get("role").Str, content) + "]"
 	}
 	if jsonvalue.IsList(content) {
-		var parts strings.Builder
-		separator := "["
-		for _, part := range jsonvalue.Elements(content) {
-			if p, err := objectOf(part); err == nil && jsonvalue.IsObject(part) {
-				part = withoutEmpty(p).String()
+		o.set("content", mapList(content, len(content), func(_ int, part string) string {
+			p, err := objectOf(part)
+			if err != nil || !jsonvalue.IsObject(part) {
+				return part
 			}
-			parts.WriteString(separator)
-			parts.WriteString(part)
-			separator = ","
-		}
-		parts.WriteString("]")
-		o.set("content", parts.String())
+			return withoutEmpty(p).String()
+		}))
 	}
 	return withoutEmpty(o).String()
 }

@@ -37,11 +37,11 @@ func (g *Gateway) retrieve(w http.ResponseWriter, r *http.Request, c *call) erro
 	if err != nil {
 		return err
 	}
-	response, err := inTurn(r.Context(), g, c, len(session.Request)+len(session.Response), func() (string, error) { return c.showStored(session) })
+	response, err := g.showStored(r.Context(), c, session)
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, response)
+	writeJSON(w, http.StatusOK, response.String())
 	return nil
 }
 

@@ -17,8 +17,8 @@ limitations under the License.
 package gateway
 
 import (
+	"context"
 	"strconv"
-	"strings"
 
 	"github.com/tidwall/gjson"
 
@@ -46,14 +46,14 @@ var requestMembers = []struct{ name, missing string }{
 }
 
 // show returns a response of the turn as its client sees it: with all members of OpenAI's API, which typed clients rely on, and with the
-// gateway's IDs for its items. The response itself, as the store saves it, has what the engine has sent.
-func (t *turn) show(response *object) string {
+// gateway's IDs for its items. The response itself, which the store saves, is not changed.
+func (t *turn) show(response *object) *object {
 	shown := &object{members: append(make([]member, 0, len(response.members)+len(requestMembers)+8), response.members...)}
 	t.complete(shown)
 	if t.request.store {
 		shown.set("output", t.showOutput(shown.raw("output")))
 	}
-	return shown.String()
+	return shown
 }
 
 // complete adds the members that an engine has left out.
@@ -110,24 +110,13 @@ func withMissing(object string, numbers ...string) string {
 
 // showOutput returns a list of output items with the gateway's IDs.
 func (t *turn) showOutput(output string) string {
-	var b strings.Builder
-	b.Grow(len(output) + t.idBytes()*jsonvalue.Count(output) + 2)
-	separator := "["
-	number := t.request.inputs
-	for _, item := range jsonvalue.Elements(output) {
-		b.WriteString(separator)
-		separator = ","
-		if jsonvalue.IsObject(item) {
-			item = shown(item, itemName{t.id, number}.id(itemType(item)), store.StatusCompleted)
+	size := len(output) + t.idBytes()*jsonvalue.Count(output)
+	return mapList(output, size, func(i int, item string) string {
+		if !jsonvalue.IsObject(item) {
+			return item
 		}
-		b.WriteString(item)
-		number++
-	}
-	if separator == "[" {
-		b.WriteString("[")
-	}
-	b.WriteString("]")
-	return b.String()
+		return shown(item, itemName{t.id, t.request.inputs + i}.id(itemType(item)), store.StatusCompleted)
+	})
 }
 
 // idBytes returns more than an item usually gets longer by its ID, of whose characters some are escaped if another gateway has made it, and by
@@ -175,15 +164,22 @@ func countInput(input string) int {
 	return 0
 }
 
-// showStored returns the response of a session as its client sees it. Its memory is held.
-func (c *call) showStored(s *store.Session) (string, error) {
+// show returns a response of a turn as its client sees it, and holds its memory.
+func (g *Gateway) show(ctx context.Context, c *call, t *turn, response *object) (*object, error) {
+	bytes := t.shownBytes(response)
+	return inTurn(ctx, g, c, int(bytes), func() (*object, error) {
+		if err := c.hold(bytes); err != nil {
+			return nil, err
+		}
+		return t.show(response), nil
+	})
+}
+
+// showStored is show for the response of a session.
+func (g *Gateway) showStored(ctx context.Context, c *call, s *store.Session) (*object, error) {
 	response, failure := storedResponse(s)
 	if failure != nil {
-		return "", failure
+		return nil, failure
 	}
-	t := turnOf(s)
-	if err := c.hold(t.shownBytes(response)); err != nil {
-		return "", err
-	}
-	return t.show(response), nil
+	return g.show(ctx, c, turnOf(s), response)
 }

@@ -228,7 +228,7 @@ func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data
 		data.set("type", quote(kind))
 	}
 	response.setMissing("status", quote(store.StatusInProgress))
-	data.set("response", s.turn.show(response))
+	data.set("response", s.turn.show(response).String())
 	e.replace(kind, data.String())
 	return s.send(ctx, e)
 }

@@ -64,7 +64,7 @@ func shownEvent(at, event string) string {
 		panic(err)
 	}
 	begun := time.Unix(gjson.Parse(at).Int(), 0)
-	data.set("response", (&turn{id: response.get("id").Str, request: request, created: begun}).show(response))
+	data.set("response", (&turn{id: response.get("id").Str, request: request, created: begun}).show(response).String())
 	return data.String()
 }
 
@@ -249,7 +249,8 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// TestDeadlinesOfHTTP2: a deadline ends a stream of HTTP/2 while nothing is being written, too, so there is none while the engine is silent.
+// TestDeadlinesOfHTTP2: the write deadline is cleared between events, because with HTTP/2 an expired one resets the stream even when the
+// gateway is only waiting for the engine.
 func TestDeadlinesOfHTTP2(t *testing.T) {
 	steps := make(chan string)
 	f := newFixture(t, stepHandler(steps, make(chan struct{})))
@@ -268,7 +269,7 @@ func TestDeadlinesOfHTTP2(t *testing.T) {
 	}
 	// After the header, around the first event, before the last one, and for the end of the response.
 	if diff := cmp.Diff([]bool{true, false, true, false, false}, cleared); diff != "" {
-		t.Errorf("deadlines that are none (-want +got):\n%s", diff)
+		t.Errorf("which deadlines are cleared (-want +got):\n%s", diff)
 	}
 }
 

@@ -73,20 +73,13 @@ func (t *turn) nameCalls(response *object) {
 	if !t.request.store || !strings.Contains(output, `"call_id"`) {
 		return
 	}
-	var b strings.Builder
-	b.Grow(len(output) + t.idBytes())
-	separator, number, named := "[", t.request.inputs, calls{}
-	for _, item := range jsonvalue.Elements(output) {
-		b.WriteString(separator)
-		if jsonvalue.IsObject(item) {
-			item = named.name(t, item, number)
+	named := calls{}
+	response.set("output", mapList(output, len(output)+t.idBytes(), func(i int, item string) string {
+		if !jsonvalue.IsObject(item) {
+			return item
 		}
-		b.WriteString(item)
-		separator = ","
-		number++
-	}
-	b.WriteString("]")
-	response.set("output", b.String())
+		return named.name(t, item, t.request.inputs+i)
+	}))
 }
 
 // empty returns a response without output, for a turn that never received a response.

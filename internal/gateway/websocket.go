@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
@@ -75,7 +76,8 @@ func (g *Gateway) checkUpgrade(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case g.options.MaxWebSockets == 0:
 		e.code, e.message = "websocket_disabled", "WebSocket mode is turned off (--max-websockets): use POST /v1/responses."
-	case !hasToken(r.Header, "Connection", "upgrade") || !hasToken(r.Header, "Upgrade", "websocket"):
+	case !httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade") ||
+		!httpguts.HeaderValuesContainsToken(r.Header["Upgrade"], "websocket"):
 		if r.ProtoMajor == 1 { // in HTTP/2, these headers are an error
 			w.Header().Set("Connection", "Upgrade")
 			w.Header().Set("Upgrade", "websocket")
@@ -89,18 +91,6 @@ func (g *Gateway) checkUpgrade(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	return e
-}
-
-// hasToken reports whether a header that is a list contains a token.
-func hasToken(header http.Header, name, token string) bool {
-	for _, value := range header.Values(name) {
-		for item := range strings.SplitSeq(value, ",") {
-			if strings.EqualFold(strings.TrimSpace(item), token) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // takenConn is a ResponseWriter that keeps the connection that is taken from the server.

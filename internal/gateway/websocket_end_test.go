@@ -20,7 +20,6 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"runtime"
 	"testing"
 	"time"
 
@@ -150,9 +149,7 @@ func TestWebSocketPongs(t *testing.T) {
 			if !s.ping() {
 				t.Error("the client has answered, but is treated as if it had not")
 			}
-			for s.unanswered.Load() {
-				runtime.Gosched()
-			}
+			f.eventually("the client has not answered", func() bool { return !s.unanswered.Load() })
 		}
 		_ = conn.CloseNow()
 	}))

@@ -17,8 +17,8 @@ limitations under the License.
 package gateway
 
 import (
+	"fmt"
 	"net/http"
-	"runtime"
 	"strings"
 	"testing"
 )
@@ -105,9 +105,7 @@ func TestWebSocketShare(t *testing.T) {
 		t.Errorf("got %d connections, want half of 6", len(open))
 	}
 	f.awaitMemory(3 * socketBytes)
-	for f.gateway.requests.budget.Used() != 0 {
-		runtime.Gosched()
-	}
+	f.eventually("a connection holds a request", func() bool { return f.gateway.requests.budget.Used() == 0 })
 	other := f.dial("Authorization", "Bearer b")
 	for _, c := range append(open, other) {
 		c.say("one", "", "")
@@ -122,9 +120,7 @@ func TestWebSocketShare(t *testing.T) {
 // awaitMemory waits until calls hold a number of bytes.
 func (f *fixture) awaitMemory(want int64) {
 	f.t.Helper()
-	for f.gateway.memory.budget.Used() != want {
-		runtime.Gosched()
-	}
+	f.eventually(fmt.Sprintf("calls hold more or less than %d bytes", want), func() bool { return f.gateway.memory.budget.Used() == want })
 }
 
 // TestWebSocketOverloaded checks that a request without a share is rejected, and can be repeated.

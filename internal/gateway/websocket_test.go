@@ -21,7 +21,6 @@ import (
 	"io"
 	"net/http"
 	"regexp"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -136,9 +135,7 @@ func (c *wsClient) wantClose(want websocket.StatusCode) {
 // awaitConnections waits until the gateway has a number of WebSocket connections.
 func (f *fixture) awaitConnections(want float64) {
 	f.t.Helper()
-	for testutil.ToFloat64(f.gateway.metrics.sockets) != want {
-		runtime.Gosched()
-	}
+	f.eventually(fmt.Sprintf("there are not %g connections", want), func() bool { return testutil.ToFloat64(f.gateway.metrics.sockets) == want })
 }
 
 // inputs returns the texts of the messages of the last request to the engine.
@@ -171,9 +168,7 @@ func TestWebSocketConversation(t *testing.T) {
 	}
 	_ = c.conn.Close(websocket.StatusNormalClosure, "")
 	for _, want := range []string{`route="POST /v1/responses" status=200`, `route="GET /v1/responses" status=101`} {
-		for !strings.Contains(f.log.String(), want) {
-			runtime.Gosched()
-		}
+		f.eventually("the log lacks "+want, func() bool { return strings.Contains(f.log.String(), want) })
 	}
 }
 
