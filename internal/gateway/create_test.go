@@ -35,7 +35,8 @@ func TestFirstTurn(t *testing.T) {
 	r := f.create(body, "Authorization", "Bearer secret-key", "X-Request-Id", "mine")
 
 	sent, header := f.sent.last()
-	want := `{"model":"scripted","input":"hello","n":12345678901234567890,"z":1.0,"a":{"b":[1,2]},"store":false}`
+	want := `{"model":"scripted","n":12345678901234567890,"z":1.0,"a":{"b":[1,2]},"store":false,` +
+		`"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"hello"}]}]}`
 	if diff := cmp.Diff(want, sent); diff != "" {
 		t.Errorf("sent to the engine (-want +got):\n%s", diff)
 	}

@@ -53,7 +53,7 @@ func TestCompressedRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := f.create(tc.body, "Content-Encoding", tc.encoding)
 			sent, header := f.sent.last()
-			want := `{"input":"secret text","store":false}`
+			want := `{"store":false,"input":[{"type":"message","role":"user","content":[{"type":"input_text","text":"secret text"}]}]}`
 			if diff := cmp.Diff(want, sent); diff != "" || header.Get("Content-Encoding") != "" {
 				t.Errorf("the engine got the encoding %q and (-want +got):\n%s", header.Get("Content-Encoding"), diff)
 			}

@@ -62,15 +62,19 @@ func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 	if err != nil {
 		return err
 	}
+	for i := range q.remembered {
+		items[i] = inputItem{raw: items[i].raw}
+	}
+	own := items[q.remembered:]
 	named := false
-	for i, item := range items {
+	for i, item := range own {
 		if item.reference && !item.named {
 			return unknownItem(i, item.raw)
 		}
 		named = named || item.named || item.approval
 	}
-	candidates := candidatesOf(items)
-	if len(candidates) == 0 || q.previous != "" && !named {
+	candidates := candidatesOf(own)
+	if len(candidates) == 0 || (q.previous != "" || q.remembered > 0) && !named {
 		return nil
 	}
 	history, err := g.conversation(ctx, c, q, candidates)
@@ -171,16 +175,20 @@ func itemNotFound(item string) error {
 }
 
 // conversation resolves the conversation that the request continues. Without a previous response, that is the one that ends at one of the
-// candidates, the first that exists; the result is nil if there is no such turn, or its conversation cannot be continued.
+// candidates, the first that exists; the result is nil if there is no such turn, its conversation cannot be continued, or the request
+// continues turns that are not stored.
 func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest, candidates []string) (*store.History, error) {
 	options := g.options.resolveOptions()
 	options.Origins = true
-	if q.previous != "" {
+	switch {
+	case q.previous != "":
 		history, err := g.resolve(ctx, c, q.previous, options)
 		if err != nil {
 			return nil, resolveError(q.previous, err)
 		}
 		return history, nil
+	case q.remembered > 0:
+		return nil, nil
 	}
 	for _, candidate := range candidates {
 		history, err := g.resolve(ctx, c, candidate, options)

@@ -42,8 +42,9 @@ type createRequest struct {
 	// previous is the ID of the previous response, or empty, and named is what the client has called it. They differ if the client has
 	// sent a stored conversation instead of its ID, or named a turn that only its WebSocket connection remembers.
 	previous, named string
-	// inputs is the number of items of the input.
-	inputs int
+	// inputs is the number of items of the input. The first of them, as many as remembered says, are those of turns that only the client's
+	// WebSocket connection remembers: they are sent as they were sent then.
+	inputs, remembered int
 	// history is the conversation up to the previous response, if it has been resolved already.
 	history *store.History
 	// parent is the previous response as it was when it was resolved.
@@ -187,16 +188,19 @@ func readPrevious(o *object) (string, error) {
 
 // forEngine returns the body for the engine: the client's body with the history before its input, and without the members that
 // request state.
+//
+// The input is a list from the first turn on, of the items that chain.Flatten makes of the stored request, in the same bytes. So what the
+// engine gets for a turn begins with what it got for the turns before it, byte for byte, and it finds their prefix in its cache.
 func (q *createRequest) forEngine(history []json.RawMessage) string {
 	o := &object{members: slices.Clone(q.object.members)}
 	o.remove("previous_response_id")
 	if !q.stateless {
 		o.set("store", "false")
 	}
-	own := o.raw("input")
-	if q.previous == "" && (!jsonvalue.IsList(own) || !strings.Contains(own, itemMark)) {
+	if q.previous == "" && q.inputs == 0 {
 		return o.String()
 	}
+	own := o.raw("input")
 	o.remove("input")
 	rest := o.String()
 	var b strings.Builder

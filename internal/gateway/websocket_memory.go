@@ -39,7 +39,9 @@ type rememberedTurn struct {
 	stored string
 	// own has the items of the request's input and of the output, as a list without its brackets.
 	own string
-	// size is the memory of the turn, and total that of the whole conversation after the stored turn.
+	// count is the number of items of the whole conversation after the stored turn.
+	count int
+	// size is the memory of the turn, and total that of that conversation.
 	size, total int64
 	// users is the number of turns that continue it, plus 1 while it can be continued.
 	users int
@@ -97,9 +99,10 @@ func (m *turnMemory) add(id string, parent *rememberedTurn, stored string, items
 		return err
 	}
 	id, stored = strings.Clone(id), strings.Clone(stored) // they are parts of messages
-	t := &rememberedTurn{id: id, parent: parent, stored: stored, own: joinItems(items), size: size, total: size, users: 1}
+	t := &rememberedTurn{id: id, parent: parent, stored: stored, own: joinItems(items), count: len(items), size: size, total: size, users: 1}
 	if parent != nil {
 		parent.users++
+		t.count += parent.count
 		t.total += parent.total
 	}
 	m.turns = append(m.turns, t)

@@ -88,6 +88,35 @@ func TestWebSocketRemembersItems(t *testing.T) {
 	}
 }
 
+// TestWebSocketRemembersWhatEngineGot checks that the items of a turn that is not stored are the same for the engine each time: references
+// are looked up once, also those of a warm-up, and what the client wrote is not replaced later by what is stored.
+func TestWebSocketRemembersWhatEngineGot(t *testing.T) {
+	for name, generate := range map[string]string{"turn": "", "warm-up": `,"generate":false`} {
+		t.Run(name, func(t *testing.T) {
+			f := start(t, nil)
+			c := f.dial()
+			first := f.create(`{"input":"one"}`)
+			item := first.get("output.0.id")
+			rewritten := `{"role":"user","content":"one"},` + strings.Replace(first.get("output.0"), `"status"`, `"x":1,"status"`, 1)
+			id := c.ask(`"input":[` + rewritten + `,{"type":"item_reference","id":"` + item + `"}]` + notStored + generate).get("response.id")
+			if r := f.do(http.MethodDelete, "/v1/responses/"+first.get("id"), ""); r.status != http.StatusOK {
+				t.Fatalf("got %d %s", r.status, r.body)
+			}
+			other := f.create(`{"input":"two"}`)
+			reference := `{"type":"item_reference","id":"` + other.get("output.0.id") + `"}`
+			if got := c.ask(`"input":[` + reference + `],"previous_response_id":"` + id + `"` + notStored); got.get("type") != "response.completed" {
+				t.Fatalf("got %s", got.body)
+			}
+			body, _ := f.sent.last()
+			items := gjson.Get(body, "input").Array()
+			if len(items) < 4 || items[0].Raw != `{"role":"user","content":"one"}` || items[1].Get("x").Raw != "1" || items[1].Get("id").Str != items[2].Get("id").Str ||
+				items[2].Get("content.0.text").Str != first.get("output.0.content.0.text") || items[len(items)-1].Get("content.0.text").Str != other.get("output.0.content.0.text") {
+				t.Errorf("got %s", gjson.Get(body, "input").Raw)
+			}
+		})
+	}
+}
+
 // TestWebSocketCompaction: what is remembered of a conversation begins with the newest compaction item, or with the input that has it.
 func TestWebSocketCompaction(t *testing.T) {
 	const compaction = `{"type":"compaction","id":"cmp_1","encrypted_content":"x"}`

@@ -52,8 +52,8 @@ type socketTurn struct {
 	streamID, previous, input string
 	// parent is the remembered turn that the message continues, or nil.
 	parent *rememberedTurn
-	// store is set if the turn is stored, so that the connection need not remember it.
-	store bool
+	// request is the request for the response, nil until the message has been read.
+	request *createRequest
 	// failed is set once the client has got an error or a failed response.
 	failed bool
 }
@@ -88,18 +88,17 @@ func (t *socketTurn) create(w http.ResponseWriter, r *http.Request, c *call) err
 		size += int(t.parent.total)
 	}
 	var generate bool
-	request, err := inTurn(r.Context(), g, c, size, func() (request *createRequest, err error) {
-		request, generate, err = t.request(o, len(body))
+	t.request, err = inTurn(r.Context(), g, c, size, func() (request *createRequest, err error) {
+		request, generate, err = t.newRequest(o, len(body))
 		return request, err
 	})
 	if err != nil {
 		return err
 	}
 	if !generate {
-		return t.warmUp(w, r, request)
+		return t.warmUp(w, r)
 	}
-	t.store = request.store
-	return g.createFrom(w, r, c, request)
+	return g.createFrom(w, r, c, t.request)
 }
 
 // readMessage reads the message like a request's body. After that, the connection notices that the client disconnects.
@@ -151,9 +150,9 @@ func (t *socketTurn) parse(body []byte) (*object, error) {
 	return o, t.readMembers(o)
 }
 
-// request returns the request for the response that a message of the given size describes: the message without the members that only
+// newRequest returns the request for the response that a message of the given size describes: the message without the members that only
 // messages have. It reports whether output is to be generated.
-func (t *socketTurn) request(o *object, bytes int) (request *createRequest, generate bool, err error) {
+func (t *socketTurn) newRequest(o *object, bytes int) (request *createRequest, generate bool, err error) {
 	generate = o.get("generate").Type != gjson.False
 	for _, name := range []string{"type", "stream_id", "generate"} {
 		o.remove(name)
@@ -181,7 +180,7 @@ func (t *socketTurn) request(o *object, bytes int) (request *createRequest, gene
 	if t.parent == nil {
 		return request, generate, nil
 	}
-	request.named = t.previous
+	request.named, request.remembered = t.previous, t.parent.count
 	if limit := t.socket.g.options.MaxRequestBytes; request.store && int64(len(request.body)) > limit {
 		return nil, false, invalidRequest("previous_response_id", string(store.CodeTooLarge),
 			"The conversation is too large to be stored: it includes turns that only the connection remembers (--max-request-bytes).")
@@ -232,8 +231,11 @@ func inputItems(input string) (items []string, err error) {
 }
 
 // warmUp answers a message that only prepares a later one: the connection remembers its input, and the engine is not called.
-func (t *socketTurn) warmUp(w http.ResponseWriter, r *http.Request, request *createRequest) error {
-	warm := &turn{id: t.socket.g.newResponseID(r, t.call), request: request, created: t.socket.g.now()}
+func (t *socketTurn) warmUp(w http.ResponseWriter, r *http.Request) error {
+	if err := t.socket.g.expand(r.Context(), t.call, t.request); err != nil {
+		return err
+	}
+	warm := &turn{id: t.socket.g.newResponseID(r, t.call), request: t.request, created: t.socket.g.now()}
 	response := warm.empty()
 	if err := t.call.hold(4 * warm.shownBytes(response)); err != nil { // as JSON and as a message
 		return err
@@ -271,25 +273,23 @@ func (t *socketTurn) sendEvent(ctx context.Context, e *event) error {
 	switch {
 	case isFailure(kind):
 		t.failed = true
-	case terminalEvents[kind] != "" && !t.store:
+	case terminalEvents[kind] != "" && !t.request.store:
 		t.remember(gjson.Get(data, "response"))
 	}
 	return t.socket.send(ctx, t.streamID, data)
 }
 
-// remember makes the connection remember the turn, if there is memory for it.
+// remember makes the connection remember the turn, if there is memory for it: what the engine got and returned, so that it gets that again.
 func (t *socketTurn) remember(response gjson.Result) {
-	items, err := inputItems(t.input)
+	items, err := inputItems(t.request.object.raw("input"))
 	if err != nil {
 		return // never: the request has been checked
 	}
+	items = items[t.request.remembered:]
 	for _, item := range jsonvalue.Elements(response.Get("output").Raw) {
 		items = append(items, item)
 	}
-	parent, stored := t.parent, t.previous
-	if parent != nil {
-		stored = parent.stored
-	}
+	parent, stored := t.parent, t.request.previous
 	items, compacted := sinceCompaction(items, len(items)-jsonvalue.Count(response.Get("output").Raw))
 	if compacted {
 		parent = nil
