@@ -239,27 +239,34 @@ func completeItem(o *object, kind, status string) {
 }
 
 // partMembers are the members that OpenAI's parts of a message always have, by type.
-var partMembers = map[string][]struct{ name, missing string }{
+var partMembers = map[string][]memberDefault{
 	"input_image": {{"detail", `"auto"`}},
 	"output_text": {{"annotations", "[]"}, {"logprobs", "[]"}},
 }
 
 // completeParts adds the members that the parts of a message lack.
 func completeParts(content string) string {
-	return mapList(content, len(content), func(_ int, part string) string {
-		members := partMembers[gjson.Get(part, "type").Str]
-		if members == nil {
-			return part
-		}
-		o, err := objectOf(part)
-		if err != nil {
-			return part
-		}
-		for _, m := range members {
-			o.setMissing(m.name, m.missing)
-		}
-		return o.String()
-	})
+	return mapList(content, len(content), func(_ int, part string) string { return completePart(part) })
+}
+
+// completePart returns a part with the members that it lacks, or the part itself if it lacks none.
+func completePart(part string) string {
+	members := partMembers[gjson.Get(part, "type").Str]
+	if members == nil {
+		return part
+	}
+	o, err := objectOf(part)
+	if err != nil {
+		return part
+	}
+	before := len(o.members)
+	for _, m := range members {
+		o.setMissing(m.name, m.missing)
+	}
+	if len(o.members) == before {
+		return part
+	}
+	return o.String()
 }
 
 // textPart returns the part of a message that is equivalent to a text, which is raw JSON.

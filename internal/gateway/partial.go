@@ -38,8 +38,9 @@ type partial struct {
 	output []outputItem
 	// bytes is the memory of the items.
 	bytes int64
-	// sequence is the sequence number of the last event.
+	// sequence is the sequence number of the last event, if numbered is set, as it is from the first number on.
 	sequence int64
+	numbered bool
 }
 
 // outputItem is an item of a stream, with what the engine has called it first.
@@ -66,11 +67,15 @@ const outputItemBytes = 512
 // second result is false if the event is not about an item.
 //
 // An item is recognised by its ID and its index. If only one of the two matches, the ID wins: some engines have the same index for all
-// items, and some a new ID in each event. An event that adds or finishes an item is not about one that is finished.
+// items, and some a new ID in each event. An event that adds or finishes an item is not about one that is finished. An event that does not
+// say which item it is about belongs to the last one.
 func (p *partial) slotOf(kind string, data *object) (slot int, ok bool) {
 	id, index, ok := nameOf(data)
-	if !ok {
+	switch {
+	case !ok && !isItemEvent(kind):
 		return 0, false
+	case !ok && index < 0:
+		return max(len(p.output)-1, 0), true
 	}
 	find := func(matches func(i outputItem) bool) int {
 		for slot, i := range slices.Backward(p.output) {
@@ -93,29 +98,25 @@ func (p *partial) slotOf(kind string, data *object) (slot int, ok bool) {
 	return slot, true
 }
 
-// nameOf returns what an engine calls the item of an event: its ID, and its output index or -1.
+// nameOf returns what an engine calls the item of an event: its ID, and its output index or -1. The last result is false if the event has
+// neither an item nor its ID.
 func nameOf(data *object) (id string, index int64, ok bool) {
-	itemID, item := data.get("item_id"), data.raw("item")
-	switch {
-	case jsonvalue.IsObject(item):
-		id = gjson.Get(item, "id").Str
-	case itemID.Type == gjson.String:
-		id = itemID.Str
-	default:
-		return "", 0, false
-	}
 	index = -1
 	if given := data.get("output_index"); given.Type == gjson.Number && given.Num >= 0 && given.Num < maxItemNumber {
 		index = given.Int()
 	}
-	return id, index, true
+	itemID, item := data.get("item_id"), data.raw("item")
+	switch {
+	case jsonvalue.IsObject(item):
+		return gjson.Get(item, "id").Str, index, true
+	case itemID.Type == gjson.String:
+		return itemID.Str, index, true
+	}
+	return "", index, false
 }
 
 // add records an event, whose item has a position in the output. It calls hold before it allocates memory for an item.
 func (p *partial) add(kind string, data *object, slot int, maxBytes int64, hold func(bytes int64) error) error {
-	if sequence := data.get("sequence_number"); sequence.Type == gjson.Number {
-		p.sequence = sequence.Int()
-	}
 	item := data.raw("item")
 	if kind != eventItemAdded && kind != eventItemDone || !jsonvalue.IsObject(item) {
 		return nil

@@ -27,7 +27,7 @@ import (
 )
 
 // requestMembers are the members of a request that a response repeats, with the defaults of OpenAI's API.
-var requestMembers = []struct{ name, missing string }{
+var requestMembers = []memberDefault{
 	{"instructions", "null"},
 	{"max_output_tokens", "null"},
 	{"max_tool_calls", "null"},

@@ -173,20 +173,24 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 		}
 		s.failing = false
 	}
-	name, err := s.receiveItem(kind, data)
+	changed := s.partial.label(kind, data)
+	item, err := s.receiveItem(kind, data)
 	if err != nil {
 		return err
 	}
 	switch {
 	case kind == eventError:
 		s.fail(ctx, data)
+		if changed {
+			e.replace(e.name, data.String())
+		}
 		return s.send(ctx, e)
 	case jsonvalue.IsObject(data.raw("response")):
 		return s.forwardResponse(ctx, e, kind, data)
 	case terminalEvents[kind] != "":
 		return errors.New("the terminal event contains no response")
 	}
-	showItem(e, kind, data, name)
+	showEvent(e, kind, data, item, changed)
 	return s.send(ctx, e)
 }
 

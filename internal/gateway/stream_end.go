@@ -110,7 +110,7 @@ func (s *relay) abort(ctx context.Context, err error) {
 	response := s.saveUnended(ctx, store.StatusFailed, reason)
 	data := &object{}
 	data.set("type", quote(eventFailed))
-	data.set("sequence_number", strconv.FormatInt(s.partial.sequence+1, 10))
+	data.set("sequence_number", strconv.FormatInt(s.partial.nextSequence(), 10))
 	data.set("response", s.turn.show(response).String())
 	e := &event{}
 	e.replace(eventFailed, data.String())

@@ -25,9 +25,15 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// receiveItem records the item that an event is about, and returns the ID for it that the client sees. It is empty if the event is not about
-// an item, and for items that are not stored: they cannot be referred to. A call gets the ID that clients and the store see.
-func (s *relay) receiveItem(kind string, data *object) (id string, err error) {
+// eventItem is the item that an event is about: its position in the output, or -1, and the ID that the client sees. The ID is empty for items
+// that are not stored: they cannot be referred to.
+type eventItem struct {
+	slot int
+	id   string
+}
+
+// receiveItem records the item that an event is about, if there is one. A call gets the ID that clients and the store see.
+func (s *relay) receiveItem(kind string, data *object) (eventItem, error) {
 	slot, about := s.partial.slotOf(kind, data)
 	number := s.turn.request.inputs + slot
 	adds := kind == eventItemAdded || kind == eventItemDone
@@ -38,39 +44,50 @@ func (s *relay) receiveItem(kind string, data *object) (id string, err error) {
 		data.set("item", s.calls.name(s.turn, data.raw("item"), number))
 	}
 	if err := s.partial.add(kind, data, slot, s.g.options.MaxResponseBytes, s.call.hold); err != nil {
-		return "", err
+		return eventItem{}, err
 	}
-	if !about || !s.turn.request.store {
-		return "", nil
+	switch {
+	case !about:
+		return eventItem{slot: -1}, nil
+	case !s.turn.request.store:
+		return eventItem{slot: slot}, nil
 	}
 	name := itemName{s.turn.id, number}
 	if slot == len(s.partial.output) { // it has not appeared
-		return name.id("message"), nil
+		return eventItem{slot, name.id("message")}, nil
 	}
 	item := &s.partial.output[slot]
 	if item.shownID == "" {
 		item.shownID = name.id(itemType(item.raw))
 	}
-	return item.shownID, nil
+	return eventItem{slot, item.shownID}, nil
 }
 
-// showItem gives the item of an event the ID that the client sees, unless that is empty.
-func showItem(e *event, kind string, data *object, id string) {
-	if id == "" {
-		return
+// showEvent completes an event, and gives its item the ID that the client sees. changed is set if the data has been changed already.
+func showEvent(e *event, kind string, data *object, item eventItem, changed bool) {
+	if item.slot >= 0 && completeEvent(kind, data, item.slot) {
+		changed = true
 	}
+	if item.id != "" && showItem(e, kind, data, item.id, changed) || item.id == "" && changed {
+		e.replace(e.name, data.String())
+	}
+}
+
+// showItem gives the item of an event the ID that the client sees. It reports whether the data is then to replace that of the event: the
+// event itself is changed if that is all there is to change.
+func showItem(e *event, kind string, data *object, id string, changed bool) bool {
 	status := store.StatusCompleted
 	if kind == eventItemAdded {
 		status = store.StatusInProgress
 	}
 	if item := data.raw("item"); jsonvalue.IsObject(item) {
 		data.set("item", shown(item, id, status))
-	}
-	if itemID := data.get("item_id"); itemID.Type == gjson.String {
-		if data.raw("item") == "" && e.replaceOnce(`"item_id":`+itemID.Raw, `"item_id":`+quote(id)) {
-			return // as nearly all events of a stream
+		if data.get("item_id").Type != gjson.String {
+			return true
 		}
-		data.set("item_id", quote(id))
+	} else if itemID := data.get("item_id"); !changed && itemID.Type == gjson.String && e.replaceOnce(`"item_id":`+itemID.Raw, `"item_id":`+quote(id)) {
+		return false // as nearly all events of a stream
 	}
-	e.replace(e.name, data.String())
+	data.set("item_id", quote(id))
+	return true
 }

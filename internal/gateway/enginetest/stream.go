@@ -42,6 +42,8 @@ type events struct {
 	writer   http.ResponseWriter
 	control  *http.ResponseController
 	sequence int
+	// lacks are the members that no event has.
+	lacks []string
 }
 
 func (s *events) sendItem(index int, done item) {
@@ -80,6 +82,9 @@ func (s *events) sendText(index int, done item) {
 func (s *events) send(kind string, data map[string]any) {
 	data["type"], data["sequence_number"] = kind, s.sequence
 	s.sequence++
+	for _, name := range s.lacks {
+		delete(data, name)
+	}
 	encoded, err := json.Marshal(data)
 	if err != nil {
 		panic(err) // never: all values can be encoded

@@ -55,6 +55,9 @@ var echoed = map[string]string{
 // thinMembers are the members that ModelThin has.
 var thinMembers = []string{"id", "object", "created_at", "status", "model", "output"}
 
+// lackedByThin are the members that the events of ModelThin do not have.
+var lackedByThin = []string{"sequence_number", "output_index", "content_index", "summary_index", "item_id", "logprobs"}
+
 // response returns the Response with a status and the items that it has by then.
 func (a *answer) response(status string, items []object) object {
 	created := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()
@@ -120,6 +123,9 @@ func (a *answer) stream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
 	s := &events{writer: w, control: http.NewResponseController(w)}
+	if a.variant.thin {
+		s.lacks = lackedByThin
+	}
 	for _, e := range a.events() {
 		s.send(e["type"].(string), e)
 	}

@@ -1,0 +1,118 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/jsonvalue"
+)
+
+// itemEvents are the prefixes of the events that are about an item, whether or not an engine says which, with the members that OpenAI's
+// have besides output_index and item_id. Engines send few parts of an item besides the first.
+var itemEvents = []struct {
+	prefix  string
+	members []memberDefault
+}{
+	{"response.output_item.", nil},
+	{"response.content_part.", []memberDefault{{"content_index", "0"}}},
+	{"response.output_text.annotation.", []memberDefault{{"content_index", "0"}}},
+	{"response.output_text.", []memberDefault{{"content_index", "0"}, {"logprobs", "[]"}}},
+	{"response.refusal.", []memberDefault{{"content_index", "0"}}},
+	{"response.reasoning_text.", []memberDefault{{"content_index", "0"}}},
+	{"response.reasoning_summary_part.", []memberDefault{{"summary_index", "0"}}},
+	{"response.reasoning_summary_text.", []memberDefault{{"summary_index", "0"}}},
+	{"response.function_call_arguments.", nil},
+	{"response.custom_tool_call_input.", nil},
+	{"response.mcp_call", nil}, // and those of its arguments
+	{"response.mcp_list_tools.", nil},
+	{"response.code_interpreter_call", nil}, // and those of its code
+	{"response.file_search_call.", nil},
+	{"response.web_search_call.", nil},
+	{"response.image_generation_call.", nil},
+}
+
+// memberDefault is a member with the value, as JSON, that it has if an engine leaves it out.
+type memberDefault struct{ name, missing string }
+
+// isItemEvent reports whether an event is about an item.
+func isItemEvent(kind string) bool { return itemEventOf(kind) >= 0 }
+
+// itemEventOf returns the index of an event in itemEvents, or -1.
+func itemEventOf(kind string) int {
+	for i := range itemEvents {
+		if strings.HasPrefix(kind, itemEvents[i].prefix) {
+			return i
+		}
+	}
+	return -1
+}
+
+// label gives an event its type, and the next sequence number, if the engine has left them out. It reports whether it has. Events that
+// OpenAI's API does not have are left alone.
+func (p *partial) label(kind string, data *object) (changed bool) {
+	response := strings.HasPrefix(kind, "response.")
+	if response && !data.has("type") {
+		data.set("type", quote(kind))
+		changed = true
+	}
+	if sequence := data.get("sequence_number"); sequence.Type == gjson.Number {
+		p.sequence, p.numbered = sequence.Int(), true
+	} else if response || kind == eventError {
+		data.set("sequence_number", strconv.FormatInt(p.nextSequence(), 10))
+		changed = true
+	}
+	return changed
+}
+
+// nextSequence returns the sequence number of the next event.
+func (p *partial) nextSequence() int64 {
+	if p.numbered {
+		p.sequence++
+	}
+	p.numbered = true
+	return p.sequence
+}
+
+// completeEvent adds what an engine has left out of an event about the item at a position of the output. It reports whether there was
+// anything.
+func completeEvent(kind string, data *object, slot int) (changed bool) {
+	complete := func(name, missing string) {
+		if data.get(name).Type == gjson.Null {
+			data.set(name, missing)
+			changed = true
+		}
+	}
+	i := itemEventOf(kind)
+	if i < 0 {
+		return false
+	}
+	complete("output_index", strconv.Itoa(slot))
+	for _, m := range itemEvents[i].members {
+		complete(m.name, m.missing)
+	}
+	if part := data.raw("part"); jsonvalue.IsObject(part) {
+		if completed := completePart(part); completed != part {
+			data.set("part", completed)
+			changed = true
+		}
+	}
+	return changed
+}

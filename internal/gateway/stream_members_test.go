@@ -1,0 +1,112 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestThinEvents checks that events get what an engine leaves out, and nothing else.
+func TestThinEvents(t *testing.T) {
+	const item = `{"type":"message","role":"assistant","content":[],"status":"completed"}`
+	// Of the events, only those that follow response.created are listed. ID is the ID of the first item.
+	for name, tc := range map[string]struct{ sent, want []string }{
+		"nothing is missing": {
+			[]string{`{"type":"response.output_text.delta", "sequence_number":7,"output_index":3,"content_index":1,"item_id":"x","logprobs":[],"delta":"a"}`},
+			[]string{`{"type":"response.output_text.delta", "sequence_number":7,"output_index":3,"content_index":1,"item_id":"ID","logprobs":[],"delta":"a"}`},
+		},
+		"all is missing": {
+			[]string{
+				`{"type":"response.output_item.added","item":` + item + `}`,
+				`{"type":"response.content_part.added","part":{"type":"output_text","text":""}}`,
+				`{"type":"response.output_text.delta","delta":"a"}`,
+				`{"type":"response.reasoning_summary_text.delta","delta":"a"}`,
+				`{"type":"response.function_call_arguments.delta","delta":"a"}`,
+			},
+			[]string{
+				`{"type":"response.output_item.added","item":{"type":"message","role":"assistant","content":[],"status":"completed","id":"ID"},"sequence_number":1,"output_index":0}`,
+				`{"type":"response.content_part.added","part":{"type":"output_text","text":"","annotations":[],"logprobs":[]},"sequence_number":2,"output_index":0,"content_index":0,"item_id":"ID"}`,
+				`{"type":"response.output_text.delta","delta":"a","sequence_number":3,"output_index":0,"content_index":0,"logprobs":[],"item_id":"ID"}`,
+				`{"type":"response.reasoning_summary_text.delta","delta":"a","sequence_number":4,"output_index":0,"summary_index":0,"item_id":"ID"}`,
+				`{"type":"response.function_call_arguments.delta","delta":"a","sequence_number":5,"output_index":0,"item_id":"ID"}`,
+			},
+		},
+		"null": {
+			[]string{`{"type":"response.output_text.done","sequence_number":null,"output_index":null,"item_id":null,"text":"a"}`},
+			[]string{`{"type":"response.output_text.done","sequence_number":1,"output_index":0,"item_id":"ID","text":"a","content_index":0,"logprobs":[]}`},
+		},
+		"numbers go on": {
+			[]string{`{"type":"response.queued","sequence_number":41}`, `{"type":"response.from.the.future"}`},
+			[]string{`{"type":"response.queued","sequence_number":41}`, `{"type":"response.from.the.future","sequence_number":42}`},
+		},
+		"not OpenAI's": {
+			[]string{`{"type":"engine.note", "x":1}`, `{"type":"response.output_text.delta","output_index":"0","item_id":7,"delta":"a"}`},
+			[]string{
+				`{"type":"engine.note", "x":1}`,
+				`{"type":"response.output_text.delta","output_index":"0","item_id":"ID","delta":"a","sequence_number":1,"content_index":0,"logprobs":[]}`,
+			},
+		},
+	} {
+		for _, stored := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, store=%t", name, stored), func(t *testing.T) {
+				const created = `{"type":"response.created","response":{"id":"up","status":"in_progress"}}`
+				f := start(t, streamHandler(sse(append(append([]string{created}, tc.sent...), completed)...)))
+				r := f.create(fmt.Sprintf(`{"input":"a","stream":true,"store":%t}`, stored))
+				all := events(r.body)
+				if got := all[0].get("sequence_number"); got != "0" {
+					t.Errorf("response.created has the number %q, want 0", got)
+				}
+				id := "msg_" + strings.TrimPrefix(all[0].get("response.id"), "resp_") + "_1"
+				var want, got []string
+				for i := range tc.want {
+					expected := strings.ReplaceAll(tc.want[i], "ID", id)
+					if !stored {
+						expected = withoutShownID(tc.want[i], tc.sent[i])
+					}
+					want, got = append(want, expected), append(got, all[i+1].body)
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// withoutShownID returns an event with the ID that the engine has sent, if there is one, instead of ID.
+func withoutShownID(event, sent string) string {
+	for _, id := range []string{`"item_id":"x"`, `"item_id":null`, `"item_id":7`} {
+		if strings.Contains(sent, id) {
+			return strings.Replace(event, `"item_id":"ID"`, id, 1)
+		}
+	}
+	return strings.NewReplacer(`,"item_id":"ID"`, "", `,"id":"ID"`, "").Replace(event)
+}
+
+// TestNamedEvents checks that an event whose type is only its name gets it as a member: OpenAI's clients ignore the name.
+func TestNamedEvents(t *testing.T) {
+	f := start(t, streamHandler("event: response.output_text.delta\ndata: {\"delta\":\"a\"}\n\n"+sse(completed)))
+	got := events(f.create(`{"input":"a","stream":true,"store":false}`).body)[0].body
+	want := `{"delta":"a","type":"response.output_text.delta","sequence_number":0,"output_index":0,"content_index":0,"logprobs":[]}`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
