@@ -46,10 +46,13 @@ func (g *Gateway) createFrom(w http.ResponseWriter, r *http.Request, c *call, re
 			return err
 		}
 	}
+	t := &turn{id: g.newResponseID(r, c), request: request, created: g.now()}
+	if c.idempotencyKey != "" {
+		request.repeats = t.id
+	}
 	if err := g.expand(r.Context(), c, request); err != nil {
 		return err
 	}
-	t := &turn{id: g.newResponseID(r, c), request: request, created: g.now()}
 	if answered, err := g.repeat(w, r, c, t); answered || err != nil {
 		return err
 	}

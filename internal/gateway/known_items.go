@@ -45,12 +45,14 @@ type knownItems struct {
 	turns map[string][]json.RawMessage
 	// copies has items of other turns that these turns have copies of.
 	copies map[itemName]string
-	reads  int
-	held   int64
+	// repeats is createRequest.repeats.
+	repeats string
+	reads   int
+	held    int64
 }
 
-func newKnownItems(g *Gateway, c *call) *knownItems {
-	return &knownItems{g: g, c: c, turns: map[string][]json.RawMessage{}, copies: map[itemName]string{}}
+func newKnownItems(g *Gateway, c *call, repeats string) *knownItems {
+	return &knownItems{g: g, c: c, repeats: repeats, turns: map[string][]json.RawMessage{}, copies: map[itemName]string{}}
 }
 
 // add adds the turns of a history, which must remain in memory.
@@ -94,8 +96,22 @@ func (k *knownItems) hold(bytes int64) error {
 // release returns the memory of all that was read.
 func (k *knownItems) release() { k.c.memory.give(k.held) }
 
-// find returns an item, or "" if it is not stored, or if too many turns have been read.
+// find returns an item, or "" if it is not stored, or if too many turns have been read. If its turn was deleted after an earlier request with
+// the same Idempotency-Key, that request's turn has a copy.
 func (k *knownItems) find(ctx context.Context, name itemName) (string, error) {
+	item, err := k.findStored(ctx, name)
+	if item != "" || err != nil || k.repeats == "" {
+		return item, err
+	}
+	if _, known := k.turns[k.repeats]; !known {
+		if err := k.readTurn(ctx, k.repeats); err != nil {
+			return "", err
+		}
+	}
+	return k.item(name), nil
+}
+
+func (k *knownItems) findStored(ctx context.Context, name itemName) (string, error) {
 	_, known := k.turns[name.responseID]
 	if item := k.item(name); item != "" || known {
 		return item, nil

@@ -81,7 +81,7 @@ func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 	if err != nil {
 		return err
 	}
-	known := newKnownItems(g, c)
+	known := newKnownItems(g, c, q.repeats)
 	defer known.release()
 	if history != nil {
 		begins, err := inTurn(ctx, g, c, len(input), func() (bool, error) { return c.beginsWith(items, history) })
@@ -176,14 +176,15 @@ func itemNotFound(item string) error {
 
 // conversation resolves the conversation that the request continues. Without a previous response, that is the one that ends at one of the
 // candidates, the first that exists; the result is nil if there is no such turn, its conversation cannot be continued, or the request
-// continues turns that are not stored.
+// continues turns that are not stored. It is nil, too, if the previous response of a request that may be a repeated one cannot be resolved:
+// that is an error only if the engine is to be called.
 func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest, candidates []string) (*store.History, error) {
 	options := g.options.resolveOptions()
 	options.Origins = true
 	switch {
 	case q.previous != "":
 		history, err := g.resolve(ctx, c, q.previous, options)
-		if err != nil {
+		if err != nil && q.repeats == "" { // otherwise, the response may be stored already
 			return nil, resolveError(q.previous, err)
 		}
 		return history, nil

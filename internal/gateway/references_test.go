@@ -305,6 +305,49 @@ func TestReferencesAreRepeated(t *testing.T) {
 	}
 }
 
+// TestRepeatAfterReferencesAreDeleted: a repeated request gets its response although turns that it names are gone.
+func TestRepeatAfterReferencesAreDeleted(t *testing.T) {
+	f := start(t, itemEngine())
+	named, _ := f.ask(userA)
+	previous, _ := f.ask(userB)
+	reference, value := reference(named.get("output.0.id")), strings.Replace(named.get("output.0"), "{", `{"x":1,`, 1)
+	for name, tc := range map[string]struct{ body, want string }{
+		"reference":              {`{"input":[` + userB + "," + reference + `]}`, "OK"},
+		"value":                  {`{"input":[` + userB + "," + value + `]}`, "OK"},
+		"after a previous":       {`{"input":[` + reference + `],"previous_response_id":"` + previous.get("id") + `"}`, "OK"},
+		"other item":             {`{"input":[` + userB + "," + reference + `]}`, "Not Found"},
+		"conversation continued": {`{"input":[` + userA + "," + reference + `]}`, "Not Found"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first := f.create(tc.body, "Idempotency-Key", name)
+			for _, r := range []reply{named, previous} {
+				turn := f.saved(r.get("id"))
+				f.do(http.MethodDelete, "/v1/responses/"+r.get("id"), "")
+				defer func() {
+					turn.Version = ""
+					if err := f.store.next.InNamespace("default").Save(t.Context(), turn, store.SaveOptions{}); err != nil {
+						t.Error(err)
+					}
+				}()
+			}
+			body := tc.body
+			if name == "other item" {
+				body = strings.Replace(body, "_1\"", "_7\"", 1)
+			}
+			again := f.do(http.MethodPost, "/v1/responses", body, "Idempotency-Key", name)
+			if got := again.code(); got != tc.want || got == "OK" && again.body != first.body {
+				t.Errorf("got %s %s, want %s %s", got, again.body, tc.want, first.body)
+			}
+			if r := f.do(http.MethodPost, "/v1/responses", tc.body); name == "reference" && r.code() != "Not Found" {
+				t.Errorf("without a key: got %s", r.code())
+			}
+		})
+	}
+	if r := f.do(http.MethodPost, "/v1/responses", `{"input":[`+reference+`],"previous_response_id":"resp_none"}`, "Idempotency-Key", "new"); r.code() != "Bad Request previous_response_not_found" {
+		t.Errorf("got %s for a request that was not sent before", r.body)
+	}
+}
+
 // TestReferencesAreLimited: what a request refers to counts as a part of it, and other turns are read only up to a limit.
 func TestReferencesAreLimited(t *testing.T) {
 	f := start(t, itemEngine(), func(o *Options) { o.MaxRequestBytes = 100 << 10 })

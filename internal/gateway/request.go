@@ -45,6 +45,8 @@ type createRequest struct {
 	// inputs is the number of items of the input. The first of them, as many as remembered says, are those of turns that only the client's
 	// WebSocket connection remembers: they are sent as they were sent then.
 	inputs, remembered int
+	// repeats is the ID of the turn that an earlier request with the same Idempotency-Key has saved, if there was one. It is empty without a key.
+	repeats string
 	// history is the conversation up to the previous response, if it has been resolved already.
 	history *store.History
 	// parent is the previous response as it was when it was resolved.
