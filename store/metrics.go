@@ -20,20 +20,24 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/catena-dev/catena/store/driver"
 )
 
+// operations are the values of the label "operation".
+var operations = []string{"get", "save", "resolve", "delete", "ping"}
+
 func newMetrics() *prometheus.HistogramVec {
 	metrics := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "catena_store_operation_seconds",
-		Help: "Duration of store operations in seconds, including retries, by operation (get, save, resolve, delete) and code: " +
+		Help: "Duration of store operations in seconds, including retries, by operation (" + strings.Join(operations, ", ") + ") and code: " +
 			"ok, the code of the error, canceled, deadline_exceeded, or other.",
 		Buckets: prometheus.ExponentialBuckets(0.0001, 4, 10), // 0.1 ms to 26 s
 	}, []string{"operation", "code"})
-	for _, operation := range []string{"get", "save", "resolve", "delete"} {
+	for _, operation := range operations {
 		for _, code := range []string{driver.ResultOK, string(driver.CodeUnreachable)} {
 			metrics.WithLabelValues(operation, code) // so that the first outage counts as an increase
 		}

@@ -238,8 +238,14 @@ func (s *Store) Check(ctx context.Context) error {
 // errClosed is the error for a store that is used after Close.
 var errClosed = errors.New("the store is closed")
 
-// call runs an operation: it returns an error if the store is closed, records the result, and completes the error.
-func call[T any](s *Store, operation, responseID string, do func() (T, error)) (result T, err error) {
+// call runs an operation on a turn, and completes the error. See observe.
+func call[T any](s *Store, operation, responseID string, do func() (T, error)) (T, error) {
+	result, err := observe(s, operation, do)
+	return result, complete(err, fmt.Sprintf("unable to %s response %q", operation, responseID), responseID)
+}
+
+// observe runs an operation: it returns an error if the store is closed, and records the result.
+func observe[T any](s *Store, operation string, do func() (T, error)) (result T, err error) {
 	start := time.Now()
 	if s.closed.Load() {
 		err = errClosed
@@ -247,15 +253,14 @@ func call[T any](s *Store, operation, responseID string, do func() (T, error)) (
 		result, err = do()
 	}
 	s.metrics.WithLabelValues(operation, codeOf(err)).Observe(time.Since(start).Seconds())
-	return result, complete(err, operation, responseID)
+	return result, err
 }
 
-// complete adds the operation and the turn to the error of a driver if they are missing.
-func complete(err error, operation, responseID string) error {
+// complete adds a message, which describes what failed, and the turn to the error of a driver if they are missing.
+func complete(err error, message, responseID string) error {
 	if err == nil {
 		return nil
 	}
-	message := fmt.Sprintf("unable to %s response %q", operation, responseID)
 	e, ok := err.(*Error) //nolint:errorlint // what wraps an *Error is not one
 	if !ok {
 		return fmt.Errorf("%s: %w", message, err)

@@ -61,6 +61,13 @@ type QuotaChecker interface {
 	CheckQuota(ctx context.Context, namespace string) error
 }
 
+// Pinger is implemented by drivers that can become unusable while the program runs.
+type Pinger interface {
+	// Ping returns an error if a namespace cannot be read now. It makes one attempt, and its error is not marked with Again. See
+	// store.Store.Ping, which sets a deadline.
+	Ping(ctx context.Context, namespace string) error
+}
+
 // Checker is implemented by drivers that can be configured to use what belongs to others.
 type Checker interface {
 	// Check returns an error if that is the case. See store.Store.Check.

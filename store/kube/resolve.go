@@ -27,6 +27,7 @@ import (
 	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/client-go/rest"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -43,8 +44,8 @@ const resolveRetries = 1
 
 // Resolve implements driver.Store.
 func (c *cluster) Resolve(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) (*driver.History, error) {
-	if wrong := content.IsPathSegmentName(namespace); len(wrong) > 0 {
-		return nil, &driver.Error{Code: driver.CodeInvalid, ResponseID: responseID, Message: fmt.Sprintf("invalid namespace %q", namespace)}
+	if err := checkNamespace(responseID, namespace); err != nil {
+		return nil, err
 	}
 	history, err := c.history(ctx, namespace, responseID, options)
 	// An operator rejects the first unknown parameter in alphabetical order.
@@ -65,39 +66,23 @@ func (c *cluster) Resolve(ctx context.Context, namespace, responseID string, opt
 	return history, again(err)
 }
 
+// checkNamespace returns an error if a namespace is invalid as a path segment.
+func checkNamespace(responseID, namespace string) error {
+	if wrong := content.IsPathSegmentName(namespace); len(wrong) > 0 {
+		return &driver.Error{Code: driver.CodeInvalid, ResponseID: responseID, Message: fmt.Sprintf("invalid namespace %q", namespace)}
+	}
+	return nil
+}
+
 // isUnknownParameter reports whether the operator is older than a parameter. Operators of all versions use these words.
 func isUnknownParameter(err error, name string) bool {
 	return apierrors.IsBadRequest(err) && strings.Contains(err.Error(), strconv.Quote(name)+" is unknown")
 }
 
 func (c *cluster) history(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) (*driver.History, error) {
-	name := responseID
-	// An ID may be invalid as a path segment, and an ID with a dot may equal the object name of another turn.
-	if strings.ContainsAny(responseID, "/.") {
-		name = v1alpha1.ObjectName(responseID)
-	}
-	request := c.resolve.Get().MaxRetries(resolveRetries).AbsPath("/apis", resolvev1alpha1.GroupVersion.Group, resolvev1alpha1.GroupVersion.Version,
-		"namespaces", namespace, resolvev1alpha1.Resource, name)
-	options.Version = resourceVersion(options.Version)
-	for name, values := range options.Query() {
-		request.Param(name, values[0])
-	}
-	if id := requestid.FromContext(ctx); id != "" {
-		request.SetHeader(requestid.Header, id)
-	}
-	body, err := kubeclient.Read(ctx, request)
+	body, err := kubeclient.Read(ctx, c.inputItems(ctx, namespace, responseID, options).MaxRetries(resolveRetries))
 	if err != nil {
-		notServed := apierrors.IsNotFound(err)
-		err = toError(ctx, responseID, "", err)
-		if _, coded := errors.AsType[*driver.Error](err); notServed && !coded && ctx.Err() == nil { // by the operator, which names the turn
-			return nil, &driver.Error{
-				Code: driver.CodeUnreachable, ResponseID: responseID, Retryable: true, Message: "the cluster does not serve the resolve API at present", Err: err,
-			}
-		}
-		if e, ok := errors.AsType[*driver.Error](err); ok && e.ResponseID == name {
-			e.ResponseID, e.Message = responseID, strings.ReplaceAll(e.Message, strconv.Quote(name), strconv.Quote(responseID))
-		}
-		return nil, err
+		return nil, toResolveError(ctx, responseID, "", err)
 	}
 	history, err := parseHistory(ctx, body)
 	if err != nil {
@@ -107,6 +92,44 @@ func (c *cluster) history(ctx context.Context, namespace, responseID string, opt
 		return nil, driver.NotFound(responseID) // an object with that name, but with another ID
 	}
 	return history, nil
+}
+
+// inputItems returns the request for the history of a turn.
+func (c *cluster) inputItems(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) *rest.Request {
+	request := c.resolve.Get().AbsPath("/apis", resolvev1alpha1.GroupVersion.Group, resolvev1alpha1.GroupVersion.Version,
+		"namespaces", namespace, resolvev1alpha1.Resource, pathName(responseID))
+	options.Version = resourceVersion(options.Version)
+	for name, values := range options.Query() {
+		request.Param(name, values[0])
+	}
+	if id := requestid.FromContext(ctx); id != "" {
+		request.SetHeader(requestid.Header, id)
+	}
+	return request
+}
+
+// pathName returns the name of a turn in the path of a request to the operator. An ID may be invalid as a path segment, and an ID with a
+// dot may equal the object name of another turn.
+func pathName(responseID string) string {
+	if strings.ContainsAny(responseID, "/.") {
+		return v1alpha1.ObjectName(responseID)
+	}
+	return responseID
+}
+
+// toResolveError converts the error of a request to the operator. See toError.
+func toResolveError(ctx context.Context, responseID, step string, err error) error {
+	notServed := apierrors.IsNotFound(err)
+	err = toError(ctx, responseID, step, err)
+	if _, coded := errors.AsType[*driver.Error](err); notServed && !coded && ctx.Err() == nil { // by the operator, which names the turn
+		return &driver.Error{
+			Code: driver.CodeUnreachable, ResponseID: responseID, Retryable: true, Message: "the cluster does not serve the resolve API at present", Err: err,
+		}
+	}
+	if e, ok := errors.AsType[*driver.Error](err); ok && e.ResponseID == pathName(responseID) {
+		e.ResponseID, e.Message = responseID, strings.ReplaceAll(e.Message, strconv.Quote(pathName(responseID)), strconv.Quote(responseID))
+	}
+	return err
 }
 
 // The memory overhead of a turn, or of an origin, and of an item in a history, in addition to the body that contains them.

@@ -48,6 +48,8 @@ const (
 // database is one file. Writes share one connection and run one after the other: SQLite would serialise them anyway, but not
 // in order.
 type database struct {
+	path           string
+	file           os.FileInfo // identifies the file that was opened
 	writer, reader *sql.DB
 	chain          *sql.Stmt // selectChain, on the reader
 	upsert         *sql.Stmt // upsertTurn, on the writer
@@ -60,7 +62,7 @@ func openDatabase(ctx context.Context, path string) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &database{}
+	db := &database{path: path}
 	if db.writer, err = sql.Open("sqlite", dataSource(path)); err != nil {
 		return nil, err
 	}
@@ -71,7 +73,11 @@ func openDatabase(ctx context.Context, path string) (*database, error) {
 	connections := max(4, runtime.GOMAXPROCS(0))
 	db.reader.SetMaxOpenConns(connections)
 	db.reader.SetMaxIdleConns(connections)
-	if err := db.prepare(ctx); err != nil {
+	err = db.prepare(ctx)
+	if err == nil {
+		db.file, err = os.Stat(path)
+	}
+	if err != nil {
 		return nil, errors.Join(err, db.reader.Close(), db.writer.Close())
 	}
 	return db, nil

@@ -103,6 +103,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) 
 		"Cursors":         testCursors,
 		"ResolveOptions":  testResolveOptions,
 		"ResolveVersion":  testResolveVersion,
+		"Ping":            testPing,
 		"Namespaces":      testNamespaces,
 		"Context":         testContext,
 		"Close":           testClose,
