@@ -69,13 +69,15 @@ func optionNames() string {
 	return strings.Join(names, ", ")
 }
 
-// optionFields returns the fields of the options by JSON name.
+// optionFields returns the fields of the options that have a JSON name, by that name.
 func optionFields(o *ResolveOptions) map[string]reflect.Value {
 	fields := map[string]reflect.Value{}
 	value := reflect.ValueOf(o).Elem()
 	for i := range value.NumField() {
 		name, _, _ := strings.Cut(value.Type().Field(i).Tag.Get("json"), ",")
-		fields[name] = value.Field(i)
+		if name != "-" {
+			fields[name] = value.Field(i)
+		}
 	}
 	return fields
 }

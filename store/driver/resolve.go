@@ -52,7 +52,7 @@ const (
 //
 // The JSON names are those of the resolve API's query parameters: see Query. To add an option, add it here, to optionValues,
 // and with its documentation to InputItemsOptions of the resolve API. If it selects entries of the history, add it to the view
-// in a cursor, in internal/history.
+// in a cursor, in internal/history. An option without a JSON name is none of the resolve API.
 type ResolveOptions struct {
 	// MaxDepth is the maximum number of turns in the chain; 0 always fails. If nil, the store's default applies.
 	MaxDepth *int `json:"maxDepth,omitempty"`
@@ -75,6 +75,9 @@ type ResolveOptions struct {
 	// Version requires a result at least as new as this Session.Version. Without it, a recent overwrite or deletion may not be
 	// visible for a moment; a new turn always is.
 	Version string `json:"resourceVersion,omitempty"`
+	// Bodies requests History.Sessions, and excludes a Limit. It takes about as much memory again as the items. In a cluster, it also
+	// takes a request for each turn.
+	Bodies bool `json:"-"`
 }
 
 // option is an option in text form.
@@ -133,6 +136,9 @@ func NewOptionError(name, value, allowed string) *OptionError {
 
 // Validate returns an *OptionError for an option whose value is not allowed.
 func (o ResolveOptions) Validate() error {
+	if o.Bodies && o.Limit != 0 {
+		return &OptionError{Name: "bodies", Problem: `excludes "limit": the turns of a history have no pages`}
+	}
 	_, err := ParseQuery(o.Query())
 	return err
 }

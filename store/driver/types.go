@@ -56,6 +56,9 @@ type History struct {
 	Items []json.RawMessage
 	// Origins say which turns the items belong to, in the order of the items, if ResolveOptions.Origins is set.
 	Origins []Origin
+	// Sessions are the stored turns as Store.Get returns them, in the order of Turns, if ResolveOptions.Bodies is set. They are in the state
+	// that Items were made from.
+	Sessions []*Session
 	// Next is the ResolveOptions.After of the next page. It is empty on the last page, and if no limit was given.
 	Next string
 }

@@ -23,6 +23,9 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
+// TurnsAtOnce is turnsAtOnce.
+const TurnsAtOnce = turnsAtOnce
+
 // OpenDriver opens the driver of a cluster.
 var OpenDriver = openDriver
 

@@ -53,6 +53,7 @@ import (
 	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/driver"
+	"github.com/catena-dev/catena/store/internal/local"
 )
 
 // The defaults of Options.
@@ -211,23 +212,35 @@ func (c *cluster) Close() error { return c.closeReads() }
 
 // Get implements driver.Store.
 func (c *cluster) Get(ctx context.Context, namespace, responseID string) (*driver.Session, error) {
+	turn, err := c.read(ctx, namespace, responseID)
+	if err != nil {
+		return nil, again(err)
+	}
+	return turn.Session, nil
+}
+
+// read reads a turn, without retries.
+func (c *cluster) read(ctx context.Context, namespace, responseID string) (*local.Session, error) {
 	for {
 		object, err := c.getObject(ctx, namespace, responseID)
 		if err != nil {
-			return nil, again(err)
+			return nil, err
 		}
 		session, err := c.stored(ctx, object)
 		if errors.Is(err, driver.ErrUnreadable) {
 			// The turn may have been overwritten, and its old snapshot removed, while it was read.
 			current, currentErr := c.getObject(ctx, namespace, responseID)
 			if currentErr != nil {
-				return nil, again(currentErr)
+				return nil, currentErr
 			}
 			if !sameSpec(object, current) {
 				continue
 			}
 		}
-		return session, again(err)
+		if err != nil {
+			return nil, err
+		}
+		return &local.Session{Session: session, UID: string(object.UID)}, nil
 	}
 }
 

@@ -47,6 +47,14 @@ func (c *cluster) Resolve(ctx context.Context, namespace, responseID string, opt
 	if err := checkNamespace(responseID, namespace); err != nil {
 		return nil, err
 	}
+	if options.Bodies {
+		return c.resolveBodies(ctx, namespace, responseID, options)
+	}
+	return c.resolveItems(ctx, namespace, responseID, options)
+}
+
+// resolveItems returns a history as the operator has it.
+func (c *cluster) resolveItems(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) (*driver.History, error) {
 	history, err := c.history(ctx, namespace, responseID, options)
 	// An operator rejects the first unknown parameter in alphabetical order.
 	if options.ContinueIncomplete && isUnknownParameter(err, "continueIncomplete") {

@@ -155,17 +155,25 @@ func (s *turns) Resolve(ctx context.Context, namespace, responseID string, optio
 	var history *driver.History
 	err := s.read(ctx, func(tx *sql.Tx) error {
 		// A single statement reads all turns from the same state.
-		rows, err := tx.StmtContext(ctx, s.chain).QueryContext(ctx, namespace, responseID, driver.MaxDepthLimit)
+		rows, err := s.queryChain(ctx, tx, namespace, responseID, options.Bodies)
 		if err != nil {
 			return err
 		}
-		history, err = local.Resolve(ctx, responseID, options, s.maxDepth, following(rows))
+		history, err = local.Resolve(ctx, responseID, options, s.maxDepth, following(rows, options.Bodies))
 		return errors.Join(err, rows.Close())
 	})
 	if err != nil {
 		return nil, toError(ctx, err)
 	}
 	return history, nil
+}
+
+// queryChain selects the turns of a history, newest first, with all their columns if bodies is set.
+func (s *turns) queryChain(ctx context.Context, tx *sql.Tx, namespace, responseID string, bodies bool) (*sql.Rows, error) {
+	if bodies {
+		return tx.QueryContext(ctx, selectWholeChain, namespace, responseID, driver.MaxDepthLimit)
+	}
+	return tx.StmtContext(ctx, s.chain).QueryContext(ctx, namespace, responseID, driver.MaxDepthLimit)
 }
 
 // Delete implements driver.Store. When it returns, the descendants are gone too.
@@ -192,9 +200,10 @@ WITH RECURSIVE tree (id) AS (
 )
 DELETE FROM turns WHERE namespace = ?1 AND response_id IN (SELECT id FROM tree)`
 
-	selectTurn = `
-SELECT uid, version, previous_response_id, conversation_id, status, created_at, completed_at, immutable, request, response, metadata
-FROM turns WHERE namespace = ? AND response_id = ?`
+	// columns are those that scan reads.
+	columns = `response_id, uid, version, previous_response_id, conversation_id, status, created_at, completed_at, immutable, request, response, metadata`
+
+	selectTurn = `SELECT ` + columns + ` FROM turns WHERE namespace = ? AND response_id = ?`
 
 	selectSize = `
 SELECT coalesce(octet_length(request), 0) + coalesce(octet_length(response), 0) + coalesce(octet_length(metadata), 0)
@@ -202,15 +211,20 @@ FROM turns WHERE namespace = ? AND response_id = ?`
 
 	// selectChain selects the turns of a history, newest first. In a cycle it continues for as long as rows are read, up to
 	// the maximum number of turns in a chain, which is the third argument.
-	selectChain = `
+	selectChain = walk + `SELECT response_id, uid, previous_response_id, status, request, response` + fromWalk
+	// selectWholeChain is selectChain with all columns.
+	selectWholeChain = walk + `SELECT ` + columns + fromWalk
+
+	walk = `
 WITH RECURSIVE walk (id, depth) AS (
   SELECT ?2, 1
   UNION ALL
   SELECT turns.previous_response_id, depth + 1 FROM walk CROSS JOIN turns
   WHERE turns.namespace = ?1 AND turns.response_id = walk.id AND depth <= ?3
 )
-SELECT response_id, uid, previous_response_id, status, request, response FROM walk CROSS JOIN turns
-WHERE turns.namespace = ?1 AND turns.response_id = walk.id`
+`
+	fromWalk = `
+FROM walk CROSS JOIN turns WHERE turns.namespace = ?1 AND turns.response_id = walk.id`
 
 	// upsertTurn has no effect if the version of the stored turn differs from the last argument.
 	upsertTurn = `
@@ -228,27 +242,36 @@ type queryer interface {
 
 // get returns a turn, or nil if it does not exist.
 func get(ctx context.Context, q queryer, namespace, responseID string) (*local.Session, error) {
-	turn := &local.Session{Session: &driver.Session{ResponseID: responseID}}
-	var previous, conversation sql.NullString
-	var createdAt, completedAt sql.NullInt64
-	err := q.QueryRowContext(ctx, selectTurn, namespace, responseID).Scan(
-		&turn.UID, &turn.Version, &previous, &conversation, &turn.Status, &createdAt, &completedAt, &turn.Immutable,
+	turn := &local.Session{Session: &driver.Session{}}
+	err := scan(q.QueryRowContext(ctx, selectTurn, namespace, responseID), turn,
 		(*[]byte)(&turn.Request), (*[]byte)(&turn.Response), (*[]byte)(&turn.Metadata))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil
 	}
-	turn.PreviousResponseID, turn.ConversationID = previous.String, conversation.String
-	turn.CreatedAt, turn.CompletedAt = fromSeconds(createdAt), fromSeconds(completedAt)
 	return turn, err
 }
 
-// following returns a getter for a history, which reads the rows of selectChain.
-func following(rows *sql.Rows) local.Getter {
+// scan reads a row of a whole turn into it, and its bodies into what is given for each.
+func scan(row interface{ Scan(into ...any) error }, turn *local.Session, request, response, metadata any) error {
+	var previous, conversation sql.NullString
+	var createdAt, completedAt sql.NullInt64
+	err := row.Scan(&turn.ResponseID, &turn.UID, &turn.Version, &previous, &conversation, &turn.Status, &createdAt, &completedAt,
+		&turn.Immutable, request, response, metadata)
+	turn.PreviousResponseID, turn.ConversationID = previous.String, conversation.String
+	turn.CreatedAt, turn.CompletedAt = fromSeconds(createdAt), fromSeconds(completedAt)
+	return err
+}
+
+// following returns a getter for a history, which reads the rows of queryChain.
+func following(rows *sql.Rows, bodies bool) local.Getter {
 	return func(context.Context, string) (*local.Session, error) {
 		if !rows.Next() {
 			return nil, rows.Err()
 		}
 		turn := &local.Session{Session: &driver.Session{}}
+		if bodies {
+			return turn, scan(rows, turn, (*sql.RawBytes)(&turn.Request), (*sql.RawBytes)(&turn.Response), (*sql.RawBytes)(&turn.Metadata))
+		}
 		var previous sql.NullString
 		err := rows.Scan(&turn.ResponseID, &turn.UID, &previous, &turn.Status,
 			(*sql.RawBytes)(&turn.Request), (*sql.RawBytes)(&turn.Response))

@@ -112,12 +112,12 @@ func TestQueryRoundTrip(t *testing.T) {
 	}
 }
 
-// TestOptionsAreThoseOfTheStore: InputItemsOptions has the options of package store, under the same names and with the
+// TestOptionsAreThoseOfTheStore: InputItemsOptions has the options of package store that have a JSON name, under the same names and with the
 // allowed values in its documentation, which is the text of the schema.
 func TestOptionsAreThoseOfTheStore(t *testing.T) {
 	names := func(options reflect.Type) (names []string) {
 		for field := range options.Fields() {
-			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" {
+			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "-" {
 				names = append(names, name)
 			}
 		}

@@ -29,8 +29,8 @@ import (
 )
 
 // Getter returns the turn with a response ID, or nil if it does not exist. It is called for the requested turn first, and then
-// for the parent of the turn it returned last. All turns that it returns belong to one state of the store. Only their UID,
-// parent, status, request and response are read, and the bodies only until the next call.
+// for the parent of the turn it returned last. All turns that it returns belong to one state of the store. Without
+// ResolveOptions.Bodies, only their UID, parent, status, request and response are read. The bodies are only read until the next call.
 type Getter func(ctx context.Context, responseID string) (*Session, error)
 
 // Resolve returns the history of a turn, as driver.Store.Resolve does. A maxDepth of 0 means driver.DefaultMaxDepth, and
@@ -43,7 +43,7 @@ func Resolve(ctx context.Context, responseID string, options driver.ResolveOptio
 	if options.MaxDepth != nil {
 		maxDepth = *options.MaxDepth
 	}
-	w := walk{get: get, items: map[string]*chain.Items{}}
+	w := walk{get: get, bodies: options.Bodies, items: map[string]*chain.Items{}}
 	turns, err := chain.Walk(ctx, responseID, w.turn, chain.WalkOptions{
 		MaxDepth: maxDepth, ContinueIncomplete: options.ContinueIncomplete, IncludeIncomplete: options.IncludeIncomplete,
 	})
@@ -55,9 +55,11 @@ func Resolve(ctx context.Context, responseID string, options driver.ResolveOptio
 
 // walk is the state of one call of Resolve.
 type walk struct {
-	get   Getter
-	items map[string]*chain.Items // by response ID
-	uid   string                  // of the requested turn
+	get      Getter
+	bodies   bool
+	items    map[string]*chain.Items // by response ID
+	sessions []*driver.Session       // newest first, if bodies is set
+	uid      string                  // of the requested turn
 }
 
 func (w *walk) turn(ctx context.Context, id string) (chain.Turn, bool, error) {
@@ -71,6 +73,9 @@ func (w *walk) turn(ctx context.Context, id string) (chain.Turn, bool, error) {
 	if err := metered.Take(ctx, int64(len(stored.Request)+len(stored.Response))); err != nil {
 		return chain.Turn{}, false, err
 	}
+	if err := w.keep(ctx, stored); err != nil {
+		return chain.Turn{}, false, err
+	}
 	items, err := chain.Flatten(stored.Request, stored.Response)
 	if err == nil {
 		if err := metered.Take(ctx, int64(items.Len())*itemBytes); err != nil {
@@ -81,11 +86,24 @@ func (w *walk) turn(ctx context.Context, id string) (chain.Turn, bool, error) {
 	return chain.Turn{ID: id, Previous: stored.PreviousResponseID, Status: stored.Status, Unreadable: err != nil}, true, nil
 }
 
+// keep adds a copy of a turn to the sessions if the bodies are requested.
+func (w *walk) keep(ctx context.Context, turn *Session) error {
+	if !w.bodies {
+		return nil
+	}
+	if err := metered.Take(ctx, int64(len(turn.Request)+len(turn.Response)+len(turn.Metadata))); err != nil {
+		return err
+	}
+	w.sessions = append(w.sessions, turn.Clone())
+	return nil
+}
+
 // itemBytes is the memory overhead of an item: its offset in chain.Items and its element in the history.
 const itemBytes = 8 + 24
 
 func (w *walk) history(responseID string, turns []chain.Turn, options driver.ResolveOptions) (*driver.History, error) {
-	h := &driver.History{Turns: make([]string, len(turns))}
+	slices.Reverse(w.sessions)
+	h := &driver.History{Turns: make([]string, len(turns)), Sessions: w.sessions}
 	items := make([]history.TurnItems, len(turns))
 	for i, turn := range turns {
 		h.Turns[i] = turn.ID
