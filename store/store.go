@@ -178,17 +178,21 @@ func (s *Store) prepare(session *Session, options SaveOptions) (*Session, error)
 // ID is empty.
 func (s *Store) Resolve(ctx context.Context, responseID string, options ResolveOptions) (*History, error) {
 	return call(s, "resolve", responseID, func() (*History, error) {
-		if err := options.Validate(); err != nil {
-			return nil, &Error{Code: CodeInvalid, Message: "invalid options", Err: err}
-		}
-		if responseID == "" {
-			if options.After != "" {
-				return nil, &Error{Code: CodeInvalid, Message: "invalid cursor: the history of the empty response ID has no pages"}
-			}
-			return &History{}, nil
-		}
-		return driver.Retry(ctx, func() (*History, error) { return s.driver.Resolve(ctx, s.namespace, responseID, options) })
+		return s.resolve(ctx, responseID, options)
 	})
+}
+
+func (s *Store) resolve(ctx context.Context, responseID string, options ResolveOptions) (*History, error) {
+	if err := options.Validate(); err != nil {
+		return nil, &Error{Code: CodeInvalid, Message: "invalid options", Err: err}
+	}
+	if responseID == "" {
+		if options.After != "" {
+			return nil, &Error{Code: CodeInvalid, Message: "invalid cursor: the history of the empty response ID has no pages"}
+		}
+		return &History{}, nil
+	}
+	return driver.Retry(ctx, func() (*History, error) { return s.driver.Resolve(ctx, s.namespace, responseID, options) })
 }
 
 // Delete removes a turn. Its descendants stay, but no longer resolve, unless DeleteOptions.Cascade is set. It is not an

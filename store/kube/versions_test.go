@@ -366,4 +366,11 @@ func TestOlderOperator(t *testing.T) {
 	if _, err := s.Resolve(t.Context(), "resp_2", options); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("got %v, want that the turn is incomplete", err)
 	}
+	if _, err := s.FindItem(t.Context(), "resp_1", "item", store.ResolveOptions{}); !errors.Is(err, store.ErrUnsupported) || !strings.Contains(err.Error(), "upgrade the operator") {
+		t.Errorf("got %v, want an error that requires a newer operator", err)
+	}
+	options.Bodies = true // the origins are then those of the library
+	if history, err := s.Resolve(t.Context(), "resp_1", options); err != nil || len(history.Sessions) != 1 || len(history.Origins) != 1 {
+		t.Errorf("got %v, %v, want one turn with its body and origin", history, err)
+	}
 }

@@ -76,6 +76,7 @@ func testForest(t *testing.T, s *suite) {
 	st := s.newStore(t)
 	leaves := saveForest(t, st)
 	t.Run("Bodies", func(t *testing.T) { testBodies(t, st, leaves) })
+	t.Run("FindItem", func(t *testing.T) { testFindItem(t, st, leaves) })
 }
 
 // testBodies: the sessions of a history are those that Get returns, and the rest is the history without bodies.
