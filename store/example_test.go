@@ -151,6 +151,54 @@ func ExampleStore_resolve_pages() {
 	// [{"role":"user","content":"1"}]
 }
 
+// With Bodies, a history has the stored turns too.
+func ExampleStore_resolve_bodies() {
+	ctx := context.Background()
+	s := memory.New(memory.Options{})
+	for _, turn := range []*store.Session{
+		{ResponseID: "resp_1", Status: store.StatusCompleted, Request: json.RawMessage(`{"model":"small","input":"Hello"}`)},
+		{ResponseID: "resp_2", PreviousResponseID: "resp_1", Status: store.StatusCompleted, Request: json.RawMessage(`{"model":"large","input":"Go on"}`)},
+	} {
+		if err := s.Save(ctx, turn, store.SaveOptions{}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	history, err := s.Resolve(ctx, "resp_2", store.ResolveOptions{Bodies: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, turn := range history.Sessions {
+		fmt.Println(turn.ResponseID, turn.Model(), string(turn.Input()))
+	}
+	// Output:
+	// resp_1 small "Hello"
+	// resp_2 large "Go on"
+}
+
+// An item is found by its ID, in the turns that the history of a response has.
+func ExampleStore_FindItem() {
+	ctx := context.Background()
+	s := memory.New(memory.Options{})
+	for _, turn := range []*store.Session{
+		{ResponseID: "resp_1", Status: store.StatusCompleted, Response: json.RawMessage(`{"output":[{"type":"reasoning","id":"rs_1"},{"type":"message","id":"msg_1"}]}`)},
+		{ResponseID: "resp_2", PreviousResponseID: "resp_1", Status: store.StatusCompleted},
+	} {
+		if err := s.Save(ctx, turn, store.SaveOptions{}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	item, err := s.FindItem(ctx, "resp_2", "msg_1", store.ResolveOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(item.ResponseID, item.Number, string(item.JSON))
+	_, err = s.FindItem(ctx, "resp_2", "msg_2", store.ResolveOptions{})
+	fmt.Println(errors.Is(err, store.ErrNotFound), err)
+	// Output:
+	// resp_1 1 {"type":"message","id":"msg_1"}
+	// true the history of response "resp_2" has no item with the ID "msg_2"
+}
+
 // Commonly used fields of the bodies have methods; the bodies contain all other fields as they were saved.
 func ExampleSession() {
 	session := store.Session{

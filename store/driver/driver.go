@@ -22,7 +22,8 @@ limitations under the License.
 // that it is built with. Run package storetest's suite against it.
 //
 // Functionality beyond turns is not added to Store. It is a separate interface that a driver may implement. Package store
-// looks it up with Optional, which returns an error with CodeUnsupported if the driver does not implement it.
+// looks it up with Optional, which returns an error with CodeUnsupported if the driver does not implement it, unless the
+// interface documents otherwise.
 package driver
 
 import "context"
@@ -61,7 +62,7 @@ type QuotaChecker interface {
 	CheckQuota(ctx context.Context, namespace string) error
 }
 
-// Pinger is implemented by drivers that can become unusable while the program runs.
+// Pinger is implemented by drivers that can become unusable while the program runs. Without it, a store can be used until it is closed.
 type Pinger interface {
 	// Ping returns an error if a namespace cannot be read now. It makes one attempt, and its error is not marked with Again. See
 	// store.Store.Ping, which sets a deadline.
