@@ -34,6 +34,8 @@ type Items struct {
 	List []byte
 	// Ends has the offset in List at which each item ends.
 	Ends []int
+
+	digest digest
 }
 
 // Len returns the number of items in List.
@@ -51,8 +53,8 @@ func (t *Items) Slice(from, to int) []byte {
 	return t.List[start:t.Ends[to-1]]
 }
 
-// Size returns the memory that the items take in bytes, except for a few bytes of bookkeeping.
-func (t *Items) Size() int { return len(t.Instructions) + cap(t.List) + 8*cap(t.Ends) }
+// Size returns the memory that the items and their digest take in bytes, except for a few bytes of bookkeeping. It never changes.
+func (t *Items) Size() int { return len(t.Instructions) + cap(t.List) + 8*cap(t.Ends) + digestBytes }
 
 // Flatten turns the bodies of a turn, each a JSON object of the Responses API or empty, into input items: non-empty
 // instructions become a system message, an input string becomes one user message, an input list and the output become their
