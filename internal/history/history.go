@@ -175,6 +175,19 @@ func (p *Page) Origins() []driver.Origin {
 	return origins
 }
 
+// Digests returns the digests of all turns, oldest first, nil if the options do not request them. It computes those that have not been
+// computed.
+func (p *Page) Digests() []string {
+	if !p.options.Digests {
+		return nil
+	}
+	digests := make([]string, len(p.turns))
+	for i, turn := range p.turns {
+		digests[i] = turn.Items.Digest()
+	}
+	return digests
+}
+
 // Raw returns the entries in the order of the page, as raw JSON. Each yielded slice is one entry or several joined by
 // commas, and is never empty.
 func (p *Page) Raw() iter.Seq[[]byte] {

@@ -63,6 +63,8 @@ type ResolveOptions struct {
 	IncludeIncomplete bool `json:"includeIncomplete,omitempty"`
 	// Origins requests History.Origins. They are missing if the operator is older than this option.
 	Origins bool `json:"origins,omitempty"`
+	// Digests requests History.Digests. They are missing if the operator is older than this option.
+	Digests bool `json:"digests,omitempty"`
 	// Instructions is "All", "Last" or "Omit"; empty means "All".
 	Instructions string `json:"instructions,omitempty"`
 	// Limit is the maximum number of items to return, from 1 to MaxLimit; 0 returns all.
@@ -94,6 +96,7 @@ var optionValues = []option{
 	boolean("continueIncomplete"),
 	boolean("includeIncomplete"),
 	boolean("origins"),
+	boolean("digests"),
 	oneOf("instructions", InstructionsAll, InstructionsLast, InstructionsOmit),
 	between("limit", 1, MaxLimit),
 	{"after", nil, ""},

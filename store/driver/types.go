@@ -59,6 +59,12 @@ type History struct {
 	// Sessions are the stored turns as Store.Get returns them, in the order of Turns, if ResolveOptions.Bodies is set. They are in the state
 	// that Items were made from.
 	Sessions []*Session
+	// Digests are the digests of the Turns, in their order, if ResolveOptions.Digests is set. A page has all of them too. The digest of a
+	// turn is "sha256:" and, in lower-case hex, the SHA-256 of the JSON list of all its entries: the instructions as a system message, if it
+	// has any, and its items, separated by commas without spaces, whichever of them the options select. Stores that keep the bodies byte for
+	// byte have the same digests. In a cluster, the API server changes the JSON of bodies that another program than this library has saved
+	// in the object.
+	Digests []string
 	// Next is the ResolveOptions.After of the next page. It is empty on the last page, and if no limit was given.
 	Next string
 }

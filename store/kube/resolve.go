@@ -56,14 +56,16 @@ func (c *cluster) Resolve(ctx context.Context, namespace, responseID string, opt
 // resolveItems returns a history as the operator has it.
 func (c *cluster) resolveItems(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) (*driver.History, error) {
 	history, err := c.history(ctx, namespace, responseID, options)
-	// An operator rejects the first unknown parameter in alphabetical order.
-	if options.ContinueIncomplete && isUnknownParameter(err, "continueIncomplete") {
-		options.ContinueIncomplete = false
-		history, err = c.history(ctx, namespace, responseID, options)
-	}
-	if options.Origins && isUnknownParameter(err, "origins") {
-		options.Origins = false
-		history, err = c.history(ctx, namespace, responseID, options)
+	for _, newer := range []struct {
+		option *bool
+		name   string
+	}{ // An operator rejects the first unknown parameter in alphabetical order.
+		{&options.ContinueIncomplete, "continueIncomplete"}, {&options.Digests, "digests"}, {&options.Origins, "origins"},
+	} {
+		if *newer.option && isUnknownParameter(err, newer.name) {
+			*newer.option = false
+			history, err = c.history(ctx, namespace, responseID, options)
+		}
 	}
 	switch {
 	case apierrors.HasStatusCause(err, resolvev1alpha1.CauseReadFailed):
@@ -140,10 +142,11 @@ func toResolveError(ctx context.Context, responseID, step string, err error) err
 	return err
 }
 
-// The memory overhead of a turn, or of an origin, and of an item in a history, in addition to the body that contains them.
+// The memory overhead of a turn, or of an origin, of a digest, and of an item in a history, in addition to the body that contains them.
 const (
-	turnBytes = 64
-	itemBytes = 24
+	turnBytes   = 64
+	digestBytes = 96
+	itemBytes   = 24
 )
 
 // parseHistory parses a resolvev1alpha1.InputItems. The items share the memory of the body: copies of many tiny items would
@@ -153,9 +156,10 @@ func parseHistory(ctx context.Context, body []byte) (*driver.History, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unable to read the response of the operator: it %w", err)
 	}
-	fields := object.RawMembers("metadata", "responseID", "turns", "input", "next", "origins")
+	fields := object.RawMembers("metadata", "responseID", "turns", "input", "next", "origins", "digests")
 	turns, items, origins := jsonvalue.Count(fields[2]), jsonvalue.Count(fields[3]), jsonvalue.Count(fields[5])
-	if err := metered.Take(ctx, int64(turnBytes*(turns+origins)+itemBytes*items)); err != nil {
+	digests := jsonvalue.Count(fields[6])
+	if err := metered.Take(ctx, int64(turnBytes*(turns+origins)+digestBytes*digests+itemBytes*items)); err != nil {
 		return nil, err
 	}
 	history := &driver.History{
@@ -176,6 +180,9 @@ func parseHistory(ctx context.Context, body []byte) (*driver.History, error) {
 		history.Origins = append(history.Origins, driver.Origin{
 			ResponseID: strings.Clone(o.Get("responseID").Str), First: int(o.Get("first").Int()), Count: int(o.Get("count").Int()),
 		})
+	}
+	for _, digest := range jsonvalue.Elements(fields[6]) {
+		history.Digests = append(history.Digests, strings.Clone(gjson.Parse(digest).Str))
 	}
 	return history, nil
 }

@@ -336,11 +336,12 @@ func TestStoredObjects(t *testing.T) {
 	}
 }
 
-// TestOlderOperator: an operator that does not know newer parameters refuses only conversations that were cut off, and returns no origins.
+// TestOlderOperator: an operator that does not know newer parameters refuses only conversations that were cut off, and returns neither origins nor
+// digests.
 func TestOlderOperator(t *testing.T) {
 	s := openThrough(t, env.NewNamespace(t), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 		unknown := ""
-		for _, name := range []string{"origins", "continueIncomplete"} { // the first one in alphabetical order is reported
+		for _, name := range []string{"origins", "digests", "continueIncomplete"} { // the first one in alphabetical order is reported
 			if r.URL.Query().Has(name) {
 				unknown = name
 			}
@@ -359,7 +360,7 @@ func TestOlderOperator(t *testing.T) {
 	cutOff := testturn.Make("resp_2", "resp_1")
 	cutOff.Status = store.StatusIncomplete
 	save(t, s, cutOff)
-	options := store.ResolveOptions{ContinueIncomplete: true, Origins: true}
+	options := store.ResolveOptions{ContinueIncomplete: true, Origins: true, Digests: true}
 	if history, err := s.Resolve(t.Context(), "resp_1", options); err != nil || len(history.Turns) != 1 {
 		t.Errorf("got %v, %v, want one turn", history, err)
 	}

@@ -100,6 +100,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) 
 		"Instructions":    testInstructions,
 		"Pages":           testPages,
 		"Origins":         testOrigins,
+		"Digests":         testDigests,
 		"Cursors":         testCursors,
 		"ResolveOptions":  testResolveOptions,
 		"ResolveVersion":  testResolveVersion,

@@ -185,6 +185,25 @@ func schema_catena_api_resolve_v1alpha1_InputItems(ref common.ReferenceCallback)
 							},
 						},
 					},
+					"digests": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "digests are the digests of the turns, in their order, also on a page. They are present if the parameter digests is set. The digest of a turn is sha256: and, in lower-case hex, the SHA-256 of the JSON list of all its entries, whichever of them the request selects: its instructions as a system message, if it has any, and its items, separated by commas without spaces.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
 					"next": {
 						SchemaProps: spec.SchemaProps{
 							Description: "next is the cursor of the next page, the `after` of the request for it. It is absent on the last page, and if no limit was given.",
@@ -246,6 +265,13 @@ func schema_catena_api_resolve_v1alpha1_InputItemsOptions(ref common.ReferenceCa
 					"origins": {
 						SchemaProps: spec.SchemaProps{
 							Description: "origins adds the origins of the items to the answer.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"digests": {
+						SchemaProps: spec.SchemaProps{
+							Description: "digests adds the digests of the turns to the answer.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},

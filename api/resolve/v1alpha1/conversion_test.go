@@ -37,8 +37,8 @@ func TestFromQuery(t *testing.T) {
 	}{
 		"nothing": {},
 		"everything": {
-			query: "maxDepth=200&continueIncomplete=true&includeIncomplete=true&origins=true&instructions=Last&limit=20&after=abc&order=desc&resourceVersion=12",
-			want: InputItemsOptions{MaxDepth: new(int32(200)), ContinueIncomplete: true, IncludeIncomplete: true, Origins: true, Instructions: InstructionsLast,
+			query: "maxDepth=200&continueIncomplete=true&includeIncomplete=true&origins=true&digests=true&instructions=Last&limit=20&after=abc&order=desc&resourceVersion=12",
+			want: InputItemsOptions{MaxDepth: new(int32(200)), ContinueIncomplete: true, IncludeIncomplete: true, Origins: true, Digests: true, Instructions: InstructionsLast,
 				Limit: 20, After: "abc", Order: OrderDescending, ResourceVersion: "12"},
 		},
 		"no depth at all":              {query: "maxDepth=0", want: InputItemsOptions{MaxDepth: new(int32(0))}},

@@ -66,6 +66,13 @@ type InputItems struct {
 	// +optional
 	Origins []ItemsOrigin `json:"origins,omitempty"`
 
+	// digests are the digests of the turns, in their order, also on a page. They are present if the parameter digests is set. The digest of a
+	// turn is sha256: and, in lower-case hex, the SHA-256 of the JSON list of all its entries, whichever of them the request selects: its
+	// instructions as a system message, if it has any, and its items, separated by commas without spaces.
+	// +listType=atomic
+	// +optional
+	Digests []string `json:"digests,omitempty"`
+
 	// next is the cursor of the next page, the `after` of the request for it. It is absent on the last page, and if no
 	// limit was given.
 	// +optional
@@ -130,6 +137,10 @@ type InputItemsOptions struct {
 	// origins adds the origins of the items to the answer.
 	// +optional
 	Origins bool `json:"origins,omitempty"`
+
+	// digests adds the digests of the turns to the answer.
+	// +optional
+	Digests bool `json:"digests,omitempty"`
 
 	// instructions selects whose instructions are among the items: All (the default) of every turn, Last only of the
 	// requested turn, Omit none.

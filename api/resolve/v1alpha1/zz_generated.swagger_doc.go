@@ -24,6 +24,7 @@ var map_InputItemsOptions = map[string]string{
 	"continueIncomplete": "continueIncomplete accepts turns whose status is incomplete, so that a response that was cut off can be continued.",
 	"includeIncomplete":  "includeIncomplete accepts turns that are not completed, whatever their status is, with the items that they have.",
 	"origins":            "origins adds the origins of the items to the answer.",
+	"digests":            "digests adds the digests of the turns to the answer.",
 	"instructions":       "instructions selects whose instructions are among the items: All (the default) of every turn, Last only of the requested turn, Omit none.",
 	"limit":              "limit is the maximum number of items in the answer, from 1 to 1000. Without it, the answer has all of them.",
 	"after":              "after is the `next` of the previous page, and requires a limit. The requested turn, order, instructions and includeIncomplete must be the same as for that page.",

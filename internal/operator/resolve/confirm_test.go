@@ -105,7 +105,7 @@ func TestConfirmationsArePaced(t *testing.T) {
 		t.Fatalf("the first query got %q, want %q", got, want)
 	}
 	modest.resolver.SetWaits(8, 0, 0)
-	_, err := greedy.resolver.Resolve(t.Context(), greedy.namespace, greedyLast, 0, deep)
+	_, err := greedy.resolver.Resolve(t.Context(), greedy.namespace, greedyLast, 0, resolve.Query{WalkOptions: deep})
 	throttled, ok := errors.AsType[*resolve.ThrottledError](err)
 	if !ok || throttled.RetryAfter <= 0 || throttled.RetryAfter > 3*time.Second {
 		t.Errorf("the second query got %v, want a throttled error", err)
@@ -116,7 +116,7 @@ func TestConfirmationsArePaced(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	canceled := make(chan error)
 	go func() {
-		_, err := greedy.resolver.Resolve(ctx, greedy.namespace, greedyLast, 0, deep)
+		_, err := greedy.resolver.Resolve(ctx, greedy.namespace, greedyLast, 0, resolve.Query{WalkOptions: deep})
 		canceled <- err
 	}()
 	<-waits
@@ -141,7 +141,7 @@ func TestErrorsArePaced(t *testing.T) {
 		t.Fatalf("the first query got %q, want %q", got, want)
 	}
 	for range 2 {
-		_, err := f.resolver.Resolve(t.Context(), f.namespace, last, 0, deep)
+		_, err := f.resolver.Resolve(t.Context(), f.namespace, last, 0, resolve.Query{WalkOptions: deep})
 		if _, ok := errors.AsType[*resolve.ThrottledError](err); !ok {
 			t.Errorf("got %v, want a throttled error", err)
 		}
@@ -189,7 +189,7 @@ func TestReadsOfErrorsArePaced(t *testing.T) {
 			}
 			start, throttled := time.Now(), false
 			for range 20 {
-				_, err := f.resolver.Resolve(t.Context(), f.namespace, tc.name, 0, deep)
+				_, err := f.resolver.Resolve(t.Context(), f.namespace, tc.name, 0, resolve.Query{WalkOptions: deep})
 				if _, ok := errors.AsType[*resolve.ThrottledError](err); ok {
 					throttled = true
 				} else if _, ok := errors.AsType[*chain.Error](err); !ok {
@@ -287,7 +287,7 @@ func TestTurnArrivesWhileItIsConfirmed(t *testing.T) {
 			for turn := range turns {
 				id := fmt.Sprintf("resp_%d_%d", client, turn)
 				f.save(id, "")
-				history, err := f.resolver.Resolve(t.Context(), f.namespace, id, 0, deep)
+				history, err := f.resolver.Resolve(t.Context(), f.namespace, id, 0, resolve.Query{WalkOptions: deep})
 				if err != nil {
 					t.Errorf("resolve %s: %v", id, err)
 					continue

@@ -17,9 +17,12 @@ limitations under the License.
 package resolve
 
 import (
+	"context"
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/catena-dev/catena/internal/history"
 )
 
 // SetClient replaces the client of a reader.
@@ -48,3 +51,17 @@ func (r *Resolver) HoldWalks(namespace string) (release func()) {
 
 // TurnOverhead is the number of bytes that a query counts for each turn in addition to the items.
 const TurnOverhead = turnOverhead
+
+// ForgiveAnswers returns the time for which a namespace is ahead of its rate of answers, and lets it answer at once again.
+func (r *Resolver) ForgiveAnswers(namespace string) time.Duration {
+	l := &lookup{Resolver: r, namespace: namespace}
+	ahead := r.answers.delay(l, 0)
+	r.answers.forget(l)
+	r.answers.pace.Refund(namespace, ahead)
+	return ahead
+}
+
+// Digest computes the digests of turns.
+func (r *Resolver) Digest(ctx context.Context, namespace string, turns []history.TurnItems) error {
+	return (&lookup{Resolver: r, namespace: namespace}).digest(ctx, turns)
+}

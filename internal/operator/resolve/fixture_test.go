@@ -282,7 +282,7 @@ func (f *fixture) answer(name string, options chain.WalkOptions) string {
 // answerSince summarizes a result that is at least as new as a resource version.
 func (f *fixture) answerSince(version uint64, name string, options chain.WalkOptions) string {
 	f.Helper()
-	history, err := f.resolver.Resolve(f.Context(), f.namespace, name, version, options)
+	history, err := f.resolver.Resolve(f.Context(), f.namespace, name, version, resolve.Query{WalkOptions: options})
 	if chainErr, ok := errors.AsType[*chain.Error](err); ok {
 		return fmt.Sprintf("%s at %s", chainErr.Code(), chainErr.ResponseID)
 	}

@@ -48,7 +48,7 @@ func TestCacheIsBounded(t *testing.T) {
 	reader := resolve.NewReader(f.client, nil, options)
 	resolver := resolve.New(f.view, reader, func(*sessions.Record) {}, options)
 	for range 3 {
-		history, err := resolver.Resolve(t.Context(), f.namespace, last, 0, chain.WalkOptions{MaxDepth: 64})
+		history, err := resolver.Resolve(t.Context(), f.namespace, last, 0, resolve.Query{WalkOptions: chain.WalkOptions{MaxDepth: 64}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func TestCacheIsShared(t *testing.T) {
 	modest.freeze()
 	query := func(f *fixture, id string) {
 		t.Helper()
-		history, err := modest.resolver.Resolve(t.Context(), f.namespace, id, 0, deep)
+		history, err := modest.resolver.Resolve(t.Context(), f.namespace, id, 0, resolve.Query{WalkOptions: deep})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	reader := resolve.NewReader(f.client, nil, options)
 	resolver := resolve.New(f.view, reader, func(*sessions.Record) {}, options)
 	query := func(id string) (*resolve.Result, error) {
-		return resolver.Resolve(t.Context(), f.namespace, id, 0, chain.WalkOptions{MaxDepth: 64})
+		return resolver.Resolve(t.Context(), f.namespace, id, 0, resolve.Query{WalkOptions: chain.WalkOptions{MaxDepth: 64}})
 	}
 	for range 3 { // a failed query must release its memory
 		if _, err := query("t7"); !errors.Is(err, resolve.ErrTooLarge) {

@@ -89,12 +89,12 @@ func (r *Resolver) Metric() prometheus.Collector {
 // It returns a *chain.Error if the chain does not resolve, ErrTooLarge, ErrBusy or a *ThrottledError if a limit of Options is
 // exceeded, the API server's error if a live read fails, and the context's error once ctx is done. Release the result when
 // it is no longer needed.
-func (r *Resolver) Resolve(ctx context.Context, namespace, name string, minVersion uint64, options chain.WalkOptions) (*Result, error) {
+func (r *Resolver) Resolve(ctx context.Context, namespace, name string, minVersion uint64, query Query) (*Result, error) {
 	if !r.requests.TryAcquire(namespace, 1) {
 		return nil, ErrBusy
 	}
 	done := sync.OnceFunc(func() { r.requests.Release(namespace, 1) })
-	result, err := r.resolve(ctx, namespace, name, minVersion, options)
+	result, err := r.resolve(ctx, namespace, name, minVersion, query)
 	if err != nil {
 		done()
 		return nil, err
@@ -147,14 +147,14 @@ func (r *Resolver) process(ctx context.Context, namespace string, compute func()
 	return nil
 }
 
-func (r *Resolver) resolve(ctx context.Context, namespace, name string, minVersion uint64, options chain.WalkOptions) (*Result, error) {
-	l := &lookup{Resolver: r, namespace: namespace, confirmed: map[string]*sessions.Record{}}
+func (r *Resolver) resolve(ctx context.Context, namespace, name string, minVersion uint64, query Query) (*Result, error) {
+	l := &lookup{Resolver: r, namespace: namespace, query: query, confirmed: map[string]*sessions.Record{}}
 	id, err := l.responseID(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	fresh := !r.view.IsStale() && l.await(ctx, minVersion)
-	path, err := l.path(ctx, id, options)
+	path, err := l.path(ctx, id, query.WalkOptions)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (r *Resolver) resolve(ctx context.Context, namespace, name string, minVersi
 		}
 	}
 	for {
-		path, walkErr := l.walk(ctx, id, options)
+		path, walkErr := l.walk(ctx, id, query.WalkOptions)
 		if walkErr != nil && !isChainError(walkErr) {
 			return nil, walkErr
 		}
@@ -223,6 +223,7 @@ var errOutdated = errors.New("session has changed in the meantime")
 type lookup struct {
 	*Resolver
 	namespace string
+	query     Query
 
 	mu        sync.Mutex
 	confirmed map[string]*sessions.Record // by response ID; nil for turns that do not exist
@@ -328,28 +329,36 @@ func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, er
 		return nil, err
 	}
 	requested := path[len(path)-1]
-	history := &Result{
+	result := &Result{
 		Name: requested.Name, UID: requested.UID.Text(), ResponseID: requested.Turn.ID, Turns: make([]history.TurnItems, len(path)), holding: holding,
 	}
-	if err := l.readItems(ctx, path, history); err != nil {
-		history.Release()
+	err = l.readItems(ctx, path, result)
+	if err == nil && l.query.Digests {
+		err = l.digest(ctx, result.Turns)
+	}
+	if err != nil {
+		result.Release()
 		return nil, err
 	}
-	return history, nil
+	return result, nil
 }
 
 // cold is how many times as much as a cached byte a byte that must be read live costs the kube-apiserver and the operator.
 const cold = 6
 
-// bytes returns the approximate size of the history of a path, with turns that are not cached counted as cold. It is at most
-// the size of the largest cached history.
+// bytes returns the approximate size of the history of a path, with turns that are not cached counted as cold, and those that have to be
+// hashed once more. It is at most the size of the largest cached history.
 func (l *lookup) bytes(path ...*sessions.Record) (bytes int64) {
 	for _, s := range path {
 		size := int64(s.ObjectBytes)
 		if s.Snapshot != nil {
 			size = s.SnapshotBytes
 		}
-		if l.reader.cached(s) == nil {
+		items := l.reader.cached(s)
+		if l.query.Digests && (items == nil || !items.HasDigest()) {
+			bytes += max(size, s.SnapshotBytes)
+		}
+		if items == nil {
 			size *= cold
 		}
 		bytes += size

@@ -30,6 +30,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
@@ -260,7 +261,7 @@ func TestErrorContainsProblem(t *testing.T) {
 			Rule: chain.SnapshotUnreadable, ResponseID: at, PreviousResponseID: id, MaxDepth: 64, Status: "completed",
 			Problem: "unable to read `instructions` of the request: must be a string",
 		}
-		_, err := f.resolver.Resolve(t.Context(), f.namespace, id, 0, chain.WalkOptions{MaxDepth: 64})
+		_, err := f.resolver.Resolve(t.Context(), f.namespace, id, 0, resolve.Query{WalkOptions: chain.WalkOptions{MaxDepth: 64}})
 		got, _ := errors.AsType[*chain.Error](err)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("error of %s (-want +got):\n%s", id, diff)
@@ -316,7 +317,7 @@ func TestResolveErrors(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := f.resolver.Resolve(ctx, f.namespace, "b", 0, chain.WalkOptions{MaxDepth: 64}); !errors.Is(err, context.Canceled) {
+	if _, err := f.resolver.Resolve(ctx, f.namespace, "b", 0, resolve.Query{WalkOptions: chain.WalkOptions{MaxDepth: 64}}); !errors.Is(err, context.Canceled) {
 		t.Errorf("error is %v, want the context's", err)
 	}
 
@@ -329,7 +330,7 @@ func TestResolveErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.reader.SetClient(client)
-	if _, err := f.resolver.Resolve(t.Context(), f.namespace, "a", 0, chain.WalkOptions{MaxDepth: 64}); !apierrors.IsForbidden(err) {
+	if _, err := f.resolver.Resolve(t.Context(), f.namespace, "a", 0, resolve.Query{WalkOptions: chain.WalkOptions{MaxDepth: 64}}); !apierrors.IsForbidden(err) {
 		t.Errorf("error is %v, want the API server's", err)
 	}
 }

@@ -81,7 +81,7 @@ func TestLiveReadsAreShared(t *testing.T) {
 	var queries sync.WaitGroup
 	for i := range 50 {
 		queries.Go(func() {
-			_, err := resolver.Resolve(ctx, greedy.namespace, fmt.Sprintf("Unknown_%d", i), 0, chain.WalkOptions{MaxDepth: 64})
+			_, err := resolver.Resolve(ctx, greedy.namespace, fmt.Sprintf("Unknown_%d", i), 0, resolve.Query{WalkOptions: chain.WalkOptions{MaxDepth: 64}})
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("got %v, want the context's error", err)
 			}
@@ -91,7 +91,7 @@ func TestLiveReadsAreShared(t *testing.T) {
 		<-started
 	}
 	for range 20 {
-		if _, err := resolver.Resolve(t.Context(), modest.namespace, "t1", 1<<62, chain.WalkOptions{MaxDepth: 64}); err != nil {
+		if _, err := resolver.Resolve(t.Context(), modest.namespace, "t1", 1<<62, resolve.Query{WalkOptions: chain.WalkOptions{MaxDepth: 64}}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -117,7 +117,7 @@ func TestInFlightBytesAreShared(t *testing.T) {
 	resolver := resolve.New(modest.view, modest.reader, func(*sessions.Record) {}, options)
 	held := 0
 	for ; ; held++ {
-		result, err := resolver.Resolve(t.Context(), greedy.namespace, fmt.Sprint("t", held), 0, chain.WalkOptions{MaxDepth: 64})
+		result, err := resolver.Resolve(t.Context(), greedy.namespace, fmt.Sprint("t", held), 0, resolve.Query{WalkOptions: chain.WalkOptions{MaxDepth: 64}})
 		if errors.Is(err, resolve.ErrBusy) {
 			break
 		}
@@ -129,7 +129,7 @@ func TestInFlightBytesAreShared(t *testing.T) {
 	if held < 3 || held > 5 {
 		t.Errorf("the namespace holds %d histories of about %d bytes, want up to a third of %d", held, size, options.InFlightBytes)
 	}
-	result, err := resolver.Resolve(t.Context(), modest.namespace, "t1", 0, chain.WalkOptions{MaxDepth: 64})
+	result, err := resolver.Resolve(t.Context(), modest.namespace, "t1", 0, resolve.Query{WalkOptions: chain.WalkOptions{MaxDepth: 64}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestRequestsAreShared(t *testing.T) {
 	modest.options.InFlightRequests = 6
 	modest.freeze()
 	query := func(f *fixture, id string) (*resolve.Result, error) {
-		return modest.resolver.Resolve(t.Context(), f.namespace, id, 0, deep)
+		return modest.resolver.Resolve(t.Context(), f.namespace, id, 0, resolve.Query{WalkOptions: deep})
 	}
 	for range 10 {
 		if _, err := query(greedy, "missing"); err == nil || errors.Is(err, resolve.ErrBusy) {
@@ -188,7 +188,7 @@ func TestWalksAreShared(t *testing.T) {
 	modest.save("t1", "missing")
 	modest.freeze()
 	query := func(ctx context.Context, f *fixture) error {
-		_, err := modest.resolver.Resolve(ctx, f.namespace, "t1", 0, deep)
+		_, err := modest.resolver.Resolve(ctx, f.namespace, "t1", 0, resolve.Query{WalkOptions: deep})
 		return err
 	}
 	wantBroken := func(f *fixture) {
@@ -224,7 +224,7 @@ func TestAnswersArePaced(t *testing.T) {
 		t.Helper()
 		greedy.resolver.SetWaits(8, 0, 0)
 		defer greedy.resolver.SetWaits(8, 0, time.Hour)
-		_, err := greedy.resolver.Resolve(t.Context(), greedy.namespace, "t1", 0, deep)
+		_, err := greedy.resolver.Resolve(t.Context(), greedy.namespace, "t1", 0, resolve.Query{WalkOptions: deep})
 		throttled, ok := errors.AsType[*resolve.ThrottledError](err)
 		if !ok {
 			t.Fatalf("got %v, want a throttled error", err)
@@ -239,7 +239,7 @@ func TestAnswersArePaced(t *testing.T) {
 	}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := greedy.resolver.Resolve(canceled, greedy.namespace, "t1", 0, deep); !errors.Is(err, context.Canceled) {
+	if _, err := greedy.resolver.Resolve(canceled, greedy.namespace, "t1", 0, resolve.Query{WalkOptions: deep}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the context's error", err)
 	}
 	if got := modest.answer("t1", deep); got != want {
@@ -279,7 +279,7 @@ func TestFewRequestsWait(t *testing.T) {
 		f.answer("t1", deep) // more than its rate
 		for range 2 {
 			group.Go(func() error {
-				if _, err := f.resolver.Resolve(ctx, f.namespace, "t1", 0, deep); !errors.Is(err, context.Canceled) {
+				if _, err := f.resolver.Resolve(ctx, f.namespace, "t1", 0, resolve.Query{WalkOptions: deep}); !errors.Is(err, context.Canceled) {
 					return fmt.Errorf("a query that waited was not canceled: %w", err)
 				}
 				return nil
@@ -292,7 +292,7 @@ func TestFewRequestsWait(t *testing.T) {
 			}
 			return nil
 		})
-		_, err := f.resolver.Resolve(t.Context(), f.namespace, "t1", 0, deep)
+		_, err := f.resolver.Resolve(t.Context(), f.namespace, "t1", 0, resolve.Query{WalkOptions: deep})
 		if throttled, ok := errors.AsType[*resolve.ThrottledError](err); !ok || throttled.RetryAfter <= 0 {
 			t.Errorf("got %v, want a throttled error with a delay", err)
 		}
@@ -337,7 +337,7 @@ func TestHistoryIsHeldOnce(t *testing.T) {
 	}), nil, options)
 	resolver := resolve.New(f.view, reader, func(*sessions.Record) {}, options)
 	resolveWith := func(ctx context.Context) (*resolve.Result, error) {
-		return resolver.Resolve(ctx, f.namespace, fmt.Sprint("t", turns-1), 0, chain.WalkOptions{MaxDepth: 64})
+		return resolver.Resolve(ctx, f.namespace, fmt.Sprint("t", turns-1), 0, resolve.Query{WalkOptions: chain.WalkOptions{MaxDepth: 64}})
 	}
 
 	canceled := make(chan error)

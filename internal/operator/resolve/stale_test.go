@@ -61,7 +61,7 @@ func intact(f *fixture) {
 // isThrottled resolves lastBroken, and reports whether its namespace has to wait.
 func (f *fixture) isThrottled() bool {
 	f.Helper()
-	_, err := f.resolver.Resolve(f.Context(), f.namespace, lastBroken, 0, deep)
+	_, err := f.resolver.Resolve(f.Context(), f.namespace, lastBroken, 0, resolve.Query{WalkOptions: deep})
 	_, throttled := errors.AsType[*resolve.ThrottledError](err)
 	return throttled
 }
@@ -126,7 +126,7 @@ func TestStaleErrorsArePaidInAdvance(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	canceled := make(chan error)
 	go func() {
-		_, err := f.resolver.Resolve(ctx, f.namespace, lastBroken, 0, deep)
+		_, err := f.resolver.Resolve(ctx, f.namespace, lastBroken, 0, resolve.Query{WalkOptions: deep})
 		canceled <- err
 	}()
 	for range unanswered {

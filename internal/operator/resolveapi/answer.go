@@ -148,6 +148,7 @@ func (a *answer) WriteTo(to io.Writer) (int64, error) {
 	}
 	w.raw("]")
 	w.origins(a.Page.Origins())
+	w.strings("digests", a.Page.Digests())
 	if next := a.Page.Next(); next != "" {
 		w.raw(`,"next":`).string(next)
 	}
@@ -186,6 +187,18 @@ func (w *writer) origins(origins []driver.Origin) {
 		separator = ","
 	}
 	if len(origins) > 0 {
+		w.raw("]")
+	}
+}
+
+// strings writes a member with a list of strings, if there are any.
+func (w *writer) strings(name string, all []string) {
+	separator := `,"` + name + `":[`
+	for _, s := range all {
+		w.raw(separator).string(s)
+		separator = ","
+	}
+	if len(all) > 0 {
 		w.raw("]")
 	}
 }

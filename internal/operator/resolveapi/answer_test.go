@@ -271,7 +271,7 @@ func BenchmarkRender(b *testing.B) {
 // BenchmarkServe is a request from a client on the same machine, over TLS, with everything except the resolve itself.
 func BenchmarkServe(b *testing.B) {
 	h := longHistory(b)
-	ts := startServer(b, func(context.Context, string, string, uint64, chain.WalkOptions) (*resolve.Result, error) {
+	ts := startServer(b, func(context.Context, string, string, uint64, resolve.Query) (*resolve.Result, error) {
 		return h, nil
 	})
 	b.ReportAllocs()

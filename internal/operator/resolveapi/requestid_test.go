@@ -53,7 +53,7 @@ func TestRequestIDIsLogged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var lines strings.Builder
 			logger := funcr.New(func(_, args string) { lines.WriteString(args + "\n") }, funcr.Options{Verbosity: tc.verbosity})
-			s := &storage{maxDepthLimit: 1, resolve: func(context.Context, string, string, uint64, chain.WalkOptions) (*resolve.Result, error) {
+			s := &storage{maxDepthLimit: 1, resolve: func(context.Context, string, string, uint64, resolve.Query) (*resolve.Result, error) {
 				return makeHistory(), tc.err
 			}}
 			handler := withRequestID(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {

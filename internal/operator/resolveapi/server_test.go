@@ -42,7 +42,7 @@ import (
 // resolveStub resolves only resp_2 of team-a, whose parent is resp_1.
 func resolveStub(t testing.TB) ResolveFunc {
 	history := makeHistory(testutil.FlattenTurn(t, "be brief", `{"role":"user","content":"hi"}`), testutil.FlattenTurn(t, "", `{ "n" : 1.0 }`))
-	return func(_ context.Context, namespace, name string, _ uint64, options chain.WalkOptions) (*resolve.Result, error) {
+	return func(_ context.Context, namespace, name string, _ uint64, options resolve.Query) (*resolve.Result, error) {
 		switch {
 		case namespace != "team-a":
 			return nil, fmt.Errorf("namespace %q was resolved", namespace)
@@ -200,7 +200,7 @@ func TestServerAnswers(t *testing.T) {
 // TestServerDenial: a caller without the right to read gets the same answer whether a session exists or not, and no session
 // is looked up.
 func TestServerDenial(t *testing.T) {
-	ts := startServer(t, func(context.Context, string, string, uint64, chain.WalkOptions) (*resolve.Result, error) {
+	ts := startServer(t, func(context.Context, string, string, uint64, resolve.Query) (*resolve.Result, error) {
 		t.Error("A session was looked up")
 		return nil, nil
 	})
@@ -294,7 +294,7 @@ func TestConnectionsEnd(t *testing.T) {
 func TestServerStops(t *testing.T) {
 	arrived, proceed := make(chan struct{}), make(chan struct{})
 	stub := resolveStub(t)
-	ts := startServer(t, func(ctx context.Context, namespace, name string, version uint64, options chain.WalkOptions) (*resolve.Result, error) {
+	ts := startServer(t, func(ctx context.Context, namespace, name string, version uint64, options resolve.Query) (*resolve.Result, error) {
 		close(arrived)
 		select {
 		case <-proceed:
@@ -395,7 +395,7 @@ func TestStaleViewIsReady(t *testing.T) {
 
 // TestServerDeadline: a caller's timeout ends the reads made for it.
 func TestServerDeadline(t *testing.T) {
-	ts := startServer(t, func(ctx context.Context, _, _ string, _ uint64, _ chain.WalkOptions) (*resolve.Result, error) {
+	ts := startServer(t, func(ctx context.Context, _, _ string, _ uint64, _ resolve.Query) (*resolve.Result, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	})

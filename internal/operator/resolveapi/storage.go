@@ -40,7 +40,7 @@ import (
 // ResolveFunc returns the history of a turn, named by its response ID or by the name of its object, at least as new as the
 // resource version minVersion. It returns a *chain.Error if the chain cannot be resolved, and otherwise errors of live reads
 // or of the context. The history must not be changed.
-type ResolveFunc func(ctx context.Context, namespace, name string, minVersion uint64, options chain.WalkOptions) (*resolve.Result, error)
+type ResolveFunc func(ctx context.Context, namespace, name string, minVersion uint64, query resolve.Query) (*resolve.Result, error)
 
 // ShareFunc calls compute within the shares of a namespace, and counts the request towards them until release is called. It returns an
 // error instead if that exceeds a share.
@@ -132,7 +132,7 @@ func (s *storage) get(ctx context.Context, name string, o *resolvev1alpha1.Input
 	namespace := request.NamespaceValue(ctx)
 	resolveCtx, cancel := beforeDeadline(ctx)
 	defer cancel()
-	history, err := s.resolve(resolveCtx, namespace, name, minVersion, walk)
+	history, err := s.resolve(resolveCtx, namespace, name, minVersion, resolve.Query{WalkOptions: walk, Digests: options.Digests})
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func TestWalkOptions(t *testing.T) {
 // TestGetResourceVersion: the resolver gets the resource version of the options as a number.
 func TestGetResourceVersion(t *testing.T) {
 	var got uint64
-	s := &storage{resolve: func(_ context.Context, _, _ string, minVersion uint64, _ chain.WalkOptions) (*resolve.Result, error) {
+	s := &storage{resolve: func(_ context.Context, _, _ string, minVersion uint64, _ resolve.Query) (*resolve.Result, error) {
 		got = minVersion
 		return nil, resolve.ErrBusy
 	}}

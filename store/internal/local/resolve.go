@@ -50,8 +50,16 @@ func Resolve(ctx context.Context, responseID string, options driver.ResolveOptio
 	if err != nil {
 		return nil, chainError(err)
 	}
+	if options.Digests {
+		if err := metered.Take(ctx, int64(len(turns))*digestBytes); err != nil {
+			return nil, err
+		}
+	}
 	return w.history(responseID, turns, options)
 }
+
+// digestBytes is the memory of a digest in a history.
+const digestBytes = 96
 
 // walk is the state of one call of Resolve.
 type walk struct {
@@ -116,7 +124,7 @@ func (w *walk) history(responseID string, turns []chain.Turn, options driver.Res
 	if len(turns) > 0 {
 		h.Parent = driver.Handle{ResponseID: responseID, UID: w.uid}
 	}
-	h.Next, h.Origins = page.Next(), page.Origins()
+	h.Next, h.Origins, h.Digests = page.Next(), page.Origins(), page.Digests()
 	h.Items = make([]json.RawMessage, 0, page.Len())
 	for item := range page.Entries() {
 		h.Items = append(h.Items, slices.Clip(item)) // the items share a buffer, which an append must not write to
