@@ -18,9 +18,12 @@ package resolve
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/history"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
 // Query is what Resolver.Resolve accepts and returns.
@@ -28,7 +31,29 @@ type Query struct {
 	chain.WalkOptions
 	// Digests has the digests of all turns computed within the shares of the namespace.
 	Digests bool
+	// Unchanged, unless it is nil, is called with the result before any items are read. If it returns true, because the caller already has
+	// the items, they are not read. It is called again if a session has changed in the meantime. It must not block.
+	Unchanged func(*Result) bool
 }
+
+// Revision identifies the contents of a chain. It is the same if the UIDs and the generations of all turns are, on every replica. These fix the
+// spec of a session, and so the bodies outside the object too, because the spec has their digest. Writes of the status change neither.
+type Revision [sha256.Size]byte
+
+func revisionOf(path []*sessions.Record) (revision Revision) {
+	hash := sha256.New()
+	turn := make([]byte, 0, len(sessions.UID{})+8)
+	for _, s := range path {
+		hash.Write(binary.BigEndian.AppendUint64(append(turn, s.UID[:]...), uint64(s.Generation)))
+	}
+	hash.Sum(revision[:0])
+	return revision
+}
+
+// walkCost is what it costs to walk to a turn and to hash its revision, in bytes of a cached history that would take as long. Without it,
+// clients that already have the items could have chains of thousands of turns walked without limit. A turn takes 0.2 µs, and at the default
+// rate 64 bytes take 1 µs.
+const walkCost = 64
 
 // digestStep is how many bytes are hashed before other namespaces get the processor. They take about 10 ms.
 const digestStep = 4 << 20

@@ -317,21 +317,27 @@ func (l *lookup) walk(ctx context.Context, id string, options chain.WalkOptions)
 
 // read returns the history of a path of sessions, or errOutdated.
 func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, error) {
+	requested := path[len(path)-1]
+	result := &Result{Name: requested.Name, UID: requested.UID.Text(), ResponseID: requested.Turn.ID}
 	var bytes int64
-	if err := l.process(ctx, l.namespace, func() { bytes = l.bytes(path...) }); err != nil {
-		return nil, err
-	}
-	if err := l.answers.take(ctx, l, bytes); err != nil {
-		return nil, err
-	}
-	holding, err := l.shared.hold(l.namespace, len(path), l.historyBytes)
+	err := l.process(ctx, l.namespace, func() {
+		result.Revision = revisionOf(path)
+		if result.Unchanged = l.query.Unchanged != nil && l.query.Unchanged(result); result.Unchanged {
+			bytes = int64(len(path)) * walkCost
+		} else {
+			bytes = l.bytes(path...)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
-	requested := path[len(path)-1]
-	result := &Result{
-		Name: requested.Name, UID: requested.UID.Text(), ResponseID: requested.Turn.ID, Turns: make([]history.TurnItems, len(path)), holding: holding,
+	if err := l.answers.take(ctx, l, bytes); err != nil || result.Unchanged {
+		return result, err
 	}
+	if result.holding, err = l.shared.hold(l.namespace, len(path), l.historyBytes); err != nil {
+		return nil, err
+	}
+	result.Turns = make([]history.TurnItems, len(path))
 	err = l.readItems(ctx, path, result)
 	if err == nil && l.query.Digests {
 		err = l.digest(ctx, result.Turns)

@@ -31,6 +31,10 @@ type Result struct {
 	UID  types.UID
 	// ResponseID is its response ID.
 	ResponseID string
+	// Revision is that of its chain.
+	Revision Revision
+	// Unchanged is set if Query.Unchanged returned true. There are no Turns then.
+	Unchanged bool
 	// Turns are the turns of the chain, oldest first.
 	Turns []history.TurnItems
 

@@ -40,8 +40,9 @@ import (
 // encoders of Kubernetes read, check and copy raw JSON several times.
 type answer struct {
 	resolvev1alpha1.InputItems
-	*history.Page
-	history *resolve.Result
+	*history.Page // nil if the caller has the answer already
+	history       *resolve.Result
+	etag          string
 }
 
 var (
@@ -49,14 +50,10 @@ var (
 	_ rest.ResourceStreamer = &answer{}
 )
 
-// newAnswer returns the page of a history that the options request. It returns a badRequest if their cursor does not belong to
-// this history and these options.
+// newAnswer returns the page of a history that the options request, or only its ETag if the history is unchanged. It returns a badRequest if
+// their cursor does not belong to this history and these options.
 func newAnswer(namespace string, h *resolve.Result, options driver.ResolveOptions) (*answer, error) {
-	page, err := history.New(string(h.UID), h.Turns, options)
-	if err != nil {
-		return nil, badRequest(`query parameter "after" is invalid: ` + err.Error())
-	}
-	return &answer{
+	a := &answer{
 		InputItems: resolvev1alpha1.InputItems{
 			TypeMeta: metav1.TypeMeta{
 				APIVersion: resolvev1alpha1.GroupVersion.String(),
@@ -64,21 +61,35 @@ func newAnswer(namespace string, h *resolve.Result, options driver.ResolveOption
 			},
 			ObjectMeta: metav1.ObjectMeta{Name: h.Name, Namespace: namespace, UID: h.UID},
 		},
-		Page:    page,
 		history: h,
-	}, nil
+		etag:    etagOf(namespace, h, options),
+	}
+	if h.Unchanged {
+		return a, nil
+	}
+	var err error
+	if a.Page, err = history.New(string(h.UID), h.Turns, options); err != nil {
+		return nil, badRequest(`query parameter "after" is invalid: ` + err.Error())
+	}
+	return a, nil
 }
 
 // DeepCopyObject returns a copy that shares the history, which is never changed.
 func (a *answer) DeepCopyObject() runtime.Object {
-	return &answer{InputItems: *a.InputItems.DeepCopy(), Page: a.Page, history: a.history}
+	return &answer{InputItems: *a.InputItems.DeepCopy(), Page: a.Page, history: a.history, etag: a.etag}
 }
 
-// InputStream returns the InputItems as JSON.
-func (a *answer) InputStream(_ context.Context, _, accept string) (io.ReadCloser, bool, string, error) {
+// InputStream returns the InputItems as JSON, or nothing if the caller has them already. It sets the ETag of a conditional request.
+func (a *answer) InputStream(ctx context.Context, _, accept string) (io.ReadCloser, bool, string, error) {
 	_, ok := negotiation.NegotiateMediaTypeOptions(accept, codecs.SupportedMediaTypes(), negotiation.DefaultEndpointRestrictions)
 	if !ok {
 		return nil, false, "", negotiation.NewNotAcceptableError([]string{runtime.ContentTypeJSON})
+	}
+	if c := conditionalOf(ctx); c != nil {
+		c.Header().Set("ETag", a.etag)
+		if c.notModified = a.Page == nil; c.notModified {
+			return nil, false, "", nil
+		}
 	}
 	return &stream{answer: a}, false, runtime.ContentTypeJSON, nil
 }

@@ -28,7 +28,7 @@ import (
 var (
 	requestsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "catena_resolve_requests_total",
-		Help: "Number of requests for the history of a turn by result: ok, the code of the chain's error, the reason of any other error, or canceled.",
+		Help: "Number of requests for the history of a turn by result: ok, not_modified, the code of the chain's error, the reason of any other error, or canceled.",
 	}, []string{"code"})
 
 	durationSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -55,9 +55,12 @@ func init() {
 	}
 }
 
+// resultNotModified is the code of a request that is answered with 304.
+const resultNotModified = "not_modified"
+
 // resultCodes returns the values of the label code.
 func resultCodes() []string {
-	codes := []string{driver.ResultOK, driver.ResultCanceled}
+	codes := []string{driver.ResultOK, resultNotModified, driver.ResultCanceled}
 	for rule := range chain.Reasons() {
 		if rule.Code() != "" {
 			codes = append(codes, string(rule.Code()))

@@ -67,7 +67,7 @@ func New(o *Options, resolve ResolveFunc, share ShareFunc, view *sessions.View) 
 	}
 	s := &Server{view: view, clientCAs: clientCAs}
 	config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
-		return s.sendElsewhere(limits.share(clientCAs.guard(withFailures(genericapiserver.DefaultBuildHandlerChain(withRequestID(withHandled(api)), c)))))
+		return s.sendElsewhere(limits.share(clientCAs.guard(withFailures(genericapiserver.DefaultBuildHandlerChain(withRequestID(withHandled(withConditions(api))), c)))))
 	}
 	config.AddReadyzChecks(healthz.NamedCheck("sessions-synced", s.synced), healthz.NamedCheck("client-cas", clientCAs.check))
 

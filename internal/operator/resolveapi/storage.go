@@ -101,10 +101,14 @@ func (s *storage) Get(ctx context.Context, name string, options runtime.Object) 
 		}
 		return nil, status
 	}
-	requestsTotal.WithLabelValues(driver.ResultOK).Inc()
-	itemsTotal.Add(float64(answer.Len()))
+	code, items := resultNotModified, 0
+	if answer.Page != nil {
+		code, items = driver.ResultOK, answer.Len()
+	}
+	requestsTotal.WithLabelValues(code).Inc()
+	itemsTotal.Add(float64(items))
 	if logger := log.FromContext(ctx).V(1); logger.Enabled() {
-		requestLog(ctx, name).V(1).Info("Resolved a response", "items", answer.Len(), "seconds", seconds)
+		requestLog(ctx, name).V(1).Info("Resolved a response", "code", code, "items", items, "seconds", seconds)
 	}
 	return answer, nil
 }
@@ -132,12 +136,21 @@ func (s *storage) get(ctx context.Context, name string, o *resolvev1alpha1.Input
 	namespace := request.NamespaceValue(ctx)
 	resolveCtx, cancel := beforeDeadline(ctx)
 	defer cancel()
-	history, err := s.resolve(resolveCtx, namespace, name, minVersion, resolve.Query{WalkOptions: walk, Digests: options.Digests})
+	query := resolve.Query{WalkOptions: walk, Digests: options.Digests}
+	conditional := conditionalOf(ctx)
+	if conditional != nil && len(conditional.noneMatch.tags) > 0 {
+		query.Unchanged = func(h *resolve.Result) bool { return conditional.noneMatch.has(etagOf(namespace, h, options)) }
+	}
+	history, err := s.resolve(resolveCtx, namespace, name, minVersion, query)
 	if err != nil {
 		return nil, err
 	}
 	whenHandled(ctx, history.Release)
-	return newAnswer(namespace, history, options)
+	answer, err := newAnswer(namespace, history, options)
+	if err == nil && conditional != nil && conditional.noneMatch.all {
+		answer.Page = nil // not earlier: without an ETag, the client cannot know that the answer is not an error
+	}
+	return answer, err
 }
 
 // walkOptions returns the options of the walk, with the operator's default. It returns a badRequest if the request exceeds
