@@ -65,9 +65,9 @@ func TestAnswerFormat(t *testing.T) {
 
 // TestETagOptions: an option changes the ETag unless it cannot change the bytes of an answer.
 func TestETagOptions(t *testing.T) {
-	same := map[string]bool{"MaxDepth": true, "ContinueIncomplete": true, "Version": true}
+	same := map[string]bool{"MaxDepth": true, "ContinueIncomplete": true, "Version": true, "Bodies": true} // the last is not a parameter
 	other := driver.ResolveOptions{
-		MaxDepth: new(9), ContinueIncomplete: true, IncludeIncomplete: true, Origins: true, Digests: true, Instructions: driver.InstructionsOmit,
+		MaxDepth: new(9), ContinueIncomplete: true, IncludeIncomplete: true, Origins: true, Digests: true, Bodies: true, Instructions: driver.InstructionsOmit,
 		Limit: 5, After: "x", Order: driver.OrderDescending, Version: "7",
 	}
 	h := makeHistory(testutil.FlattenTurn(t, "", `{"a":1}`))
