@@ -17,23 +17,12 @@ limitations under the License.
 package history
 
 import (
-	"encoding/base64"
 	"encoding/binary"
-	"fmt"
 	"slices"
 
+	"github.com/catena-dev/catena/internal/pagecursor"
 	"github.com/catena-dev/catena/store/driver"
 )
-
-const (
-	// cursorVersion is the first byte of a cursor, before it is encoded.
-	cursorVersion = 1
-	// maxCursorVersion is the largest first byte that later versions of cursors may have. Any other input with a larger
-	// first byte is not a cursor.
-	maxCursorVersion = 15
-)
-
-var cursorEncoding = base64.RawURLEncoding.Strict()
 
 // cursor identifies the last entry of a page, and the view to which the page belongs. It contains the turn instead of the
 // entry's index in the history, so that it can be validated, and so that overwriting one turn does not shift the entries of
@@ -44,15 +33,6 @@ type cursor struct {
 	responseID string
 	entry      int
 }
-
-// CursorError indicates a cursor that cannot be used. It is the reason, as a clause about "it".
-type CursorError string
-
-// Error returns the reason.
-func (e CursorError) Error() string { return string(e) }
-
-// errNotACursor is the error for a value that is not a cursor of any version.
-const errNotACursor = CursorError("it is not a cursor of this API")
 
 // view returns the options on which the pages of a history must agree, as one byte.
 func view(o *driver.ResolveOptions) byte {
@@ -68,33 +48,31 @@ func view(o *driver.ResolveOptions) byte {
 
 // encode returns the wire form of the cursor.
 func (c cursor) encode() string {
-	b := []byte{cursorVersion, c.view}
+	b := []byte{c.view}
 	b = binary.AppendUvarint(b, uint64(c.entry))
 	b = binary.AppendUvarint(b, uint64(len(c.uid)))
 	b = append(b, c.uid...)
 	b = append(b, c.responseID...)
-	return cursorEncoding.EncodeToString(b)
+	return pagecursor.Encode(b)
 }
 
 func decodeCursor(s string) (cursor, error) {
-	b, err := cursorEncoding.DecodeString(s)
-	if err != nil || len(b) < 2 {
-		return cursor{}, errNotACursor
+	b, err := pagecursor.Decode(s)
+	if err != nil {
+		return cursor{}, err
 	}
-	if b[0] > cursorVersion && b[0] <= maxCursorVersion {
-		return cursor{}, CursorError(fmt.Sprintf(
-			"it has version %d, and this server reads cursors up to version %d: upgrade this server, or start with the first page",
-			b[0], cursorVersion))
+	if len(b) == 0 {
+		return cursor{}, pagecursor.ErrInvalid
 	}
-	c := cursor{view: b[1]}
-	entry, n := binary.Uvarint(b[2:])
-	if b[0] != cursorVersion || n <= 0 || entry > 1<<31 {
-		return cursor{}, errNotACursor
+	c := cursor{view: b[0]}
+	entry, n := binary.Uvarint(b[1:])
+	if n <= 0 || entry > 1<<31 {
+		return cursor{}, pagecursor.ErrInvalid
 	}
-	b = b[2+n:]
+	b = b[1+n:]
 	length, n := binary.Uvarint(b)
 	if n <= 0 || length > uint64(len(b)-n) {
-		return cursor{}, errNotACursor
+		return cursor{}, pagecursor.ErrInvalid
 	}
 	b = b[n:]
 	c.entry, c.uid, c.responseID = int(entry), string(b[:length]), string(b[length:])
@@ -128,13 +106,13 @@ func (p *Page) find(after string) (int, error) {
 	case err != nil:
 		return 0, err
 	case c.uid != "" && c.uid != p.uid:
-		return 0, CursorError("it belongs to another session, or to one that was deleted and created again")
+		return 0, pagecursor.Error("it belongs to another session, or to one that was deleted and created again")
 	case c.view != view(&p.options):
-		return 0, CursorError("it belongs to pages with different values of order, instructions or includeIncomplete")
+		return 0, pagecursor.Error("it belongs to pages with different values of order, instructions or includeIncomplete")
 	}
 	turn := slices.IndexFunc(p.turns, func(turn TurnItems) bool { return turn.ResponseID == c.responseID })
 	if turn < 0 || c.entry >= p.entries(turn) {
-		return 0, CursorError("it points to a turn or an item that is no longer in the chain")
+		return 0, pagecursor.Error("it points to a turn or an item that is no longer in the chain")
 	}
 	number := c.entry
 	for i := range turn {

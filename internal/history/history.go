@@ -43,8 +43,8 @@ type Page struct {
 }
 
 // New returns the page that the options select, or the whole history if they do not request a page. uid identifies the
-// requested turn, and turns are the turns of its chain, oldest first. The options must be valid. New returns a CursorError
-// if the cursor does not belong to this history and these options.
+// requested turn, and turns are the turns of its chain, oldest first. The options must be valid. New returns a
+// pagecursor.Error if the cursor does not belong to this history and these options.
 func New(uid string, turns []TurnItems, options driver.ResolveOptions) (*Page, error) {
 	p := &Page{uid: uid, turns: turns, options: options}
 	for turn := range turns {

@@ -17,6 +17,7 @@ limitations under the License.
 package history
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"reflect"
@@ -28,6 +29,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/pagecursor"
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/store/driver"
 )
@@ -194,8 +196,8 @@ func TestInvalidCursors(t *testing.T) {
 		"garbage":               {after: "AAAA", want: "not a cursor"},
 		"too short":             {after: "AQ", want: "not a cursor"},
 		"truncated":             {after: good[:8], want: "not a cursor"},
-		"of a newer version":    {after: cursorEncoding.EncodeToString([]byte{cursorVersion + 1, 0, 'x'}), want: "version 2, and this server reads cursors up to version 1: upgrade"},
-		"of version 0":          {after: cursorEncoding.EncodeToString([]byte{0, 0, 0, 0}), want: "not a cursor"},
+		"of a newer version":    {after: base64.RawURLEncoding.EncodeToString([]byte{pagecursor.Version + 1, 0, 'x'}), want: "version 2, and this server reads cursors up to version 1: upgrade"},
+		"of version 0":          {after: base64.RawURLEncoding.EncodeToString([]byte{0, 0, 0, 0}), want: "not a cursor"},
 		"response ID":           {after: "resp_123", want: "not a cursor"},
 		"of another session":    {after: first("another", driver.ResolveOptions{}), want: "another session"},
 		"of the other order":    {after: first(testUID, driver.ResolveOptions{Order: "desc"}), want: "different values of order"},
@@ -209,12 +211,12 @@ func TestInvalidCursors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tc.options.Limit, tc.options.After = 1, tc.after
 			_, err := New(testUID, turns, tc.options)
-			var bad CursorError
+			var bad pagecursor.Error
 			switch {
 			case tc.want == "" && err != nil:
 				t.Errorf("Unexpected error: %v", err)
 			case tc.want != "" && !errors.As(err, &bad):
-				t.Errorf("Unexpected error: want a CursorError, got %v", err)
+				t.Errorf("Unexpected error: want a pagecursor.Error, got %v", err)
 			case tc.want != "" && !strings.Contains(err.Error(), tc.want):
 				t.Errorf("Unexpected error: want an error that contains %q, got %q", tc.want, err)
 			}
