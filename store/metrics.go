@@ -28,7 +28,7 @@ import (
 )
 
 // operations are the values of the label "operation".
-var operations = []string{"get", "save", "resolve", "delete", "find_item", "ping"}
+var operations = []string{"get", "save", "resolve", "list", "delete", "find_item", "ping"}
 
 func newMetrics() *prometheus.HistogramVec {
 	metrics := prometheus.NewHistogramVec(prometheus.HistogramOpts{

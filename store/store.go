@@ -26,6 +26,7 @@ limitations under the License.
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -193,6 +194,33 @@ func (s *Store) resolve(ctx context.Context, responseID string, options ResolveO
 		return &History{}, nil
 	}
 	return driver.Retry(ctx, func() (*History, error) { return s.driver.Resolve(ctx, s.namespace, responseID, options) })
+}
+
+// List returns a page of the turns of a conversation: those with this Session.ConversationID. A page has the turns without their
+// bodies, which Get returns. If no turn belongs to the conversation, the page is empty.
+//
+// Turns are sorted by Session.CreatedAt and, within a second, by the bytes of their response IDs. A turn without a creation time
+// is sorted by the zero time.Time. To read all pages, pass each TurnList.Next as ListOptions.After until it is empty. Turns that
+// are saved or deleted meanwhile neither repeat nor hide others. A turn whose conversation or creation time changes meanwhile may
+// be missed or repeated.
+//
+// In a cluster, List returns what the operator's watch has delivered. A change of a moment ago may be missing unless
+// ListOptions.Version is set.
+func (s *Store) List(ctx context.Context, conversationID string, options ListOptions) (*TurnList, error) {
+	list, err := observe(s, "list", func() (*TurnList, error) { return s.list(ctx, conversationID, options) })
+	return list, complete(err, fmt.Sprintf("unable to list conversation %.100q", conversationID), "")
+}
+
+func (s *Store) list(ctx context.Context, conversationID string, options ListOptions) (*TurnList, error) {
+	if err := options.ValidateFor(conversationID); err != nil {
+		return nil, &Error{Code: CodeInvalid, Message: "unable to list the conversation", Err: err}
+	}
+	lister, err := driver.Optional[driver.Lister](s.driver, "list a conversation")
+	if err != nil {
+		return nil, err
+	}
+	options.Limit = cmp.Or(options.Limit, DefaultListLimit)
+	return driver.Retry(ctx, func() (*TurnList, error) { return lister.List(ctx, s.namespace, conversationID, options) })
 }
 
 // Delete removes a turn. Its descendants stay, but no longer resolve, unless DeleteOptions.Cascade is set. It is not an

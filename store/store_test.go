@@ -44,6 +44,7 @@ type fake struct {
 	calls  int
 	closed int
 	saved  *store.Session
+	listed store.ListOptions
 }
 
 func (f *fake) next() error {
@@ -69,6 +70,11 @@ func (f *fake) Resolve(context.Context, string, string, store.ResolveOptions) (*
 	return &store.History{}, f.next()
 }
 
+func (f *fake) List(_ context.Context, _, _ string, options store.ListOptions) (*store.TurnList, error) {
+	f.listed = options
+	return &store.TurnList{}, f.next()
+}
+
 func (f *fake) Delete(context.Context, string, string, store.DeleteOptions) error { return f.next() }
 
 func (f *fake) Close() error {
@@ -88,6 +94,10 @@ func operations(ctx context.Context, s *store.Store) map[string]func(id string) 
 		},
 		"resolve": func(id string) error {
 			_, err := s.Resolve(ctx, id, store.ResolveOptions{})
+			return err
+		},
+		"list": func(id string) error {
+			_, err := s.List(ctx, id, store.ListOptions{})
 			return err
 		},
 		"delete": func(id string) error { return s.Delete(ctx, id, store.DeleteOptions{}) },
@@ -110,7 +120,11 @@ func TestErrors(t *testing.T) {
 			t.Run(name+", "+operation, func(t *testing.T) {
 				s := store.New(&fake{errs: []error{tc.err}}, driver.Options{})
 				err := operations(t.Context(), s)[operation]("resp_1")
-				if want := strings.Replace(tc.want, "OP", operation, 1); err == nil || err.Error() != want {
+				want := strings.Replace(tc.want, "OP", operation, 1)
+				if operation == "list" {
+					want = strings.Replace(want, "list response", "list conversation", 1)
+				}
+				if err == nil || err.Error() != want {
 					t.Errorf("got %v, want %s", err, want)
 				}
 				if tc.code != nil && !errors.Is(err, tc.code) || tc.code == nil && !errors.Is(err, broken) {
@@ -136,9 +150,9 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestEmptyID: the driver is never called with the empty response ID.
+// TestEmptyID: the driver is never called with an empty ID.
 func TestEmptyID(t *testing.T) {
-	for operation, want := range map[string]error{"get": store.ErrNotFound, "save": store.ErrInvalid, "resolve": nil, "delete": nil} {
+	for operation, want := range map[string]error{"get": store.ErrNotFound, "save": store.ErrInvalid, "resolve": nil, "list": store.ErrInvalid, "delete": nil} {
 		f := &fake{}
 		if err := operations(t.Context(), store.New(f, driver.Options{}))[operation](""); !errors.Is(err, want) || f.calls > 0 {
 			t.Errorf("%s: got %v after %d calls, want %v after none", operation, err, f.calls, want)
@@ -147,6 +161,26 @@ func TestEmptyID(t *testing.T) {
 	s := store.New(&fake{}, driver.Options{})
 	if _, err := s.Resolve(t.Context(), "", store.ResolveOptions{Limit: 1, After: "x"}); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("got %v for a page of the empty ID, want ErrInvalid", err)
+	}
+}
+
+// TestList: the driver gets a limit, and one that cannot list conversations returns an error that says so.
+func TestList(t *testing.T) {
+	f := &fake{}
+	s := store.New(f, driver.Options{})
+	if _, err := s.List(t.Context(), "conv_1", store.ListOptions{}); err != nil || f.listed.Limit != store.DefaultListLimit {
+		t.Errorf("the driver got the options %+v, and the error is %v", f.listed, err)
+	}
+	if _, err := s.List(t.Context(), "conv_1", store.ListOptions{Limit: 3}); err != nil || f.listed.Limit != 3 {
+		t.Errorf("the driver got the options %+v, and the error is %v", f.listed, err)
+	}
+	_, err := s.List(t.Context(), "conv_1", store.ListOptions{Limit: store.MaxLimit + 1})
+	if want := `unable to list the conversation: "limit" is "1001": must be a whole number from 1 to 1000`; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	_, err = store.New(struct{ driver.Store }{f}, driver.Options{}).List(t.Context(), "conv_1", store.ListOptions{})
+	if want := "this store does not support the operation: list a conversation"; !errors.Is(err, store.ErrUnsupported) || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
 

@@ -31,10 +31,16 @@ type (
 	Origin = driver.Origin
 	// Handle identifies the last turn of a History as it was when it was resolved.
 	Handle = driver.Handle
+	// TurnList is the result of Store.List: a page of the turns of a conversation, without their bodies.
+	TurnList = driver.TurnList
+	// TurnInfo is what a TurnList has of a turn. Store.Get returns the rest.
+	TurnInfo = driver.TurnInfo
 	// SaveOptions are the options of Store.Save. The zero value stores a turn with a new response ID.
 	SaveOptions = driver.SaveOptions
 	// ResolveOptions are the options of Store.Resolve. The zero value returns the whole history.
 	ResolveOptions = driver.ResolveOptions
+	// ListOptions are the options of Store.List. The zero value returns the first page, oldest turn first.
+	ListOptions = driver.ListOptions
 	// DeleteOptions are the options of Store.Delete. The zero value deletes one turn and keeps its descendants.
 	DeleteOptions = driver.DeleteOptions
 	// Error is a store's error if one of the codes applies. Get it with errors.AsType or errors.As.
@@ -64,10 +70,10 @@ const (
 	InstructionsOmit = driver.InstructionsOmit
 )
 
-// The values of ResolveOptions.Order: the order of the items of a history.
+// The values of ResolveOptions.Order and ListOptions.Order: the order of the items of a history, and of the turns of a conversation.
 const (
-	OrderAscending  = driver.OrderAscending  // "asc": the oldest item first. It is the default.
-	OrderDescending = driver.OrderDescending // "desc": the newest item first.
+	OrderAscending  = driver.OrderAscending  // "asc": the oldest one first. It is the default.
+	OrderDescending = driver.OrderDescending // "desc": the newest one first.
 )
 
 // The limits of sessions and options.
@@ -80,8 +86,10 @@ const (
 	DefaultMaxDepth = driver.DefaultMaxDepth
 	// MaxDepthLimit (10,000) is the largest ResolveOptions.MaxDepth. In a cluster, the operator may have a lower limit.
 	MaxDepthLimit = driver.MaxDepthLimit
-	// MaxLimit (1000) is the largest ResolveOptions.Limit.
+	// MaxLimit (1000) is the largest ResolveOptions.Limit and ListOptions.Limit.
 	MaxLimit = driver.MaxLimit
+	// DefaultListLimit (100) is the number of turns on a page if ListOptions do not set a limit.
+	DefaultListLimit = driver.DefaultListLimit
 )
 
 // DefaultNamespace ("default") is the namespace of a store outside of a cluster whose URL does not specify one.

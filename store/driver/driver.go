@@ -55,6 +55,13 @@ type Store interface {
 	Close() error
 }
 
+// Lister is implemented by drivers that can list the turns of a conversation.
+type Lister interface {
+	// List returns a page of the turns of a conversation. See store.Store.List for its guarantees, and package
+	// internal/turnlist for the order and the cursors. The conversation ID and the options are valid, and the limit is set.
+	List(ctx context.Context, namespace, conversationID string, options ListOptions) (*TurnList, error)
+}
+
 // QuotaChecker is implemented by drivers whose namespaces may have quotas.
 type QuotaChecker interface {
 	// CheckQuota returns an error that is ErrQuotaExceeded if a quota of the namespace is exceeded, as far as this can be
@@ -85,7 +92,7 @@ type Options struct {
 }
 
 // Optional returns a driver as one of the optional interfaces. If the driver does not implement it, the error has
-// CodeUnsupported and names the operation, such as "list conversations".
+// CodeUnsupported and names the operation, such as "list a conversation".
 func Optional[T any](d Store, operation string) (T, error) {
 	t, ok := d.(T)
 	if !ok {

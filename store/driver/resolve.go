@@ -32,19 +32,19 @@ const (
 	InstructionsOmit = "Omit"
 )
 
-// The values of ResolveOptions.Order.
+// The values of ResolveOptions.Order and ListOptions.Order.
 const (
 	OrderAscending  = "asc"
 	OrderDescending = "desc"
 )
 
-// The limits of ResolveOptions.
+// The limits of options.
 const (
 	// DefaultMaxDepth (64) is the maximum number of turns in a chain if neither the options nor the store set another.
 	DefaultMaxDepth = chain.DefaultMaxDepth
 	// MaxDepthLimit (10,000) is the largest ResolveOptions.MaxDepth. In a cluster, the operator may have a lower limit.
 	MaxDepthLimit = 10_000
-	// MaxLimit (1000) is the largest ResolveOptions.Limit.
+	// MaxLimit (1000) is the largest ResolveOptions.Limit and ListOptions.Limit.
 	MaxLimit = 1000
 )
 
@@ -90,7 +90,7 @@ type option struct {
 	description string
 }
 
-// optionValues defines the allowed values of each option.
+// optionValues defines the allowed values of each of the ResolveOptions.
 var optionValues = []option{
 	between("maxDepth", 0, MaxDepthLimit),
 	boolean("continueIncomplete"),
@@ -121,7 +121,7 @@ func between(name string, least, most int) option {
 	return option{name, allowed, fmt.Sprintf("a whole number from %d to %d", least, most)}
 }
 
-// OptionError is the error for a resolve option with a value that is not allowed.
+// OptionError is the error for an option with a value that is not allowed.
 type OptionError struct {
 	// Name is the JSON name of the option.
 	Name string

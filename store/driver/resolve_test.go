@@ -73,16 +73,52 @@ func TestParseQuery(t *testing.T) {
 func TestOptionsAreParameters(t *testing.T) {
 	_, err := driver.ParseQuery(url.Values{"unknown": {""}})
 	_, list, _ := strings.Cut(err.Error(), "must be one of ")
-	var fields []string
-	for field := range reflect.TypeFor[driver.ResolveOptions]().Fields() {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		if name != "-" {
-			fields = append(fields, name)
-		}
-	}
-	if diff := cmp.Diff(fields, strings.Split(list, ", ")); diff != "" {
+	if diff := cmp.Diff(parametersOf(reflect.TypeFor[driver.ResolveOptions]()), strings.Split(list, ", ")); diff != "" {
 		t.Errorf("(-fields +parameters):\n%s", diff)
 	}
+}
+
+// TestListOptionsAreParameters is TestOptionsAreParameters for lists.
+func TestListOptionsAreParameters(t *testing.T) {
+	_, err := driver.ParseListQuery(url.Values{"unknown": {""}})
+	_, list, _ := strings.Cut(err.Error(), "must be one of ")
+	if diff := cmp.Diff(parametersOf(reflect.TypeFor[driver.ListOptions]()), strings.Split(list, ", ")); diff != "" {
+		t.Errorf("(-fields +parameters):\n%s", diff)
+	}
+}
+
+// parametersOf returns the JSON names of a struct of options.
+func parametersOf(options reflect.Type) []string {
+	var names []string
+	for field := range options.Fields() {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "-" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// TestListQueryRoundTrip is TestQueryRoundTrip for lists.
+func TestListQueryRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		options := driver.ListOptions{
+			Limit:   rapid.IntRange(-1, driver.MaxLimit+1).Draw(t, "limit"),
+			After:   rapid.String().Draw(t, "after"),
+			Order:   rapid.SampledFrom([]string{"", "asc", "desc", "newest"}).Draw(t, "order"),
+			Version: rapid.String().Draw(t, "version"),
+		}
+		query, err := url.ParseQuery(options.Query().Encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := driver.ParseListQuery(query)
+		if (err == nil) != (options.ValidateFor("c") == nil) {
+			t.Fatalf("options %+v: ValidateFor returned %v, but ParseListQuery returned %v", options, options.ValidateFor("c"), err)
+		}
+		if diff := cmp.Diff(options, got); err == nil && diff != "" {
+			t.Fatalf("(-want +got):\n%s", diff)
+		}
+	})
 }
 
 // TestQueryRoundTrip: valid options survive the conversion to a query, and invalid ones are rejected both as options and as a

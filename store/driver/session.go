@@ -44,8 +44,8 @@ type Session struct {
 	ResponseID string
 	// PreviousResponseID is the parent, empty for a root. It need not exist yet, must not be the turn itself, and cannot change.
 	PreviousResponseID string
-	// ConversationID is the ID of the OpenAI conversation to which the gateway assigns the turn, or empty. Catena does not
-	// interpret it.
+	// ConversationID is the ID of the OpenAI conversation to which the gateway assigns the turn, or empty. List selects by it;
+	// otherwise Catena does not interpret it.
 	ConversationID string
 	// CreatedAt and CompletedAt are times of the response, to the second; zero if unknown.
 	CreatedAt, CompletedAt time.Time

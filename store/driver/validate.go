@@ -45,14 +45,8 @@ func (s *Session) Validate() error {
 		{"conversation ID", s.ConversationID, 0, MaxIDLength},
 		{"status", s.Status, 1, MaxStatusLength},
 	} {
-		length := utf8.RuneCountInString(field.value)
-		switch {
-		case !utf8.ValidString(field.value):
-			return s.invalid("the %s must be UTF-8", field.name)
-		case length < field.min:
-			return s.invalid("the %s must not be empty", field.name)
-		case length > field.max:
-			return s.invalid("the %s has %d characters: at most %d are allowed", field.name, length, field.max)
+		if err := checkText(field.name, field.value, field.min, field.max); err != nil {
+			return s.invalid("%w", err)
 		}
 	}
 	for _, at := range []time.Time{s.CreatedAt, s.CompletedAt} {
@@ -75,6 +69,20 @@ func (s *Session) Validate() error {
 	}
 	if err := chain.CheckObjects(objects[0], objects[1]); err != nil {
 		return s.invalid("the bodies cannot be converted into input items: %w", err)
+	}
+	return nil
+}
+
+// checkText returns an error if the length of a text is not from least to most characters.
+func checkText(name, text string, least, most int) error {
+	length := utf8.RuneCountInString(text)
+	switch {
+	case !utf8.ValidString(text):
+		return fmt.Errorf("the %s must be UTF-8", name)
+	case length < least:
+		return fmt.Errorf("the %s must not be empty", name)
+	case length > most:
+		return fmt.Errorf("the %s has %d characters: at most %d are allowed", name, length, most)
 	}
 	return nil
 }

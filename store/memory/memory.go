@@ -62,10 +62,14 @@ type memory struct {
 
 	mu         sync.RWMutex
 	namespaces map[string]map[string]*local.Session // by namespace and response ID
+	// conversations are never empty.
+	conversations map[conversationKey]conversation
 }
 
 func newDriver(maxDepth int) *memory {
-	return &memory{maxDepth: maxDepth, namespaces: map[string]map[string]*local.Session{}}
+	return &memory{
+		maxDepth: maxDepth, namespaces: map[string]map[string]*local.Session{}, conversations: map[conversationKey]conversation{},
+	}
 }
 
 // Close discards all turns.
@@ -73,6 +77,7 @@ func (m *memory) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.namespaces)
+	clear(m.conversations)
 	return nil
 }
 
@@ -102,7 +107,8 @@ func (m *memory) Save(ctx context.Context, namespace string, session *driver.Ses
 		return "", err
 	}
 	turns := m.namespaces[namespace]
-	turn, err := local.Save(turns[next.ResponseID], next, options)
+	current := turns[next.ResponseID]
+	turn, err := local.Save(current, next, options)
 	if err != nil {
 		return "", err
 	}
@@ -111,6 +117,8 @@ func (m *memory) Save(ctx context.Context, namespace string, session *driver.Ses
 		m.namespaces[namespace] = turns
 	}
 	turns[next.ResponseID] = turn
+	m.unlist(namespace, current)
+	m.list(namespace, turn)
 	return turn.Version, nil
 }
 
@@ -143,6 +151,7 @@ func (m *memory) Delete(ctx context.Context, namespace, responseID string, optio
 	}
 	for queue := []string{responseID}; len(queue) > 0; {
 		id := queue[0]
+		m.unlist(namespace, turns[id])
 		delete(turns, id)
 		queue = append(queue[1:], children[id]...)
 		delete(children, id) // so that a cycle ends

@@ -18,3 +18,9 @@ package sqlite
 
 // OpenDriver opens the driver of a file.
 var OpenDriver = openDriver
+
+// The queries for the pages of a list.
+const (
+	SelectPage           = selectPage
+	SelectPageDescending = selectPageDescending
+)

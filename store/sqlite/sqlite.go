@@ -226,6 +226,16 @@ WITH RECURSIVE walk (id, depth) AS (
 	fromWalk = `
 FROM walk CROSS JOIN turns WHERE turns.namespace = ?1 AND turns.response_id = walk.id`
 
+	// selectPage selects the turns of a conversation that follow a position, in ascending and in descending order.
+	selectPage = `
+SELECT response_id, previous_response_id, status, created_at, completed_at, version
+FROM turns WHERE namespace = ?1 AND conversation_id = ?2 AND (listed_at, response_id) > (?3, ?4)
+ORDER BY listed_at, response_id LIMIT ?5`
+	selectPageDescending = `
+SELECT response_id, previous_response_id, status, created_at, completed_at, version
+FROM turns WHERE namespace = ?1 AND conversation_id = ?2 AND (listed_at, response_id) < (?3, ?4)
+ORDER BY listed_at DESC, response_id DESC LIMIT ?5`
+
 	// upsertTurn has no effect if the version of the stored turn differs from the last argument.
 	upsertTurn = `
 INSERT INTO turns (namespace, response_id, uid, version, previous_response_id, conversation_id, status, created_at, completed_at, immutable, request, response, metadata)

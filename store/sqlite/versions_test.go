@@ -30,10 +30,11 @@ import (
 
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/sqlite"
 )
 
 // migration is a schema migration by a newer program.
-const migration = `BEGIN IMMEDIATE; ALTER TABLE turns ADD COLUMN later TEXT; PRAGMA user_version = 2; COMMIT`
+const migration = `BEGIN IMMEDIATE; ALTER TABLE turns ADD COLUMN later TEXT; PRAGMA user_version = 3; COMMIT`
 
 // TestMigratedWhileOpen: a program with an open database neither reads nor writes it after a newer program has migrated it.
 func TestMigratedWhileOpen(t *testing.T) {
@@ -55,6 +56,7 @@ func TestMigratedWhileOpen(t *testing.T) {
 		"delete":    func() error { return s.Delete(t.Context(), "resp_2", store.DeleteOptions{}) },
 		"cascade":   func() error { return s.Delete(t.Context(), "resp_1", store.DeleteOptions{Cascade: true}) },
 		"get":       func() error { _, err := s.Get(t.Context(), "resp_2"); return err },
+		"list":      func() error { _, err := s.List(t.Context(), "conv_1", store.ListOptions{}); return err },
 		"resolve":   func() error { _, err := s.Resolve(t.Context(), "resp_2", store.ResolveOptions{}); return err },
 	} {
 		err := call()
@@ -104,7 +106,7 @@ func TestReplacedFile(t *testing.T) {
 // TestStoredVersions: databases stored by earlier builds remain readable. testdata has one for each schema version. They are
 // never written again: add another for a new version.
 func TestStoredVersions(t *testing.T) {
-	for version, name := range []string{"version1.db"} {
+	for version, name := range []string{"version1.db", "version2.db"} {
 		t.Run(name, func(t *testing.T) {
 			content, err := os.ReadFile(filepath.Join("testdata", name))
 			if err != nil {
@@ -129,18 +131,40 @@ func TestStoredVersions(t *testing.T) {
 			if err != nil || len(history.Turns) != 2 || len(history.Items) != 4 {
 				t.Errorf("got %+v and error %v, want the history of two turns", history, err)
 			}
+			list, err := s.List(t.Context(), "conv_1", store.ListOptions{})
+			if err != nil || len(list.Turns) != 1 || list.Turns[0].ResponseID != "resp_2" || !list.Turns[0].CreatedAt.Equal(storedTurn().CreatedAt) {
+				t.Errorf("got %+v and error %v, want the turn of the conversation", list, err)
+			}
 			save(t, s, testturn.Make("resp_3", "resp_2"))
 		})
 	}
 }
 
-// storedTurn is the second turn of testdata/version1.db.
+// storedTurn is the second turn of each database in testdata.
 func storedTurn() *store.Session {
 	turn := testturn.Make("resp_2", "resp_1")
 	turn.ConversationID, turn.Immutable = "conv_1", true
 	turn.CreatedAt, turn.CompletedAt = time.Unix(1_700_000_000, 0).UTC(), time.Unix(1_700_000_009, 0).UTC()
 	turn.Metadata = []byte(`{ "k":"ü", "n":1.0 }`)
 	return turn
+}
+
+// TestPagesUseTheIndex: a page is found in the index, so it costs what it has and not what its conversation or its namespace has.
+func TestPagesUseTheIndex(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "turns.db")
+	_ = open(t, path)
+	for query, comparison := range map[string]string{sqlite.SelectPage: ">", sqlite.SelectPageDescending: "<"} {
+		var id, parent, unused int
+		var plan string
+		row := openSQL(t, path).QueryRowContext(t.Context(), `EXPLAIN QUERY PLAN `+query, "ns", "conv_1", 0, "resp_1", 10)
+		if err := row.Scan(&id, &parent, &unused, &plan); err != nil {
+			t.Fatal(err)
+		}
+		want := "SEARCH turns USING INDEX turns_by_conversation (namespace=? AND conversation_id=? AND (listed_at,response_id)" + comparison + "(?,?))"
+		if plan != want {
+			t.Errorf("the plan is %s, want %s", plan, want)
+		}
+	}
 }
 
 // rows returns the response IDs and statuses in a database.
