@@ -81,6 +81,7 @@ func (ns *namespaceView) keep(r *Record) []*Record {
 	if !r.InChain() {
 		return nil
 	}
+	ns.conversations.set(r)
 	return ns.index.Set(r.Turn, r)
 }
 
@@ -94,8 +95,9 @@ func (ns *namespaceView) remove(r *Record) []*Record {
 	return ns.index.Delete(r.Turn.ID)
 }
 
-// discount subtracts a record from everything that is counted.
+// discount subtracts a record from everything that is counted, and removes it from the list of its conversation.
 func (ns *namespaceView) discount(r *Record) {
+	ns.conversations.remove(r)
 	ns.sessions--
 	ns.bytes -= r.storedBytes()
 	if r.Misnamed {

@@ -58,6 +58,8 @@ type Record struct {
 	// Snapshot refers to the bodies, nil if they are in the object, and SnapshotBytes is their size.
 	Snapshot      *v1alpha1.SnapshotReference
 	SnapshotBytes int64
+	// Listing is nil if the session belongs to no conversation.
+	Listing *Listing
 	// Problem is why the object itself makes its turn unreadable, empty if it does not. It quotes no body.
 	Problem string
 	// Reported is the generation for which the object's SnapshotReadable condition is False, 0 if there is no such
@@ -153,7 +155,7 @@ func newRecord(value gjson.Result, known func(namespace, name string) *Record, f
 	if known != nil {
 		if k := known(r.Namespace, r.Name); k != nil && k.SameSpec(r) && !r.mustBeRead(k) {
 			r.Turn, r.Misnamed, r.Snapshot, r.SnapshotBytes, r.Problem = k.Turn, k.Misnamed, k.Snapshot, k.SnapshotBytes, k.Problem
-			r.SpecNodes = k.SpecNodes
+			r.SpecNodes, r.Listing = k.SpecNodes, k.Listing
 			r.setRest(object, status)
 			return r, nil
 		}
@@ -168,15 +170,16 @@ func newRecord(value gjson.Result, known func(namespace, name string) *Record, f
 func (r *Record) setSpec(spec gjson.Result, status *v1alpha1.ResponseSessionStatus, flatten int64) *chain.Items {
 	// One pass over the spec, which has the bodies.
 	fields := jsonvalue.RawMembers(spec.Raw, "responseID", "previousResponseID", "responseStatus", "createdAt", "completedAt",
-		"snapshot", "format", "request", "response", "metadata", "packed")
-	var small [7]gjson.Result // all but the bodies
+		"snapshot", "format", "conversationID", "request", "response", "metadata", "packed")
+	var small [8]gjson.Result // all but the bodies
 	for i := range small {
 		small[i] = gjson.Parse(fields[i])
 	}
 	id, previous, responseStatus, createdAt, completedAt, reference, format := small[0], small[1], small[2], small[3], small[4], small[5], small[6]
-	request, response, metadata, packed := fields[7], fields[8], fields[9], fields[10]
+	request, response, metadata, packed := fields[8], fields[9], fields[10], fields[11]
 	r.Turn = chain.Turn{ID: strings.Clone(id.Str), Previous: strings.Clone(previous.Str), Status: intern(responseStatus.Str, responseStatuses)}
 	r.Misnamed = r.Name != v1alpha1.ObjectName(r.Turn.ID)
+	r.Listing = newListing(small[7], createdAt, completedAt)
 	r.SpecNodes = int32(jsonvalue.Nodes(spec.Raw))
 	var bodies snapshot.Bodies
 	var problem string

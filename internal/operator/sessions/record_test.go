@@ -31,6 +31,7 @@ import (
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/snapshot"
+	"github.com/catena-dev/catena/internal/turnlist"
 )
 
 // TestRecordKeeps lists the fields of an object that the view keeps: each further field takes memory for every turn.
@@ -42,7 +43,7 @@ func TestRecordKeeps(t *testing.T) {
 	want := []string{
 		"Namespace string", "Name string", "UID sessions.UID", "Generation int64", "ResourceVersion uint64", "ObjectBytes int32", "SpecNodes int32",
 		"Created sessions.Seconds", "Since sessions.Seconds", "Turn chain.Turn", "Snapshot *v1alpha1.SnapshotReference", "SnapshotBytes int64",
-		"Problem string", "Reported int64", "Written sessions.Fingerprint", "ChainValid sessions.ConditionStatus",
+		"Listing *sessions.Listing", "Problem string", "Reported int64", "Written sessions.Fingerprint", "ChainValid sessions.ConditionStatus",
 		"Misnamed bool", "Deleting bool", "HasOwner bool", "OmitOwner bool", "OutdatedOwner bool", "Verified bool", "HasVerdict bool",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -53,7 +54,7 @@ func TestRecordKeeps(t *testing.T) {
 	raw := &runtime.RawExtension{Raw: []byte(`{"input":"` + body + `"}`)}
 	o := object("resp_2", "resp_1", 7)
 	o.Spec.Request, o.Spec.Response, o.Spec.Metadata = raw, raw, raw
-	o.Spec.ConversationID = body
+	o.Spec.ConversationID, o.Spec.CreatedAt = "conv_1", new(metav1.Unix(1_700_000_000, 0))
 	o.Labels = map[string]string{"label": body}
 	o.Annotations = map[string]string{"annotation": body, v1alpha1.OmitOwnerReferenceAnnotation: "true"}
 	o.ManagedFields = []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(`{"f:` + body + `":{}}`)}}
@@ -71,6 +72,7 @@ func TestRecordKeeps(t *testing.T) {
 		ObjectBytes: int32(len(encoded(o).Raw)), SpecNodes: int32(jsonvalue.Nodes(encoded(o).Get("spec").Raw)),
 		Turn:     chain.Turn{ID: "resp_2", Previous: "resp_1", Status: "completed"},
 		HasOwner: true, OmitOwner: true, SnapshotBytes: int64(3 * len(raw.Raw)),
+		Listing:    &Listing{Conversation: &Conversation{ID: "conv_1", Name: "conv.1"}, CreatedAt: 1_700_000_000, CompletedAt: turnlist.Unknown},
 		ChainValid: conditionStatusOf(metav1.ConditionTrue), Since: Seconds(since.Unix()), Written: NewFingerprint(&o.Status),
 	}
 	if diff := cmp.Diff(wantRecord, kept); diff != "" {

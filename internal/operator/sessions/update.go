@@ -114,6 +114,7 @@ func (ns *namespaceView) put(r *Record, watched bool) *effect {
 	if parent, found := ns.index.Get(r.Turn.Previous); found {
 		r.Turn.Previous = parent.Turn.ID // share one string
 	}
+	r.Listing = ns.conversations.shared(r.Listing)
 	e := &effect{name: r.Name}
 	created := old == nil || old.UID != r.UID
 	// An object that was deleted and created again while the watch was interrupted may have another ID under its name.

@@ -74,6 +74,8 @@ type namespaceView struct {
 	// follow from their object name, by that name. So almost every session is in one map only.
 	index  *chain.Index[*Record]
 	others map[string]*Record
+	// conversations has the listed sessions.
+	conversations conversations
 	// sessions is the number of all sessions, misnamed that of the misnamed ones, and bytes is the storage that all use.
 	sessions, misnamed int
 	bytes              int64
