@@ -166,8 +166,9 @@ generate: ## Generate deep copies, apply configurations, CRDs, RBAC, OpenAPI def
 		object:headerFile=$(HEADER) applyconfiguration:headerFile=$(HEADER) crd output:crd:dir=bin/crd
 	$(TOOL) sigs.k8s.io/controller-tools/cmd/controller-gen --load-build-tags=rbac paths=./controllers/... paths=./internal/operator/... \
 		rbac:roleName=catena output:rbac:dir=config/rbac # the tag includes generated files, which the operator imports
-	. hack/flags.sh && go run ./hack/swaggerdoc $(HEADER) api/resolve/v1alpha1/inputitems_types.go InputItemsOptions \
-		api/resolve/v1alpha1/zz_generated.swagger_doc.go
+	. hack/flags.sh && go run ./hack/swaggerdoc $(HEADER) api/resolve/v1alpha1/zz_generated.swagger_doc.go \
+		api/resolve/v1alpha1/inputitems_types.go InputItemsOptions \
+		api/resolve/v1alpha1/conversationturns_types.go ConversationTurnsOptions
 	$(TOOL) sigs.k8s.io/kustomize/kustomize/v5 build --load-restrictor=LoadRestrictionsNone hack/crd \
 		-o config/crd/bases/sessions.catena.dev_responsesessions.yaml
 	cp bin/crd/sessions.catena.dev_snapshotchunks.yaml bin/crd/sessions.catena.dev_sessionquotas.yaml config/crd/bases/

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command swaggerdoc writes the SwaggerDoc method of a type, with which k8s.io/apiserver documents its query parameters in
-// OpenAPI, from the comments of the type's fields.
+// Command swaggerdoc writes the SwaggerDoc methods of types, with which k8s.io/apiserver documents their query parameters in
+// OpenAPI, from the comments of the types' fields.
 package main
 
 import (
@@ -29,24 +29,24 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 5 {
-		fmt.Fprintln(os.Stderr, "usage: swaggerdoc HEADER SOURCE TYPE OUTPUT")
+	if len(os.Args) < 5 || len(os.Args)%2 == 0 {
+		fmt.Fprintln(os.Stderr, "usage: swaggerdoc HEADER OUTPUT SOURCE TYPE [SOURCE TYPE]...")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1], os.Args[2], os.Args[3], os.Args[4]); err != nil {
+	if err := run(os.Args[1], os.Args[2], os.Args[3:]); err != nil {
 		fmt.Fprintf(os.Stderr, "swaggerdoc: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(header, source, typeName, output string) error {
-	types, err := runtime.ParseDocumentationFrom(source)
-	if err != nil {
-		return err
-	}
-	types = slices.DeleteFunc(types, func(t runtime.KubeTypes) bool { return t[0].Name != typeName })
-	if len(types) != 1 {
-		return fmt.Errorf("%s does not define the struct %s", source, typeName)
+func run(header, output string, sources []string) error {
+	var types []runtime.KubeTypes
+	for pair := range slices.Chunk(sources, 2) {
+		documented, err := documentation(pair[0], pair[1])
+		if err != nil {
+			return err
+		}
+		types = append(types, documented)
 	}
 	license, err := os.ReadFile(header)
 	if err != nil {
@@ -62,4 +62,17 @@ func run(header, source, typeName, output string) error {
 		return err
 	}
 	return os.WriteFile(output, formatted, 0o644) //nolint:gosec // source code
+}
+
+// documentation returns the documentation of a type.
+func documentation(source, typeName string) (runtime.KubeTypes, error) {
+	types, err := runtime.ParseDocumentationFrom(source)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(types, func(t runtime.KubeTypes) bool { return t[0].Name == typeName })
+	if i < 0 {
+		return nil, fmt.Errorf("%s does not define the struct %s", source, typeName)
+	}
+	return types[i], nil
 }

@@ -34,8 +34,14 @@ import (
 var commonParameters = []string{"pretty", "timeout", "includeObject"}
 
 func addConversions(scheme *runtime.Scheme) error {
-	return scheme.AddConversionFunc((*url.Values)(nil), (*InputItemsOptions)(nil), func(a, b any, _ conversion.Scope) error {
+	err := scheme.AddConversionFunc((*url.Values)(nil), (*InputItemsOptions)(nil), func(a, b any, _ conversion.Scope) error {
 		return b.(*InputItemsOptions).FromQuery(*a.(*url.Values))
+	})
+	if err != nil {
+		return err
+	}
+	return scheme.AddConversionFunc((*url.Values)(nil), (*ConversationTurnsOptions)(nil), func(a, b any, _ conversion.Scope) error {
+		return b.(*ConversationTurnsOptions).FromQuery(*a.(*url.Values))
 	})
 }
 
@@ -43,27 +49,51 @@ func addConversions(scheme *runtime.Scheme) error {
 // an unknown parameter, one that is given more than once, and a value that is not allowed. The operator's limit of maxDepth
 // and the cursor are checked later.
 func (o *InputItemsOptions) FromQuery(query url.Values) error {
-	query = maps.Clone(query)
-	for _, name := range commonParameters {
-		delete(query, name)
-	}
-	options, err := driver.ParseQuery(query)
-	if err == nil {
-		_, err = parseResourceVersion(options.Version)
-	}
-	if err != nil {
-		return fmt.Errorf("query parameter %w", err)
+	options, err := driver.ParseQuery(withoutCommon(query))
+	if err := checkParameters(options.Version, err); err != nil {
+		return err
 	}
 	*o = InputItemsOptions{TypeMeta: o.TypeMeta}
 	return convert(options, o)
 }
 
-// MinResourceVersion returns the resource version of the options as a number, or 0 if they have none.
-func (o *InputItemsOptions) MinResourceVersion() (uint64, error) {
-	return parseResourceVersion(o.ResourceVersion)
+// FromQuery sets the options from a query. Its errors are those of InputItemsOptions.FromQuery. The cursor is checked later.
+func (o *ConversationTurnsOptions) FromQuery(query url.Values) error {
+	options, err := driver.ParseListQuery(withoutCommon(query))
+	if err := checkParameters(options.Version, err); err != nil {
+		return err
+	}
+	*o = ConversationTurnsOptions{TypeMeta: o.TypeMeta}
+	return convert(options, o)
 }
 
-func parseResourceVersion(version string) (uint64, error) {
+// withoutCommon returns a query without the common parameters.
+func withoutCommon(query url.Values) url.Values {
+	query = maps.Clone(query)
+	for _, name := range commonParameters {
+		delete(query, name)
+	}
+	return query
+}
+
+// checkParameters returns an error if the query could not be parsed, or its resource version is not one.
+func checkParameters(resourceVersion string, err error) error {
+	if err == nil {
+		_, err = ParseResourceVersion(resourceVersion)
+	}
+	if err != nil {
+		return fmt.Errorf("query parameter %w", err)
+	}
+	return nil
+}
+
+// MinResourceVersion returns the resource version of the options as a number, or 0 if they have none.
+func (o *InputItemsOptions) MinResourceVersion() (uint64, error) {
+	return ParseResourceVersion(o.ResourceVersion)
+}
+
+// ParseResourceVersion returns the value of the parameter resourceVersion as a number, or 0 if it is empty.
+func ParseResourceVersion(version string) (uint64, error) {
 	if version == "" {
 		return 0, nil
 	}
@@ -77,6 +107,13 @@ func parseResourceVersion(version string) (uint64, error) {
 // ResolveOptions returns the options as the type of package store. Its Version is only the resource version.
 func (o *InputItemsOptions) ResolveOptions() (driver.ResolveOptions, error) {
 	var options driver.ResolveOptions
+	err := convert(o, &options)
+	return options, err
+}
+
+// ListOptions returns the options as the type of package store. Its Version is only the resource version.
+func (o *ConversationTurnsOptions) ListOptions() (driver.ListOptions, error) {
+	var options driver.ListOptions
 	err := convert(o, &options)
 	return options, err
 }

@@ -24,8 +24,9 @@ import (
 
 // The names of the resources.
 const (
-	Resource         = "inputitems"      // of InputItems
-	VerdictsResource = "sessionverdicts" // of SessionVerdicts
+	Resource              = "inputitems"        // of InputItems
+	VerdictsResource      = "sessionverdicts"   // of SessionVerdicts
+	ConversationsResource = "conversationturns" // of ConversationTurns
 )
 
 var (
@@ -43,7 +44,8 @@ var (
 )
 
 func addKnownTypes(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &InputItems{}, &InputItemsOptions{}, &SessionVerdict{}, &SessionVerdictList{})
+	scheme.AddKnownTypes(GroupVersion, &InputItems{}, &InputItemsOptions{}, &SessionVerdict{}, &SessionVerdictList{},
+		&ConversationTurns{}, &ConversationTurnsOptions{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

@@ -22,6 +22,21 @@ limitations under the License.
 package v1alpha1
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ConversationTurn) OpenAPIModelName() string {
+	return "dev.catena.resolve.v1alpha1.ConversationTurn"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ConversationTurns) OpenAPIModelName() string {
+	return "dev.catena.resolve.v1alpha1.ConversationTurns"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ConversationTurnsOptions) OpenAPIModelName() string {
+	return "dev.catena.resolve.v1alpha1.ConversationTurnsOptions"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in InputItems) OpenAPIModelName() string {
 	return "dev.catena.resolve.v1alpha1.InputItems"
 }

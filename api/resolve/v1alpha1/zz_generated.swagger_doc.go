@@ -35,3 +35,15 @@ var map_InputItemsOptions = map[string]string{
 func (InputItemsOptions) SwaggerDoc() map[string]string {
 	return map_InputItemsOptions
 }
+
+var map_ConversationTurnsOptions = map[string]string{
+	"":                "ConversationTurnsOptions are the query parameters of a request for ConversationTurns.",
+	"limit":           "limit is the maximum number of turns in the answer, from 1 to 1000. Without it, the answer has up to 100.",
+	"after":           "after is the `next` of the previous page. The conversation and order must be the same as for that page.",
+	"order":           "order is asc (the default) for the oldest turn first, or desc for the newest.",
+	"resourceVersion": "resourceVersion asks for an answer at least as new as this resource version of a ResponseSession. Without it, a turn that was saved, overwritten or deleted a moment ago may be missed until the operator's watch delivers the change.",
+}
+
+func (ConversationTurnsOptions) SwaggerDoc() map[string]string {
+	return map_ConversationTurnsOptions
+}

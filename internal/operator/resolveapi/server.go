@@ -51,8 +51,8 @@ var (
 	_ manager.LeaderElectionRunnable = &Server{}
 )
 
-// New returns a server with valid options that serves the histories returned by resolve and the verdicts of a view, for lists of
-// which it calls share. It listens, but does not respond before Start, and it is not ready until the view has read the sessions.
+// New returns a server with valid options that serves the histories returned by resolve and the verdicts and conversations of a view,
+// for lists of which it calls share. It listens, but does not respond before Start, and it is not ready until the view has read the sessions.
 func New(o *Options, resolve ResolveFunc, share ShareFunc, view *sessions.View) (*Server, error) {
 	config := newGenericConfig()
 	if err := o.applyTo(config); err != nil {
@@ -78,8 +78,9 @@ func New(o *Options, resolve ResolveFunc, share ShareFunc, view *sessions.View) 
 	group := genericapiserver.NewDefaultAPIGroupInfo(resolvev1alpha1.GroupVersion.Group, scheme, parameterCodec, codecFactory)
 	group.NegotiatedSerializer = codecs
 	group.VersionedResourcesStorageMap[resolvev1alpha1.GroupVersion.Version] = map[string]rest.Storage{
-		resolvev1alpha1.Resource:         &storage{resolve: resolve, defaultMaxDepth: o.DefaultMaxDepth, maxDepthLimit: o.MaxDepthLimit},
-		resolvev1alpha1.VerdictsResource: &verdicts{view: view, share: share, max: resolvev1alpha1.MaxVerdicts},
+		resolvev1alpha1.Resource:              &storage{resolve: resolve, defaultMaxDepth: o.DefaultMaxDepth, maxDepthLimit: o.MaxDepthLimit},
+		resolvev1alpha1.VerdictsResource:      &verdicts{view: view, share: share, max: resolvev1alpha1.MaxVerdicts},
+		resolvev1alpha1.ConversationsResource: &conversations{view: view, share: share},
 	}
 	if err := s.generic.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("unable to install the API group %s: %w", resolvev1alpha1.GroupVersion.Group, err)

@@ -32,6 +32,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/sessions"
@@ -147,7 +148,28 @@ func TestServer(t *testing.T) {
 		"verdicts at future version":        {path: sessionVerdicts + "?resourceVersion=8", token: "alice", want: 503},
 		"verdict at future version":         {path: sessionVerdicts + "/resp.1?resourceVersion=8", token: "alice", want: 503},
 		"verdict at invalid version":        {path: sessionVerdicts + "/resp.1?resourceVersion=x", token: "alice", want: 400},
-		"OpenAPI v2":                        {path: "/openapi/v2", token: "alice", want: 200, wantBody: []string{"Catena resolve API"}},
+		"conversations":                     {path: strings.TrimSuffix(conversationsOf, "/"), token: "alice", want: 403},
+		"discovery of conversations": {
+			path: "/apis/resolve.catena.dev/v1alpha1", token: "alice", want: 200,
+			wantBody: []string{`{"name":"conversationturns","singularName":"conversationturns","namespaced":true,"kind":"ConversationTurns","verbs":["get"]}`},
+		},
+		"conversation by object name":         {path: conversationsOf + "conv.1", token: "alice", want: 200, wantBody: []string{`"conversationID":"conv_1","turns":[{"responseID":"resp_2"`}},
+		"conversation by hash":                {path: conversationsOf + v1alpha1.ObjectName("conv.1"), token: "alice", want: 200, wantBody: []string{`"conversationID":"conv.1","turns":[{"responseID":"resp_9"`}},
+		"unknown conversation":                {path: conversationsOf + "conv_9", token: "alice", want: 200, wantBody: []string{`"name":"conv.9"`, `"conversationID":"conv_9","turns":[]}`}},
+		"unknown conversation by object name": {path: conversationsOf + "conv.9", token: "alice", want: 200, wantBody: []string{`"name":"conv.9"`, `"conversationID":"conv_9","turns":[]}`}},
+		"unknown conversation by hash":        {path: conversationsOf + v1alpha1.ObjectName("conv.9"), token: "alice", want: 200, wantBody: []string{`"name":"` + v1alpha1.ObjectName("conv.9") + `"`, `"turns":[]}`}},
+		"conversation of another namespace":   {path: strings.Replace(conversationsOf, "team-a", "team-b", 1) + "conv_1", token: "alice", want: 403},
+		"anonymous conversation":              {path: conversationsOf + "conv_1", want: 403},
+		"conversation as protobuf":            {path: conversationsOf + "conv_1", token: "alice", accept: "application/vnd.kubernetes.protobuf", want: 406},
+		"conversation with limit 0":           {path: conversationsOf + "conv_1?limit=0", token: "alice", want: 400, wantBody: []string{`\"limit\" is \"0\": must be a whole number from 1 to 1000`}},
+		"conversation with unknown parameter": {path: conversationsOf + "conv_1?maxDepth=1", token: "alice", want: 400, wantBody: []string{`\"maxDepth\" is unknown: must be one of limit, after, order, resourceVersion`}},
+		"conversation with bad cursor":        {path: conversationsOf + "conv_1?after=x", token: "alice", want: 400, wantBody: []string{"not a cursor"}},
+		"conversation with bad order":         {path: conversationsOf + "conv_1?order=up", token: "alice", want: 400, wantBody: []string{"must be one of asc, desc"}},
+		"conversation at current version":     {path: conversationsOf + "conv_1?resourceVersion=7", token: "alice", want: 200},
+		"conversation at future version":      {path: conversationsOf + "conv_1?resourceVersion=8", token: "alice", want: 503, wantBody: []string{`"retryAfterSeconds":1`, "has not seen resource version 8"}},
+		"conversation at invalid version":     {path: conversationsOf + "conv_1?resourceVersion=x", token: "alice", want: 400},
+		"OpenAPI v3 of conversations":         {path: "/openapi/v3/apis/resolve.catena.dev/v1alpha1", token: "alice", want: 200, wantBody: []string{`"dev.catena.resolve.v1alpha1.ConversationTurns"`, "or desc for the newest"}},
+		"OpenAPI v2":                          {path: "/openapi/v2", token: "alice", want: 200, wantBody: []string{"Catena resolve API"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -182,6 +204,9 @@ func TestServerAnswers(t *testing.T) {
 		"verdicts table":      {path: all, accept: asTable},
 		"verdicts first page": {path: all + "?limit=3"},
 		"verdicts last page":  {path: all + "?limit=3&continue=" + newContinue(types.NamespacedName{Namespace: "team-a", Name: "resp.9"})},
+		"conversation json":   {path: conversationsOf + "conv_1"},
+		"conversation table":  {path: conversationsOf + "conv_1", accept: asTable},
+		"conversation page":   {path: conversationsOf + "conv_1?limit=1&order=desc"},
 		"json":                {path: inputItems + "resp_2"},
 		"table":               {path: inputItems + "resp_2", accept: asTable},
 		"page":                {path: inputItems + "resp_2?limit=1&order=desc"},

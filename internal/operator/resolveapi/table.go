@@ -36,7 +36,8 @@ import (
 // maxTableRows limits a table, which takes many times the memory of JSON. A page is always within it.
 const maxTableRows = 10_000
 
-// rowBytes is approximately the memory that a row of a table, or a verdict of a list, takes until its client has read it.
+// rowBytes is approximately the memory that a row of a table, a verdict of a list, or a turn of a conversation takes until its client
+// has read it.
 const rowBytes = 4 << 10
 
 // The limits of texts in a table.

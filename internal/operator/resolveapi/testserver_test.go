@@ -59,6 +59,14 @@ var stored = []*v1alpha1.ResponseSession{
 	testsession.Make("team-b", "resp_1").Obj(),
 }
 
+func init() {
+	for i, of := range []string{"conv_1", "conv_1", "conv.1", "conv_1"} {
+		spec := &stored[i].Spec
+		spec.ConversationID, spec.CreatedAt = of, new(metav1.NewTime(created.Add(-time.Duration(i)*time.Hour)))
+	}
+	stored[0].Spec.CompletedAt = new(metav1.NewTime(created.Add(time.Second)))
+}
+
 // kubeAPIServer is the part of a kube-apiserver that the server and its view use.
 type kubeAPIServer struct {
 	*httptest.Server
@@ -235,6 +243,7 @@ func startServerOf(t testing.TB, kube *kubeAPIServer, view *sessions.View, resol
 const (
 	inputItems      = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/inputitems/"
 	sessionVerdicts = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/sessionverdicts"
+	conversationsOf = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/conversationturns/"
 )
 
 // shareAll is a ShareFunc without limits.

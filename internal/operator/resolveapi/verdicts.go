@@ -70,7 +70,7 @@ func (*verdicts) GetSingularName() string { return "sessionverdict" }
 
 // Get returns the verdict on the session with an object name.
 func (s *verdicts) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
-	if err := s.check(ctx, options.ResourceVersion); err != nil {
+	if err := checkView(ctx, s.view, options.ResourceVersion); err != nil {
 		return nil, err
 	}
 	verdict, found := s.view.Verdict(request.NamespaceValue(ctx), name)
@@ -84,7 +84,7 @@ func (s *verdicts) Get(ctx context.Context, name string, options *metav1.GetOpti
 // List returns the verdicts on the sessions of one or all namespaces, sorted by namespace and name. It supports the field
 // selectors metadata.name and metadata.namespace, but no label selectors, because the view has no labels.
 func (s *verdicts) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
-	if err := s.check(ctx, options.ResourceVersion); err != nil {
+	if err := checkView(ctx, s.view, options.ResourceVersion); err != nil {
 		return nil, err
 	}
 	if options.LabelSelector != nil && !options.LabelSelector.Empty() {
@@ -132,22 +132,6 @@ func (s *verdicts) List(ctx context.Context, options *internalversion.ListOption
 // visitCost is what it costs to find the first sessions of a namespace in their order, for each of its sessions, in bytes of a cached
 // history that would take as long. A list of all namespaces, which few users may read, visits as few of them as it can.
 const visitCost = 64
-
-// check returns a retryable error unless the view is current and at least as new as a resource version.
-func (s *verdicts) check(ctx context.Context, resourceVersion string) error {
-	newest, err := (&resolvev1alpha1.InputItemsOptions{ResourceVersion: resourceVersion}).MinResourceVersion()
-	switch {
-	case err != nil:
-		return apierrors.NewBadRequest(invalidParameter(err).Error())
-	case !s.view.HasSynced():
-		return newUnavailable("the operator has not read the sessions yet")
-	case s.view.IsStale():
-		return newUnavailable("the operator has received no events of the sessions for too long")
-	case !s.view.Reflects(request.NamespaceValue(ctx), newest):
-		return newUnavailable("the operator has not seen resource version " + resourceVersion + " yet")
-	}
-	return nil
-}
 
 // newVerdict returns a verdict as it is in the status of its session; see newStatus in package controllers.
 func newVerdict(v sessions.Verdict) *resolvev1alpha1.SessionVerdict {

@@ -1,0 +1,180 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolveapi
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/turnlist"
+)
+
+// maxListWait is how long a request waits until the view reflects its resource version. The view is usually some milliseconds old.
+const maxListWait = 250 * time.Millisecond
+
+// conversations is the REST resource conversationturns: the turns of conversations in the view, without reading any object. It
+// can only be read by name, so that neither garbage collection nor the deletion of a namespace ever lists it.
+type conversations struct {
+	conversationTable
+	view  *sessions.View
+	share ShareFunc
+}
+
+var (
+	_ rest.Storage              = &conversations{}
+	_ rest.Scoper               = &conversations{}
+	_ rest.SingularNameProvider = &conversations{}
+	_ rest.GetterWithOptions    = &conversations{}
+	_ rest.TableConvertor       = &conversations{}
+)
+
+// New returns empty ConversationTurns.
+func (*conversations) New() runtime.Object { return &resolvev1alpha1.ConversationTurns{} }
+
+// Destroy does nothing: there is nothing to clean up.
+func (*conversations) Destroy() {}
+
+// NamespaceScoped returns true.
+func (*conversations) NamespaceScoped() bool { return true }
+
+// GetSingularName returns the name of the resource.
+func (*conversations) GetSingularName() string { return resolvev1alpha1.ConversationsResource }
+
+// NewGetOptions returns empty options.
+func (*conversations) NewGetOptions() (runtime.Object, bool, string) {
+	return &resolvev1alpha1.ConversationTurnsOptions{}, false, ""
+}
+
+// Get returns a page of the turns of a conversation, which has none if the view does not have it.
+func (s *conversations) Get(ctx context.Context, name string, options runtime.Object) (runtime.Object, error) {
+	o, ok := options.(*resolvev1alpha1.ConversationTurnsOptions)
+	if !ok {
+		return nil, apierrors.NewInternalError(fmt.Errorf("unexpected options %T", options))
+	}
+	if err := awaitView(ctx, s.view, o.ResourceVersion); err != nil {
+		return nil, err
+	}
+	namespace := request.NamespaceValue(ctx)
+	list := s.find(namespace, name)
+	list.TypeMeta = metav1.TypeMeta{APIVersion: resolvev1alpha1.GroupVersion.String(), Kind: "ConversationTurns"}
+	q, err := query(list, o)
+	if err != nil {
+		return nil, err
+	}
+	// To find the sessions takes less than to handle a request. Most pages have much less than the limit, and are charged for no more.
+	found := s.view.List(namespace, list.Name, q, q.Limit+1)
+	found, list.Next = turnlist.Cut(q, found, (*sessions.Record).Position)
+	release, err := s.share(ctx, namespace, resolve.Share{Bytes: int64(len(found)) * rowBytes}, func() {
+		for _, r := range found {
+			list.Turns = append(list.Turns, newConversationTurn(r))
+		}
+	})
+	if err != nil {
+		status, _ := toStatus(ctx, name, err)
+		return nil, status
+	}
+	whenHandled(ctx, release)
+	return list, nil
+}
+
+// find returns the conversation with a name, without turns. A name with a dot is an object name or, if no conversation has that, an ID.
+// So programs that use the object names of IDs with a dot never get another conversation.
+func (s *conversations) find(namespace, name string) *resolvev1alpha1.ConversationTurns {
+	list := &resolvev1alpha1.ConversationTurns{
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ObjectName(name), Namespace: namespace}, ConversationID: name,
+		Turns: []resolvev1alpha1.ConversationTurn{},
+	}
+	if !strings.Contains(name, ".") {
+		return list
+	}
+	known := s.view.Conversation(namespace, name)
+	if known == nil {
+		if known = s.view.Conversation(namespace, list.Name); known != nil {
+			return list
+		}
+		id, _ := v1alpha1.ResponseID(name)
+		known = &sessions.Conversation{ID: id, Name: name}
+	}
+	list.Name, list.ConversationID = known.Name, known.ID
+	return list
+}
+
+// query returns the query of a request, or a Status if its cursor does not belong to the conversation.
+func query(list *resolvev1alpha1.ConversationTurns, o *resolvev1alpha1.ConversationTurnsOptions) (turnlist.Query, error) {
+	options, err := o.ListOptions()
+	if err != nil {
+		return turnlist.Query{}, apierrors.NewInternalError(err)
+	}
+	if options.Limit == 0 {
+		options.Limit = resolvev1alpha1.DefaultListLimit
+	}
+	q, err := turnlist.New(list.Namespace, list.Name, options)
+	if err != nil {
+		return q, apierrors.NewBadRequest(`query parameter "after" is invalid: ` + err.Error())
+	}
+	return q, nil
+}
+
+func newConversationTurn(r *sessions.Record) resolvev1alpha1.ConversationTurn {
+	return resolvev1alpha1.ConversationTurn{
+		ResponseID: r.Turn.ID, PreviousResponseID: r.Turn.Previous, ResponseStatus: r.Turn.Status,
+		CreatedAt: listedTime(r.Listing.CreatedAt), CompletedAt: listedTime(r.Listing.CompletedAt),
+		UID: string(r.UID.Text()), Generation: r.Generation, ResourceVersion: r.Version(),
+	}
+}
+
+// listedTime returns the zero time for turnlist.Unknown.
+func listedTime(seconds int64) metav1.Time { return metav1.Time{Time: time.Unix(seconds, 0).UTC()} }
+
+// awaitView waits up to maxListWait until the view reflects a resource version, and then returns the error of checkView.
+func awaitView(ctx context.Context, view *sessions.View, resourceVersion string) error {
+	newest, err := resolvev1alpha1.ParseResourceVersion(resourceVersion)
+	if err == nil && view.HasSynced() && !view.IsStale() {
+		waitCtx, cancel := context.WithTimeout(ctx, maxListWait)
+		defer cancel()
+		_ = view.WaitUntilReflects(waitCtx, request.NamespaceValue(ctx), newest) // checkView checks it again
+	}
+	return checkView(ctx, view, resourceVersion)
+}
+
+// checkView returns a retryable error unless the view is current and at least as new as a resource version.
+func checkView(ctx context.Context, view *sessions.View, resourceVersion string) error {
+	newest, err := resolvev1alpha1.ParseResourceVersion(resourceVersion)
+	switch {
+	case err != nil:
+		return apierrors.NewBadRequest(invalidParameter(err).Error())
+	case !view.HasSynced():
+		return newUnavailable("the operator has not read the sessions yet")
+	case view.IsStale():
+		return newUnavailable("the operator has received no events of the sessions for too long")
+	case !view.Reflects(request.NamespaceValue(ctx), newest):
+		return newUnavailable("the operator has not seen resource version " + resourceVersion + " yet")
+	}
+	return nil
+}
