@@ -16,15 +16,15 @@ limitations under the License.
 
 // Package kube stores turns as ResponseSessions in a Kubernetes cluster in which Catena's operator runs.
 //
-// A turn is written to the kube-apiserver directly, so that saving does not depend on the operator; it is resolved through the
-// operator's API. Its bodies are compressed, and returned exactly as they were saved. If they are larger than Options.InlineBytes,
+// A turn is written to the kube-apiserver directly, so that saving does not depend on the operator; it is resolved, and
+// conversations are listed, through the operator's API. Its bodies are compressed, and returned exactly as they were saved. If they are larger than Options.InlineBytes,
 // they are written to SnapshotChunks or to a bucket before the session: a process that stops in between does not leave a partial
 // turn, only chunks that the operator removes later.
 //
 // In a Pod, it resolves directly from the operator's Service while that can be reached: see Options.ResolveHost.
 //
 // It needs the permissions of the ClusterRole edit in its namespaces: create, get, list, update, patch and delete on
-// responsesessions, create, get and delete on snapshotchunks, list on sessionquotas, and get on inputitems.
+// responsesessions, create, get and delete on snapshotchunks, list on sessionquotas, and get on inputitems and conversationturns.
 //
 // Importing the package is enough to open URLs with the scheme kube: with store.Open. All parameters are optional:
 //

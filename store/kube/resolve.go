@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 
@@ -67,13 +68,18 @@ func (c *cluster) resolveItems(ctx context.Context, namespace, responseID string
 			history, err = c.history(ctx, namespace, responseID, options)
 		}
 	}
+	return history, resolveAgain(err)
+}
+
+// resolveAgain is like again, for errors of the resolve API.
+func resolveAgain(err error) error {
 	switch {
 	case apierrors.HasStatusCause(err, resolvev1alpha1.CauseReadFailed):
-		return nil, err // each attempt may read the whole chain again
+		return err // each attempt may read the whole chain again
 	case apierrors.IsServiceUnavailable(err):
-		return nil, driver.Again(err) // no replica is serving, or one is starting or stopping
+		return driver.Again(err) // no replica is serving, or one is starting or stopping
 	}
-	return history, again(err)
+	return again(err)
 }
 
 // checkNamespace returns an error if a namespace is invalid as a path segment.
@@ -106,10 +112,15 @@ func (c *cluster) history(ctx context.Context, namespace, responseID string, opt
 
 // inputItems returns the request for the history of a turn.
 func (c *cluster) inputItems(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) *rest.Request {
-	request := c.resolve.Get().AbsPath("/apis", resolvev1alpha1.GroupVersion.Group, resolvev1alpha1.GroupVersion.Version,
-		"namespaces", namespace, resolvev1alpha1.Resource, pathName(responseID))
 	options.Version = resourceVersion(options.Version)
-	for name, values := range options.Query() {
+	return c.resolveRequest(ctx, namespace, resolvev1alpha1.Resource, responseID, options.Query())
+}
+
+// resolveRequest returns a request to the resolve API for what it has under a response ID or a conversation ID.
+func (c *cluster) resolveRequest(ctx context.Context, namespace, resource, id string, query url.Values) *rest.Request {
+	request := c.resolve.Get().AbsPath("/apis", resolvev1alpha1.GroupVersion.Group, resolvev1alpha1.GroupVersion.Version,
+		"namespaces", namespace, resource, pathName(id))
+	for name, values := range query {
 		request.Param(name, values[0])
 	}
 	if id := requestid.FromContext(ctx); id != "" {
@@ -118,13 +129,13 @@ func (c *cluster) inputItems(ctx context.Context, namespace, responseID string, 
 	return request
 }
 
-// pathName returns the name of a turn in the path of a request to the operator. An ID may be invalid as a path segment, and an ID with a
-// dot may equal the object name of another turn.
-func pathName(responseID string) string {
-	if strings.ContainsAny(responseID, "/.") {
-		return v1alpha1.ObjectName(responseID)
+// pathName returns the name of a turn or a conversation in the path of a request to the operator. An ID may be invalid as a path
+// segment, and an ID with a dot may equal the object name of another one.
+func pathName(id string) string {
+	if strings.ContainsAny(id, "/.") {
+		return v1alpha1.ObjectName(id)
 	}
-	return responseID
+	return id
 }
 
 // toResolveError converts the error of a request to the operator. See toError.

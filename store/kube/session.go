@@ -215,7 +215,11 @@ func objectName(namespace, responseID string) types.NamespacedName {
 
 // version identifies the spec of an object by its UID and generation, and includes the resource version for Resolve.
 func version(object metav1.Object) string {
-	return fmt.Sprintf("%s.%d.%s", object.GetUID(), object.GetGeneration(), object.GetResourceVersion())
+	return versionOf(string(object.GetUID()), object.GetGeneration(), object.GetResourceVersion())
+}
+
+func versionOf(uid string, generation int64, resourceVersion string) string {
+	return fmt.Sprintf("%s.%d.%s", uid, generation, resourceVersion)
 }
 
 // sameVersion reports whether a version matches an object's spec. Writes of the status or of metadata change neither the UID

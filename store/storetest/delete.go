@@ -210,6 +210,10 @@ func testContext(t *testing.T, s *suite) {
 			_, err := st.Resolve(ctx, "resp_1", store.ResolveOptions{})
 			return err
 		},
+		"List": func() error {
+			_, err := st.List(ctx, "conv_1", store.ListOptions{})
+			return err
+		},
 		"Delete": func() error { return st.Delete(ctx, "resp_1", store.DeleteOptions{}) },
 	} {
 		if err := call(); !errors.Is(err, context.Canceled) {

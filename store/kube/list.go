@@ -1,0 +1,75 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/metered"
+	"github.com/catena-dev/catena/store/driver"
+)
+
+var _ driver.Lister = (*cluster)(nil)
+
+// List implements driver.Lister.
+func (c *cluster) List(ctx context.Context, namespace, conversationID string, options driver.ListOptions) (*driver.TurnList, error) {
+	if err := checkNamespace("", namespace); err != nil {
+		return nil, err
+	}
+	options.Version = resourceVersion(options.Version)
+	request := c.resolveRequest(ctx, namespace, resolvev1alpha1.ConversationsResource, conversationID, options.Query())
+	body, err := kubeclient.Read(ctx, request.MaxRetries(resolveRetries))
+	switch {
+	case apierrors.IsNotFound(err) && ctx.Err() == nil: // the operator has every conversation
+		return nil, &driver.Error{
+			Code: driver.CodeUnreachable, Retryable: true,
+			Message: "the cluster does not serve lists of conversations at present: if its operator is older than this program, upgrade it", Err: err,
+		}
+	case err != nil:
+		return nil, resolveAgain(toError(ctx, "", "", err))
+	}
+	return parseList(ctx, conversationID, body)
+}
+
+// parseList parses resolvev1alpha1.ConversationTurns.
+func parseList(ctx context.Context, conversationID string, body []byte) (*driver.TurnList, error) {
+	if err := metered.Take(ctx, int64(len(body))); err != nil { // the copies of the strings
+		return nil, err
+	}
+	var object resolvev1alpha1.ConversationTurns
+	if err := json.Unmarshal(body, &object); err != nil {
+		return nil, fmt.Errorf("unable to read the response of the operator: %w", err)
+	}
+	list := &driver.TurnList{Next: object.Next}
+	if object.ConversationID != conversationID {
+		return &driver.TurnList{}, nil // another conversation has the object name of this one as its ID
+	}
+	for _, turn := range object.Turns {
+		list.Turns = append(list.Turns, driver.TurnInfo{
+			ResponseID: turn.ResponseID, PreviousResponseID: turn.PreviousResponseID, Status: turn.ResponseStatus,
+			CreatedAt: turn.CreatedAt.UTC(), CompletedAt: turn.CompletedAt.UTC(),
+			Version: versionOf(turn.UID, turn.Generation, turn.ResourceVersion),
+		})
+	}
+	return list, nil
+}

@@ -1,0 +1,79 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package kube_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil/testturn"
+	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/kube"
+)
+
+// TestListWithOlderOperator: an operator that does not serve lists is reported at once, with what to do.
+func TestListWithOlderOperator(t *testing.T) {
+	sent := 0
+	s := openThrough(t, env.NewNamespace(t), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		if !strings.Contains(r.URL.Path, "/conversationturns/") {
+			return next.RoundTrip(r)
+		}
+		sent++
+		return &http.Response{
+			StatusCode: http.StatusNotFound, Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}}, Request: r,
+			Body: io.NopCloser(strings.NewReader("404 page not found\n")),
+		}, nil
+	})
+	_, err := s.List(t.Context(), "conv_1", store.ListOptions{})
+	if !errors.Is(err, store.ErrUnreachable) || !store.IsRetryable(err) || !strings.Contains(err.Error(), "upgrade it") || sent != 1 {
+		t.Errorf("got %v after %d requests, want one and an error that says to upgrade the operator", err, sent)
+	}
+}
+
+// TestListByObjectName: the ID of a conversation can be the object name of another one, which is listed nevertheless.
+func TestListByObjectName(t *testing.T) {
+	s := open(t, kube.Options{})
+	const dotted = "conv.1"
+	impostor := testturn.Make("resp_1", "")
+	impostor.ConversationID = v1alpha1.ObjectName(dotted)
+	save(t, s, impostor)
+	list, err := s.List(t.Context(), dotted, store.ListOptions{Version: impostor.Version})
+	if err != nil || len(list.Turns) != 0 {
+		t.Errorf("got %+v and error %v, want no turns", list, err)
+	}
+	turn := testturn.Make("resp_2", "")
+	turn.ConversationID = dotted
+	save(t, s, turn)
+	for _, want := range []*store.Session{impostor, turn} {
+		list, err := s.List(t.Context(), want.ConversationID, store.ListOptions{Version: turn.Version})
+		if err != nil || len(list.Turns) != 1 || list.Turns[0].ResponseID != want.ResponseID {
+			t.Errorf("got %+v and error %v, want %s", list, err, want.ResponseID)
+		}
+	}
+}
+
+// TestListInvalidNamespace: a namespace cannot lead to another path.
+func TestListInvalidNamespace(t *testing.T) {
+	s := open(t, kube.Options{})
+	if _, err := s.InNamespace("a/b").List(t.Context(), "conv_1", store.ListOptions{}); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("got %v, want ErrInvalid", err)
+	}
+}
