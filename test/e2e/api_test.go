@@ -123,6 +123,11 @@ func verdictsPath(namespace string) string {
 	return "/apis/resolve.catena.dev/v1alpha1/namespaces/" + namespace + "/sessionverdicts"
 }
 
+// conversationPath returns the path of the turns of a conversation.
+func conversationPath(namespace, name string) string {
+	return "/apis/resolve.catena.dev/v1alpha1/namespaces/" + namespace + "/conversationturns/" + url.PathEscape(name)
+}
+
 // resolve gets the input items of a turn and returns the response, even if it is an error.
 func (a api) resolve(t *testing.T, namespace, name, query string) httpResponse {
 	t.Helper()

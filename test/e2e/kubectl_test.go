@@ -24,8 +24,10 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testenv"
@@ -82,6 +84,50 @@ func TestKubectlGetInputItems(t *testing.T) {
 	}
 }
 
+// TestKubectlGetConversationTurns: kubectl prints the turns of a conversation, and whether there are more.
+func TestKubectlGetConversationTurns(t *testing.T) {
+	namespace := env.NewNamespace(t)
+	created := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+	const turns = 101
+	for i := range turns {
+		o := testsession.Make(namespace, fmt.Sprintf("resp_%03d", i)).Obj()
+		o.Spec.ConversationID, o.Spec.CreatedAt = "conv_1", new(metav1.NewTime(created.Add(time.Duration(turns-i)*time.Second)))
+		if i > 99 {
+			o.Spec.ConversationID = "conv_2"
+		}
+		if i == 98 {
+			o.Spec.CompletedAt, o.Spec.PreviousResponseID = new(metav1.NewTime(created.Add(time.Hour))), "resp_097"
+		}
+		if err := env.Client.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{
+		"RESPONSE PREVIOUS STATUS CREATED COMPLETED",
+		"resp_099 completed 2026-11-20T10:00:02Z",
+		"resp_098 resp_097 completed 2026-11-20T10:00:03Z 2026-11-20T11:00:00Z",
+	}
+	testutil.Eventually(t, func(ctx context.Context) error { // the replica that answers has its own watch
+		output, stderr, err := kubectl(ctx, t, "get", "conversationturns", "conv_1", "-n", namespace)
+		got := lines(output)
+		return unless(err == nil && stderr == "" && len(got) == 101 && cmp.Diff(want, got[:3]) == "", fmt.Sprint(err, stderr, output))
+	})
+	another := testsession.Make(namespace, "resp_999").Obj()
+	another.Spec.ConversationID = "conv_1"
+	if err := env.Client.Create(t.Context(), another); err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, func(ctx context.Context) error {
+		output, stderr, err := kubectl(ctx, t, "get", "conversationturns", "conv_1", "-n", namespace)
+		got := lines(output)
+		return unless(err == nil && len(got) == 101 && got[1] == "resp_999 completed" && strings.HasPrefix(stderr, "Warning: "), fmt.Sprint(err, stderr, output))
+	})
+	output, stderr, err := kubectl(t.Context(), t, "get", "conversationturns", "conv_9", "-n", namespace, "-o", "yaml")
+	if err != nil || !strings.Contains(output, "turns: []") {
+		t.Errorf("unknown conversation: %v, %s%s", err, output, stderr)
+	}
+}
+
 func TestKubectlGetSessions(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	createChain(t, namespace, "resp", 2)
@@ -118,6 +164,7 @@ func TestDiscovery(t *testing.T) {
 			want: []string{
 				"inputitems resolve.catena.dev/v1alpha1 true InputItems get",
 				"sessionverdicts resolve.catena.dev/v1alpha1 true SessionVerdict get,list",
+				"conversationturns resolve.catena.dev/v1alpha1 true ConversationTurns get",
 			},
 		},
 		"explain":           {args: []string{"explain", "inputitems"}, want: []string{"GROUP: resolve.catena.dev", "KIND: InputItems", "turns <[]string> -required-"}},

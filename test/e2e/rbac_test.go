@@ -200,6 +200,8 @@ func TestAggregatedRoles(t *testing.T) {
 			for path, want := range map[string]int{
 				itemsPath(namespace, "resp_1", ""):                  wantItems,
 				itemsPath(other, "resp_1", ""):                      http.StatusForbidden,
+				conversationPath(namespace, "conv_1"):               wantItems,
+				conversationPath(other, "conv_1"):                   http.StatusForbidden,
 				verdictsPath(namespace) + "/resp.1":                 http.StatusOK,
 				verdictsPath(namespace) + "?watch=1":                http.StatusForbidden,
 				verdictsPath(other):                                 http.StatusForbidden,
@@ -240,7 +242,7 @@ func TestAuditor(t *testing.T) {
 		got := lines(age.ReplaceAllString(output, "AGE"))
 		return unless(err == nil && cmp.Diff(want, got) == "", fmt.Sprint(err, stderr, cmp.Diff(want, got)))
 	})
-	for _, args := range [][]string{{"get", "responsesessions"}, {"get", "snapshotchunks"}, {"get", "inputitems", "resp_1"}} {
+	for _, args := range [][]string{{"get", "responsesessions"}, {"get", "snapshotchunks"}, {"get", "inputitems", "resp_1"}, {"get", "conversationturns", "conv_1"}} {
 		output, stderr, err := kubectl(t.Context(), t, append(args, "--kubeconfig="+kubeconfig, "-n", namespace)...)
 		if err == nil || !strings.Contains(stderr, "Forbidden") {
 			t.Errorf("%v: %v, %s%s, want Forbidden", args, err, output, stderr)
