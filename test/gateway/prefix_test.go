@@ -320,7 +320,7 @@ func (c *prefixCheck) post(url string, request prefixRequest) gjson.Result {
 }
 
 func (c *prefixCheck) dial(url string) *websocket.Conn {
-	conn, _, err := websocket.Dial(c.Context(), url+"/v1/responses", nil)
+	conn, _, err := websocket.Dial(c.Context(), url+"/v1/responses", nil) //nolint:bodyclose // callers of Dial never need to
 	if err != nil {
 		c.Fatal(err)
 	}
