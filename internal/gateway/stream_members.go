@@ -47,6 +47,9 @@ var itemEvents = []struct {
 	{"response.file_search_call.", nil},
 	{"response.web_search_call.", nil},
 	{"response.image_generation_call.", nil},
+	{"response.compaction.", nil},
+	{"response.shell_call_command.", []memberDefault{{"command_index", "0"}}},
+	{"response.shell_call_output_content.", []memberDefault{{"command_index", "0"}}},
 }
 
 // memberDefault is a member with the value, as JSON, that it has if an engine leaves it out.
@@ -65,8 +68,8 @@ func itemEventOf(kind string) int {
 	return -1
 }
 
-// label gives an event its type, and the next sequence number, if the engine has left them out. It reports whether it has. Events that
-// OpenAI's API does not have are left alone.
+// label gives an event its type, the next sequence number, and the members of an error, if the engine has left them out. It reports whether
+// it has. Events that OpenAI's API does not have are left alone, and so are errors in an object of their own, which clients read, too.
 func (p *partial) label(kind string, data *object) (changed bool) {
 	response := strings.HasPrefix(kind, "response.")
 	if response && !data.has("type") {
@@ -78,6 +81,14 @@ func (p *partial) label(kind string, data *object) (changed bool) {
 	} else if response || kind == eventError {
 		data.set("sequence_number", strconv.FormatInt(p.nextSequence(), 10))
 		changed = true
+	}
+	if kind == eventError && !data.get("error").IsObject() {
+		for _, name := range []string{"code", "param"} {
+			if !data.has(name) {
+				data.set(name, "null")
+				changed = true
+			}
+		}
 	}
 	return changed
 }

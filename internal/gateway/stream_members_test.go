@@ -101,6 +101,21 @@ func withoutShownID(event, sent string) string {
 	return strings.NewReplacer(`,"item_id":"ID"`, "", `,"id":"ID"`, "").Replace(event)
 }
 
+// TestThinErrorEvents checks that error events have OpenAI's members.
+func TestThinErrorEvents(t *testing.T) {
+	for sent, want := range map[string]string{
+		`{"type":"error","message":"m"}`:                                              `{"type":"error","message":"m","sequence_number":0,"code":null,"param":null}`,
+		`{"type":"error", "sequence_number":7,"code":"c","message":"m","param":null}`: `{"type":"error", "sequence_number":7,"code":"c","message":"m","param":null}`,
+		`{"error":{"message":"m"}}`:                                                   `{"error":{"message":"m"},"sequence_number":0}`,
+	} {
+		f := start(t, streamHandler(sse(sent)))
+		r := f.create(`{"input":"a","stream":true}`)
+		if got := events(r.body)[0].body; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
 // TestNamedEvents checks that an event whose type is only its name gets it as a member: OpenAI's clients ignore the name.
 func TestNamedEvents(t *testing.T) {
 	f := start(t, streamHandler("event: response.output_text.delta\ndata: {\"delta\":\"a\"}\n\n"+sse(completed)))
