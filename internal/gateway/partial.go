@@ -38,7 +38,7 @@ type partial struct {
 	output []outputItem
 	// bytes is the memory of the items.
 	bytes int64
-	// sequence is the sequence number of the last event, if numbered is set, as it is from the first number on.
+	// sequence is the sequence number of the last event. numbered is set once an event has had a number.
 	sequence int64
 	numbered bool
 }
@@ -46,7 +46,7 @@ type partial struct {
 // outputItem is an item of a stream, with what the engine has called it first.
 type outputItem struct {
 	id string
-	// index is the output index, or -1.
+	// index is the output index.
 	index int64
 	raw   string
 	// shownID is the ID that the client sees, once it is known.
@@ -67,15 +67,15 @@ const outputItemBytes = 512
 // second result is false if the event is not about an item.
 //
 // An item is recognised by its ID and its index. If only one of the two matches, the ID wins: some engines have the same index for all
-// items, and some a new ID in each event. An event that adds or finishes an item is not about one that is finished. An event that does not
-// say which item it is about belongs to the last one.
+// items, and some a new ID in each event. An event that adds or finishes an item is not about one that is finished. Other events belong to the
+// last item if they do not say which they are about.
 func (p *partial) slotOf(kind string, data *object) (slot int, ok bool) {
 	id, index, ok := nameOf(data)
 	switch {
 	case !ok && !isItemEvent(kind):
 		return 0, false
-	case !ok && index < 0:
-		return max(len(p.output)-1, 0), true
+	case id == "" && index < 0:
+		return p.unnamedSlot(kind, data), true
 	}
 	find := func(matches func(i outputItem) bool) int {
 		for slot, i := range slices.Backward(p.output) {
@@ -92,10 +92,37 @@ func (p *partial) slotOf(kind string, data *object) (slot int, ok bool) {
 	if slot < 0 && kind != eventItemAdded && index >= 0 {
 		slot = find(func(i outputItem) bool { return i.index == index })
 	}
+	if last := len(p.output) - 1; slot < 0 && kind != eventItemAdded && index < 0 && last >= 0 && !p.output[last].done {
+		slot = last
+	}
 	if slot < 0 {
 		slot = len(p.output)
 	}
 	return slot, true
+}
+
+// unnamedSlot is slotOf for an event that has neither an ID nor an index. Of the items that are not finished, one is the item that an event
+// finishes if it has the same call or, failing that, the same type.
+func (p *partial) unnamedSlot(kind string, data *object) int {
+	switch kind {
+	case eventItemAdded:
+		return len(p.output)
+	case eventItemDone:
+		item := data.raw("item")
+		call, kind := gjson.Get(item, "call_id").Str, itemType(item)
+		sameCall := func(i outputItem) bool {
+			engine, _, _ := parseSuffix(gjson.Get(i.raw, "call_id").Str)
+			return !i.done && call != "" && engine == call
+		}
+		sameType := func(i outputItem) bool { return !i.done && itemType(i.raw) == kind }
+		for _, same := range []func(outputItem) bool{sameCall, sameType} {
+			if slot := slices.IndexFunc(p.output, same); slot >= 0 {
+				return slot
+			}
+		}
+		return len(p.output)
+	}
+	return max(len(p.output)-1, 0)
 }
 
 // nameOf returns what an engine calls the item of an event: its ID, and its output index or -1. The last result is false if the event has
@@ -141,6 +168,9 @@ func (p *partial) add(kind string, data *object, slot int, maxBytes int64, hold 
 		p.bytes += bytes
 	}
 	if slot == len(p.output) {
+		if index < 0 {
+			index = int64(slot) // as OpenAI numbers them
+		}
 		p.output = append(p.output, outputItem{id: strings.Clone(id), index: index}) // the event may be larger
 	}
 	p.output[slot].raw, p.output[slot].done = strings.Clone(item), kind == eventItemDone

@@ -58,12 +58,9 @@ func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 		return err
 	}
 	defer c.memory.give(costs)
-	items, err := inTurn(ctx, g, c, len(input), func() ([]inputItem, error) { return parseInput(input), nil })
+	items, err := inTurn(ctx, g, c, len(input), func() ([]inputItem, error) { return parseInput(input, q.remembered), nil })
 	if err != nil {
 		return err
-	}
-	for i := range q.remembered {
-		items[i] = inputItem{raw: items[i].raw}
 	}
 	own := items[q.remembered:]
 	named := false
@@ -136,10 +133,14 @@ func (i inputItem) turn() string {
 	return call.responseID
 }
 
-// parseInput parses a list of items.
-func parseInput(input string) []inputItem {
+// parseInput parses a list of items, except the first ones, as many as are remembered.
+func parseInput(input string, remembered int) []inputItem {
 	items := make([]inputItem, 0, jsonvalue.Count(input))
 	for _, raw := range jsonvalue.Elements(input) {
+		if len(items) < remembered {
+			items = append(items, inputItem{raw: raw})
+			continue
+		}
 		item, members := inputItem{raw: raw}, jsonvalue.RawMembers(raw, "id", "type", "approval_request_id")
 		id, kind := members[0], jsonvalue.Unquote(members[1])
 		item.name, item.named = parseItemID(jsonvalue.Unquote(id))
@@ -184,7 +185,7 @@ func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest, c
 	switch {
 	case q.previous != "":
 		history, err := g.resolve(ctx, c, q.previous, options)
-		if err != nil && q.repeats == "" { // otherwise, the response may be stored already
+		if err != nil && (q.repeats == "" || isTemporary(err)) { // otherwise, the response may be stored already
 			return nil, resolveError(q.previous, err)
 		}
 		return history, nil

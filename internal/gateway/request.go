@@ -42,8 +42,8 @@ type createRequest struct {
 	// previous is the ID of the previous response, or empty, and named is what the client has called it. They differ if the client has
 	// sent a stored conversation instead of its ID, or named a turn that only its WebSocket connection remembers.
 	previous, named string
-	// inputs is the number of items of the input. The first of them, as many as remembered says, are those of turns that only the client's
-	// WebSocket connection remembers: they are sent as they were sent then.
+	// inputs is the number of items of the input. The first of them, remembered in number, come from turns that only the client's WebSocket
+	// connection remembers; they are sent again as they were.
 	inputs, remembered int
 	// repeats is the ID of the turn that an earlier request with the same Idempotency-Key has saved, if there was one. It is empty without a key.
 	repeats string

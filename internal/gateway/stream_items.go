@@ -26,10 +26,10 @@ import (
 )
 
 // eventItem is the item that an event is about: its position in the output, or -1, and the ID that the client sees. The ID is empty for items
-// that are not stored: they cannot be referred to.
+// that are not stored: they cannot be referred to, and keep the ID of the engine, if it has given them any.
 type eventItem struct {
-	slot int
-	id   string
+	slot       int
+	id, engine string
 }
 
 // receiveItem records the item that an event is about, if there is one. A call gets the ID that clients and the store see.
@@ -49,23 +49,25 @@ func (s *relay) receiveItem(kind string, data *object) (eventItem, error) {
 	switch {
 	case !about:
 		return eventItem{slot: -1}, nil
+	case !s.turn.request.store && slot < len(s.partial.output):
+		return eventItem{slot: slot, engine: s.partial.output[slot].id}, nil
 	case !s.turn.request.store:
 		return eventItem{slot: slot}, nil
 	}
 	name := itemName{s.turn.id, number}
 	if slot == len(s.partial.output) { // it has not appeared
-		return eventItem{slot, name.id("message")}, nil
+		return eventItem{slot: slot, id: name.id("message")}, nil
 	}
 	item := &s.partial.output[slot]
 	if item.shownID == "" {
 		item.shownID = name.id(itemType(item.raw))
 	}
-	return eventItem{slot, item.shownID}, nil
+	return eventItem{slot: slot, id: item.shownID}, nil
 }
 
 // showEvent completes an event, and gives its item the ID that the client sees. changed is set if the data has been changed already.
 func showEvent(e *event, kind string, data *object, item eventItem, changed bool) {
-	if item.slot >= 0 && completeEvent(kind, data, item.slot) {
+	if item.slot >= 0 && completeEvent(kind, data, item) {
 		changed = true
 	}
 	if item.id != "" && showItem(e, kind, data, item.id, changed) || item.id == "" && changed {

@@ -68,21 +68,24 @@ func itemEventOf(kind string) int {
 	return -1
 }
 
+// maxSequence is the first sequence number that not all clients can represent.
+const maxSequence = 1 << 53
+
 // label gives an event its type, the next sequence number, and the members of an error, if the engine has left them out. It reports whether
 // it has. Events that OpenAI's API does not have are left alone, and so are errors in an object of their own, which clients read, too.
 func (p *partial) label(kind string, data *object) (changed bool) {
-	response := strings.HasPrefix(kind, "response.")
-	if response && !data.has("type") {
+	failure := kind == eventError && !data.get("error").IsObject()
+	if (failure || strings.HasPrefix(kind, "response.")) && data.get("type").Str == "" {
 		data.set("type", quote(kind))
 		changed = true
 	}
-	if sequence := data.get("sequence_number"); sequence.Type == gjson.Number {
+	if sequence := data.get("sequence_number"); sequence.Type == gjson.Number && sequence.Num >= 0 && sequence.Num < maxSequence {
 		p.sequence, p.numbered = sequence.Int(), true
-	} else if response || kind == eventError {
+	} else if kind == eventError || strings.HasPrefix(kind, "response.") {
 		data.set("sequence_number", strconv.FormatInt(p.nextSequence(), 10))
 		changed = true
 	}
-	if kind == eventError && !data.get("error").IsObject() {
+	if failure {
 		for _, name := range []string{"code", "param"} {
 			if !data.has(name) {
 				data.set(name, "null")
@@ -102,9 +105,9 @@ func (p *partial) nextSequence() int64 {
 	return p.sequence
 }
 
-// completeEvent adds what an engine has left out of an event about the item at a position of the output. It reports whether there was
+// completeEvent adds what an engine has left out of an event about an item, except the ID that the client sees. It reports whether there was
 // anything.
-func completeEvent(kind string, data *object, slot int) (changed bool) {
+func completeEvent(kind string, data *object, item eventItem) (changed bool) {
 	complete := func(name, missing string) {
 		if data.get(name).Type == gjson.Null {
 			data.set(name, missing)
@@ -115,7 +118,10 @@ func completeEvent(kind string, data *object, slot int) (changed bool) {
 	if i < 0 {
 		return false
 	}
-	complete("output_index", strconv.Itoa(slot))
+	complete("output_index", strconv.Itoa(item.slot))
+	if kind != eventItemAdded && kind != eventItemDone && item.engine != "" {
+		complete("item_id", quote(item.engine))
+	}
 	for _, m := range itemEvents[i].members {
 		complete(m.name, m.missing)
 	}

@@ -281,22 +281,36 @@ func (t *socketTurn) sendEvent(ctx context.Context, e *event) error {
 
 // remember makes the connection remember the turn, if there is memory for it: what the engine got and returned, so that it gets that again.
 func (t *socketTurn) remember(response gjson.Result) {
-	items, err := inputItems(t.request.object.raw("input"))
-	if err != nil {
-		return // never: the request has been checked
+	output := response.Get("output").Raw
+	inputs, outputs := t.request.inputs-t.request.remembered, jsonvalue.Count(output)
+	const itemBytes = 16
+	if err := t.call.hold(itemBytes * int64(inputs+outputs)); err != nil {
+		t.forgotten(err)
+		return
 	}
-	items = items[t.request.remembered:]
-	for _, item := range jsonvalue.Elements(response.Get("output").Raw) {
+	defer t.call.memory.give(itemBytes * int64(inputs+outputs))
+	items, skipped := make([]string, 0, inputs+outputs), 0
+	_ = chain.EachInput(t.request.object.raw("input"), func(item string) {
+		if skipped++; skipped > t.request.remembered {
+			items = append(items, item)
+		}
+	}) // checked when the request was parsed
+	for _, item := range jsonvalue.Elements(output) {
 		items = append(items, item)
 	}
 	parent, stored := t.parent, t.request.previous
-	items, compacted := sinceCompaction(items, len(items)-jsonvalue.Count(response.Get("output").Raw))
+	items, compacted := sinceCompaction(items, inputs)
 	if compacted {
 		parent = nil
 	}
 	if err := t.socket.turns.add(response.Get("id").Str, parent, stored, items); err != nil {
-		t.call.log.Info("the connection does not remember the turn: there is not enough memory", "error", err)
+		t.forgotten(err)
 	}
+}
+
+// forgotten logs that there is no memory for the turn.
+func (t *socketTurn) forgotten(err error) {
+	t.call.log.Info("the connection does not remember the turn: there is not enough memory", "error", err)
 }
 
 // sinceCompaction returns the items of a turn that later turns need, and reports whether a compaction item replaces the turns before it: see
