@@ -20,7 +20,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
@@ -37,9 +36,6 @@ type Item struct {
 	JSON json.RawMessage
 }
 
-// maxSearches is how often FindItem begins the search for an item because the history has changed.
-const maxSearches = 3
-
 // FindItem returns the newest item in the history of a response whose member "id" is the string itemID. The options MaxDepth,
 // ContinueIncomplete, IncludeIncomplete and Version have the same meaning as for Resolve; with others, the error is ErrInvalid.
 //
@@ -47,8 +43,7 @@ const maxSearches = 3
 // does not resolve: if that is because a turn does not exist, Error.PreviousResponseID is the response ID, and otherwise empty. The
 // error is ErrUnsupported if the cluster's operator is older than ResolveOptions.Origins.
 //
-// The history is read in pages of MaxLimit items, the newest first, until the item is found. An item of a turn that is overwritten
-// after the first page was read may be missed, or found as it was before.
+// It costs a Resolve of the newest MaxLimit items and, if the item is not among them, one of the whole history.
 func (s *Store) FindItem(ctx context.Context, responseID, itemID string, options ResolveOptions) (*Item, error) {
 	item, err := observe(s, "find_item", func() (*Item, error) {
 		if applied := findOptions(options); applied != options {
@@ -66,35 +61,15 @@ func findOptions(o ResolveOptions) ResolveOptions {
 	return ResolveOptions{MaxDepth: o.MaxDepth, ContinueIncomplete: o.ContinueIncomplete, IncludeIncomplete: o.IncludeIncomplete, Version: o.Version}
 }
 
-// findItem searches for an item, and begins again if the history has changed so that a cursor is no longer valid.
+// findItem searches for an item in the newest items and then, because each page costs as much as a whole history, in all.
 func (s *Store) findItem(ctx context.Context, responseID, itemID string, options ResolveOptions) (*Item, error) {
-	options.Origins, options.Instructions, options.Order, options.Limit = true, InstructionsOmit, OrderDescending, MaxLimit
-	for range maxSearches {
-		item, err := s.search(ctx, responseID, itemID, options)
-		if !errors.Is(err, errCursor) {
-			return item, err
-		}
-	}
-	return nil, &Error{
-		Code: CodeUnreachable, ResponseID: responseID, Retryable: true,
-		Message: fmt.Sprintf("the history of response %q changed each time it was searched", responseID),
-	}
-}
-
-// errCursor indicates that the cursor of a page is no longer valid.
-var errCursor = errors.New("the history has changed")
-
-// search reads the pages of a history until an item is found.
-func (s *Store) search(ctx context.Context, responseID, itemID string, options ResolveOptions) (*Item, error) {
-	for {
-		page, err := s.resolve(ctx, responseID, options)
-		if options.After != "" && errors.Is(err, ErrInvalid) {
-			return nil, errCursor
-		}
+	options.Origins, options.Instructions, options.Order = true, InstructionsOmit, OrderDescending
+	for _, options.Limit = range []int{MaxLimit, 0} {
+		history, err := s.resolve(ctx, responseID, options)
 		if err != nil {
 			return nil, err
 		}
-		item, err := itemOf(page, itemID)
+		item, err := itemOf(history, itemID)
 		if err != nil {
 			return nil, err
 		}
@@ -102,33 +77,34 @@ func (s *Store) search(ctx context.Context, responseID, itemID string, options R
 			if err := metered.Take(ctx, int64(len(item.JSON))); err != nil {
 				return nil, err
 			}
-			item.JSON = bytes.Clone(item.JSON) // the page takes more memory
+			item.JSON = bytes.Clone(item.JSON) // the history takes more memory
 			return item, nil
 		}
-		if options.After = page.Next; page.Next == "" {
-			return nil, &Error{
-				Code: CodeNotFound, ResponseID: responseID,
-				Message: fmt.Sprintf("the history of response %q has no item with the ID %.*q", responseID, MaxIDLength, itemID),
-			}
+		if history.Next == "" {
+			break
 		}
+	}
+	return nil, &Error{
+		Code: CodeNotFound, ResponseID: responseID,
+		Message: fmt.Sprintf("the history of response %q has no item with the ID %.*q", responseID, MaxIDLength, itemID),
 	}
 }
 
-// itemOf returns the first item of a page with an ID, which shares the memory of the page, or nil if there is none.
-func itemOf(page *History, itemID string) (*Item, error) {
+// itemOf returns the first item of a history with an ID, which shares the memory of the history, or nil if there is none.
+func itemOf(h *History, itemID string) (*Item, error) {
 	next := 0
-	for _, origin := range page.Origins {
+	for _, origin := range h.Origins {
 		for i := range origin.Count {
-			if next == len(page.Items) {
+			if next == len(h.Items) {
 				return nil, errOrigins
 			}
-			if raw := page.Items[next]; hasID(raw, itemID) {
+			if raw := h.Items[next]; hasID(raw, itemID) {
 				return &Item{ResponseID: origin.ResponseID, Number: origin.First - i, JSON: raw}, nil
 			}
 			next++
 		}
 	}
-	if next < len(page.Items) {
+	if next < len(h.Items) {
 		return nil, errOrigins
 	}
 	return nil, nil

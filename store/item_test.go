@@ -39,11 +39,11 @@ import (
 	"github.com/catena-dev/catena/store/sqlite"
 )
 
-// paged is a driver that returns the pages and errors of a list, one after the other, and records the cursors.
+// paged is a driver that returns the histories and errors of a list, one after the other, and records the limits.
 type paged struct {
 	driver.Store
 	pages  []page
-	cursor []string
+	limits []int
 }
 
 type page struct {
@@ -52,51 +52,48 @@ type page struct {
 }
 
 func (p *paged) Resolve(_ context.Context, _, _ string, options store.ResolveOptions) (*store.History, error) {
-	p.cursor = append(p.cursor, options.After)
+	p.limits = append(p.limits, options.Limit)
 	next := p.pages[0]
 	p.pages = p.pages[1:]
 	return &next.history, next.err
 }
 
-// TestFindItemPages: a history that changes while it is searched is searched from the beginning, a few times.
-func TestFindItemPages(t *testing.T) {
+// TestFindItemReads: the newest items are read first, and then the whole history.
+func TestFindItemReads(t *testing.T) {
 	const x = `{"id":"x"}`
 	items := func(items ...json.RawMessage) store.History {
 		return store.History{Items: items, Origins: []store.Origin{{ResponseID: "a", First: 8, Count: len(items)}}, Next: "next"}
 	}
-	other, last, stale := page{history: items([]byte(`{}`))}, page{history: items([]byte(`{}`))}, page{err: &store.Error{Code: store.CodeInvalid, Message: "stale"}}
-	last.history.Next = ""
+	other, whole := page{history: items([]byte(`{}`))}, page{history: items([]byte(`{}`))}
+	whole.history.Next = ""
 	broken := page{err: &store.Error{Code: store.CodeNotFound, ResponseID: "gone", PreviousResponseID: "b"}}
 	older := page{history: store.History{Items: []json.RawMessage{[]byte(x)}}}
 	found := page{history: items([]byte(`{}`), []byte(x), []byte(x))}
 	surplus := page{history: items([]byte(`{}`))}
 	surplus.history.Origins[0].Count = 2
+	newest, all := []int{store.MaxLimit}, []int{store.MaxLimit, 0}
 	for name, tc := range map[string]struct {
 		pages   []page
-		want    []string // the cursors
+		want    []int // the limits
 		wantErr error
 	}{
-		"first page":       {[]page{found}, []string{""}, nil},
-		"second page":      {[]page{other, found}, []string{"", "next"}, nil},
-		"no page":          {[]page{other, other, last}, []string{"", "next", "next"}, store.ErrNotFound},
-		"empty":            {[]page{{}}, []string{""}, store.ErrNotFound},
-		"changed":          {[]page{other, stale, other, found}, []string{"", "next", "", "next"}, nil},
-		"changed, found":   {[]page{other, stale, found}, []string{"", "next", ""}, nil},
-		"changed, deleted": {[]page{other, stale, broken}, []string{"", "next", ""}, store.ErrNotFound},
-		"always changing":  {[]page{other, stale, other, stale, other, other, stale}, []string{"", "next", "", "next", "", "next", "next"}, store.ErrUnreachable},
-		"invalid":          {[]page{stale}, []string{""}, store.ErrInvalid},
-		"broken":           {[]page{other, broken}, []string{"", "next"}, store.ErrNotFound},
-		"older operator":   {[]page{older}, []string{""}, store.ErrUnsupported},
-		"too many origins": {[]page{surplus}, []string{""}, store.ErrUnsupported},
+		"newest":           {[]page{found}, newest, nil},
+		"older":            {[]page{other, found}, all, nil},
+		"not there":        {[]page{other, whole}, all, store.ErrNotFound},
+		"short, not there": {[]page{whole}, newest, store.ErrNotFound},
+		"empty":            {[]page{{}}, newest, store.ErrNotFound},
+		"deleted":          {[]page{other, broken}, all, store.ErrNotFound},
+		"older operator":   {[]page{older}, newest, store.ErrUnsupported},
+		"too many origins": {[]page{surplus}, newest, store.ErrUnsupported},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &paged{pages: tc.pages}
 			item, err := store.New(p, driver.Options{}).FindItem(t.Context(), "b", "x", store.ResolveOptions{})
-			if !errors.Is(err, tc.wantErr) || store.IsRetryable(err) != (tc.wantErr == store.ErrUnreachable) { //nolint:errorlint // it is not wrapped
+			if !errors.Is(err, tc.wantErr) || store.IsRetryable(err) {
 				t.Errorf("got %v, want %v", err, tc.wantErr)
 			}
-			if diff := cmp.Diff(tc.want, p.cursor); diff != "" {
-				t.Errorf("cursors (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tc.want, p.limits); diff != "" {
+				t.Errorf("limits (-want +got):\n%s", diff)
 			}
 			if err != nil {
 				return

@@ -28,8 +28,8 @@ import (
 const pingTimeout = 5 * time.Second
 
 // Ping returns an error if the store cannot be used now. It makes one attempt and takes at most 5 seconds. If IsRetryable is true for the
-// error, a server did not respond. Other errors do not go away by themselves: missing rights, or a file that was replaced, or that a newer
-// program has migrated (ErrUnsupported).
+// error, a later attempt may succeed: a server did not respond, is starting or overloaded, or does not serve the API yet. Other errors do
+// not go away by themselves: missing rights, or a file that was replaced, or that a newer program has migrated (ErrUnsupported).
 //
 // In a cluster, it reads a session that cannot exist, and resolves with a MaxDepth of 0: two small requests in the store's namespace, with
 // its credentials, which have to fail with the right error. A file is read, and must be the one that was opened. A store in memory can
