@@ -45,7 +45,7 @@ func TestReservations(t *testing.T) {
 		t.Errorf("computed %d times, got %v, want once and ErrBusy", computed, err)
 	}
 	wantUsed(40, 1)
-	holding, err := r.shared.hold("b", 0, 100)
+	holding, err := r.shared.hold("b", 0, turnOverhead, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestReservations(t *testing.T) {
 	if err := result.Reserve(31); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("got %v, want ErrTooLarge", err)
 	}
-	other, err := r.shared.hold("b", 0, 100)
+	other, err := r.shared.hold("b", 0, turnOverhead, 100)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -334,7 +334,11 @@ func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, er
 	if err := l.answers.take(ctx, l, bytes); err != nil || result.Unchanged {
 		return result, err
 	}
-	if result.holding, err = l.shared.hold(l.namespace, len(path), l.historyBytes); err != nil {
+	overhead := int64(turnOverhead)
+	if l.query.Digests {
+		overhead += digestOverhead
+	}
+	if result.holding, err = l.shared.hold(l.namespace, len(path), overhead, l.historyBytes); err != nil {
 		return nil, err
 	}
 	result.Turns = make([]history.TurnItems, len(path))

@@ -29,6 +29,9 @@ import (
 // turnOverhead is the approximate memory that a query needs for each turn of its history besides the items.
 const turnOverhead = 128
 
+// digestOverhead is the memory that the digest of a turn takes in an answer.
+const digestOverhead = 96
+
 // shared holds the items of all histories in flight. A turn is read once and counted once, no matter how many queries hold it:
 // it counts for the first one, as long as any query holds it. It is safe for concurrent use.
 type shared struct {
@@ -95,9 +98,9 @@ func (s *shared) tooLarge(bytes int64) error {
 	return nil
 }
 
-// hold returns the holding of a query for a history with a number of turns, ErrTooLarge or ErrBusy. It must be released.
-func (s *shared) hold(namespace string, turns int, limit int64) (*holding, error) {
-	overhead := int64(turns) * turnOverhead
+// hold returns the holding of a query for a history with a number of turns, each of which takes an overhead, ErrTooLarge or ErrBusy. It must be released.
+func (s *shared) hold(namespace string, turns int, perTurn, limit int64) (*holding, error) {
+	overhead := int64(turns) * perTurn
 	if !s.bytes.TryAcquire(namespace, overhead) {
 		return nil, cmp.Or(s.tooLarge(overhead), ErrBusy)
 	}

@@ -77,30 +77,55 @@ func (s *conversations) Get(ctx context.Context, name string, options runtime.Ob
 	if !ok {
 		return nil, apierrors.NewInternalError(fmt.Errorf("unexpected options %T", options))
 	}
+	namespace := request.NamespaceValue(ctx)
+	if err := s.take(ctx, name, resolve.Share{Cost: pageCost}, func() {}); err != nil {
+		return nil, err
+	}
 	if err := awaitView(ctx, s.view, o.ResourceVersion); err != nil {
 		return nil, err
 	}
-	namespace := request.NamespaceValue(ctx)
 	list := s.find(namespace, name)
 	list.TypeMeta = metav1.TypeMeta{APIVersion: resolvev1alpha1.GroupVersion.String(), Kind: "ConversationTurns"}
 	q, err := query(list, o)
 	if err != nil {
 		return nil, err
 	}
-	// To find the sessions takes less than to handle a request. Most pages have much less than the limit, and are charged for no more.
+	// Most pages have much less than the limit, and are charged for no more.
 	found := s.view.List(namespace, list.Name, q, q.Limit+1)
 	found, list.Next = turnlist.Cut(q, found, (*sessions.Record).Position)
-	release, err := s.share(ctx, namespace, resolve.Share{Bytes: int64(len(found)) * rowBytes}, func() {
+	err = s.take(ctx, name, resolve.Share{Bytes: pageBytes(found)}, func() {
 		for _, r := range found {
 			list.Turns = append(list.Turns, newConversationTurn(r))
 		}
 	})
 	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// pageCost is what it costs to handle a request, to wait for the view, and to find a page, in bytes of a cached history that would take
+// as long.
+const pageCost = 16 << 10
+
+// take calls compute within the shares of the namespace, and uses them until the request has been handled. It returns a Status.
+func (s *conversations) take(ctx context.Context, name string, share resolve.Share, compute func()) error {
+	release, err := s.share(ctx, request.NamespaceValue(ctx), share, compute)
+	if err != nil {
 		status, _ := toStatus(ctx, name, err)
-		return nil, status
+		return status
 	}
 	whenHandled(ctx, release)
-	return list, nil
+	return nil
+}
+
+// pageBytes returns the memory that a page takes. An ID may take more than a usual row: JSON has up to six bytes for each of its bytes.
+func pageBytes(page []*sessions.Record) (bytes int64) {
+	const escaped = 6
+	for _, r := range page {
+		bytes += rowBytes + escaped*int64(len(r.Turn.ID)+len(r.Turn.Previous))
+	}
+	return bytes
 }
 
 // find returns the conversation with a name, without turns. A name with a dot is an object name or, if no conversation has that, an ID.

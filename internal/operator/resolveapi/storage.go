@@ -148,7 +148,7 @@ func (s *storage) get(ctx context.Context, name string, o *resolvev1alpha1.Input
 	whenHandled(ctx, history.Release)
 	answer, err := newAnswer(namespace, history, options)
 	if err == nil && conditional != nil && conditional.noneMatch.all {
-		answer.Page = nil // not earlier: without an ETag, the client cannot know that the answer is not an error
+		answer.Page = nil // not before the items have been read: it only matches if there is an answer
 	}
 	return answer, err
 }
