@@ -72,9 +72,9 @@ func TestRequestIDs(t *testing.T) {
 	header, _ := send(t, direct.client, http.MethodGet, direct.base+itemsPath(namespace, first, ""), http.NoBody, "forged ID")
 
 	want := []resolveLine{
-		{"Resolved a response", namespace, first, "second.of-2_", "", ""},
+		{"Resolved a response", namespace, first, "second.of-2_", "", "ok"},
 		{"Did not resolve a response", namespace, "resp_none", "third", "", "session.chain.not_found"},
-		{"Resolved a response", namespace, first, "", header.Get("Audit-Id"), ""},
+		{"Resolved a response", namespace, first, "", header.Get("Audit-Id"), "ok"},
 	}
 	testutil.Eventually(t, func(context.Context) error {
 		got := resolveLines(t, operator.LogFile, namespace)
