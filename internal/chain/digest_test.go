@@ -65,7 +65,7 @@ func TestDigest(t *testing.T) {
 
 func digestOf(list string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(list))) }
 
-// TestDigestInSteps: whatever the steps are, and whoever makes them, the digest is that of the whole list, and each byte is hashed once.
+// TestDigestInSteps checks that concurrent steps of any size give the digest of the whole list, and hash each byte once.
 func TestDigestInSteps(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		instructions := rapid.StringMatching(`[a-z]{0,40}`).Draw(r, "instructions")

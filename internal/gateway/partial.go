@@ -72,7 +72,7 @@ const outputItemBytes = 512
 func (p *partial) slotOf(kind string, data *object) (slot int, ok bool) {
 	id, index, ok := nameOf(data)
 	switch {
-	case !ok && !isItemEvent(kind):
+	case !ok && itemEventOf(kind) < 0:
 		return 0, false
 	case id == "" && index < 0:
 		return p.unnamedSlot(kind, data), true

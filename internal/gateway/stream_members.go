@@ -55,10 +55,7 @@ var itemEvents = []struct {
 // memberDefault is a member with the value, as JSON, that it has if an engine leaves it out.
 type memberDefault struct{ name, missing string }
 
-// isItemEvent reports whether an event is about an item.
-func isItemEvent(kind string) bool { return itemEventOf(kind) >= 0 }
-
-// itemEventOf returns the index of an event in itemEvents, or -1.
+// itemEventOf returns the index of an event in itemEvents, or -1 if it is not about an item.
 func itemEventOf(kind string) int {
 	for i := range itemEvents {
 		if strings.HasPrefix(kind, itemEvents[i].prefix) {
@@ -74,14 +71,14 @@ const maxSequence = 1 << 53
 // label gives an event its type, the next sequence number, and the members of an error, if the engine has left them out. It reports whether
 // it has. Events that OpenAI's API does not have are left alone, and so are errors in an object of their own, which clients read, too.
 func (p *partial) label(kind string, data *object) (changed bool) {
-	failure := kind == eventError && !data.get("error").IsObject()
-	if (failure || strings.HasPrefix(kind, "response.")) && data.get("type").Str == "" {
+	response, failure := strings.HasPrefix(kind, "response."), kind == eventError && !data.get("error").IsObject()
+	if (failure || response) && data.get("type").Str == "" {
 		data.set("type", quote(kind))
 		changed = true
 	}
 	if sequence := data.get("sequence_number"); sequence.Type == gjson.Number && sequence.Num >= 0 && sequence.Num < maxSequence {
 		p.sequence, p.numbered = sequence.Int(), true
-	} else if kind == eventError || strings.HasPrefix(kind, "response.") {
+	} else if kind == eventError || response {
 		data.set("sequence_number", strconv.FormatInt(p.nextSequence(), 10))
 		changed = true
 	}

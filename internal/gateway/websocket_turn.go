@@ -48,8 +48,8 @@ type socketTurn struct {
 	call   *call
 	header http.Header
 	status int // 0 until it is written
-	// streamID is the message's stream_id, previous its previous_response_id, and input its input. They are empty if it has none.
-	streamID, previous, input string
+	// streamID is the message's stream_id, and previous its previous_response_id. They are empty if it has none.
+	streamID, previous string
 	// parent is the remembered turn that the message continues, or nil.
 	parent *rememberedTurn
 	// request is the request for the response, nil until the message has been read.
@@ -169,7 +169,7 @@ func (t *socketTurn) newRequest(o *object, bytes int) (request *createRequest, g
 	if err := t.call.hold(size); err != nil {
 		return nil, false, err
 	}
-	defer t.call.memory.give(int64(bytes)) // the turn keeps the message, whose input it may have to remember
+	defer t.call.memory.give(2 * int64(bytes)) // of the message
 	if err := t.prepend(o); err != nil {
 		return nil, false, err
 	}
@@ -195,7 +195,7 @@ func (t *socketTurn) readMembers(o *object) error {
 			return invalidRequest("stream_id", "invalid_stream_id", "The 'stream_id' field must be a non-empty string with at most "+
 				"256 characters and may only contain letters, numbers, underscores, hyphens, and periods.")
 		}
-		t.streamID = id.Str
+		t.streamID = strings.Clone(id.Str)
 	}
 	if kind := o.get("type"); kind.Str != "response.create" {
 		return invalidRequest("type", "invalid_value", "Invalid value for 'type'. Supported values are: 'response.create'.")
@@ -203,7 +203,7 @@ func (t *socketTurn) readMembers(o *object) error {
 	if generate := o.get("generate"); generate.Type != gjson.Null && !generate.IsBool() {
 		return invalidRequest("generate", "invalid_type", "Invalid type for 'generate': expected a boolean.")
 	}
-	t.previous, t.input = o.get("previous_response_id").Str, o.raw("input")
+	t.previous = strings.Clone(o.get("previous_response_id").Str) // the message is not kept
 	t.parent = t.socket.turns.find(t.previous)
 	return nil
 }
@@ -213,7 +213,7 @@ func (t *socketTurn) prepend(o *object) error {
 	if t.parent == nil {
 		return nil
 	}
-	items, err := inputItems(t.input)
+	items, err := inputItems(o.raw("input"))
 	if err != nil {
 		return err
 	}

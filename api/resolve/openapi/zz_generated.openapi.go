@@ -129,13 +129,13 @@ func schema_catena_api_resolve_v1alpha1_ConversationTurn(ref common.ReferenceCal
 					},
 					"createdAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "createdAt is the spec.createdAt, absent if there is none or it is not a time.",
+							Description: "createdAt is the spec.createdAt. It is absent if the session has no valid one.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},
 					"completedAt": {
 						SchemaProps: spec.SchemaProps{
-							Description: "completedAt is the spec.completedAt, absent if there is none or it is not a time.",
+							Description: "completedAt is the spec.completedAt. It is absent if the session has no valid one.",
 							Ref:         ref(v1.Time{}.OpenAPIModelName()),
 						},
 					},

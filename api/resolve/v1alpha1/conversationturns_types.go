@@ -68,11 +68,11 @@ type ConversationTurn struct {
 	// +required
 	ResponseStatus string `json:"responseStatus"`
 
-	// createdAt is the spec.createdAt, absent if there is none or it is not a time.
+	// createdAt is the spec.createdAt. It is absent if the session has no valid one.
 	// +optional
 	CreatedAt metav1.Time `json:"createdAt,omitzero"`
 
-	// completedAt is the spec.completedAt, absent if there is none or it is not a time.
+	// completedAt is the spec.completedAt. It is absent if the session has no valid one.
 	// +optional
 	CompletedAt metav1.Time `json:"completedAt,omitzero"`
 
