@@ -108,69 +108,42 @@ func TestConversations(t *testing.T) {
 			}
 			return o
 		}
-		t.Repeat(map[string]func(*rapid.T){
-			"save": func(t *rapid.T) {
+		events := eventsOf(s, stored, draw)
+		events["delete and create again during an interruption"] = func(t *rapid.T) {
+			o := draw(t)
+			o.UID = types.UID(fmt.Sprint("uid", version))
+			stored[o.Name] = o
+			replace(s, version, valuesOf(stored)...)
+		}
+		events["list"] = func(t *rapid.T) {
+			clear(stored)
+			for range rapid.IntRange(0, 10).Draw(t, "objects") {
 				o := draw(t)
 				stored[o.Name] = o
-				add(s, o)
-			},
-			"write a status": func(t *rapid.T) {
-				o := draw(t)
-				before := stored[o.Name]
-				if before == nil {
-					t.Skip("the session does not exist")
+			}
+			replace(s, version, valuesOf(stored)...)
+		}
+		events[""] = func(t *rapid.T) {
+			limit := rapid.IntRange(1, 4).Draw(t, "limit")
+			for _, id := range conversationIDs[1:] {
+				want := listedOf(stored, id)
+				got := pagesOf(t, v, id, driver.ListOptions{Limit: limit})
+				if diff := gocmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+					t.Fatalf("turns of %q (-want +got):\n%s", id, diff)
 				}
-				written := before.DeepCopy()
-				written.ResourceVersion = o.ResourceVersion
-				written.Status.RootResponseID = o.ResourceVersion
-				v.Observe("ns", o.Name, func(known *Record) *Record {
-					next := *known.WithStatus(&written.Status)
-					next.ResourceVersion = parseResourceVersion(written.ResourceVersion)
-					return &next
-				})
-				stored[o.Name] = written
-				add(s, written)
-			},
-			"delete": func(t *rapid.T) {
-				o := draw(t)
-				delete(stored, o.Name)
-				remove(s, o)
-			},
-			"delete and create again during an interruption": func(t *rapid.T) {
-				o := draw(t)
-				o.UID = types.UID(fmt.Sprint("uid", version))
-				stored[o.Name] = o
-				replace(s, version, valuesOf(stored)...)
-			},
-			"list": func(t *rapid.T) {
-				stored = map[string]*v1alpha1.ResponseSession{}
-				for range rapid.IntRange(0, 10).Draw(t, "objects") {
-					o := draw(t)
-					stored[o.Name] = o
+				slices.Reverse(want)
+				got = pagesOf(t, v, id, driver.ListOptions{Limit: limit, Order: driver.OrderDescending})
+				if diff := gocmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+					t.Fatalf("turns of %q, newest first (-want +got):\n%s", id, diff)
 				}
-				replace(s, version, valuesOf(stored)...)
-			},
-			"": func(t *rapid.T) {
-				limit := rapid.IntRange(1, 4).Draw(t, "limit")
-				for _, id := range conversationIDs[1:] {
-					want := listedOf(stored, id)
-					got := pagesOf(t, v, id, driver.ListOptions{Limit: limit})
-					if diff := gocmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
-						t.Fatalf("turns of %q (-want +got):\n%s", id, diff)
-					}
-					slices.Reverse(want)
-					got = pagesOf(t, v, id, driver.ListOptions{Limit: limit, Order: driver.OrderDescending})
-					if diff := gocmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
-						t.Fatalf("turns of %q, newest first (-want +got):\n%s", id, diff)
-					}
-					known := v.Conversation("ns", v1alpha1.ObjectName(id))
-					if (known != nil) != (len(want) > 0) || known != nil && known.ID != id {
-						t.Fatalf("conversation %q is %+v", id, known)
-					}
+				known := v.Conversation("ns", v1alpha1.ObjectName(id))
+				if (known != nil) != (len(want) > 0) || known != nil && known.ID != id {
+					t.Fatalf("conversation %q is %+v", id, known)
 				}
-				v.read("ns", func(ns *namespaceView) { checkShared(t, ns) })
-			},
-		})
+			}
+			v.read("ns", func(ns *namespaceView) { checkShared(t, ns) })
+		}
+		t.Repeat(events)
 	})
 }
 

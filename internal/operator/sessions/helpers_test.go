@@ -23,6 +23,7 @@ import (
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
@@ -90,5 +91,39 @@ func record(o *v1alpha1.ResponseSession, known *Record) *Record {
 func must(err error) {
 	if err != nil {
 		panic(err)
+	}
+}
+
+// eventsOf returns what can happen to the sessions that are stored, by object name, each with the events that the view receives. draw
+// returns the next version of a session.
+func eventsOf(s *store, stored map[string]*v1alpha1.ResponseSession, draw func(*rapid.T) *v1alpha1.ResponseSession) map[string]func(*rapid.T) {
+	return map[string]func(*rapid.T){
+		"save": func(t *rapid.T) {
+			o := draw(t)
+			stored[o.Name] = o
+			add(s, o)
+		},
+		"write a status": func(t *rapid.T) {
+			o := draw(t)
+			before := stored[o.Name]
+			if before == nil {
+				t.Skip("the session does not exist")
+			}
+			written := before.DeepCopy()
+			written.ResourceVersion = o.ResourceVersion
+			written.Status.RootResponseID = o.ResourceVersion
+			(*View)(s).Observe("ns", o.Name, func(known *Record) *Record { // ahead of the watch, without the size
+				next := *known.WithStatus(&written.Status)
+				next.ResourceVersion = parseResourceVersion(written.ResourceVersion)
+				return &next
+			})
+			stored[o.Name] = written
+			add(s, written)
+		},
+		"delete": func(t *rapid.T) {
+			o := draw(t)
+			delete(stored, o.Name)
+			remove(s, o)
+		},
 	}
 }

@@ -61,63 +61,37 @@ func TestUsage(t *testing.T) {
 			}
 			return o
 		}
-		t.Repeat(map[string]func(*rapid.T){
-			"save": func(t *rapid.T) {
-				o := draw(t)
-				stored[o.Name] = o
-				add(s, o)
-			},
-			"write a status": func(t *rapid.T) {
-				o := draw(t)
-				before := stored[o.Name]
-				if before == nil {
-					t.Skip("the session does not exist")
+		events := eventsOf(s, stored, draw)
+		events["list"] = func(t *rapid.T) {
+			o := draw(t)
+			clear(stored)
+			stored[o.Name] = o
+			replace(s, version, o)
+		}
+		events[""] = func(t *rapid.T) {
+			want := Usage{Sessions: len(stored)}
+			wantOutdated := map[types.NamespacedName]string{}
+			for _, o := range stored {
+				if len(o.OwnerReferences) > 0 {
+					wantOutdated[types.NamespacedName{Namespace: "ns", Name: o.Name}] = o.ResourceVersion
 				}
-				written := before.DeepCopy()
-				written.ResourceVersion = o.ResourceVersion
-				written.Status.RootResponseID = o.ResourceVersion
-				v.Observe("ns", o.Name, func(known *Record) *Record { // ahead of the watch, without the size
-					next := *known.WithStatus(&written.Status)
-					next.ResourceVersion = parseResourceVersion(written.ResourceVersion)
-					return &next
-				})
-				stored[o.Name] = written
-				add(s, written)
-			},
-			"delete": func(t *rapid.T) {
-				o := draw(t)
-				delete(stored, o.Name)
-				remove(s, o)
-			},
-			"list": func(t *rapid.T) {
-				o := draw(t)
-				stored = map[string]*v1alpha1.ResponseSession{o.Name: o}
-				replace(s, version, o)
-			},
-			"": func(t *rapid.T) {
-				want := Usage{Sessions: len(stored)}
-				wantOutdated := map[types.NamespacedName]string{}
-				for _, o := range stored {
-					if len(o.OwnerReferences) > 0 {
-						wantOutdated[types.NamespacedName{Namespace: "ns", Name: o.Name}] = o.ResourceVersion
-					}
-					want.Bytes += int64(len(encoded(o).Raw))
-					if o.Spec.Snapshot != nil && o.Spec.Snapshot.Store == v1alpha1.SnapshotStoreBlob {
-						want.Bytes += o.Spec.Snapshot.StoredBytes
-					}
+				want.Bytes += int64(len(encoded(o).Raw))
+				if o.Spec.Snapshot != nil && o.Spec.Snapshot.Store == v1alpha1.SnapshotStoreBlob {
+					want.Bytes += o.Spec.Snapshot.StoredBytes
 				}
-				all := map[string]Usage{"ns": want}
-				if len(stored) == 0 {
-					delete(all, "ns")
-				}
-				if diff := cmp.Diff(want, v.Usage("ns")) + cmp.Diff(all, v.Usages()); diff != "" {
-					t.Fatalf("usage (-want +got):\n%s", diff)
-				}
-				if diff := cmp.Diff(wantOutdated, v.Outdated()); diff != "" {
-					t.Fatalf("outdated (-want +got):\n%s", diff)
-				}
-			},
-		})
+			}
+			all := map[string]Usage{"ns": want}
+			if len(stored) == 0 {
+				delete(all, "ns")
+			}
+			if diff := cmp.Diff(want, v.Usage("ns")) + cmp.Diff(all, v.Usages()); diff != "" {
+				t.Fatalf("usage (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(wantOutdated, v.Outdated()); diff != "" {
+				t.Fatalf("outdated (-want +got):\n%s", diff)
+			}
+		}
+		t.Repeat(events)
 	})
 }
 
