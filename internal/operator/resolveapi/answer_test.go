@@ -203,8 +203,10 @@ func TestAnswerAllocations(t *testing.T) {
 		h, o := makeHistory(flat...), driver.ResolveOptions{}
 		return testing.AllocsPerRun(100, func() { _, _ = makeAnswer(t, h, o).WriteTo(io.Discard) })
 	}
-	if few, many := allocations(1), allocations(500); many > few {
-		t.Errorf("500 turns take %v allocations, one takes %v", many, few)
+	// The garbage collector and the race detector empty pools now and then, which costs some allocations in either run.
+	const turns = 500
+	if few, many := allocations(1), allocations(turns); many-few > turns/10 {
+		t.Errorf("%d turns take %v allocations, one takes %v", turns, many, few)
 	}
 }
 
