@@ -39,6 +39,10 @@ const (
 	CodeUnreachable   = Code("session.store.unreachable")
 	CodeQuotaExceeded = Code("session.store.quota_exceeded")
 	CodeUnsupported   = Code("session.store.unsupported")
+
+	CodeConversationNotFound = Code("session.conversation.not_found")
+	CodeConversationLocked   = Code("session.conversation.locked")
+	CodeConversationArchived = Code("session.conversation.archived")
 )
 
 // Codes returns all codes.
@@ -47,6 +51,7 @@ func Codes() []Code {
 		CodeNotFound, CodeCycleDetected, CodeDepthExceeded, CodeUnavailable,
 		CodeConflict, CodeInvalid, CodeUnreachable, CodeUnsupported, CodeQuotaExceeded,
 		CodeUnreadable, CodeTooLarge,
+		CodeConversationNotFound, CodeConversationLocked, CodeConversationArchived,
 	}
 }
 
@@ -69,6 +74,10 @@ var (
 	ErrQuotaExceeded error = &Error{Code: CodeQuotaExceeded}
 	ErrUnreadable    error = &Error{Code: CodeUnreadable}
 	ErrTooLarge      error = &Error{Code: CodeTooLarge}
+
+	ErrConversationNotFound error = &Error{Code: CodeConversationNotFound}
+	ErrConversationLocked   error = &Error{Code: CodeConversationLocked}
+	ErrConversationArchived error = &Error{Code: CodeConversationArchived}
 )
 
 // Error is a store's error if one of the codes applies. Get it with errors.AsType or errors.As.
@@ -78,6 +87,8 @@ type Error struct {
 	ResponseID string
 	// PreviousResponseID is the requested turn if its chain cannot be resolved.
 	PreviousResponseID string
+	// ConversationID is the conversation with which the operation failed, if it is one on a conversation.
+	ConversationID string
 	// Retryable indicates that the same call may succeed later.
 	Retryable bool
 	// Message describes the problem and its solution, in one sentence.

@@ -1,0 +1,208 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// The values of Conversation.State. Package store documents them.
+const (
+	ConversationActive   = "Active"
+	ConversationArchived = "Archived"
+	ConversationDeleting = "Deleting"
+)
+
+// The limits of a conversation and its summaries.
+const (
+	MaxUserIDLength              = 512    // characters
+	MaxTitleLength               = 1024   // characters
+	MaxSystemPromptLength        = 65_536 // characters
+	MaxSummaryLength             = 65_536 // characters
+	MaxConversationMetadataBytes = 65_536
+
+	MinReservation = time.Second
+	MaxReservation = 10 * time.Minute
+)
+
+// Conversation is a name for the chain of turns that ends at its head.
+type Conversation struct {
+	// ConversationID is 1 to 512 characters. It cannot change.
+	ConversationID string
+	// UserID is the user that the conversation belongs to, or empty. Catena does not interpret it.
+	UserID string
+	// Title and SystemPrompt are for the gateway, or empty. Catena does not interpret them.
+	Title, SystemPrompt string
+	// Metadata is a JSON object, or nil. A store preserves the JSON value.
+	Metadata json.RawMessage
+	// State is ConversationActive, ConversationArchived or ConversationDeleting.
+	State string
+	// Head is where the history ends.
+	Head Head
+	// ForkedFrom is where the conversation was forked from, or zero. It cannot change.
+	ForkedFrom Fork
+	// ParentConversationID is the conversation on whose behalf this one is held, as by a sub-agent, or empty. It need not exist, and
+	// cannot change.
+	ParentConversationID string
+	// CreatedAt is when the store has created the conversation, to the second. The store sets it.
+	CreatedAt time.Time
+}
+
+// Head is where the history of a conversation ends. See package store's Conversations for the protocol that changes it.
+type Head struct {
+	// ResponseID is the last turn, or the one for which this place is reserved. It is empty if the conversation has no turns.
+	ResponseID string
+	// BaseResponseID is the turn before it, with which the history ends as long as the turn ResponseID is not stored. It is
+	// empty without a reservation, and if the reserved turn is the first.
+	BaseResponseID string
+	// Reservation is the reservation that was made for the turn ResponseID, or zero. It stays when the turn is stored.
+	Reservation Reservation
+}
+
+// Reservation is the time for which a place in a conversation is reserved.
+type Reservation struct {
+	// Duration is how long others must see the same Head before they may take over its place, in whole seconds, from MinReservation to
+	// MaxReservation.
+	Duration time.Duration
+	// Renewals is how often the reservation was renewed. Each renewal begins the Duration again.
+	Renewals int64
+}
+
+// Fork is the turn at which a conversation was forked.
+type Fork struct {
+	ConversationID string
+	// ResponseID is empty if the conversation had no turns.
+	ResponseID string
+}
+
+// ConversationUpdate is a change of a conversation. What is not set stays unchanged.
+type ConversationUpdate struct {
+	// ExpectedState and ExpectedHead, if set, must be what is stored. Otherwise, nothing is changed, and the update is a conflict.
+	ExpectedState string
+	ExpectedHead  *Head
+	// State and Head replace what is stored.
+	State string
+	Head  *Head
+	ConversationPatch
+}
+
+// ConversationPatch is a change of what describes a conversation. What is nil stays unchanged, and what is empty is cleared.
+type ConversationPatch struct {
+	UserID, Title, SystemPrompt *string
+	// Metadata replaces all metadata. The JSON null clears it.
+	Metadata json.RawMessage
+}
+
+// Summary is a summary of consecutive turns of a conversation, which takes their place in the context of a model.
+type Summary struct {
+	// StartTurn and EndTurn are the numbers of the first turn and of the one after the last, counted from 0.
+	StartTurn, EndTurn int
+	// Content is the text, of 1 to 65,536 characters.
+	Content string
+	// TokenCount is the number of tokens of the Content, or 0 if unknown.
+	TokenCount int
+	// CreatedAt is when the summary was made, to the second; zero if unknown.
+	CreatedAt time.Time
+}
+
+// Conversations is implemented by drivers that can store conversations.
+//
+// A driver only stores. The caller, store.Conversations, has validated everything that it passes, and decides what follows. All methods
+// are safe for concurrent use: changes of a conversation take effect one after the other, and whatever a call has returned, every later call
+// sees, on every replica. Errors are as those of Store: a conversation that does not exist is a ConversationNotFound.
+type Conversations interface {
+	// CreateConversation stores a conversation and returns it. If the conversation ID is taken, the error is a Conflict.
+	CreateConversation(ctx context.Context, namespace string, conversation *Conversation) (*Conversation, error)
+
+	// GetConversation returns a conversation.
+	GetConversation(ctx context.Context, namespace, conversationID string) (*Conversation, error)
+
+	// UpdateConversation changes a conversation and returns it. If an attempt may have taken effect despite its error, the next one
+	// can be a conflict with it.
+	UpdateConversation(ctx context.Context, namespace, conversationID string, update ConversationUpdate) (*Conversation, error)
+
+	// DeleteConversation removes a conversation and its summaries, but no turn. It is not an error if it does not exist.
+	DeleteConversation(ctx context.Context, namespace, conversationID string) error
+
+	// SaveSummary stores a summary. If one of the same turns is stored, the error is a Conflict, unless they are equal.
+	SaveSummary(ctx context.Context, namespace, conversationID string, summary Summary) error
+
+	// Summaries returns the summaries of a conversation by their StartTurn and then their EndTurn.
+	Summaries(ctx context.Context, namespace, conversationID string) ([]Summary, error)
+}
+
+// Apply changes a conversation, which must not be shared. The error is a Conflict if it is not as the update expects.
+func (u *ConversationUpdate) Apply(c *Conversation) error {
+	if u.ExpectedState != "" && u.ExpectedState != c.State || u.ExpectedHead != nil && *u.ExpectedHead != c.Head {
+		return ConversationChanged(c.ConversationID)
+	}
+	if u.State != "" {
+		c.State = u.State
+	}
+	if u.Head != nil {
+		c.Head = *u.Head
+	}
+	for _, field := range []struct{ stored, next *string }{
+		{&c.UserID, u.UserID}, {&c.Title, u.Title}, {&c.SystemPrompt, u.SystemPrompt},
+	} {
+		if field.next != nil {
+			*field.stored = *field.next
+		}
+	}
+	switch {
+	case string(u.Metadata) == "null":
+		c.Metadata = nil
+	case u.Metadata != nil:
+		c.Metadata = append(json.RawMessage(nil), u.Metadata...)
+	}
+	return nil
+}
+
+// Clone returns a deep copy of the conversation.
+func (c *Conversation) Clone() *Conversation {
+	clone := *c
+	clone.Metadata = append(json.RawMessage(nil), c.Metadata...)
+	return &clone
+}
+
+// ConversationNotFound returns the error for a conversation that does not exist.
+func ConversationNotFound(conversationID string) *Error {
+	return conversationError(CodeConversationNotFound, conversationID, "conversation %.100q does not exist", conversationID)
+}
+
+// ConversationChanged returns the conflict for an update of a conversation that is not as expected.
+func ConversationChanged(conversationID string) *Error {
+	return conversationError(CodeConflict, conversationID, "conversation %.100q was changed since it was read", conversationID)
+}
+
+// ConversationExists returns the conflict for the creation of a conversation whose ID is taken.
+func ConversationExists(conversationID string) *Error {
+	return conversationError(CodeConflict, conversationID, "conversation %.100q already exists", conversationID)
+}
+
+// SummaryExists returns the conflict for another summary of the same turns.
+func SummaryExists(conversationID string, s Summary) *Error {
+	return conversationError(CodeConflict, conversationID,
+		"conversation %.100q already has another summary of the turns from %d to before %d", conversationID, s.StartTurn, s.EndTurn)
+}
+
+func conversationError(code Code, conversationID, format string, args ...any) *Error {
+	return &Error{Code: code, ConversationID: conversationID, Message: fmt.Sprintf(format, args...)}
+}
