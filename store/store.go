@@ -35,6 +35,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/catena-dev/catena/internal/fair"
 	"github.com/catena-dev/catena/internal/requestid"
 	"github.com/catena-dev/catena/store/driver"
 )
@@ -54,6 +55,8 @@ type shared struct {
 	driver       driver.Store
 	maxTurnBytes int
 	metrics      *prometheus.HistogramVec
+	// observations are those of Conversations, by conversation.
+	observations *fair.Cache[conversationKey, observation]
 	closed       atomic.Bool
 }
 
@@ -80,7 +83,10 @@ func Open(ctx context.Context, url string) (*Store, error) {
 // New returns a store for a driver. Only driver packages need it.
 func New(d driver.Store, options driver.Options) *Store {
 	return &Store{
-		shared:    &shared{driver: d, maxTurnBytes: options.MaxTurnBytes, metrics: newMetrics()},
+		shared: &shared{
+			driver: d, maxTurnBytes: options.MaxTurnBytes, metrics: newMetrics(),
+			observations: fair.NewCache[conversationKey, observation](maxObservations),
+		},
 		namespace: options.Namespace,
 		owner:     true,
 	}

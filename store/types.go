@@ -16,7 +16,11 @@ limitations under the License.
 
 package store
 
-import "github.com/catena-dev/catena/store/driver"
+import (
+	"time"
+
+	"github.com/catena-dev/catena/store/driver"
+)
 
 type (
 	// Session is one stored turn: its request, its response, and the ID of the previous turn. Its methods return commonly used
@@ -43,6 +47,16 @@ type (
 	ListOptions = driver.ListOptions
 	// DeleteOptions are the options of Store.Delete. The zero value deletes one turn and keeps its descendants.
 	DeleteOptions = driver.DeleteOptions
+	// Conversation is a name for the chain of turns that ends at its head.
+	Conversation = driver.Conversation
+	// Head is where the history of a conversation ends.
+	Head = driver.Head
+	// Fork is the turn at which a conversation was forked.
+	Fork = driver.Fork
+	// ConversationPatch is a change of what describes a conversation. What is nil stays unchanged, and what is empty is cleared.
+	ConversationPatch = driver.ConversationPatch
+	// Summary is a summary of consecutive turns of a conversation.
+	Summary = driver.Summary
 	// Error is a store's error if one of the codes applies. Get it with errors.AsType or errors.As.
 	Error = driver.Error
 	// Code is the machine-readable code of an Error, as in responses of the resolve API.
@@ -58,6 +72,16 @@ const (
 	StatusIncomplete = driver.StatusIncomplete // "incomplete"
 	StatusFailed     = driver.StatusFailed     // "failed"
 	StatusCancelled  = driver.StatusCancelled  // "cancelled"
+)
+
+// The values of Conversation.State.
+const (
+	// ConversationActive ("Active") is the state of a conversation that can be continued.
+	ConversationActive = driver.ConversationActive
+	// ConversationArchived ("Archived") is the state of one that cannot be continued until it is unarchived.
+	ConversationArchived = driver.ConversationArchived
+	// ConversationDeleting ("Deleting") is the state of one that is being deleted with its turns.
+	ConversationDeleting = driver.ConversationDeleting
 )
 
 // The values of ResolveOptions.Instructions, which selects the turns whose instructions are part of a history.
@@ -88,6 +112,8 @@ const (
 	MaxDepthLimit = driver.MaxDepthLimit
 	// MaxLimit (1000) is the largest ResolveOptions.Limit and ListOptions.Limit.
 	MaxLimit = driver.MaxLimit
+	// DefaultReservation is how long a place in a conversation is reserved for a turn if the options set nothing else.
+	DefaultReservation = 10 * time.Second
 	// DefaultListLimit (100) is the number of turns on a page if ListOptions do not set a limit.
 	DefaultListLimit = driver.DefaultListLimit
 )
@@ -123,6 +149,13 @@ const (
 	// CodeUnreadable is "session.snapshot.unreadable": the stored bodies of a turn are missing, damaged, or not the JSON of
 	// the Responses API.
 	CodeUnreadable = driver.CodeUnreadable
+	// CodeConversationNotFound is "session.conversation.not_found": the conversation does not exist.
+	CodeConversationNotFound = driver.CodeConversationNotFound
+	// CodeConversationLocked is "session.conversation.locked": another turn of the conversation is being made. Nothing was stored. A
+	// retry can help.
+	CodeConversationLocked = driver.CodeConversationLocked
+	// CodeConversationArchived is "session.conversation.archived": the conversation is archived, and cannot be continued.
+	CodeConversationArchived = driver.CodeConversationArchived
 	// CodeTooLarge is "session.snapshot.too_large": the turn exceeds the store's size limit, or the history exceeds the limit
 	// for responses. Nothing was stored.
 	CodeTooLarge = driver.CodeTooLarge
@@ -141,6 +174,10 @@ var (
 	ErrQuotaExceeded = driver.ErrQuotaExceeded
 	ErrUnreadable    = driver.ErrUnreadable
 	ErrTooLarge      = driver.ErrTooLarge
+
+	ErrConversationNotFound = driver.ErrConversationNotFound
+	ErrConversationLocked   = driver.ErrConversationLocked
+	ErrConversationArchived = driver.ErrConversationArchived
 )
 
 // IsRetryable reports whether the same call may succeed later.

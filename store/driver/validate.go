@@ -19,6 +19,7 @@ package driver
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 	"unicode/utf8"
 
@@ -85,6 +86,84 @@ func checkText(name, text string, least, most int) error {
 		return fmt.Errorf("the %s has %d characters: at most %d are allowed", name, length, most)
 	}
 	return nil
+}
+
+// Validate returns an error that is ErrInvalid if a conversation must not be stored: a text is too long or not UTF-8, or the metadata is not
+// a JSON object, or too large.
+func (c *Conversation) Validate() error {
+	for _, field := range []struct{ name, value string }{
+		{"ID of the forked conversation", c.ForkedFrom.ConversationID},
+		{"response ID of the fork", c.ForkedFrom.ResponseID},
+		{"ID of the parent conversation", c.ParentConversationID},
+		{"response ID of the head", c.Head.ResponseID},
+	} {
+		if err := checkText(field.name, field.value, 0, MaxIDLength); err != nil {
+			return invalidConversation(c.ConversationID, err)
+		}
+	}
+	return ConversationPatch{UserID: &c.UserID, Title: &c.Title, SystemPrompt: &c.SystemPrompt, Metadata: c.Metadata}.ValidateFor(c.ConversationID)
+}
+
+// ValidateFor returns an error that is ErrInvalid if the conversation ID or a member of the patch must not be stored.
+func (p ConversationPatch) ValidateFor(conversationID string) error {
+	for _, field := range []struct {
+		name  string
+		value *string
+		least int
+		most  int
+	}{
+		{"conversation ID", &conversationID, 1, MaxIDLength},
+		{"user ID", p.UserID, 0, MaxUserIDLength},
+		{"title", p.Title, 0, MaxTitleLength},
+		{"system prompt", p.SystemPrompt, 0, MaxSystemPromptLength},
+	} {
+		if field.value == nil {
+			continue
+		}
+		if err := checkText(field.name, *field.value, field.least, field.most); err != nil {
+			return invalidConversation(conversationID, err)
+		}
+	}
+	if len(p.Metadata) > MaxConversationMetadataBytes {
+		return invalidConversation(conversationID,
+			fmt.Errorf("the metadata has %d bytes: at most %d are allowed", len(p.Metadata), MaxConversationMetadataBytes))
+	}
+	if string(p.Metadata) == "null" {
+		return nil
+	}
+	_, err := parseBody(p.Metadata)
+	if err == nil && len(p.Metadata) > 0 && !jsonvalue.Survives(p.Metadata) {
+		err = errors.New("has a number of too many digits, or a key twice: not every store can keep this")
+	}
+	if err != nil {
+		return invalidConversation(conversationID, fmt.Errorf("the metadata %w", err))
+	}
+	return nil
+}
+
+// ValidateFor returns an error that is ErrInvalid if the conversation ID or the summary must not be stored.
+func (s Summary) ValidateFor(conversationID string) error {
+	err := errors.Join(
+		checkText("conversation ID", conversationID, 1, MaxIDLength),
+		checkText("content", s.Content, 1, MaxSummaryLength),
+	)
+	switch year := s.CreatedAt.UTC().Year(); {
+	case err != nil:
+	case s.StartTurn < 0 || s.EndTurn <= s.StartTurn || s.EndTurn > math.MaxInt32:
+		err = fmt.Errorf("the summary is of the turns from %d to before %d: these must be at least one, from 0 to %d", s.StartTurn, s.EndTurn, math.MaxInt32)
+	case s.TokenCount < 0 || s.TokenCount > math.MaxInt32:
+		err = fmt.Errorf("the summary has %d tokens: must be from 0 to %d", s.TokenCount, math.MaxInt32)
+	case year < 0 || year > 9999:
+		err = fmt.Errorf("a time is in the year %d: must be from 0 to 9999", year)
+	}
+	if err != nil {
+		return invalidConversation(conversationID, err)
+	}
+	return nil
+}
+
+func invalidConversation(conversationID string, err error) error {
+	return &Error{Code: CodeInvalid, ConversationID: conversationID, Message: fmt.Sprintf("invalid conversation %.100q", conversationID), Err: err}
 }
 
 func (s *Session) invalid(format string, args ...any) error {

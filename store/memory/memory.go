@@ -62,13 +62,15 @@ type memory struct {
 
 	mu         sync.RWMutex
 	namespaces map[string]map[string]*local.Session // by namespace and response ID
-	// conversations are never empty.
+	// conversations are the turns by their conversation IDs. None is empty.
 	conversations map[conversationKey]conversation
+	stored        map[conversationKey]*storedConversation
 }
 
 func newDriver(maxDepth int) *memory {
 	return &memory{
 		maxDepth: maxDepth, namespaces: map[string]map[string]*local.Session{}, conversations: map[conversationKey]conversation{},
+		stored: map[conversationKey]*storedConversation{},
 	}
 }
 
@@ -78,6 +80,7 @@ func (m *memory) Close() error {
 	defer m.mu.Unlock()
 	clear(m.namespaces)
 	clear(m.conversations)
+	clear(m.stored)
 	return nil
 }
 

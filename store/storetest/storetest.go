@@ -25,6 +25,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -56,10 +57,16 @@ func Patience(d time.Duration) Option {
 // the results. Each test has its own namespaces with random DNS labels as names, so that all drivers may share one cluster or
 // database; the tests run in parallel.
 //
+// The tests of conversations run if the driver implements driver.Conversations.
+//
 // The driver's default of ResolveOptions.MaxDepth must be store.DefaultMaxDepth.
 func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) {
 	s := &suite{createNamespace: func(*testing.T, string) {}, patience: time.Minute}
-	s.open = func(t *testing.T) *store.Store { return store.New(open(t), driver.Options{}) }
+	s.open = func(t *testing.T) *store.Store {
+		d := open(t)
+		_, s.conversations = d.(driver.Conversations)
+		return store.New(d, driver.Options{})
+	}
 	for _, option := range options {
 		option(s)
 	}
@@ -70,7 +77,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) 
 		}
 	})
 	// G and a number in their comments refers to a statement about the behaviour of other stores, which this one must match.
-	for name, test := range map[string]func(*testing.T, *suite){
+	tests := map[string]func(*testing.T, *suite){
 		"Get":             testGet,
 		"RoundTrip":       testRoundTrip,
 		"ResponseIDs":     testResponseIDs,
@@ -122,7 +129,11 @@ func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) 
 		"Namespaces":      testNamespaces,
 		"Context":         testContext,
 		"Close":           testClose,
-	} {
+	}
+	if s.conversations {
+		maps.Copy(tests, conversationTests)
+	}
+	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, s)
@@ -135,6 +146,7 @@ type suite struct {
 	createNamespace func(t *testing.T, name string)
 	patience        time.Duration
 	root            *store.Store
+	conversations   bool // the driver can store them
 }
 
 // newStore returns the store of a namespace that no other test uses.

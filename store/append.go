@@ -1,0 +1,329 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/catena-dev/catena/store/driver"
+)
+
+// The delays between two looks at a conversation whose end is reserved.
+const (
+	firstLook = 20 * time.Millisecond
+	maxLook   = time.Second
+)
+
+// AppendOptions are the options of Conversations.Append.
+type AppendOptions struct {
+	// ExpectedPreviousResponseID, if set, must be the last turn of the history; the empty string means that it must have none. If it is
+	// not, the error is ErrConflict.
+	ExpectedPreviousResponseID *string
+	// Branch saves the turn if another one than ExpectedPreviousResponseID, which must be set, is the last. It continues the
+	// expected one, and is not part of the conversation.
+	Branch bool
+	// Reservation is how long a place is reserved for the turn, in whole seconds, from 1 s to 10 min: if this process dies,
+	// other writers wait that long. 0 means DefaultReservation.
+	Reservation time.Duration
+}
+
+// Append saves a turn as the next one of a conversation. It sets the turn's ConversationID and PreviousResponseID, whatever they were, and
+// its Version. It reports whether the turn is part of the conversation, which is false only for a branch.
+//
+// If other writers are appending, it waits for them. If one has died, that takes as long as its reservation. If the context ends before, the
+// error is ErrConversationLocked. Nothing was stored then.
+//
+// Appending the same turn again is a success, and changes nothing. It is ErrConflict if the turn is stored but was rolled back or
+// lost its place to another writer, or if another turn is stored under its ID. After any other error, it is unknown whether the turn was
+// stored, until it is appended again.
+//
+// The error is ErrInvalid if the last turn has function calls without an output, unless the turn's input begins with their outputs; and
+// ErrNotFound if the last turn was deleted.
+func (c *Conversations) Append(ctx context.Context, conversationID string, session *Session, options AppendOptions) (bool, error) {
+	return conversationCall(c, "append", conversationID, func(d driver.Conversations) (bool, error) {
+		next := *session
+		next.ConversationID, next.PreviousResponseID = conversationID, ""
+		if _, err := c.store.prepare(&next, SaveOptions{}); err != nil {
+			return false, err
+		}
+		if options.Branch && options.ExpectedPreviousResponseID == nil {
+			return false, &Error{Code: CodeInvalid, Message: "invalid options: Branch requires ExpectedPreviousResponseID"}
+		}
+		a := appender{reserver: reserver{c: c, d: d, conversationID: conversationID, responseID: next.ResponseID}, next: &next, options: options}
+		part, err := a.append(ctx)
+		if err == nil {
+			session.ConversationID, session.PreviousResponseID, session.Version = next.ConversationID, next.PreviousResponseID, next.Version
+		}
+		return part, err
+	})
+}
+
+// appender is a call of Append.
+type appender struct {
+	reserver
+	next    *Session
+	options AppendOptions
+}
+
+func (a *appender) append(ctx context.Context) (bool, error) {
+	reservation, err := a.reserve(ctx, a.options.Reservation, true, a.check)
+	switch {
+	case errors.Is(err, errStored):
+		return a.again(ctx)
+	case errors.Is(err, errBranch):
+		a.next.PreviousResponseID = *a.options.ExpectedPreviousResponseID
+		return false, a.c.store.Save(ctx, a.next, SaveOptions{})
+	case err != nil:
+		return false, err
+	}
+	return true, reservation.Save(ctx, a.next)
+}
+
+// errBranch indicates that the turn is to be saved as a branch.
+var errBranch = errors.New("another turn is the last one")
+
+// check returns an error if the turn cannot be appended to a history that ends with another one, which is nil if it is empty.
+func (a *appender) check(last *Session) error {
+	end := ""
+	if last != nil {
+		end = last.ResponseID
+	}
+	if expected := a.options.ExpectedPreviousResponseID; expected != nil && *expected != end {
+		if a.options.Branch {
+			return errBranch
+		}
+		return &Error{
+			Code: CodeConflict, ResponseID: a.responseID, PreviousResponseID: end,
+			Message: fmt.Sprintf("the last turn of conversation %.100q is %q, not %q as expected", a.conversationID, end, *expected),
+		}
+	}
+	if last == nil {
+		return nil
+	}
+	if call := unanswered(last, a.next); call != "" {
+		return &Error{
+			Code: CodeInvalid, ResponseID: a.responseID, PreviousResponseID: end,
+			Message: fmt.Sprintf("no output found for the call %.100q of response %q, the last one of conversation %.100q", call, end, a.conversationID),
+		}
+	}
+	return nil
+}
+
+// again handles a turn that is already stored.
+func (a *appender) again(ctx context.Context) (bool, error) {
+	stored, err := a.c.turn(ctx, a.responseID)
+	if err != nil {
+		return false, err
+	}
+	a.next.PreviousResponseID = stored.PreviousResponseID
+	if expected := a.options.ExpectedPreviousResponseID; expected != nil {
+		a.next.PreviousResponseID = *expected
+	}
+	if err := a.c.store.Save(ctx, a.next, SaveOptions{}); err != nil {
+		return false, err
+	}
+	part, err := a.confirm(ctx)
+	if err == nil && !part && !a.options.Branch {
+		err = &Error{
+			Code: CodeConflict, ResponseID: a.responseID, PreviousResponseID: stored.PreviousResponseID,
+			Message: fmt.Sprintf("response %q is stored, but is not part of conversation %.100q: it was rolled back, or lost its place", a.responseID, a.conversationID),
+		}
+	}
+	return part, err
+}
+
+// confirm reports whether the turn, which is stored, is part of the conversation and stays so until it is rolled back. If it is the head,
+// another writer may have decided to take its place before the turn was stored: the renewal makes this fail.
+func (a *appender) confirm(ctx context.Context) (bool, error) {
+	for {
+		current, err := a.c.get(ctx, a.d, a.conversationID)
+		switch {
+		case err != nil:
+			return false, err
+		case current.Head.ResponseID != a.responseID:
+			return a.c.isPart(ctx, current.Head, a.responseID)
+		case current.Head.Reservation == driver.Reservation{}:
+			return true, nil
+		}
+		_, err = a.renew(ctx, current.Head)
+		if !errors.Is(err, ErrConflict) {
+			return err == nil, err
+		}
+	}
+}
+
+// reserver reserves places for a turn.
+type reserver struct {
+	c                          *Conversations
+	d                          driver.Conversations
+	conversationID, responseID string
+}
+
+// errStored indicates that the turn for which a place is to be reserved is stored.
+var errStored = errors.New("the turn is stored")
+
+// reserve reserves the end of the conversation for the turn. If it is reserved for another one, it waits if it may, and
+// otherwise the error is ErrConversationLocked. check is called with the last turn, or nil.
+func (r *reserver) reserve(ctx context.Context, duration time.Duration, wait bool, check func(last *Session) error) (*Reservation, error) {
+	duration, err := validDuration(duration)
+	if err != nil {
+		return nil, err
+	}
+	for pause := firstLook; ; pause = min(2*pause, maxLook) {
+		reservation, err := r.try(ctx, duration, check)
+		for errors.Is(err, errChanged) { // another writer has made progress
+			reservation, err = r.try(ctx, duration, check)
+		}
+		if !wait || !errors.Is(err, ErrConversationLocked) {
+			return reservation, err
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2)):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// errChanged indicates that the conversation has changed since it was read.
+var errChanged = errors.New("the conversation was changed")
+
+// try is one attempt to reserve.
+func (r *reserver) try(ctx context.Context, duration time.Duration, check func(last *Session) error) (*Reservation, error) {
+	current, err := r.c.getActive(ctx, r.d, r.conversationID)
+	if err != nil {
+		return nil, err
+	}
+	// The order matters: what is not stored after it has been seen for the whole duration was not saved in time.
+	abandoned := r.c.abandoned(r.conversationID, current.Head)
+	last, pending, err := r.c.last(ctx, current.Head)
+	if err != nil {
+		return nil, err
+	}
+	own := current.Head.ResponseID == r.responseID
+	switch {
+	case own && !pending:
+		return nil, errStored
+	case pending && !own && !abandoned:
+		return nil, &Error{
+			Code: CodeConversationLocked, Retryable: true,
+			Message: fmt.Sprintf("another turn of conversation %.100q is being made", r.conversationID),
+		}
+	}
+	if !own {
+		if _, err := r.c.turn(ctx, r.responseID); err == nil {
+			return nil, errStored
+		} else if !errors.Is(err, ErrNotFound) {
+			return nil, err
+		}
+	}
+	if err := check(last); err != nil {
+		return nil, err
+	}
+	if own {
+		return r.join(ctx, current.Head)
+	}
+	base := ""
+	if last != nil {
+		base = last.ResponseID
+	}
+	next := Head{ResponseID: r.responseID, BaseResponseID: base, Reservation: driver.Reservation{Duration: duration}}
+	return r.take(ctx, current.Head, next, true)
+}
+
+// join continues a reservation that was made for the same turn, by an attempt whose response was lost or by a process that has died.
+func (r *reserver) join(ctx context.Context, head Head) (*Reservation, error) {
+	next := head
+	next.Reservation.Renewals++
+	return r.take(ctx, head, next, false)
+}
+
+// take replaces the head.
+func (r *reserver) take(ctx context.Context, head, next Head, first bool) (*Reservation, error) {
+	begin := time.Now()
+	_, err := r.c.update(ctx, r.d, r.conversationID, driver.ConversationUpdate{
+		ExpectedState: ConversationActive, ExpectedHead: &head, Head: &next,
+	})
+	if errors.Is(err, ErrConflict) {
+		return nil, errChanged
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newReservation(ctx, r, next, begin, first), nil
+}
+
+// renew renews the reservation of a head, and returns the new one.
+func (r *reserver) renew(ctx context.Context, head Head) (Head, error) {
+	next := head
+	next.Reservation.Renewals++
+	_, err := r.c.update(ctx, r.d, r.conversationID, driver.ConversationUpdate{ExpectedHead: &head, Head: &next})
+	return next, err
+}
+
+// last returns the last turn of the history that ends at a head, or nil if it has none, and whether the head is reserved for a turn that
+// is not stored.
+func (c *Conversations) last(ctx context.Context, head Head) (last *Session, pending bool, err error) {
+	if head.ResponseID == "" {
+		return nil, false, nil
+	}
+	last, err = c.turn(ctx, head.ResponseID)
+	if !errors.Is(err, ErrNotFound) || head.Reservation == (driver.Reservation{}) {
+		return last, false, err
+	}
+	if head.BaseResponseID == "" {
+		return nil, true, nil
+	}
+	last, err = c.turn(ctx, head.BaseResponseID)
+	return last, true, err
+}
+
+// end returns the ID of the last turn of the history that ends at a head, as last does.
+func (c *Conversations) end(ctx context.Context, head Head) (end string, pending bool, err error) {
+	last, pending, err := c.last(ctx, head)
+	if last != nil {
+		end = last.ResponseID
+	}
+	return end, pending, err
+}
+
+// conversationKey identifies a conversation.
+type conversationKey struct{ namespace, conversationID string }
+
+// observation is when a head was first seen.
+type observation struct {
+	head  Head
+	since time.Time
+}
+
+// maxObservations is the number of conversations of which a store remembers since when it has seen their heads.
+const maxObservations = 10_000
+
+// abandoned reports whether the same head, with the same reservation, was seen for the whole duration of its reservation.
+func (c *Conversations) abandoned(conversationID string, head Head) bool {
+	key := conversationKey{c.store.namespace, conversationID}
+	seen, found := c.store.observations.Get(key)
+	if !found || seen.head != head {
+		seen = observation{head, time.Now()}
+		c.store.observations.Set(c.store.namespace, key, seen, 1)
+	}
+	return time.Since(seen.since) >= head.Reservation.Duration
+}

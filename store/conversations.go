@@ -1,0 +1,345 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/catena-dev/catena/store/driver"
+)
+
+// Conversations stores conversations: names for chains of turns. A conversation's history is the chain that ends at its head. It is
+// bound to the namespace of its Store, as are the conversations. All methods are safe for concurrent use, and return an *Error as those of
+// Store do. The error is ErrConversationNotFound if the conversation does not exist, and ErrUnsupported if the kind of store has none.
+//
+// There are two kinds of changes. Append and Reserve add turns, and change nothing else. Patch, Archive and Unarchive change what
+// describes the conversation, and infer nothing from its turns.
+//
+// # How the head moves
+//
+// A turn's parent cannot change, so its place is decided before it is saved. A writer first reserves the end of the
+// history: one update replaces the head by the ID of the new turn, records the previous head as its base, and fails if another writer was
+// faster. Then it saves the turn, with the base as its parent. This ends the reservation. As long as the turn is not stored,
+// the history is that of the base.
+//
+// The order of the turns is that of the reservations. A Rollback between the two steps comes after the append.
+//
+// A writer that dies between the two steps leaves a reservation. Another writer takes the place over, with the same base, once it has seen the
+// reservation unchanged for the whole of its duration. No clocks are compared. A writer renews its reservation while it is
+// saving. If it was too slow, it renews it after the turn was stored, too: only if that succeeds, the turn is in the conversation.
+type Conversations struct{ store *Store }
+
+// Conversations returns the conversations of the store's namespace.
+func (s *Store) Conversations() *Conversations { return &Conversations{store: s} }
+
+// Create stores a new conversation and returns it. It is ConversationActive if no State is set. It can begin with stored turns: set
+// Head.ResponseID to the last one. If the conversation ID is taken, the error is ErrConflict.
+func (c *Conversations) Create(ctx context.Context, conversation *Conversation) (*Conversation, error) {
+	return conversationCall(c, "create", conversation.ConversationID, func(d driver.Conversations) (*Conversation, error) {
+		next := conversation.Clone()
+		if next.State == "" {
+			next.State = ConversationActive
+		}
+		if err := validateNew(next); err != nil {
+			return nil, err
+		}
+		return c.create(ctx, d, next)
+	})
+}
+
+func validateNew(c *Conversation) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	switch {
+	case c.State != ConversationActive && c.State != ConversationArchived:
+		return &Error{Code: CodeInvalid, Message: fmt.Sprintf("the state of a new conversation is %.100q: must be Active or Archived", c.State)}
+	case c.Head != Head{ResponseID: c.Head.ResponseID}:
+		return &Error{Code: CodeInvalid, Message: "the head of a new conversation has a base or a reservation: use Append or Reserve"}
+	}
+	return nil
+}
+
+// create stores a conversation. Its head must be stored, before and after: a turn that is deleted meanwhile is missed by neither.
+func (c *Conversations) create(ctx context.Context, d driver.Conversations, next *Conversation) (*Conversation, error) {
+	head := next.Head.ResponseID
+	if err := c.checkStored(ctx, head); err != nil {
+		return nil, err
+	}
+	created, err := driver.Retry(ctx, func() (*Conversation, error) { return d.CreateConversation(ctx, c.store.namespace, next) })
+	if err != nil {
+		return nil, err
+	}
+	if err := c.checkStored(ctx, head); errors.Is(err, ErrNotFound) {
+		return nil, errors.Join(err, d.DeleteConversation(ctx, c.store.namespace, next.ConversationID))
+	}
+	return created, nil
+}
+
+// checkStored returns an error if a turn is not stored. There is no turn with the empty ID to check.
+func (c *Conversations) checkStored(ctx context.Context, responseID string) error {
+	if responseID == "" {
+		return nil
+	}
+	_, err := c.turn(ctx, responseID)
+	return err
+}
+
+// Get returns a conversation.
+func (c *Conversations) Get(ctx context.Context, conversationID string) (*Conversation, error) {
+	return conversationCall(c, "get", conversationID, func(d driver.Conversations) (*Conversation, error) {
+		return c.get(ctx, d, conversationID)
+	})
+}
+
+func (c *Conversations) get(ctx context.Context, d driver.Conversations, conversationID string) (*Conversation, error) {
+	return driver.Retry(ctx, func() (*Conversation, error) { return d.GetConversation(ctx, c.store.namespace, conversationID) })
+}
+
+// Patch changes what describes a conversation, and returns it. What the patch does not have stays unchanged, and what is empty is
+// cleared. The result is the same whether or not turns are appended at the same time. An archived conversation can be patched.
+func (c *Conversations) Patch(ctx context.Context, conversationID string, patch ConversationPatch) (*Conversation, error) {
+	return conversationCall(c, "patch", conversationID, func(d driver.Conversations) (*Conversation, error) {
+		if err := patch.ValidateFor(conversationID); err != nil {
+			return nil, err
+		}
+		return c.update(ctx, d, conversationID, driver.ConversationUpdate{ConversationPatch: patch})
+	})
+}
+
+// update changes a conversation. If it expects something, an attempt whose response was lost can make it a conflict with itself.
+func (c *Conversations) update(
+	ctx context.Context, d driver.Conversations, conversationID string, update driver.ConversationUpdate,
+) (*Conversation, error) {
+	return driver.Retry(ctx, func() (*Conversation, error) {
+		return d.UpdateConversation(ctx, c.store.namespace, conversationID, update)
+	})
+}
+
+// Archive makes a conversation read-only: turns can no longer be appended. A turn for which a place was reserved before is still saved.
+// Archiving an archived conversation changes nothing.
+func (c *Conversations) Archive(ctx context.Context, conversationID string) (*Conversation, error) {
+	return c.setState(ctx, "archive", conversationID, ConversationActive, ConversationArchived)
+}
+
+// Unarchive makes an archived conversation active again. It changes nothing if it is active.
+func (c *Conversations) Unarchive(ctx context.Context, conversationID string) (*Conversation, error) {
+	return c.setState(ctx, "unarchive", conversationID, ConversationArchived, ConversationActive)
+}
+
+func (c *Conversations) setState(ctx context.Context, operation, conversationID, from, to string) (*Conversation, error) {
+	return conversationCall(c, operation, conversationID, func(d driver.Conversations) (*Conversation, error) {
+		updated, err := c.update(ctx, d, conversationID, driver.ConversationUpdate{ExpectedState: from, State: to})
+		if !errors.Is(err, ErrConflict) {
+			return updated, err
+		}
+		current, err := c.get(ctx, d, conversationID)
+		if err == nil && current.State != to {
+			err = &Error{Code: CodeConflict, Message: fmt.Sprintf("conversation %.100q is in the state %q", conversationID, current.State)}
+		}
+		return current, err
+	})
+}
+
+// Delete removes a conversation and its summaries. Its turns stay. It is not an error if the conversation does not exist.
+func (c *Conversations) Delete(ctx context.Context, conversationID string) error {
+	_, err := conversationCall(c, "delete", conversationID, func(d driver.Conversations) (struct{}, error) {
+		return driver.Retry(ctx, func() (struct{}, error) {
+			return struct{}{}, d.DeleteConversation(ctx, c.store.namespace, conversationID)
+		})
+	})
+	return err
+}
+
+// Load returns the history of a conversation, or a page of it, as Store.Resolve does for its head. Without turns, the history is empty.
+// It does not contain a turn for which a place is reserved. Its error is ErrNotFound if the head was deleted.
+func (c *Conversations) Load(ctx context.Context, conversationID string, options ResolveOptions) (*History, error) {
+	return conversationCall(c, "load", conversationID, func(d driver.Conversations) (*History, error) {
+		conversation, err := c.get(ctx, d, conversationID)
+		if err != nil {
+			return nil, err
+		}
+		return c.load(ctx, conversation.Head, options)
+	})
+}
+
+func (c *Conversations) load(ctx context.Context, head Head, options ResolveOptions) (*History, error) {
+	history, err := c.store.resolve(ctx, head.ResponseID, options)
+	if isMissing(err, head.ResponseID) && head.Reservation != (driver.Reservation{}) {
+		return c.store.resolve(ctx, head.BaseResponseID, options)
+	}
+	return history, err
+}
+
+// isMissing reports whether an error is that a turn, and not one of its ancestors, does not exist.
+func isMissing(err error, responseID string) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Code == CodeNotFound && e.ResponseID == responseID
+}
+
+// Rollback ends the history of a conversation at an earlier turn, and returns the conversation. The empty ID clears the history. No turn is
+// deleted: those after the turn can be reached by their response IDs. The error is ErrInvalid if the turn is not part of the history.
+func (c *Conversations) Rollback(ctx context.Context, conversationID, responseID string) (*Conversation, error) {
+	return conversationCall(c, "rollback", conversationID, func(d driver.Conversations) (*Conversation, error) {
+		for {
+			current, err := c.getActive(ctx, d, conversationID)
+			if err != nil {
+				return nil, err
+			}
+			if err := c.checkPart(ctx, current, responseID); err != nil {
+				return nil, err
+			}
+			updated, err := c.update(ctx, d, conversationID, driver.ConversationUpdate{
+				ExpectedState: current.State, ExpectedHead: &current.Head, Head: &Head{ResponseID: responseID},
+			})
+			if !errors.Is(err, ErrConflict) {
+				return updated, err
+			}
+		}
+	})
+}
+
+// getActive returns a conversation that can be continued.
+func (c *Conversations) getActive(ctx context.Context, d driver.Conversations, conversationID string) (*Conversation, error) {
+	current, err := c.get(ctx, d, conversationID)
+	switch {
+	case err != nil:
+		return nil, err
+	case current.State == ConversationArchived:
+		return nil, &Error{
+			Code: CodeConversationArchived, Message: fmt.Sprintf("conversation %.100q is archived: unarchive it to continue it", conversationID),
+		}
+	case current.State != ConversationActive:
+		return nil, &Error{Code: CodeConflict, Message: fmt.Sprintf("conversation %.100q is being deleted", conversationID)}
+	}
+	return current, nil
+}
+
+// checkPart returns an error that is ErrInvalid if a turn is not part of a conversation's history. The empty ID is where each begins.
+func (c *Conversations) checkPart(ctx context.Context, conversation *Conversation, responseID string) error {
+	if responseID == "" {
+		return nil
+	}
+	part, err := c.isPart(ctx, conversation.Head, responseID)
+	if err == nil && !part {
+		err = &Error{
+			Code: CodeInvalid, ResponseID: responseID,
+			Message: fmt.Sprintf("response %.100q is not part of conversation %.100q", responseID, conversation.ConversationID),
+		}
+	}
+	return err
+}
+
+// isPart reports whether a turn is part of the history that ends at a head. Turns are part of it whatever their status is.
+func (c *Conversations) isPart(ctx context.Context, head Head, responseID string) (bool, error) {
+	depth := MaxDepthLimit
+	history, err := c.load(ctx, head, ResolveOptions{MaxDepth: &depth, IncludeIncomplete: true, Limit: 1})
+	return err == nil && slices.Contains(history.Turns, responseID), err
+}
+
+// Fork creates a conversation that begins with the history of another one, up to a turn of it, and returns the new conversation. It
+// copies no turn: its cost does not depend on the length of the history. The new conversation is active, and has the user, the title, the system
+// prompt and the metadata of the other one, but not its summaries. If its ID is taken, the error is ErrConflict.
+func (c *Conversations) Fork(ctx context.Context, conversationID, newID string, options ForkOptions) (*Conversation, error) {
+	return conversationCall(c, "fork", conversationID, func(d driver.Conversations) (*Conversation, error) {
+		source, err := c.get(ctx, d, conversationID)
+		if err != nil {
+			return nil, err
+		}
+		at, err := c.forkAt(ctx, source, options)
+		if err != nil {
+			return nil, err
+		}
+		fork := source.Clone()
+		fork.ConversationID, fork.State, fork.Head = newID, ConversationActive, Head{ResponseID: at}
+		fork.ForkedFrom = Fork{ConversationID: conversationID, ResponseID: at}
+		if err := validateNew(fork); err != nil {
+			return nil, err
+		}
+		return c.create(ctx, d, fork)
+	})
+}
+
+// forkAt returns the turn at which a conversation is forked.
+func (c *Conversations) forkAt(ctx context.Context, source *Conversation, options ForkOptions) (string, error) {
+	if options.ResponseID != "" {
+		return options.ResponseID, c.checkPart(ctx, source, options.ResponseID)
+	}
+	end, _, err := c.end(ctx, source.Head)
+	return end, err
+}
+
+// ForkOptions are the options of Conversations.Fork.
+type ForkOptions struct {
+	// ResponseID is the last turn of the new conversation's history. It must be part of the history of the other conversation. If it is
+	// empty, the new conversation has the whole history.
+	ResponseID string
+}
+
+// SaveSummary stores a summary of turns of a conversation. The summaries of a conversation may overlap. Saving the same summary twice
+// stores it once; another one of the same turns is a conflict.
+func (c *Conversations) SaveSummary(ctx context.Context, conversationID string, summary Summary) error {
+	summary.CreatedAt = summary.CreatedAt.UTC().Truncate(time.Second)
+	_, err := conversationCall(c, "save_summary", conversationID, func(d driver.Conversations) (struct{}, error) {
+		if err := summary.ValidateFor(conversationID); err != nil {
+			return struct{}{}, err
+		}
+		return driver.Retry(ctx, func() (struct{}, error) {
+			return struct{}{}, d.SaveSummary(ctx, c.store.namespace, conversationID, summary)
+		})
+	})
+	return err
+}
+
+// Summaries returns the summaries of a conversation, sorted by their first turns and then by their last turns.
+func (c *Conversations) Summaries(ctx context.Context, conversationID string) ([]Summary, error) {
+	return conversationCall(c, "summaries", conversationID, func(d driver.Conversations) ([]Summary, error) {
+		return driver.Retry(ctx, func() ([]Summary, error) { return d.Summaries(ctx, c.store.namespace, conversationID) })
+	})
+}
+
+// turn returns a stored turn.
+func (c *Conversations) turn(ctx context.Context, responseID string) (*Session, error) {
+	return driver.Retry(ctx, func() (*Session, error) { return c.store.driver.Get(ctx, c.store.namespace, responseID) })
+}
+
+// conversationCall runs an operation on a conversation, records its result, and completes its error.
+func conversationCall[T any](
+	c *Conversations, operation, conversationID string, do func(d driver.Conversations) (T, error),
+) (T, error) {
+	result, err := observe(c.store, operation+"_conversation", func() (result T, err error) {
+		if conversationID == "" {
+			return result, &Error{Code: CodeInvalid, Message: "the conversation ID must not be empty"}
+		}
+		d, err := driver.Optional[driver.Conversations](c.store.driver, "store conversations")
+		if err != nil {
+			return result, err
+		}
+		return do(d)
+	})
+	err = complete(err, fmt.Sprintf("unable to %s conversation %.100q", operation, conversationID), "")
+	if e, ok := err.(*Error); ok && e.ConversationID == "" { //nolint:errorlint // what wraps an *Error is not one
+		completed := *e
+		completed.ConversationID = conversationID
+		err = &completed
+	}
+	return result, err
+}

@@ -1,0 +1,134 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package memory
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/catena-dev/catena/store/driver"
+)
+
+var _ driver.Conversations = (*memory)(nil)
+
+// storedConversation is a conversation with its summaries, which are sorted.
+type storedConversation struct {
+	*driver.Conversation
+	summaries []driver.Summary
+}
+
+// CreateConversation implements driver.Conversations.
+func (m *memory) CreateConversation(ctx context.Context, namespace string, c *driver.Conversation) (*driver.Conversation, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	key := conversationKey{namespace, c.ConversationID}
+	if _, found := m.stored[key]; found {
+		return nil, driver.ConversationExists(c.ConversationID)
+	}
+	stored := c.Clone()
+	stored.CreatedAt = time.Now().UTC().Truncate(time.Second)
+	m.stored[key] = &storedConversation{Conversation: stored}
+	return stored.Clone(), nil
+}
+
+// GetConversation implements driver.Conversations.
+func (m *memory) GetConversation(ctx context.Context, namespace, conversationID string) (*driver.Conversation, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	stored, err := m.conversation(ctx, namespace, conversationID)
+	if err != nil {
+		return nil, err
+	}
+	return stored.Clone(), nil
+}
+
+// UpdateConversation implements driver.Conversations.
+func (m *memory) UpdateConversation(
+	ctx context.Context, namespace, conversationID string, update driver.ConversationUpdate,
+) (*driver.Conversation, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	stored, err := m.conversation(ctx, namespace, conversationID)
+	if err != nil {
+		return nil, err
+	}
+	if err := update.Apply(stored.Conversation); err != nil {
+		return nil, err
+	}
+	return stored.Clone(), nil
+}
+
+// DeleteConversation implements driver.Conversations.
+func (m *memory) DeleteConversation(ctx context.Context, namespace, conversationID string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	delete(m.stored, conversationKey{namespace, conversationID})
+	return nil
+}
+
+// SaveSummary implements driver.Conversations.
+func (m *memory) SaveSummary(ctx context.Context, namespace, conversationID string, summary driver.Summary) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	stored, err := m.conversation(ctx, namespace, conversationID)
+	if err != nil {
+		return err
+	}
+	i, found := slices.BinarySearchFunc(stored.summaries, summary, compareSummaries)
+	switch {
+	case !found:
+		stored.summaries = slices.Insert(stored.summaries, i, summary)
+	case stored.summaries[i] != summary:
+		return driver.SummaryExists(conversationID, summary)
+	}
+	return nil
+}
+
+// Summaries implements driver.Conversations.
+func (m *memory) Summaries(ctx context.Context, namespace, conversationID string) ([]driver.Summary, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	stored, err := m.conversation(ctx, namespace, conversationID)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Clone(stored.summaries), nil
+}
+
+// conversation returns a stored conversation. The lock must be held.
+func (m *memory) conversation(ctx context.Context, namespace, conversationID string) (*storedConversation, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	stored, found := m.stored[conversationKey{namespace, conversationID}]
+	if !found {
+		return nil, driver.ConversationNotFound(conversationID)
+	}
+	return stored, nil
+}
+
+func compareSummaries(a, b driver.Summary) int {
+	return cmp.Or(cmp.Compare(a.StartTurn, b.StartTurn), cmp.Compare(a.EndTurn, b.EndTurn))
+}

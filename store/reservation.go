@@ -1,0 +1,224 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/catena-dev/catena/store/driver"
+)
+
+// releaseTimeout is the time that a failed append takes at most to make room for others.
+const releaseTimeout = 2 * time.Second
+
+// ReserveOptions are the options of Conversations.Reserve.
+type ReserveOptions struct {
+	// Duration is how long others wait if this process dies, in whole seconds, from 1 s to 10 min. 0 means DefaultReservation. The
+	// reservation is renewed until the turn is saved, however long that takes.
+	Duration time.Duration
+}
+
+// Reserve reserves the place of the next turn of a conversation before its model runs, so that others need not run theirs in vain: as
+// long as it is reserved, the error of Reserve is ErrConversationLocked. The error is ErrConflict if a turn with the response ID is stored, and
+// ErrNotFound if the last turn was deleted.
+//
+// Call Save or Release on the result. Until then, a goroutine renews the reservation, or until the context ends.
+func (c *Conversations) Reserve(ctx context.Context, conversationID, responseID string, options ReserveOptions) (*Reservation, error) {
+	return conversationCall(c, "reserve", conversationID, func(d driver.Conversations) (*Reservation, error) {
+		if err := (&Session{ResponseID: responseID, ConversationID: conversationID, Status: StatusCompleted}).Validate(); err != nil {
+			return nil, err
+		}
+		r := reserver{c: c, d: d, conversationID: conversationID, responseID: responseID}
+		reservation, err := r.reserve(ctx, options.Duration, false, func(*Session) error { return nil })
+		if errors.Is(err, errStored) {
+			return nil, driver.Conflict(responseID, "response %q is already stored", responseID)
+		}
+		return reservation, err
+	})
+}
+
+func validDuration(d time.Duration) (time.Duration, error) {
+	switch {
+	case d == 0:
+		return DefaultReservation, nil
+	case d < driver.MinReservation || d > driver.MaxReservation || d%time.Second != 0:
+		return 0, &Error{
+			Code:    CodeInvalid,
+			Message: fmt.Sprintf("the duration of the reservation is %v: must be whole seconds, from %v to %v", d, driver.MinReservation, driver.MaxReservation),
+		}
+	}
+	return d, nil
+}
+
+// Reservation is the reserved place of a turn in a conversation. Its methods are not safe for concurrent use.
+type Reservation struct {
+	reserver
+	base string
+	// first indicates that nobody else can have saved the turn before the reservation is renewed once more.
+	first bool
+
+	// kept ends when the reservation is lost or no longer needed. Its cause is the error that Save returns.
+	kept context.Context
+	end  context.CancelCauseFunc
+	done chan struct{}
+
+	// Until done is closed, only the goroutine uses these.
+	head  Head
+	until time.Time // others do not take over the place before
+}
+
+// newReservation returns the reservation of a head that was made after begin, and keeps it.
+func newReservation(ctx context.Context, r *reserver, head Head, begin time.Time, first bool) *Reservation {
+	kept, end := context.WithCancelCause(ctx)
+	reservation := &Reservation{
+		reserver: *r, base: head.BaseResponseID, first: first, kept: kept, end: end, done: make(chan struct{}),
+		head: head, until: begin.Add(trusted(head)),
+	}
+	go reservation.keep()
+	return reservation
+}
+
+// trusted is for how long a process relies on its reservation. The rest is for clocks that run at different speeds.
+func trusted(head Head) time.Duration { return head.Reservation.Duration * 3 / 4 }
+
+// PreviousResponseID returns the turn that the reserved place follows. It is empty if it is the first.
+func (r *Reservation) PreviousResponseID() string { return r.base }
+
+// Lost returns a channel that is closed when the reservation is lost, or is no longer needed: a model that runs for it can be stopped.
+func (r *Reservation) Lost() <-chan struct{} { return r.kept.Done() }
+
+// Save saves the turn in its place. It sets the turn's ConversationID and PreviousResponseID, whatever they were, and its Version.
+//
+// The error is ErrConflict if the reservation was lost, because this process did not renew it for so long that another writer took
+// the place, or because the conversation was rolled back or deleted. After any error but ErrInvalid, ErrTooLarge, ErrQuotaExceeded and
+// ErrConflict, it is unknown whether the turn was stored, until it is appended with Append.
+func (r *Reservation) Save(ctx context.Context, session *Session) error {
+	if session.ResponseID != r.responseID {
+		return &Error{
+			Code: CodeInvalid, ResponseID: session.ResponseID, ConversationID: r.conversationID,
+			Message: fmt.Sprintf("the place is reserved for response %q, not for %q", r.responseID, session.ResponseID),
+		}
+	}
+	session.ConversationID, session.PreviousResponseID = r.conversationID, r.base
+	saving, stop := context.WithCancelCause(ctx)
+	defer context.AfterFunc(r.kept, func() { stop(context.Cause(r.kept)) })()
+	err := r.c.store.Save(saving, session, SaveOptions{})
+	lost := context.Cause(r.kept)
+	r.stop()
+	switch {
+	case err == nil && time.Now().Before(r.until):
+		return nil
+	case err == nil:
+		return r.extend(ctx)
+	case isFinal(err):
+		r.release(ctx)
+		return err
+	case lost != nil && ctx.Err() == nil:
+		return lost
+	}
+	return err
+}
+
+// isFinal reports whether the error of a save means that this turn is not stored and will not be.
+func isFinal(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	if !ok {
+		return false
+	}
+	switch e.Code {
+	case CodeInvalid, CodeTooLarge, CodeQuotaExceeded, CodeConflict:
+		return true
+	}
+	return false
+}
+
+// Release gives up the reservation without saving a turn. It does nothing after Save.
+func (r *Reservation) Release(ctx context.Context) {
+	if r.kept.Err() == nil {
+		r.stop()
+		r.release(ctx)
+	}
+}
+
+// release makes room for others at once. If that fails, they wait. A place that another attempt for the same turn may also have is
+// not given up.
+func (r *Reservation) release(ctx context.Context) {
+	if !r.first {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	_, _ = r.d.UpdateConversation(ctx, r.c.store.namespace, r.conversationID, driver.ConversationUpdate{
+		ExpectedHead: &r.head, Head: &Head{ResponseID: r.base},
+	})
+}
+
+// stop ends the renewals.
+func (r *Reservation) stop() {
+	r.end(nil)
+	<-r.done
+}
+
+// keep renews the reservation until it is lost or no longer needed.
+func (r *Reservation) keep() {
+	defer close(r.done)
+	for {
+		select {
+		case <-time.After(r.head.Reservation.Duration / 4):
+		case <-r.kept.Done():
+			return
+		}
+		ctx, cancel := context.WithDeadline(r.kept, r.until)
+		err := r.extend(ctx)
+		cancel()
+		if errors.Is(err, ErrConflict) {
+			r.end(err)
+		} else if err != nil && !time.Now().Before(r.until) {
+			r.end(fmt.Errorf("unable to renew the reservation of conversation %.100q in time: %w", r.conversationID, err))
+		}
+	}
+}
+
+// extend renews the reservation. The error is ErrConflict if the place was lost.
+func (r *Reservation) extend(ctx context.Context) error {
+	for {
+		begin := time.Now()
+		next, err := r.renew(ctx, r.head)
+		if err == nil {
+			r.head, r.until = next, begin.Add(trusted(next))
+			return nil
+		}
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
+		// It may have been renewed for another attempt to save the turn, or by an update whose response was lost.
+		current, err := r.c.get(ctx, r.d, r.conversationID)
+		if err != nil {
+			return err
+		}
+		if current.Head.ResponseID != r.responseID {
+			return &Error{
+				Code: CodeConflict, ResponseID: r.responseID, ConversationID: r.conversationID,
+				Message: fmt.Sprintf("response %q lost its place in conversation %.100q, to another turn or a rollback", r.responseID, r.conversationID),
+			}
+		}
+		r.head, r.first = current.Head, false
+	}
+}

@@ -1,0 +1,655 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storetest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/catena-dev/catena/internal/testutil/testturn"
+	"github.com/catena-dev/catena/store"
+)
+
+// conversationTests are the tests for drivers that implement driver.Conversations.
+var conversationTests = map[string]func(*testing.T, *suite){
+	"Conversation":            testConversation,
+	"ConversationIDs":         testConversationIDs,
+	"ConversationInvalid":     testConversationInvalid,
+	"ConversationMissing":     testConversationMissing,
+	"ConversationPatch":       testConversationPatch,
+	"ConversationArchive":     testConversationArchive,
+	"ConversationDelete":      testConversationDelete,
+	"ConversationAppend":      testConversationAppend,
+	"ConversationAppendAgain": testConversationAppendAgain,
+	"ConversationExpected":    testConversationExpected,
+	"ConversationCalls":       testConversationCalls,
+	"ConversationWriters":     testConversationWriters,
+	"ConversationReserve":     testConversationReserve,
+	"ConversationTakeover":    testConversationTakeover,
+	"ConversationRefused":     testConversationRefused,
+	"ConversationRollback":    testConversationRollback,
+	"ConversationFork":        testConversationFork,
+	"ConversationHeadDeleted": testConversationHeadDeleted,
+	"ConversationSummaries":   testConversationSummaries,
+}
+
+// newConversation creates a conversation in a new namespace.
+func newConversation(t *testing.T, s *suite, id string) (*store.Store, *store.Conversations) {
+	t.Helper()
+	st := s.newStore(t)
+	create(t, st.Conversations(), &store.Conversation{ConversationID: id})
+	return st, st.Conversations()
+}
+
+func create(t *testing.T, c *store.Conversations, conversation *store.Conversation) *store.Conversation {
+	t.Helper()
+	created, err := c.Create(t.Context(), conversation)
+	if err != nil {
+		t.Fatalf("Unable to create %q: %v", conversation.ConversationID, err)
+	}
+	return created
+}
+
+func getConversation(t *testing.T, c *store.Conversations, id string) *store.Conversation {
+	t.Helper()
+	conversation, err := c.Get(t.Context(), id)
+	if err != nil {
+		t.Fatalf("Unable to get %q: %v", id, err)
+	}
+	return conversation
+}
+
+// appendTurns appends turns to a conversation.
+func appendTurns(t *testing.T, c *store.Conversations, id string, turns ...string) {
+	t.Helper()
+	for _, turn := range turns {
+		if part, err := c.Append(t.Context(), id, testturn.Make(turn, ""), store.AppendOptions{}); err != nil || !part {
+			t.Fatalf("Unable to append %q: part %v, %v", turn, part, err)
+		}
+	}
+}
+
+// wantTurns checks the response IDs of a conversation's history.
+func wantTurns(t *testing.T, c *store.Conversations, id string, want ...string) {
+	t.Helper()
+	history, err := c.Load(t.Context(), id, store.ResolveOptions{})
+	if err != nil {
+		t.Fatalf("Unable to load %q: %v", id, err)
+	}
+	if diff := cmp.Diff(want, history.Turns, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("Unexpected turns of %q (-want,+got):\n%s", id, diff)
+	}
+	if diff := cmp.Diff(texts(want...), textsOf(t, history)); diff != "" {
+		t.Errorf("Unexpected items of %q (-want,+got):\n%s", id, diff)
+	}
+}
+
+// wantConversation checks a conversation, but not when it was created.
+func wantConversation(t *testing.T, want, got *store.Conversation) {
+	t.Helper()
+	if diff := cmp.Diff(want, got,
+		cmp.Comparer(func(a, b json.RawMessage) bool { return differenceJSON(a, b) == "" }),
+		cmpopts.IgnoreFields(store.Conversation{}, "CreatedAt")); diff != "" {
+		t.Errorf("Unexpected conversation (-want,+got):\n%s", diff)
+	}
+	if age := time.Since(got.CreatedAt); age < -time.Minute || age > time.Hour || got.CreatedAt != got.CreatedAt.UTC().Truncate(time.Second) {
+		t.Errorf("Unexpected time of creation: %v", got.CreatedAt)
+	}
+}
+
+func testConversation(t *testing.T, s *suite) {
+	c := s.newStore(t).Conversations()
+	given := &store.Conversation{
+		ConversationID: "conv_1", UserID: "user é 1", Title: "A title \u2028", SystemPrompt: strings.Repeat("Be brief.\n", 1000),
+		Metadata: json.RawMessage(`{"b":{"c":[1,null,"\u00e9"]},"a":""}`), ParentConversationID: "conv_0",
+	}
+	want := given.Clone()
+	want.State = store.ConversationActive
+	wantConversation(t, want, create(t, c, given))
+	wantConversation(t, want, getConversation(t, c, "conv_1"))
+	wantTurns(t, c, "conv_1")
+
+	_, err := c.Create(t.Context(), given)
+	wantError(t, err, &store.Error{Code: store.CodeConflict})
+	other := s.newStore(t).Conversations()
+	_, err = other.Get(t.Context(), "conv_1")
+	wantError(t, err, &store.Error{Code: store.CodeConversationNotFound})
+	create(t, other, &store.Conversation{ConversationID: "conv_1", State: store.ConversationArchived})
+	wantConversation(t, want, getConversation(t, c, "conv_1"))
+}
+
+func testConversationIDs(t *testing.T, s *suite) {
+	c := s.newStore(t).Conversations()
+	ids := []string{
+		"conv_1", "conv.1", "CONV_1", "conv-1", "c", " ", "a/b", "../a", "é", "日本語", "%41", "sha256_a", strings.Repeat("é", store.MaxIDLength),
+		strings.Repeat("a", store.MaxIDLength), "2f0e5b0c-6a54-4d0b-9c7f-1a2b3c4d5e6f",
+	}
+	for _, id := range ids {
+		create(t, c, &store.Conversation{ConversationID: id, Title: id})
+	}
+	for i, id := range ids {
+		if got := getConversation(t, c, id); got.ConversationID != id || got.Title != id {
+			t.Errorf("got %q with the title %q, want %q", got.ConversationID, got.Title, id)
+		}
+		turn := fmt.Sprintf("resp_%d", i)
+		appendTurns(t, c, id, turn)
+		wantTurns(t, c, id, turn)
+	}
+}
+
+func testConversationInvalid(t *testing.T, s *suite) {
+	c := s.newStore(t).Conversations()
+	create(t, c, &store.Conversation{ConversationID: "conv_1"})
+	long := strings.Repeat("é", 65_537)
+	for name, change := range map[string]func(*store.Conversation){
+		"no ID":                func(c *store.Conversation) { c.ConversationID = "" },
+		"long ID":              func(c *store.Conversation) { c.ConversationID = long[:2*513] },
+		"long user":            func(c *store.Conversation) { c.UserID = long[:2*513] },
+		"long title":           func(c *store.Conversation) { c.Title = long[:2*1025] },
+		"long prompt":          func(c *store.Conversation) { c.SystemPrompt = long },
+		"no UTF-8":             func(c *store.Conversation) { c.Title = "\xff" },
+		"long parent":          func(c *store.Conversation) { c.ParentConversationID = long[:2*513] },
+		"metadata a list":      func(c *store.Conversation) { c.Metadata = json.RawMessage(`[]`) },
+		"metadata no JSON":     func(c *store.Conversation) { c.Metadata = json.RawMessage(`{`) },
+		"metadata imprecise":   func(c *store.Conversation) { c.Metadata = json.RawMessage(`{"a":12345678901234567890123}`) },
+		"large metadata":       func(c *store.Conversation) { c.Metadata = json.RawMessage(`{"a":"` + long + `"}`) },
+		"unknown state":        func(c *store.Conversation) { c.State = "Closed" },
+		"created for deletion": func(c *store.Conversation) { c.State = store.ConversationDeleting },
+		"reserved":             func(c *store.Conversation) { c.Head.Reservation.Duration = time.Second },
+		"with a base":          func(c *store.Conversation) { c.Head.BaseResponseID = "resp_1" },
+	} {
+		conversation := &store.Conversation{ConversationID: "conv_2"}
+		change(conversation)
+		if _, err := c.Create(t.Context(), conversation); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%s: got %v, want ErrInvalid", name, err)
+		}
+	}
+	_, err := c.Create(t.Context(), &store.Conversation{ConversationID: "conv_2", Head: store.Head{ResponseID: "resp_missing"}})
+	wantError(t, err, &store.Error{Code: store.CodeNotFound, ResponseID: "resp_missing"})
+	title := long[:2*1025]
+	_, err = c.Patch(t.Context(), "conv_1", store.ConversationPatch{Title: &title})
+	wantError(t, err, &store.Error{Code: store.CodeInvalid})
+	_, err = c.Append(t.Context(), "conv_1", &store.Session{ResponseID: "resp_1"}, store.AppendOptions{})
+	wantError(t, err, &store.Error{Code: store.CodeInvalid})
+	for _, d := range []time.Duration{-time.Second, time.Millisecond, 1500 * time.Millisecond, time.Hour} {
+		_, err = c.Append(t.Context(), "conv_1", testturn.Make("resp_1", ""), store.AppendOptions{Reservation: d})
+		wantError(t, err, &store.Error{Code: store.CodeInvalid})
+	}
+	_, err = c.Append(t.Context(), "conv_1", testturn.Make("resp_1", ""), store.AppendOptions{Branch: true})
+	wantError(t, err, &store.Error{Code: store.CodeInvalid})
+	if got := getConversation(t, c, "conv_1"); got.Head != (store.Head{}) {
+		t.Errorf("invalid turns have changed the head: %+v", got.Head)
+	}
+}
+
+func testConversationMissing(t *testing.T, s *suite) {
+	c := s.newStore(t).Conversations()
+	ctx := t.Context()
+	for name, call := range map[string]func() error{
+		"get":       func() error { _, err := c.Get(ctx, "conv_1"); return err },
+		"patch":     func() error { _, err := c.Patch(ctx, "conv_1", store.ConversationPatch{}); return err },
+		"archive":   func() error { _, err := c.Archive(ctx, "conv_1"); return err },
+		"unarchive": func() error { _, err := c.Unarchive(ctx, "conv_1"); return err },
+		"load":      func() error { _, err := c.Load(ctx, "conv_1", store.ResolveOptions{}); return err },
+		"rollback":  func() error { _, err := c.Rollback(ctx, "conv_1", ""); return err },
+		"fork":      func() error { _, err := c.Fork(ctx, "conv_1", "conv_2", store.ForkOptions{}); return err },
+		"append": func() error {
+			_, err := c.Append(ctx, "conv_1", testturn.Make("resp_1", ""), store.AppendOptions{})
+			return err
+		},
+		"reserve":      func() error { _, err := c.Reserve(ctx, "conv_1", "resp_1", store.ReserveOptions{}); return err },
+		"summaries":    func() error { _, err := c.Summaries(ctx, "conv_1"); return err },
+		"save summary": func() error { return c.SaveSummary(ctx, "conv_1", store.Summary{EndTurn: 1, Content: "text"}) },
+	} {
+		err := call()
+		if e, ok := errors.AsType[*store.Error](err); !ok || e.Code != store.CodeConversationNotFound || e.ConversationID != "conv_1" {
+			t.Errorf("%s: got %v, want ErrConversationNotFound of conv_1", name, err)
+		}
+	}
+	if err := c.Delete(ctx, "conv_1"); err != nil {
+		t.Errorf("Unable to delete a missing conversation: %v", err)
+	}
+}
+
+func testConversationPatch(t *testing.T, s *suite) {
+	c := s.newStore(t).Conversations()
+	want := create(t, c, &store.Conversation{ConversationID: "conv_1", UserID: "user", Title: "title", Metadata: json.RawMessage(`{"a":1}`)})
+	text := func(s string) *string { return &s }
+	for _, step := range []struct {
+		patch store.ConversationPatch
+		apply func(*store.Conversation)
+	}{
+		{store.ConversationPatch{}, func(*store.Conversation) {}},
+		{store.ConversationPatch{Title: text("other")}, func(c *store.Conversation) { c.Title = "other" }},
+		{store.ConversationPatch{SystemPrompt: text("Be brief.")}, func(c *store.Conversation) { c.SystemPrompt = "Be brief." }},
+		{
+			store.ConversationPatch{UserID: text(""), Metadata: json.RawMessage(`{"b":{"c":[]}}`)},
+			func(c *store.Conversation) { c.UserID, c.Metadata = "", json.RawMessage(`{"b":{"c":[]}}`) },
+		},
+		{store.ConversationPatch{Metadata: json.RawMessage(`{}`)}, func(c *store.Conversation) { c.Metadata = json.RawMessage(`{}`) }},
+		{store.ConversationPatch{Metadata: json.RawMessage(`null`)}, func(c *store.Conversation) { c.Metadata = nil }},
+		{store.ConversationPatch{Title: text(""), UserID: text("user")}, func(c *store.Conversation) { c.Title, c.UserID = "", "user" }},
+	} {
+		step.apply(want)
+		got, err := c.Patch(t.Context(), "conv_1", step.patch)
+		if err != nil {
+			t.Fatalf("Unable to patch: %v", err)
+		}
+		wantConversation(t, want, got)
+		wantConversation(t, want, getConversation(t, c, "conv_1"))
+	}
+
+	// Patches and appends at the same time change nothing of each other.
+	var all sync.WaitGroup
+	all.Go(func() { appendTurns(t, c, "conv_1", "resp_1", "resp_2", "resp_3") })
+	for i := range 10 {
+		if _, err := c.Patch(t.Context(), "conv_1", store.ConversationPatch{Title: text(fmt.Sprint(i))}); err != nil {
+			t.Errorf("Unable to patch: %v", err)
+		}
+	}
+	all.Wait()
+	if got := getConversation(t, c, "conv_1"); got.Title != "9" || got.Head.ResponseID != "resp_3" || got.UserID != "user" {
+		t.Errorf("Unexpected conversation: %+v", got)
+	}
+}
+
+func testConversationArchive(t *testing.T, s *suite) {
+	_, c := newConversation(t, s, "conv_1")
+	appendTurns(t, c, "conv_1", "resp_1")
+	for range 2 {
+		archived, err := c.Archive(t.Context(), "conv_1")
+		if err != nil || archived.State != store.ConversationArchived {
+			t.Fatalf("Unable to archive: %+v, %v", archived, err)
+		}
+	}
+	_, err := c.Append(t.Context(), "conv_1", testturn.Make("resp_2", ""), store.AppendOptions{})
+	wantError(t, err, &store.Error{Code: store.CodeConversationArchived})
+	_, err = c.Reserve(t.Context(), "conv_1", "resp_2", store.ReserveOptions{})
+	wantError(t, err, &store.Error{Code: store.CodeConversationArchived})
+	_, err = c.Rollback(t.Context(), "conv_1", "")
+	wantError(t, err, &store.Error{Code: store.CodeConversationArchived})
+	title := "still patched"
+	if _, err := c.Patch(t.Context(), "conv_1", store.ConversationPatch{Title: &title}); err != nil {
+		t.Errorf("Unable to patch an archived conversation: %v", err)
+	}
+	wantTurns(t, c, "conv_1", "resp_1")
+	for range 2 {
+		active, err := c.Unarchive(t.Context(), "conv_1")
+		if err != nil || active.State != store.ConversationActive {
+			t.Fatalf("Unable to unarchive: %+v, %v", active, err)
+		}
+	}
+	appendTurns(t, c, "conv_1", "resp_2")
+	wantTurns(t, c, "conv_1", "resp_1", "resp_2")
+}
+
+func testConversationDelete(t *testing.T, s *suite) {
+	st, c := newConversation(t, s, "conv_1")
+	appendTurns(t, c, "conv_1", "resp_1", "resp_2")
+	if err := c.SaveSummary(t.Context(), "conv_1", store.Summary{EndTurn: 1, Content: "text"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Delete(t.Context(), "conv_1"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.Get(t.Context(), "conv_1")
+	wantError(t, err, &store.Error{Code: store.CodeConversationNotFound})
+	if got := resolve(t, st, "resp_2", store.ResolveOptions{}).Turns; len(got) != 2 {
+		t.Errorf("the turns were deleted: got %q", got)
+	}
+	create(t, c, &store.Conversation{ConversationID: "conv_1"})
+	wantTurns(t, c, "conv_1")
+	if summaries, err := c.Summaries(t.Context(), "conv_1"); err != nil || len(summaries) > 0 {
+		t.Errorf("a new conversation has summaries %v, %v", summaries, err)
+	}
+}
+
+func testConversationAppend(t *testing.T, s *suite) {
+	st, c := newConversation(t, s, "conv_1")
+	turn := testturn.Make("resp_1", "ignored")
+	if _, err := c.Append(t.Context(), "conv_1", turn, store.AppendOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if turn.ConversationID != "conv_1" || turn.PreviousResponseID != "" || turn.Version == "" {
+		t.Errorf("Append has set %+v", turn)
+	}
+	wantStored(t, st, turn)
+	appendTurns(t, c, "conv_1", "resp_2", "resp_3")
+	wantTurns(t, c, "conv_1", "resp_1", "resp_2", "resp_3")
+	if got := get(t, st, "resp_3"); got.PreviousResponseID != "resp_2" || got.ConversationID != "conv_1" {
+		t.Errorf("Unexpected turn %+v", got)
+	}
+	history, err := c.Load(t.Context(), "conv_1", store.ResolveOptions{Limit: 2, Order: store.OrderDescending})
+	if err != nil || history.Next == "" {
+		t.Fatalf("Unable to load a page: %v", err)
+	}
+	if diff := cmp.Diff([]string{"assistant: answer of resp_3", "user: question of resp_3"}, textsOf(t, history)); diff != "" {
+		t.Errorf("Unexpected page (-want,+got):\n%s", diff)
+	}
+}
+
+func testConversationAppendAgain(t *testing.T, s *suite) {
+	_, c := newConversation(t, s, "conv_1")
+	appendTurns(t, c, "conv_1", "resp_1", "resp_1", "resp_2", "resp_1", "resp_2", "resp_3")
+	wantTurns(t, c, "conv_1", "resp_1", "resp_2", "resp_3")
+
+	different := testturn.Make("resp_2", "")
+	different.Status = store.StatusFailed
+	_, err := c.Append(t.Context(), "conv_1", different, store.AppendOptions{})
+	wantError(t, err, &store.Error{Code: store.CodeConflict, ResponseID: "resp_2"})
+	if _, err := c.Rollback(t.Context(), "conv_1", "resp_1"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Append(t.Context(), "conv_1", testturn.Make("resp_2", ""), store.AppendOptions{})
+	wantError(t, err, &store.Error{Code: store.CodeConflict, ResponseID: "resp_2"})
+	wantTurns(t, c, "conv_1", "resp_1")
+}
+
+func testConversationExpected(t *testing.T, s *suite) {
+	st, c := newConversation(t, s, "conv_1")
+	expect := func(id string) store.AppendOptions { return store.AppendOptions{ExpectedPreviousResponseID: &id} }
+	for _, turn := range [][2]string{{"resp_1", ""}, {"resp_2", "resp_1"}, {"resp_1", ""}, {"resp_2", "resp_1"}} {
+		if _, err := c.Append(t.Context(), "conv_1", testturn.Make(turn[0], ""), expect(turn[1])); err != nil {
+			t.Fatalf("Unable to append %q after %q: %v", turn[0], turn[1], err)
+		}
+	}
+	for _, expected := range []string{"", "resp_1", "resp_gap"} {
+		_, err := c.Append(t.Context(), "conv_1", testturn.Make("resp_3", ""), expect(expected))
+		wantError(t, err, &store.Error{Code: store.CodeConflict, ResponseID: "resp_3"})
+		wantMissing(t, st, "resp_3")
+	}
+	branch := expect("resp_1")
+	branch.Branch = true
+	for range 2 {
+		turn := testturn.Make("resp_3", "")
+		part, err := c.Append(t.Context(), "conv_1", turn, branch)
+		if err != nil || part || turn.PreviousResponseID != "resp_1" {
+			t.Errorf("Unexpected branch: part %v, after %q, %v", part, turn.PreviousResponseID, err)
+		}
+	}
+	last := expect("resp_2")
+	last.Branch = true
+	if part, err := c.Append(t.Context(), "conv_1", testturn.Make("resp_4", ""), last); err != nil || !part {
+		t.Errorf("Unable to append without a branch: part %v, %v", part, err)
+	}
+	wantTurns(t, c, "conv_1", "resp_1", "resp_2", "resp_4")
+}
+
+func testConversationCalls(t *testing.T, s *suite) {
+	_, c := newConversation(t, s, "conv_1")
+	turn := func(id, input, output string) *store.Session {
+		return &store.Session{
+			ResponseID: id, Status: store.StatusCompleted,
+			Request: json.RawMessage(`{"input":` + input + `}`), Response: json.RawMessage(`{"output":[` + output + `]}`),
+		}
+	}
+	add := func(s *store.Session) error {
+		_, err := c.Append(t.Context(), "conv_1", s, store.AppendOptions{})
+		return err
+	}
+	calls := `{"type":"function_call","call_id":"call_1"},{"type":"custom_tool_call","call_id":"call_2"},{"type":"web_search_call","id":"ws_1"}`
+	if err := add(turn("resp_1", `"go"`, calls)); err != nil {
+		t.Fatal(err)
+	}
+	first := `{"type":"function_call_output","call_id":"call_1","output":""}`
+	for id, input := range map[string]string{"resp_2": `"go on"`, "resp_3": `[` + first + `]`, "resp_4": `[]`} {
+		wantError(t, add(turn(id, input, "")), &store.Error{Code: store.CodeInvalid, ResponseID: id})
+	}
+	second := `{"type":"custom_tool_call_output","call_id":"call_2","output":""}`
+	if err := add(turn("resp_5", `[`+second+`,`+first+`]`, "")); err != nil {
+		t.Errorf("Unable to answer the calls: %v", err)
+	}
+	if err := add(turn("resp_6", `"go on"`, "")); err != nil {
+		t.Errorf("Unable to continue: %v", err)
+	}
+}
+
+func testConversationWriters(t *testing.T, s *suite) {
+	_, c := newConversation(t, s, "conv_1")
+	const writers = 32
+	var all sync.WaitGroup
+	for i := range writers {
+		all.Go(func() { appendTurns(t, c, "conv_1", fmt.Sprintf("resp_%d", i)) })
+	}
+	all.Wait()
+	history, err := c.Load(t.Context(), "conv_1", store.ResolveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if turns := slices.Compact(slices.Sorted(slices.Values(history.Turns))); len(turns) != writers || len(history.Turns) != writers {
+		t.Errorf("got %q, want %d turns", history.Turns, writers)
+	}
+}
+
+func testConversationReserve(t *testing.T, s *suite) {
+	st, c := newConversation(t, s, "conv_1")
+	appendTurns(t, c, "conv_1", "resp_1")
+	reserve := func(id string) *store.Reservation {
+		t.Helper()
+		r, err := c.Reserve(t.Context(), "conv_1", id, store.ReserveOptions{})
+		if err != nil {
+			t.Fatalf("Unable to reserve for %q: %v", id, err)
+		}
+		return r
+	}
+	r := reserve("resp_2")
+	if r.PreviousResponseID() != "resp_1" {
+		t.Errorf("got %q, want resp_1", r.PreviousResponseID())
+	}
+	for range 2 {
+		_, err := c.Reserve(t.Context(), "conv_1", "resp_3", store.ReserveOptions{})
+		wantError(t, err, &store.Error{Code: store.CodeConversationLocked, Retryable: true})
+	}
+	wantTurns(t, c, "conv_1", "resp_1")
+	if err := r.Save(t.Context(), testturn.Make("resp_other", "")); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("got %v, want ErrInvalid for another turn", err)
+	}
+	if err := r.Save(t.Context(), testturn.Make("resp_2", "")); err != nil {
+		t.Fatalf("Unable to save: %v", err)
+	}
+	_, err := c.Reserve(t.Context(), "conv_1", "resp_1", store.ReserveOptions{})
+	wantError(t, err, &store.Error{Code: store.CodeConflict, ResponseID: "resp_1"})
+
+	reserve("resp_3").Release(t.Context())
+	wantMissing(t, st, "resp_3")
+	r = reserve("resp_4")
+	if _, err := c.Rollback(t.Context(), "conv_1", "resp_1"); err != nil {
+		t.Fatal(err)
+	}
+	appendTurns(t, c, "conv_1", "resp_5")
+	r.Release(t.Context()) // what is not reserved any more
+	wantTurns(t, c, "conv_1", "resp_1", "resp_5")
+}
+
+// testConversationTakeover: a reservation that nobody renews is taken over by a writer that waits, but not before its end.
+func testConversationTakeover(t *testing.T, s *suite) {
+	_, c := newConversation(t, s, "conv_1")
+	appendTurns(t, c, "conv_1", "resp_1")
+	ctx, die := context.WithCancel(t.Context())
+	abandoned, err := c.Reserve(ctx, "conv_1", "resp_2", store.ReserveOptions{Duration: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	die()
+	<-abandoned.Lost()
+	begin := time.Now()
+	appendTurns(t, c, "conv_1", "resp_3")
+	if waited := time.Since(begin); waited < time.Second {
+		t.Errorf("the place was taken over after %v", waited)
+	}
+	err = abandoned.Save(t.Context(), testturn.Make("resp_2", ""))
+	if err == nil {
+		t.Error("a turn was saved in a place that was lost")
+	}
+	wantTurns(t, c, "conv_1", "resp_1", "resp_3")
+}
+
+// testConversationRefused: a turn that cannot be stored does not keep its place.
+func testConversationRefused(t *testing.T, s *suite) {
+	st, c := newConversation(t, s, "conv_1")
+	r, err := c.Reserve(t.Context(), "conv_1", "resp_1", store.ReserveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, r.Save(t.Context(), &store.Session{ResponseID: "resp_1"}), &store.Error{Code: store.CodeInvalid})
+	wantMissing(t, st, "resp_1")
+	if _, err := c.Reserve(t.Context(), "conv_1", "resp_2", store.ReserveOptions{}); err != nil {
+		t.Errorf("Unable to reserve the place again: %v", err)
+	}
+}
+
+func testConversationRollback(t *testing.T, s *suite) {
+	st, c := newConversation(t, s, "conv_1")
+	appendTurns(t, c, "conv_1", "resp_1", "resp_2", "resp_3")
+	save(t, st, testturn.Make("resp_side", "resp_1"), store.SaveOptions{})
+	for _, step := range []struct {
+		to   string
+		want []string
+	}{
+		{"resp_3", []string{"resp_1", "resp_2", "resp_3"}},
+		{"resp_2", []string{"resp_1", "resp_2"}},
+		{"resp_1", []string{"resp_1"}},
+	} {
+		if got, err := c.Rollback(t.Context(), "conv_1", step.to); err != nil || got.Head.ResponseID != step.to {
+			t.Fatalf("Unable to roll back to %q: %+v, %v", step.to, got, err)
+		}
+		wantTurns(t, c, "conv_1", step.want...)
+	}
+	for _, id := range []string{"resp_2", "resp_side", "resp_missing"} {
+		_, err := c.Rollback(t.Context(), "conv_1", id)
+		wantError(t, err, &store.Error{Code: store.CodeInvalid, ResponseID: id})
+	}
+	if _, err := c.Rollback(t.Context(), "conv_1", ""); err != nil {
+		t.Fatal(err)
+	}
+	wantTurns(t, c, "conv_1")
+	if got := resolve(t, st, "resp_3", store.ResolveOptions{}).Turns; len(got) != 3 {
+		t.Errorf("a rollback has deleted turns: got %q", got)
+	}
+	appendTurns(t, c, "conv_1", "resp_4")
+	wantTurns(t, c, "conv_1", "resp_4")
+}
+
+func testConversationFork(t *testing.T, s *suite) {
+	c := s.newStore(t).Conversations()
+	source := create(t, c, &store.Conversation{
+		ConversationID: "conv_1", UserID: "user", Title: "title", SystemPrompt: "Be brief.", Metadata: json.RawMessage(`{"a":1}`),
+	})
+	empty, err := c.Fork(t.Context(), "conv_1", "conv_empty", store.ForkOptions{})
+	if err != nil || empty.ForkedFrom != (store.Fork{ConversationID: "conv_1"}) {
+		t.Errorf("Unable to fork an empty conversation: %+v, %v", empty, err)
+	}
+	appendTurns(t, c, "conv_1", "resp_1", "resp_2")
+	fork, err := c.Fork(t.Context(), "conv_1", "conv_2", store.ForkOptions{ResponseID: "resp_1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := source.Clone()
+	want.ConversationID, want.Head, want.ForkedFrom = "conv_2", store.Head{ResponseID: "resp_1"}, store.Fork{ConversationID: "conv_1", ResponseID: "resp_1"}
+	wantConversation(t, want, fork)
+	if _, err := c.Archive(t.Context(), "conv_1"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.Fork(t.Context(), "conv_1", "conv_3", store.ForkOptions{}); err != nil || got.State != store.ConversationActive {
+		t.Errorf("Unable to fork an archived conversation: %+v, %v", got, err)
+	}
+	appendTurns(t, c, "conv_2", "resp_3")
+	appendTurns(t, c, "conv_3", "resp_4")
+	wantTurns(t, c, "conv_1", "resp_1", "resp_2")
+	wantTurns(t, c, "conv_2", "resp_1", "resp_3")
+	wantTurns(t, c, "conv_3", "resp_1", "resp_2", "resp_4")
+
+	_, err = c.Fork(t.Context(), "conv_1", "conv_2", store.ForkOptions{})
+	wantError(t, err, &store.Error{Code: store.CodeConflict})
+	_, err = c.Fork(t.Context(), "conv_1", "conv_1", store.ForkOptions{})
+	wantError(t, err, &store.Error{Code: store.CodeConflict})
+	_, err = c.Fork(t.Context(), "conv_1", "conv_4", store.ForkOptions{ResponseID: "resp_3"})
+	wantError(t, err, &store.Error{Code: store.CodeInvalid, ResponseID: "resp_3"})
+	_, err = c.Fork(t.Context(), "conv_1", "", store.ForkOptions{})
+	wantError(t, err, &store.Error{Code: store.CodeInvalid})
+}
+
+// testConversationHeadDeleted: a conversation whose last turn was deleted says so, until it is rolled back.
+func testConversationHeadDeleted(t *testing.T, s *suite) {
+	st, c := newConversation(t, s, "conv_1")
+	appendTurns(t, c, "conv_1", "resp_1", "resp_2")
+	if _, err := c.Fork(t.Context(), "conv_1", "conv_2", store.ForkOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Delete(t.Context(), "resp_2", store.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(t, func() error {
+		if _, err := c.Load(t.Context(), "conv_2", store.ResolveOptions{}); !errors.Is(err, store.ErrNotFound) {
+			return fmt.Errorf("got %w, want ErrNotFound", err)
+		}
+		return nil
+	})
+	_, err := c.Append(t.Context(), "conv_2", testturn.Make("resp_3", ""), store.AppendOptions{})
+	wantError(t, err, &store.Error{Code: store.CodeNotFound, ResponseID: "resp_2"})
+	if _, err := c.Rollback(t.Context(), "conv_2", ""); err != nil {
+		t.Errorf("Unable to clear the history: %v", err)
+	}
+	appendTurns(t, c, "conv_2", "resp_4")
+	wantTurns(t, c, "conv_2", "resp_4")
+}
+
+func testConversationSummaries(t *testing.T, s *suite) {
+	_, c := newConversation(t, s, "conv_1")
+	create(t, c, &store.Conversation{ConversationID: "conv_2"})
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	given := []store.Summary{
+		{StartTurn: 10, EndTurn: 20, Content: "later", TokenCount: 3, CreatedAt: at.Add(time.Millisecond)},
+		{StartTurn: 0, EndTurn: 10, Content: "first \u2028 é", CreatedAt: at},
+		{StartTurn: 0, EndTurn: 5, Content: "part of the first"},
+		{StartTurn: 0, EndTurn: 10, Content: "first \u2028 é", CreatedAt: at}, // again
+		{StartTurn: 9, EndTurn: 10, Content: "single"},
+	}
+	for _, summary := range given {
+		if err := c.SaveSummary(t.Context(), "conv_1", summary); err != nil {
+			t.Fatalf("Unable to save %+v: %v", summary, err)
+		}
+	}
+	later := given[0]
+	later.CreatedAt = at
+	got, err := c.Summaries(t.Context(), "conv_1")
+	if diff := cmp.Diff([]store.Summary{given[2], given[1], given[4], later}, got); diff != "" || err != nil {
+		t.Errorf("Unexpected summaries, error %v (-want,+got):\n%s", err, diff)
+	}
+	wantError(t, c.SaveSummary(t.Context(), "conv_1", store.Summary{EndTurn: 10, Content: "other"}), &store.Error{Code: store.CodeConflict})
+	for name, summary := range map[string]store.Summary{
+		"empty": {EndTurn: 1}, "no turns": {StartTurn: 1, EndTurn: 1, Content: "x"}, "negative": {StartTurn: -1, EndTurn: 1, Content: "x"},
+		"long": {EndTurn: 1, Content: strings.Repeat("é", 65_537)}, "negative tokens": {EndTurn: 1, Content: "x", TokenCount: -1},
+	} {
+		if err := c.SaveSummary(t.Context(), "conv_1", summary); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%s: got %v, want ErrInvalid", name, err)
+		}
+	}
+	if got, err := c.Summaries(t.Context(), "conv_2"); err != nil || len(got) > 0 {
+		t.Errorf("another conversation has summaries %v, %v", got, err)
+	}
+}
