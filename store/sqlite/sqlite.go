@@ -94,7 +94,7 @@ func (s *turns) Close() error { return errors.Join(s.reader.Close(), s.writer.Cl
 func (s *turns) Get(ctx context.Context, namespace, responseID string) (*driver.Session, error) {
 	var turn *local.Session
 	err := s.read(ctx, func(tx *sql.Tx) (err error) {
-		if err = countMemory(ctx, tx, namespace, responseID); err == nil {
+		if err = countMemory(ctx, tx, selectSize, namespace, responseID); err == nil {
 			turn, err = get(ctx, tx, namespace, responseID)
 		}
 		return err
@@ -108,13 +108,14 @@ func (s *turns) Get(ctx context.Context, namespace, responseID string) (*driver.
 	return turn.Session, nil
 }
 
-// countMemory counts the memory for reading a turn: SQLite temporarily holds a copy of the bodies.
-func countMemory(ctx context.Context, tx *sql.Tx, namespace, responseID string) error {
+// countMemory counts the memory for reading what is stored under an ID, whose size is the result of the query: SQLite temporarily
+// holds a copy of it.
+func countMemory(ctx context.Context, tx *sql.Tx, query, namespace, id string) error {
 	if !metered.Counts(ctx) {
 		return nil
 	}
 	var size int64
-	err := tx.QueryRowContext(ctx, selectSize, namespace, responseID).Scan(&size)
+	err := tx.QueryRowContext(ctx, query, namespace, id).Scan(&size)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil
 	}
@@ -296,10 +297,14 @@ func (s *turns) put(ctx context.Context, tx *sql.Tx, namespace string, current, 
 	if current != nil {
 		expected = current.Version
 	}
-	result, err := tx.StmtContext(ctx, s.upsert).ExecContext(ctx,
+	return wrote(tx.StmtContext(ctx, s.upsert).ExecContext(ctx,
 		namespace, turn.ResponseID, turn.UID, turn.Version, nullable(turn.PreviousResponseID), nullable(turn.ConversationID),
 		turn.Status, seconds(turn.CreatedAt), seconds(turn.CompletedAt), turn.Immutable,
-		nullable(string(turn.Request)), nullable(string(turn.Response)), nullable(string(turn.Metadata)), expected)
+		nullable(string(turn.Request)), nullable(string(turn.Response)), nullable(string(turn.Metadata)), expected))
+}
+
+// wrote reports whether a statement has written its row.
+func wrote(result sql.Result, err error) (bool, error) {
 	if err != nil {
 		return false, err
 	}
