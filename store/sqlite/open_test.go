@@ -59,7 +59,7 @@ func TestOpenErrors(t *testing.T) {
 		"text file":          {path: "text", setup: writeText, want: "not an SQLite database"},
 		"another program":    {path: "other.db", setup: execute(`CREATE TABLE t (a)`), want: "another program"},
 		"application ID":     {path: "other.db", setup: execute(`PRAGMA application_id = 7`), want: "another program"},
-		"newer schema":       {path: "new.db", setup: newer, want: "its schema has version 1000000, and this program supports versions up to 2"},
+		"newer schema":       {path: "new.db", setup: newer, want: "its schema has version 1000000, and this program supports versions up to 3"},
 		"empty file":         {path: "empty", setup: func(t *testing.T, path string) { write(t, path, "") }},
 		"empty file, opened": {path: "empty.db", setup: execute(`VACUUM`)},
 	}
@@ -148,7 +148,7 @@ func TestSchema(t *testing.T) {
 	db := openSQL(t, path)
 	tests := map[string]struct{ query, want string }{
 		"journal":      {`PRAGMA journal_mode`, "wal"},
-		"version":      {`PRAGMA user_version`, "2"},
+		"version":      {`PRAGMA user_version`, "3"},
 		"parent":       {`SELECT name FROM pragma_index_list('turns') WHERE name = 'turns_by_parent'`, "turns_by_parent"},
 		"conversation": {`SELECT name FROM pragma_index_list('turns') WHERE name = 'turns_by_conversation'`, "turns_by_conversation"},
 	}

@@ -14,13 +14,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package sqlite stores turns in one file, for gateways on one machine without a cluster. Several processes may use the file
-// at the same time if they run on that machine and its file system is local. Importing the package is sufficient to open
-// sqlite: URLs with store.Open.
+// Package sqlite stores turns and conversations in one file, for gateways on one machine without a cluster. Several processes
+// may use the file at the same time if they run on that machine and its file system is local. Importing the package is
+// sufficient to open sqlite: URLs with store.Open.
 //
 // The file is an SQLite database in WAL mode, so there may be two more files next to it, with -wal and -shm appended to its
 // name; they belong to the database and must be moved, copied and deleted with it. A file created by Open is readable only by
-// its owner. A saved turn survives a crash of the process or the machine. Damage to the file is detected only if SQLite
+// its owner. What is stored survives a crash of the process or the machine. Damage to the file is detected only if SQLite
 // detects it, which has no checksums: a byte of a body that changed on the disk may be returned as it is.
 package sqlite
 
@@ -73,7 +73,7 @@ func openURL(ctx context.Context, url string) (driver.Store, driver.Options, err
 	return d, driver.Options{Namespace: namespace}, err
 }
 
-// turns is a driver that stores turns in a database.
+// turns is a driver that stores turns and conversations in a database.
 type turns struct {
 	*database
 	maxDepth int

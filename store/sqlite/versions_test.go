@@ -30,11 +30,12 @@ import (
 
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
 	"github.com/catena-dev/catena/store/sqlite"
 )
 
 // migration is a schema migration by a newer program.
-const migration = `BEGIN IMMEDIATE; ALTER TABLE turns ADD COLUMN later TEXT; PRAGMA user_version = 3; COMMIT`
+const migration = `BEGIN IMMEDIATE; ALTER TABLE turns ADD COLUMN later TEXT; PRAGMA user_version = 1000000; COMMIT`
 
 // TestMigratedWhileOpen: a program with an open database neither reads nor writes it after a newer program has migrated it.
 func TestMigratedWhileOpen(t *testing.T) {
@@ -106,7 +107,7 @@ func TestReplacedFile(t *testing.T) {
 // TestStoredVersions: databases stored by earlier builds remain readable. testdata has one for each schema version. They are
 // never written again: add another for a new version.
 func TestStoredVersions(t *testing.T) {
-	for version, name := range []string{"version1.db", "version2.db"} {
+	for version, name := range []string{"version1.db", "version2.db", "version3.db"} {
 		t.Run(name, func(t *testing.T) {
 			content, err := os.ReadFile(filepath.Join("testdata", name))
 			if err != nil {
@@ -136,8 +137,33 @@ func TestStoredVersions(t *testing.T) {
 				t.Errorf("got %+v and error %v, want the turn of the conversation", list, err)
 			}
 			save(t, s, testturn.Make("resp_3", "resp_2"))
+			checkStoredConversation(t, path, stored)
 		})
 	}
+}
+
+// checkStoredConversation checks the conversation conv_1 of a database in testdata. Those of a schema before version 3 have none, and one
+// can be created.
+func checkStoredConversation(t *testing.T, path string, version int) {
+	t.Helper()
+	s := openConversations(t, path)
+	if version < 3 {
+		if _, err := s.GetConversation(t.Context(), "default", "conv_1"); !errors.Is(err, driver.ErrConversationNotFound) {
+			t.Errorf("got %v, want that the conversation does not exist", err)
+		}
+		c := conversation("conv_1")
+		create(t, s, c)
+		check(t, s, c)
+		return
+	}
+	got, err := s.GetConversation(t.Context(), "default", "conv_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(storedConversation(), got); diff != "" {
+		t.Errorf("conversation (-want +got):\n%s", diff)
+	}
+	checkSummaries(t, s, "conv_1", storedSummary())
 }
 
 // storedTurn is the second turn of each database in testdata.
@@ -147,6 +173,18 @@ func storedTurn() *store.Session {
 	turn.CreatedAt, turn.CompletedAt = time.Unix(1_700_000_000, 0).UTC(), time.Unix(1_700_000_009, 0).UTC()
 	turn.Metadata = []byte(`{ "k":"ü", "n":1.0 }`)
 	return turn
+}
+
+// storedConversation is the conversation of each database in testdata since version 3.
+func storedConversation() *driver.Conversation {
+	c := conversation("conv_1")
+	c.CreatedAt = time.Unix(1_700_000_000, 0).UTC()
+	return c
+}
+
+// storedSummary is the summary of the storedConversation.
+func storedSummary() driver.Summary {
+	return driver.Summary{StartTurn: 0, EndTurn: 2, Content: "Zusammenfassung: ü", TokenCount: 7, CreatedAt: time.Unix(1_700_000_009, 0).UTC()}
 }
 
 // TestPagesUseTheIndex: a page is found in the index, so it costs what it has and not what its conversation or its namespace has.
