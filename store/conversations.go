@@ -72,6 +72,8 @@ func validateNew(c *Conversation) error {
 	switch {
 	case c.State != ConversationActive && c.State != ConversationArchived:
 		return &Error{Code: CodeInvalid, Message: fmt.Sprintf("the state of a new conversation is %.100q: must be Active or Archived", c.State)}
+	case len(c.HiddenItems) > MaxHiddenItems:
+		return driver.TooManyHidden(c.ConversationID)
 	case c.Head != Head{ResponseID: c.Head.ResponseID}:
 		return &Error{Code: CodeInvalid, Message: "the head of a new conversation has a base or a reservation: use Append or Reserve"}
 	}
@@ -170,14 +172,24 @@ func (c *Conversations) Delete(ctx context.Context, conversationID string) error
 }
 
 // Load returns the history of a conversation, or a page of it, as Store.Resolve does for its head. Without turns, the history is empty.
-// It does not contain a turn for which a place is reserved. Its error is ErrNotFound if the head was deleted.
+// It contains neither hidden items, except in Sessions and Digests, nor a turn for which a place is reserved. A page can have fewer items than
+// the limit. The error is ErrNotFound if the head was deleted.
 func (c *Conversations) Load(ctx context.Context, conversationID string, options ResolveOptions) (*History, error) {
 	return conversationCall(c, "load", conversationID, func(d driver.Conversations) (*History, error) {
 		conversation, err := c.get(ctx, d, conversationID)
 		if err != nil {
 			return nil, err
 		}
-		return c.load(ctx, conversation.Head, options)
+		if len(conversation.HiddenItems) == 0 {
+			return c.load(ctx, conversation.Head, options)
+		}
+		applied := options
+		applied.Origins = true
+		history, err := c.load(ctx, conversation.Head, applied)
+		if err != nil {
+			return nil, err
+		}
+		return history, hideItems(history, conversation.HiddenItems, options)
 	})
 }
 
@@ -257,7 +269,7 @@ func (c *Conversations) isPart(ctx context.Context, head Head, responseID string
 
 // Fork creates a conversation that begins with the history of another one, up to a turn of it, and returns the new conversation. It
 // copies no turn: its cost does not depend on the length of the history. The new conversation is active, and has the user, the title, the system
-// prompt and the metadata of the other one, but not its summaries. If its ID is taken, the error is ErrConflict.
+// prompt, the metadata and the hidden items of the other one, but not its summaries. If its ID is taken, the error is ErrConflict.
 func (c *Conversations) Fork(ctx context.Context, conversationID, newID string, options ForkOptions) (*Conversation, error) {
 	return conversationCall(c, "fork", conversationID, func(d driver.Conversations) (*Conversation, error) {
 		source, err := c.get(ctx, d, conversationID)

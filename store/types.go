@@ -53,6 +53,8 @@ type (
 	Head = driver.Head
 	// Fork is the turn at which a conversation was forked.
 	Fork = driver.Fork
+	// HiddenItem is an item of a turn that is not part of a conversation's history.
+	HiddenItem = driver.HiddenItem
 	// ConversationPatch is a change of what describes a conversation. What is nil stays unchanged, and what is empty is cleared.
 	ConversationPatch = driver.ConversationPatch
 	// Summary is a summary of consecutive turns of a conversation.
@@ -112,6 +114,8 @@ const (
 	MaxDepthLimit = driver.MaxDepthLimit
 	// MaxLimit (1000) is the largest ResolveOptions.Limit and ListOptions.Limit.
 	MaxLimit = driver.MaxLimit
+	// MaxHiddenItems (1000) is the maximum number of hidden items of a conversation.
+	MaxHiddenItems = driver.MaxHiddenItems
 	// DefaultReservation is how long a place in a conversation is reserved for a turn if the options set nothing else.
 	DefaultReservation = 10 * time.Second
 	// DefaultListLimit (100) is the number of turns on a page if ListOptions do not set a limit.
@@ -156,6 +160,8 @@ const (
 	CodeConversationLocked = driver.CodeConversationLocked
 	// CodeConversationArchived is "session.conversation.archived": the conversation is archived, and cannot be continued.
 	CodeConversationArchived = driver.CodeConversationArchived
+	// CodeConversationLimitExceeded is "session.conversation.limit_exceeded": the conversation cannot have more hidden items.
+	CodeConversationLimitExceeded = driver.CodeConversationLimitExceeded
 	// CodeTooLarge is "session.snapshot.too_large": the turn exceeds the store's size limit, or the history exceeds the limit
 	// for responses. Nothing was stored.
 	CodeTooLarge = driver.CodeTooLarge
@@ -178,6 +184,8 @@ var (
 	ErrConversationNotFound = driver.ErrConversationNotFound
 	ErrConversationLocked   = driver.ErrConversationLocked
 	ErrConversationArchived = driver.ErrConversationArchived
+
+	ErrConversationLimitExceeded = driver.ErrConversationLimitExceeded
 )
 
 // IsRetryable reports whether the same call may succeed later.

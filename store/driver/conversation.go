@@ -20,6 +20,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -37,6 +38,7 @@ const (
 	MaxSystemPromptLength        = 65_536 // characters
 	MaxSummaryLength             = 65_536 // characters
 	MaxConversationMetadataBytes = 65_536
+	MaxHiddenItems               = 1000
 
 	MinReservation = time.Second
 	MaxReservation = 10 * time.Minute
@@ -61,6 +63,9 @@ type Conversation struct {
 	// ParentConversationID is the conversation on whose behalf this one is held, as by a sub-agent, or empty. It need not exist, and
 	// cannot change.
 	ParentConversationID string
+	// HiddenItems are the items of turns that are not part of the conversation's history, in the order in which they were hidden, at
+	// most MaxHiddenItems.
+	HiddenItems []HiddenItem
 	// CreatedAt is when the store has created the conversation, to the second. The store sets it.
 	CreatedAt time.Time
 }
@@ -92,6 +97,13 @@ type Fork struct {
 	ResponseID string
 }
 
+// HiddenItem is an item of a turn that is not part of a conversation's history.
+type HiddenItem struct {
+	ResponseID string `json:"responseID"`
+	// Number is the number of the item in its turn, as in Origin.
+	Number int `json:"number"`
+}
+
 // ConversationUpdate is a change of a conversation. What is not set stays unchanged.
 type ConversationUpdate struct {
 	// ExpectedState and ExpectedHead, if set, must be what is stored. Otherwise, nothing is changed, and the update is a conflict.
@@ -100,6 +112,8 @@ type ConversationUpdate struct {
 	// State and Head replace what is stored.
 	State string
 	Head  *Head
+	// Hide is added to the HiddenItems, unless it is one. If there are MaxHiddenItems, the error is TooManyHidden.
+	Hide *HiddenItem
 	ConversationPatch
 }
 
@@ -153,6 +167,12 @@ func (u *ConversationUpdate) Apply(c *Conversation) error {
 	if u.ExpectedState != "" && u.ExpectedState != c.State || u.ExpectedHead != nil && *u.ExpectedHead != c.Head {
 		return ConversationChanged(c.ConversationID)
 	}
+	if u.Hide != nil && !slices.Contains(c.HiddenItems, *u.Hide) {
+		if len(c.HiddenItems) >= MaxHiddenItems {
+			return TooManyHidden(c.ConversationID)
+		}
+		c.HiddenItems = append(c.HiddenItems, *u.Hide)
+	}
 	if u.State != "" {
 		c.State = u.State
 	}
@@ -179,7 +199,14 @@ func (u *ConversationUpdate) Apply(c *Conversation) error {
 func (c *Conversation) Clone() *Conversation {
 	clone := *c
 	clone.Metadata = append(json.RawMessage(nil), c.Metadata...)
+	clone.HiddenItems = slices.Clone(c.HiddenItems)
 	return &clone
+}
+
+// TooManyHidden returns the error for hiding more than MaxHiddenItems.
+func TooManyHidden(conversationID string) *Error {
+	return conversationError(CodeConversationLimitExceeded, conversationID,
+		"conversation %.100q has %d hidden items, and can have no more: continue with a new conversation", conversationID, MaxHiddenItems)
 }
 
 // ConversationNotFound returns the error for a conversation that does not exist.

@@ -43,6 +43,8 @@ const (
 	CodeConversationNotFound = Code("session.conversation.not_found")
 	CodeConversationLocked   = Code("session.conversation.locked")
 	CodeConversationArchived = Code("session.conversation.archived")
+
+	CodeConversationLimitExceeded = Code("session.conversation.limit_exceeded")
 )
 
 // Codes returns all codes.
@@ -51,7 +53,7 @@ func Codes() []Code {
 		CodeNotFound, CodeCycleDetected, CodeDepthExceeded, CodeUnavailable,
 		CodeConflict, CodeInvalid, CodeUnreachable, CodeUnsupported, CodeQuotaExceeded,
 		CodeUnreadable, CodeTooLarge,
-		CodeConversationNotFound, CodeConversationLocked, CodeConversationArchived,
+		CodeConversationNotFound, CodeConversationLocked, CodeConversationArchived, CodeConversationLimitExceeded,
 	}
 }
 
@@ -78,6 +80,8 @@ var (
 	ErrConversationNotFound error = &Error{Code: CodeConversationNotFound}
 	ErrConversationLocked   error = &Error{Code: CodeConversationLocked}
 	ErrConversationArchived error = &Error{Code: CodeConversationArchived}
+
+	ErrConversationLimitExceeded error = &Error{Code: CodeConversationLimitExceeded}
 )
 
 // Error is a store's error if one of the codes applies. Get it with errors.AsType or errors.As.

@@ -19,6 +19,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -134,17 +135,17 @@ const (
 	// conversationColumns are those that conversationValues and getConversation have.
 	conversationColumns = `conversation_id, user_id, title, system_prompt, metadata, state,
   head_response_id, base_response_id, reservation_seconds, reservation_renewals,
-  forked_from_conversation_id, forked_from_response_id, parent_conversation_id, created_at`
+  forked_from_conversation_id, forked_from_response_id, parent_conversation_id, hidden_items, created_at`
 
 	// insertConversation has no effect if the conversation ID is taken.
 	insertConversation  = `INSERT` + intoConversations + ` ON CONFLICT DO NOTHING`
 	replaceConversation = `REPLACE` + intoConversations
 	intoConversations   = ` INTO conversations (namespace, ` + conversationColumns + `)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 	selectConversation     = `SELECT ` + conversationColumns + ` FROM conversations WHERE namespace = ? AND conversation_id = ?`
 	selectConversationSize = `
-SELECT octet_length(title) + octet_length(system_prompt) + coalesce(octet_length(metadata), 0)
+SELECT octet_length(title) + octet_length(system_prompt) + coalesce(octet_length(metadata), 0) + coalesce(octet_length(hidden_items), 0)
 FROM conversations WHERE namespace = ? AND conversation_id = ?`
 	selectHasConversation = `SELECT EXISTS (SELECT 1 FROM conversations WHERE namespace = ? AND conversation_id = ?)`
 
@@ -170,8 +171,17 @@ func conversationValues(namespace string, c *driver.Conversation) []any {
 	return []any{
 		namespace, c.ConversationID, c.UserID, c.Title, c.SystemPrompt, nullable(string(c.Metadata)), c.State,
 		c.Head.ResponseID, c.Head.BaseResponseID, int64(c.Head.Reservation.Duration / time.Second), c.Head.Reservation.Renewals,
-		c.ForkedFrom.ConversationID, c.ForkedFrom.ResponseID, c.ParentConversationID, seconds(c.CreatedAt),
+		c.ForkedFrom.ConversationID, c.ForkedFrom.ResponseID, c.ParentConversationID, hiddenItems(c.HiddenItems), seconds(c.CreatedAt),
 	}
+}
+
+// hiddenItems returns the value of the column hidden_items.
+func hiddenItems(items []driver.HiddenItem) any {
+	if len(items) == 0 {
+		return nil
+	}
+	encoded, _ := json.Marshal(items) // cannot fail
+	return string(encoded)
 }
 
 // getConversation returns a conversation, or driver.ConversationNotFound.
@@ -181,13 +191,17 @@ func getConversation(ctx context.Context, tx *sql.Tx, namespace, conversationID 
 	}
 	c := &driver.Conversation{}
 	var reserved int64
+	var hidden []byte
 	var createdAt sql.NullInt64
 	err := tx.QueryRowContext(ctx, selectConversation, namespace, conversationID).Scan(
 		&c.ConversationID, &c.UserID, &c.Title, &c.SystemPrompt, (*[]byte)(&c.Metadata), &c.State,
 		&c.Head.ResponseID, &c.Head.BaseResponseID, &reserved, &c.Head.Reservation.Renewals,
-		&c.ForkedFrom.ConversationID, &c.ForkedFrom.ResponseID, &c.ParentConversationID, &createdAt)
+		&c.ForkedFrom.ConversationID, &c.ForkedFrom.ResponseID, &c.ParentConversationID, &hidden, &createdAt)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, driver.ConversationNotFound(conversationID)
+	}
+	if err == nil && hidden != nil {
+		err = json.Unmarshal(hidden, &c.HiddenItems)
 	}
 	c.Head.Reservation.Duration, c.CreatedAt = time.Duration(reserved)*time.Second, fromSeconds(createdAt)
 	return c, err

@@ -64,6 +64,7 @@ func conversation(id string) *driver.Conversation {
 			ResponseID: "resp_2", BaseResponseID: "resp_1", Reservation: driver.Reservation{Duration: driver.MaxReservation, Renewals: 1 << 40},
 		},
 		ForkedFrom: driver.Fork{ConversationID: "conv_0", ResponseID: "resp_0"}, ParentConversationID: "conv_p",
+		HiddenItems: []driver.HiddenItem{{ResponseID: "resp_1"}},
 	}
 }
 

@@ -14,6 +14,7 @@ CREATE TABLE conversations (
   forked_from_conversation_id TEXT NOT NULL,
   forked_from_response_id     TEXT NOT NULL,
   parent_conversation_id      TEXT NOT NULL,
+  hidden_items                TEXT,             -- JSON, a list of {responseID, number}
   created_at                  INTEGER NOT NULL, -- seconds since 1970
   PRIMARY KEY (namespace, conversation_id)
 ) STRICT;
