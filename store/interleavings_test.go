@@ -19,6 +19,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"slices"
@@ -45,7 +46,7 @@ type world struct {
 	limits limits
 	choose func(options int) int
 
-	mu      sync.Mutex // between two steps, processes run in parallel
+	mu      sync.Mutex // processes run in parallel, and when time passes
 	running int
 	calls   []*call // that have not taken effect
 	last    *process
@@ -73,6 +74,8 @@ type process struct {
 	*world
 	name string
 	dead bool
+	// stalls means that the process notices deadlines only when its calls have returned.
+	stalls bool
 }
 
 // call is a call that has not taken effect.
@@ -97,22 +100,38 @@ func do[T any](ctx context.Context, p *process, name string, changes bool, run f
 	var err error
 	c := &call{by: p, name: p.name + ": " + name, changes: changes, answer: make(chan error, 1)}
 	c.run = func() { result, err = run() }
-	if p.dead {
+	if !p.send(c) {
 		return none, errDead
 	}
-	p.mu.Lock()
-	p.calls = append(p.calls, c)
-	p.mu.Unlock()
 	select {
 	case failure := <-c.answer:
 		if failure != nil {
 			return none, failure
 		}
 		return result, err
-	case <-ctx.Done():
+	case <-doneUnless(p.stalls, ctx):
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		c.orphaned = true
 		return none, ctx.Err()
 	}
+}
+
+// send adds a call, and reports whether the process is alive.
+func (p *process) send(c *call) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.dead {
+		p.calls = append(p.calls, c)
+	}
+	return !p.dead
+}
+
+func doneUnless(stalls bool, ctx context.Context) <-chan struct{} {
+	if stalls {
+		return nil
+	}
+	return ctx.Done()
 }
 
 func (p *process) Get(ctx context.Context, namespace, id string) (*driver.Session, error) {
@@ -154,10 +173,14 @@ type step struct {
 	name string
 	cost limits
 	do   func()
+	// pause passes afterwards.
+	pause time.Duration
 }
 
 // steps returns what can happen next. The first one makes progress.
 func (w *world) steps() []step {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	var steps []step
 	w.calls = slices.DeleteFunc(w.calls, func(c *call) bool { return c.orphaned && !c.changes })
 	waiting := func(c *call) bool { return !c.orphaned }
@@ -176,44 +199,40 @@ func (w *world) steps() []step {
 			steps = append(steps, w.stepsOf(c, cost)...)
 		}
 	}
-	pause := limits{pauses: 1}
 	if !slices.ContainsFunc(w.calls, waiting) {
-		pause = limits{} // nothing else makes progress
-	}
-	// Enough for a poll, a renewal, and the end of a reservation, and never at the same moment as a timer.
-	for _, d := range []time.Duration{1601 * time.Millisecond, 3109 * time.Millisecond, 11003 * time.Millisecond} {
-		s := step{name: fmt.Sprintf("%v pass", d), cost: pause, do: func() { time.Sleep(d) }}
-		if pause == (limits{}) {
-			steps = slices.Insert(steps, 0, s)
-			break // several of the first one are as good
-		}
-		steps = append(steps, s)
+		steps = slices.Insert(steps, 0, pass(1601*time.Millisecond, limits{})) // enough for a poll, and nothing else makes progress
+	} else {
+		// Enough for a renewal, and for the end of a reservation, and never at the same moment as a timer.
+		steps = append(steps, pass(3109*time.Millisecond, limits{pauses: 1}), pass(11003*time.Millisecond, limits{pauses: 1}))
 	}
 	return slices.DeleteFunc(steps, func(s step) bool {
 		return s.cost.switches > w.limits.switches || s.cost.faults > w.limits.faults || s.cost.pauses > w.limits.pauses
 	})
 }
 
+// pass returns the step in which time passes.
+func pass(d time.Duration, cost limits) step {
+	return step{name: fmt.Sprintf("%v pass", d), cost: cost, do: func() {}, pause: d}
+}
+
 // stepsOf returns what can happen to a call.
 func (w *world) stepsOf(c *call, cost limits) []step {
-	end := func(answer error) {
+	run := func() {
+		c.run()
 		w.calls = slices.DeleteFunc(w.calls, func(other *call) bool { return other == c })
-		if !c.orphaned {
-			w.last = c.by
-			c.answer <- answer
-		}
+		w.last = c.by
 	}
-	steps := []step{{c.name, cost, func() { c.run(); end(nil) }}}
 	if c.orphaned {
-		return steps
+		return []step{{name: c.name, cost: cost, do: func() { run(); w.last = nil }}}
 	}
+	steps := []step{{name: c.name, cost: cost, do: func() { run(); c.answer <- nil }}}
 	cost.faults = 1
 	if c.changes {
 		steps = append(steps,
-			step{c.name + ", and its response is lost", cost, func() { c.run(); end(driver.Again(errLost)) }},
-			step{c.name + ", and the process dies", cost, func() { c.run(); w.kill(c.by) }})
+			step{name: c.name + ", and its response is lost", cost: cost, do: func() { run(); c.answer <- driver.Again(errLost) }},
+			step{name: c.name + ", and the process dies", cost: cost, do: func() { run(); c.answer <- errDead; w.kill(c.by) }})
 	}
-	return append(steps, step{"instead of " + c.name + ", the process dies", cost, func() { w.kill(c.by) }})
+	return append(steps, step{name: "instead of " + c.name + ", the process dies", cost: cost, do: func() { w.kill(c.by) }})
 }
 
 // kill ends a process. What it has sent can still take effect.
@@ -231,11 +250,11 @@ func (w *world) kill(p *process) {
 const maxSteps = 500
 
 // run lets things happen until all processes have ended.
-func (w *world) run(processes map[string]func(*store.Conversations)) error {
+func (w *world) run(processes map[string]func(*store.Conversations), stalls string) error {
 	w.running = len(processes)
 	for name, act := range processes {
 		go func() {
-			act(store.New(&process{world: w, name: name}, driver.Options{Namespace: "team"}).Conversations())
+			act(store.New(&process{world: w, name: name, stalls: name == stalls}, driver.Options{Namespace: "team"}).Conversations())
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.running--
@@ -249,10 +268,13 @@ func (w *world) run(processes map[string]func(*store.Conversations)) error {
 		steps := w.steps()
 		next := steps[w.choose(len(steps))]
 		w.log = append(w.log, next.name)
+		w.mu.Lock()
 		w.limits.switches -= next.cost.switches
 		w.limits.faults -= next.cost.faults
 		w.limits.pauses -= next.cost.pauses
 		next.do()
+		w.mu.Unlock()
+		time.Sleep(next.pause)
 	}
 	return fmt.Errorf("not all processes have ended after %d steps", maxSteps)
 }
@@ -261,6 +283,10 @@ func (w *world) run(processes map[string]func(*store.Conversations)) error {
 type scenario struct {
 	// appends are the IDs of the turns that the processes append, in their order. Several may append the same.
 	appends map[string][]string
+	// stalls, if set, is the process that stalls.
+	stalls string
+	// sent, if set, is a turn for which a process has reserved the first place, and that it has sent before it died.
+	sent string
 	// rollback, if set, is a process that clears the conversation.
 	rollback string
 }
@@ -278,7 +304,16 @@ func (sc scenario) play(l limits, choose func(options int) int) (err error) {
 		}
 	}()
 	ctx := context.Background()
-	if _, err := w.CreateConversation(ctx, "team", &driver.Conversation{ConversationID: conversationID, State: driver.ConversationActive}); err != nil {
+	conversation := &driver.Conversation{ConversationID: conversationID, State: driver.ConversationActive}
+	if sc.sent != "" {
+		conversation.Head = driver.Head{ResponseID: sc.sent, Reservation: driver.Reservation{Duration: store.DefaultReservation}}
+		w.calls = append(w.calls, &call{by: &process{name: "dead"}, name: "dead: save " + sc.sent, changes: true, orphaned: true, run: func() {
+			turn := testturn.Make(sc.sent, "")
+			turn.ConversationID = conversationID
+			_, _ = w.Save(ctx, "team", turn, driver.SaveOptions{})
+		}})
+	}
+	if _, err := w.CreateConversation(ctx, "team", conversation); err != nil {
 		return err
 	}
 	var appended []string
@@ -292,7 +327,7 @@ func (sc scenario) play(l limits, choose func(options int) int) (err error) {
 				switch {
 				case err == nil:
 					appended = append(appended, id)
-				case l.faults == 0 && l.pauses == 0:
+				case l.faults == 0 && l.pauses == 0 && sc.rollback == "": // nothing has gone wrong, and no turn was rolled back
 					failure = fmt.Errorf("unable to append %q: %w", id, err)
 				}
 				w.mu.Unlock()
@@ -302,7 +337,7 @@ func (sc scenario) play(l limits, choose func(options int) int) (err error) {
 	if sc.rollback != "" {
 		processes[sc.rollback] = func(c *store.Conversations) { _, _ = c.Rollback(ctx, conversationID, "") }
 	}
-	if err := w.run(processes); err != nil {
+	if err := w.run(processes, sc.stalls); err != nil {
 		return err
 	}
 	if failure != nil {
@@ -315,7 +350,7 @@ func (sc scenario) play(l limits, choose func(options int) int) (err error) {
 		if _, failure = c.Append(ctx, conversationID, testturn.Make("resp_next", ""), store.AppendOptions{}); failure == nil {
 			history, failure = c.Load(ctx, conversationID, store.ResolveOptions{})
 		}
-	}})
+	}}, "")
 	if err = errors.Join(err, failure); err != nil {
 		return fmt.Errorf("the next writer: %w", err)
 	}
@@ -386,17 +421,33 @@ func (sc scenario) explore(t *testing.T, l limits) int {
 	}
 }
 
+// deep makes TestAppendInEveryOrder play about ten times as many runs, for some minutes.
+var deep = flag.Bool("deep", false, "explore the orders of appends with one more switch between processes")
+
 // TestAppendInEveryOrder plays small scenarios in all ways within limits.
 func TestAppendInEveryOrder(t *testing.T) {
+	one := map[string][]string{"a": {"resp_a"}}
+	two := map[string][]string{"a": {"resp_a"}, "b": {"resp_b"}}
+	same := map[string][]string{"a": {"resp_a"}, "b": {"resp_a"}}
 	for name, tc := range map[string]struct {
 		scenario
 		limits
 	}{
-		"two writers":   {scenario{appends: map[string][]string{"a": {"resp_a"}, "b": {"resp_b"}}}, limits{switches: 3, faults: 1, pauses: 1}},
-		"the same turn": {scenario{appends: map[string][]string{"a": {"resp_a"}, "b": {"resp_a"}}}, limits{switches: 3, faults: 1, pauses: 1}},
-		"a rollback":    {scenario{appends: map[string][]string{"a": {"resp_a"}}, rollback: "r"}, limits{switches: 3, faults: 1, pauses: 1}},
+		"two writers, a fault":          {scenario{appends: two}, limits{switches: 2, faults: 1}},
+		"two writers, a fault and time": {scenario{appends: two}, limits{faults: 1, pauses: 1}},
+		"two writers, one stalls":       {scenario{appends: two, stalls: "a"}, limits{switches: 2, pauses: 1}},
+		"one turn, a fault":             {scenario{appends: same}, limits{switches: 2, faults: 1}},
+		"one turn, a fault and time":    {scenario{appends: same}, limits{faults: 1, pauses: 1}},
+		// Only with -deep does this find that a repeated append must renew the reservation of a turn that it finds stored.
+		"a save on its way":            {scenario{appends: two, sent: "resp_a"}, limits{pauses: 1}},
+		"a rollback":                   {scenario{appends: one, rollback: "r"}, limits{switches: 1, faults: 1}},
+		"a rollback, a fault and time": {scenario{appends: one, rollback: "r"}, limits{switches: 0, faults: 1, pauses: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if *deep {
+				tc.switches++
+			}
 			t.Logf("%d runs", tc.explore(t, tc.limits))
 		})
 	}
@@ -410,6 +461,9 @@ func TestAppendInRandomOrders(t *testing.T) {
 		sc := scenario{appends: map[string][]string{"a": ids.Draw(t, "a"), "b": ids.Draw(t, "b"), "c": ids.Draw(t, "c")}}
 		if rapid.Bool().Draw(t, "rollback") {
 			sc.rollback = "r"
+		}
+		if rapid.Bool().Draw(t, "stalls") {
+			sc.stalls = "a"
 		}
 		l := limits{
 			switches: rapid.IntRange(0, 20).Draw(t, "switches"), faults: rapid.IntRange(0, 3).Draw(t, "faults"),

@@ -71,10 +71,10 @@ func TestDocuments(t *testing.T) {
 }
 
 // documents are the documents with commands.
-var documents = []string{"README.md", "docs/library.md", "docs/https.md", "docs/gateway.md", "docs/quota.md"}
+var documents = []string{"README.md", "docs/library.md", "docs/https.md", "docs/gateway.md", "docs/quota.md", "docs/conversations.md"}
 
-// documentedIDs matches the response IDs that the documents use. Turns of other tests are not removed.
-var documentedIDs = regexp.MustCompile(`resp_7[0-9]{16}`)
+// documentedIDs matches the IDs of responses and conversations that the documents use. Those of other tests are not removed.
+var documentedIDs = regexp.MustCompile(`(resp|conv)_7[0-9]{16}`)
 
 // removeDocumented removes the objects that the documents create, so that they can be run again.
 func removeDocumented(t *testing.T) {
@@ -90,7 +90,11 @@ func removeDocumented(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, id := range slices.Compact(slices.Sorted(slices.Values(documentedIDs.FindAllString(string(content), -1)))) {
-			remove = append(remove, []string{"responsesession", v1alpha1.ObjectName(id)})
+			kind := "responsesession"
+			if strings.HasPrefix(id, "conv_") {
+				kind = "conversation"
+			}
+			remove = append(remove, []string{kind, v1alpha1.ObjectName(id)})
 		}
 	}
 	for _, object := range remove {
