@@ -18,6 +18,7 @@ package gateway
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -53,18 +54,31 @@ var itemPrefixes = map[string]string{
 	"mcp_list_tools": "mcpl", "mcp_approval_request": "mcpr", "compaction": "cmp",
 }
 
+// idPrefix returns the prefix of the IDs of items of the given type.
+func idPrefix(itemType string) string {
+	if prefix := itemPrefixes[itemType]; prefix != "" {
+		return prefix
+	}
+	return "item"
+}
+
 // id returns the ID of an item of the given type, such as msg_0123456789abcdef_2.
 func (n itemName) id(itemType string) string {
-	prefix := itemPrefixes[itemType]
-	if prefix == "" {
-		prefix = "item"
-	}
 	stem, ok := strings.CutPrefix(n.responseID, responsePrefix)
 	if !ok || strings.HasPrefix(stem, otherPrefix) {
 		stem = otherPrefix + n.responseID
 	}
-	return prefix + "_" + stem + "_" + strconv.Itoa(n.number)
+	return idPrefix(itemType) + "_" + stem + "_" + strconv.Itoa(n.number)
 }
+
+// unstoredID returns the ID of an item of a turn that is not stored, to which the engine has given none, such as
+// msg_resp_0123456789abcdef0123456789abcdef.2. It names nothing: parseItemID rejects it, and withEngineIDs removes it.
+func (n itemName) unstoredID(itemType string) string {
+	return idPrefix(itemType) + "_" + n.responseID + "." + strconv.Itoa(n.number)
+}
+
+// unstoredIDs matches the results of unstoredID.
+var unstoredIDs = regexp.MustCompile(`^[a-z]+_resp_[0-9a-f]{32}\.[0-9]{1,9}$`)
 
 // parseItemID returns the name in an ID, and false if it is not an ID of the gateway.
 func parseItemID(id string) (itemName, bool) {
@@ -95,7 +109,7 @@ func itemType(item string) string {
 // suffix matches an ID of an engine with the name of an item of the gateway's turns behind it.
 var suffix = regexp.MustCompile(`^(.*)_(resp_[0-9a-f]{32})_([0-9]{1,9})$`)
 
-// itemMark is a part of every suffix.
+// itemMark is a part of every suffix, and of every ID that unstoredIDs matches.
 const itemMark = "_" + responsePrefix
 
 // behind appends the name to an engine's ID, as in call_abc_resp_0123456789abcdef0123456789abcdef_2. withEngineIDs strips it without a
@@ -143,13 +157,25 @@ func withEngineIDs(item string) string {
 		return item
 	}
 	for _, member := range []string{"id", "call_id"} {
-		if engine, _, ok := parseSuffix(gjson.Get(item, member).Str); ok && engine == "" {
+		id := gjson.Get(item, member).Str
+		switch engine := engineID(id); engine {
+		case id:
+		case "":
 			item = withMember(item, member, "")
-		} else if ok {
+		default:
 			item = withMember(item, member, quote(engine))
 		}
 	}
 	return item
+}
+
+// engineID returns an ID as the engine has given it, or "" if it has given none.
+func engineID(id string) string {
+	engine, _, _ := parseSuffix(id)
+	if unstoredIDs.MatchString(engine) {
+		return ""
+	}
+	return engine
 }
 
 // withID returns an item with another ID, which is removed if it is empty.
@@ -204,19 +230,26 @@ func listed(item string, name itemName) string {
 	return o.String()
 }
 
-// shown returns an output item as its client sees it: with an ID, and with the members that a thin engine leaves out.
+// shown returns an output item as its client sees it: with an ID, and with the members that a thin engine leaves out. An item with that ID
+// and all members is returned as it is.
 func shown(item, id, status string) string {
 	o, err := objectOf(item)
 	if err != nil {
 		return withID(item, id)
 	}
+	before := slices.Clone(o.members)
 	kind := itemType(item)
-	o.set("id", quote(id))
+	if o.get("id").Str != id {
+		o.set("id", quote(id))
+	}
 	if kind == "message" {
 		o.setMissing("role", `"assistant"`)
 		o.setMissing("content", "[]")
 	}
 	completeItem(o, kind, status)
+	if slices.Equal(o.members, before) {
+		return item
+	}
 	return o.String()
 }
 
@@ -244,9 +277,18 @@ var partMembers = map[string][]memberDefault{
 	"output_text": {{"annotations", "[]"}, {"logprobs", "[]"}},
 }
 
-// completeParts adds the members that the parts of a message lack.
+// completeParts adds the members that the parts of a message lack, and returns the content itself if they lack none.
 func completeParts(content string) string {
-	return mapList(content, len(content), func(_ int, part string) string { return completePart(part) })
+	changed := false
+	completed := mapList(content, len(content), func(_ int, part string) string {
+		complete := completePart(part)
+		changed = changed || complete != part
+		return complete
+	})
+	if !changed {
+		return content
+	}
+	return completed
 }
 
 // completePart returns a part with the members that it lacks, or the part itself if it lacks none.

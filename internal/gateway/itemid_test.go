@@ -21,6 +21,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/catena-dev/catena/store"
 )
 
 // TestItemIDs: the name of an item can be read from its ID, whatever the response ID is, and an ID that can be read is of this form.
@@ -35,6 +37,45 @@ func TestItemIDs(t *testing.T) {
 			t.Errorf("%q is the item %+v, %t, want %+v", id, got, ok, name)
 		}
 	})
+}
+
+// TestUnstoredIDs: the ID of an item that is not stored names nothing, and the engine does not get it, not even from a copy of the item.
+func TestUnstoredIDs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		name := itemName{rapid.StringMatching(`resp_[0-9a-f]{32}`).Draw(t, "responseID"), rapid.IntRange(0, 999_999_999).Draw(t, "number")}
+		kind := rapid.SampledFrom([]string{"message", "function_call", "unknown", ""}).Draw(t, "type")
+		id := name.unstoredID(kind)
+		if got, ok := parseItemID(id); ok || len(id) > 64 {
+			t.Errorf("%q is the item %+v, or longer than 64 characters", id, got)
+		}
+		for _, sent := range []string{id, name.behind(id)} {
+			if got := withEngineIDs(`{"id":"` + sent + `","a":1}`); got != `{"a":1}` {
+				t.Errorf("the engine gets %s for %s", got, sent)
+			}
+		}
+	})
+	for _, id := range []string{"msg_1", "msg_resp_1.0", "a.resp_0123456789abcdef0123456789abcdef.0", "x_msg_resp_0123456789abcdef0123456789abcdef.0"} {
+		if item := `{"id":"` + id + `"}`; withEngineIDs(item) != item {
+			t.Errorf("the engine gets %s for %s", withEngineIDs(item), item)
+		}
+	}
+}
+
+// TestShown checks that an item is completed, and is not written in another way if nothing is missing.
+func TestShown(t *testing.T) {
+	const complete = `{ "type":"message", "id":"ID", "status":"completed", "role":"assistant", "content":[ {"type":"output_text","text":"a","annotations":[],"logprobs":[]} ] }`
+	for item, want := range map[string]string{
+		complete: complete,
+		`{ "type":"reasoning", "id":"ID", "summary":[ ] }`: `{ "type":"reasoning", "id":"ID", "summary":[ ] }`,
+		`{"type":"from_the_future","id":"ID", "id":"ID"}`:  `{"type":"from_the_future","id":"ID"}`,
+		`{"content":"a","role":"assistant"}`:               `{"content":[{"type":"output_text","annotations":[],"logprobs":[],"text":"a"}],"role":"assistant","id":"ID","type":"message","status":"completed"}`,
+		`{"type":"function_call","id":null}`:               `{"type":"function_call","id":"ID","status":"completed"}`,
+		`{"type":"function_call","id":"other"}`:            `{"type":"function_call","id":"ID","status":"completed"}`,
+	} {
+		if got := shown(item, "ID", store.StatusCompleted); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
 }
 
 func FuzzParseItemID(f *testing.F) {

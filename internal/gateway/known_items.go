@@ -208,7 +208,7 @@ func (k *knownItems) replace(ctx context.Context, item inputItem) (string, error
 		if err != nil {
 			return "", err
 		}
-		if engine, _, _ := parseSuffix(gjson.Get(request, "id").Str); engine != "" {
+		if engine := engineID(gjson.Get(request, "id").Str); engine != "" {
 			raw = withMember(raw, "approval_request_id", quote(engine))
 		}
 	}
@@ -218,9 +218,8 @@ func (k *knownItems) replace(ctx context.Context, item inputItem) (string, error
 // withCopiedID returns an item with the ID that a copy of a stored item has.
 func withCopiedID(item, stored string, name itemName) string {
 	id := gjson.Get(stored, "id")
-	engine, _, _ := parseSuffix(id.Str)
 	if id.Exists() && id.Type != gjson.String {
 		return withMember(item, "id", id.Raw)
 	}
-	return withID(item, name.behind(engine))
+	return withID(item, name.behind(engineID(id.Str)))
 }

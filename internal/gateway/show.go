@@ -17,6 +17,7 @@ limitations under the License.
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 
@@ -46,13 +47,11 @@ var requestMembers = []memberDefault{
 }
 
 // show returns a response of the turn as its client sees it: with all members of OpenAI's API, which typed clients rely on, and with the
-// gateway's IDs for its items. The response itself, which the store saves, is not changed.
-func (t *turn) show(response *object) *object {
+// IDs of its items that itemID returns, which is usually turn.itemID. The response itself, which the store saves, is not changed.
+func (t *turn) show(response *object, itemID func(i int, item string) string) *object {
 	shown := &object{members: append(make([]member, 0, len(response.members)+len(requestMembers)+8), response.members...)}
 	t.complete(shown)
-	if t.request.store {
-		shown.set("output", t.showOutput(shown.raw("output")))
-	}
+	shown.set("output", t.showOutput(shown.raw("output"), itemID))
 	return shown
 }
 
@@ -108,15 +107,24 @@ func withMissing(object string, numbers ...string) string {
 	return o.String()
 }
 
-// showOutput returns a list of output items with the gateway's IDs.
-func (t *turn) showOutput(output string) string {
+// showOutput returns a list of output items as its client sees them.
+func (t *turn) showOutput(output string, itemID func(i int, item string) string) string {
 	size := len(output) + t.idBytes()*jsonvalue.Count(output)
 	return mapList(output, size, func(i int, item string) string {
 		if !jsonvalue.IsObject(item) {
 			return item
 		}
-		return shown(item, itemName{t.id, t.request.inputs + i}.id(itemType(item)), store.StatusCompleted)
+		return shown(item, itemID(i, item), store.StatusCompleted)
 	})
+}
+
+// itemID returns the ID of an output item that its client sees. An item that is not stored keeps the engine's ID: nothing can refer to it.
+func (t *turn) itemID(i int, item string) string {
+	name := itemName{t.id, t.request.inputs + i}
+	if t.request.store {
+		return name.id(itemType(item))
+	}
+	return cmp.Or(gjson.Get(item, "id").Str, name.unstoredID(itemType(item)))
 }
 
 // idBytes returns more than an item usually gets longer by its ID, of whose characters some are escaped if another gateway has made it, and by
@@ -171,7 +179,7 @@ func (g *Gateway) show(ctx context.Context, c *call, t *turn, response *object) 
 		if err := c.hold(bytes); err != nil {
 			return nil, err
 		}
-		return t.show(response), nil
+		return t.show(response, t.itemID), nil
 	})
 }
 

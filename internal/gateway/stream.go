@@ -230,9 +230,12 @@ func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data
 	if status := terminalEvents[kind]; status != "" {
 		kind = s.finish(ctx, kind, status, response)
 		data.set("type", quote(kind))
+		if s.call.socket != nil && !isFailure(kind) && !s.turn.request.store {
+			s.call.socket.remember(response)
+		}
 	}
 	response.setMissing("status", quote(store.StatusInProgress))
-	data.set("response", s.turn.show(response).String())
+	data.set("response", s.turn.show(response, s.itemID).String())
 	e.replace(kind, data.String())
 	return s.send(ctx, e)
 }

@@ -111,7 +111,7 @@ func (s *relay) abort(ctx context.Context, err error) {
 	data := &object{}
 	data.set("type", quote(eventFailed))
 	data.set("sequence_number", strconv.FormatInt(s.partial.nextSequence(), 10))
-	data.set("response", s.turn.show(response).String())
+	data.set("response", s.turn.show(response, s.itemID).String())
 	e := &event{}
 	e.replace(eventFailed, data.String())
 	_ = s.send(ctx, e) // fails only if the client has disconnected

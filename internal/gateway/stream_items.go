@@ -25,11 +25,10 @@ import (
 	"github.com/catena-dev/catena/store"
 )
 
-// eventItem is the item that an event is about: its position in the output, or -1, and the ID that the client sees. The ID is empty for items
-// that are not stored: they cannot be referred to, and keep the ID of the engine, if it has given them any.
+// eventItem is the item that an event is about: its position in the output, or -1, and the ID that the client sees.
 type eventItem struct {
-	slot       int
-	id, engine string
+	slot int
+	id   string
 }
 
 // receiveItem records the item that an event is about, if there is one. A call gets the ID that clients and the store see.
@@ -46,31 +45,40 @@ func (s *relay) receiveItem(kind string, data *object) (eventItem, error) {
 	if err := s.partial.add(kind, data, slot, s.g.options.MaxResponseBytes, s.call.hold); err != nil {
 		return eventItem{}, err
 	}
-	switch {
-	case !about:
+	if !about {
 		return eventItem{slot: -1}, nil
-	case !s.turn.request.store && slot < len(s.partial.output):
-		return eventItem{slot: slot, engine: s.partial.output[slot].id}, nil
-	case !s.turn.request.store:
-		return eventItem{slot: slot}, nil
 	}
-	name := itemName{s.turn.id, number}
 	if slot == len(s.partial.output) { // it has not appeared
-		return eventItem{slot: slot, id: name.id("message")}, nil
+		item := `{"type":"message","id":` + quote(data.get("item_id").Str) + "}"
+		return eventItem{slot: slot, id: s.turn.itemID(slot, item)}, nil
 	}
 	item := &s.partial.output[slot]
 	if item.shownID == "" {
-		item.shownID = name.id(itemType(item.raw))
+		item.shownID = s.turn.itemID(slot, item.raw)
 	}
 	return eventItem{slot: slot, id: item.shownID}, nil
 }
 
+// itemID returns the ID of an output item that its client sees. An item that is not stored keeps the ID that it had in the events, even if the
+// engine has given it one since, or another.
+func (s *relay) itemID(i int, item string) string {
+	if !s.turn.request.store && i < len(s.partial.output) {
+		if streamed := &s.partial.output[i]; itemType(streamed.raw) == itemType(item) {
+			return streamed.shownID
+		}
+	}
+	return s.turn.itemID(i, item)
+}
+
 // showEvent completes an event, and gives its item the ID that the client sees. changed is set if the data has been changed already.
 func showEvent(e *event, kind string, data *object, item eventItem, changed bool) {
-	if item.slot >= 0 && completeEvent(kind, data, item) {
+	if item.slot >= 0 && completeEvent(kind, data, item.slot) {
 		changed = true
 	}
-	if item.id != "" && showItem(e, kind, data, item.id, changed) || item.id == "" && changed {
+	if item.slot >= 0 {
+		changed = showItem(e, kind, data, item.id, changed)
+	}
+	if changed {
 		e.replace(e.name, data.String())
 	}
 }
@@ -82,12 +90,20 @@ func showItem(e *event, kind string, data *object, id string, changed bool) bool
 	if kind == eventItemAdded {
 		status = store.StatusInProgress
 	}
+	itemID := data.get("item_id")
 	if item := data.raw("item"); jsonvalue.IsObject(item) {
-		data.set("item", shown(item, id, status))
-		if data.get("item_id").Type != gjson.String {
-			return true
+		if shown := shown(item, id, status); shown != item {
+			data.set("item", shown)
+			changed = true
 		}
-	} else if itemID := data.get("item_id"); !changed && itemID.Type == gjson.String && e.replaceOnce(`"item_id":`+itemID.Raw, `"item_id":`+quote(id)) {
+		if itemID.Type != gjson.String {
+			return changed
+		}
+	}
+	switch {
+	case itemID.Str == id:
+		return changed
+	case !changed && itemID.Type == gjson.String && e.replaceOnce(`"item_id":`+itemID.Raw, `"item_id":`+quote(id)):
 		return false // as nearly all events of a stream
 	}
 	data.set("item_id", quote(id))

@@ -104,7 +104,7 @@ func (p *partial) nextSequence() int64 {
 
 // completeEvent adds what an engine has left out of an event about an item, except the ID that the client sees. It reports whether there was
 // anything.
-func completeEvent(kind string, data *object, item eventItem) (changed bool) {
+func completeEvent(kind string, data *object, slot int) (changed bool) {
 	complete := func(name, missing string) {
 		if data.get(name).Type == gjson.Null {
 			data.set(name, missing)
@@ -115,10 +115,7 @@ func completeEvent(kind string, data *object, item eventItem) (changed bool) {
 	if i < 0 {
 		return false
 	}
-	complete("output_index", strconv.Itoa(item.slot))
-	if kind != eventItemAdded && kind != eventItemDone && item.engine != "" {
-		complete("item_id", quote(item.engine))
-	}
+	complete("output_index", strconv.Itoa(slot))
 	for _, m := range itemEvents[i].members {
 		complete(m.name, m.missing)
 	}

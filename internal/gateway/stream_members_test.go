@@ -22,6 +22,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
 )
 
 // TestThinEvents checks that events get what an engine leaves out, and nothing else.
@@ -74,14 +75,16 @@ func TestThinEvents(t *testing.T) {
 				if got := all[0].get("sequence_number"); got != "0" {
 					t.Errorf("response.created has the number %q, want 0", got)
 				}
-				id := "msg_" + strings.TrimPrefix(all[0].get("response.id"), "resp_") + "_1"
+				name := itemName{all[0].get("response.id"), 1}
 				var want, got []string
 				for i := range tc.want {
-					expected := strings.ReplaceAll(tc.want[i], "ID", id)
-					if !stored {
-						expected = withoutShownID(tc.want[i], tc.sent[i])
+					id := name.id("message")
+					if engine := gjson.Get(tc.sent[i], "item_id").Str; !stored && engine != "" {
+						id = engine
+					} else if !stored {
+						id = name.unstoredID("message")
 					}
-					want, got = append(want, expected), append(got, all[i+1].body)
+					want, got = append(want, strings.ReplaceAll(tc.want[i], "ID", id)), append(got, all[i+1].body)
 				}
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("(-want +got):\n%s", diff)
@@ -89,16 +92,6 @@ func TestThinEvents(t *testing.T) {
 			})
 		}
 	}
-}
-
-// withoutShownID returns an event with the ID that the engine has sent, if there is one, instead of ID.
-func withoutShownID(event, sent string) string {
-	for _, id := range []string{`"item_id":"x"`, `"item_id":null`, `"item_id":7`} {
-		if strings.Contains(sent, id) {
-			return strings.Replace(event, `"item_id":"ID"`, id, 1)
-		}
-	}
-	return strings.NewReplacer(`,"item_id":"ID"`, "", `,"id":"ID"`, "").Replace(event)
 }
 
 // TestThinErrorEvents checks that error events have OpenAI's members.
@@ -119,9 +112,10 @@ func TestThinErrorEvents(t *testing.T) {
 // TestNamedEvents checks that an event whose type is only its name gets it as a member: OpenAI's clients ignore the name.
 func TestNamedEvents(t *testing.T) {
 	f := start(t, streamHandler("event: response.output_text.delta\ndata: {\"delta\":\"a\"}\n\n"+sse(completed)))
-	got := events(f.create(`{"input":"a","stream":true,"store":false}`).body)[0].body
-	want := `{"delta":"a","type":"response.output_text.delta","sequence_number":0,"output_index":0,"content_index":0,"logprobs":[]}`
-	if diff := cmp.Diff(want, got); diff != "" {
+	all := events(f.create(`{"input":"a","stream":true}`).body)
+	id := itemName{all[1].get("response.id"), 1}.id("message")
+	want := `{"delta":"a","type":"response.output_text.delta","sequence_number":0,"output_index":0,"content_index":0,"logprobs":[],"item_id":"` + id + `"}`
+	if diff := cmp.Diff(want, all[0].body); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

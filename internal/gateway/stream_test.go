@@ -64,7 +64,8 @@ func shownEvent(at, event string) string {
 		panic(err)
 	}
 	begun := time.Unix(gjson.Parse(at).Int(), 0)
-	data.set("response", (&turn{id: response.get("id").Str, request: request, created: begun}).show(response).String())
+	turn := &turn{id: response.get("id").Str, request: request, created: begun}
+	data.set("response", turn.show(response, turn.itemID).String())
 	return data.String()
 }
 

@@ -240,20 +240,20 @@ func (t *socketTurn) warmUp(w http.ResponseWriter, r *http.Request) error {
 	if err := t.call.hold(4 * warm.shownBytes(response)); err != nil { // as JSON and as a message
 		return err
 	}
+	t.remember(response)
 	response.set("status", quote(store.StatusInProgress))
 	writeStreamHeader(w)
 	for i, kind := range []string{"response.created", "response.in_progress", "response.completed"} {
 		if terminalEvents[kind] != "" {
 			response.set("status", quote(terminalEvents[kind]))
 		}
-		e := &event{name: kind, data: fmt.Sprintf(`{"type":%s,"sequence_number":%d,"response":%s}`, quote(kind), i, warm.show(response))}
+		e := &event{name: kind, data: fmt.Sprintf(`{"type":%s,"sequence_number":%d,"response":%s}`, quote(kind), i, warm.show(response, warm.itemID))}
 		_ = t.sendEvent(r.Context(), e) // fails only if the client has disconnected
 	}
 	return nil
 }
 
-// sendEvent sends an event of the response. Other events of a stream, such as comments, have no meaning outside it. The last event makes
-// the connection remember the turn, unless it is stored.
+// sendEvent sends an event of the response. Other events of a stream, such as comments, have no meaning outside it.
 func (t *socketTurn) sendEvent(ctx context.Context, e *event) error {
 	data := strings.TrimLeft(e.data, " \t\n")
 	if !strings.HasPrefix(data, "{") {
@@ -270,18 +270,16 @@ func (t *socketTurn) sendEvent(ctx context.Context, e *event) error {
 		o.set("type", quote(kind))
 		data = o.String()
 	}
-	switch {
-	case isFailure(kind):
+	if isFailure(kind) {
 		t.failed = true
-	case terminalEvents[kind] != "" && !t.request.store:
-		t.remember(gjson.Get(data, "response"))
 	}
 	return t.socket.send(ctx, t.streamID, data)
 }
 
-// remember makes the connection remember the turn, if there is memory for it: what the engine got and returned, so that it gets that again.
-func (t *socketTurn) remember(response gjson.Result) {
-	output := response.Get("output").Raw
+// remember makes the connection remember the turn, which is not stored, if there is memory for it: what the engine got and returned, not
+// what the client was shown, so that the engine gets that again.
+func (t *socketTurn) remember(response *object) {
+	output := response.raw("output")
 	inputs, outputs := t.request.inputs-t.request.remembered, jsonvalue.Count(output)
 	const itemBytes = 16
 	if err := t.call.hold(itemBytes * int64(inputs+outputs)); err != nil {
@@ -303,7 +301,7 @@ func (t *socketTurn) remember(response gjson.Result) {
 	if compacted {
 		parent = nil
 	}
-	if err := t.socket.turns.add(response.Get("id").Str, parent, stored, items); err != nil {
+	if err := t.socket.turns.add(response.get("id").Str, parent, stored, items); err != nil {
 		t.forgotten(err)
 	}
 }

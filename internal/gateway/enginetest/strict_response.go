@@ -58,6 +58,9 @@ var thinMembers = []string{"id", "object", "created_at", "status", "model", "out
 // lackedByThin are the members that the events of ModelThin do not have.
 var lackedByThin = []string{"sequence_number", "output_index", "content_index", "summary_index", "item_id", "logprobs"}
 
+// lackedByThinItems are the members that the items of ModelThin and their parts do not have.
+var lackedByThinItems = []string{"id", "status", "annotations", "logprobs"}
+
 // response returns the Response with a status and the items that it has by then.
 func (a *answer) response(status string, items []object) object {
 	created := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()
@@ -96,6 +99,27 @@ func thin(r object) object {
 	for _, name := range thinMembers {
 		t[name] = r[name]
 	}
+	t["output"] = thinList(r["output"].([]object))
+	return t
+}
+
+func thinList(list []object) []object {
+	thin := []object{}
+	for _, o := range list {
+		thin = append(thin, thinItem(o))
+	}
+	return thin
+}
+
+// thinItem returns an item, or a part of one, with the members that ModelThin has.
+func thinItem(item object) object {
+	t := maps.Clone(item)
+	for _, name := range lackedByThinItems {
+		delete(t, name)
+	}
+	if parts, ok := t["content"].([]object); ok {
+		t["content"] = thinList(parts)
+	}
 	return t
 }
 
@@ -127,6 +151,11 @@ func (a *answer) stream(w http.ResponseWriter, r *http.Request) {
 		s.lacks = lackedByThin
 	}
 	for _, e := range a.events() {
+		for _, name := range []string{"item", "part"} {
+			if part, ok := e[name].(object); ok && a.variant.thin {
+				e[name] = thinItem(part)
+			}
+		}
 		s.send(e["type"].(string), e)
 	}
 	if a.end == stalls {

@@ -163,6 +163,10 @@ func TestThinMembers(t *testing.T) {
 	if diff := cmp.Diff([]string{"created_at", "id", "model", "object", "output", "status"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	want := `{"content":[{"text":"You said 1 things, from 'hello' to 'hello', in 1 items.","type":"output_text"}],"role":"assistant","type":"message"}`
+	if diff := cmp.Diff(want, output(t, w)); diff != "" {
+		t.Errorf("output (-want +got):\n%s", diff)
+	}
 }
 
 // TestStrictStream checks that the events have the same content as the response without a stream.

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
-import { client, eventually, inputItems, types, wantError } from './client.mjs';
+import { baseURL, client, eventually, inputItems, types, wantError } from './client.mjs';
 import { check, Event, Item, ItemList, Response, responseMembers } from './schema.mjs';
 
 const create = (input, options) => client.responses.create({ model: 'strict', input, ...options });
@@ -12,6 +12,22 @@ const after = (previous) => ({ previous_response_id: previous.id });
 async function streamed(input, options) {
   const events = [];
   for await (const event of await create(input, { stream: true, ...options })) events.push(event);
+  return events;
+}
+
+// overWebSocket returns the events of a response in WebSocket mode.
+async function overWebSocket(input, options) {
+  const socket = new WebSocket(`${baseURL.replace('http', 'ws')}/responses`);
+  const events = [];
+  await new Promise((resolve, reject) => {
+    socket.onerror = reject;
+    socket.onopen = () => socket.send(JSON.stringify({ type: 'response.create', model: 'strict', input, ...options }));
+    socket.onmessage = ({ data }) => {
+      events.push(JSON.parse(data));
+      if (['response.completed', 'response.incomplete', 'response.failed', 'error'].includes(events.at(-1).type)) resolve();
+    };
+  });
+  socket.close();
   return events;
 }
 
@@ -69,13 +85,34 @@ for (const model of ['strict', 'thin']) {
     });
   }
 
-  test(`${model}: the events of an item have its ID`, async () => {
-    const events = await streamed('reason', { model });
-    const { output } = events.at(-1).response;
-    for (const event of events) {
-      const id = event.item_id ?? event.item?.id;
-      if (id !== undefined) assert.equal(id, output[event.output_index].id, event.type);
+  for (const store of [true, false]) {
+    test(`${model}: the events of an item have its ID, store: ${store}`, async () => {
+      const events = await streamed('reason', { model, store });
+      const { output } = events.at(-1).response;
+      for (const event of events) {
+        const id = event.item_id ?? event.item?.id;
+        if (id !== undefined) assert.equal(id, output[event.output_index].id, event.type);
+      }
+    });
+  }
+
+  for (const input of ['reason', 'reason\ncall weather {"city":"Bonn"}\ncall time', 'cut off']) {
+    test(`${model}: a response that is not stored has all members: ${input.split('\n').at(-1)}`, async () => {
+      const options = { model, store: false };
+      check(Response, await create(input, options), 'response');
+      for (const events of [await streamed(input, options), await overWebSocket(input, options)]) {
+        for (const event of events) check(Event, event, event.type);
+      }
+    });
+  }
+
+  test(`${model}: the items of a response that is not stored, sent back by value`, async () => {
+    const first = await create('reason', { model, store: false });
+    const input = [{ role: 'user', content: 'reason' }, ...first.output, { role: 'user', content: 'two' }];
+    for (const store of [true, false]) {
+      assert.equal((await create(input, { model, store })).output_text, "You said 2 things, from 'reason' to 'two', in 4 items.");
     }
+    await assert.rejects(create([{ type: 'item_reference', id: first.output[0].id }], { model }), { status: 404, message: /not persisted/ });
   });
 }
 
