@@ -36,6 +36,8 @@ type partial struct {
 	// output has the items in the order in which they appeared, which is that of OpenAI's output indexes. Some engines assign the same index
 	// to all items.
 	output []outputItem
+	// unseen counts the events of the next item, if it has not been added.
+	unseen counter
 	// bytes is the memory of the items.
 	bytes int64
 	// sequence is the sequence number of the last event. numbered is set once an event has had a number.
@@ -53,6 +55,8 @@ type outputItem struct {
 	shownID string
 	// done is set once the item is finished. Until then, it is as it was added, without its content.
 	done bool
+	// counter counts its events.
+	counter counter
 }
 
 // maxOutputItems is the number of items of a stream, each of which is searched with every event.
@@ -172,9 +176,18 @@ func (p *partial) add(kind string, data *object, slot int, maxBytes int64, hold 
 			index = int64(slot) // as OpenAI numbers them
 		}
 		p.output = append(p.output, outputItem{id: strings.Clone(id), index: index}) // the event may be larger
+		p.unseen = counter{}
 	}
 	p.output[slot].raw, p.output[slot].done = strings.Clone(item), kind == eventItemDone
 	return nil
+}
+
+// counterOf returns the counter of the item at a position.
+func (p *partial) counterOf(slot int) *counter {
+	if slot < len(p.output) {
+		return &p.output[slot].counter
+	}
+	return &p.unseen
 }
 
 // outputList returns the items as a JSON list. Those that are not finished are incomplete.

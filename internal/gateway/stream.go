@@ -190,7 +190,7 @@ func (s *relay) forward(ctx context.Context, e *event) error {
 	case terminalEvents[kind] != "":
 		return errors.New("the terminal event contains no response")
 	}
-	showEvent(e, kind, data, item, changed)
+	s.showEvent(e, kind, data, item, changed)
 	return s.send(ctx, e)
 }
 

@@ -71,8 +71,8 @@ func (s *relay) itemID(i int, item string) string {
 }
 
 // showEvent completes an event, and gives its item the ID that the client sees. changed is set if the data has been changed already.
-func showEvent(e *event, kind string, data *object, item eventItem, changed bool) {
-	if item.slot >= 0 && completeEvent(kind, data, item.slot) {
+func (s *relay) showEvent(e *event, kind string, data *object, item eventItem, changed bool) {
+	if item.slot >= 0 && s.partial.completeEvent(kind, data, item.slot) {
 		changed = true
 	}
 	if item.slot >= 0 {

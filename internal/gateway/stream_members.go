@@ -33,7 +33,7 @@ var itemEvents = []struct {
 }{
 	{"response.output_item.", nil},
 	{"response.content_part.", []memberDefault{{"content_index", "0"}}},
-	{"response.output_text.annotation.", []memberDefault{{"content_index", "0"}}},
+	{"response.output_text.annotation.", []memberDefault{{"content_index", "0"}, {"annotation_index", counted}}},
 	{"response.output_text.", []memberDefault{{"content_index", "0"}, {"logprobs", "[]"}}},
 	{"response.refusal.", []memberDefault{{"content_index", "0"}}},
 	{"response.reasoning_text.", []memberDefault{{"content_index", "0"}}},
@@ -46,6 +46,7 @@ var itemEvents = []struct {
 	{"response.code_interpreter_call", nil}, // and those of its code
 	{"response.file_search_call.", nil},
 	{"response.web_search_call.", nil},
+	{"response.image_generation_call.partial_image", []memberDefault{{"partial_image_index", counted}}},
 	{"response.image_generation_call.", nil},
 	{"response.compaction.", nil},
 	{"response.shell_call_command.", []memberDefault{{"command_index", "0"}}},
@@ -54,6 +55,28 @@ var itemEvents = []struct {
 
 // memberDefault is a member with the value, as JSON, that it has if an engine leaves it out.
 type memberDefault struct{ name, missing string }
+
+// counted is the default of a member that numbers the events of its kind about a part of an item.
+const counted = ""
+
+// counter counts the events about the current part of an item. No item has members that are counted in two kinds of events.
+type counter struct{ part, next int64 }
+
+// complete gives an event the next number, if the engine has left it out. It reports whether it has.
+func (c *counter) complete(name string, data *object) bool {
+	if part := data.get("content_index").Int(); part != c.part {
+		*c = counter{part: part}
+	}
+	given := data.get(name)
+	if given.Type == gjson.Number && given.Num >= 0 && given.Num < maxSequence {
+		c.next = given.Int()
+	}
+	if given.Type == gjson.Null {
+		data.set(name, strconv.FormatInt(c.next, 10))
+	}
+	c.next++
+	return given.Type == gjson.Null
+}
 
 // itemEventOf returns the index of an event in itemEvents, or -1 if it is not about an item.
 func itemEventOf(kind string) int {
@@ -104,7 +127,7 @@ func (p *partial) nextSequence() int64 {
 
 // completeEvent adds what an engine has left out of an event about an item, except the ID that the client sees. It reports whether there was
 // anything.
-func completeEvent(kind string, data *object, slot int) (changed bool) {
+func (p *partial) completeEvent(kind string, data *object, slot int) (changed bool) {
 	complete := func(name, missing string) {
 		if data.get(name).Type == gjson.Null {
 			data.set(name, missing)
@@ -117,7 +140,11 @@ func completeEvent(kind string, data *object, slot int) (changed bool) {
 	}
 	complete("output_index", strconv.Itoa(slot))
 	for _, m := range itemEvents[i].members {
-		complete(m.name, m.missing)
+		if m.missing != counted {
+			complete(m.name, m.missing)
+		} else if p.counterOf(slot).complete(m.name, data) {
+			changed = true
+		}
 	}
 	if part := data.raw("part"); jsonvalue.IsObject(part) {
 		if completed := completePart(part); completed != part {

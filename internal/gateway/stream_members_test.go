@@ -28,7 +28,8 @@ import (
 // TestThinEvents checks that events get what an engine leaves out, and nothing else.
 func TestThinEvents(t *testing.T) {
 	const item = `{"type":"message","role":"assistant","content":[],"status":"completed"}`
-	// Of the events, only those that follow response.created are listed. ID is the ID of the first item.
+	// Of the events, only those that follow response.created are listed. ID is the ID of the first item if it is a message, and IMAGE if it
+	// is an image.
 	for name, tc := range map[string]struct{ sent, want []string }{
 		"nothing is missing": {
 			[]string{`{"type":"response.output_text.delta", "sequence_number":7,"output_index":3,"content_index":1,"item_id":"x","logprobs":[],"delta":"a"}`},
@@ -58,6 +59,40 @@ func TestThinEvents(t *testing.T) {
 			[]string{`{"type":"response.queued","sequence_number":41}`, `{"type":"response.from.the.future"}`},
 			[]string{`{"type":"response.queued","sequence_number":41}`, `{"type":"response.from.the.future","sequence_number":42}`},
 		},
+		"counted": {
+			[]string{
+				`{"type":"response.output_item.added","item":{"type":"image_generation_call"}}`,
+				`{"type":"response.output_item.added","item":` + item + `}`,
+				`{"type":"response.image_generation_call.partial_image","output_index":0}`,
+				`{"type":"response.output_text.annotation.added","output_index":1}`,
+				`{"type":"response.output_text.annotation.added","output_index":1,"annotation_index":null}`,
+				`{"type":"response.image_generation_call.partial_image","output_index":0}`,
+				`{"type":"response.image_generation_call.generating","output_index":0}`,
+				`{"type":"response.output_text.annotation.added","output_index":1,"annotation_index":7}`,
+				`{"type":"response.output_text.annotation.added","output_index":1}`,
+				`{"type":"response.output_text.annotation.added","output_index":1,"content_index":1}`,
+				`{"type":"response.output_text.annotation.added","output_index":2}`,
+				`{"type":"response.output_text.annotation.added","output_index":2}`,
+				`{"type":"response.output_item.done","output_index":2,"item":` + item + `}`,
+				`{"type":"response.output_text.annotation.added","output_index":3}`,
+			},
+			[]string{
+				`{"type":"response.output_item.added","item":{"type":"image_generation_call","id":"IMAGE"},"sequence_number":1,"output_index":0}`,
+				`{"type":"response.output_item.added","item":{"type":"message","role":"assistant","content":[],"status":"completed","id":"SECOND"},"sequence_number":2,"output_index":1}`,
+				`{"type":"response.image_generation_call.partial_image","output_index":0,"sequence_number":3,"partial_image_index":0,"item_id":"IMAGE"}`,
+				`{"type":"response.output_text.annotation.added","output_index":1,"sequence_number":4,"content_index":0,"annotation_index":0,"item_id":"SECOND"}`,
+				`{"type":"response.output_text.annotation.added","output_index":1,"annotation_index":1,"sequence_number":5,"content_index":0,"item_id":"SECOND"}`,
+				`{"type":"response.image_generation_call.partial_image","output_index":0,"sequence_number":6,"partial_image_index":1,"item_id":"IMAGE"}`,
+				`{"type":"response.image_generation_call.generating","output_index":0,"sequence_number":7,"item_id":"IMAGE"}`,
+				`{"type":"response.output_text.annotation.added","output_index":1,"annotation_index":7,"sequence_number":8,"content_index":0,"item_id":"SECOND"}`,
+				`{"type":"response.output_text.annotation.added","output_index":1,"sequence_number":9,"content_index":0,"annotation_index":8,"item_id":"SECOND"}`,
+				`{"type":"response.output_text.annotation.added","output_index":1,"content_index":1,"sequence_number":10,"annotation_index":0,"item_id":"SECOND"}`,
+				`{"type":"response.output_text.annotation.added","output_index":2,"sequence_number":11,"content_index":0,"annotation_index":0,"item_id":"THIRD"}`,
+				`{"type":"response.output_text.annotation.added","output_index":2,"sequence_number":12,"content_index":0,"annotation_index":1,"item_id":"THIRD"}`,
+				`{"type":"response.output_item.done","output_index":2,"item":{"type":"message","role":"assistant","content":[],"status":"completed","id":"THIRD"},"sequence_number":13}`,
+				`{"type":"response.output_text.annotation.added","output_index":3,"sequence_number":14,"content_index":0,"annotation_index":0,"item_id":"FOURTH"}`,
+			},
+		},
 		"not OpenAI's": {
 			[]string{`{"type":"engine.note", "x":1}`, `{"type":"response.output_text.delta","output_index":"0","item_id":7,"delta":"a"}`},
 			[]string{
@@ -75,16 +110,22 @@ func TestThinEvents(t *testing.T) {
 				if got := all[0].get("sequence_number"); got != "0" {
 					t.Errorf("response.created has the number %q, want 0", got)
 				}
-				name := itemName{all[0].get("response.id"), 1}
+				id := func(number int, kind string) string {
+					name := itemName{all[0].get("response.id"), number}
+					if stored {
+						return name.id(kind)
+					}
+					return name.unstoredID(kind)
+				}
 				var want, got []string
 				for i := range tc.want {
-					id := name.id("message")
+					first := id(1, "message")
 					if engine := gjson.Get(tc.sent[i], "item_id").Str; !stored && engine != "" {
-						id = engine
-					} else if !stored {
-						id = name.unstoredID("message")
+						first = engine
 					}
-					want, got = append(want, strings.ReplaceAll(tc.want[i], "ID", id)), append(got, all[i+1].body)
+					ids := strings.NewReplacer(`"ID"`, quote(first),
+						"IMAGE", id(1, "image_generation_call"), "SECOND", id(2, "message"), "THIRD", id(3, "message"), "FOURTH", id(4, "message"))
+					want, got = append(want, ids.Replace(tc.want[i])), append(got, all[i+1].body)
 				}
 				if diff := cmp.Diff(want, got); diff != "" {
 					t.Errorf("(-want +got):\n%s", diff)
