@@ -208,11 +208,18 @@ func (k *knownItems) replace(ctx context.Context, item inputItem) (string, error
 		if err != nil {
 			return "", err
 		}
-		if engine := engineID(gjson.Get(request, "id").Str); engine != "" {
-			raw = withMember(raw, "approval_request_id", quote(engine))
-		}
+		raw = withApproved(raw, request)
 	}
 	return raw, nil
+}
+
+// withApproved returns an item with the engine's ID of the request that it approves, as it is stored, or the item itself if the request is not
+// known.
+func withApproved(item, request string) string {
+	if engine := engineID(gjson.Get(request, "id").Str); engine != "" {
+		return withMember(item, "approval_request_id", quote(engine))
+	}
+	return item
 }
 
 // withCopiedID returns an item with the ID that a copy of a stored item has.

@@ -81,7 +81,10 @@ func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 	known := newKnownItems(g, c, q.repeats)
 	defer known.release()
 	if history != nil {
-		begins, err := inTurn(ctx, g, c, len(input), func() (bool, error) { return c.beginsWith(items, history) })
+		if err := known.add(history); err != nil {
+			return err
+		}
+		begins, err := inTurn(ctx, g, c, len(input), func() (bool, error) { return known.beginsWith(items, history) })
 		switch {
 		case err != nil:
 			return err
@@ -91,9 +94,6 @@ func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 			q.history, q.previous, items = history, history.Parent.ResponseID, items[itemsOf(history):]
 		default:
 			defer c.memory.give(historyBytes(history))
-		}
-		if err := known.add(history); err != nil {
-			return err
 		}
 	}
 	return g.replaceItems(ctx, c, q, items, known)
@@ -234,8 +234,8 @@ func itemsOf(h *store.History) (items int) {
 	return items
 }
 
-// beginsWith reports whether an input begins with exactly the items of a history, of which there is at least one.
-func (c *call) beginsWith(items []inputItem, h *store.History) (bool, error) {
+// beginsWith reports whether an input begins with exactly the items of a history that was added, of which there is at least one.
+func (k *knownItems) beginsWith(items []inputItem, h *store.History) (bool, error) {
 	if n := itemsOf(h); n == 0 || len(items) < n {
 		return false, nil
 	}
@@ -255,7 +255,11 @@ func (c *call) beginsWith(items []inputItem, h *store.History) (bool, error) {
 			if item.reference {
 				continue
 			}
-			if same, err := c.sameItem(item.raw, stored); !same {
+			sent := item.raw
+			if item.approval {
+				sent = withApproved(sent, k.item(item.request))
+			}
+			if same, err := k.c.sameItem(sent, stored); !same {
 				return false, err
 			}
 		}

@@ -287,6 +287,19 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+// TestApprovedConversation: a client that sends everything continues its conversation after it has approved a request.
+func TestApprovedConversation(t *testing.T) {
+	f := start(t, itemEngine(`{"type":"mcp_approval_request","id":"mcpr_1","server_label":"s","name":"n","arguments":"{}"}`))
+	first, _ := f.ask(userA)
+	request := first.get("output.0")
+	approved := `{"type":"mcp_approval_response","approve":true,"approval_request_id":"` + gjson.Get(request, "id").Str + `"}`
+	second, _ := f.ask(userA, request, approved)
+	third, _ := f.ask(userA, request, approved, second.get("output.0"), userB)
+	if saved := f.saved(third.get("id")); saved.PreviousResponseID != second.get("id") {
+		t.Errorf("saved after %q, want %q", saved.PreviousResponseID, second.get("id"))
+	}
+}
+
 // TestReferencesAreRepeated: a request with an Idempotency-Key may be repeated although its input is not stored as it was sent.
 func TestReferencesAreRepeated(t *testing.T) {
 	f := start(t, itemEngine())
