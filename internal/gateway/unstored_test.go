@@ -105,7 +105,7 @@ func TestUnstoredItemsAreStable(t *testing.T) {
 		"another ID each time": {[]string{event("added", first), delta, end(`{"type":"message"` + second + `}`)}, []string{"msg_a"}},
 		"an ID only at first":  {[]string{event("added", first), event("done", ""), end(`{"type":"message"}`)}, []string{"msg_a"}},
 		"no output at the end": {[]string{event("added", ""), event("done", ""), end("")}, []string{generated}},
-		"no end":               {[]string{event("added", ""), event("done", "")}, []string{generated}},
+		"no end":               {[]string{event("added", first), event("done", second)}, []string{"msg_a"}},
 		"a number":             {[]string{event("added", `,"id":7`), event("done", `,"id":7`), end(`{"type":"message","id":7}`)}, []string{generated}},
 		"an item less":         {[]string{event("done", first), end(`{"type":"reasoning","id":"rs_1"}`)}, []string{"msg_a", "rs_1"}},
 		"items without events": {[]string{end(`{"type":"message"}`)}, []string{generated}},
@@ -121,6 +121,18 @@ func TestUnstoredItemsAreStable(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestUnstoredEventsAreUnchanged checks that an event with an ID and all members is passed on as it is.
+func TestUnstoredEventsAreUnchanged(t *testing.T) {
+	sent := []string{
+		`{"type":"response.output_item.added", "sequence_number":1, "output_index":0, "item":{ "type":"reasoning", "id":"rs_1", "summary":[] }}`,
+		`{"type":"response.reasoning_summary_text.delta", "sequence_number":2, "output_index":0, "summary_index":0, "item_id": "rs_1", "delta":"a"}`,
+	}
+	all := events(start(t, streamHandler(sse(append(sent, completed)...))).create(`{"input":"a","stream":true,"store":false}`).body)
+	if diff := cmp.Diff(sent, []string{all[0].body, all[1].body}); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -193,10 +193,14 @@ func TestWebSocketEvicts(t *testing.T) {
 			second := c.say("two", first, notStored)
 			good := next
 			next = engine
-			if got := c.ask(`"input":"x","previous_response_id":"` + second + `"`); got.get("type") != "error" && got.get("type") != "response.failed" {
+			got := c.ask(`"input":"x","previous_response_id":"` + second + `"` + notStored)
+			if got.get("type") != "error" && got.get("type") != "response.failed" {
 				t.Errorf("got %s", got.body)
 			}
 			next = good
+			if id := got.get("response.id"); id != "" {
+				c.wantError(c.ask(`"input":"x","previous_response_id":"`+id+`"`), "Bad Request previous_response_not_found")
+			}
 			c.wantError(c.ask(`"input":"x","previous_response_id":"`+second+`"`), "Bad Request previous_response_not_found")
 			c.say("three", first, notStored)
 		})
