@@ -154,6 +154,17 @@ func (s *share) release(units int64) {
 	}
 }
 
+// moveTo makes all units those of another call of the tenant, which has not ended.
+func (s *share) moveTo(other *share) {
+	s.mu.Lock()
+	units := s.held
+	s.held = 0
+	s.mu.Unlock()
+	other.mu.Lock()
+	defer other.mu.Unlock()
+	other.held += units
+}
+
 // end returns all units.
 func (s *share) end() {
 	s.mu.Lock()
@@ -197,16 +208,19 @@ func (c *call) hold(bytes int64) error {
 }
 
 // readAll reads a body and holds twice its size: once for the body, and once for the data derived from it.
-func (c *call) readAll(r io.Reader) ([]byte, error) {
+func (c *call) readAll(r io.Reader) ([]byte, error) { return readAll(r, c.memory, c.hold) }
+
+// readAll is call.readAll for a share, whose units hold acquires.
+func readAll(r io.Reader, s *share, hold func(bytes int64) error) ([]byte, error) {
 	taken := int64(0)
 	body, err := metered.ReadAll(r, func(bytes int64) error {
-		err := c.hold(bytes)
+		err := hold(bytes)
 		if err == nil {
 			taken += bytes
 		}
 		return err
 	})
-	c.memory.give(taken - 2*int64(len(body)))
+	s.give(taken - 2*int64(len(body)))
 	return body, err
 }
 

@@ -106,8 +106,8 @@ func (w *takenConn) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buffers, err
 }
 
-// socket is a WebSocket connection. It creates one response at a time: a message that arrives meanwhile waits, unread, and does not take
-// memory. Its methods are called by one goroutine.
+// socket is a WebSocket connection. It creates one response at a time. Of the messages that arrive meanwhile, one waits in memory, and the
+// others unread. Except read, its methods are called by one goroutine.
 type socket struct {
 	g *Gateway
 	// call is the call of the handshake.
@@ -121,8 +121,13 @@ type socket struct {
 	// life is done when the connection has reached its maximum age.
 	life    context.Context
 	endLife context.CancelFunc
-	// received gets the next message, whose content has not been read.
-	received chan message
+	// connected is done when the client has disconnected.
+	connected  context.Context
+	disconnect context.CancelFunc
+	// received gets the messages, which are still being read. It is closed when none follows.
+	received chan *message
+	// tooLarge is set, before received is closed, if the last message was too large even to be skipped.
+	tooLarge bool
 	// created is the number of messages so far.
 	created int
 	turns   turnMemory
@@ -130,13 +135,15 @@ type socket struct {
 	unanswered atomic.Bool
 }
 
-// message is a message of the client, or the error that ended the connection.
+// message is a message of the client.
 type message struct {
-	kind    websocket.MessageType
-	content io.Reader
-	// cancel ends the connection if the content has not been read.
-	cancel context.CancelFunc
-	err    error
+	kind websocket.MessageType
+	// read is closed when the message has been read, or err says why not. Only then are body and err set.
+	read chan struct{}
+	body []byte
+	err  error
+	// memory holds what readAll does for the body.
+	memory *share
 }
 
 func newSocket(g *Gateway, r *http.Request, c *call, conn *websocket.Conn, raw net.Conn) *socket {
@@ -147,8 +154,9 @@ func newSocket(g *Gateway, r *http.Request, c *call, conn *websocket.Conn, raw n
 	}
 	s := &socket{
 		g: g, call: c, handshake: r, conn: conn, raw: raw, base: withBase(base), lasting: context.WithoutCancel(base),
-		received: make(chan message, 1), turns: turnMemory{share: c.memory},
+		received: make(chan *message, 1), turns: turnMemory{share: c.memory},
 	}
+	s.connected, s.disconnect = context.WithCancel(s.lasting)
 	s.life, s.endLife = context.WithTimeout(s.lasting, g.options.WebSocketLifetime)
 	return s
 }
@@ -156,10 +164,10 @@ func newSocket(g *Gateway, r *http.Request, c *call, conn *websocket.Conn, raw n
 // serve creates the responses that the client requests, in order, until the connection ends.
 func (s *socket) serve() {
 	defer s.endLife()
-	defer func() { _ = s.conn.CloseNow() }()
+	defer s.end()
 	pings := time.NewTicker(s.g.pingInterval)
 	defer pings.Stop()
-	s.receive(func() {})
+	go s.read()
 	for !s.ending() {
 		select {
 		case <-s.g.draining:
@@ -168,10 +176,14 @@ func (s *socket) serve() {
 			if !s.ping() {
 				return
 			}
-		case m := <-s.received:
-			if m.err != nil || !s.answer(m) {
+		case m, ok := <-s.received:
+			if !ok {
+				if s.tooLarge {
+					s.close(websocket.StatusMessageTooBig, "the message is too large")
+				}
 				return
 			}
+			s.answer(m)
 			s.unanswered.Store(false)
 			pings.Reset(s.g.pingInterval)
 		}
@@ -204,18 +216,56 @@ func (s *socket) close(code websocket.StatusCode, reason string) {
 	_ = s.conn.Close(code, reason) // fails only if the client has disconnected or does not answer
 }
 
-// receive waits for the next message in the background, and answers the client's pings meanwhile. The content of the last one must have
-// been read. If the client disconnects, receive calls gone.
-func (s *socket) receive(gone func()) {
+// end ends the connection, and frees the messages that are not answered.
+func (s *socket) end() {
+	_ = s.conn.CloseNow()
+	s.disconnect()
+	for m := range s.received {
+		<-m.read
+		m.memory.end()
+	}
+}
+
+// read reads the messages, and answers the client's pings meanwhile, until the connection ends or a message is too large. While a message
+// waits for its answer, the one after it is not read, and pings after its beginning are not answered.
+func (s *socket) read() {
+	defer close(s.received)
+	for s.readNext() {
+		continue
+	}
+}
+
+// readNext reads the next message. It reports whether the connection can go on: not if the message takes too long to arrive, or is too large.
+func (s *socket) readNext() bool {
 	ctx, cancel := context.WithCancel(s.lasting)
-	go func() {
-		kind, content, err := s.conn.Reader(ctx)
-		if err != nil {
-			cancel()
-			gone()
-		}
-		s.received <- message{kind, content, cancel, err}
-	}()
+	defer cancel()
+	kind, content, err := s.conn.Reader(ctx)
+	if err != nil {
+		s.disconnect()
+		return false
+	}
+	m := &message{kind: kind, read: make(chan struct{}), memory: s.g.memory.of(s.call.store.Namespace())}
+	s.received <- m
+	timer := time.AfterFunc(s.g.options.ReadTimeout, cancel)
+	defer timer.Stop()
+	m.body, m.err = readAll(http.MaxBytesReader(nil, io.NopCloser(content), s.g.options.MaxRequestBytes), m.memory, m.memory.begin)
+	close(m.read)
+	if m.err == nil {
+		return true
+	}
+	timer.Reset(s.g.options.ReadTimeout)
+	return s.skip(content)
+}
+
+// skip reads what is left of a message that is rejected. It reports whether the connection can go on.
+func (s *socket) skip(content io.Reader) bool {
+	skipped, err := io.Copy(io.Discard, io.LimitReader(content, s.g.options.MaxRequestBytes))
+	if err != nil {
+		s.disconnect()
+		return false
+	}
+	s.tooLarge = skipped == s.g.options.MaxRequestBytes
+	return !s.tooLarge
 }
 
 // ping sends a ping. It reports false if the last one has not been answered.
@@ -233,18 +283,19 @@ func (s *socket) ping() bool {
 	return true
 }
 
-// answer creates the response that a message requests. It reports whether the connection can go on.
-func (s *socket) answer(m message) bool {
-	defer m.cancel()
+// answer creates the response that a message requests.
+func (s *socket) answer(m *message) {
+	<-m.read
+	defer m.memory.end()
 	ctx, cancel := context.WithCancel(s.base)
 	defer cancel()
+	defer context.AfterFunc(s.connected, cancel)()
 	s.created++
-	t := &socketTurn{socket: s, message: m, gone: cancel, header: http.Header{}}
+	t := &socketTurn{socket: s, message: m, header: http.Header{}}
 	s.g.handle(t.create).ServeHTTP(t, t.post(ctx))
 	if t.failed {
 		s.turns.forget(t.previous)
 	}
-	return t.complete()
 }
 
 // send sends a JSON object as a message, with the stream ID that the client gave, if any. Slow clients are served like those of streams,

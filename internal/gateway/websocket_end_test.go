@@ -35,8 +35,12 @@ func TestWebSocketDisconnect(t *testing.T) {
 		leave func(*websocket.Conn)
 		want  string
 	}{
-		"close frame":         {OnDisconnectCancel, func(c *websocket.Conn) { go func() { _ = c.Close(websocket.StatusNormalClosure, "") }() }, "cancelled"},
-		"no close frame":      {OnDisconnectCancel, func(c *websocket.Conn) { _ = c.CloseNow() }, "cancelled"},
+		"close frame":    {OnDisconnectCancel, func(c *websocket.Conn) { go func() { _ = c.Close(websocket.StatusNormalClosure, "") }() }, "cancelled"},
+		"no close frame": {OnDisconnectCancel, func(c *websocket.Conn) { _ = c.CloseNow() }, "cancelled"},
+		"waiting message": {OnDisconnectCancel, func(c *websocket.Conn) {
+			_ = c.Write(t.Context(), websocket.MessageText, []byte(`{"type":"response.create","input":"b"}`))
+			_ = c.CloseNow()
+		}, "cancelled"},
 		"finish nevertheless": {OnDisconnectFinish, func(c *websocket.Conn) { _ = c.CloseNow() }, "completed"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,8 +147,8 @@ func TestWebSocketPongs(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		s := &socket{g: f.gateway, conn: conn, lasting: t.Context(), received: make(chan message, 1)}
-		s.receive(func() {})
+		s := &socket{g: f.gateway, conn: conn, lasting: t.Context(), disconnect: func() {}, received: make(chan *message, 1)}
+		go s.read()
 		for range 3 {
 			if !s.ping() {
 				t.Error("the client has answered, but is treated as if it had not")

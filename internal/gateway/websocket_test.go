@@ -239,6 +239,42 @@ func TestWebSocketQueue(t *testing.T) {
 	c.wantError(c.next(), "Bad Request invalid_value")
 }
 
+// TestWebSocketWaitingMessage checks that a message that arrives during a response is read and its memory counted, so that the client's pings
+// are answered.
+func TestWebSocketWaitingMessage(t *testing.T) {
+	const size = 1 << 20
+	steps := make(chan string)
+	f := start(t, stepHandler(steps, make(chan struct{})))
+	c := f.dial()
+	c.send(`{"type":"response.create","input":"a"}`)
+	steps <- sse(created)
+	c.next()
+	c.send(`{"type":"response.create","input":"` + strings.Repeat("b", size) + `"}`)
+	kinds := make(chan string, 2)
+	go func() {
+		defer close(kinds)
+		for range 2 {
+			_, data, err := c.conn.Read(t.Context()) // also reads the pong
+			if err != nil {
+				return
+			}
+			kinds <- gjson.GetBytes(data, "type").Str
+		}
+	}()
+	if err := c.conn.Ping(t.Context()); err != nil {
+		t.Errorf("the ping was not answered: %v", err)
+	}
+	f.eventually("the memory of the message is not counted", func() bool { return f.gateway.memory.budget.Used() > 2*size })
+	steps <- sse(completed)
+	close(steps)
+	for _, want := range []string{"response.completed", "response.failed"} { // the engine has no more steps
+		if got := <-kinds; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	f.awaitMemory(socketBytes)
+}
+
 // TestOpenAIWebSocket checks that OpenAI's own client can hold a conversation.
 func TestOpenAIWebSocket(t *testing.T) {
 	s := startSDK(t)

@@ -19,13 +19,11 @@ package gateway
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/coder/websocket"
 	"github.com/tidwall/gjson"
@@ -40,14 +38,10 @@ import (
 // the events of the response as messages.
 type socketTurn struct {
 	socket  *socket
-	message message
-	// gone is called if the client disconnects.
-	gone func()
-	// read is set once the message has been read completely.
-	read   bool
-	call   *call
-	header http.Header
-	status int // 0 until it is written
+	message *message
+	call    *call
+	header  http.Header
+	status  int // 0 until it is written
 	// streamID is the message's stream_id, and previous its previous_response_id. They are empty if it has none.
 	streamID, previous string
 	// parent is the remembered turn that the message continues, or nil.
@@ -74,7 +68,7 @@ func (t *socketTurn) create(w http.ResponseWriter, r *http.Request, c *call) err
 		return invalidKey("The API key now belongs to another namespace. Create a new websocket connection to continue.")
 	}
 	t.call, c.socket = c, t
-	body, err := t.readMessage()
+	body, err := t.takeMessage()
 	if err != nil {
 		return err
 	}
@@ -101,41 +95,19 @@ func (t *socketTurn) create(w http.ResponseWriter, r *http.Request, c *call) err
 	return g.createFrom(w, r, c, t.request)
 }
 
-// readMessage reads the message like a request's body. After that, the connection notices that the client disconnects.
-func (t *socketTurn) readMessage() ([]byte, error) {
-	timer := time.AfterFunc(t.socket.g.options.ReadTimeout, t.message.cancel)
-	defer timer.Stop()
-	content := http.MaxBytesReader(nil, io.NopCloser(t.message.content), t.socket.g.options.MaxRequestBytes)
-	body, err := t.call.readAll(content)
-	if err != nil {
-		return nil, readError(err)
-	}
-	t.read = true
-	t.socket.receive(t.gone)
-	if t.message.kind != websocket.MessageText {
+// takeMessage returns the body of the message, whose memory is the call's from then on.
+func (t *socketTurn) takeMessage() ([]byte, error) {
+	m := t.message
+	switch {
+	case m.err != nil:
+		return nil, readError(m.err)
+	case m.kind != websocket.MessageText:
 		return nil, invalidRequest("", "invalid_message", "Binary messages are not supported: send a JSON object as a text message.")
 	}
+	m.memory.moveTo(t.call.memory)
+	body := m.body
+	m.body = nil
 	return body, nil
-}
-
-// complete skips what is left of a message that was rejected before it was read. It reports whether the connection can go on: not if the
-// message is too large or takes too long to arrive.
-func (t *socketTurn) complete() bool {
-	if t.read {
-		return true
-	}
-	timer := time.AfterFunc(t.socket.g.options.ReadTimeout, t.message.cancel)
-	defer timer.Stop()
-	skipped, err := io.Copy(io.Discard, io.LimitReader(t.message.content, t.socket.g.options.MaxRequestBytes))
-	switch {
-	case err != nil:
-		return false
-	case skipped == t.socket.g.options.MaxRequestBytes:
-		t.socket.close(websocket.StatusMessageTooBig, "the message is too large")
-		return false
-	}
-	t.socket.receive(func() {})
-	return true
 }
 
 // streamIDs matches valid stream IDs.
