@@ -86,6 +86,25 @@ func TestWebSocketEngineErrors(t *testing.T) {
 	}
 }
 
+// TestWebSocketErrorHeaders checks that an error has the headers of an HTTP response that say whether a retry helps.
+func TestWebSocketErrorHeaders(t *testing.T) {
+	failure := jsonHandler(429, `{"error":{"message":"no"}}`)
+	for name, tc := range map[string]struct {
+		engine http.Handler
+		want   string
+	}{
+		"later":    {advise(advise(failure, "Retry-After", "8"), "Set-Cookie", "x"), `{"retry-after":"8"}`},
+		"as usual": {failure, ""},
+		"never":    {jsonHandler(500, `broken`), `{"x-should-retry":"false"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := start(t, tc.engine).dial().ask(`"input":"a"`); got.get("error.headers") != tc.want || got.get("error.message") == "" {
+				t.Errorf("got %s, want the headers %s", got.body, tc.want)
+			}
+		})
+	}
+}
+
 // TestWebSocketHugeMessage: what exceeds the limit by far is not even skipped.
 func TestWebSocketHugeMessage(t *testing.T) {
 	c := start(t, nil, func(o *Options) { o.MaxRequestBytes = 1024 }).dial()

@@ -131,7 +131,10 @@ func TestWebSocketOverloaded(t *testing.T) {
 	steps <- sse(created)
 	nextData(stream)
 	c := f.dial()
-	c.wantError(c.ask(`"input":"a"`), "Too Many Requests overloaded")
+	refused := c.ask(`"input":"a"`)
+	if c.wantError(refused, "Too Many Requests overloaded"); refused.get("error.headers") != `{"retry-after":"1"}` {
+		t.Errorf("got %s, want it to say when to retry", refused.body)
+	}
 	steps <- sse(completed)
 	close(steps)
 	for nextData(stream).body != "" {

@@ -318,5 +318,24 @@ func (t *socketTurn) Write(body []byte) (int, error) {
 			object = o.raw("error")
 		}
 	}
-	return len(body), t.socket.send(t.socket.lasting, t.streamID, errorEvent(t.status, object))
+	return len(body), t.socket.send(t.socket.lasting, t.streamID, errorEvent(t.status, withHeaders(object, t.header)))
+}
+
+// withHeaders returns an error with the headers of its response that would pass through from an engine, such as Retry-After, as OpenAI's
+// `headers`.
+func withHeaders(failure string, header http.Header) string {
+	o, err := objectOf(failure)
+	if err != nil {
+		return failure // never: it is the gateway's, or has been parsed
+	}
+	headers := &object{}
+	for _, name := range responseHeaders {
+		if value := header.Get(name); value != "" {
+			headers.set(strings.ToLower(name), quote(value))
+		}
+	}
+	if len(headers.members) > 0 {
+		o.set("headers", headers.String())
+	}
+	return o.String()
 }
