@@ -23,7 +23,7 @@ import (
 	"fmt"
 	"net/http"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 
@@ -66,11 +66,14 @@ type conditional struct {
 
 type conditionalKey struct{}
 
+// restrictions are those of k8s.io/apiserver for the media types of an answer: what it does not accept, it skips in the list of a client.
+var restrictions = handlers.RequestScope{TableConvertor: tableConvertor{}}
+
 // withConditions makes requests conditional, except those for a Table or for metadata only, which do not return an answer as it is, and those
 // over a WebSocket.
 func withConditions(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		media, ok := negotiation.NegotiateMediaTypeOptions(req.Header.Get("Accept"), codecs.SupportedMediaTypes(), anyTransform{negotiation.DefaultEndpointRestrictions})
+		media, ok := negotiation.NegotiateMediaTypeOptions(req.Header.Get("Accept"), codecs.SupportedMediaTypes(), &restrictions)
 		if !ok || media.Convert != nil || req.Header.Get("Upgrade") != "" {
 			next.ServeHTTP(w, req)
 			return
@@ -95,14 +98,4 @@ func (c *conditional) WriteHeader(code int) {
 		code = http.StatusNotModified
 	}
 	c.ResponseWriter.WriteHeader(code)
-}
-
-// anyTransform allows all conversions of objects, so that a request for one is recognized.
-type anyTransform struct {
-	negotiation.EndpointRestrictions
-}
-
-// AllowsMediaTypeTransform returns true.
-func (anyTransform) AllowsMediaTypeTransform(_, _ string, _ *schema.GroupVersionKind) bool {
-	return true
 }
