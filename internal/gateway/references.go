@@ -318,14 +318,19 @@ func withoutEmpty(o *object) *object {
 
 // replaceItems makes the items the input of the request, with those that they name in place of references and IDs.
 func (g *Gateway) replaceItems(ctx context.Context, c *call, q *createRequest, items []inputItem, known *knownItems) error {
-	var bytes int64
+	var bytes, limited int64
 	for i, item := range slices.Backward(items) { // a later turn's conversation has the turns before it
 		replaced, err := known.replace(ctx, item)
 		if err != nil {
 			return err
 		}
 		items[i].raw = replaced
-		if bytes += int64(len(replaced)) + 1; bytes > g.options.MaxRequestBytes {
+		size := int64(len(replaced)) + 1
+		bytes += size
+		if i >= q.remembered || q.store { // what a connection remembers is part of the turn only if that is stored
+			limited += size
+		}
+		if limited > g.options.MaxRequestBytes {
 			return readError(&http.MaxBytesError{Limit: g.options.MaxRequestBytes})
 		}
 	}

@@ -256,6 +256,28 @@ func TestWebSocketStoresLargeConversation(t *testing.T) {
 	c.say(text, id, notStored)
 }
 
+// TestWebSocketLimitsWhatIsSent: of a turn that is not stored, only the items that the client sends and refers to are limited, whatever the
+// connection remembers.
+func TestWebSocketLimitsWhatIsSent(t *testing.T) {
+	f := start(t, nil, func(o *Options) { o.MaxRequestBytes = 1000 })
+	medium, large := f.create(`{"input":"`+strings.Repeat("x", 100)+`"}`), f.create(`{"input":"`+strings.Repeat("x", 400)+`"}`)
+	reference := func(r reply) string { return `{"type":"item_reference","id":"` + r.get("output.0.id") + `"}` }
+	for name, tc := range map[string]struct{ input, rest, want string }{
+		"medium":             {reference(medium), notStored, ""},
+		"medium, but stored": {reference(medium), "", "Request Entity Too Large request_too_large"},
+		"large":              {reference(large), notStored, "Request Entity Too Large request_too_large"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := f.dial()
+			id := c.say(strings.Repeat("y", 150), "", notStored)
+			last := c.ask(`"input":[` + tc.input + `],"previous_response_id":"` + id + `"` + tc.rest)
+			if got := last.code(); got != tc.want || got == "" && last.get("type") != "response.completed" {
+				t.Errorf("got %s, want %s", last.body, tc.want)
+			}
+		})
+	}
+}
+
 // TestWebSocketWarmUp checks that a warm-up reaches neither the engine nor the store, and that its input precedes that of a later turn.
 func TestWebSocketWarmUp(t *testing.T) {
 	f := start(t, nil)
