@@ -144,8 +144,8 @@ const (
 	// CodeUnreachable is "session.store.unreachable": the store could not be reached or did not answer in time. A retry can
 	// help; whether a turn was stored is unknown until the save is repeated.
 	CodeUnreachable = driver.CodeUnreachable
-	// CodeUnsupported is "session.store.unsupported": this kind of store does not support the operation, or its schema does
-	// not match this version; the message explains which.
+	// CodeUnsupported is "session.store.unsupported": this kind of store does not support the operation, its schema does not
+	// match this version, or its server is older; the message explains which.
 	CodeUnsupported = driver.CodeUnsupported
 	// CodeQuotaExceeded is "session.store.quota_exceeded": the namespace has reached its quota. Nothing was stored, and saves
 	// will be rejected until turns are deleted or the quota is raised.

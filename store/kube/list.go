@@ -40,15 +40,23 @@ func (c *cluster) List(ctx context.Context, namespace, conversationID string, op
 	request := c.resolveRequest(ctx, namespace, resolvev1alpha1.ConversationsResource, conversationID, options.Query())
 	body, err := kubeclient.Read(ctx, request.MaxRetries(resolveRetries))
 	switch {
-	case apierrors.IsNotFound(err) && ctx.Err() == nil: // the operator has every conversation
-		return nil, &driver.Error{
-			Code: driver.CodeUnreachable, Retryable: true,
-			Message: "the cluster does not serve lists of conversations at present: if its operator is older than this program, upgrade it", Err: err,
-		}
+	case apierrors.IsNotFound(err) && ctx.Err() == nil: // an operator answers for every conversation
+		return nil, c.notListed(ctx, namespace, err)
 	case err != nil:
 		return nil, resolveAgain(toError(ctx, "", "", err))
 	}
 	return parseList(ctx, conversationID, body)
+}
+
+// notListed returns the error for a cluster that does not serve lists. If it serves histories, its operator is older than this program.
+func (c *cluster) notListed(ctx context.Context, namespace string, err error) error {
+	if err := c.pingOperator(ctx, namespace); err != nil {
+		return err
+	}
+	return &driver.Error{
+		Code: driver.CodeUnsupported, Err: err,
+		Message: "the cluster does not serve lists of conversations: upgrade the operator to the version of this program",
+	}
 }
 
 // parseList parses resolvev1alpha1.ConversationTurns.

@@ -18,7 +18,6 @@ package kube_test
 
 import (
 	"errors"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -29,22 +28,34 @@ import (
 	"github.com/catena-dev/catena/store/kube"
 )
 
-// TestListWithOlderOperator: an operator that does not serve lists is reported at once, with what to do.
-func TestListWithOlderOperator(t *testing.T) {
-	sent := 0
-	s := openThrough(t, env.NewNamespace(t), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
-		if !strings.Contains(r.URL.Path, "/conversationturns/") {
-			return next.RoundTrip(r)
-		}
-		sent++
-		return &http.Response{
-			StatusCode: http.StatusNotFound, Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}}, Request: r,
-			Body: io.NopCloser(strings.NewReader("404 page not found\n")),
-		}, nil
-	})
-	_, err := s.List(t.Context(), "conv_1", store.ListOptions{})
-	if !errors.Is(err, store.ErrUnreachable) || !store.IsRetryable(err) || !strings.Contains(err.Error(), "upgrade it") || sent != 1 {
-		t.Errorf("got %v after %d requests, want one and an error that says to upgrade the operator", err, sent)
+// TestListNotServed: an operator that does not serve lists is reported at once, with what to do. If no operator serves anything, a retry can
+// help.
+func TestListNotServed(t *testing.T) {
+	for name, tc := range map[string]struct {
+		notServed string
+		want      error
+		retryable bool
+		message   string
+	}{
+		"older operator": {"/conversationturns/", store.ErrUnsupported, false, "upgrade the operator"},
+		"no operator":    {"/apis/resolve.catena.dev/", store.ErrUnreachable, true, "at present"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sent := 0
+			s := openThrough(t, env.NewNamespace(t), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+				if strings.Contains(r.URL.Path, "/conversationturns/") {
+					sent++
+				}
+				if !strings.Contains(r.URL.Path, tc.notServed) {
+					return next.RoundTrip(r)
+				}
+				return answer(r, http.StatusNotFound), nil
+			})
+			_, err := s.List(t.Context(), "conv_1", store.ListOptions{})
+			if !errors.Is(err, tc.want) || store.IsRetryable(err) != tc.retryable || !strings.Contains(err.Error(), tc.message) || sent != 1 {
+				t.Errorf("got %v after %d requests, want one and %v", err, sent, tc.want)
+			}
+		})
 	}
 }
 
