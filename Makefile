@@ -169,9 +169,9 @@ generate: ## Generate deep copies, apply configurations, CRDs, RBAC, OpenAPI def
 	. hack/flags.sh && go run ./hack/swaggerdoc $(HEADER) api/resolve/v1alpha1/zz_generated.swagger_doc.go \
 		api/resolve/v1alpha1/inputitems_types.go InputItemsOptions \
 		api/resolve/v1alpha1/conversationturns_types.go ConversationTurnsOptions
-	$(TOOL) sigs.k8s.io/kustomize/kustomize/v5 build --load-restrictor=LoadRestrictionsNone hack/crd \
-		-o config/crd/bases/sessions.catena.dev_responsesessions.yaml
-	cp bin/crd/sessions.catena.dev_snapshotchunks.yaml bin/crd/sessions.catena.dev_sessionquotas.yaml config/crd/bases/
+	$(TOOL) sigs.k8s.io/kustomize/kustomize/v5 build --load-restrictor=LoadRestrictionsNone hack/crd -o bin/crd
+	cd bin/crd && for crd in apiextensions*; do name=$${crd##*_} && mv $$crd sessions.catena.dev_$${name%%.*}.yaml; done
+	cp bin/crd/*.yaml config/crd/bases/
 	$(TOOL) k8s.io/kube-openapi/cmd/openapi-gen --go-header-file=$(HEADER) --report-filename=/dev/null \
 		--output-dir=api/resolve/openapi --output-pkg=github.com/catena-dev/catena/api/resolve/openapi \
 		--output-file=zz_generated.openapi.go --output-model-name-file=zz_generated.model_name.go \

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,11 +33,13 @@ import (
 	"github.com/catena-dev/catena/config"
 	"github.com/catena-dev/catena/internal/manifests"
 	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
 )
 
-// TestLimits: the limits of the CRD, whose markers cannot refer to constants, are those of package store.
-func TestLimits(t *testing.T) {
-	raw, err := os.ReadFile("../../config/crd/bases/sessions.catena.dev_responsesessions.yaml")
+// specSchema returns the schema of the spec of a resource.
+func specSchema(t *testing.T, resource string) apiextensionsv1.JSONSchemaProps {
+	t.Helper()
+	raw, err := os.ReadFile("../../config/crd/bases/sessions.catena.dev_" + resource + ".yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +47,12 @@ func TestLimits(t *testing.T) {
 	if err := yaml.UnmarshalStrict(raw, crd); err != nil {
 		t.Fatal(err)
 	}
-	spec := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties
+	return crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
+}
+
+// TestLimits: the limits of the CRD, whose markers cannot refer to constants, are those of package store.
+func TestLimits(t *testing.T) {
+	spec := specSchema(t, "responsesessions").Properties
 	got := map[string]*int64{
 		"responseID":         spec["responseID"].MaxLength,
 		"previousResponseID": spec["previousResponseID"].MaxLength,
@@ -63,6 +71,68 @@ func TestLimits(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestConversationLimits is TestLimits for conversations and their summaries, whose limits are those of package driver.
+func TestConversationLimits(t *testing.T) {
+	spec, summary := specSchema(t, "conversations").Properties, specSchema(t, "conversationsummaries").Properties
+	fork, reservation := spec["forkedFrom"].Properties, spec["reservation"].Properties["durationSeconds"]
+	got := map[string]*int64{
+		"conversationID":            spec["conversationID"].MaxLength,
+		"userID":                    spec["userID"].MaxLength,
+		"title":                     spec["title"].MaxLength,
+		"systemPrompt":              spec["systemPrompt"].MaxLength,
+		"headResponseID":            spec["headResponseID"].MaxLength,
+		"baseResponseID":            spec["baseResponseID"].MaxLength,
+		"forkedFrom.conversationID": fork["conversationID"].MaxLength,
+		"forkedFrom.responseID":     fork["responseID"].MaxLength,
+		"parentConversationID":      spec["parentConversationID"].MaxLength,
+		"summary.conversationID":    summary["conversationID"].MaxLength,
+		"summary.content":           summary["content"].MaxLength,
+		"shortest reservation":      new(int64(*reservation.Minimum)),
+		"longest reservation":       new(int64(*reservation.Maximum)),
+	}
+	want := map[string]*int64{
+		"conversationID":            new(int64(driver.MaxIDLength)),
+		"userID":                    new(int64(driver.MaxUserIDLength)),
+		"title":                     new(int64(driver.MaxTitleLength)),
+		"systemPrompt":              new(int64(driver.MaxSystemPromptLength)),
+		"headResponseID":            new(int64(driver.MaxIDLength)),
+		"baseResponseID":            new(int64(driver.MaxIDLength)),
+		"forkedFrom.conversationID": new(int64(driver.MaxIDLength)),
+		"forkedFrom.responseID":     new(int64(driver.MaxIDLength)),
+		"parentConversationID":      new(int64(driver.MaxIDLength)),
+		"summary.conversationID":    new(int64(driver.MaxIDLength)),
+		"summary.content":           new(int64(driver.MaxSummaryLength)),
+		"shortest reservation":      new(int64(driver.MinReservation.Seconds())),
+		"longest reservation":       new(int64(driver.MaxReservation.Seconds())),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestConversationStates: the states of the CRD, of this package and of package driver are the same.
+func TestConversationStates(t *testing.T) {
+	state := specSchema(t, "conversations").Properties["state"]
+	var got []string
+	for _, value := range append([]apiextensionsv1.JSON{*state.Default}, state.Enum...) {
+		got = append(got, strings.Trim(string(value.Raw), `"`))
+	}
+	for name, want := range map[string][]string{
+		"this package": {
+			v1alpha1.ConversationStateActive,
+			v1alpha1.ConversationStateActive, v1alpha1.ConversationStateArchived, v1alpha1.ConversationStateDeleting,
+		},
+		"package driver": {
+			driver.ConversationActive,
+			driver.ConversationActive, driver.ConversationArchived, driver.ConversationDeleting,
+		},
+	} {
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("the default and the states of %s (-want +got):\n%s", name, diff)
+		}
 	}
 }
 

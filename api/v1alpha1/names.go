@@ -19,6 +19,7 @@ package v1alpha1
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -26,19 +27,33 @@ import (
 
 const hashedNamePrefix = "sha256."
 
+// The maximum lengths of names that are not hashes. The name of a summary has two numbers of up to ten digits at its end.
+const (
+	maxName     = validation.DNS1123SubdomainMaxLength
+	maxBaseName = maxName - len("-2147483647-2147483647")
+)
+
 var lowerBase32 = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
-// ObjectName returns the metadata.name of the ResponseSession that holds responseID. It is total and injective, so the
-// API server itself prevents a response ID from being stored twice in a namespace.
+// ObjectName returns the metadata.name of the ResponseSession that holds a response ID, or of the Conversation that has a conversation ID.
+// It is total and injective, so the API server itself prevents an ID from being stored twice in a namespace.
 //
 // The name is the ID with "_" replaced by "." ("resp_67cc" becomes "resp.67cc", a UUID stays the same) if that is a
 // DNS-1123 subdomain of at most 253 characters and the ID has no "." and does not start with "sha256_"; otherwise it
-// is "sha256." and the lower-case base32 of the ID's SHA-256, without padding. The CRD refuses every other form.
-func ObjectName(responseID string) string {
-	name := strings.ReplaceAll(responseID, "_", ".")
-	if strings.Contains(responseID, ".") || strings.HasPrefix(responseID, "sha256_") ||
-		len(validation.IsDNS1123Subdomain(name)) > 0 {
-		sum := sha256.Sum256([]byte(responseID))
+// is "sha256." and the lower-case base32 of the ID's SHA-256, without padding. The CRDs refuse every other form.
+func ObjectName(id string) string { return nameWithin(maxName, id) }
+
+// SummaryName returns the metadata.name of the ConversationSummary of the turns from startTurn to before endTurn. It is total and
+// injective, like ObjectName, from which it differs in that the ID is hashed if its name would have more than 231 characters.
+func SummaryName(conversationID string, startTurn, endTurn int32) string {
+	return fmt.Sprintf("%s-%d-%d", nameWithin(maxBaseName, conversationID), startTurn, endTurn)
+}
+
+// nameWithin is ObjectName for names of at most a number of characters.
+func nameWithin(length int, id string) string {
+	name := strings.ReplaceAll(id, "_", ".")
+	if strings.Contains(id, ".") || strings.HasPrefix(id, "sha256_") || len(name) > length || len(validation.IsDNS1123Subdomain(name)) > 0 {
+		sum := sha256.Sum256([]byte(id))
 		return hashedNamePrefix + lowerBase32.EncodeToString(sum[:])
 	}
 	return name

@@ -19,6 +19,8 @@ package v1alpha1
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -91,6 +93,46 @@ func TestObjectNameProperties(t *testing.T) {
 		other := relatives(id).Draw(t, "other")
 		if other != id && ObjectName(other) == name {
 			t.Errorf("%q and %q have the same name: %q", id, other, name)
+		}
+	})
+}
+
+func TestSummaryName(t *testing.T) {
+	const most = math.MaxInt32
+	a := func(n int) string { return strings.Repeat("a", n) }
+	tests := map[string]struct {
+		id         string
+		start, end int32
+		want       string
+	}{
+		"an ID of OpenAI's":         {"conv_67cc", 0, 2, "conv.67cc-0-2"},
+		"an ID that ends like this": {"conv_67cc-0-2", 10, 20, "conv.67cc-0-2-10-20"},
+		"unicode":                   {"é", 0, 1, hashed("é") + "-0-1"},
+		"231 characters":            {a(231), most - 1, most, a(231) + "-2147483646-2147483647"},
+		"232 characters":            {a(232), most - 1, most, hashed(a(232)) + "-2147483646-2147483647"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := SummaryName(tc.id, tc.start, tc.end)
+			if got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+			if problems := validation.IsDNS1123Subdomain(got); len(problems) > 0 {
+				t.Errorf("%q is not a name of an object: %v", got, problems)
+			}
+		})
+	}
+}
+
+// TestSummaryNameIsInjective: the ID, if it is not hashed, and the turns can be read from the name.
+func TestSummaryNameIsInjective(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		turn := rapid.Int32Range(0, math.MaxInt32)
+		id, start, end := responseIDs().Draw(t, "id"), turn.Draw(t, "start"), turn.Draw(t, "end")
+		name := SummaryName(id, start, end)
+		base, ok := strings.CutSuffix(name, fmt.Sprintf("-%d-%d", start, end))
+		if got, direct := ResponseID(base); !ok || direct && got != id || !direct && base != hashed(id) {
+			t.Errorf("the name of the summary of %q from %d to %d is %q", id, start, end, name)
 		}
 	})
 }

@@ -38,7 +38,7 @@ var (
 
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion, &ResponseSession{}, &ResponseSessionList{}, &SnapshotChunk{}, &SnapshotChunkList{},
-		&SessionQuota{}, &SessionQuotaList{})
+		&SessionQuota{}, &SessionQuotaList{}, &Conversation{}, &ConversationList{}, &ConversationSummary{}, &ConversationSummaryList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

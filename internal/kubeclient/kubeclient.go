@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package kubeclient creates clients for ResponseSessions and SnapshotChunks, and sends the requests that several packages need.
+// Package kubeclient creates clients for the objects of sessions.catena.dev, and sends the requests that several packages need.
 package kubeclient
 
 import (
@@ -45,9 +45,11 @@ import (
 
 // The names of the resources in URLs.
 const (
-	Sessions = "responsesessions"
-	Chunks   = "snapshotchunks"
-	Quotas   = "sessionquotas"
+	Sessions      = "responsesessions"
+	Chunks        = "snapshotchunks"
+	Quotas        = "sessionquotas"
+	Conversations = "conversations"
+	Summaries     = "conversationsummaries"
 )
 
 // MetadataOnly is the Accept header of requests for the metadata of one object.

@@ -32,6 +32,20 @@ import (
 func ForKind(kind schema.GroupVersionKind) interface{} {
 	switch kind {
 	// Group=sessions.catena.dev, Version=v1alpha1
+	case v1alpha1.SchemeGroupVersion.WithKind("Conversation"):
+		return &apiv1alpha1.ConversationApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ConversationSpec"):
+		return &apiv1alpha1.ConversationSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ConversationStatus"):
+		return &apiv1alpha1.ConversationStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ConversationSummary"):
+		return &apiv1alpha1.ConversationSummaryApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ConversationSummarySpec"):
+		return &apiv1alpha1.ConversationSummarySpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Fork"):
+		return &apiv1alpha1.ForkApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Reservation"):
+		return &apiv1alpha1.ReservationApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ResponseSession"):
 		return &apiv1alpha1.ResponseSessionApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ResponseSessionSpec"):
@@ -54,6 +68,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.SnapshotChunkSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SnapshotReference"):
 		return &apiv1alpha1.SnapshotReferenceApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("TokenUsage"):
+		return &apiv1alpha1.TokenUsageApplyConfiguration{}
 
 	}
 	return nil

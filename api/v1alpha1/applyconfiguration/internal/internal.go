@@ -39,6 +39,147 @@ func Parser() *typed.Parser {
 var parserOnce sync.Once
 var parser *typed.Parser
 var schemaYAML = typed.YAMLObject(`types:
+- name: com.github.catena-dev.catena.api.v1alpha1.Conversation
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+    - name: spec
+      type:
+        namedType: com.github.catena-dev.catena.api.v1alpha1.ConversationSpec
+    - name: status
+      type:
+        namedType: com.github.catena-dev.catena.api.v1alpha1.ConversationStatus
+- name: com.github.catena-dev.catena.api.v1alpha1.ConversationSpec
+  map:
+    fields:
+    - name: baseResponseID
+      type:
+        scalar: string
+    - name: conversationID
+      type:
+        scalar: string
+    - name: forkedFrom
+      type:
+        namedType: com.github.catena-dev.catena.api.v1alpha1.Fork
+    - name: headResponseID
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: __untyped_atomic_
+    - name: parentConversationID
+      type:
+        scalar: string
+    - name: reservation
+      type:
+        namedType: com.github.catena-dev.catena.api.v1alpha1.Reservation
+    - name: state
+      type:
+        scalar: string
+      default: Active
+    - name: systemPrompt
+      type:
+        scalar: string
+    - name: title
+      type:
+        scalar: string
+    - name: userID
+      type:
+        scalar: string
+- name: com.github.catena-dev.catena.api.v1alpha1.ConversationStatus
+  map:
+    fields:
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: items
+      type:
+        scalar: numeric
+    - name: lastActivityTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: model
+      type:
+        scalar: string
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: preview
+      type:
+        scalar: string
+    - name: turns
+      type:
+        scalar: numeric
+    - name: usage
+      type:
+        namedType: com.github.catena-dev.catena.api.v1alpha1.TokenUsage
+- name: com.github.catena-dev.catena.api.v1alpha1.ConversationSummary
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+    - name: spec
+      type:
+        namedType: com.github.catena-dev.catena.api.v1alpha1.ConversationSummarySpec
+- name: com.github.catena-dev.catena.api.v1alpha1.ConversationSummarySpec
+  map:
+    fields:
+    - name: content
+      type:
+        scalar: string
+    - name: conversationID
+      type:
+        scalar: string
+    - name: createdAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: endTurn
+      type:
+        scalar: numeric
+    - name: startTurn
+      type:
+        scalar: numeric
+    - name: tokenCount
+      type:
+        scalar: numeric
+- name: com.github.catena-dev.catena.api.v1alpha1.Fork
+  map:
+    fields:
+    - name: conversationID
+      type:
+        scalar: string
+    - name: responseID
+      type:
+        scalar: string
+- name: com.github.catena-dev.catena.api.v1alpha1.Reservation
+  map:
+    fields:
+    - name: durationSeconds
+      type:
+        scalar: numeric
+    - name: renewals
+      type:
+        scalar: numeric
 - name: com.github.catena-dev.catena.api.v1alpha1.ResponseSession
   map:
     fields:
@@ -230,6 +371,18 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
     - name: storedBytes
+      type:
+        scalar: numeric
+- name: com.github.catena-dev.catena.api.v1alpha1.TokenUsage
+  map:
+    fields:
+    - name: inputTokens
+      type:
+        scalar: numeric
+    - name: outputTokens
+      type:
+        scalar: numeric
+    - name: totalTokens
       type:
         scalar: numeric
 - name: io.k8s.apimachinery.pkg.api.resource.Quantity

@@ -1,0 +1,268 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// ConversationKind is the kind of Conversations.
+const ConversationKind = "Conversation"
+
+// The values of spec.state of a Conversation.
+const (
+	// ConversationStateActive: the conversation can be continued.
+	ConversationStateActive = "Active"
+	// ConversationStateArchived: the conversation is kept, but not continued.
+	ConversationStateArchived = "Archived"
+	// ConversationStateDeleting: the conversation is being deleted with its turns.
+	ConversationStateDeleting = "Deleting"
+)
+
+// ConditionHeadResolved indicates whether the history of a Conversation resolves with the default options.
+//
+// Possible reasons for True: Resolved, NoTurns.
+// Possible reasons for Unknown: TurnPending, HeadReserved.
+// Possible reasons for False: ParentNotFound, CycleDetected, DepthExceeded, TurnIncomplete, TurnNotCompleted,
+// SnapshotUnreadable, NameMismatch.
+const ConditionHeadResolved = "HeadResolved"
+
+// The reasons of the HeadResolved condition, besides those of ChainValid, which are about the chain of the head.
+const (
+	// ReasonNoTurns: the conversation has no head, and so its history is empty.
+	ReasonNoTurns = "NoTurns"
+	// ReasonHeadReserved: the turn for which the head is reserved is not stored yet.
+	ReasonHeadReserved = "HeadReserved"
+)
+
+// ConversationSpec names the chain of turns that ends at a head.
+//
+// +kubebuilder:validation:XValidation:rule="self.conversationID == oldSelf.conversationID",message="`conversationID` must not change: create another conversation"
+// +kubebuilder:validation:XValidation:rule="has(self.forkedFrom) == has(oldSelf.forkedFrom) && (!has(self.forkedFrom) || self.forkedFrom == oldSelf.forkedFrom && oldSelf.forkedFrom == self.forkedFrom)",message="`forkedFrom` must not change: it is fixed when the conversation is created"
+// +kubebuilder:validation:XValidation:rule="has(self.parentConversationID) == has(oldSelf.parentConversationID) && (!has(self.parentConversationID) || self.parentConversationID == oldSelf.parentConversationID)",message="`parentConversationID` must not change: it is fixed when the conversation is created"
+// +kubebuilder:validation:XValidation:rule="!has(self.reservation) || has(self.headResponseID)",message="`headResponseID` must be set if `reservation` is: it names the turn for which the place is reserved"
+// +kubebuilder:validation:XValidation:rule="!has(self.baseResponseID) || has(self.reservation)",message="`baseResponseID` must be absent without a `reservation`"
+type ConversationSpec struct {
+	// conversationID is the ID of the conversation. It cannot change, and it determines metadata.name in the same way as the
+	// responseID of a ResponseSession does: the ID with "_" replaced by "." if that is a DNS subdomain name and the ID has no "." and
+	// does not start with "sha256_", otherwise "sha256." and the lower-case base32 SHA-256 of the ID.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +required
+	ConversationID string `json:"conversationID,omitempty"`
+
+	// userID is the ID of the user that the conversation belongs to. Catena lets clients select by it, but does not interpret it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	UserID string `json:"userID,omitempty"`
+
+	// title is for people. Catena does not interpret it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Title string `json:"title,omitempty"`
+
+	// systemPrompt is for the gateway. Catena does not interpret it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=65536
+	// +optional
+	SystemPrompt string `json:"systemPrompt,omitempty"`
+
+	// metadata is any JSON object that the gateway wants to keep with the conversation. Catena does not interpret it. Clients should
+	// not store more than 64 KiB.
+	// +structType=atomic
+	// +optional
+	Metadata *runtime.RawExtension `json:"metadata,omitempty"`
+
+	// state is Active, Archived for a conversation that must not be continued, or Deleting for one that is being deleted with its turns.
+	// +kubebuilder:validation:Enum=Active;Archived;Deleting
+	// +kubebuilder:default=Active
+	// +optional
+	State string `json:"state,omitempty"`
+
+	// headResponseID is the responseID of the last turn, in the same namespace, at which the history ends, or of the turn for which
+	// this place is reserved. It is absent if the conversation has no turns.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	HeadResponseID string `json:"headResponseID,omitempty"`
+
+	// baseResponseID is the responseID of the turn before the head. As long as the head's turn is not stored, the history ends here.
+	// It is absent without a reservation, and if the reserved turn is the first one.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	BaseResponseID string `json:"baseResponseID,omitempty"`
+
+	// reservation is the one with which the head has got its place. It ends when the head's turn is stored, and is not removed then.
+	// +optional
+	Reservation *Reservation `json:"reservation,omitempty"`
+
+	// forkedFrom is where the conversation was forked from. It cannot change.
+	// +optional
+	ForkedFrom *Fork `json:"forkedFrom,omitempty"`
+
+	// parentConversationID is the ID of the conversation on whose behalf this one is held, as by a sub-agent. It need not exist. It
+	// cannot change.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	ParentConversationID string `json:"parentConversationID,omitempty"`
+}
+
+// Reservation reserves the place after the last turn of a conversation for a turn that is not stored yet.
+type Reservation struct {
+	// durationSeconds is how long others must see the same reservation before they may take over the place.
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=600
+	// +required
+	DurationSeconds int32 `json:"durationSeconds,omitempty"`
+
+	// renewals is how often the reservation was renewed. Each renewal begins the duration again.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Renewals int64 `json:"renewals,omitempty"`
+}
+
+// Fork is the turn at which a conversation was forked.
+type Fork struct {
+	// conversationID is the ID of the other conversation.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +required
+	ConversationID string `json:"conversationID,omitempty"`
+
+	// responseID is the responseID of its last turn that both have. It is absent if it had no turns.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	ResponseID string `json:"responseID,omitempty"`
+}
+
+// ConversationStatus is what follows from the turns of a conversation.
+type ConversationStatus struct {
+	// conditions of the conversation. HeadResolved indicates whether its history resolves with the default options; its reason is the
+	// cause if it does not.
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// observedGeneration is the metadata.generation that the status is about.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// turns is the number of turns of the history.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Turns int32 `json:"turns,omitempty"`
+
+	// items is the number of items of the history.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Items int64 `json:"items,omitempty"`
+
+	// usage is the sum of the usage of all turns of the history.
+	// +optional
+	Usage *TokenUsage `json:"usage,omitempty"`
+
+	// model is the model of the last turn.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	Model string `json:"model,omitempty"`
+
+	// preview is the beginning of the first message of the user.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	Preview string `json:"preview,omitempty"`
+
+	// lastActivityTime is the time of the last turn.
+	// +optional
+	LastActivityTime *metav1.Time `json:"lastActivityTime,omitempty"`
+}
+
+// TokenUsage is a number of tokens, as turns report them.
+type TokenUsage struct {
+	// inputTokens is the number of tokens of the input.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	InputTokens int64 `json:"inputTokens,omitempty"`
+
+	// outputTokens is the number of tokens of the output.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	OutputTokens int64 `json:"outputTokens,omitempty"`
+
+	// totalTokens is the number of all tokens.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	TotalTokens int64 `json:"totalTokens,omitempty"`
+}
+
+// Conversation is a name for the chain of turns that ends at its head. The turns are ResponseSessions of the same namespace. Several
+// conversations can share turns, and no turn is changed or deleted with a Conversation.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,shortName=conv,categories=catena
+// +kubebuilder:printcolumn:name="User",type=string,JSONPath=`.spec.userID`
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.spec.state`
+// +kubebuilder:printcolumn:name="Turns",type=integer,JSONPath=`.status.turns`
+// +kubebuilder:printcolumn:name="Head",type=string,JSONPath=`.spec.headResponseID`
+// +kubebuilder:printcolumn:name="Verdict",type=string,JSONPath=`.status.conditions[?(@.type=="HeadResolved")].reason`
+// +kubebuilder:printcolumn:name="Title",type=string,JSONPath=`.spec.title`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Parent",type=string,priority=1,JSONPath=`.spec.parentConversationID`
+// +kubebuilder:printcolumn:name="Forked-From",type=string,priority=1,JSONPath=`.spec.forkedFrom.conversationID`
+// +kubebuilder:printcolumn:name="Model",type=string,priority=1,JSONPath=`.status.model`
+// +kubebuilder:printcolumn:name="Active",type=date,priority=1,JSONPath=`.status.lastActivityTime`
+// +kubebuilder:selectablefield:JSONPath=`.spec.conversationID`
+// +kubebuilder:selectablefield:JSONPath=`.spec.userID`
+// +kubebuilder:selectablefield:JSONPath=`.spec.state`
+// +kubebuilder:selectablefield:JSONPath=`.spec.parentConversationID`
+// +kubebuilder:selectablefield:JSONPath=`.spec.headResponseID`
+// +kubebuilder:validation:XValidation:rule="self.spec.conversationID.size() <= 253 && !self.spec.conversationID.startsWith('sha256_') && self.spec.conversationID.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?(_[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$') ? self.metadata.name == self.spec.conversationID.replace('_', '.') : self.metadata.name.matches('^sha256[.][a-z2-7]{52}$')",message="`metadata.name` must be derived from `spec.conversationID`: the ID with \"_\" replaced by \".\" if that is a DNS subdomain name and the ID has no \".\" and does not start with \"sha256_\", otherwise \"sha256.\" and the lower-case base32 SHA-256 of the ID without padding"
+type Conversation struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata is the standard object metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// spec is the conversation without its turns.
+	// +required
+	Spec ConversationSpec `json:"spec,omitzero"`
+
+	// status is what follows from the turns.
+	// +optional
+	Status ConversationStatus `json:"status,omitzero"`
+}
+
+// ConversationList is a list of Conversations.
+//
+// +kubebuilder:object:root=true
+type ConversationList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Conversation `json:"items"`
+}
