@@ -77,7 +77,8 @@ func CreateRaw(
 	return created, request.Do(ctx).Into(created)
 }
 
-// Operation is an operation of a JSON patch, as in RFC 6902.
+// Operation is an operation of a JSON patch, as in RFC 6902. To the API server, a "test" for null succeeds if the field is absent, and the
+// text of a value must be the same, not only its JSON value.
 type Operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
@@ -85,19 +86,30 @@ type Operation struct {
 }
 
 // Patch changes an object with a JSON patch and decodes the result. It keeps all fields that the patch does not name,
-// including those that this program does not know. The error is a conflict if the object no longer has the resource
-// version; IsUnknownField reports true for it if the CRD lacks a field.
+// including those that this program does not know. The error is a conflict if a resource version is given that the object no longer
+// has; IsFailedTest reports true for it if an operation cannot be applied, and IsUnknownField if the CRD lacks a field.
 func Patch(
 	ctx context.Context, client rest.Interface, resource string, name types.NamespacedName, resourceVersion string, operations []Operation,
 	into runtime.Object,
 ) error {
-	patch, err := json.Marshal(append([]Operation{{"replace", "/metadata/resourceVersion", resourceVersion}}, operations...))
+	if resourceVersion != "" {
+		operations = append([]Operation{{"replace", "/metadata/resourceVersion", resourceVersion}}, operations...)
+	}
+	patch, err := json.Marshal(operations)
 	if err != nil {
 		return err
 	}
 	err = client.Patch(types.JSONPatchType).Namespace(name.Namespace).Resource(resource).Name(name.Name).
 		Param(fieldValidation, metav1.FieldValidationStrict).Body(patch).Do(ctx).Into(into)
 	return withoutObject(err)
+}
+
+// IsFailedTest reports whether an operation of a JSON patch, such as a test, could not be applied, so that nothing was changed. The API server
+// does not say which one.
+func IsFailedTest(err error) bool {
+	var status apierrors.APIStatus
+	// An object that is refused is named in the details.
+	return apierrors.IsInvalid(err) && errors.As(err, &status) && (status.Status().Details == nil || status.Status().Details.Kind == "")
 }
 
 // withoutObject returns the error of a patch without the object. If the API server cannot decode the patched object, its

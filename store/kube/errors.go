@@ -127,6 +127,11 @@ func isUnreachable(err error) bool {
 	return errors.As(err, &netError) || utilnet.IsConnectionReset(err) || utilnet.IsConnectionRefused(err) || utilnet.IsProbableEOF(err)
 }
 
+// mayHaveSucceeded reports whether a write may have taken effect despite its error.
+func mayHaveSucceeded(err error) bool {
+	return !utilnet.IsConnectionRefused(err) && !apierrors.IsTooManyRequests(err)
+}
+
 // s3Status returns the status of an S3 response, or 0 for any other error.
 func s3Status(err error) int {
 	var answer interface{ HTTPStatusCode() int }

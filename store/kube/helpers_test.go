@@ -123,8 +123,18 @@ func openWith(
 	t *testing.T, options kube.Options, through func(next http.RoundTripper, r *http.Request) (*http.Response, error),
 ) *store.Store {
 	t.Helper()
-	options.Config = rest.CopyConfig(env.Config)
-	options.Config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+	options.Config = configThrough(through)
+	s, err := kube.Open(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// configThrough returns the configuration of a client whose requests are handled by a function.
+func configThrough(through func(next http.RoundTripper, r *http.Request) (*http.Response, error)) *rest.Config {
+	config := rest.CopyConfig(env.Config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return transport(func(r *http.Request) (*http.Response, error) {
 			if r.URL.Path == "/readyz" { // a refusal is final only if the API server is ready
 				return next.RoundTrip(r)
@@ -132,11 +142,7 @@ func openWith(
 			return through(next, r)
 		})
 	})
-	s, err := kube.Open(t.Context(), options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return config
 }
 
 func answer(r *http.Request, code int) *http.Response {

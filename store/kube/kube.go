@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package kube stores turns as ResponseSessions in a Kubernetes cluster in which Catena's operator runs.
+// Package kube stores turns as ResponseSessions in a Kubernetes cluster in which Catena's operator runs, and conversations as Conversations.
 //
 // A turn is written to the kube-apiserver directly, so that saving does not depend on the operator; it is resolved, and
 // conversations are listed, through the operator's API. Its bodies are compressed, and returned exactly as they were saved. If they are larger than Options.InlineBytes,
@@ -24,7 +24,8 @@ limitations under the License.
 // In a Pod, it resolves directly from the operator's Service while that can be reached: see Options.ResolveHost.
 //
 // It needs the permissions of the ClusterRole edit in its namespaces: create, get, list, update, patch and delete on
-// responsesessions, create, get and delete on snapshotchunks, list on sessionquotas, and get on inputitems and conversationturns.
+// responsesessions, create, get and delete on snapshotchunks, list on sessionquotas, and get on inputitems and conversationturns. For
+// conversations, it needs create, get, patch and delete on conversations, and create, get and list on conversationsummaries.
 //
 // Importing the package is enough to open URLs with the scheme kube: with store.Open. All parameters are optional:
 //

@@ -26,7 +26,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
@@ -223,7 +222,7 @@ func (s *save) post(ctx context.Context, spec *v1alpha1.ResponseSessionSpec, par
 		return stored, err
 	}
 	if err != nil {
-		s.posted = !utilnet.IsConnectionRefused(err) && !apierrors.IsTooManyRequests(err)
+		s.posted = mayHaveSucceeded(err)
 		return nil, toError(ctx, s.session.ResponseID, "", err)
 	}
 	return created, nil
