@@ -193,6 +193,15 @@ func TestAggregatedRoles(t *testing.T) {
 			patch := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"depth":7}}`))
 			allowed("patch of a status", sessions.Status().Patch(t.Context(), status, patch), false)
 
+			conversation := &v1alpha1.Conversation{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "conv.by." + role}, Spec: v1alpha1.ConversationSpec{ConversationID: "conv_by_" + role},
+			}
+			allowed("list of conversations", sessions.List(t.Context(), &v1alpha1.ConversationList{}, client.InNamespace(namespace)), tc.mayEdit)
+			allowed("list of summaries", sessions.List(t.Context(), &v1alpha1.ConversationSummaryList{}, client.InNamespace(namespace)), tc.mayEdit)
+			allowed("create of a conversation", sessions.Create(t.Context(), conversation), tc.mayEdit)
+			turns := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"turns":7}}`))
+			allowed("patch of the status of a conversation", sessions.Status().Patch(t.Context(), conversation, turns), false)
+
 			chunk := &v1alpha1.SnapshotChunk{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "chunk"}}
 			allowed("patch of a chunk", sessions.Patch(t.Context(), chunk, patch), false)
 
@@ -242,7 +251,10 @@ func TestAuditor(t *testing.T) {
 		got := lines(age.ReplaceAllString(output, "AGE"))
 		return unless(err == nil && cmp.Diff(want, got) == "", fmt.Sprint(err, stderr, cmp.Diff(want, got)))
 	})
-	for _, args := range [][]string{{"get", "responsesessions"}, {"get", "snapshotchunks"}, {"get", "inputitems", "resp_1"}, {"get", "conversationturns", "conv_1"}} {
+	for _, args := range [][]string{
+		{"get", "responsesessions"}, {"get", "snapshotchunks"}, {"get", "conversations"}, {"get", "conversationsummaries"},
+		{"get", "inputitems", "resp_1"}, {"get", "conversationturns", "conv_1"},
+	} {
 		output, stderr, err := kubectl(t.Context(), t, append(args, "--kubeconfig="+kubeconfig, "-n", namespace)...)
 		if err == nil || !strings.Contains(stderr, "Forbidden") {
 			t.Errorf("%v: %v, %s%s, want Forbidden", args, err, output, stderr)

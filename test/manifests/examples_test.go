@@ -47,6 +47,13 @@ func TestEncryption(t *testing.T) {
 	for _, object := range []client.Object{
 		session(namespace, "resp_1", secret),
 		chunk,
+		&v1alpha1.Conversation{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "conv.1"}, Spec: v1alpha1.ConversationSpec{ConversationID: "conv_1", Title: secret},
+		},
+		&v1alpha1.ConversationSummary{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "conv.1-0-1"},
+			Spec:       v1alpha1.ConversationSummarySpec{ConversationID: "conv_1", EndTurn: 1, Content: secret},
+		},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "tenants"}, StringData: map[string]string{"tenants.yaml": secret}},
 		// The last one: what is older is in the files too once this is.
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "plain"}, Data: map[string]string{"a": plain}},

@@ -20,6 +20,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -37,6 +38,7 @@ import (
 	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/store/driver"
 )
 
 // TestGatewayRights: the gateway needs each of the rights that it gets in the namespace of a tenant, and no others.
@@ -68,6 +70,7 @@ func TestGatewayRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	useGateway(t, gateway.URL)
+	useConversations(t, testenv.StoreURL(tenant, kubeconfig), tenant)
 
 	unused := rightsOf(t, objects)
 	for _, event := range c.events(t, user) {
@@ -115,6 +118,32 @@ func useGateway(t *testing.T, url string) {
 	request(t, http.MethodGet, url+"/v1/responses/"+second+"/input_items", "", "")
 	request(t, http.MethodDelete, url+"/v1/responses/"+second, "", "")
 	request(t, http.MethodDelete, url+"/v1/responses/"+first, "", "")
+}
+
+// useConversations calls everything that the store of the gateway can do with conversations.
+func useConversations(t *testing.T, url, namespace string) {
+	t.Helper()
+	opened, _, err := driver.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = opened.Close() }()
+	conversations, err := driver.Optional[driver.Conversations](opened, "use conversations")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const id = "conv_1"
+	_, createErr := conversations.CreateConversation(t.Context(), namespace, &driver.Conversation{ConversationID: id, State: driver.ConversationActive})
+	_, getErr := conversations.GetConversation(t.Context(), namespace, id)
+	_, updateErr := conversations.UpdateConversation(t.Context(), namespace, id, driver.ConversationUpdate{State: driver.ConversationArchived})
+	summary := driver.Summary{EndTurn: 1, Content: "They talked."}
+	saveErr := conversations.SaveSummary(t.Context(), namespace, id, summary)
+	saveAgainErr := conversations.SaveSummary(t.Context(), namespace, id, summary)
+	_, summariesErr := conversations.Summaries(t.Context(), namespace, id)
+	deleteErr := conversations.DeleteConversation(t.Context(), namespace, id)
+	if err := errors.Join(createErr, getErr, updateErr, saveErr, saveAgainErr, summariesErr, deleteErr); err != nil {
+		t.Error(err)
+	}
 }
 
 // failOnce makes the first response of an engine a failed one.

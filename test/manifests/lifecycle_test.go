@@ -254,7 +254,7 @@ func (c *cluster) waitForStorage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, resource := range []string{"responsesessions", "sessionquotas", "snapshotchunks"} {
+	for _, resource := range []string{"responsesessions", "sessionquotas", "snapshotchunks", "conversations", "conversationsummaries"} {
 		testutil.Eventually(t, func(ctx context.Context) error {
 			fromCache := clientset.RESTClient().Get().AbsPath("/apis/sessions.catena.dev/v1alpha1", resource).Param("resourceVersion", "0")
 			return fromCache.Do(ctx).Error()
