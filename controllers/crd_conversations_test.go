@@ -62,6 +62,19 @@ func unstructuredSummary(t *testing.T, namespace, id, part string) *unstructured
 	return unstructuredOf(t, v1alpha1.ConversationSummaryKind, namespace, v1alpha1.SummaryName(id, 0, 2), spec, part)
 }
 
+func newConversation(namespace, id string) *v1alpha1.Conversation {
+	return &v1alpha1.Conversation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.ObjectName(id)}, Spec: v1alpha1.ConversationSpec{ConversationID: id},
+	}
+}
+
+func newSummary(namespace, id string) *v1alpha1.ConversationSummary {
+	return &v1alpha1.ConversationSummary{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.SummaryName(id, 0, 2)},
+		Spec:       v1alpha1.ConversationSummarySpec{ConversationID: id, EndTurn: 2, Content: "They talked."},
+	}
+}
+
 func TestConversationCreate(t *testing.T) {
 	a := func(n int) string { return strings.Repeat("a", n) }
 	const (

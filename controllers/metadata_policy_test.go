@@ -89,7 +89,7 @@ func patchMetadata(ctx context.Context, c client.Client, object client.Object, m
 	return c.Patch(ctx, object.DeepCopyObject().(client.Object), client.RawPatch(types.MergePatchType, body), client.DryRunAll)
 }
 
-// TestMetadataPolicy: no one can store many ownerReferences, finalizers or labels, or long ownerReferences, in a session or chunk, or many
+// TestMetadataPolicy: no one can store many ownerReferences, finalizers or labels, or long ownerReferences, in an object, or many
 // annotations, or long labels and annotations, in a chunk.
 func TestMetadataPolicy(t *testing.T) {
 	ns := env.NewNamespace(t)
@@ -163,6 +163,12 @@ func TestMetadataPolicy(t *testing.T) {
 				},
 				"change a session":                 patch(tenant, session),
 				"an administrator changes a chunk": patch(env.Client, chunk), // tenants cannot
+				"create a conversation": func(ctx context.Context) error {
+					return tenant.Create(ctx, withMetadata(newConversation(ns, "b")), client.DryRunAll)
+				},
+				"create a summary": func(ctx context.Context) error {
+					return tenant.Create(ctx, withMetadata(newSummary(ns, "b")), client.DryRunAll)
+				},
 				"an administrator creates a session": func(ctx context.Context) error {
 					return env.Client.Create(ctx, withMetadata(turn(ns, "b")), client.DryRunAll)
 				},

@@ -88,7 +88,8 @@ func TestQuotaPolicy(t *testing.T) {
 	tenant := newTenant(t, ns)
 	session, chunk := turn(ns, "a", "parent"), newChunk(ns, "a", "data", "")
 	session.Annotations = map[string]string{v1alpha1.OmitOwnerReferenceAnnotation: "true"}
-	createAll(t, turn(ns, "parent"), session, turn(ns, "child", "a"), chunk, newQuota(ns, "quota", "1Ki"), newQuota(ns, "another", "1Gi"), newQuota(other, "quota", "1Gi"))
+	conversation := newConversation(ns, "a")
+	createAll(t, conversation, turn(ns, "parent"), session, turn(ns, "child", "a"), chunk, newQuota(ns, "quota", "1Ki"), newQuota(ns, "another", "1Gi"), newQuota(other, "quota", "1Gi"))
 	settle(t, ns)
 	wantRefused(t, tenant, ns)
 
@@ -114,17 +115,21 @@ func TestQuotaPolicy(t *testing.T) {
 		"create a chunk": {request: func(ctx context.Context) error {
 			return tenant.Create(ctx, newChunk(ns, "b", "x", "4"), client.DryRunAll)
 		}},
-		"change a field":            {request: patch(session, `{"spec":{"responseStatus":"failed"}}`)},
-		"add an undeclared key":     {request: patch(session, `{"spec":{"request":{"x":null,"y":1}}}`)},
-		"remove a body":             {request: patch(session, `{"spec":{"request":null}}`)},
-		"change both":               {request: patch(session, `{"metadata":{"labels":{"a":"b"}},"spec":{"responseStatus":"failed"}}`)},
-		"change nothing":            {request: patch(session, `{"spec":{"responseStatus":"completed"}}`), allowed: true},
-		"add a label":               {request: patch(session, `{"metadata":{"labels":{"a":"b"}}}`), allowed: true},
-		"add a finalizer":           {request: patch(session, `{"metadata":{"finalizers":["example.com/a"]}}`), allowed: true},
-		"delete a session":          {request: func(ctx context.Context) error { return tenant.Delete(ctx, session, client.DryRunAll) }, allowed: true},
-		"delete a chunk":            {request: func(ctx context.Context) error { return tenant.Delete(ctx, chunk, client.DryRunAll) }, allowed: true},
-		"save in another namespace": {request: func(ctx context.Context) error { return env.Client.Create(ctx, turn(other, "b"), client.DryRunAll) }, allowed: true},
-		"save as an administrator":  {request: func(ctx context.Context) error { return env.Client.Create(ctx, turn(ns, "b"), client.DryRunAll) }},
+		"create a conversation":         {request: func(ctx context.Context) error { return tenant.Create(ctx, newConversation(ns, "b"), client.DryRunAll) }},
+		"create a summary":              {request: func(ctx context.Context) error { return tenant.Create(ctx, newSummary(ns, "a"), client.DryRunAll) }},
+		"delete a conversation's turns": {request: patch(conversation, `{"spec":{"state":"Deleting"}}`), allowed: true},
+		"delete a conversation":         {request: func(ctx context.Context) error { return tenant.Delete(ctx, conversation, client.DryRunAll) }, allowed: true},
+		"change a field":                {request: patch(session, `{"spec":{"responseStatus":"failed"}}`)},
+		"add an undeclared key":         {request: patch(session, `{"spec":{"request":{"x":null,"y":1}}}`)},
+		"remove a body":                 {request: patch(session, `{"spec":{"request":null}}`)},
+		"change both":                   {request: patch(session, `{"metadata":{"labels":{"a":"b"}},"spec":{"responseStatus":"failed"}}`)},
+		"change nothing":                {request: patch(session, `{"spec":{"responseStatus":"completed"}}`), allowed: true},
+		"add a label":                   {request: patch(session, `{"metadata":{"labels":{"a":"b"}}}`), allowed: true},
+		"add a finalizer":               {request: patch(session, `{"metadata":{"finalizers":["example.com/a"]}}`), allowed: true},
+		"delete a session":              {request: func(ctx context.Context) error { return tenant.Delete(ctx, session, client.DryRunAll) }, allowed: true},
+		"delete a chunk":                {request: func(ctx context.Context) error { return tenant.Delete(ctx, chunk, client.DryRunAll) }, allowed: true},
+		"save in another namespace":     {request: func(ctx context.Context) error { return env.Client.Create(ctx, turn(other, "b"), client.DryRunAll) }, allowed: true},
+		"save as an administrator":      {request: func(ctx context.Context) error { return env.Client.Create(ctx, turn(ns, "b"), client.DryRunAll) }},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -25,7 +25,7 @@ import (
 const SessionQuotaKind = "SessionQuota"
 
 // ConditionExceeded, on a SessionQuota, indicates whether its limit is reached: the API server then refuses to create
-// sessions and chunks in the namespace, and to change their specs.
+// sessions, chunks, conversations and summaries in the namespace, and to change the specs of the first two.
 //
 // Possible reasons for True: LimitReached.
 // Possible reasons for False: WithinLimit, NoLimit.
@@ -50,8 +50,9 @@ type SessionQuotaSpec struct {
 
 // SessionQuotaLimit is the limit of a SessionQuota.
 type SessionQuotaLimit struct {
-	// bytes is the limit of status.used.bytes, such as 10Gi. Once it is reached, the API server refuses new sessions and
-	// chunks, and changes of their specs, until sessions were deleted or the limit was raised. Without it, there is no limit.
+	// bytes is the limit of status.used.bytes, such as 10Gi. Once it is reached, the API server refuses new sessions, chunks,
+	// conversations and summaries, and changes of the specs of the first two, until sessions were deleted or the limit was raised. Without
+	// it, there is no limit.
 	// +kubebuilder:validation:XValidation:rule="type(self) == string ? size(self) <= 32 && isQuantity(self) && sign(quantity(self)) >= 0 && quantity(self).isLessThan(quantity('8Ei')) : self >= 0",message="must be a quantity of at most 32 characters, not negative and less than 8Ei"
 	// +optional
 	Bytes *resource.Quantity `json:"bytes,omitempty"`

@@ -27,8 +27,9 @@ import (
 //
 // SessionQuotaLimit is the limit of a SessionQuota.
 type SessionQuotaLimitApplyConfiguration struct {
-	// bytes is the limit of status.used.bytes, such as 10Gi. Once it is reached, the API server refuses new sessions and
-	// chunks, and changes of their specs, until sessions were deleted or the limit was raised. Without it, there is no limit.
+	// bytes is the limit of status.used.bytes, such as 10Gi. Once it is reached, the API server refuses new sessions, chunks,
+	// conversations and summaries, and changes of the specs of the first two, until sessions were deleted or the limit was raised. Without
+	// it, there is no limit.
 	Bytes *resource.Quantity `json:"bytes,omitempty"`
 }
 
