@@ -162,6 +162,9 @@ func showSamples(ctx context.Context, env *testenv.Environment) error {
 		return err
 	}
 	for _, sample := range samples {
+		if sample.GetKind() != v1alpha1.ResponseSessionKind {
+			continue
+		}
 		if err := waitForVerdict(waitCtx, env.Client, sample); err != nil {
 			return err
 		}
