@@ -34,7 +34,8 @@ const (
 	ConversationStateDeleting = "Deleting"
 )
 
-// ConditionHeadResolved indicates whether the history of a Conversation resolves with the default options.
+// ConditionHeadResolved indicates whether the history of a Conversation resolves with the default options. As long as the turn for which the
+// head is reserved is not stored, it is False if the chain of the base is broken, and otherwise Unknown.
 //
 // Possible reasons for True: Resolved, NoTurns.
 // Possible reasons for Unknown: TurnPending, HeadReserved.
@@ -42,7 +43,8 @@ const (
 // SnapshotUnreadable, NameMismatch.
 const ConditionHeadResolved = "HeadResolved"
 
-// The reasons of the HeadResolved condition, besides those of ChainValid, which are about the chain of the head.
+// The reasons of the HeadResolved condition, besides those of ChainValid. ParentNotFound also means that the head itself is not stored, and
+// NameMismatch that the name of the Conversation does not follow from its conversationID. All others are about the chain of the head.
 const (
 	// ReasonNoTurns: the conversation has no head, and so its history is empty.
 	ReasonNoTurns = "NoTurns"
@@ -170,53 +172,10 @@ type ConversationStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// turns is the number of turns of the history.
+	// turns is the number of turns of the history. It is absent if there are none, and if the first turn is not reached.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Turns int32 `json:"turns,omitempty"`
-
-	// items is the number of items of the history.
-	// +kubebuilder:validation:Minimum=0
-	// +optional
-	Items int64 `json:"items,omitempty"`
-
-	// usage is the sum of the usage of all turns of the history.
-	// +optional
-	Usage *TokenUsage `json:"usage,omitempty"`
-
-	// model is the model of the last turn.
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=256
-	// +optional
-	Model string `json:"model,omitempty"`
-
-	// preview is the beginning of the first message of the user.
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=256
-	// +optional
-	Preview string `json:"preview,omitempty"`
-
-	// lastActivityTime is the time of the last turn.
-	// +optional
-	LastActivityTime *metav1.Time `json:"lastActivityTime,omitempty"`
-}
-
-// TokenUsage is a number of tokens, as turns report them.
-type TokenUsage struct {
-	// inputTokens is the number of tokens of the input.
-	// +kubebuilder:validation:Minimum=0
-	// +optional
-	InputTokens int64 `json:"inputTokens,omitempty"`
-
-	// outputTokens is the number of tokens of the output.
-	// +kubebuilder:validation:Minimum=0
-	// +optional
-	OutputTokens int64 `json:"outputTokens,omitempty"`
-
-	// totalTokens is the number of all tokens.
-	// +kubebuilder:validation:Minimum=0
-	// +optional
-	TotalTokens int64 `json:"totalTokens,omitempty"`
 }
 
 // Conversation is a name for the chain of turns that ends at its head. The turns are ResponseSessions of the same namespace. Several
@@ -234,8 +193,6 @@ type TokenUsage struct {
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Parent",type=string,priority=1,JSONPath=`.spec.parentConversationID`
 // +kubebuilder:printcolumn:name="Forked-From",type=string,priority=1,JSONPath=`.spec.forkedFrom.conversationID`
-// +kubebuilder:printcolumn:name="Model",type=string,priority=1,JSONPath=`.status.model`
-// +kubebuilder:printcolumn:name="Active",type=date,priority=1,JSONPath=`.status.lastActivityTime`
 // +kubebuilder:selectablefield:JSONPath=`.spec.conversationID`
 // +kubebuilder:selectablefield:JSONPath=`.spec.userID`
 // +kubebuilder:selectablefield:JSONPath=`.spec.state`
