@@ -126,6 +126,29 @@ type ConversationSpec struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	ParentConversationID string `json:"parentConversationID,omitempty"`
+
+	// hiddenItems are items of turns that are left out of the history of this conversation. They stay part of their turns.
+	// +kubebuilder:validation:MaxItems=1000
+	// +listType=map
+	// +listMapKey=responseID
+	// +listMapKey=number
+	// +optional
+	HiddenItems []HiddenItem `json:"hiddenItems,omitempty"`
+}
+
+// HiddenItem is an item of a turn.
+type HiddenItem struct {
+	// responseID is the responseID of the turn.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +required
+	ResponseID string `json:"responseID,omitempty"`
+
+	// number is the number of the item in its turn. Items are numbered from 0: those of the request's input, then those of the
+	// response's output.
+	// +kubebuilder:validation:Minimum=0
+	// +required
+	Number int32 `json:"number"`
 }
 
 // Reservation reserves the place after the last turn of a conversation for a turn that is not stored yet.

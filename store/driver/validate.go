@@ -133,7 +133,7 @@ func (p ConversationPatch) ValidateFor(conversationID string) error {
 	}
 	_, err := parseBody(p.Metadata)
 	if err == nil && len(p.Metadata) > 0 && !jsonvalue.Survives(p.Metadata) {
-		err = errors.New("has a number of too many digits, or a key twice: not every store can keep this")
+		err = errors.New("has a key twice, a number of too many digits, half a surrogate pair, or is nested too deeply: a cluster cannot store it exactly")
 	}
 	if err != nil {
 		return invalidConversation(conversationID, fmt.Errorf("the metadata %w", err))

@@ -18,7 +18,6 @@ package kube
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -40,9 +39,6 @@ var _ driver.Conversations = (*cluster)(nil)
 // as the one that it has created.
 func (c *cluster) CreateConversation(ctx context.Context, namespace string, conversation *driver.Conversation) (*driver.Conversation, error) {
 	id := conversation.ConversationID
-	if err := checkMetadata(id, conversation.Metadata); err != nil {
-		return nil, err
-	}
 	object := &v1alpha1.Conversation{Spec: conversationSpec(conversation)}
 	object.Name = v1alpha1.ObjectName(id)
 	posted := false
@@ -103,8 +99,8 @@ func (c *cluster) getConversation(ctx context.Context, namespace, conversationID
 func (c *cluster) UpdateConversation(
 	ctx context.Context, namespace, conversationID string, update driver.ConversationUpdate,
 ) (*driver.Conversation, error) {
-	if err := checkMetadata(conversationID, update.Metadata); err != nil {
-		return nil, err
+	if update.Hide != nil {
+		return c.hide(ctx, namespace, conversationID, update)
 	}
 	changes := changesOf(update)
 	patched, err := c.patchConversation(ctx, namespace, conversationID, "", append(testsOf(conversationID, update), changes...))
@@ -121,6 +117,25 @@ func (c *cluster) UpdateConversation(
 	}
 	// It was changed back meanwhile, or someone has written an expected value in another way, such as renewals that are 0 and not absent.
 	patched, err = c.patchConversation(ctx, namespace, conversationID, current.ResourceVersion, changes)
+	return c.updated(ctx, conversationID, patched, err)
+}
+
+// hide makes an update that hides an item. A patch can add an item only to a list that exists, so this takes a read.
+func (c *cluster) hide(
+	ctx context.Context, namespace, conversationID string, update driver.ConversationUpdate,
+) (*driver.Conversation, error) {
+	object, err := c.getConversation(ctx, namespace, conversationID)
+	if err != nil {
+		return nil, again(err)
+	}
+	conversation := fromConversation(object)
+	if err := update.Apply(conversation); err != nil {
+		return nil, err
+	}
+	changes := append(changesOf(update), kubeclient.Operation{
+		Op: "add", Path: "/spec/hiddenItems", Value: toHiddenItems(conversation.HiddenItems),
+	})
+	patched, err := c.patchConversation(ctx, namespace, conversationID, object.ResourceVersion, changes)
 	return c.updated(ctx, conversationID, patched, err)
 }
 
@@ -215,17 +230,6 @@ func orNull[T comparable](value T) any {
 	return value
 }
 
-// checkMetadata returns an error if a custom resource does not preserve metadata.
-func checkMetadata(conversationID string, metadata json.RawMessage) error {
-	if metadata == nil || jsonvalue.Survives(metadata) {
-		return nil
-	}
-	return &driver.Error{
-		Code: driver.CodeInvalid, ConversationID: conversationID,
-		Message: "a cluster cannot store the metadata exactly: it has a key twice, a number of too many digits, half a surrogate pair, or is nested too deeply",
-	}
-}
-
 // conversationSpec returns the spec of a new conversation.
 func conversationSpec(conversation *driver.Conversation) v1alpha1.ConversationSpec {
 	spec := v1alpha1.ConversationSpec{
@@ -237,6 +241,7 @@ func conversationSpec(conversation *driver.Conversation) v1alpha1.ConversationSp
 		HeadResponseID:       conversation.Head.ResponseID,
 		BaseResponseID:       conversation.Head.BaseResponseID,
 		ParentConversationID: conversation.ParentConversationID,
+		HiddenItems:          toHiddenItems(conversation.HiddenItems),
 	}
 	if conversation.Metadata != nil {
 		spec.Metadata = &runtime.RawExtension{Raw: conversation.Metadata}
@@ -252,6 +257,14 @@ func conversationSpec(conversation *driver.Conversation) v1alpha1.ConversationSp
 
 func toReservation(reservation driver.Reservation) v1alpha1.Reservation {
 	return v1alpha1.Reservation{DurationSeconds: int32(reservation.Duration / time.Second), Renewals: reservation.Renewals}
+}
+
+func toHiddenItems(items []driver.HiddenItem) []v1alpha1.HiddenItem {
+	var hidden []v1alpha1.HiddenItem
+	for _, item := range items {
+		hidden = append(hidden, v1alpha1.HiddenItem{ResponseID: item.ResponseID, Number: int32(item.Number)})
+	}
+	return hidden
 }
 
 // fromConversation returns the conversation for an object.
@@ -272,6 +285,9 @@ func fromConversation(object *v1alpha1.Conversation) *driver.Conversation {
 		conversation.Head.Reservation = driver.Reservation{
 			Duration: time.Duration(reservation.DurationSeconds) * time.Second, Renewals: reservation.Renewals,
 		}
+	}
+	for _, item := range spec.HiddenItems {
+		conversation.HiddenItems = append(conversation.HiddenItems, driver.HiddenItem{ResponseID: item.ResponseID, Number: int(item.Number)})
 	}
 	if spec.ForkedFrom != nil {
 		conversation.ForkedFrom = driver.Fork(*spec.ForkedFrom)

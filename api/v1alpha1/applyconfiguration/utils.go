@@ -44,6 +44,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.ConversationSummarySpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Fork"):
 		return &apiv1alpha1.ForkApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("HiddenItem"):
+		return &apiv1alpha1.HiddenItemApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Reservation"):
 		return &apiv1alpha1.ReservationApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ResponseSession"):
@@ -68,8 +70,6 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.SnapshotChunkSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SnapshotReference"):
 		return &apiv1alpha1.SnapshotReferenceApplyConfiguration{}
-	case v1alpha1.SchemeGroupVersion.WithKind("TokenUsage"):
-		return &apiv1alpha1.TokenUsageApplyConfiguration{}
 
 	}
 	return nil

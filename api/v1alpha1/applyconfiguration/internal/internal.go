@@ -72,6 +72,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: headResponseID
       type:
         scalar: string
+    - name: hiddenItems
+      type:
+        list:
+          elementType:
+            namedType: com.github.catena-dev.catena.api.v1alpha1.HiddenItem
+          elementRelationship: associative
+          keys:
+          - responseID
+          - number
     - name: metadata
       type:
         namedType: __untyped_atomic_
@@ -105,27 +114,12 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
-    - name: items
-      type:
-        scalar: numeric
-    - name: lastActivityTime
-      type:
-        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
-    - name: model
-      type:
-        scalar: string
     - name: observedGeneration
       type:
         scalar: numeric
-    - name: preview
-      type:
-        scalar: string
     - name: turns
       type:
         scalar: numeric
-    - name: usage
-      type:
-        namedType: com.github.catena-dev.catena.api.v1alpha1.TokenUsage
 - name: com.github.catena-dev.catena.api.v1alpha1.ConversationSummary
   map:
     fields:
@@ -168,6 +162,15 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: conversationID
       type:
         scalar: string
+    - name: responseID
+      type:
+        scalar: string
+- name: com.github.catena-dev.catena.api.v1alpha1.HiddenItem
+  map:
+    fields:
+    - name: number
+      type:
+        scalar: numeric
     - name: responseID
       type:
         scalar: string
@@ -371,18 +374,6 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
     - name: storedBytes
-      type:
-        scalar: numeric
-- name: com.github.catena-dev.catena.api.v1alpha1.TokenUsage
-  map:
-    fields:
-    - name: inputTokens
-      type:
-        scalar: numeric
-    - name: outputTokens
-      type:
-        scalar: numeric
-    - name: totalTokens
       type:
         scalar: numeric
 - name: io.k8s.apimachinery.pkg.api.resource.Quantity

@@ -55,6 +55,8 @@ type ConversationSpecApplyConfiguration struct {
 	// parentConversationID is the ID of the conversation on whose behalf this one is held, as by a sub-agent. It need not exist. It
 	// cannot change.
 	ParentConversationID *string `json:"parentConversationID,omitempty"`
+	// hiddenItems are items of turns that are left out of the history of this conversation. They stay part of their turns.
+	HiddenItems []HiddenItemApplyConfiguration `json:"hiddenItems,omitempty"`
 }
 
 // ConversationSpecApplyConfiguration constructs a declarative configuration of the ConversationSpec type for use with
@@ -148,5 +150,18 @@ func (b *ConversationSpecApplyConfiguration) WithForkedFrom(value *ForkApplyConf
 // If called multiple times, the ParentConversationID field is set to the value of the last call.
 func (b *ConversationSpecApplyConfiguration) WithParentConversationID(value string) *ConversationSpecApplyConfiguration {
 	b.ParentConversationID = &value
+	return b
+}
+
+// WithHiddenItems adds the given value to the HiddenItems field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the HiddenItems field.
+func (b *ConversationSpecApplyConfiguration) WithHiddenItems(values ...*HiddenItemApplyConfiguration) *ConversationSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithHiddenItems")
+		}
+		b.HiddenItems = append(b.HiddenItems, *values[i])
+	}
 	return b
 }

@@ -19,7 +19,6 @@ limitations under the License.
 package v1alpha1
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "k8s.io/client-go/applyconfigurations/meta/v1"
 )
 
@@ -33,18 +32,8 @@ type ConversationStatusApplyConfiguration struct {
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// observedGeneration is the metadata.generation that the status is about.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// turns is the number of turns of the history.
+	// turns is the number of turns of the history. It is absent if there are none, and if the first turn is not reached.
 	Turns *int32 `json:"turns,omitempty"`
-	// items is the number of items of the history.
-	Items *int64 `json:"items,omitempty"`
-	// usage is the sum of the usage of all turns of the history.
-	Usage *TokenUsageApplyConfiguration `json:"usage,omitempty"`
-	// model is the model of the last turn.
-	Model *string `json:"model,omitempty"`
-	// preview is the beginning of the first message of the user.
-	Preview *string `json:"preview,omitempty"`
-	// lastActivityTime is the time of the last turn.
-	LastActivityTime *metav1.Time `json:"lastActivityTime,omitempty"`
 }
 
 // ConversationStatusApplyConfiguration constructs a declarative configuration of the ConversationStatus type for use with
@@ -79,45 +68,5 @@ func (b *ConversationStatusApplyConfiguration) WithObservedGeneration(value int6
 // If called multiple times, the Turns field is set to the value of the last call.
 func (b *ConversationStatusApplyConfiguration) WithTurns(value int32) *ConversationStatusApplyConfiguration {
 	b.Turns = &value
-	return b
-}
-
-// WithItems sets the Items field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the Items field is set to the value of the last call.
-func (b *ConversationStatusApplyConfiguration) WithItems(value int64) *ConversationStatusApplyConfiguration {
-	b.Items = &value
-	return b
-}
-
-// WithUsage sets the Usage field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the Usage field is set to the value of the last call.
-func (b *ConversationStatusApplyConfiguration) WithUsage(value *TokenUsageApplyConfiguration) *ConversationStatusApplyConfiguration {
-	b.Usage = value
-	return b
-}
-
-// WithModel sets the Model field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the Model field is set to the value of the last call.
-func (b *ConversationStatusApplyConfiguration) WithModel(value string) *ConversationStatusApplyConfiguration {
-	b.Model = &value
-	return b
-}
-
-// WithPreview sets the Preview field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the Preview field is set to the value of the last call.
-func (b *ConversationStatusApplyConfiguration) WithPreview(value string) *ConversationStatusApplyConfiguration {
-	b.Preview = &value
-	return b
-}
-
-// WithLastActivityTime sets the LastActivityTime field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the LastActivityTime field is set to the value of the last call.
-func (b *ConversationStatusApplyConfiguration) WithLastActivityTime(value metav1.Time) *ConversationStatusApplyConfiguration {
-	b.LastActivityTime = &value
 	return b
 }
