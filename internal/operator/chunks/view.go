@@ -26,8 +26,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -112,45 +110,24 @@ func (v *View) Outdated() map[types.NamespacedName]string {
 	return versions
 }
 
-// chunk is the part of a SnapshotChunk, or of a bookmark, that the view and client-go's reflector need. It is small, because the reflector
-// holds the chunks of a whole list.
+// chunk is the part of a SnapshotChunk that the view needs.
 type chunk struct {
 	namespace, name, version string
 	bytes                    int64
 	outdated                 bool // an ownerReference is to another version of the API
-	lastOfList               bool // a bookmark that ends a streamed list
 }
 
-// GetObjectMeta returns the metadata that client-go's reflector needs.
-func (c *chunk) GetObjectMeta() metav1.Object {
-	metadata := &metav1.ObjectMeta{Namespace: c.namespace, Name: c.name, ResourceVersion: c.version}
-	if c.lastOfList {
-		metadata.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
-	}
-	return metadata
-}
-
-// GetObjectKind returns no kind: chunks are not encoded.
-func (c *chunk) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
-
-// DeepCopyObject returns a copy.
-func (c *chunk) DeepCopyObject() runtime.Object {
-	copied := *c
-	return &copied
-}
-
-// newChunk reads the metadata of a chunk, or a bookmark, as the API server has sent it.
-func newChunk(object gjson.Result) *chunk {
+// newChunk reads the metadata of a chunk as the API server has sent it.
+func newChunk(object gjson.Result) (metav1.ObjectMeta, *chunk) {
 	raw := jsonvalue.Members(object, "metadata")[0]
 	metadata := kubeclient.ParseMetadata(raw)
 	data, err := strconv.ParseInt(metadata.Annotations[v1alpha1.DataSizeAnnotation], 10, 64)
 	if err != nil || data < 0 || data > maxDataSize {
 		data = maxDataSize
 	}
-	return &chunk{
+	return metadata, &chunk{
 		namespace: metadata.Namespace, name: metadata.Name, version: metadata.ResourceVersion, bytes: int64(len(raw.Raw)) + data,
-		outdated:   kubeclient.HasOutdatedOwner(metadata.OwnerReferences),
-		lastOfList: metadata.Annotations[metav1.InitialEventsAnnotationKey] == "true",
+		outdated: kubeclient.HasOutdatedOwner(metadata.OwnerReferences),
 	}
 }
 

@@ -37,7 +37,8 @@ func sent(t interface{ Fatal(...any) }, o *metav1.PartialObjectMetadata) *chunk 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newChunk(gjson.ParseBytes(raw))
+	_, c := newChunk(gjson.ParseBytes(raw))
+	return c
 }
 
 func object(namespace, name string, annotations map[string]string) *metav1.PartialObjectMetadata {
@@ -94,25 +95,20 @@ func TestView(t *testing.T) {
 			return o
 		}
 		key := func(o *metav1.PartialObjectMetadata) string { return o.Namespace + "/" + o.Name }
-		must := func(err error) {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
 				o := draw(t)
 				stored[key(o)] = o
-				must(s.Add(sent(t, o)))
+				s.Set(sent(t, o))
 			},
 			"delete": func(t *rapid.T) {
 				o := draw(t)
 				delete(stored, key(o))
-				must(s.Delete(sent(t, o)))
+				s.Remove(sent(t, o))
 			},
 			"list": func(t *rapid.T) {
 				clear(stored)
-				var list []any
+				var list []*chunk
 				for range rapid.IntRange(0, 3).Draw(t, "objects") {
 					o := draw(t)
 					if stored[key(o)] != nil {
@@ -121,7 +117,7 @@ func TestView(t *testing.T) {
 					stored[key(o)] = o
 					list = append(list, sent(t, o))
 				}
-				must(s.Replace(list, "1"))
+				s.Replace(list)
 				if !v.HasSynced() {
 					t.Fatal("the view has not synced")
 				}
