@@ -34,33 +34,32 @@ var fullSessions = prometheus.NewCounter(prometheus.CounterOpts{
 
 func init() { metrics.Registry.MustRegister(fullSessions) }
 
-// full holds the sessions that have no room for what the operator writes: an object that etcd has just accepted may exceed its
-// limit with a status. They are not written again until their objects change. The resolve API has their verdicts.
+// full holds the objects that have no room for what the operator writes: an object that etcd has just accepted may exceed its
+// limit with a status. They are not written again until they change. The resolve API has the verdicts on sessions.
 type full struct {
 	mu       sync.Mutex
 	versions map[types.NamespacedName]uint64 // the resource versions of the objects
 }
 
-// has reports whether the object of a record has no room.
-func (f *full) has(record *sessions.Record) bool {
+// has reports whether an object has no room.
+func (f *full) has(object *sessions.Object) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	version, found := f.versions[record.NamespacedName()]
-	return found && version == record.ResourceVersion
+	version, found := f.versions[object.NamespacedName()]
+	return found && version == object.ResourceVersion
 }
 
-// add records that the object of a record has no room.
-func (f *full) add(record *sessions.Record) {
-	fullSessions.Inc()
+// add records that an object has no room.
+func (f *full) add(object *sessions.Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.versions == nil {
 		f.versions = map[types.NamespacedName]uint64{}
 	}
-	f.versions[record.NamespacedName()] = record.ResourceVersion
+	f.versions[object.NamespacedName()] = object.ResourceVersion
 }
 
-// forget drops a session that has been changed or is gone.
+// forget drops an object that has been changed or is gone.
 func (f *full) forget(name types.NamespacedName) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -47,7 +47,7 @@ func (r *ResponseSessionReconciler) reconcileOwner(ctx context.Context, v sessio
 		return 0, nil
 	}
 	if unchanged {
-		if wait := r.paces.ownerDelay(r.Clock.Now(), v.Record); wait > 0 {
+		if wait := r.paces.ownerDelay(r.Clock.Now(), &v.Record.Object); wait > 0 {
 			return wait, nil
 		}
 	}

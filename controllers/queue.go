@@ -32,7 +32,7 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// newOrder returns the order of a queue in which the namespaces take turns and share the workers. Sessions that are not urgent
+// newOrder returns the order of a queue in which the namespaces take turns and share the workers. Objects that are not urgent
 // can use a quarter of the workers.
 func newOrder(workers int) *fair.Queue[reconcile.Request] {
 	return fair.NewQueue(namespaceOf, workers, max(workers/4, 1))
@@ -40,14 +40,14 @@ func newOrder(workers int) *fair.Queue[reconcile.Request] {
 
 func namespaceOf(r reconcile.Request) string { return r.Namespace }
 
-// unitBytes is the size of a session that counts as one unit. The status of one of several times that size takes the API server
+// unitBytes is the size of an object that counts as one unit. The status of one of several times that size takes the API server
 // several times as long to write.
 const unitBytes = 32 << 10
 
-// markOf returns the mark of a session. One that already has a verdict is less urgent than a new turn, or one that its owner has
+// markOf returns the mark of an object. One that already has a verdict is less urgent than a new turn, or one that its owner has
 // completed: one request can change it, and with it the verdicts on 100,000 descendants, and so in each of many namespaces.
-func markOf(record *sessions.Record) fair.Mark {
-	return fair.Mark{Urgent: record.AwaitsVerdict(), Units: int(1 + record.WriteBytes()/unitBytes)}
+func markOf(object *sessions.Object, awaitsVerdict bool) fair.Mark {
+	return fair.Mark{Urgent: awaitsVerdict, Units: int(1 + object.WriteBytes()/unitBytes)}
 }
 
 // orderedQueue is a workqueue with an order that tracks the items that are processed.

@@ -143,12 +143,13 @@ func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Requ
 	case !found:
 		r.forget(req)
 		return ctrl.Result{}, nil
-	case r.full.has(record):
+	case r.full.has(&record.Object):
 		return ctrl.Result{}, nil
 	}
 	result, err := r.reconcile(ctx, req)
 	if kubeclient.IsTooLargeForEtcd(err) {
-		r.full.add(record)
+		r.full.add(&record.Object)
+		fullSessions.Inc()
 		log.FromContext(ctx).Error(err, "The session has no room for what the operator writes, and is not written again until it changes")
 		return ctrl.Result{}, nil
 	}
@@ -156,7 +157,7 @@ func (r *ResponseSessionReconciler) Reconcile(ctx context.Context, req ctrl.Requ
 		if current, found := r.View.Get(req.Namespace, req.Name); found { // its owner may have changed it meanwhile
 			record = current
 		}
-		r.order.Mark(req, markOf(record))
+		r.order.Mark(req, markOf(&record.Object, record.AwaitsVerdict()))
 	}
 	return result, err
 }
@@ -205,7 +206,7 @@ func (r *ResponseSessionReconciler) reconcile(ctx context.Context, req ctrl.Requ
 // current returns the record of a session as the last write has left it. Each write is for the version that the view knows: if it
 // were for any version, the view would take the result for that version, although another one may have a newer status.
 func (r *ResponseSessionReconciler) current(record *sessions.Record) *sessions.Record {
-	if now, found := r.View.Get(record.Namespace, record.Name); found && now.SameSpec(record) {
+	if now, found := r.View.Get(record.Namespace, record.Name); found && now.SameSpec(&record.Object) {
 		return now
 	}
 	return record

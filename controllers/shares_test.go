@@ -164,7 +164,7 @@ func TestReportsAreFair(t *testing.T) {
 	report := func() {
 		for i := range many {
 			s := turn(greedy, fmt.Sprint("t", i))
-			reporter.Report(&sessions.Record{Namespace: greedy, Name: s.Name, UID: sessions.NewUID("none"), Generation: 1})
+			reporter.Report(&sessions.Record{Object: sessions.Object{Namespace: greedy, Name: s.Name, UID: sessions.NewUID("none"), Generation: 1}})
 		}
 	}
 	report()
@@ -177,7 +177,7 @@ func TestReportsAreFair(t *testing.T) {
 	create(t, turn(modest, "a"))
 	a := get(t, modest, "a")
 	for range 3 { // it is reported once
-		reporter.Report(&sessions.Record{Namespace: modest, Name: a.Name, UID: sessions.NewUID(a.UID), Generation: 1})
+		reporter.Report(&sessions.Record{Object: sessions.Object{Namespace: modest, Name: a.Name, UID: sessions.NewUID(a.UID), Generation: 1}})
 	}
 	testutil.Eventually(t, func(context.Context) error {
 		// The operator, which can read it, has answered the report or will.

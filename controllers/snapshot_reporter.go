@@ -184,10 +184,10 @@ func applySnapshotReadable(
 ) (*metav1.PartialObjectMetadata, error) {
 	condition.Type, condition.ObservedGeneration = v1alpha1.ConditionSnapshotReadable, record.Generation
 	status := &v1alpha1.ResponseSessionStatus{Conditions: []metav1.Condition{condition}}
-	patch, err := applyPatch(statusConfiguration(record, version, status))
+	written := atVersion(v1alpha1.ResponseSessionKind, &record.Object, version)
+	patch, err := applyPatch(statusConfiguration(written, status))
 	if err != nil {
 		return nil, err
 	}
-	written := partialMetadata(v1alpha1.ResponseSessionKind, record.Namespace, record.Name)
 	return written, c.Status().Patch(ctx, written, patch, snapshotFieldOwner, client.ForceOwnership)
 }

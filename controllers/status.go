@@ -45,11 +45,8 @@ func newStatus(v sessions.Verdict, now time.Time) *v1alpha1.ResponseSessionStatu
 		Reason:             v.Rule.Reason(),
 		Message:            message(v.Explanation),
 		ObservedGeneration: r.Generation,
-		LastTransitionTime: r.Since.Time(),
 	}
-	if condition.Status != r.ChainValid.Status() || r.Since == 0 {
-		condition.LastTransitionTime = metav1.NewTime(now)
-	}
+	condition.LastTransitionTime = transitionTime(condition.Status, r.ChainValid, r.Since, now)
 	status := &v1alpha1.ResponseSessionStatus{
 		Conditions:         []metav1.Condition{condition},
 		ObservedGeneration: r.Generation,
@@ -66,6 +63,14 @@ func newStatus(v sessions.Verdict, now time.Time) *v1alpha1.ResponseSessionStatu
 		}
 	}
 	return status
+}
+
+// transitionTime returns the lastTransitionTime of a condition with this status that had the known one since then.
+func transitionTime(status metav1.ConditionStatus, known sessions.ConditionStatus, since sessions.Seconds, now time.Time) metav1.Time {
+	if status != known.Status() || since == 0 {
+		return metav1.NewTime(now)
+	}
+	return since.Time()
 }
 
 // message returns the condition message for a verdict.
@@ -87,28 +92,16 @@ func (r *ResponseSessionReconciler) reconcileStatus(ctx context.Context, v sessi
 		r.paces.forgetStatus(v.Record.NamespacedName())
 		return 0, nil
 	}
-	if wait = r.paces.delay(r.Clock.Now(), v.Record); wait > 0 {
+	if wait = r.paces.delay(r.Clock.Now(), &v.Record.Object, v.Record.HasVerdict); wait > 0 {
 		return wait, nil
 	}
 	return 0, r.writeStatus(ctx, v, status)
 }
 
-// writeStatus writes the status of the version of the session that the view has. It fails with a conflict if there is a newer one,
-// which the watch will deliver: it may have this status already, from a write whose response was lost, or from the previous leader.
 func (r *ResponseSessionReconciler) writeStatus(ctx context.Context, v sessions.Verdict, status *v1alpha1.ResponseSessionStatus) error {
-	patch, err := applyPatch(statusConfiguration(v.Record, v.Record.Version(), status))
-	if err != nil {
+	written := atVersion(v1alpha1.ResponseSessionKind, &v.Record.Object, v.Record.Version())
+	if err := applyStatus(ctx, r.Client, written, status); err != nil {
 		return err
-	}
-	written := partialMetadata(v1alpha1.ResponseSessionKind, v.Record.Namespace, v.Record.Name)
-	if err := r.Client.Status().Patch(ctx, written, patch, FieldOwner, client.ForceOwnership); err != nil {
-		return fmt.Errorf("unable to write the status: %w", err)
-	}
-	if v.Record.SameVersion(written) {
-		// The apply changed nothing, but the status differs: another writer has set fields that must be absent.
-		if err := r.clearStatus(ctx, written, status); err != nil {
-			return fmt.Errorf("unable to clear the status fields of another writer: %w", err)
-		}
 	}
 	r.View.Observe(v.Record.Namespace, v.Record.Name, func(known *sessions.Record) *sessions.Record {
 		return known.WithMetadata(written).WithStatus(status)
@@ -117,26 +110,50 @@ func (r *ResponseSessionReconciler) writeStatus(ctx context.Context, v sessions.
 	return nil
 }
 
+// applyStatus writes the complete status of an object, which atVersion has returned, and sets its metadata to that after the write. It
+// fails with a conflict if there is a newer version, which the watch will deliver: that may have this status already, from a write whose
+// response was lost, or from the previous leader.
+func applyStatus(ctx context.Context, c client.Client, object *metav1.PartialObjectMetadata, status any) error {
+	patch, err := applyPatch(statusConfiguration(object, status))
+	if err != nil {
+		return err
+	}
+	known := object.ResourceVersion
+	if err := c.Status().Patch(ctx, object, patch, FieldOwner, client.ForceOwnership); err != nil {
+		return fmt.Errorf("unable to write the status: %w", err)
+	}
+	if object.ResourceVersion == known {
+		// The apply changed nothing, but the status differs: another writer has set fields that must be absent.
+		if err := clearStatus(ctx, c, object, status); err != nil {
+			return fmt.Errorf("unable to clear the status fields of another writer: %w", err)
+		}
+	}
+	return nil
+}
+
 // anyVersion makes a write succeed whatever the version of the object is. After such a write, the view must not take its result for
 // the known version with this change: there may have been others.
 const anyVersion = ""
 
+// atVersion identifies a version of an object of one of our kinds.
+func atVersion(kind string, o *sessions.Object, version string) *metav1.PartialObjectMetadata {
+	object := partialMetadata(kind, o.Namespace, o.Name)
+	object.UID, object.ResourceVersion = o.UID.Text(), version
+	return object
+}
+
 // statusConfiguration returns the apply configuration of a status for a version of an object. The UID keeps the apply from creating an
 // object.
-func statusConfiguration(r *sessions.Record, version string, status any) map[string]any {
-	metadata := map[string]any{"namespace": r.Namespace, "name": r.Name, "uid": r.UID.Text()}
-	if version != anyVersion {
-		metadata["resourceVersion"] = version
+func statusConfiguration(object *metav1.PartialObjectMetadata, status any) map[string]any {
+	metadata := map[string]any{"namespace": object.Namespace, "name": object.Name, "uid": object.UID}
+	if object.ResourceVersion != anyVersion {
+		metadata["resourceVersion"] = object.ResourceVersion
 	}
-	return map[string]any{
-		"apiVersion": v1alpha1.GroupVersion.String(), "kind": v1alpha1.ResponseSessionKind, "metadata": metadata, "status": status,
-	}
+	return map[string]any{"apiVersion": object.APIVersion, "kind": object.Kind, "metadata": metadata, "status": status}
 }
 
 // clearStatus removes the fields that a status does not have. An apply removes only fields that it has set itself.
-func (r *ResponseSessionReconciler) clearStatus(
-	ctx context.Context, object *metav1.PartialObjectMetadata, status *v1alpha1.ResponseSessionStatus,
-) error {
+func clearStatus(ctx context.Context, c client.Client, object *metav1.PartialObjectMetadata, status any) error {
 	absent, err := absentFields(status)
 	if err != nil {
 		return err
@@ -145,11 +162,11 @@ func (r *ResponseSessionReconciler) clearStatus(
 	if err != nil {
 		return err
 	}
-	return r.Client.Status().Patch(ctx, object, client.RawPatch(types.MergePatchType, data), FieldOwner)
+	return c.Status().Patch(ctx, object, client.RawPatch(types.MergePatchType, data), FieldOwner)
 }
 
-// absentFields maps the JSON names of the fields that a status does not have to nil.
-func absentFields(status *v1alpha1.ResponseSessionStatus) (map[string]any, error) {
+// absentFields maps the JSON names of the fields that a status, which is a pointer to a struct, does not have to nil.
+func absentFields(status any) (map[string]any, error) {
 	data, err := json.Marshal(status)
 	if err != nil {
 		return nil, err
@@ -159,7 +176,7 @@ func absentFields(status *v1alpha1.ResponseSessionStatus) (map[string]any, error
 		return nil, err
 	}
 	absent := map[string]any{}
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[v1alpha1.ResponseSessionStatus]()) {
+	for _, field := range reflect.VisibleFields(reflect.TypeOf(status).Elem()) {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		if _, found := present[name]; !found {
 			absent[name] = nil

@@ -59,7 +59,7 @@ const (
 // freeValues is the number of JSON values in a session that do not count. Most turns have fewer, and packed bodies are one.
 const freeValues = 1000
 
-// nodesInValue is how many of Record.SpecNodes a value has: a member of an object has a colon and a comma, and an empty object in a list
+// nodesInValue is how many of Object.SpecNodes a value has: a member of an object has a colon and a comma, and an empty object in a list
 // has a brace and a comma.
 const nodesInValue = 2
 
@@ -123,37 +123,38 @@ func newStatusPaces(limits StatusLimits) statusPaces {
 	return statusPaces{limits, pace(), pace(), pace()}
 }
 
-// delay returns how long a session must wait until its status may be written.
-func (p *statusPaces) delay(now time.Time, record *sessions.Record) time.Duration {
-	if !record.HasVerdict {
-		p.rewrites.Forget(record.NamespacedName())
-		return p.first(now, record)
+// delay returns how long an object must wait until its status may be written. It is a rewrite if the object has not changed since its
+// status was written.
+func (p *statusPaces) delay(now time.Time, object *sessions.Object, rewrite bool) time.Duration {
+	if !rewrite {
+		p.rewrites.Forget(object.NamespacedName())
+		return p.first(now, object)
 	}
-	p.firsts.Forget(record.NamespacedName())
-	return p.rewrites.Delay(now, record.Namespace, record.NamespacedName(), p.rewriteCost(record))
+	p.firsts.Forget(object.NamespacedName())
+	return p.rewrites.Delay(now, object.Namespace, object.NamespacedName(), p.rewriteCost(object))
 }
 
 // ownerDelay returns how long an unchanged session must wait until its ownerReference may be added.
-func (p *statusPaces) ownerDelay(now time.Time, record *sessions.Record) time.Duration {
-	return p.owners.Delay(now, record.Namespace, record.NamespacedName(), p.rewriteCost(record))
+func (p *statusPaces) ownerDelay(now time.Time, object *sessions.Object) time.Duration {
+	return p.owners.Delay(now, object.Namespace, object.NamespacedName(), p.rewriteCost(object))
 }
 
-func (p *statusPaces) rewriteCost(record *sessions.Record) time.Duration {
-	return seconds(max(1/p.limits.RewritesPerSecond, float64(record.WriteBytes())/p.limits.RewriteBytesPerSecond))
+func (p *statusPaces) rewriteCost(object *sessions.Object) time.Duration {
+	return seconds(max(1/p.limits.RewritesPerSecond, float64(object.WriteBytes())/p.limits.RewriteBytesPerSecond))
 }
 
 // first is delay for the first status of a generation. Its owner has written the object equally often, so only what costs much more than
 // that is limited.
-func (p *statusPaces) first(now time.Time, record *sessions.Record) time.Duration {
-	counted := float64(record.SpecNodes/nodesInValue - freeValues)
+func (p *statusPaces) first(now time.Time, object *sessions.Object) time.Duration {
+	counted := float64(object.SpecNodes/nodesInValue - freeValues)
 	if counted <= 0 {
-		p.firsts.Forget(record.NamespacedName())
+		p.firsts.Forget(object.NamespacedName())
 		return 0
 	}
-	return p.firsts.Delay(now, record.Namespace, record.NamespacedName(), seconds(counted/p.limits.ValuesPerSecond))
+	return p.firsts.Delay(now, object.Namespace, object.NamespacedName(), seconds(counted/p.limits.ValuesPerSecond))
 }
 
-// forgetStatus ends the wait of a session for its status, and forget all of its waits.
+// forgetStatus ends the wait of an object for its status, and forget all of its waits.
 func (p *statusPaces) forgetStatus(name types.NamespacedName) {
 	p.rewrites.Forget(name)
 	p.firsts.Forget(name)

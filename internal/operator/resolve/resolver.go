@@ -206,7 +206,7 @@ func (l *lookup) explain(walkErr error) {
 		return
 	}
 	known, found := l.view.Get(s.Namespace, s.Name)
-	if !found || !known.SameSpec(s) || !known.Turn.Unreadable && known.Reported != s.Generation {
+	if !found || !known.SameSpec(&s.Object) || !known.Turn.Unreadable && known.Reported != s.Generation {
 		l.report(s)
 	}
 }
@@ -417,7 +417,7 @@ func (l *lookup) readLive(ctx context.Context, expected *sessions.Record) (*chai
 	if err != nil {
 		return nil, err
 	}
-	if s == nil || !s.SameSpec(expected) || s.Turn.Unreadable {
+	if s == nil || !s.SameSpec(&expected.Object) || s.Turn.Unreadable {
 		l.set(expected.Turn.ID, s)
 		return nil, fmt.Errorf("response %q: %w", expected.Turn.ID, errOutdated)
 	}

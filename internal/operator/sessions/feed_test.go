@@ -262,8 +262,8 @@ func bigTree(tb testing.TB, v *View, descendants int, isChain bool) {
 
 func bigRecord(id, previous string) *Record {
 	return &Record{
-		Namespace: "big", Name: id, UID: NewUID(types.UID("uid-of-" + id)), Generation: 1, ResourceVersion: 1,
-		Turn: chain.Turn{ID: id, Previous: previous, Status: chain.StatusCompleted},
+		Object: Object{Namespace: "big", Name: id, UID: NewUID(types.UID("uid-of-" + id)), Generation: 1, ResourceVersion: 1},
+		Turn:   chain.Turn{ID: id, Previous: previous, Status: chain.StatusCompleted},
 	}
 }
 

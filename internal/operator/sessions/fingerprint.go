@@ -28,7 +28,7 @@ import (
 )
 
 // Fingerprint identifies, within one process, the part of a status that the leader writes: two statuses with the same
-// fingerprint need no write. It covers every field except
+// fingerprint need no write. That of a session covers every field except
 //   - conditions of other types than ChainValid, which have other writers,
 //   - the message of ChainValid, so that an upgrade that rewords it does not rewrite the status of every session, and
 //   - the lastTransitionTime, which follows from the rest.
@@ -36,7 +36,7 @@ type Fingerprint uint64
 
 var seed = maphash.MakeSeed()
 
-// NewFingerprint returns the fingerprint of a status.
+// NewFingerprint returns the fingerprint of the status of a session.
 func NewFingerprint(status *v1alpha1.ResponseSessionStatus) Fingerprint {
 	written := *status
 	written.Conditions = nil
@@ -45,7 +45,12 @@ func NewFingerprint(status *v1alpha1.ResponseSessionStatus) Fingerprint {
 		identifying.Message, identifying.LastTransitionTime = "", metav1.Time{}
 		written.Conditions = []metav1.Condition{identifying}
 	}
-	encoded, err := json.Marshal(written)
+	return FingerprintOf(written)
+}
+
+// FingerprintOf returns the fingerprint of a status of any kind. It covers every field.
+func FingerprintOf(status any) Fingerprint {
+	encoded, err := json.Marshal(status)
 	if err != nil {
 		panic(fmt.Sprintf("unable to marshal a status: %v", err)) // never: it has only strings, numbers and times
 	}

@@ -114,7 +114,7 @@ func eventsOf(s *store, stored map[string]*v1alpha1.ResponseSession, draw func(*
 			written.Status.RootResponseID = o.ResourceVersion
 			(*View)(s).Observe("ns", o.Name, func(known *Record) *Record { // ahead of the watch, without the size
 				next := *known.WithStatus(&written.Status)
-				next.ResourceVersion = parseResourceVersion(written.ResourceVersion)
+				next.ResourceVersion = ParseResourceVersion(written.ResourceVersion)
 				return &next
 			})
 			stored[o.Name] = written

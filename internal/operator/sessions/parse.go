@@ -34,22 +34,21 @@ import (
 // parsed is an object whose metadata has been read, and whose spec and status have been found.
 type parsed struct {
 	meta         metav1.ObjectMeta // the fields that a record keeps
-	bytes        int32             // the size of the whole object
+	object       gjson.Result      // the whole object
 	spec, status gjson.Result
 }
 
 // parseObject reads an object as the API server has sent it.
 func parseObject(object gjson.Result) parsed {
 	fields := jsonvalue.Members(object, "metadata", "spec", "status")
-	return parsed{meta: kubeclient.ParseMetadata(fields[0]), bytes: int32(len(object.Raw)), spec: fields[1], status: fields[2]}
+	return parsed{meta: kubeclient.ParseMetadata(fields[0]), object: object, spec: fields[1], status: fields[2]}
 }
 
 // record returns a record with the fields that are derived from the metadata alone.
 func (p *parsed) record() *Record {
 	return &Record{
-		Namespace: p.meta.Namespace, Name: p.meta.Name, UID: NewUID(p.meta.UID), Generation: p.meta.Generation,
-		ResourceVersion: parseResourceVersion(p.meta.ResourceVersion), Deleting: p.meta.DeletionTimestamp != nil,
-		Created: secondsOf(p.meta.CreationTimestamp.Time), ObjectBytes: p.bytes,
+		Object:  NewObject(&p.meta, p.object),
+		Created: secondsOf(p.meta.CreationTimestamp.Time), Deleting: p.meta.DeletionTimestamp != nil,
 	}
 }
 

@@ -20,15 +20,12 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
@@ -40,16 +37,7 @@ import (
 // Record is the part of a ResponseSession that the view keeps: everything that its chain and its controller need, but no
 // bodies. A record is never changed, only replaced. There is one for each turn in the cluster, so its fields are no larger than needed.
 type Record struct {
-	Namespace  string
-	Name       string
-	UID        UID
-	Generation int64
-	// ResourceVersion is the object's resource version, as a number.
-	ResourceVersion uint64
-	// ObjectBytes is the size of the object as the API server has sent it.
-	ObjectBytes int32
-	// SpecNodes is about the number of JSON values in the spec, as jsonvalue.Nodes counts them.
-	SpecNodes int32
+	Object
 	// Created is when the object was created, and Since is when the status of its ChainValid condition last changed.
 	Created, Since Seconds
 
@@ -87,21 +75,6 @@ type Record struct {
 	HasVerdict bool
 }
 
-// UID is a UID in a quarter of the memory of its text, because Kubernetes makes only UUIDs.
-type UID uuid.UUID
-
-// NewUID returns a UID. It replaces one that is not a UUID by one that no object has, so that nothing is written to its object.
-func NewUID(uid types.UID) UID {
-	parsed, err := uuid.Parse(string(uid))
-	if err != nil {
-		parsed = uuid.NewSHA1(uuid.Nil, []byte(uid))
-	}
-	return UID(parsed)
-}
-
-// Text returns the UID as in the metadata of its object.
-func (u UID) Text() types.UID { return types.UID(uuid.UUID(u).String()) }
-
 // Seconds is a time as Kubernetes stores it, in seconds since 1970, and until 2106. The zero value is no time.
 type Seconds uint32
 
@@ -123,6 +96,15 @@ var conditionStatuses = []metav1.ConditionStatus{"", metav1.ConditionTrue, metav
 // conditionStatusOf returns the zero value for a status that the CRD does not allow.
 func conditionStatusOf(status metav1.ConditionStatus) ConditionStatus {
 	return ConditionStatus(max(slices.Index(conditionStatuses, status), 0))
+}
+
+// Transition returns the status of a condition, and when it last changed, or zeros if there is no such condition.
+func Transition(conditions []metav1.Condition, conditionType string) (ConditionStatus, Seconds) {
+	condition := meta.FindStatusCondition(conditions, conditionType)
+	if condition == nil {
+		return 0, 0
+	}
+	return conditionStatusOf(condition.Status), secondsOf(condition.LastTransitionTime.Time)
 }
 
 // Status returns the status as in metav1.Condition, and an empty string if there is no condition.
@@ -153,7 +135,7 @@ func newRecord(value gjson.Result, known func(namespace, name string) *Record, f
 	status := object.decodeStatus()
 	r.setStatus(status)
 	if known != nil {
-		if k := known(r.Namespace, r.Name); k != nil && k.SameSpec(r) && !r.mustBeRead(k) {
+		if k := known(r.Namespace, r.Name); k != nil && k.SameSpec(&r.Object) && !r.mustBeRead(k) {
 			r.Turn, r.Misnamed, r.Snapshot, r.SnapshotBytes, r.Problem = k.Turn, k.Misnamed, k.Snapshot, k.SnapshotBytes, k.Problem
 			r.SpecNodes, r.Listing = k.SpecNodes, k.Listing
 			r.setRest(object, status)
@@ -264,17 +246,6 @@ func (r *Record) AwaitsVerdict() bool {
 	return status == "" || status == metav1.ConditionUnknown && !r.HasVerdict
 }
 
-// nodeBytes is how many bytes of text cost the API server about as much as one of SpecNodes, because it keeps and copies objects as
-// maps and lists. Measured with Kubernetes 1.37, within a factor of two: to write the status takes 55 ms of CPU for a text of
-// 1.4 MB, 29 ms for 200 tools (61 KB), and 110 ms for 30,000 empty objects (90 KB).
-const nodeBytes = 64
-
-// WriteBytes is about what a write of the object costs the API server, as the number of bytes of text that cost as much.
-func (r *Record) WriteBytes() int64 { return int64(r.ObjectBytes) + nodeBytes*int64(r.SpecNodes) }
-
-// Version returns the resource version as the API server sends it.
-func (r *Record) Version() string { return strconv.FormatUint(r.ResourceVersion, 10) }
-
 // WithMetadata returns the record with the metadata after a write of the record's version. If the metadata shows that the spec has changed too, it
 // returns the record unchanged: the watch delivers the rest.
 func (r *Record) WithMetadata(object *metav1.PartialObjectMetadata) *Record {
@@ -282,7 +253,7 @@ func (r *Record) WithMetadata(object *metav1.PartialObjectMetadata) *Record {
 		return r
 	}
 	next := *r
-	next.ResourceVersion = parseResourceVersion(object.ResourceVersion)
+	next.ResourceVersion = ParseResourceVersion(object.ResourceVersion)
 	next.setOwner(object)
 	next.Deleting = object.DeletionTimestamp != nil
 	return &next
@@ -313,39 +284,12 @@ func (r *Record) setStatus(status *v1alpha1.ResponseSessionStatus) {
 func (r *Record) setVerdict(status *v1alpha1.ResponseSessionStatus) {
 	r.Written = NewFingerprint(status)
 	r.HasVerdict = status.ObservedGeneration == r.Generation
-	if condition := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionChainValid); condition != nil {
-		r.ChainValid, r.Since = conditionStatusOf(condition.Status), secondsOf(condition.LastTransitionTime.Time)
-	}
-}
-
-// SameSpec reports whether both are records of the same object with the same spec.
-func (r *Record) SameSpec(other *Record) bool {
-	return r.UID == other.UID && r.Generation == other.Generation
-}
-
-// SameVersion reports whether the record was made from this version of the object.
-func (r *Record) SameVersion(object metav1.Object) bool {
-	return r.ResourceVersion == parseResourceVersion(object.GetResourceVersion())
-}
-
-// NamespacedName returns the namespace and name of the object.
-func (r *Record) NamespacedName() types.NamespacedName {
-	return types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
+	r.ChainValid, r.Since = Transition(status.Conditions, v1alpha1.ConditionChainValid)
 }
 
 // GetObjectMeta gives client-go's reflector the key of a record, the only metadata that it needs.
 func (r *Record) GetObjectMeta() metav1.Object {
 	return &metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name}
-}
-
-// parseResourceVersion returns zero, which is older than everything, for a version that is not a number. Kubernetes has no such
-// versions.
-func parseResourceVersion(version string) uint64 {
-	n, err := strconv.ParseUint(version, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
 }
 
 // setOwner sets the fields that are derived from the ownerReferences and the annotation.

@@ -123,7 +123,7 @@ func TestItemsAreKept(t *testing.T) {
 	})
 	s.known = func(_, name string) *Record {
 		if name == "resp.known" {
-			return &Record{UID: NewUID("u"), Generation: 1}
+			return &Record{Object: Object{UID: NewUID("u"), Generation: 1}}
 		}
 		return nil
 	}

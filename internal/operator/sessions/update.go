@@ -136,7 +136,7 @@ func (ns *namespaceView) put(r *Record, watched bool) *effect {
 // new report that the snapshot is unreadable takes precedence over both.
 func (r *Record) carryOver(old *Record) *Record {
 	reported := r.Reported == r.Generation && old.Reported != r.Reported
-	if r.Snapshot == nil || !r.SameSpec(old) || r.Verified || r.Turn.Unreadable || reported {
+	if r.Snapshot == nil || !r.SameSpec(&old.Object) || r.Verified || r.Turn.Unreadable || reported {
 		return r
 	}
 	next := *r
@@ -179,7 +179,7 @@ func (v *View) update(r *Record, change func(next *Record) bool) {
 
 func (ns *namespaceView) update(r *Record, change func(next *Record) bool) *effect {
 	known := ns.get(r.Name)
-	if known == nil || !known.SameSpec(r) {
+	if known == nil || !known.SameSpec(&r.Object) {
 		return nil
 	}
 	next := *known

@@ -210,7 +210,7 @@ func (s *store) Replace(objects []any, resourceVersion string) error {
 		}
 		listed[r.Namespace] = append(listed[r.Namespace], r)
 	}
-	version := parseResourceVersion(resourceVersion)
+	version := ParseResourceVersion(resourceVersion)
 	for namespace, records := range listed {
 		v.feeds.add(namespace, event{version: version, isList: true, list: records})
 	}
@@ -333,5 +333,5 @@ func (s *store) Resync() error { return nil }
 
 // UpdateResourceVersion applies a bookmark.
 func (s *store) UpdateResourceVersion(resourceVersion string) {
-	(*View)(s).advance(parseResourceVersion(resourceVersion))
+	(*View)(s).advance(ParseResourceVersion(resourceVersion))
 }
