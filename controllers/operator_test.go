@@ -38,6 +38,7 @@ import (
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/chunks"
+	"github.com/catena-dev/catena/internal/operator/conversations"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/requests"
 	"github.com/catena-dev/catena/internal/testutil"
@@ -49,6 +50,7 @@ type operator struct {
 	reconciler *controllers.ResponseSessionReconciler
 	usage      *controllers.UsageCounter
 	quotas     *controllers.SessionQuotaReconciler
+	named      *conversations.View
 	clock      *clocktesting.FakePassiveClock
 	writes     *recorder
 	limiter    *requests.Limiter
@@ -74,6 +76,9 @@ const workers = 16
 // quotaInterval is the time between two writes of the status of a quota.
 var quotaInterval = 100 * time.Millisecond
 
+// conversationInterval is the time between two writes of the status of a conversation.
+var conversationInterval time.Duration
+
 // connect returns the configuration with which the operator reaches the API server, unless a test sets another.
 var connect = func(config *rest.Config) *rest.Config { return config }
 
@@ -90,6 +95,7 @@ func startOperator(ctx context.Context) (*operator, error) {
 		done:    make(chan struct{}),
 	}
 	o.view.OnRelease(releases.add)
+	o.named = conversations.NewView(o.clock)
 	o.usage = &controllers.UsageCounter{Sessions: o.view, Chunks: chunks.NewView(), MaxNamespaces: 1}
 	cfg = connect(cfg)
 	cfg.Wrap(o.writes.wrap)
@@ -116,6 +122,18 @@ func startOperator(ctx context.Context) (*operator, error) {
 		o.usage.Chunks.Run(ctx, sessionClient)
 		return nil
 	})); err != nil {
+		return nil, err
+	}
+	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		o.named.Run(ctx, sessionClient)
+		return nil
+	})); err != nil {
+		return nil, err
+	}
+	heads := &controllers.ConversationReconciler{
+		Client: mgr.GetClient(), Conversations: o.named, Sessions: o.view, Interval: conversationInterval, Statuses: statuses, Clock: o.clock,
+	}
+	if err := heads.SetupWithManager(mgr); err != nil {
 		return nil, err
 	}
 	o.quotas = &controllers.SessionQuotaReconciler{

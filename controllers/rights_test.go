@@ -163,6 +163,10 @@ func TestOperatorRights(t *testing.T) {
 		"ClusterRole catena: patch sessions.catena.dev/snapshotchunks":  "the ownerReference to the session, and the mark of an unreferenced snapshot; the policy refuses the rest",
 		"ClusterRole catena: delete sessions.catena.dev/snapshotchunks": "the sweep, and the plugin",
 
+		"ClusterRole catena: list sessions.catena.dev/conversations":         "their heads",
+		"ClusterRole catena: watch sessions.catena.dev/conversations":        "their heads",
+		"ClusterRole catena: patch sessions.catena.dev/conversations/status": "verdicts on their histories",
+
 		"ClusterRole catena: list sessions.catena.dev/sessionquotas":         "quotas",
 		"ClusterRole catena: watch sessions.catena.dev/sessionquotas":        "quotas",
 		"ClusterRole catena: patch sessions.catena.dev/sessionquotas/status": "their usage",

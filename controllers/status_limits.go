@@ -29,14 +29,14 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// StatusLimits limit the statuses that are written for each namespace. A namespace that exceeds a limit waits; others do not. The rates
-// allow bursts of statusBurst's worth.
+// StatusLimits limit the statuses that are written for each namespace: those of sessions, and separately those of conversations. A
+// namespace that exceeds a limit waits; others do not. The rates allow bursts of statusBurst's worth.
 type StatusLimits struct {
 	// RewritesPerSecond, more than 0, is the number of statuses that are written again although their sessions have not changed, because a
 	// turn before them has: one small write can change the verdicts on 100,000 descendants. Statuses that change back while they wait
 	// are not written.
 	RewritesPerSecond float64
-	// RewriteBytesPerSecond, more than 0, is the size of their objects, as Record.WriteBytes counts it: each status that is rewritten
+	// RewriteBytesPerSecond, more than 0, is the size of their objects, as Object.WriteBytes counts it: each status that is rewritten
 	// rewrites its whole object in etcd. Both limits also apply, separately, to ownerReferences that are added to such sessions because
 	// their parent has appeared.
 	RewriteBytesPerSecond float64
@@ -78,8 +78,8 @@ func DefaultStatusLimits() StatusLimits {
 // AddFlags adds the limits to flags.
 func (l *StatusLimits) AddFlags(flags *pflag.FlagSet) {
 	flags.Float64Var(&l.RewritesPerSecond, "status-rewrites-per-second", l.RewritesPerSecond,
-		"Maximum rate, for each namespace, at which statuses of unchanged sessions are rewritten because an earlier turn has changed, "+
-			"with bursts of "+statusBurst.String()+"'s worth.")
+		"Maximum rate, for each namespace, at which statuses of unchanged sessions, and of unchanged conversations, are rewritten because a "+
+			"turn has changed, with bursts of "+statusBurst.String()+"'s worth.")
 	flags.Float64Var(&l.RewriteBytesPerSecond, "status-rewrite-bytes-per-second", l.RewriteBytesPerSecond,
 		"Maximum rate of these rewrites, for each namespace, in bytes per second. "+
 			"The whole object counts, because etcd writes whole objects, and each JSON value in it as 64 bytes more.")

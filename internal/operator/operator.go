@@ -42,6 +42,7 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/certificates"
 	"github.com/catena-dev/catena/internal/operator/chunks"
+	"github.com/catena-dev/catena/internal/operator/conversations"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/resolveapi"
 	"github.com/catena-dev/catena/internal/operator/sessions"
@@ -172,6 +173,7 @@ func (s *shared) certificateKeeper() (*certificates.Keeper, error) {
 func (s *shared) addControllers() ([]prometheus.Collector, error) {
 	mgr, view, o := s.manager, s.view, s.options
 	stored := chunks.NewView()
+	named := conversations.NewView(clock.RealClock{})
 	usage := &controllers.UsageCounter{Sessions: view, Chunks: stored, MaxNamespaces: o.UsageMetricNamespaces}
 	reconciler := &controllers.ResponseSessionReconciler{
 		Client:       mgr.GetClient(),
@@ -185,6 +187,10 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 		Clock:        clock.RealClock{},
 		StallTimeout: o.StallTimeout,
 	}
+	heads := &controllers.ConversationReconciler{
+		Client: mgr.GetClient(), Conversations: named, Sessions: view,
+		Interval: controllers.DefaultConversationInterval, Statuses: o.Statuses, Clock: clock.RealClock{},
+	}
 	quotas := &controllers.SessionQuotaReconciler{
 		Client: mgr.GetClient(), Usage: usage, Interval: o.SessionQuotaInterval, Clock: clock.RealClock{},
 	}
@@ -194,9 +200,14 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 	}
 	err := errors.Join(
 		reconciler.SetupWithManager(mgr),
+		heads.SetupWithManager(mgr),
 		quotas.SetupWithManager(mgr),
 		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 			stored.Run(ctx, s.clients.watch)
+			return nil
+		})),
+		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			named.Run(ctx, s.clients.watch)
 			return nil
 		})),
 		mgr.Add(s.sweeper()),
@@ -206,7 +217,7 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unable to set up the controllers: %w", err)
 	}
-	return []prometheus.Collector{usage, quotas, owners, stored.Metric()}, nil
+	return []prometheus.Collector{usage, quotas, owners, stored.Metric(), named.Metric()}, nil
 }
 
 // sweeper returns the sweeper of the snapshots. Its time is that of the kube-apiserver.

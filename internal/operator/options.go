@@ -62,7 +62,7 @@ type Options struct {
 	// EventsPerSecond is the rate of events about chains, with bursts of ten seconds' worth, of which one namespace can have half.
 	// Others are dropped.
 	EventsPerSecond float64
-	// WatchSilence is how long the watches of the sessions and of the chunks may receive nothing. After that, a watch is
+	// WatchSilence is how long the watches of the sessions, the chunks and the conversations may receive nothing. After that, a watch is
 	// restarted, and until that of the sessions receives something the resolve API confirms the state of the view with live reads.
 	WatchSilence time.Duration
 	// APITimeout is how long a request to the kube-apiserver may take, except the lists for watches and the watches. The
@@ -124,10 +124,10 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Float64Var(&o.EventsPerSecond, "events-per-second", o.EventsPerSecond,
 		"Maximum rate of events about broken and healed chains, per second, with bursts of ten seconds' worth. Namespaces share it, and one alone can use half. Further events are dropped.")
 	flags.DurationVar(&o.WatchSilence, "watch-silence-timeout", o.WatchSilence,
-		"Time after which a watch of ResponseSessions or SnapshotChunks is restarted if it has received nothing, not even a bookmark. "+
+		"Time after which a watch of ResponseSessions, SnapshotChunks or Conversations is restarted if it has received nothing, not even a bookmark. "+
 			"Until that of ResponseSessions receives something, or while it receives it later than that, the resolve API confirms its state with live reads. At least "+minWatchSilence.String()+": bookmarks arrive about once a minute.")
 	flags.DurationVar(&o.APITimeout, "api-timeout", o.APITimeout,
-		"Timeout of a request to the kube-apiserver, including the response body. The watches of ResponseSessions and SnapshotChunks, and their lists, use "+
+		"Timeout of a request to the kube-apiserver, including the response body. The watches of ResponseSessions, SnapshotChunks and Conversations, and their lists, use "+
 			"--watch-silence-timeout instead.")
 	flags.DurationVar(&o.StallTimeout, "stall-timeout", o.StallTimeout,
 		"Time after which /healthz fails if a worker has not finished its session, not even with an error, or if sessions wait and none begins. At least "+minStallTimeout.String()+", "+

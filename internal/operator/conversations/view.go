@@ -1,0 +1,236 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package conversations is the leader's watch of Conversations. Its view has the head of each and the status of its object, and finds the
+// conversations whose history ends at a turn. It keeps none of the texts.
+package conversations
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/third_party/forked/golang/btree"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/silence"
+)
+
+// View holds every conversation. Run keeps it current. It is safe for concurrent use.
+type View struct {
+	age    *silence.Age
+	clock  clock.PassiveClock
+	synced chan struct{}
+
+	mu         sync.RWMutex
+	namespaces map[string]*namespace
+	subscriber func(namespace string, names []string)
+}
+
+// namespace holds the conversations of one namespace.
+type namespace struct {
+	byName map[string]*Record
+	byTurn *btree.BTree[reference]
+}
+
+// reference is a turn that the history of a conversation may end at. The references of a namespace are in one tree, because most turns have
+// one conversation or none, and one turn can have 100,000.
+type reference struct {
+	turn, conversation string // object names
+}
+
+// treeDegree is the degree of the trees: a node has up to 63 references.
+const treeDegree = 32
+
+func (r reference) less(other reference) bool {
+	if r.turn != other.turn {
+		return r.turn < other.turn
+	}
+	return r.conversation < other.conversation
+}
+
+// NewView returns an empty view.
+func NewView(clock clock.PassiveClock) *View {
+	return &View{
+		age: silence.NewAge(kubeclient.Conversations), clock: clock, synced: make(chan struct{}), namespaces: map[string]*namespace{},
+		subscriber: func(string, []string) {},
+	}
+}
+
+// Metric returns the age of the watch.
+func (v *View) Metric() prometheus.Collector { return v.age }
+
+// Subscribe calls the function for the conversations of a namespace that are there already, and for each one that is added, changed or
+// removed from now on. Calls may be concurrent. The function must not block. There can be one subscriber.
+func (v *View) Subscribe(subscriber func(namespace string, names []string)) {
+	v.mu.Lock()
+	v.subscriber = subscriber
+	all := map[string][]string{}
+	for name, ns := range v.namespaces {
+		all[name] = slices.Collect(maps.Keys(ns.byName))
+	}
+	v.mu.Unlock()
+	for namespace, names := range all {
+		subscriber(namespace, names)
+	}
+}
+
+// Get returns the conversation with an object name.
+func (v *View) Get(namespace, name string) (r *Record, found bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if ns := v.namespaces[namespace]; ns != nil {
+		r, found = ns.byName[name]
+	}
+	return r, found
+}
+
+// EndingAt returns the names of the conversations whose head or base is a turn with an object name.
+func (v *View) EndingAt(namespace, turn string) (names []string) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	ns := v.namespaces[namespace]
+	if ns == nil {
+		return nil
+	}
+	ns.byTurn.AscendGreaterOrEqual(reference{turn: turn}, func(r reference) bool {
+		if r.turn == turn {
+			names = append(names, r.conversation)
+		}
+		return r.turn == turn
+	})
+	return names
+}
+
+// Observe applies the result of a write to a conversation before the watch delivers it, so that no decision is based on a state that this
+// process has already changed. It does nothing if the view does not have the version that was written, because it has a newer one.
+func (v *View) Observe(written, r *Record) {
+	v.mu.Lock()
+	known := v.namespaces[r.Namespace].get(r.Name)
+	current := known != nil && known.UID == written.UID && known.ResourceVersion == written.ResourceVersion
+	if current {
+		v.namespaces[r.Namespace].set(r)
+	}
+	v.mu.Unlock()
+}
+
+// set stores a conversation that the watch has sent, unless a newer version is known already.
+func (v *View) set(r *Record) {
+	v.mu.Lock()
+	ns := v.namespaces[r.Namespace]
+	if ns == nil {
+		ns = newNamespace()
+		v.namespaces[r.Namespace] = ns
+	}
+	known := ns.get(r.Name)
+	isNew := known == nil || known.ResourceVersion <= r.ResourceVersion
+	if isNew {
+		ns.set(r.carryOver(known))
+	}
+	subscriber := v.subscriber
+	v.mu.Unlock()
+	if isNew {
+		subscriber(r.Namespace, []string{r.Name})
+	}
+}
+
+func (v *View) remove(r *Record) {
+	v.mu.Lock()
+	if ns := v.namespaces[r.Namespace]; ns != nil {
+		if ns.remove(r.Name); len(ns.byName) == 0 {
+			delete(v.namespaces, r.Namespace)
+		}
+	}
+	subscriber := v.subscriber
+	v.mu.Unlock()
+	subscriber(r.Namespace, []string{r.Name})
+}
+
+// replace replaces all conversations with those of a list.
+func (v *View) replace(records []*Record) {
+	namespaces := map[string]*namespace{}
+	for _, r := range records {
+		ns := namespaces[r.Namespace]
+		if ns == nil {
+			ns = newNamespace()
+			namespaces[r.Namespace] = ns
+		}
+		known, _ := v.Get(r.Namespace, r.Name) // only this goroutine stores another spec
+		ns.set(r.carryOver(known))
+	}
+	v.mu.Lock()
+	before := v.namespaces
+	v.namespaces = namespaces
+	subscriber := v.subscriber
+	v.mu.Unlock()
+	select {
+	case <-v.synced:
+	default:
+		close(v.synced)
+	}
+	for name, ns := range namespaces {
+		subscriber(name, slices.Collect(maps.Keys(ns.byName)))
+	}
+	for name, ns := range before {
+		now := namespaces[name]
+		subscriber(name, slices.DeleteFunc(slices.Collect(maps.Keys(ns.byName)), func(name string) bool { return now.get(name) != nil }))
+	}
+}
+
+func newNamespace() *namespace {
+	tree := btree.NewWithFreeList(treeDegree, reference.less, btree.NewFreeList[reference](0))
+	return &namespace{byName: map[string]*Record{}, byTurn: tree}
+}
+
+// get returns the conversation with an object name, or nil.
+func (n *namespace) get(name string) *Record {
+	if n == nil {
+		return nil
+	}
+	return n.byName[name]
+}
+
+func (n *namespace) set(r *Record) {
+	n.remove(r.Name)
+	n.byName[r.Name] = r
+	for _, turn := range r.ends() {
+		n.byTurn.ReplaceOrInsert(reference{turn, r.Name})
+	}
+}
+
+func (n *namespace) remove(name string) {
+	r := n.byName[name]
+	if r == nil {
+		return
+	}
+	delete(n.byName, name)
+	for _, turn := range r.ends() {
+		n.byTurn.Delete(reference{turn, name})
+	}
+}
+
+// ends returns the object names of the head and of the base.
+func (r *Record) ends() (turns []string) {
+	for _, id := range []string{r.Head, r.Base} {
+		if id != "" {
+			turns = append(turns, v1alpha1.ObjectName(id))
+		}
+	}
+	return turns
+}

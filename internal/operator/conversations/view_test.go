@@ -1,0 +1,254 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package conversations
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"pgregory.net/rapid"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/operator/sessions"
+)
+
+var start = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+
+// sent returns what the API server sends of a conversation.
+func sent(c *v1alpha1.Conversation) gjson.Result {
+	raw, err := json.Marshal(c)
+	if err != nil {
+		panic(err)
+	}
+	return gjson.ParseBytes(raw)
+}
+
+func recordOf(c *v1alpha1.Conversation) *Record {
+	_, r := newRecord(sent(c), start)
+	return r
+}
+
+func conversation(namespace, name string, version int, head, base string) *v1alpha1.Conversation {
+	return &v1alpha1.Conversation{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: name, UID: types.UID("uid-of-" + name), Generation: int64(version), ResourceVersion: fmt.Sprint(version),
+		},
+		Spec: v1alpha1.ConversationSpec{ConversationID: name, HeadResponseID: head, BaseResponseID: base},
+	}
+}
+
+func TestRecord(t *testing.T) {
+	c := conversation("ns", "conv.1", 3, "resp_2", "resp_1")
+	c.Spec.ConversationID, c.Spec.Title, c.Spec.SystemPrompt = "conv_1", strings.Repeat("title", 100), strings.Repeat("prompt", 100)
+	c.Spec.Reservation = &v1alpha1.Reservation{DurationSeconds: 30}
+	c.Status = v1alpha1.ConversationStatus{ObservedGeneration: 3, Turns: 2, Conditions: []metav1.Condition{{
+		Type: v1alpha1.ConditionHeadResolved, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(start),
+	}}}
+	got := recordOf(c)
+	want := &Record{
+		Object: got.Object, Head: "resp_2", Base: "resp_1", Reserved: true, Received: start, HasVerdict: true,
+		Written: NewFingerprint(&c.Status),
+	}
+	want.HeadResolved, want.Since = sessions.Transition(c.Status.Conditions, v1alpha1.ConditionHeadResolved)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("record (-want +got):\n%s", diff)
+	}
+	if text := fmt.Sprintf("%#v", got); strings.Contains(text, "title") || strings.Contains(text, "prompt") {
+		t.Error("the record keeps texts")
+	}
+	if got.ObjectBytes != int32(len(sent(c).Raw)) || got.SpecNodes == 0 {
+		t.Errorf("got %d bytes and %d nodes", got.ObjectBytes, got.SpecNodes)
+	}
+}
+
+// TestUndecodable: an object with values that Go cannot decode has a record with everything else.
+func TestUndecodable(t *testing.T) {
+	deep := strings.Repeat(`{"a":`, 100_000) + "1" + strings.Repeat("}", 100_000)
+	object := `{"metadata":{"namespace":"ns","name":"c","resourceVersion":"7","generation":2},"spec":{"conversationID":"c",` +
+		`"headResponseID":"h","metadata":` + deep + `,"reservation":{"renewals":1e400}},"status":{"turns":1e400,"observedGeneration":2}}`
+	_, got := newRecord(gjson.Parse(object), start)
+	want := &Record{Object: got.Object, Head: "h", Reserved: true, Received: start, Written: NewFingerprint(&v1alpha1.ConversationStatus{})}
+	if diff := cmp.Diff(want, got); diff != "" || got.Name != "c" || got.ResourceVersion != 7 {
+		t.Errorf("record (-want +got):\n%s", diff)
+	}
+}
+
+func TestFingerprint(t *testing.T) {
+	status := func(change func(*v1alpha1.ConversationStatus)) *v1alpha1.ConversationStatus {
+		s := &v1alpha1.ConversationStatus{ObservedGeneration: 3, Turns: 2, Conditions: []metav1.Condition{{
+			Type: v1alpha1.ConditionHeadResolved, Status: metav1.ConditionTrue, Reason: "Resolved", Message: "m", LastTransitionTime: metav1.NewTime(start),
+		}}}
+		change(s)
+		return s
+	}
+	tests := map[string]struct {
+		change func(*v1alpha1.ConversationStatus)
+		same   bool
+	}{
+		"nothing": {func(*v1alpha1.ConversationStatus) {}, true},
+		"time":    {func(s *v1alpha1.ConversationStatus) { s.Conditions[0].LastTransitionTime = metav1.Time{} }, true},
+		"another condition": {func(s *v1alpha1.ConversationStatus) {
+			s.Conditions = append(s.Conditions, metav1.Condition{Type: "Other"})
+		}, true},
+		"message":    {func(s *v1alpha1.ConversationStatus) { s.Conditions[0].Message = "n" }, false},
+		"reason":     {func(s *v1alpha1.ConversationStatus) { s.Conditions[0].Reason = "NoTurns" }, false},
+		"generation": {func(s *v1alpha1.ConversationStatus) { s.ObservedGeneration++ }, false},
+		"turns":      {func(s *v1alpha1.ConversationStatus) { s.Turns++ }, false},
+	}
+	want := NewFingerprint(status(func(*v1alpha1.ConversationStatus) {}))
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if same := NewFingerprint(status(tc.change)) == want; same != tc.same {
+				t.Errorf("got the same fingerprint: %t, want %t", same, tc.same)
+			}
+		})
+	}
+}
+
+// TestView feeds the view events and lists, and compares it with the stored conversations.
+func TestView(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := NewView(clocktesting.NewFakePassiveClock(start))
+		stored := map[types.NamespacedName]*v1alpha1.Conversation{}
+		notified := map[types.NamespacedName]bool{}
+		v.Subscribe(func(namespace string, names []string) {
+			for _, name := range names {
+				notified[types.NamespacedName{Namespace: namespace, Name: name}] = true
+			}
+		})
+		version := 0
+		turn := rapid.SampledFrom([]string{"", "resp_1", "resp_2", "UPPER"})
+		draw := func(t *rapid.T) *v1alpha1.Conversation {
+			version++
+			return conversation(rapid.SampledFrom([]string{"ns", "other"}).Draw(t, "namespace"), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name"),
+				version, turn.Draw(t, "head"), turn.Draw(t, "base"))
+		}
+		key := func(c *v1alpha1.Conversation) types.NamespacedName {
+			return types.NamespacedName{Namespace: c.Namespace, Name: c.Name}
+		}
+		wantNotified := func(want ...types.NamespacedName) {
+			for _, name := range want {
+				if !notified[name] {
+					t.Fatalf("no notification about %s", name)
+				}
+			}
+			clear(notified)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"set": func(t *rapid.T) {
+				c := draw(t)
+				stored[key(c)] = c
+				v.set(recordOf(c))
+				wantNotified(key(c))
+			},
+			"old": func(t *rapid.T) {
+				for _, c := range stored {
+					old := c.DeepCopy()
+					old.ResourceVersion, old.Spec.HeadResponseID = "0", "resp_old"
+					v.set(recordOf(old))
+				}
+			},
+			"remove": func(t *rapid.T) {
+				c := draw(t)
+				delete(stored, key(c))
+				v.remove(recordOf(c))
+				wantNotified(key(c))
+			},
+			"list": func(t *rapid.T) {
+				before := slices.Collect(maps.Keys(stored))
+				clear(stored)
+				var list []*Record
+				for range rapid.IntRange(0, 3).Draw(t, "objects") {
+					if c := draw(t); stored[key(c)] == nil {
+						stored[key(c)] = c
+						list = append(list, recordOf(c))
+					}
+				}
+				v.replace(list)
+				wantNotified(append(before, slices.Collect(maps.Keys(stored))...)...)
+			},
+			"": func(t *rapid.T) {
+				for _, namespace := range []string{"ns", "other"} {
+					for _, id := range []string{"resp_1", "resp_2", "UPPER", "resp_old"} {
+						var want []string
+						for name, c := range stored {
+							if name.Namespace == namespace && (c.Spec.HeadResponseID == id || c.Spec.BaseResponseID == id) {
+								want = append(want, name.Name)
+							}
+						}
+						slices.Sort(want)
+						if diff := cmp.Diff(want, v.EndingAt(namespace, v1alpha1.ObjectName(id))); diff != "" {
+							t.Fatalf("conversations that end at %s (-want +got):\n%s", id, diff)
+						}
+					}
+					for _, name := range []string{"a", "b", "c"} {
+						c := stored[types.NamespacedName{Namespace: namespace, Name: name}]
+						got, found := v.Get(namespace, name)
+						if found != (c != nil) || found && got.Head != c.Spec.HeadResponseID {
+							t.Fatalf("got %+v of %s/%s, want %+v", got, namespace, name, c)
+						}
+					}
+				}
+			},
+		})
+	})
+}
+
+// TestObserve: the result of a write is applied to the version that was written only, and is no change of the spec.
+func TestObserve(t *testing.T) {
+	v := NewView(clocktesting.NewFakePassiveClock(start))
+	first := recordOf(conversation("ns", "a", 1, "resp_1", ""))
+	v.set(first)
+	status := &v1alpha1.ConversationStatus{ObservedGeneration: 1, Turns: 1}
+	written := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Generation: 1, ResourceVersion: "5"}}
+	v.Observe(first, first.WithStatus(written, status))
+	observed, _ := v.Get("ns", "a")
+	if observed.ResourceVersion != 5 || observed.Written != NewFingerprint(status) || !observed.HasVerdict {
+		t.Errorf("got %+v after a write", observed)
+	}
+	v.set(first)
+	if got, _ := v.Get("ns", "a"); got != observed {
+		t.Error("an older version replaces what was written")
+	}
+
+	later := conversation("ns", "a", 6, "resp_1", "")
+	later.Generation = 1
+	_, next := newRecord(sent(later), start.Add(time.Hour))
+	v.set(next)
+	if got, _ := v.Get("ns", "a"); !got.Received.Equal(start) {
+		t.Errorf("the spec was received at %s, want %s", got.Received, start)
+	}
+	v.Observe(observed, observed.WithStatus(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Generation: 1, ResourceVersion: "7"}}, status))
+	if got, _ := v.Get("ns", "a"); got.ResourceVersion != 6 {
+		t.Errorf("got the version %d: the write was to an older one", got.ResourceVersion)
+	}
+	v.remove(next)
+	v.Observe(next, next.WithStatus(written, status))
+	if _, found := v.Get("ns", "a"); found {
+		t.Error("a write brings back a deleted conversation")
+	}
+}
