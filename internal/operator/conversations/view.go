@@ -45,6 +45,7 @@ type View struct {
 
 // namespace holds the conversations of one namespace.
 type namespace struct {
+	name   string // shared by the records
 	byName map[string]*Record
 	byTurn *btree.BTree[reference]
 }
@@ -135,9 +136,10 @@ func (v *View) set(r *Record) {
 	v.mu.Lock()
 	ns := v.namespaces[r.Namespace]
 	if ns == nil {
-		ns = newNamespace()
+		ns = newNamespace(r.Namespace)
 		v.namespaces[r.Namespace] = ns
 	}
+	r.Namespace = ns.name
 	known := ns.get(r.Name)
 	isNew := known == nil || known.ResourceVersion <= r.ResourceVersion
 	if isNew {
@@ -168,9 +170,10 @@ func (v *View) replace(records []*Record) {
 	for _, r := range records {
 		ns := namespaces[r.Namespace]
 		if ns == nil {
-			ns = newNamespace()
+			ns = newNamespace(r.Namespace)
 			namespaces[r.Namespace] = ns
 		}
+		r.Namespace = ns.name
 		known, _ := v.Get(r.Namespace, r.Name) // only this goroutine stores another spec
 		ns.set(r.carryOver(known))
 	}
@@ -193,9 +196,9 @@ func (v *View) replace(records []*Record) {
 	}
 }
 
-func newNamespace() *namespace {
+func newNamespace(name string) *namespace {
 	tree := btree.NewWithFreeList(treeDegree, reference.less, btree.NewFreeList[reference](0))
-	return &namespace{byName: map[string]*Record{}, byTurn: tree}
+	return &namespace{name: name, byName: map[string]*Record{}, byTurn: tree}
 }
 
 // get returns the conversation with an object name, or nil.
