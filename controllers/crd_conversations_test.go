@@ -366,10 +366,8 @@ func TestConversationTables(t *testing.T) {
 	ns := env.NewNamespace(t)
 	conversation := unstructuredConversation(t, ns, "conv_1", `{"userID":"ada","title":"Lisbon","headResponseID":"resp_1","forkedFrom":{"conversationID":"conv_0"}}`)
 	createAll(t, conversation, unstructuredSummary(t, ns, "conv_1", `{"tokenCount":3}`))
-	status := `{"status":{"turns":2,"model":"gpt-5.2","conditions":[{"type":"HeadResolved","status":"True","reason":"Resolved","message":"","lastTransitionTime":"2026-11-20T10:00:00Z"}]}}`
-	if err := env.Client.Status().Patch(t.Context(), conversation, client.RawPatch(types.MergePatchType, []byte(status))); err != nil {
-		t.Fatal(err)
-	}
+	create(t, turn(ns, "resp_0"), turn(ns, "resp_1", "resp_0"))
+	wantHistories(t, ns, map[string]history{"conv_1": historyOf(2)})
 	c, err := kubeclient.New(env.Config)
 	if err != nil {
 		t.Fatal(err)
@@ -379,8 +377,8 @@ func TestConversationTables(t *testing.T) {
 		row     []any // without the age
 	}{
 		kubeclient.Conversations: {
-			[]string{"Name", "User", "State", "Turns", "Head", "Verdict", "Title", "Age", "Parent", "Forked-From", "Model", "Active"},
-			[]any{"conv.1", "ada", "Active", 2.0, "resp_1", "Resolved", "Lisbon", "age", nil, "conv_0", "gpt-5.2", nil},
+			[]string{"Name", "User", "State", "Turns", "Head", "Verdict", "Title", "Age", "Parent", "Forked-From"},
+			[]any{"conv.1", "ada", "Active", 2.0, "resp_1", "Resolved", "Lisbon", "age", nil, "conv_0"},
 		},
 		kubeclient.Summaries: {
 			[]string{"Name", "Conversation", "Start", "End", "Tokens", "Age"},
