@@ -60,6 +60,9 @@ func (g *Gateway) ask(w http.ResponseWriter, r *http.Request, c *call) error {
 	if err := g.expand(r.Context(), c, request); err != nil {
 		return err
 	}
+	if err := g.loadConversation(r.Context(), c, request); err != nil {
+		return err
+	}
 	body, err := g.engineBody(r.Context(), c, request)
 	if err != nil {
 		return err

@@ -64,6 +64,14 @@ func TestAsk(t *testing.T) {
 			if len(f.savesByCode()) != saves {
 				t.Error("something was saved")
 			}
+			if _, err := f.conversations().Create(t.Context(), &store.Conversation{ConversationID: conv, Head: store.Head{ResponseID: first.get("id")}}); err != nil {
+				t.Fatal(err)
+			}
+			f.do(http.MethodPost, path, `{"model":"m","conversation":"conv_1","input":[`+userB+`]}`)
+			sent, _ := f.sent.last()
+			if want := `{"model":"m","input":[` + strings.Join([]string{userA, engineItem, userB}, ",") + `]}`; sent != want {
+				t.Errorf("sent to the engine %s, want the conversation %s", sent, want)
+			}
 			if r := f.do(http.MethodPost, path, `{"previous_response_id":"resp_none"}`); r.code() != "Bad Request previous_response_not_found" {
 				t.Errorf("got %d %s after an unknown response", r.status, r.body)
 			}

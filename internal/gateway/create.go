@@ -59,6 +59,10 @@ func (g *Gateway) createFrom(w http.ResponseWriter, r *http.Request, c *call, re
 	if err := g.checkQuota(r.Context(), c, request); err != nil {
 		return err
 	}
+	if err := g.enterConversation(r.Context(), c, t); err != nil {
+		return err
+	}
+	defer t.leave(r.Context())
 	body, err := g.engineBody(r.Context(), c, request)
 	if err != nil {
 		return err
@@ -78,6 +82,7 @@ func (g *Gateway) createFrom(w http.ResponseWriter, r *http.Request, c *call, re
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
+		t.leave(r.Context())
 		return g.passThrough(w, c, response)
 	}
 	if err := checkEncoding(response); err != nil {
@@ -116,7 +121,7 @@ func (g *Gateway) engineBody(ctx context.Context, c *call, request *createReques
 	history := request.history
 	if history == nil {
 		var err error
-		if history, err = g.history(ctx, c, request.previous); err != nil {
+		if history, err = g.history(ctx, c, request); err != nil {
 			return nil, err
 		}
 	}
@@ -135,16 +140,19 @@ func (g *Gateway) engineBody(ctx context.Context, c *call, request *createReques
 	return &payload{text: request.forEngine(items), freed: func() { c.memory.give(size) }}, nil
 }
 
-// history returns the conversation up to a response.
-func (g *Gateway) history(ctx context.Context, c *call, previous string) (*store.History, error) {
-	if previous == "" {
+// history returns the conversation that a request continues.
+func (g *Gateway) history(ctx context.Context, c *call, q *createRequest) (*store.History, error) {
+	if q.previous == "" {
 		return &store.History{}, nil
 	}
-	history, err := g.resolve(ctx, c, previous, g.options.resolveOptions())
-	if err != nil {
-		return nil, resolveError(previous, err)
+	history, err := g.resolve(ctx, c, q.previous, g.options.resolveOptions())
+	switch {
+	case err == nil:
+		return history, nil
+	case q.conversation != "":
+		return nil, conversationFailed(q.conversation, err)
 	}
-	return history, nil
+	return nil, resolveError(q.previous, err)
 }
 
 // respond writes a response that is not a stream.

@@ -62,11 +62,27 @@ func TestRejectedRequests(t *testing.T) {
 		"too large": {`{"input":"` + strings.Repeat("a", 2000) + `"}`, 413, `{"message":"The request is too large.","type":"invalid_request_error","param":null,"code":"request_too_large"}`},
 		"both parents": {
 			`{"previous_response_id":"resp_none","conversation":"conv_1"}`, 400,
-			`{"message":"Mutually exclusive parameters: 'previous_response_id' and 'conversation'.","type":"invalid_request_error","param":"previous_response_id","code":"mutually_exclusive_parameters"}`,
+			`{"message":"Mutually exclusive parameters. Ensure you are only providing one of: 'previous_response_id' or 'conversation'.","type":"invalid_request_error","param":null,"code":"mutually_exclusive_parameters"}`,
 		},
-		"conversation": {
-			`{"conversation":{"id":"conv_1"}}`, 400,
-			`{"message":"Unsupported parameter: 'conversation'. Use 'previous_response_id' to continue a conversation.","type":"invalid_request_error","param":"conversation","code":"unsupported_parameter"}`,
+		"unknown conversation": {
+			`{"conversation":{"id":"conv_1"}}`, 404,
+			`{"message":"Conversation with id 'conv_1' not found.","type":"invalid_request_error","param":null,"code":null}`,
+		},
+		"unknown conversation, not stored": {
+			`{"conversation":"conv_1","store":false}`, 404,
+			`{"message":"Conversation with id 'conv_1' not found.","type":"invalid_request_error","param":null,"code":null}`,
+		},
+		"unknown conversation, with a reference": {
+			`{"conversation":"conv_1","input":[{"type":"item_reference","id":"msg_done_0"}]}`, 404,
+			`{"message":"Conversation with id 'conv_1' not found.","type":"invalid_request_error","param":null,"code":null}`,
+		},
+		"conversation without an ID": {
+			`{"conversation":{"name":"conv_1"}}`, 400,
+			`{"message":"Invalid type for 'conversation': expected an ID or an object with an ID.","type":"invalid_request_error","param":"conversation","code":"invalid_type"}`,
+		},
+		"conversation with an empty ID": {
+			`{"conversation":""}`, 400,
+			`{"message":"Invalid 'conversation': must have 1 to 512 characters.","type":"invalid_request_error","param":"conversation","code":"invalid_value"}`,
 		},
 		"background": {
 			`{"input":"a","background":true}`, 400,

@@ -37,7 +37,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/driver"
-	"github.com/catena-dev/catena/store/memory"
+	_ "github.com/catena-dev/catena/store/memory"
 )
 
 // fixture is a gateway with a client, an engine and a store.
@@ -71,7 +71,7 @@ func start(t *testing.T, upstream http.Handler, changes ...func(*Options)) *fixt
 // newFixture returns a gateway without a server.
 func newFixture(t *testing.T, upstream http.Handler, changes ...func(*Options)) *fixture {
 	t.Helper()
-	f := &fixture{t: t, client: http.DefaultClient, registry: prometheus.NewRegistry(), store: &hookedStore{next: memory.New(memory.Options{})}, log: &lockedBuffer{}, sent: &recorder{next: upstream}}
+	f := &fixture{t: t, client: http.DefaultClient, registry: prometheus.NewRegistry(), store: newHookedStore(), log: &lockedBuffer{}, sent: &recorder{next: upstream}}
 	engine := httptest.NewServer(f.sent)
 	t.Cleanup(engine.Close)
 	options := DefaultOptions()
@@ -211,6 +211,15 @@ func (f *fixture) seedLarge(id string, bytes int) {
 	}
 }
 
+// newHookedStore returns an empty store without hooks.
+func newHookedStore() *hookedStore {
+	d, options, err := driver.Open(context.Background(), "memory:")
+	if err != nil {
+		panic(err)
+	}
+	return &hookedStore{next: store.New(d, options), Conversations: d.(driver.Conversations)}
+}
+
 // open returns the store on top of the hooks.
 func (s *hookedStore) open() *store.Store {
 	return store.New(s, driver.Options{Namespace: "default"})
@@ -218,6 +227,7 @@ func (s *hookedStore) open() *store.Store {
 
 // hookedStore is an in-memory driver whose calls can be replaced.
 type hookedStore struct {
+	driver.Conversations
 	next      *store.Store
 	onSave    func(ctx context.Context, session *store.Session, next func() error) error
 	onResolve func(context.Context) error

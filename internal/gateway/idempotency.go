@@ -79,7 +79,7 @@ func (g *Gateway) find(ctx context.Context, c *call, t *turn) (*store.Session, *
 	switch {
 	case err != nil:
 		return nil, serverError(http.StatusGatewayTimeout, "timeout", "The request took too long.", err)
-	case !same || session.PreviousResponseID != t.request.previous:
+	case !same || !t.request.continuesAs(session):
 		return nil, &apiError{
 			status: http.StatusConflict, kind: typeInvalidRequest, code: "idempotency_key_reused", retry: retryNever,
 			message: "The Idempotency-Key was already used for a different request.",
@@ -89,6 +89,15 @@ func (g *Gateway) find(ctx context.Context, c *call, t *turn) (*store.Session, *
 		return nil, nil
 	}
 	return session, nil
+}
+
+// continuesAs reports whether the request continues what a stored turn with the same request does. Within a conversation that the request
+// names, that is decided when the turn gets its place.
+func (q *createRequest) continuesAs(s *store.Session) bool {
+	if q.conversation != "" {
+		return s.ConversationID == q.conversation
+	}
+	return s.PreviousResponseID == q.previous
 }
 
 // sameRequest reports whether a request has the same JSON value as a stored one. It returns an error if there is no memory for the
@@ -140,6 +149,9 @@ func (g *Gateway) saveOrFind(ctx context.Context, c *call, t *turn, response *ob
 		err = g.save(ctx, c, t, response, final)
 		if err == nil {
 			return nil, nil
+		}
+		if lostPlace(err) {
+			return nil, conversationFailed(t.request.conversation, err)
 		}
 		if c.idempotencyKey == "" || !errors.Is(err, store.ErrConflict) {
 			break

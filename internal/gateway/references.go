@@ -71,7 +71,7 @@ func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 		named = named || item.named || item.approval
 	}
 	candidates := candidatesOf(own)
-	if len(candidates) == 0 || (q.previous != "" || q.remembered > 0) && !named {
+	if len(candidates) == 0 || q.continues() && !named {
 		return nil
 	}
 	history, err := g.conversation(ctx, c, q, candidates)
@@ -88,7 +88,7 @@ func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 		switch {
 		case err != nil:
 			return err
-		case q.previous != "":
+		case q.continues():
 			q.history = history
 		case begins:
 			q.history, q.previous, items = history, history.Parent.ResponseID, items[itemsOf(history):]
@@ -187,6 +187,12 @@ func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest, c
 		history, err := g.resolve(ctx, c, q.previous, options)
 		if err != nil && (q.repeats == "" || isTemporary(err)) { // otherwise, the response may be stored already
 			return nil, resolveError(q.previous, err)
+		}
+		return history, nil
+	case q.conversation != "":
+		history, err := g.load(ctx, c, q.conversation, g.conversationOptions())
+		if err != nil && (q.repeats == "" || isTemporary(err)) {
+			return nil, conversationFailed(q.conversation, err)
 		}
 		return history, nil
 	case q.remembered > 0:

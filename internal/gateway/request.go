@@ -40,14 +40,16 @@ type createRequest struct {
 	body   []byte
 	object *object
 	// previous is the ID of the previous response, or empty, and named is what the client has called it. They differ if the client has
-	// sent a stored conversation instead of its ID, or named a turn that only its WebSocket connection remembers.
+	// sent a stored conversation instead of its ID, named a turn that only its WebSocket connection remembers, or named a conversation.
 	previous, named string
+	// conversation is the ID of the conversation that the client has named, or empty.
+	conversation string
 	// inputs is the number of items of the input. The first of them, remembered in number, come from turns that only the client's WebSocket
 	// connection remembers; they are sent again as they were.
 	inputs, remembered int
 	// repeats is the ID of the turn that an earlier request with the same Idempotency-Key has saved, if there was one. It is empty without a key.
 	repeats string
-	// history is the conversation up to the previous response, if it has been resolved already.
+	// history is the conversation that the request continues, if it has been resolved already.
 	history *store.History
 	// parent is the previous response as it was when it was resolved.
 	parent        store.Handle
@@ -117,7 +119,7 @@ func parseRequest(body []byte) (*createRequest, error) {
 		return nil, invalidRequest("", "invalid_json", "We could not parse the JSON body of your request: it %v.", err)
 	}
 	q := &createRequest{body: body, object: o}
-	if err := checkConversation(o); err != nil {
+	if q.conversation, err = readConversation(o); err != nil {
 		return nil, err
 	}
 	if err := q.readBooleans(); err != nil {
@@ -136,20 +138,6 @@ func parseRequest(body []byte) (*createRequest, error) {
 	}
 	q.inputs = countInput(o.raw("input"))
 	return q, nil
-}
-
-// checkConversation rejects `conversation`, OpenAI's other way to continue a conversation.
-func checkConversation(o *object) error {
-	switch {
-	case o.get("conversation").Type == gjson.Null:
-		return nil
-	case o.get("previous_response_id").Type != gjson.Null:
-		return invalidRequest("previous_response_id", "mutually_exclusive_parameters",
-			"Mutually exclusive parameters: 'previous_response_id' and 'conversation'.")
-	default:
-		return invalidRequest("conversation", "unsupported_parameter",
-			"Unsupported parameter: 'conversation'. Use 'previous_response_id' to continue a conversation.")
-	}
 }
 
 // readBooleans reads the boolean members, and rejects background responses.
@@ -176,6 +164,11 @@ func (q *createRequest) readBooleans() error {
 	return nil
 }
 
+// continues reports whether the request says what it continues.
+func (q *createRequest) continues() bool {
+	return q.previous != "" || q.conversation != "" || q.remembered > 0
+}
+
 func readPrevious(o *object) (string, error) {
 	previous := o.get("previous_response_id")
 	switch {
@@ -196,6 +189,7 @@ func readPrevious(o *object) (string, error) {
 func (q *createRequest) forEngine(history []json.RawMessage) string {
 	o := &object{members: slices.Clone(q.object.members)}
 	o.remove("previous_response_id")
+	o.remove("conversation")
 	if !q.stateless {
 		o.set("store", "false")
 	}

@@ -36,6 +36,8 @@ type turn struct {
 	id      string
 	request *createRequest
 	created time.Time
+	// reservation is the place of the turn in the conversation that the request names, or nil.
+	reservation *store.Reservation
 	// replaces is the version of the failed or cancelled turn that this turn replaces, or empty.
 	replaces string
 }
@@ -45,6 +47,9 @@ func (t *turn) claim(response *object) {
 	response.set("id", quote(t.id))
 	response.set("previous_response_id", quoteOrNull(t.request.named))
 	response.set("store", strconv.FormatBool(t.request.store))
+	if id := t.request.conversation; id != "" {
+		response.set("conversation", `{"id":`+quote(id)+`}`)
+	}
 }
 
 // calls are the IDs of the calls of a response, by the engine's IDs.
@@ -101,6 +106,7 @@ func (t *turn) session(response *object, final string, now time.Time) *store.Ses
 		ResponseID:         t.id,
 		Version:            t.replaces,
 		PreviousResponseID: t.request.previous,
+		ConversationID:     t.request.conversation,
 		Status:             response.get("status").String(),
 		CreatedAt:          timeMember(response, "created_at"),
 		CompletedAt:        timeMember(response, "completed_at"),
@@ -129,10 +135,14 @@ func timeMember(response *object, name string) time.Time {
 
 func seconds(t time.Time) time.Time { return t.UTC().Truncate(time.Second) }
 
-// save saves a turn, unless the client set `store` to false. It continues if the client disconnects. The store retries; if it
-// does not respond within the save timeout, it is treated as unreachable.
+// save saves a turn, unless the client set `store` to false, or the turn failed and would become part of a conversation with a name. It
+// continues if the client disconnects. The store retries; if it does not respond within the save timeout, it is treated as unreachable.
 func (g *Gateway) save(ctx context.Context, c *call, t *turn, response *object, final string) error {
 	if !t.request.store {
+		return nil
+	}
+	if t.reservation != nil && !belongs(response.get("status").Str) {
+		t.leave(ctx)
 		return nil
 	}
 	costs := saveMemory(int64(len(t.request.body) + len(final)))
@@ -142,12 +152,20 @@ func (g *Gateway) save(ctx context.Context, c *call, t *turn, response *object, 
 	defer c.memory.give(costs)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.SaveTimeout)
 	defer cancel()
-	options := store.SaveOptions{ExpectedPreviousResponseID: &t.request.previous, Parent: t.request.parent, Overwrite: t.replaces != ""}
 	_, err := read(ctx, c, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, c.store.Save(ctx, t.session(response, final, g.now()), options)
+		return struct{}{}, t.saveSession(ctx, c.store, t.session(response, final, g.now()))
 	}, func(struct{}) int64 { return 0 }) // a save reads what is already stored
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = &store.Error{Code: store.CodeUnreachable, ResponseID: t.id, Retryable: true, Err: err}
 	}
 	return err
+}
+
+func (t *turn) saveSession(ctx context.Context, s *store.Store, session *store.Session) error {
+	if t.reservation != nil {
+		return t.reservation.Save(ctx, session)
+	}
+	return s.Save(ctx, session, store.SaveOptions{
+		ExpectedPreviousResponseID: &t.request.previous, Parent: t.request.parent, Overwrite: t.replaces != "",
+	})
 }

@@ -44,7 +44,7 @@ func TestWebSocketErrors(t *testing.T) {
 		"generate":           {message: `{"type":"response.create","generate":"no"}`, want: "Bad Request invalid_type"},
 		"input":              {message: `{"type":"response.create","input":1}`, want: "Bad Request invalid_type"},
 		"background":         {message: `{"type":"response.create","background":true}`, want: "Bad Request unsupported_parameter"},
-		"conversation":       {message: `{"type":"response.create","conversation":"conv_1"}`, want: "Bad Request unsupported_parameter"},
+		"conversation":       {message: `{"type":"response.create","conversation":"conv_1"}`, want: "Not Found"},
 		"previous":           {message: `{"type":"response.create","previous_response_id":"resp_none"}`, want: "Bad Request previous_response_not_found"},
 		"previous, no store": {message: `{"type":"response.create","previous_response_id":"resp_none","store":false}`, want: "Bad Request previous_response_not_found"},
 	} {

@@ -185,6 +185,9 @@ func (t *socketTurn) prepend(o *object) error {
 	if t.parent == nil {
 		return nil
 	}
+	if _, err := readConversation(o); err != nil {
+		return err
+	}
 	items, err := inputItems(o.raw("input"))
 	if err != nil {
 		return err
@@ -205,6 +208,9 @@ func inputItems(input string) (items []string, err error) {
 // warmUp answers a message that only prepares a later one: the connection remembers its input, and the engine is not called.
 func (t *socketTurn) warmUp(w http.ResponseWriter, r *http.Request) error {
 	if err := t.socket.g.expand(r.Context(), t.call, t.request); err != nil {
+		return err
+	}
+	if err := t.socket.g.loadConversation(r.Context(), t.call, t.request); err != nil {
 		return err
 	}
 	warm := &turn{id: t.socket.g.newResponseID(r, t.call), request: t.request, created: t.socket.g.now()}

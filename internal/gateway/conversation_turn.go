@@ -1,0 +1,155 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/store"
+)
+
+// readConversation reads `conversation`, which is an ID or an object with an ID. It returns the empty string if the request has none.
+func readConversation(o *object) (string, error) {
+	value := o.raw("conversation")
+	if jsonvalue.IsNull(value) {
+		return "", nil
+	}
+	if o.get("previous_response_id").Type != gjson.Null {
+		return "", invalidRequest("", "mutually_exclusive_parameters",
+			"Mutually exclusive parameters. Ensure you are only providing one of: 'previous_response_id' or 'conversation'.")
+	}
+	if jsonvalue.IsObject(value) {
+		value = jsonvalue.RawMembers(value, "id")[0]
+	}
+	if !jsonvalue.IsString(value) {
+		return "", invalidRequest("conversation", "invalid_type", "Invalid type for 'conversation': expected an ID or an object with an ID.")
+	}
+	id := jsonvalue.Unquote(value)
+	if n := utf8.RuneCountInString(id); n == 0 || n > store.MaxIDLength {
+		return "", invalidRequest("conversation", "invalid_value", "Invalid 'conversation': must have 1 to %d characters.", store.MaxIDLength)
+	}
+	return id, nil
+}
+
+// enterConversation makes the request continue the conversation that it names, if any. If the turn is to be stored, its place in the
+// conversation is reserved, and turn.leave must be called.
+func (g *Gateway) enterConversation(ctx context.Context, c *call, t *turn) error {
+	q := t.request
+	if q.conversation == "" || !q.store {
+		return g.loadConversation(ctx, c, q)
+	}
+	// The turn is saved even if the client disconnects, and the reservation ends with its context.
+	reservation, err := c.store.Conversations().Reserve(context.WithoutCancel(ctx), q.conversation, t.id, store.ReserveOptions{})
+	if err != nil {
+		return conversationFailed(q.conversation, err)
+	}
+	t.reservation, q.previous = reservation, reservation.PreviousResponseID()
+	if q.history != nil && q.history.Parent.ResponseID != q.previous {
+		c.memory.give(historyBytes(q.history))
+		q.history = nil // another turn was saved since
+	}
+	return nil
+}
+
+// loadConversation resolves the conversation that a request names, if any, and to which it adds nothing.
+func (g *Gateway) loadConversation(ctx context.Context, c *call, q *createRequest) error {
+	if q.conversation == "" {
+		return nil
+	}
+	if q.history == nil {
+		history, err := g.load(ctx, c, q.conversation, g.conversationOptions())
+		if err != nil {
+			return conversationFailed(q.conversation, err)
+		}
+		q.history = history
+	}
+	q.previous = q.history.Parent.ResponseID
+	return nil
+}
+
+// conversationOptions returns the options for resolving the conversation that a request names.
+func (g *Gateway) conversationOptions() store.ResolveOptions {
+	options := g.options.resolveOptions()
+	options.Origins = true
+	return options
+}
+
+// load returns the history of a conversation that has a name, and holds its memory. It returns the store's error unchanged.
+func (g *Gateway) load(ctx context.Context, c *call, conversation string, options store.ResolveOptions) (*store.History, error) {
+	return read(ctx, c, func(ctx context.Context) (*store.History, error) {
+		return c.store.Conversations().Load(ctx, conversation, options)
+	}, historyBytes)
+}
+
+// belongs reports whether only a turn with this status becomes part of its conversation: other ones could not be continued.
+func belongs(status string) bool {
+	return status == store.StatusCompleted || status == store.StatusIncomplete
+}
+
+// leave gives up the place of the turn in its conversation, unless it has been saved: the next turn need not wait. It may be called again.
+func (t *turn) leave(ctx context.Context) {
+	if t.reservation != nil {
+		t.reservation.Release(ctx)
+	}
+}
+
+// lostPlace reports whether a turn could not be saved because it has lost its place in a conversation.
+func lostPlace(err error) bool {
+	e, ok := errors.AsType[*store.Error](err)
+	return ok && e.ConversationID != "" && (e.Code == store.CodeConflict || e.Code == store.CodeConversationNotFound)
+}
+
+// conversationFailed returns the client's error if an operation on a conversation fails.
+func conversationFailed(id string, err error) *apiError {
+	var result *apiError
+	switch e, _ := errors.AsType[*store.Error](err); {
+	case errors.Is(err, store.ErrConversationNotFound):
+		result = conversationNotFound(id)
+	case errors.Is(err, store.ErrConversationLocked):
+		result = invalidRequest("conversation", "conversation_locked",
+			"Another process is currently operating on this conversation. Please retry in a few seconds.")
+	case errors.Is(err, store.ErrConversationArchived):
+		result = invalidRequest("conversation", string(e.Code), "The conversation is archived and cannot be continued.")
+	case errors.Is(err, store.ErrUnsupported):
+		result = invalidRequest("conversation", string(e.Code), "The gateway's store does not support conversations.")
+	case errors.Is(err, store.ErrConflict):
+		result = invalidRequest("conversation", string(e.Code), "The conversation was changed at the same time.")
+		result.status = http.StatusConflict
+	case errors.Is(err, store.ErrInvalid):
+		result = invalidRequest("conversation", string(e.Code), "The conversation cannot be used.")
+	default:
+		result = storeError(err)
+		if result.param == "previous_response_id" {
+			result.param = "conversation"
+		}
+		return result
+	}
+	result.err = err
+	return result
+}
+
+func conversationNotFound(id string) *apiError {
+	e := invalidRequest("", "", "Conversation with id '%s' not found.", id)
+	e.status = http.StatusNotFound
+	return e
+}

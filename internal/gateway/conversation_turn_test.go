@@ -1,0 +1,515 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
+
+	"github.com/catena-dev/catena/internal/gateway/enginetest"
+	"github.com/catena-dev/catena/internal/testutil/testturn"
+	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
+)
+
+const conv = "conv_1"
+
+// startConversation starts two gateways with one store, which has a conversation, and one engine.
+func startConversation(t *testing.T, upstream http.Handler, changes ...func(*Options)) (f, replica *fixture) {
+	t.Helper()
+	f = start(t, upstream, changes...)
+	replica = start(t, f.sent, append(changes, func(o *Options) { o.Store = f.store.open() })...)
+	if _, err := f.conversations().Create(t.Context(), &store.Conversation{ConversationID: conv}); err != nil {
+		t.Fatal(err)
+	}
+	return f, replica
+}
+
+func (f *fixture) conversations() *store.Conversations {
+	return f.store.next.InNamespace("default").Conversations()
+}
+
+// turns returns the response IDs of a conversation.
+func (f *fixture) turns(conversation string) []string {
+	f.t.Helper()
+	h, err := f.conversations().Load(f.t.Context(), conversation, store.ResolveOptions{IncludeIncomplete: true})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return append([]string{}, h.Turns...)
+}
+
+// last returns the response of a reply, which may be a stream.
+func (r reply) last() reply {
+	if all := events(r.body); len(all) > 0 {
+		return reply{r.status, r.header, all[len(all)-1].get("response")}
+	}
+	return r
+}
+
+// TestConversationTurns holds a conversation by its name over two gateways.
+func TestConversationTurns(t *testing.T) {
+	for name, tc := range map[string]struct {
+		member string
+		stream bool
+	}{
+		"ID":         {`"conv_1"`, false},
+		"object":     {`{"id":"conv_1"}`, false},
+		"as streams": {`"conv_1"`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, replica := startConversation(t, nil)
+			var ids []string
+			for i, g := range []*fixture{f, replica, f} {
+				created := g.create(fmt.Sprintf(`{"conversation":%s,"input":"input %d","stream":%t}`, tc.member, i, tc.stream))
+				for _, e := range events(created.body) {
+					if response := gjson.Get(e.body, "response"); response.Exists() && response.Get("conversation").Raw != `{"id":"conv_1"}` {
+						t.Errorf("got %s, want the conversation in each response", e.body)
+					}
+				}
+				r := created.last()
+				if want := fmt.Sprintf("You said %d things, from 'input 0' to 'input %d'.", i+1, i); r.get("output.0.content.0.text") != want {
+					t.Errorf("got %s, want %q", r.body, want)
+				}
+				if r.get("conversation") != `{"id":"conv_1"}` || gjson.Get(r.body, "previous_response_id").Raw != "null" {
+					t.Errorf("got %s, want the conversation, and no previous response", r.body)
+				}
+				if sent, _ := f.sent.last(); gjson.Get(sent, "conversation").Exists() {
+					t.Errorf("the engine got %s", sent)
+				}
+				ids = append(ids, r.get("id"))
+				if got := g.do(http.MethodGet, "/v1/responses/"+ids[i], ""); got.body != r.body {
+					t.Errorf("retrieved %s, created %s", got.body, r.body)
+				}
+				saved, wantPrevious := f.saved(ids[i]), ""
+				if i > 0 {
+					wantPrevious = ids[i-1]
+				}
+				if saved.PreviousResponseID != wantPrevious || saved.ConversationID != conv {
+					t.Errorf("saved after %q in %q", saved.PreviousResponseID, saved.ConversationID)
+				}
+			}
+			if diff := cmp.Diff(ids, f.turns(conv)); diff != "" {
+				t.Errorf("turns (-want +got):\n%s", diff)
+			}
+			// The conversation can also be continued by its last turn, which leaves it as it is.
+			f.create(fmt.Sprintf(`{"previous_response_id":%q,"input":"branch"}`, ids[2]))
+			if diff := cmp.Diff(ids, f.turns(conv)); diff != "" {
+				t.Errorf("turns after a branch (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestConversationLocked: while a turn is created, another one is refused at once, on every gateway.
+func TestConversationLocked(t *testing.T) {
+	finish := make(chan struct{})
+	f, replica := startConversation(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		streamHandler(sse(created)).ServeHTTP(w, r)
+		_ = http.NewResponseController(w).Flush()
+		<-finish
+		_, _ = io.WriteString(w, sse(completed))
+	}))
+	const body = `{"conversation":"conv_1","input":"a","stream":true}`
+	const want = `{"message":"Another process is currently operating on this conversation. Please retry in a few seconds.",` +
+		`"type":"invalid_request_error","param":"conversation","code":"conversation_locked"}`
+	for range 2 {
+		running := f.open(t.Context(), body)
+		nextData(running)
+		for _, g := range []*fixture{f, replica} {
+			if r := g.do(http.MethodPost, "/v1/responses", body); r.status != 400 || r.get("error") != want {
+				t.Errorf("got %d %s", r.status, r.body)
+			}
+		}
+		finish <- struct{}{}
+		if got := nextData(running); got.get("type") != "response.completed" {
+			t.Fatalf("got %s", got.body)
+		}
+	}
+	if got := f.turns(conv); len(got) != 2 || f.sent.count() != 2 {
+		t.Errorf("got the turns %v and %d runs of the engine, want 2", got, f.sent.count())
+	}
+}
+
+// TestConversationReleased: a turn that fails is not part of the conversation, which can be continued as soon as the client knows.
+func TestConversationReleased(t *testing.T) {
+	save := func(err error) func(*fixture) {
+		return func(f *fixture) {
+			f.store.onSave = func(context.Context, *store.Session, func() error) error { return err }
+		}
+	}
+	const stream = `,"stream":true`
+	for name, tc := range map[string]struct {
+		engine  http.Handler
+		prepare func(*fixture)
+		members string
+		want    string // the code of the error, or the status of the response
+	}{
+		"the engine refuses":            {engine: jsonHandler(http.StatusBadRequest, `{"error":{"code":"context_length_exceeded"}}`), want: "Bad Request context_length_exceeded"},
+		"the engine fails":              {engine: jsonHandler(http.StatusInternalServerError, `{"error":{}}`), want: "Internal Server Error"},
+		"not a response":                {engine: jsonHandler(http.StatusOK, `{}`), want: "Bad Gateway upstream_invalid_response"},
+		"failed":                        {engine: jsonHandler(http.StatusOK, `{"status":"failed","output":[]}`), want: "failed"},
+		"cancelled":                     {engine: jsonHandler(http.StatusOK, `{"status":"cancelled","output":[]}`), want: "cancelled"},
+		"stream, failed":                {engine: streamHandler(sse(created, `{"type":"response.failed","response":{"output":[]}}`)), members: stream, want: "failed"},
+		"stream, error":                 {engine: streamHandler(sse(created, `{"type":"error"}`, `{"type":"response.failed","response":{"status":"failed","output":[]}}`)), members: stream, want: "failed"},
+		"stream, broken":                {engine: streamHandler(sse(created, itemDone)), members: stream, want: "failed"},
+		"the store does not accept it":  {engine: jsonHandler(http.StatusOK, `{"status":"completed","output":[]}`), prepare: save(&store.Error{Code: store.CodeTooLarge}), want: "Internal Server Error session.snapshot.too_large"},
+		"stream, quota":                 {engine: streamHandler(sse(created, completed)), prepare: save(&store.Error{Code: store.CodeQuotaExceeded}), members: stream, want: "failed"},
+		"the input has an unknown item": {members: `,"input":[{"type":"item_reference","id":"msg_0"}]`, want: "Not Found"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var requests atomic.Int64
+			f, replica := startConversation(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				engine := enginetest.Handler()
+				if requests.Add(1) == 2 {
+					engine = tc.engine
+				}
+				engine.ServeHTTP(w, r)
+			}))
+			first := f.create(`{"conversation":"conv_1","input":"a"}`).get("id")
+			if tc.prepare != nil {
+				tc.prepare(f)
+			}
+			if !strings.Contains(tc.members, "input") {
+				tc.members += `,"input":"b"`
+			}
+			r := f.do(http.MethodPost, "/v1/responses", `{"conversation":"conv_1"`+tc.members+`}`)
+			if got := r.last(); r.code() != tc.want && got.get("status") != tc.want {
+				t.Errorf("got %d %s, want %s", r.status, r.body, tc.want)
+			} else if id := got.get("id"); id != "" && f.saved(id) != nil {
+				t.Error("the turn is stored")
+			}
+			if tc.engine == nil {
+				requests.Add(1)
+			}
+			f.store.onSave = nil
+			next := replica.create(`{"conversation":"conv_1","input":"c"}`)
+			if got, want := next.get("output.0.content.0.text"), "You said 2 things, from 'a' to 'c'."; got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if diff := cmp.Diff([]string{first, next.get("id")}, f.turns(conv)); diff != "" {
+				t.Errorf("turns (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestConversationReleasedFirst: when the client receives the end of a stream that failed, the conversation can be continued.
+func TestConversationReleasedFirst(t *testing.T) {
+	steps := make(chan string)
+	f, _ := startConversation(t, stepHandler(steps, make(chan struct{})))
+	replica := start(t, nil, func(o *Options) { o.Store = f.store.open() })
+	stream := f.open(t.Context(), `{"conversation":"conv_1","input":"a","stream":true}`)
+	steps <- sse(created, `{"type":"response.failed","response":{"output":[]}}`)
+	nextData(stream)
+	if got := nextData(stream); got.get("type") != "response.failed" {
+		t.Errorf("got %s", got.body)
+	}
+	replica.create(`{"conversation":"conv_1","input":"b"}`) // the engine has not closed its stream yet
+}
+
+// TestConversationContinuesReserved: a turn that is appended while a request is read is part of what the request continues.
+func TestConversationContinuesReserved(t *testing.T) {
+	f, _ := startConversation(t, nil)
+	item := f.create(`{"conversation":"conv_1","input":"a"}`).get("output.0.id")
+	f.store.onResolve = func(ctx context.Context) error {
+		f.store.onResolve = nil
+		_, err := f.conversations().Append(ctx, conv, testturn.Make("resp_between", ""), store.AppendOptions{})
+		return err
+	}
+	r := f.create(`{"conversation":"conv_1","input":[{"type":"item_reference","id":"` + item + `"}]}`)
+	if got := f.saved(r.get("id")).PreviousResponseID; got != "resp_between" {
+		t.Errorf("saved after %q", got)
+	}
+	if sent, _ := f.sent.last(); gjson.Get(sent, "input.#").Int() != 5 {
+		t.Errorf("the engine got %s, want two turns and the item", sent)
+	}
+}
+
+// TestConversationIncomplete: a turn that was cut off is part of the conversation.
+func TestConversationIncomplete(t *testing.T) {
+	f, _ := startConversation(t, jsonHandler(http.StatusOK, `{"status":"incomplete","output":[{"type":"message","role":"assistant","content":"b"}]}`))
+	first := f.create(`{"conversation":"conv_1","input":"a"}`)
+	second := f.create(`{"conversation":"conv_1","input":"c"}`)
+	if diff := cmp.Diff([]string{first.get("id"), second.get("id")}, f.turns(conv)); diff != "" {
+		t.Errorf("turns (-want +got):\n%s", diff)
+	}
+	if sent, _ := f.sent.last(); gjson.Get(sent, "input.#").Int() != 3 {
+		t.Errorf("the engine got %s, want three items", sent)
+	}
+}
+
+// TestConversationClientGone: if the client goes away, the conversation can be continued; if the engine is to finish nevertheless, it is part
+// of the conversation.
+func TestConversationClientGone(t *testing.T) {
+	for name, want := range map[string]int{OnDisconnectCancel: 1, OnDisconnectFinish: 2} {
+		t.Run(name, func(t *testing.T) {
+			steps, saved := make(chan string), make(chan struct{}, 1)
+			f := newFixture(t, stepHandler(steps, make(chan struct{})), func(o *Options) { o.OnDisconnect = name })
+			replica := start(t, nil, func(o *Options) { o.Store = f.store.open() })
+			if _, err := f.conversations().Create(t.Context(), &store.Conversation{ConversationID: conv}); err != nil {
+				t.Fatal(err)
+			}
+			left := f.serveNoticing()
+			ctx, leave := context.WithCancel(t.Context())
+			stream := f.open(ctx, `{"conversation":"conv_1","input":"a","stream":true}`)
+			steps <- sse(created)
+			nextData(stream)
+			f.store.onSave = func(_ context.Context, _ *store.Session, next func() error) error {
+				defer func() { saved <- struct{}{} }()
+				return next()
+			}
+			leave()
+			<-left
+			if name == OnDisconnectFinish {
+				steps <- sse(completed)
+				<-saved
+			}
+			f.eventually("the request has not ended", func() bool { return strings.Contains(f.log.String(), "msg=request ") })
+			replica.create(`{"conversation":"conv_1","input":"b"}`)
+			if got := f.turns(conv); len(got) != want {
+				t.Errorf("got the turns %v, want %d", got, want)
+			}
+		})
+	}
+}
+
+// TestConversationStoreFalse: a response that is not stored has the conversation before it, adds nothing to it, and does not lock it.
+func TestConversationStoreFalse(t *testing.T) {
+	for _, stream := range []bool{false, true} {
+		t.Run(fmt.Sprintf("stream=%t", stream), func(t *testing.T) {
+			f, _ := startConversation(t, nil)
+			first := f.create(`{"conversation":"conv_1","input":"a"}`).get("id")
+			reservation, err := f.conversations().Reserve(t.Context(), conv, "resp_running", store.ReserveOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer reservation.Release(t.Context())
+			r := f.create(fmt.Sprintf(`{"conversation":"conv_1","input":"b","store":false,"stream":%t}`, stream)).last()
+			if got, want := r.get("output.0.content.0.text"), "You said 2 things, from 'a' to 'b'."; got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if r.get("conversation.id") != conv || r.get("store") != "false" || gjson.Get(r.body, "previous_response_id").Raw != "null" || f.saved(r.get("id")) != nil {
+				t.Errorf("got %s, want a response in the conversation that is not stored", r.body)
+			}
+			if diff := cmp.Diff([]string{first}, f.turns(conv)); diff != "" {
+				t.Errorf("turns (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestConversationKey: a repeated request returns the stored response, and adds nothing to the conversation.
+func TestConversationKey(t *testing.T) {
+	f, replica := startConversation(t, nil)
+	if _, err := f.conversations().Create(t.Context(), &store.Conversation{ConversationID: "conv_2"}); err != nil {
+		t.Fatal(err)
+	}
+	before := f.create(`{"conversation":"conv_1","input":"a"}`)
+	body := fmt.Sprintf(`{"conversation":"conv_1","input":[{"type":"item_reference","id":%q},{"role":"user","content":"b"}]}`, before.get("output.0.id"))
+	first := f.create(body, key("k")...)
+	after := f.create(`{"conversation":"conv_1","input":"c"}`)
+	runs := f.sent.count()
+	for name, tc := range map[string]struct{ body, want string }{
+		"repeated":                {body, "OK"},
+		"in another conversation": {strings.Replace(body, "conv_1", "conv_2", 1), "Conflict idempotency_key_reused"},
+		"by the previous response": {
+			strings.Replace(body, `"conversation":"conv_1"`, `"previous_response_id":"`+before.get("id")+`"`, 1), "Conflict idempotency_key_reused",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := replica.do(http.MethodPost, "/v1/responses", tc.body, key("k")...)
+			if r.code() != tc.want || tc.want == "OK" && r.body != first.body {
+				t.Errorf("got %d %s, want %s", r.status, r.body, tc.want)
+			}
+		})
+	}
+	if got := f.sent.count(); got != runs {
+		t.Errorf("the engine ran %d times, want %d", got, runs)
+	}
+	if diff := cmp.Diff([]string{before.get("id"), first.get("id"), after.get("id")}, f.turns(conv)); diff != "" {
+		t.Errorf("turns (-want +got):\n%s", diff)
+	}
+}
+
+// TestConversationConcurrentKey: concurrent copies of a request share their place in the conversation.
+func TestConversationConcurrentKey(t *testing.T) {
+	const clients = 4
+	var together sync.WaitGroup
+	together.Add(clients)
+	var runs atomic.Int64
+	f, replica := startConversation(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		run := runs.Add(1)
+		together.Done()
+		together.Wait()
+		jsonHandler(http.StatusOK, fmt.Sprintf(`{"status":"completed","output":[],"run":%d}`, run)).ServeHTTP(w, r)
+	}))
+	replies := make(chan reply, clients)
+	for i := range clients {
+		go func() {
+			replies <- []*fixture{f, replica}[i%2].do(http.MethodPost, "/v1/responses", `{"conversation":"conv_1","input":"a"}`, key("k")...)
+		}()
+	}
+	got := map[string]bool{}
+	for range clients {
+		r := <-replies
+		if r.status != http.StatusOK {
+			t.Errorf("got %d %s", r.status, r.body)
+		}
+		got[r.body] = true
+	}
+	if turns := f.turns(conv); len(got) != 1 || len(turns) != 1 {
+		t.Errorf("got the responses %v and the turns %v, want one", got, turns)
+	}
+}
+
+// TestConversationReferences: in a conversation, items are referred to as with a previous response, by value too.
+func TestConversationReferences(t *testing.T) {
+	f, _ := startConversation(t, nil)
+	other := f.create(`{"input":"elsewhere"}`).get("output.0.id")
+	asked := f.create(`{"conversation":"conv_1","input":"call weather {}"}`)
+	call := asked.get("output.0")
+	f.create(`{"conversation":"conv_1","input":[` + call + `,{"type":"function_call_output","call_id":"` + gjson.Get(call, "call_id").Str + `","output":"rain"},` +
+		`{"type":"item_reference","id":"` + other + `"}]}`)
+	sent, _ := f.sent.last()
+	engineCall := "call_" // the scripted engine's ID has no name of an item behind it
+	for _, id := range []string{"input.1.call_id", "input.2.call_id", "input.3.call_id"} {
+		if got := gjson.Get(sent, id).Str; !strings.HasPrefix(got, engineCall) || strings.Contains(got, "_resp_") {
+			t.Errorf("%s is %q in %s, want the engine's", id, got, sent)
+		}
+	}
+	if got := gjson.Get(sent, "input.4.content.0.text").Str; got != "You said 1 things, from 'elsewhere' to 'elsewhere'." {
+		t.Errorf("the engine got %s, want the other item at the end", sent)
+	}
+}
+
+// TestConversationIsNotReplaced: input that begins with a stored conversation, be it this one, stays input.
+func TestConversationIsNotReplaced(t *testing.T) {
+	f, _ := startConversation(t, nil)
+	for _, member := range []string{"", `"conversation":"conv_1",`} {
+		before := f.create(`{` + member + `"input":"a"}`)
+		items := f.do(http.MethodGet, "/v1/responses/"+before.get("id")+"/input_items", "").get("data.0") + "," + before.get("output.0")
+		r := f.create(`{"conversation":"conv_1","input":[` + items + `,{"role":"user","content":"b"}]}`)
+		if got := f.saved(r.get("id")); gjson.GetBytes(got.Request, "input.#").Int() != 3 {
+			t.Errorf("saved %s, want three items", got.Request)
+		}
+		if _, err := f.conversations().Rollback(t.Context(), conv, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestConversationChanged: a turn that loses its place is not part of the conversation, and its client gets to know.
+func TestConversationChanged(t *testing.T) {
+	for name, stream := range map[string]bool{"JSON": false, "stream": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var f *fixture
+			f, _ = startConversation(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				// The gateway learns of the new head when it renews the reservation, before it trusts it no more.
+				if _, err := f.conversations().Rollback(r.Context(), conv, ""); err != nil {
+					t.Error(err)
+				}
+				enginetest.Handler().ServeHTTP(w, r)
+			}))
+			f.store.onSave = func(ctx context.Context, _ *store.Session, _ func() error) error {
+				<-ctx.Done() // the renewal ends the save
+				return ctx.Err()
+			}
+			r := f.do(http.MethodPost, "/v1/responses", fmt.Sprintf(`{"conversation":"conv_1","input":"a","stream":%t}`, stream))
+			if want := "Conflict session.store.conflict"; !stream && (r.code() != want || r.get("error.param") != "conversation" || r.header.Get("X-Should-Retry") != "false") {
+				t.Errorf("got %d %s %v, want %s", r.status, r.body, r.header, want)
+			}
+			if stream && (r.last().get("status") != "failed" || !strings.Contains(r.last().get("error.message"), "session.store.conflict")) {
+				t.Errorf("got %s", r.body)
+			}
+		})
+	}
+}
+
+// TestConversationArchived: an archived conversation is read, but not continued.
+func TestConversationArchived(t *testing.T) {
+	f, _ := startConversation(t, nil)
+	if _, err := f.conversations().Archive(t.Context(), conv); err != nil {
+		t.Fatal(err)
+	}
+	if r := f.do(http.MethodPost, "/v1/responses", `{"conversation":"conv_1","input":"a"}`); r.code() != "Bad Request session.conversation.archived" {
+		t.Errorf("got %d %s", r.status, r.body)
+	}
+	f.create(`{"conversation":"conv_1","input":"a","store":false}`)
+}
+
+// TestConversationBroken: a conversation whose last turn was deleted cannot be continued.
+func TestConversationBroken(t *testing.T) {
+	f, _ := startConversation(t, nil)
+	first := f.create(`{"conversation":"conv_1","input":"a"}`).get("id")
+	second := f.create(`{"conversation":"conv_1","input":"b"}`).get("id")
+	for _, id := range []string{first, second} {
+		f.do(http.MethodDelete, "/v1/responses/"+id, "")
+		for _, members := range []string{"", `,"store":false`} {
+			r := f.do(http.MethodPost, "/v1/responses", `{"conversation":"conv_1","input":"c"`+members+`}`)
+			if r.code() != "Bad Request session.chain.not_found" || r.get("error.param") != "conversation" {
+				t.Errorf("got %d %s", r.status, r.body)
+			}
+		}
+	}
+}
+
+// TestConversationUnsupported: a store without conversations serves everything else.
+func TestConversationUnsupported(t *testing.T) {
+	f := start(t, nil, func(o *Options) {
+		o.Store = store.New(struct{ driver.Store }{newHookedStore()}, driver.Options{Namespace: "default"})
+	})
+	f.create(`{"input":"a"}`)
+	if r := f.do(http.MethodPost, "/v1/responses", `{"conversation":"conv_1","input":"a"}`); r.code() != "Bad Request session.store.unsupported" {
+		t.Errorf("got %d %s", r.status, r.body)
+	}
+}
+
+// TestWebSocketNamedConversation: a WebSocket connection holds a conversation by its name.
+func TestWebSocketNamedConversation(t *testing.T) {
+	f, replica := startConversation(t, nil)
+	c := f.dial()
+	for i, d := range []*wsClient{c, replica.dial(), c} {
+		last := d.ask(fmt.Sprintf(`"conversation":"conv_1","input":"input %d"`, i))
+		if want := fmt.Sprintf("You said %d things, from 'input 0' to 'input %d'.", i+1, i); last.get("response.output.0.content.0.text") != want || last.get("response.conversation.id") != conv {
+			t.Errorf("got %s, want %q", last.body, want)
+		}
+	}
+	// A turn that only the connection remembers continues the conversation, but is not part of it.
+	warm := c.ask(`"conversation":"conv_1","input":"d","generate":false`).get("response.id")
+	aside := c.say("e", warm, notStored)
+	last := c.ask(`"input":"f","previous_response_id":"` + aside + `"` + notStored)
+	if got, want := last.get("response.output.0.content.0.text"), "You said 6 things, from 'input 0' to 'f'."; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := f.turns(conv); len(got) != 3 {
+		t.Errorf("got the turns %v, want 3", got)
+	}
+	aside = c.say("e", "", notStored)
+	c.wantError(c.ask(`"conversation":"conv_1","input":"f","previous_response_id":"`+aside+`"`), "Bad Request mutually_exclusive_parameters")
+	c.wantError(c.ask(`"conversation":"conv_2","input":"f"`), "Not Found")
+}
