@@ -259,7 +259,7 @@ func (r *reserver) join(ctx context.Context, head Head) (*Reservation, error) {
 // take replaces the head.
 func (r *reserver) take(ctx context.Context, head, next Head, first bool) (*Reservation, error) {
 	begin := time.Now()
-	_, err := r.c.update(ctx, r.d, r.conversationID, driver.ConversationUpdate{
+	updated, err := r.c.update(ctx, r.d, r.conversationID, driver.ConversationUpdate{
 		ExpectedState: ConversationActive, ExpectedHead: &head, Head: &next,
 	})
 	if errors.Is(err, ErrConflict) {
@@ -268,7 +268,7 @@ func (r *reserver) take(ctx context.Context, head, next Head, first bool) (*Rese
 	if err != nil {
 		return nil, err
 	}
-	return newReservation(ctx, r, next, begin, first), nil
+	return newReservation(ctx, r, updated, begin, first), nil
 }
 
 // renew renews the reservation of a head, and returns the new one.

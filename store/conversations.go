@@ -180,17 +180,22 @@ func (c *Conversations) Load(ctx context.Context, conversationID string, options
 		if err != nil {
 			return nil, err
 		}
-		if len(conversation.HiddenItems) == 0 {
-			return c.load(ctx, conversation.Head, options)
-		}
-		applied := options
-		applied.Origins = true
-		history, err := c.load(ctx, conversation.Head, applied)
-		if err != nil {
-			return nil, err
-		}
-		return history, hideItems(history, conversation.HiddenItems, options)
+		return c.loadVisible(ctx, conversation.Head, conversation.HiddenItems, options)
 	})
+}
+
+// loadVisible is load without hidden items.
+func (c *Conversations) loadVisible(ctx context.Context, head Head, hidden []HiddenItem, options ResolveOptions) (*History, error) {
+	if len(hidden) == 0 {
+		return c.load(ctx, head, options)
+	}
+	applied := options
+	applied.Origins = true
+	history, err := c.load(ctx, head, applied)
+	if err != nil {
+		return nil, err
+	}
+	return history, hideItems(history, hidden, options)
 }
 
 func (c *Conversations) load(ctx context.Context, head Head, options ResolveOptions) (*History, error) {

@@ -71,6 +71,8 @@ func validDuration(d time.Duration) (time.Duration, error) {
 type Reservation struct {
 	reserver
 	base string
+	// hidden are the hidden items of the conversation when the place was reserved.
+	hidden []HiddenItem
 	// first indicates that nobody else can have saved the turn before the reservation is renewed once more.
 	first bool
 
@@ -84,12 +86,13 @@ type Reservation struct {
 	until time.Time // others do not take over the place before
 }
 
-// newReservation returns the reservation of a head that was made after begin, and keeps it.
-func newReservation(ctx context.Context, r *reserver, head Head, begin time.Time, first bool) *Reservation {
+// newReservation returns the reservation of a conversation's head that was made after begin, and keeps it.
+func newReservation(ctx context.Context, r *reserver, reserved *Conversation, begin time.Time, first bool) *Reservation {
 	kept, end := context.WithCancelCause(ctx)
 	reservation := &Reservation{
-		reserver: *r, base: head.BaseResponseID, first: first, kept: kept, end: end, done: make(chan struct{}),
-		head: head, until: begin.Add(trusted(head)),
+		reserver: *r, base: reserved.Head.BaseResponseID, hidden: reserved.HiddenItems, first: first,
+		kept: kept, end: end, done: make(chan struct{}),
+		head: reserved.Head, until: begin.Add(trusted(reserved.Head)),
 	}
 	go reservation.keep()
 	return reservation
@@ -100,6 +103,13 @@ func trusted(head Head) time.Duration { return head.Reservation.Duration * 3 / 4
 
 // PreviousResponseID returns the turn that the reserved place follows. It is empty if it is the first.
 func (r *Reservation) PreviousResponseID() string { return r.base }
+
+// Load returns the history that the turn is to continue, as Conversations.Load does. It does not change while the place is reserved.
+func (r *Reservation) Load(ctx context.Context, options ResolveOptions) (*History, error) {
+	return conversationCall(r.c, "load", r.conversationID, func(driver.Conversations) (*History, error) {
+		return r.c.loadVisible(ctx, Head{ResponseID: r.base}, r.hidden, options)
+	})
+}
 
 // Lost returns a channel that is closed when the reservation is lost, or is no longer needed: a model that runs for it can be stopped.
 func (r *Reservation) Lost() <-chan struct{} { return r.kept.Done() }

@@ -468,6 +468,7 @@ func testConversationReserve(t *testing.T, s *suite) {
 		wantError(t, err, &store.Error{Code: store.CodeConversationLocked, Retryable: true})
 	}
 	wantTurns(t, c, "conv_1", "resp_1")
+	wantReserved(t, r, "resp_1")
 	if err := r.Save(t.Context(), testturn.Make("resp_other", "")); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("got %v, want ErrInvalid for another turn", err)
 	}
@@ -484,8 +485,41 @@ func testConversationReserve(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	appendTurns(t, c, "conv_1", "resp_5")
+	wantReserved(t, r, "resp_1", "resp_2")
 	r.Release(t.Context()) // what is not reserved any more
 	wantTurns(t, c, "conv_1", "resp_1", "resp_5")
+
+	if _, err := c.HideItem(t.Context(), "conv_1", "resp_1", 0); err != nil {
+		t.Fatal(err)
+	}
+	r = reserve("resp_6")
+	defer r.Release(t.Context())
+	for name, load := range map[string]func() (*store.History, error){
+		"reservation": func() (*store.History, error) { return r.Load(t.Context(), store.ResolveOptions{Origins: true}) },
+		"conversation": func() (*store.History, error) {
+			return c.Load(t.Context(), "conv_1", store.ResolveOptions{Origins: true})
+		},
+	} {
+		h, err := load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(store.Origin{ResponseID: "resp_1", First: 1, Count: 1}, h.Origins[0]); diff != "" {
+			t.Errorf("%s: the first item that is not hidden (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// wantReserved checks the turns that a turn with a reserved place continues.
+func wantReserved(t *testing.T, r *store.Reservation, want ...string) {
+	t.Helper()
+	h, err := r.Load(t.Context(), store.ResolveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, h.Turns); diff != "" {
+		t.Errorf("the turns before a reserved place (-want +got):\n%s", diff)
+	}
 }
 
 // testConversationTakeover: a reservation that nobody renews is taken over by a writer that waits, but not before its end.

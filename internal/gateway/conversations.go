@@ -1,0 +1,200 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"unicode/utf8"
+
+	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/store"
+)
+
+// OpenAI's limits for a conversation: the items that can be added at a time, and the pairs of its metadata with their characters.
+const (
+	maxItems         = 20
+	maxPairs         = 16
+	maxMetadataKey   = 64
+	maxMetadataValue = 512
+)
+
+// createConversation creates a conversation, which may begin with items.
+func (g *Gateway) createConversation(w http.ResponseWriter, r *http.Request, c *call) error {
+	o, err := g.readObject(w, r, c)
+	if err != nil {
+		return err
+	}
+	created := &store.Conversation{ConversationID: "conv_" + randomHex()}
+	if created.Metadata, err = readMetadata(o); err != nil {
+		return err
+	}
+	if items := o.raw("items"); !jsonvalue.IsNull(items) && items != "[]" {
+		t, err := g.newItems(r.Context(), c, created.ConversationID, items)
+		if err != nil {
+			return err
+		}
+		// The turn is saved first: whoever sees the conversation sees all of it.
+		t.request.history = &store.History{}
+		if err := g.addItems(r.Context(), c, t); err != nil {
+			return err
+		}
+		created.Head.ResponseID = t.id
+	}
+	conversation, err := c.store.Conversations().Create(r.Context(), created)
+	if err != nil {
+		g.discard(r.Context(), c, created.Head.ResponseID)
+		return conversationFailed(created.ConversationID, err)
+	}
+	writeConversation(w, conversation)
+	return nil
+}
+
+// discard deletes the turn of a conversation that could not be created, if it has one.
+func (g *Gateway) discard(ctx context.Context, c *call, responseID string) {
+	if responseID == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.SaveTimeout)
+	defer cancel()
+	if err := c.store.Delete(ctx, responseID, store.DeleteOptions{}); err != nil {
+		c.log.Error("unable to delete the turn of a conversation that was not created", "responseID", responseID, "error", err)
+	}
+}
+
+// readObject reads the body of a request, which is a JSON object or empty.
+func (g *Gateway) readObject(w http.ResponseWriter, r *http.Request, c *call) (*object, error) {
+	body, err := g.readRequestBody(w, r, c)
+	if err != nil || len(body) == 0 {
+		return &object{}, err
+	}
+	return inTurn(r.Context(), g, c, len(body), func() (*object, error) {
+		o, err := parseObject(body)
+		if err != nil {
+			return nil, invalidJSON(err)
+		}
+		return o, nil
+	})
+}
+
+// readMetadata returns the metadata of a conversation, or nil if there is none.
+func readMetadata(o *object) (json.RawMessage, error) {
+	raw := o.raw("metadata")
+	if jsonvalue.IsNull(raw) {
+		return nil, nil
+	}
+	if !jsonvalue.IsObject(raw) {
+		return nil, invalidRequest("metadata", "invalid_type", "Invalid type for 'metadata': expected an object.")
+	}
+	if n := jsonvalue.Count(raw); n > maxPairs {
+		return nil, invalidRequest("metadata", "object_above_max_properties",
+			"Invalid 'metadata': too many properties. Expected an object with at most %d properties, but got an object with %d properties instead.", maxPairs, n)
+	}
+	names := map[string]bool{}
+	for key, value := range jsonvalue.Elements(raw) {
+		name := jsonvalue.Unquote(key)
+		if err := checkPair(name, value); err != nil {
+			return nil, err
+		}
+		if names[name] {
+			return nil, invalidRequest("metadata", "invalid_value", "Invalid 'metadata': it contains a duplicate key.")
+		}
+		names[name] = true
+	}
+	return json.RawMessage(raw), nil
+}
+
+// checkPair checks a pair of the metadata, whose value is raw JSON.
+func checkPair(name, value string) error {
+	param := "metadata." + firstBytes(name)
+	if n := utf8.RuneCountInString(name); n > maxMetadataKey {
+		return invalidRequest(param, "property_name_above_max_length",
+			"Invalid property name in 'metadata': '%s' is too long. Expected a string with maximum length %d, but got a string with length %d instead.",
+			firstBytes(name), maxMetadataKey, n)
+	}
+	if !jsonvalue.IsString(value) {
+		return invalidRequest(param, "invalid_type", "Invalid type for '%s': expected a string.", param)
+	}
+	if n := utf8.RuneCountInString(jsonvalue.Unquote(value)); n > maxMetadataValue {
+		return invalidRequest(param, "string_above_max_length",
+			"Invalid '%s': string too long. Expected a string with maximum length %d, but got a string with length %d instead.", param, maxMetadataValue, n)
+	}
+	return nil
+}
+
+func (g *Gateway) retrieveConversation(w http.ResponseWriter, r *http.Request, c *call) error {
+	conversation, err := c.store.Conversations().Get(r.Context(), r.PathValue("id"))
+	if err != nil {
+		return conversationFailed(r.PathValue("id"), err)
+	}
+	writeConversation(w, conversation)
+	return nil
+}
+
+// updateConversation replaces the metadata of a conversation.
+func (g *Gateway) updateConversation(w http.ResponseWriter, r *http.Request, c *call) error {
+	o, err := g.readObject(w, r, c)
+	if err != nil {
+		return err
+	}
+	if !o.has("metadata") {
+		return missingParameter("metadata")
+	}
+	metadata, err := readMetadata(o)
+	if err != nil {
+		return err
+	}
+	if metadata == nil {
+		metadata = json.RawMessage("null")
+	}
+	conversation, err := c.store.Conversations().Patch(r.Context(), r.PathValue("id"), store.ConversationPatch{Metadata: metadata})
+	if err != nil {
+		return conversationFailed(r.PathValue("id"), err)
+	}
+	writeConversation(w, conversation)
+	return nil
+}
+
+func missingParameter(name string) *apiError {
+	return invalidRequest(name, "missing_required_parameter", "Missing required parameter: '%s'.", name)
+}
+
+// deleteConversation deletes a conversation. Its turns stay, and can still be reached by their response IDs.
+func (g *Gateway) deleteConversation(w http.ResponseWriter, r *http.Request, c *call) error {
+	id, conversations := r.PathValue("id"), c.store.Conversations()
+	if _, err := conversations.Get(r.Context(), id); err != nil {
+		return conversationFailed(id, err)
+	}
+	if err := conversations.Delete(r.Context(), id); err != nil {
+		return conversationFailed(id, err)
+	}
+	writeJSON(w, http.StatusOK, `{"id":`+quote(id)+`,"object":"conversation.deleted","deleted":true}`)
+	return nil
+}
+
+// writeConversation responds with a conversation as OpenAI describes it.
+func writeConversation(w http.ResponseWriter, conversation *store.Conversation) {
+	metadata := jsonvalue.Text(conversation.Metadata)
+	if metadata == "" {
+		metadata = "{}"
+	}
+	writeJSON(w, http.StatusOK, fmt.Sprintf(`{"id":%s,"object":"conversation","created_at":%d,"metadata":%s}`,
+		quote(conversation.ConversationID), conversation.CreatedAt.Unix(), metadata))
+}
