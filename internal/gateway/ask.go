@@ -145,14 +145,19 @@ func (g *Gateway) startOfInput(ctx context.Context, c *call, q *createRequest, o
 		return item, nil // the store does not say
 	}
 	origin := origins[i]
-	start -= origin.Count + min(origin.First, 0) // instructions are not part of the input
+	start -= origin.Count
+	number := origin.First + item - start
+	for ; i > 0 && origins[i-1].ResponseID == origin.ResponseID; i-- { // hidden items are between them
+		start -= origins[i-1].Count
+	}
+	start -= min(origins[i].First, 0) // instructions are not part of the input
 	session, err := g.get(ctx, c, origin.ResponseID)
 	if err != nil {
 		return 0, err
 	}
 	defer c.memory.give(sessionBytes(session))
 	inputs, err := inTurn(ctx, g, c, len(session.Request), func() (int, error) { return turnOf(session).request.inputs, nil })
-	if err != nil || item-start >= inputs {
+	if err != nil || number >= inputs {
 		return item, err
 	}
 	return start, nil

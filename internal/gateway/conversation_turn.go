@@ -52,22 +52,39 @@ func readConversation(o *object) (string, error) {
 }
 
 // enterConversation makes the request continue the conversation that it names, if any. If the turn is to be stored, its place in the
-// conversation is reserved, and turn.leave must be called.
+// conversation is reserved.
 func (g *Gateway) enterConversation(ctx context.Context, c *call, t *turn) error {
 	q := t.request
 	if q.conversation == "" || !q.store {
 		return g.loadConversation(ctx, c, q)
 	}
-	// The turn is saved even if the client disconnects, and the reservation ends with its context.
-	reservation, err := c.store.Conversations().Reserve(context.WithoutCancel(ctx), q.conversation, t.id, store.ReserveOptions{})
+	if err := t.reserve(ctx, c); err != nil {
+		return err
+	}
+	if q.history != nil && q.history.Parent.ResponseID == q.previous {
+		return nil
+	}
+	if q.history != nil { // another turn was saved since
+		c.memory.give(historyBytes(q.history))
+	}
+	var err error
+	q.history, err = read(ctx, c, func(ctx context.Context) (*store.History, error) {
+		return t.reservation.Load(ctx, g.conversationOptions())
+	}, historyBytes)
 	if err != nil {
 		return conversationFailed(q.conversation, err)
 	}
-	t.reservation, q.previous = reservation, reservation.PreviousResponseID()
-	if q.history != nil && q.history.Parent.ResponseID != q.previous {
-		c.memory.give(historyBytes(q.history))
-		q.history = nil // another turn was saved since
+	return nil
+}
+
+// reserve reserves the place of the turn in the conversation that the request names. turn.leave gives it up.
+func (t *turn) reserve(ctx context.Context, c *call) error {
+	// The turn is saved even if the client disconnects, and the reservation ends with its context.
+	reservation, err := c.store.Conversations().Reserve(context.WithoutCancel(ctx), t.request.conversation, t.id, store.ReserveOptions{})
+	if err != nil {
+		return conversationFailed(t.request.conversation, err)
 	}
+	t.reservation, t.request.previous = reservation, reservation.PreviousResponseID()
 	return nil
 }
 
@@ -130,6 +147,8 @@ func conversationFailed(id string, err error) *apiError {
 			"Another process is currently operating on this conversation. Please retry in a few seconds.")
 	case errors.Is(err, store.ErrConversationArchived):
 		result = invalidRequest("conversation", string(e.Code), "The conversation is archived and cannot be continued.")
+	case errors.Is(err, store.ErrConversationLimitExceeded):
+		result = invalidRequest("conversation", string(e.Code), "The conversation cannot have more deleted items.")
 	case errors.Is(err, store.ErrUnsupported):
 		result = invalidRequest("conversation", string(e.Code), "The gateway's store does not support conversations.")
 	case errors.Is(err, store.ErrConflict):

@@ -32,7 +32,6 @@ import (
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
-	"github.com/catena-dev/catena/store/driver"
 )
 
 const conv = "conv_1"
@@ -475,17 +474,6 @@ func TestConversationBroken(t *testing.T) {
 				t.Errorf("got %d %s", r.status, r.body)
 			}
 		}
-	}
-}
-
-// TestConversationUnsupported: a store without conversations serves everything else.
-func TestConversationUnsupported(t *testing.T) {
-	f := start(t, nil, func(o *Options) {
-		o.Store = store.New(struct{ driver.Store }{newHookedStore()}, driver.Options{Namespace: "default"})
-	})
-	f.create(`{"input":"a"}`)
-	if r := f.do(http.MethodPost, "/v1/responses", `{"conversation":"conv_1","input":"a"}`); r.code() != "Bad Request session.store.unsupported" {
-		t.Errorf("got %d %s", r.status, r.body)
 	}
 }
 

@@ -14,7 +14,6 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-
 package gateway
 
 import (
@@ -47,16 +46,10 @@ func (g *Gateway) createConversation(w http.ResponseWriter, r *http.Request, c *
 		return err
 	}
 	if items := o.raw("items"); !jsonvalue.IsNull(items) && items != "[]" {
-		t, err := g.newItems(r.Context(), c, created.ConversationID, items)
-		if err != nil {
-			return err
-		}
 		// The turn is saved first: whoever sees the conversation sees all of it.
-		t.request.history = &store.History{}
-		if err := g.addItems(r.Context(), c, t); err != nil {
+		if created.Head.ResponseID, err = g.saveFirst(r.Context(), c, created.ConversationID, items); err != nil {
 			return err
 		}
-		created.Head.ResponseID = t.id
 	}
 	conversation, err := c.store.Conversations().Create(r.Context(), created)
 	if err != nil {
@@ -65,6 +58,20 @@ func (g *Gateway) createConversation(w http.ResponseWriter, r *http.Request, c *
 	}
 	writeConversation(w, conversation)
 	return nil
+}
+
+// saveFirst saves the items with which a new conversation begins, and returns the response ID of their turn.
+func (g *Gateway) saveFirst(ctx context.Context, c *call, conversation, items string) (string, error) {
+	q, err := g.parseItems(ctx, c, conversation, items)
+	if err != nil {
+		return "", err
+	}
+	q.history = &store.History{}
+	if err := g.prepareItems(ctx, c, q); err != nil {
+		return "", err
+	}
+	t := &turn{id: "resp_" + randomHex(), request: q, created: g.now()}
+	return t.id, g.saveItems(ctx, c, t)
 }
 
 // discard deletes the turn of a conversation that could not be created, if it has one.

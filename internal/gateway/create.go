@@ -59,10 +59,10 @@ func (g *Gateway) createFrom(w http.ResponseWriter, r *http.Request, c *call, re
 	if err := g.checkQuota(r.Context(), c, request); err != nil {
 		return err
 	}
+	defer t.leave(r.Context())
 	if err := g.enterConversation(r.Context(), c, t); err != nil {
 		return err
 	}
-	defer t.leave(r.Context())
 	body, err := g.engineBody(r.Context(), c, request)
 	if err != nil {
 		return err
@@ -121,7 +121,7 @@ func (g *Gateway) engineBody(ctx context.Context, c *call, request *createReques
 	history := request.history
 	if history == nil {
 		var err error
-		if history, err = g.history(ctx, c, request); err != nil {
+		if history, err = g.history(ctx, c, request.previous); err != nil {
 			return nil, err
 		}
 	}
@@ -140,19 +140,16 @@ func (g *Gateway) engineBody(ctx context.Context, c *call, request *createReques
 	return &payload{text: request.forEngine(items), freed: func() { c.memory.give(size) }}, nil
 }
 
-// history returns the conversation that a request continues.
-func (g *Gateway) history(ctx context.Context, c *call, q *createRequest) (*store.History, error) {
-	if q.previous == "" {
+// history returns the conversation up to a response.
+func (g *Gateway) history(ctx context.Context, c *call, previous string) (*store.History, error) {
+	if previous == "" {
 		return &store.History{}, nil
 	}
-	history, err := g.resolve(ctx, c, q.previous, g.options.resolveOptions())
-	switch {
-	case err == nil:
-		return history, nil
-	case q.conversation != "":
-		return nil, conversationFailed(q.conversation, err)
+	history, err := g.resolve(ctx, c, previous, g.options.resolveOptions())
+	if err != nil {
+		return nil, resolveError(previous, err)
 	}
-	return nil, resolveError(q.previous, err)
+	return history, nil
 }
 
 // respond writes a response that is not a stream.

@@ -111,16 +111,24 @@ func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
 func (g *Gateway) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for pattern, handler := range map[string]handler{
-		"POST /v1/responses":                 g.create,
-		"POST " + inputTokensPath:            g.ask,
-		"POST " + compactPath:                g.ask,
-		"GET /v1/responses":                  g.connect,
-		"GET /v1/responses/{id}":             g.retrieve,
-		"DELETE /v1/responses/{id}":          g.delete,
-		"POST /v1/responses/{id}/cancel":     g.cancel,
-		"GET /v1/responses/{id}/input_items": g.listInputItems,
-		"GET /v1/models":                     g.listModels,
-		"/":                                  unknownURL,
+		"POST /v1/responses":                         g.create,
+		"POST " + inputTokensPath:                    g.ask,
+		"POST " + compactPath:                        g.ask,
+		"GET /v1/responses":                          g.connect,
+		"GET /v1/responses/{id}":                     g.retrieve,
+		"DELETE /v1/responses/{id}":                  g.delete,
+		"POST /v1/responses/{id}/cancel":             g.cancel,
+		"GET /v1/responses/{id}/input_items":         g.listInputItems,
+		"POST /v1/conversations":                     g.createConversation,
+		"GET /v1/conversations/{id}":                 g.retrieveConversation,
+		"POST /v1/conversations/{id}":                g.updateConversation,
+		"DELETE /v1/conversations/{id}":              g.deleteConversation,
+		"GET /v1/conversations/{id}/items":           g.listItems,
+		"POST /v1/conversations/{id}/items":          g.createItems,
+		"GET /v1/conversations/{id}/items/{item}":    g.retrieveItem,
+		"DELETE /v1/conversations/{id}/items/{item}": g.deleteItem,
+		"GET /v1/models":                             g.listModels,
+		"/":                                          unknownURL,
 	} {
 		mux.Handle(pattern, g.handle(handler))
 		g.metrics.initRoute(routeOf(pattern))

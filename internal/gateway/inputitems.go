@@ -197,13 +197,8 @@ func (g *Gateway) readConversation(ctx context.Context, c *call, p *page, after 
 		}
 		return nil
 	}
-	options := g.options.resolveOptions()
-	options.IncludeIncomplete = true // a turn that is not completed has input items as well
-	options.Instructions, options.Origins = store.InstructionsOmit, true
+	options := g.pageOptions(p)
 	options.Limit = max(1, p.options.limit-len(p.items))
-	if p.descending {
-		options.Order = store.OrderDescending
-	}
 	if cursor {
 		options.After = history.CursorAfter(after.responseID, after.number, options)
 	}
@@ -220,6 +215,17 @@ func (g *Gateway) readConversation(ctx context.Context, c *call, p *page, after 
 	p.more = p.more || h.Next != ""
 	p.add(p.named(h))
 	return nil
+}
+
+// pageOptions returns the options for resolving a page of items, without a limit.
+func (g *Gateway) pageOptions(p *page) store.ResolveOptions {
+	options := g.options.resolveOptions()
+	options.IncludeIncomplete = true // a turn that is not completed has input items as well
+	options.Instructions, options.Origins = store.InstructionsOmit, true
+	if p.descending {
+		options.Order = store.OrderDescending
+	}
+	return options
 }
 
 // errNoOrigins is the error for a store that ignores store.ResolveOptions.Origins, such as that of an operator of an earlier version.

@@ -43,6 +43,8 @@ type knownItems struct {
 	c *call
 	// turns has the items of turns by response ID, each at the position of its number. It has none for a turn that does not exist.
 	turns map[string][]json.RawMessage
+	// partial has the turns that may have more items.
+	partial map[string]bool
 	// copies has items of other turns that these turns have copies of.
 	copies map[itemName]string
 	// repeats is createRequest.repeats.
@@ -52,20 +54,21 @@ type knownItems struct {
 }
 
 func newKnownItems(g *Gateway, c *call, repeats string) *knownItems {
-	return &knownItems{g: g, c: c, repeats: repeats, turns: map[string][]json.RawMessage{}, copies: map[itemName]string{}}
+	return &knownItems{g: g, c: c, repeats: repeats, turns: map[string][]json.RawMessage{}, partial: map[string]bool{}, copies: map[itemName]string{}}
 }
 
-// add adds the turns of a history, which must remain in memory.
-func (k *knownItems) add(h *store.History) error {
+// add adds the turns of a history, which must remain in memory. That of a conversation with a name may lack items, which are hidden.
+func (k *knownItems) add(h *store.History, named bool) error {
 	if itemsOf(h) == 0 {
 		return nil
 	}
 	next := 0
 	for _, o := range h.Origins {
-		if _, known := k.turns[o.ResponseID]; !known {
+		if _, known := k.turns[o.ResponseID]; !known && o.First <= 0 {
 			if err := k.addTurn(o.ResponseID, h.Items[next-min(o.First, 0):next+o.Count]); err != nil {
 				return err
 			}
+			k.partial[o.ResponseID] = named
 		}
 		next += o.Count
 	}
@@ -74,6 +77,7 @@ func (k *knownItems) add(h *store.History) error {
 
 func (k *knownItems) addTurn(responseID string, items []json.RawMessage) error {
 	k.turns[responseID] = items
+	delete(k.partial, responseID)
 	for _, item := range items {
 		if name := copiedFrom(jsonvalue.Text(item)); name != (itemName{}) {
 			if err := k.hold(copyBytes); err != nil {
@@ -113,13 +117,17 @@ func (k *knownItems) find(ctx context.Context, name itemName) (string, error) {
 
 func (k *knownItems) findStored(ctx context.Context, name itemName) (string, error) {
 	_, known := k.turns[name.responseID]
-	if item := k.item(name); item != "" || known {
+	if item := k.item(name); item != "" || known && !k.partial[name.responseID] {
 		return item, nil
 	}
 	if k.reads++; k.reads > maxReads {
 		return "", nil
 	}
-	if err := k.read(ctx, name.responseID); err != nil {
+	read := k.read
+	if known {
+		read = k.readTurn
+	}
+	if err := read(ctx, name.responseID); err != nil {
 		return "", err
 	}
 	return k.item(name), nil
@@ -141,7 +149,7 @@ func (k *knownItems) read(ctx context.Context, responseID string) error {
 		history, err := k.g.resolve(ctx, k.c, responseID, options)
 		if err == nil {
 			k.held += historyBytes(history)
-			if err := k.add(history); err != nil || k.turns[responseID] != nil {
+			if err := k.add(history, false); err != nil || k.turns[responseID] != nil {
 				return err
 			}
 		} else if isTemporary(err) {

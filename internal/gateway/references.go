@@ -81,7 +81,7 @@ func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 	known := newKnownItems(g, c, q.repeats)
 	defer known.release()
 	if history != nil {
-		if err := known.add(history); err != nil {
+		if err := known.add(history, q.conversation != ""); err != nil {
 			return err
 		}
 		begins, err := inTurn(ctx, g, c, len(input), func() (bool, error) { return known.beginsWith(items, history) })
@@ -183,6 +183,8 @@ func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest, c
 	options := g.options.resolveOptions()
 	options.Origins = true
 	switch {
+	case q.history != nil:
+		return q.history, nil
 	case q.previous != "":
 		history, err := g.resolve(ctx, c, q.previous, options)
 		if err != nil && (q.repeats == "" || isTemporary(err)) { // otherwise, the response may be stored already

@@ -60,6 +60,15 @@ type createRequest struct {
 
 // readRequest reads a request and checks the members that the gateway uses. The engine checks the others.
 func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request, c *call) (*createRequest, error) {
+	body, err := g.readRequestBody(w, r, c)
+	if err != nil {
+		return nil, err
+	}
+	return inTurn(r.Context(), g, c, len(body), func() (*createRequest, error) { return parseRequest(body) })
+}
+
+// readRequestBody reads the body of a request, decompressed.
+func (g *Gateway) readRequestBody(w http.ResponseWriter, r *http.Request, c *call) ([]byte, error) {
 	decoder, err := decoderOf(r)
 	if err != nil {
 		w.Header().Set("Accept-Encoding", "gzip, zstd")
@@ -73,11 +82,9 @@ func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request, c *call) (
 	// The deadline must not apply to the response, which may take longer.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	if decoder != nil {
-		if body, err = g.decompress(r.Context(), c, decoder, body); err != nil {
-			return nil, err
-		}
+		return g.decompress(r.Context(), c, decoder, body)
 	}
-	return inTurn(r.Context(), g, c, len(body), func() (*createRequest, error) { return parseRequest(body) })
+	return body, nil
 }
 
 // largeBody is the size from which bodies are parsed and compared in turns. A smaller one takes a few milliseconds at most.
@@ -116,7 +123,7 @@ func readError(err error) *apiError {
 func parseRequest(body []byte) (*createRequest, error) {
 	parsed, o, err := parseBody(body)
 	if err != nil {
-		return nil, invalidRequest("", "invalid_json", "We could not parse the JSON body of your request: it %v.", err)
+		return nil, invalidJSON(err)
 	}
 	q := &createRequest{body: body, object: o}
 	if q.conversation, err = readConversation(o); err != nil {
@@ -138,6 +145,10 @@ func parseRequest(body []byte) (*createRequest, error) {
 	}
 	q.inputs = countInput(o.raw("input"))
 	return q, nil
+}
+
+func invalidJSON(err error) *apiError {
+	return invalidRequest("", "invalid_json", "We could not parse the JSON body of your request: it %v.", err)
 }
 
 // readBooleans reads the boolean members, and rejects background responses.
