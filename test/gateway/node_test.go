@@ -35,6 +35,7 @@ func TestNode(t *testing.T) {
 		"strict engine":   "responses.mjs",
 		"Vercel AI SDK":   "ai-sdk.mjs",
 		"Agents SDK":      "agents.mjs",
+		"conversations":   "conversations.mjs",
 	} {
 		t.Run(name, func(t *testing.T) { npm(t, dir, "test", "--", file) })
 	}

@@ -120,6 +120,12 @@ export const Response = object(responseMembers);
 
 export const ItemList = object({ object: oneOf('list'), data: array(Item), first_id: string, last_id: string, has_more: boolean });
 
+export const conversationMembers = { id: string, created_at: number, metadata: record, object: oneOf('conversation') };
+
+export const Conversation = object(conversationMembers);
+
+export const ConversationDeleted = object({ id: string, deleted: boolean, object: oneOf('conversation.deleted') });
+
 const event = (members) => object({ type: string, sequence_number: number, ...members });
 const withResponse = event({ response: Response });
 const inItem = (members) => event({ output_index: number, item_id: string, ...members });
