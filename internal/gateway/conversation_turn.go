@@ -118,7 +118,7 @@ func (g *Gateway) load(ctx context.Context, c *call, conversation string, option
 	}, historyBytes)
 }
 
-// belongs reports whether only a turn with this status becomes part of its conversation: other ones could not be continued.
+// belongs reports whether a turn with this status becomes part of its conversation. One with another status could not be continued.
 func belongs(status string) bool {
 	return status == store.StatusCompleted || status == store.StatusIncomplete
 }
