@@ -35,13 +35,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/catenatest"
 	"github.com/catena-dev/catena/internal/gateway"
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
@@ -162,9 +160,6 @@ func showSamples(ctx context.Context, env *testenv.Environment) error {
 		return err
 	}
 	for _, sample := range samples {
-		if sample.GetKind() != v1alpha1.ResponseSessionKind {
-			continue
-		}
 		if err := waitForVerdict(waitCtx, env.Client, sample); err != nil {
 			return err
 		}
@@ -174,14 +169,14 @@ func showSamples(ctx context.Context, env *testenv.Environment) error {
 
 // waitForVerdict waits until the operator has written a verdict on the sample's current generation.
 func waitForVerdict(ctx context.Context, c client.Client, sample *unstructured.Unstructured) error {
-	session := &v1alpha1.ResponseSession{}
+	current := sample.DeepCopy()
 	var last error
 	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		if last = c.Get(ctx, client.ObjectKeyFromObject(sample), session); last != nil {
+		if last = c.Get(ctx, client.ObjectKeyFromObject(sample), current); last != nil {
 			return false, nil
 		}
-		condition := meta.FindStatusCondition(session.Status.Conditions, v1alpha1.ConditionChainValid)
-		return condition != nil && condition.ObservedGeneration == session.Generation, nil
+		observed, _, err := unstructured.NestedInt64(current.Object, "status", "observedGeneration")
+		return observed == current.GetGeneration(), err
 	})
 	if err != nil {
 		return fmt.Errorf("the operator has written no verdict on sample %s: %w", sample.GetName(), errors.Join(err, last))
@@ -199,6 +194,9 @@ func show(ctx context.Context, env *testenv.Environment) error {
 		return err
 	}
 	if err := printed(ctx, env, kubectl, "get", "inputitems", sampleTurn); err != nil {
+		return err
+	}
+	if err := printed(ctx, env, kubectl, "get", "conversations"); err != nil {
 		return err
 	}
 	name, kubeconfig := kubectl, env.Kubeconfig
