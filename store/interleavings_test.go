@@ -109,7 +109,7 @@ func do[T any](ctx context.Context, p *process, name string, changes bool, run f
 			return none, failure
 		}
 		return result, err
-	case <-doneUnless(p.stalls, ctx):
+	case <-doneUnless(ctx, p.stalls):
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		c.orphaned = true
@@ -127,7 +127,7 @@ func (p *process) send(c *call) bool {
 	return !p.dead
 }
 
-func doneUnless(stalls bool, ctx context.Context) <-chan struct{} {
+func doneUnless(ctx context.Context, stalls bool) <-chan struct{} {
 	if stalls {
 		return nil
 	}
@@ -136,31 +136,31 @@ func doneUnless(stalls bool, ctx context.Context) <-chan struct{} {
 
 func (p *process) Get(ctx context.Context, namespace, id string) (*driver.Session, error) {
 	return do(ctx, p, "get "+id, false, func() (*driver.Session, error) {
-		return p.Store.Get(context.Background(), namespace, id)
+		return p.Store.Get(context.WithoutCancel(ctx), namespace, id)
 	})
 }
 
 func (p *process) Save(ctx context.Context, namespace string, s *driver.Session, o driver.SaveOptions) (string, error) {
 	return do(ctx, p, fmt.Sprintf("save %s after %q", s.ResponseID, s.PreviousResponseID), true, func() (string, error) {
-		return p.Store.Save(context.Background(), namespace, s, o)
+		return p.Store.Save(context.WithoutCancel(ctx), namespace, s, o)
 	})
 }
 
 func (p *process) Resolve(ctx context.Context, namespace, id string, o driver.ResolveOptions) (*driver.History, error) {
 	return do(ctx, p, "resolve "+id, false, func() (*driver.History, error) {
-		return p.Store.Resolve(context.Background(), namespace, id, o)
+		return p.Store.Resolve(context.WithoutCancel(ctx), namespace, id, o)
 	})
 }
 
 func (p *process) GetConversation(ctx context.Context, namespace, id string) (*driver.Conversation, error) {
 	return do(ctx, p, "get the conversation", false, func() (*driver.Conversation, error) {
-		return p.Conversations.GetConversation(context.Background(), namespace, id)
+		return p.Conversations.GetConversation(context.WithoutCancel(ctx), namespace, id)
 	})
 }
 
 func (p *process) UpdateConversation(ctx context.Context, namespace, id string, u driver.ConversationUpdate) (*driver.Conversation, error) {
 	return do(ctx, p, fmt.Sprintf("update %+v -> %+v", *u.ExpectedHead, *u.Head), true, func() (*driver.Conversation, error) {
-		updated, err := p.Conversations.UpdateConversation(context.Background(), namespace, id, u)
+		updated, err := p.Conversations.UpdateConversation(context.WithoutCancel(ctx), namespace, id, u)
 		if err == nil {
 			p.updates = append(p.updates, headUpdate{p.name, *u.ExpectedHead, *u.Head})
 		}
@@ -274,7 +274,7 @@ func (w *world) run(processes map[string]func(*store.Conversations), stalls stri
 		w.limits.pauses -= next.cost.pauses
 		next.do()
 		w.mu.Unlock()
-		time.Sleep(next.pause)
+		<-time.After(next.pause)
 	}
 	return fmt.Errorf("not all processes have ended after %d steps", maxSteps)
 }
@@ -292,8 +292,8 @@ type scenario struct {
 }
 
 // play plays a scenario once, and returns the error of the first guarantee that does not hold.
-func (sc scenario) play(l limits, choose func(options int) int) (err error) {
-	opened, _, err := driver.Open(context.Background(), "memory:")
+func (sc scenario) play(ctx context.Context, l limits, choose func(options int) int) (err error) {
+	opened, _, err := driver.Open(ctx, "memory:")
 	if err != nil {
 		return err
 	}
@@ -303,7 +303,6 @@ func (sc scenario) play(l limits, choose func(options int) int) (err error) {
 			err = fmt.Errorf("%w\n  %s", err, strings.Join(w.log, "\n  "))
 		}
 	}()
-	ctx := context.Background()
 	conversation := &driver.Conversation{ConversationID: conversationID, State: driver.ConversationActive}
 	if sc.sent != "" {
 		conversation.Head = driver.Head{ResponseID: sc.sent, Reservation: driver.Reservation{Duration: store.DefaultReservation}}
@@ -395,8 +394,8 @@ func (sc scenario) explore(t *testing.T, l limits) int {
 	for runs := 1; ; runs++ {
 		next := 0
 		var err error
-		synctest.Test(t, func(*testing.T) {
-			err = sc.play(l, func(options int) int {
+		synctest.Test(t, func(t *testing.T) {
+			err = sc.play(t.Context(), l, func(options int) int {
 				if next == len(choices) {
 					choices = append(choices, choice{0, options})
 				}
@@ -472,8 +471,8 @@ func TestAppendInRandomOrders(t *testing.T) {
 		// The first step is chosen if these are too few.
 		steps := rapid.SliceOfN(rapid.IntRange(0, math.MaxInt16), 0, maxSteps).Draw(t, "steps")
 		var err error
-		synctest.Test(outer, func(*testing.T) {
-			err = sc.play(l, func(options int) int {
+		synctest.Test(outer, func(t *testing.T) {
+			err = sc.play(t.Context(), l, func(options int) int {
 				if len(steps) == 0 {
 					return 0
 				}

@@ -19,6 +19,7 @@ package gateway
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -113,7 +114,7 @@ func TestListItems(t *testing.T) {
 			if len(got) > 0 {
 				ends = fmt.Sprintf(`"first_id":%q,"last_id":%q,`, got[0], got[len(got)-1])
 			}
-			if diff := cmp.Diff(want, got); diff != "" || r.get("has_more") != fmt.Sprint(more[query]) || !strings.Contains(r.body, ends) {
+			if diff := cmp.Diff(want, got); diff != "" || r.get("has_more") != strconv.FormatBool(more[query]) || !strings.Contains(r.body, ends) {
 				t.Errorf("%s, %s: got %d %s (-want +got):\n%s", step, query, r.status, r.body, diff)
 			}
 		}

@@ -222,6 +222,6 @@ func TestConversationsUnsupported(t *testing.T) {
 func startWithoutConversations(t *testing.T) *fixture {
 	t.Helper()
 	return start(t, nil, func(o *Options) {
-		o.Store = store.New(struct{ driver.Store }{newHookedStore()}, driver.Options{Namespace: "default"})
+		o.Store = store.New(struct{ driver.Store }{newHookedStore(t)}, driver.Options{Namespace: "default"})
 	})
 }

@@ -71,7 +71,7 @@ func start(t *testing.T, upstream http.Handler, changes ...func(*Options)) *fixt
 // newFixture returns a gateway without a server.
 func newFixture(t *testing.T, upstream http.Handler, changes ...func(*Options)) *fixture {
 	t.Helper()
-	f := &fixture{t: t, client: http.DefaultClient, registry: prometheus.NewRegistry(), store: newHookedStore(), log: &lockedBuffer{}, sent: &recorder{next: upstream}}
+	f := &fixture{t: t, client: http.DefaultClient, registry: prometheus.NewRegistry(), store: newHookedStore(t), log: &lockedBuffer{}, sent: &recorder{next: upstream}}
 	engine := httptest.NewServer(f.sent)
 	t.Cleanup(engine.Close)
 	options := DefaultOptions()
@@ -212,10 +212,11 @@ func (f *fixture) seedLarge(id string, bytes int) {
 }
 
 // newHookedStore returns an empty store without hooks.
-func newHookedStore() *hookedStore {
-	d, options, err := driver.Open(context.Background(), "memory:")
+func newHookedStore(t testing.TB) *hookedStore {
+	t.Helper()
+	d, options, err := driver.Open(t.Context(), "memory:")
 	if err != nil {
-		panic(err)
+		t.Fatal(err)
 	}
 	return &hookedStore{next: store.New(d, options), Conversations: d.(driver.Conversations)}
 }

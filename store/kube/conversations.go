@@ -52,7 +52,7 @@ func (c *cluster) CreateConversation(ctx context.Context, namespace string, conv
 			return c.existing(ctx, namespace, conversation, posted)
 		}
 		posted = posted || mayHaveSucceeded(err)
-		return nil, again(conversationError(ctx, id, "", err))
+		return nil, again(conversationError(ctx, id, err))
 	})
 }
 
@@ -87,7 +87,7 @@ func (c *cluster) getConversation(ctx context.Context, namespace, conversationID
 	object := &v1alpha1.Conversation{}
 	err := kubeclient.Get(ctx, c.client, kubeclient.Conversations, objectName(namespace, conversationID), object)
 	if err != nil {
-		return nil, conversationError(ctx, conversationID, "", err)
+		return nil, conversationError(ctx, conversationID, err)
 	}
 	if object.Spec.ConversationID != conversationID || object.DeletionTimestamp != nil {
 		return nil, driver.ConversationNotFound(conversationID)
@@ -155,7 +155,7 @@ func (c *cluster) updated(ctx context.Context, conversationID string, patched *v
 		conflict.Retryable = true
 		return nil, driver.Again(conflict)
 	case err != nil:
-		return nil, again(conversationError(ctx, conversationID, "", err))
+		return nil, again(conversationError(ctx, conversationID, err))
 	case patched.DeletionTimestamp != nil:
 		return nil, driver.ConversationNotFound(conversationID)
 	}
@@ -169,7 +169,7 @@ func (c *cluster) DeleteConversation(ctx context.Context, namespace, conversatio
 	if err == nil || kubeclient.IsGone(err, kubeclient.Conversations, name.Name) {
 		return nil
 	}
-	return again(conversationError(ctx, conversationID, "", err))
+	return again(conversationError(ctx, conversationID, err))
 }
 
 // testsOf returns the operations that fail unless a conversation is as an update expects.
@@ -312,7 +312,7 @@ func beingDeleted(conversationID string) error {
 }
 
 // conversationError is toError for a request for a conversation or its summaries.
-func conversationError(ctx context.Context, conversationID, step string, err error) error {
+func conversationError(ctx context.Context, conversationID string, err error) error {
 	name := v1alpha1.ObjectName(conversationID)
 	switch {
 	case ctx.Err() != nil:
@@ -324,7 +324,7 @@ func conversationError(ctx context.Context, conversationID, step string, err err
 			Message: "the cluster does not serve conversations: install the CRDs of this version",
 		}
 	}
-	err = toError(ctx, "", step, err)
+	err = toError(ctx, "", "", err)
 	if e, ok := errors.AsType[*driver.Error](err); ok {
 		e.ConversationID = conversationID
 		if e.Code == driver.CodeQuotaExceeded {

@@ -523,29 +523,22 @@ func TestConversationAgain(t *testing.T) {
 
 // TestConversationErrors: errors of the API server have the code that explains them.
 func TestConversationErrors(t *testing.T) {
-	respond := func(code int, body string) func(http.RoundTripper, *http.Request) (*http.Response, error) {
-		return func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
-			response := answer(r, code)
-			response.Body = http.NoBody
-			if body != "" {
-				response.Body = io.NopCloser(strings.NewReader(body))
-			}
-			return response, nil
-		}
-	}
 	tests := map[string]struct {
-		through func(http.RoundTripper, *http.Request) (*http.Response, error)
-		want    driver.Code
+		status int
+		body   string
+		want   driver.Code
 	}{
-		"no CRDs":   {respond(http.StatusNotFound, "404 page not found\n"), driver.CodeUnsupported},
-		"forbidden": {respond(http.StatusForbidden, ""), ""},
+		"no CRDs":   {http.StatusNotFound, "404 page not found\n", driver.CodeUnsupported},
+		"forbidden": {http.StatusForbidden, "", ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			requests := 0
-			c := openConversationsThrough(t, env.NewNamespace(t), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+			c := openConversationsThrough(t, env.NewNamespace(t), func(_ http.RoundTripper, r *http.Request) (*http.Response, error) {
 				requests++
-				return tc.through(next, r)
+				response := answer(r, tc.status)
+				response.Body = io.NopCloser(strings.NewReader(tc.body))
+				return response, nil
 			})
 			for call, do := range map[string]func() error{
 				"create":         func() error { _, err := c.create(t.Context(), active("conv_1")); return err },

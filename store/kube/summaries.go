@@ -48,7 +48,7 @@ func (c *cluster) SaveSummary(ctx context.Context, namespace, conversationID str
 	case apierrors.IsAlreadyExists(err):
 		return again(c.compareSummary(ctx, types.NamespacedName{Namespace: namespace, Name: object.Name}, conversationID, owner, summary))
 	}
-	return again(conversationError(ctx, conversationID, "", err))
+	return again(conversationError(ctx, conversationID, err))
 }
 
 // compareSummary returns an error unless a summary is stored, under the name that it must have.
@@ -61,7 +61,7 @@ func (c *cluster) compareSummary(
 	case kubeclient.IsGone(err, kubeclient.Summaries, name.Name), err == nil && !belongsTo(stored, conversationID, owner):
 		return beingDeleted(conversationID) // it belongs to an earlier conversation with the ID
 	case err != nil:
-		return conversationError(ctx, conversationID, "", err)
+		return conversationError(ctx, conversationID, err)
 	case fromSummary(stored) != summary:
 		return driver.SummaryExists(conversationID, summary)
 	}
@@ -90,7 +90,7 @@ func (c *cluster) Summaries(ctx context.Context, namespace, conversationID strin
 		return nil, memory
 	}
 	if err != nil {
-		return nil, again(conversationError(ctx, conversationID, "", err))
+		return nil, again(conversationError(ctx, conversationID, err))
 	}
 	slices.SortFunc(summaries, func(a, b driver.Summary) int {
 		return cmp.Or(cmp.Compare(a.StartTurn, b.StartTurn), cmp.Compare(a.EndTurn, b.EndTurn))
@@ -102,7 +102,7 @@ func (c *cluster) Summaries(ctx context.Context, namespace, conversationID strin
 func (c *cluster) conversationUID(ctx context.Context, namespace, conversationID string) (types.UID, error) {
 	object, err := kubeclient.GetMetadata(ctx, c.client, kubeclient.Conversations, objectName(namespace, conversationID))
 	if err != nil {
-		return "", conversationError(ctx, conversationID, "", err)
+		return "", conversationError(ctx, conversationID, err)
 	}
 	if object.DeletionTimestamp != nil {
 		return "", driver.ConversationNotFound(conversationID)

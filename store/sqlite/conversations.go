@@ -19,6 +19,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	sqldriver "database/sql/driver"
 	"encoding/json"
 	"errors"
 	"time"
@@ -175,13 +176,16 @@ func conversationValues(namespace string, c *driver.Conversation) []any {
 	}
 }
 
-// hiddenItems returns the value of the column hidden_items.
-func hiddenItems(items []driver.HiddenItem) any {
-	if len(items) == 0 {
-		return nil
+// hiddenItems is the column hidden_items.
+type hiddenItems []driver.HiddenItem
+
+// Value implements driver.Valuer of package database/sql.
+func (h hiddenItems) Value() (sqldriver.Value, error) {
+	if len(h) == 0 {
+		return nil, nil
 	}
-	encoded, _ := json.Marshal(items) // cannot fail
-	return string(encoded)
+	encoded, err := json.Marshal(h)
+	return string(encoded), err
 }
 
 // getConversation returns a conversation, or driver.ConversationNotFound.

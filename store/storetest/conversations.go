@@ -58,11 +58,11 @@ var conversationTests = map[string]func(*testing.T, *suite){
 	"ConversationHide":        testConversationHide,
 }
 
-// newConversation creates a conversation in a new namespace.
-func newConversation(t *testing.T, s *suite, id string) (*store.Store, *store.Conversations) {
+// newConversation creates the conversation conv_1 in a new namespace.
+func newConversation(t *testing.T, s *suite) (*store.Store, *store.Conversations) {
 	t.Helper()
 	st := s.newStore(t)
-	create(t, st.Conversations(), &store.Conversation{ConversationID: id})
+	create(t, st.Conversations(), &store.Conversation{ConversationID: "conv_1"})
 	return st, st.Conversations()
 }
 
@@ -281,7 +281,7 @@ func testConversationPatch(t *testing.T, s *suite) {
 }
 
 func testConversationArchive(t *testing.T, s *suite) {
-	_, c := newConversation(t, s, "conv_1")
+	_, c := newConversation(t, s)
 	appendTurns(t, c, "conv_1", "resp_1")
 	for range 2 {
 		archived, err := c.Archive(t.Context(), "conv_1")
@@ -311,7 +311,7 @@ func testConversationArchive(t *testing.T, s *suite) {
 }
 
 func testConversationDelete(t *testing.T, s *suite) {
-	st, c := newConversation(t, s, "conv_1")
+	st, c := newConversation(t, s)
 	appendTurns(t, c, "conv_1", "resp_1", "resp_2")
 	if err := c.SaveSummary(t.Context(), "conv_1", store.Summary{EndTurn: 1, Content: "text"}); err != nil {
 		t.Fatal(err)
@@ -332,7 +332,7 @@ func testConversationDelete(t *testing.T, s *suite) {
 }
 
 func testConversationAppend(t *testing.T, s *suite) {
-	st, c := newConversation(t, s, "conv_1")
+	st, c := newConversation(t, s)
 	turn := testturn.Make("resp_1", "ignored")
 	if _, err := c.Append(t.Context(), "conv_1", turn, store.AppendOptions{}); err != nil {
 		t.Fatal(err)
@@ -356,7 +356,7 @@ func testConversationAppend(t *testing.T, s *suite) {
 }
 
 func testConversationAppendAgain(t *testing.T, s *suite) {
-	_, c := newConversation(t, s, "conv_1")
+	_, c := newConversation(t, s)
 	appendTurns(t, c, "conv_1", "resp_1", "resp_1", "resp_2", "resp_1", "resp_2", "resp_3")
 	wantTurns(t, c, "conv_1", "resp_1", "resp_2", "resp_3")
 
@@ -373,7 +373,7 @@ func testConversationAppendAgain(t *testing.T, s *suite) {
 }
 
 func testConversationExpected(t *testing.T, s *suite) {
-	st, c := newConversation(t, s, "conv_1")
+	st, c := newConversation(t, s)
 	expect := func(id string) store.AppendOptions { return store.AppendOptions{ExpectedPreviousResponseID: &id} }
 	for _, turn := range [][2]string{{"resp_1", ""}, {"resp_2", "resp_1"}, {"resp_1", ""}, {"resp_2", "resp_1"}} {
 		if _, err := c.Append(t.Context(), "conv_1", testturn.Make(turn[0], ""), expect(turn[1])); err != nil {
@@ -403,7 +403,7 @@ func testConversationExpected(t *testing.T, s *suite) {
 }
 
 func testConversationCalls(t *testing.T, s *suite) {
-	_, c := newConversation(t, s, "conv_1")
+	_, c := newConversation(t, s)
 	turn := func(id, input, output string) *store.Session {
 		return &store.Session{
 			ResponseID: id, Status: store.StatusCompleted,
@@ -432,7 +432,7 @@ func testConversationCalls(t *testing.T, s *suite) {
 }
 
 func testConversationWriters(t *testing.T, s *suite) {
-	_, c := newConversation(t, s, "conv_1")
+	_, c := newConversation(t, s)
 	const writers = 32
 	var all sync.WaitGroup
 	for i := range writers {
@@ -449,7 +449,7 @@ func testConversationWriters(t *testing.T, s *suite) {
 }
 
 func testConversationReserve(t *testing.T, s *suite) {
-	st, c := newConversation(t, s, "conv_1")
+	st, c := newConversation(t, s)
 	appendTurns(t, c, "conv_1", "resp_1")
 	reserve := func(id string) *store.Reservation {
 		t.Helper()
@@ -524,7 +524,7 @@ func wantReserved(t *testing.T, r *store.Reservation, want ...string) {
 
 // testConversationTakeover: a reservation that nobody renews is taken over by a writer that waits, but not before its end.
 func testConversationTakeover(t *testing.T, s *suite) {
-	_, c := newConversation(t, s, "conv_1")
+	_, c := newConversation(t, s)
 	appendTurns(t, c, "conv_1", "resp_1")
 	ctx, die := context.WithCancel(t.Context())
 	abandoned, err := c.Reserve(ctx, "conv_1", "resp_2", store.ReserveOptions{Duration: time.Second})
@@ -547,7 +547,7 @@ func testConversationTakeover(t *testing.T, s *suite) {
 
 // testConversationRefused: a turn that cannot be stored does not keep its place.
 func testConversationRefused(t *testing.T, s *suite) {
-	st, c := newConversation(t, s, "conv_1")
+	st, c := newConversation(t, s)
 	r, err := c.Reserve(t.Context(), "conv_1", "resp_1", store.ReserveOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -560,7 +560,7 @@ func testConversationRefused(t *testing.T, s *suite) {
 }
 
 func testConversationRollback(t *testing.T, s *suite) {
-	st, c := newConversation(t, s, "conv_1")
+	st, c := newConversation(t, s)
 	appendTurns(t, c, "conv_1", "resp_1", "resp_2", "resp_3")
 	save(t, st, testturn.Make("resp_side", "resp_1"), store.SaveOptions{})
 	for _, step := range []struct {
@@ -632,7 +632,7 @@ func testConversationFork(t *testing.T, s *suite) {
 
 // testConversationHeadDeleted: a conversation whose last turn was deleted says so, until it is rolled back.
 func testConversationHeadDeleted(t *testing.T, s *suite) {
-	st, c := newConversation(t, s, "conv_1")
+	st, c := newConversation(t, s)
 	appendTurns(t, c, "conv_1", "resp_1", "resp_2")
 	if _, err := c.Fork(t.Context(), "conv_1", "conv_2", store.ForkOptions{}); err != nil {
 		t.Fatal(err)
@@ -656,7 +656,7 @@ func testConversationHeadDeleted(t *testing.T, s *suite) {
 }
 
 func testConversationHide(t *testing.T, s *suite) {
-	st, c := newConversation(t, s, "conv_1")
+	st, c := newConversation(t, s)
 	appendTurns(t, c, "conv_1", "resp_1", "resp_2", "resp_3")
 	hide := func(id string, number int) {
 		t.Helper()
@@ -725,7 +725,7 @@ func testConversationHide(t *testing.T, s *suite) {
 }
 
 func testConversationSummaries(t *testing.T, s *suite) {
-	_, c := newConversation(t, s, "conv_1")
+	_, c := newConversation(t, s)
 	create(t, c, &store.Conversation{ConversationID: "conv_2"})
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	given := []store.Summary{

@@ -165,7 +165,7 @@ func TestView(t *testing.T) {
 				v.set(recordOf(c))
 				wantNotified(key(c))
 			},
-			"old": func(t *rapid.T) {
+			"old": func(*rapid.T) {
 				for _, c := range stored {
 					old := c.DeepCopy()
 					old.ResourceVersion, old.Spec.HeadResponseID = "0", "resp_old"
