@@ -140,7 +140,7 @@ func (a *appender) again(ctx context.Context) (bool, error) {
 	if err := a.c.store.Save(ctx, a.next, SaveOptions{}); err != nil {
 		return false, err
 	}
-	part, err := a.confirm(ctx)
+	part, err := a.confirm(ctx, stored.PreviousResponseID)
 	if err == nil && !part && !a.options.Branch {
 		err = &Error{
 			Code: CodeConflict, ResponseID: a.responseID, PreviousResponseID: stored.PreviousResponseID,
@@ -150,15 +150,15 @@ func (a *appender) again(ctx context.Context) (bool, error) {
 	return part, err
 }
 
-// confirm reports whether the turn, which is stored, is part of the conversation and stays so until it is rolled back. If it is the head,
-// another writer may have decided to take its place before the turn was stored: the renewal makes this fail.
-func (a *appender) confirm(ctx context.Context) (bool, error) {
+// confirm reports whether the turn, which is stored with a parent, is part of the conversation and stays so until it is rolled back. If it is
+// the head, another writer may have decided to take its place before the turn was stored: the renewal makes this fail.
+func (a *appender) confirm(ctx context.Context, parent string) (bool, error) {
 	for {
 		current, err := a.c.get(ctx, a.d, a.conversationID)
 		switch {
 		case err != nil:
 			return false, err
-		case current.Head.ResponseID != a.responseID:
+		case current.Head.ResponseID != a.responseID || !current.Head.Holds(parent):
 			return a.c.isPart(ctx, current.Head, a.responseID)
 		case current.Head.Reservation == driver.Reservation{}:
 			return true, nil
@@ -189,7 +189,7 @@ func (r *reserver) reserve(ctx context.Context, duration time.Duration, wait boo
 	}
 	for pause := firstLook; ; pause = min(2*pause, maxLook) {
 		reservation, err := r.try(ctx, duration, check)
-		for errors.Is(err, errChanged) { // another writer has made progress
+		for errors.Is(err, errChanged) && ctx.Err() == nil { // another writer has made progress
 			reservation, err = r.try(ctx, duration, check)
 		}
 		if !wait || !errors.Is(err, ErrConversationLocked) {
@@ -212,8 +212,7 @@ func (r *reserver) try(ctx context.Context, duration time.Duration, check func(l
 	if err != nil {
 		return nil, err
 	}
-	// The order matters: what is not stored after it has been seen for the whole duration was not saved in time.
-	abandoned := r.c.abandoned(r.conversationID, current.Head)
+	seen := time.Now() // before it is looked up whether the turn is stored: what was not saved in time must be found missing after that
 	last, pending, err := r.c.last(ctx, current.Head)
 	if err != nil {
 		return nil, err
@@ -222,7 +221,7 @@ func (r *reserver) try(ctx context.Context, duration time.Duration, check func(l
 	switch {
 	case own && !pending:
 		return nil, errStored
-	case pending && !own && !abandoned:
+	case pending && !own && !r.c.abandoned(r.conversationID, current.Head, seen):
 		return nil, &Error{
 			Code: CodeConversationLocked, Retryable: true,
 			Message: fmt.Sprintf("another turn of conversation %.100q is being made", r.conversationID),
@@ -245,19 +244,29 @@ func (r *reserver) try(ctx context.Context, duration time.Duration, check func(l
 	if last != nil {
 		base = last.ResponseID
 	}
-	next := Head{ResponseID: r.responseID, BaseResponseID: base, Reservation: driver.Reservation{Duration: duration}}
-	return r.take(ctx, current.Head, next, true)
+	next := Head{
+		ResponseID: r.responseID, BaseResponseID: base,
+		Reservation: driver.Reservation{Duration: duration, Renewals: rand.Int64N(maxFirstRenewals)},
+	}
+	before := current.Head
+	if pending {
+		before = Head{ResponseID: base}
+	}
+	return r.take(ctx, current.Head, next, true, before)
 }
+
+// maxFirstRenewals limits the random number with which Reservation.Renewals begins. It leaves room for renewals in the integers of JSON.
+const maxFirstRenewals = 1 << 40
 
 // join continues a reservation that was made for the same turn, by an attempt whose response was lost or by a process that has died.
 func (r *reserver) join(ctx context.Context, head Head) (*Reservation, error) {
 	next := head
 	next.Reservation.Renewals++
-	return r.take(ctx, head, next, false)
+	return r.take(ctx, head, next, false, Head{})
 }
 
-// take replaces the head.
-func (r *reserver) take(ctx context.Context, head, next Head, first bool) (*Reservation, error) {
+// take replaces the head. If it is the first attempt for the turn, it can be given up: then before takes its place.
+func (r *reserver) take(ctx context.Context, head, next Head, first bool, before Head) (*Reservation, error) {
 	begin := time.Now()
 	updated, err := r.c.update(ctx, r.d, r.conversationID, driver.ConversationUpdate{
 		ExpectedState: ConversationActive, ExpectedHead: &head, Head: &next,
@@ -268,7 +277,7 @@ func (r *reserver) take(ctx context.Context, head, next Head, first bool) (*Rese
 	if err != nil {
 		return nil, err
 	}
-	return newReservation(ctx, r, updated, begin, first), nil
+	return newReservation(ctx, r, updated, begin, first, before), nil
 }
 
 // renew renews the reservation of a head, and returns the new one.
@@ -286,6 +295,9 @@ func (c *Conversations) last(ctx context.Context, head Head) (last *Session, pen
 		return nil, false, nil
 	}
 	last, err = c.turn(ctx, head.ResponseID)
+	if err == nil && !head.Holds(last.PreviousResponseID) {
+		last, err = nil, driver.NotFound(head.ResponseID)
+	}
 	if !errors.Is(err, ErrNotFound) || head.Reservation == (driver.Reservation{}) {
 		return last, false, err
 	}
@@ -317,13 +329,13 @@ type observation struct {
 // maxObservations is the number of conversations of which a store remembers since when it has seen their heads.
 const maxObservations = 10_000
 
-// abandoned reports whether the same head, with the same reservation, was seen for the whole duration of its reservation.
-func (c *Conversations) abandoned(conversationID string, head Head) bool {
+// abandoned reports whether a head was seen for the whole duration of its reservation, the last time at the given time.
+func (c *Conversations) abandoned(conversationID string, head Head, seen time.Time) bool {
 	key := conversationKey{c.store.namespace, conversationID}
-	seen, found := c.store.observations.Get(key)
-	if !found || seen.head != head {
-		seen = observation{head, time.Now()}
-		c.store.observations.Set(c.store.namespace, key, seen, 1)
+	first, found := c.store.observations.Get(key)
+	if !found || first.head != head {
+		first = observation{head, seen}
+		c.store.observations.Set(c.store.namespace, key, first, 1)
 	}
-	return time.Since(seen.since) >= head.Reservation.Duration
+	return seen.Sub(first.since) >= head.Reservation.Duration
 }

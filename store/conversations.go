@@ -200,10 +200,19 @@ func (c *Conversations) loadVisible(ctx context.Context, head Head, hidden []Hid
 
 func (c *Conversations) load(ctx context.Context, head Head, options ResolveOptions) (*History, error) {
 	history, err := c.store.resolve(ctx, head.ResponseID, options)
-	if isMissing(err, head.ResponseID) && head.Reservation != (driver.Reservation{}) {
+	if err == nil && !head.Holds(lastParent(history)) ||
+		isMissing(err, head.ResponseID) && head.Reservation != (driver.Reservation{}) {
 		return c.store.resolve(ctx, head.BaseResponseID, options)
 	}
 	return history, err
+}
+
+// lastParent returns the parent of the last turn of a history.
+func lastParent(h *History) string {
+	if len(h.Turns) < 2 {
+		return ""
+	}
+	return h.Turns[len(h.Turns)-2]
 }
 
 // isMissing reports whether an error is that a turn, and not one of its ancestors, does not exist.

@@ -17,9 +17,16 @@ limitations under the License.
 package store_test
 
 import (
+	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/driver"
 	"github.com/catena-dev/catena/store/memory"
@@ -32,6 +39,154 @@ func newConversation(t *testing.T) *store.Conversations {
 		t.Fatalf("Unable to create the conversation: %v", err)
 	}
 	return c
+}
+
+// openAll returns the conversations of several processes that share a store, each with a driver that one of the functions changes.
+func openAll(t *testing.T, wrap ...func(d *hooked)) []*store.Conversations {
+	t.Helper()
+	opened, _, err := driver.Open(t.Context(), "memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*store.Conversations
+	for _, change := range wrap {
+		d := &hooked{Store: opened, Conversations: opened.(driver.Conversations)}
+		change(d)
+		all = append(all, store.New(d, driver.Options{}).Conversations())
+	}
+	if _, err := all[0].Create(t.Context(), &store.Conversation{ConversationID: "conv_1"}); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// hooked is a driver whose saves wait, and whose updates fail while it is cut off.
+type hooked struct {
+	driver.Store
+	driver.Conversations
+	save   chan struct{}
+	cutOff atomic.Bool
+}
+
+func (d *hooked) Save(ctx context.Context, namespace string, s *driver.Session, o driver.SaveOptions) (string, error) {
+	if d.save != nil {
+		<-d.save
+	}
+	return d.Store.Save(context.WithoutCancel(ctx), namespace, s, o)
+}
+
+func (d *hooked) UpdateConversation(ctx context.Context, namespace, id string, u driver.ConversationUpdate) (*driver.Conversation, error) {
+	if d.cutOff.Load() {
+		return nil, &driver.Error{Code: driver.CodeUnreachable}
+	}
+	return d.Conversations.UpdateConversation(ctx, namespace, id, u)
+}
+
+func none(*hooked) {}
+
+func wantTurns(t *testing.T, c *store.Conversations, want ...string) {
+	t.Helper()
+	history, err := c.Load(t.Context(), "conv_1", store.ResolveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, history.Turns); diff != "" {
+		t.Errorf("Unexpected turns (-want,+got):\n%s", diff)
+	}
+}
+
+// TestReserveAgain: a reservation that is made again for the same turn is not mistaken for the first one.
+func TestReserveAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := openAll(t, none, none)
+		reserve := func(c *store.Conversations, id string) (*store.Reservation, error) {
+			return c.Reserve(t.Context(), "conv_1", id, store.ReserveOptions{})
+		}
+		first, err := reserve(all[0], "resp_a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := reserve(all[1], "resp_b"); !errors.Is(err, store.ErrConversationLocked) {
+			t.Errorf("got %v, want ErrConversationLocked", err)
+		}
+		first.Release(t.Context())
+		<-time.After(9 * time.Second)
+		second, err := reserve(all[0], "resp_a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(1100 * time.Millisecond)
+		if _, err := reserve(all[1], "resp_b"); !errors.Is(err, store.ErrConversationLocked) {
+			t.Errorf("got %v, want ErrConversationLocked", err)
+		}
+		if err := second.Save(t.Context(), testturn.Make("resp_a", "")); err != nil {
+			t.Error(err)
+		}
+		wantTurns(t, all[0], "resp_a")
+	})
+}
+
+// TestLateSave: an attempt that has lost its place, and whose turn is stored while another attempt has a new one, replaces no turn.
+func TestLateSave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slow *hooked
+		gates := []chan struct{}{make(chan struct{}), make(chan struct{})}
+		all := openAll(t, none, func(d *hooked) { slow, d.save = d, gates[0] }, func(d *hooked) { d.save = gates[1] })
+		results := []chan error{make(chan error, 1), make(chan error, 1)}
+		begin := func(i int) {
+			go func() {
+				_, err := all[i+1].Append(t.Context(), "conv_1", testturn.Make("resp_a", ""), store.AppendOptions{})
+				results[i] <- err
+			}()
+			synctest.Wait()
+		}
+		appendTurn := func(id string) {
+			t.Helper()
+			if _, err := all[0].Append(t.Context(), "conv_1", testturn.Make(id, ""), store.AppendOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		appendTurn("resp_1")
+		begin(0)
+		slow.cutOff.Store(true) // it cannot renew its reservation
+		appendTurn("resp_2")
+		slow.cutOff.Store(false)
+		begin(1)
+		close(gates[0])
+		if err := <-results[0]; !errors.Is(err, store.ErrConflict) {
+			t.Errorf("the first attempt: got %v, want ErrConflict", err)
+		}
+		wantTurns(t, all[0], "resp_1", "resp_2")
+		close(gates[1])
+		if err := <-results[1]; !errors.Is(err, store.ErrConflict) {
+			t.Errorf("the second attempt: got %v, want ErrConflict", err)
+		}
+		appendTurn("resp_3")
+		wantTurns(t, all[0], "resp_1", "resp_2", "resp_3")
+	})
+}
+
+// TestReleaseKeepsBase: a reservation that is given up changes nothing.
+func TestReleaseKeepsBase(t *testing.T) {
+	c := openAll(t, none)[0]
+	for _, id := range []string{"resp_1", "resp_2"} {
+		if _, err := c.Append(t.Context(), "conv_1", testturn.Make(id, ""), store.AppendOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, err := c.Get(t.Context(), "conv_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.Reserve(t.Context(), "conv_1", "resp_3", store.ReserveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Release(t.Context())
+	after, err := c.Get(t.Context(), "conv_1")
+	if diff := cmp.Diff(before, after); diff != "" || err != nil {
+		t.Errorf("error %v (-before,+after):\n%s", err, diff)
+	}
 }
 
 // TestConversationsUnsupported: a driver need not store conversations.

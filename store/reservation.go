@@ -75,6 +75,10 @@ type Reservation struct {
 	hidden []HiddenItem
 	// first indicates that nobody else can have saved the turn before the reservation is renewed once more.
 	first bool
+	// before takes the place of the head if the reservation is given up.
+	before Head
+	// ended is set by Save and Release.
+	ended bool
 
 	// kept ends when the reservation is lost or no longer needed. Its cause is the error that Save returns.
 	kept context.Context
@@ -82,24 +86,27 @@ type Reservation struct {
 	done chan struct{}
 
 	// Until done is closed, only the goroutine uses these.
-	head  Head
-	until time.Time // others do not take over the place before
+	head    Head
+	renewed time.Time // before the update that has stored head
 }
 
 // newReservation returns the reservation of a conversation's head that was made after begin, and keeps it.
-func newReservation(ctx context.Context, r *reserver, reserved *Conversation, begin time.Time, first bool) *Reservation {
+func newReservation(ctx context.Context, r *reserver, reserved *Conversation, begin time.Time, first bool, before Head) *Reservation {
 	kept, end := context.WithCancelCause(ctx)
 	reservation := &Reservation{
-		reserver: *r, base: reserved.Head.BaseResponseID, hidden: reserved.HiddenItems, first: first,
+		reserver: *r, base: reserved.Head.BaseResponseID, hidden: reserved.HiddenItems, first: first, before: before,
 		kept: kept, end: end, done: make(chan struct{}),
-		head: reserved.Head, until: begin.Add(trusted(reserved.Head)),
+		head: reserved.Head, renewed: begin,
 	}
 	go reservation.keep()
 	return reservation
 }
 
 // trusted is for how long a process relies on its reservation. The rest is for clocks that run at different speeds.
-func trusted(head Head) time.Duration { return head.Reservation.Duration * 3 / 4 }
+func (r *Reservation) trusted() time.Duration { return r.head.Reservation.Duration * 3 / 4 }
+
+// isSafe reports whether others cannot have taken over the place yet.
+func (r *Reservation) isSafe() bool { return driver.Elapsed(r.renewed) < r.trusted() }
 
 // PreviousResponseID returns the turn that the reserved place follows. It is empty if it is the first.
 func (r *Reservation) PreviousResponseID() string { return r.base }
@@ -126,6 +133,7 @@ func (r *Reservation) Save(ctx context.Context, session *Session) error {
 			Message: fmt.Sprintf("the place is reserved for response %q, not for %q", r.responseID, session.ResponseID),
 		}
 	}
+	r.ended = true
 	session.ConversationID, session.PreviousResponseID = r.conversationID, r.base
 	saving, stop := context.WithCancelCause(ctx)
 	defer context.AfterFunc(r.kept, func() { stop(context.Cause(r.kept)) })()
@@ -133,7 +141,7 @@ func (r *Reservation) Save(ctx context.Context, session *Session) error {
 	lost := context.Cause(r.kept)
 	r.stop()
 	switch {
-	case err == nil && time.Now().Before(r.until):
+	case err == nil && lost == nil && r.isSafe():
 		return nil
 	case err == nil:
 		return r.extend(ctx)
@@ -161,7 +169,8 @@ func isFinal(err error) bool {
 
 // Release gives up the reservation without saving a turn. It does nothing after Save.
 func (r *Reservation) Release(ctx context.Context) {
-	if r.kept.Err() == nil {
+	if !r.ended {
+		r.ended = true
 		r.stop()
 		r.release(ctx)
 	}
@@ -176,7 +185,7 @@ func (r *Reservation) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	_, _ = r.d.UpdateConversation(ctx, r.c.store.namespace, r.conversationID, driver.ConversationUpdate{
-		ExpectedHead: &r.head, Head: &Head{ResponseID: r.base},
+		ExpectedHead: &r.head, Head: &r.before,
 	})
 }
 
@@ -195,12 +204,12 @@ func (r *Reservation) keep() {
 		case <-r.kept.Done():
 			return
 		}
-		ctx, cancel := context.WithDeadline(r.kept, r.until)
+		ctx, cancel := context.WithDeadline(r.kept, r.renewed.Add(r.trusted()))
 		err := r.extend(ctx)
 		cancel()
 		if errors.Is(err, ErrConflict) {
 			r.end(err)
-		} else if err != nil && !time.Now().Before(r.until) {
+		} else if err != nil && !r.isSafe() {
 			r.end(fmt.Errorf("unable to renew the reservation of conversation %.100q in time: %w", r.conversationID, err))
 		}
 	}
@@ -212,23 +221,30 @@ func (r *Reservation) extend(ctx context.Context) error {
 		begin := time.Now()
 		next, err := r.renew(ctx, r.head)
 		if err == nil {
-			r.head, r.until = next, begin.Add(trusted(next))
+			r.head, r.renewed = next, begin
 			return nil
 		}
-		if !errors.Is(err, ErrConflict) {
-			return err
+		var current *Conversation
+		if errors.Is(err, ErrConflict) {
+			// It may have been renewed for another attempt to save the turn, or by an update whose response was lost.
+			current, err = r.c.get(ctx, r.d, r.conversationID)
 		}
-		// It may have been renewed for another attempt to save the turn, or by an update whose response was lost.
-		current, err := r.c.get(ctx, r.d, r.conversationID)
-		if err != nil {
+		switch {
+		case errors.Is(err, ErrConversationNotFound):
+			return r.lost()
+		case err != nil:
 			return err
-		}
-		if current.Head.ResponseID != r.responseID {
-			return &Error{
-				Code: CodeConflict, ResponseID: r.responseID, ConversationID: r.conversationID,
-				Message: fmt.Sprintf("response %q lost its place in conversation %.100q, to another turn or a rollback", r.responseID, r.conversationID),
-			}
+		case current.Head.ResponseID != r.responseID || current.Head.BaseResponseID != r.base:
+			return r.lost()
 		}
 		r.head, r.first = current.Head, false
+	}
+}
+
+func (r *Reservation) lost() error {
+	return &Error{
+		Code: CodeConflict, ResponseID: r.responseID, ConversationID: r.conversationID,
+		Message: fmt.Sprintf("response %q lost its place in conversation %.100q, to another turn, a rollback, or because it was deleted",
+			r.responseID, r.conversationID),
 	}
 }

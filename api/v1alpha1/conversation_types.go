@@ -159,7 +159,8 @@ type Reservation struct {
 	// +required
 	DurationSeconds int32 `json:"durationSeconds,omitempty"`
 
-	// renewals is how often the reservation was renewed. Each renewal begins the duration again.
+	// renewals grows by one with each renewal, which begins the duration again. It begins with a random number, so that no two
+	// reservations are equal.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Renewals int64 `json:"renewals,omitempty"`

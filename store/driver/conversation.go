@@ -86,8 +86,15 @@ type Reservation struct {
 	// Duration is how long others must see the same Head before they may take over its place, in whole seconds, from MinReservation to
 	// MaxReservation.
 	Duration time.Duration
-	// Renewals is how often the reservation was renewed. Each renewal begins the Duration again.
+	// Renewals grows by one with each renewal, which begins the Duration again. It begins with a random number, so that no two
+	// reservations are equal, even if they are for the same turn.
 	Renewals int64
+}
+
+// Holds reports whether a turn with the response ID and the given parent is in the place of the head. Otherwise another attempt to append the
+// turn has saved it after it had lost its place, and the turn counts as not stored.
+func (h Head) Holds(parent string) bool {
+	return h.Reservation == (Reservation{}) || h.BaseResponseID == parent
 }
 
 // Fork is the turn at which a conversation was forked.

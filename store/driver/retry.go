@@ -68,3 +68,11 @@ func Retry[T any](ctx context.Context, call func() (T, error)) (T, error) {
 		}
 	}
 }
+
+// Elapsed returns the time since start: the longer one of Go's monotonic clock, which stops while the machine is suspended,
+// and the wall clock, which does not stop but can be set back. CLOCK_BOOTTIME of Linux has neither flaw, but also stops while
+// a hypervisor has paused the machine.
+func Elapsed(start time.Time) time.Duration {
+	now := time.Now()
+	return max(now.Sub(start), now.Round(0).Sub(start.Round(0)))
+}

@@ -103,7 +103,7 @@ func (s *save) spec(ctx context.Context) (*v1alpha1.ResponseSessionSpec, error) 
 // written long before the turn. This may be the case after a repeated save.
 func (s *save) confirm(ctx context.Context, object *v1alpha1.ResponseSession) error {
 	ref := object.Spec.Snapshot
-	if ref == nil || s.wrote(ref) && elapsed(s.started) < s.slow {
+	if ref == nil || s.wrote(ref) && driver.Elapsed(s.started) < s.slow {
 		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, snapshot.MaxWriteTime)
@@ -119,14 +119,6 @@ func (s *save) confirm(ctx context.Context, object *v1alpha1.ResponseSession) er
 // wrote reports whether a reference points to the snapshot that this save has written.
 func (s *save) wrote(ref *v1alpha1.SnapshotReference) bool {
 	return s.written != nil && s.written.Snapshot != nil && s.written.Snapshot.Key == ref.Key
-}
-
-// elapsed returns the time since start: the longer one of Go's monotonic clock, which stops while the machine is suspended,
-// and the wall clock, which does not stop but can be set back. CLOCK_BOOTTIME of Linux has neither flaw, but also stops while
-// a hypervisor has paused the machine.
-func elapsed(start time.Time) time.Duration {
-	now := time.Now()
-	return max(now.Sub(start), now.Round(0).Sub(start.Round(0)))
 }
 
 // create stores a turn that does not exist yet.
