@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -92,7 +93,7 @@ type Reservation struct {
 
 // newReservation returns the reservation of a conversation's head that was made after begin, and keeps it.
 func newReservation(ctx context.Context, r *reserver, reserved *Conversation, begin time.Time, first bool, before Head) *Reservation {
-	kept, end := context.WithCancelCause(ctx)
+	kept, end := context.WithCancelCause(metered.Without(ctx)) // the caller counts until it has the result
 	reservation := &Reservation{
 		reserver: *r, base: reserved.Head.BaseResponseID, hidden: reserved.HiddenItems, first: first, before: before,
 		kept: kept, end: end, done: make(chan struct{}),

@@ -79,13 +79,32 @@ func (g *Gateway) enterConversation(ctx context.Context, c *call, t *turn) error
 
 // reserve reserves the place of the turn in the conversation that the request names. turn.leave gives it up.
 func (t *turn) reserve(ctx context.Context, c *call) error {
-	// The turn is saved even if the client disconnects, and the reservation ends with its context.
-	reservation, err := c.store.Conversations().Reserve(context.WithoutCancel(ctx), t.request.conversation, t.id, store.ReserveOptions{})
+	// A reservation ends with its context. Once it is made, it stays although the client disconnects, because the turn is saved even so.
+	kept, end := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, end)
+	reservation, err := read(kept, c, func(ctx context.Context) (*store.Reservation, error) {
+		return c.store.Conversations().Reserve(ctx, t.request.conversation, t.id, store.ReserveOptions{})
+	}, func(*store.Reservation) int64 { return 0 })
 	if err != nil {
 		return conversationFailed(t.request.conversation, err)
 	}
 	t.reservation, t.request.previous = reservation, reservation.PreviousResponseID()
+	if !stop() {
+		return ctx.Err() // turn.leave gives it up
+	}
 	return nil
+}
+
+// confirm returns an error if a stored turn is not part of the conversation to which it was to be added, because it was saved too late. A
+// conversation that was archived or deleted since says nothing about that.
+func (g *Gateway) confirm(ctx context.Context, c *call, session *store.Session) error {
+	_, err := read(ctx, c, func(ctx context.Context) (bool, error) {
+		return c.store.Conversations().Append(ctx, session.ConversationID, session, store.AppendOptions{})
+	}, func(bool) int64 { return 0 })
+	if errors.Is(err, store.ErrConversationArchived) || errors.Is(err, store.ErrConversationNotFound) {
+		return nil
+	}
+	return err
 }
 
 // loadConversation resolves the conversation that a request names, if any, and to which it adds nothing.

@@ -87,6 +87,10 @@ func (g *Gateway) find(ctx context.Context, c *call, t *turn) (*store.Session, *
 	case session.Status == store.StatusFailed, session.Status == store.StatusCancelled:
 		t.replaces = session.Version
 		return nil, nil
+	case t.request.conversation != "":
+		if err := g.confirm(ctx, c, session); err != nil {
+			return nil, conversationFailed(t.request.conversation, err)
+		}
 	}
 	return session, nil
 }
@@ -161,6 +165,9 @@ func (g *Gateway) saveOrFind(ctx context.Context, c *call, t *turn, response *ob
 		cancel()
 		if session != nil || failure != nil {
 			return session, failure
+		}
+		if t.reservation != nil {
+			break // it can be used once
 		}
 	}
 	return nil, saveError(err)
