@@ -352,6 +352,22 @@ func TestConversationKey(t *testing.T) {
 	if diff := cmp.Diff([]string{before.get("id"), first.get("id"), after.get("id")}, f.turns(conv)); diff != "" {
 		t.Errorf("turns (-want +got):\n%s", diff)
 	}
+
+	if _, err := f.conversations().Archive(t.Context(), conv); err != nil {
+		t.Fatal(err)
+	}
+	if r := replica.do(http.MethodPost, "/v1/responses", body, key("k")...); r.code() != "OK" {
+		t.Errorf("repeated after the conversation was archived: got %d %s", r.status, r.body)
+	}
+	if _, err := f.conversations().Unarchive(t.Context(), conv); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.conversations().Rollback(t.Context(), conv, before.get("id")); err != nil {
+		t.Fatal(err)
+	}
+	if r := replica.do(http.MethodPost, "/v1/responses", body, key("k")...); r.status != http.StatusConflict {
+		t.Errorf("repeated although the turn is not part of the conversation: got %d %s", r.status, r.body)
+	}
 }
 
 // TestConversationConcurrentKey: concurrent copies of a request share their place in the conversation.

@@ -25,7 +25,8 @@ package v1alpha1
 type ReservationApplyConfiguration struct {
 	// durationSeconds is how long others must see the same reservation before they may take over the place.
 	DurationSeconds *int32 `json:"durationSeconds,omitempty"`
-	// renewals is how often the reservation was renewed. Each renewal begins the duration again.
+	// renewals grows by one with each renewal, which begins the duration again. It begins with a random number, so that no two
+	// reservations are equal.
 	Renewals *int64 `json:"renewals,omitempty"`
 }
 
