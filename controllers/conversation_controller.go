@@ -199,12 +199,14 @@ func (s *conversationSource) Start(_ context.Context, queue workqueue.TypedRateL
 	s.Conversations.Subscribe(add)
 	ended := newOutlet(s.Statuses.RewritesPerSecond, add)
 	s.Sessions.Subscribe(func(change sessions.Change) {
-		names := s.Conversations.EndingAt(change.Namespace, change.Name)
-		for _, turn := range change.Others {
-			names = append(names, s.Conversations.EndingAt(change.Namespace, turn)...)
+		changed := func(turn string) {
+			for names := range s.Conversations.EndingAt(change.Namespace, turn) {
+				ended.queue(change.Namespace, names)
+			}
 		}
-		if len(names) > 0 {
-			ended.queue(change.Namespace, names)
+		changed(change.Name)
+		for _, turn := range change.Others {
+			changed(turn)
 		}
 	})
 	return nil

@@ -19,6 +19,7 @@ limitations under the License.
 package conversations
 
 import (
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -102,19 +103,38 @@ func (v *View) Get(namespace, name string) (r *Record, found bool) {
 	return r, found
 }
 
-// EndingAt returns the names of the conversations whose head or base is a turn with an object name.
-func (v *View) EndingAt(namespace, turn string) (names []string) {
+// EndingAt yields the names of the conversations whose head or base is a turn with an object name, in pages. The view is not locked while a
+// page is yielded. A conversation that begins or ceases to end at the turn meanwhile may be missing: its change is a notification of its own.
+func (v *View) EndingAt(namespace, turn string) iter.Seq[[]string] {
+	return func(yield func([]string) bool) {
+		from := reference{turn: turn}
+		for {
+			page := v.page(namespace, from)
+			if len(page) == 0 || !yield(page) || len(page) < pageSize {
+				return
+			}
+			from.conversation = page[len(page)-1] + "\x00" // the next string
+		}
+	}
+}
+
+// pageSize is how many conversations are read under one lock: one turn can have 100,000, and the watch of all namespaces waits meanwhile.
+const pageSize = 256
+
+// page returns the next conversations of a turn, at most pageSize.
+func (v *View) page(namespace string, from reference) (names []string) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	ns := v.namespaces[namespace]
 	if ns == nil {
 		return nil
 	}
-	ns.byTurn.AscendGreaterOrEqual(reference{turn: turn}, func(r reference) bool {
-		if r.turn == turn {
-			names = append(names, r.conversation)
+	ns.byTurn.AscendGreaterOrEqual(from, func(r reference) bool {
+		if r.turn != from.turn {
+			return false
 		}
-		return r.turn == turn
+		names = append(names, r.conversation)
+		return len(names) < pageSize
 	})
 	return names
 }

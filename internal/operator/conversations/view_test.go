@@ -201,7 +201,7 @@ func TestView(t *testing.T) {
 							}
 						}
 						slices.Sort(want)
-						if diff := cmp.Diff(want, v.EndingAt(namespace, v1alpha1.ObjectName(id))); diff != "" {
+						if diff := cmp.Diff(want, endingAt(v, namespace, v1alpha1.ObjectName(id))); diff != "" {
 							t.Fatalf("conversations that end at %s (-want +got):\n%s", id, diff)
 						}
 					}
@@ -216,6 +216,42 @@ func TestView(t *testing.T) {
 			},
 		})
 	})
+}
+
+func endingAt(v *View, namespace, turn string) (names []string) {
+	for page := range v.EndingAt(namespace, turn) {
+		names = append(names, page...)
+	}
+	return names
+}
+
+// TestEndingAt: a turn at which many conversations end locks the view for one page of them at a time.
+func TestEndingAt(t *testing.T) {
+	for name, many := range map[string]int{"one page": pageSize, "more": pageSize + 1, "several pages": 3*pageSize - 1} {
+		t.Run(name, func(t *testing.T) {
+			v := NewView(clocktesting.NewFakePassiveClock(start))
+			var want []string
+			for i := range many {
+				want = append(want, fmt.Sprintf("c%06d", i))
+				v.set(recordOf(conversation("ns", want[i], 1, "resp_1", "")))
+			}
+			v.set(recordOf(conversation("ns", "c000000-other", 1, "resp_0", "resp_2")))
+			var got []string
+			for page := range v.EndingAt("ns", "resp.1") {
+				if len(page) > pageSize {
+					t.Errorf("got a page of %d conversations, want at most %d", len(page), pageSize)
+				}
+				if !v.mu.TryLock() {
+					t.Fatal("the view is locked while a page is yielded")
+				}
+				v.mu.Unlock()
+				got = append(got, page...)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("conversations (-want +got):\n%s", diff)
+			}
+		})
+	}
 }
 
 // TestObserve: the result of a write is applied to the version that was written only, and is no change of the spec.
