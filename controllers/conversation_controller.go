@@ -167,16 +167,6 @@ func (r *ConversationReconciler) forget(name types.NamespacedName) {
 	r.full.forget(name)
 }
 
-// isCurrent reports that a reconcile would do nothing except end the waits for a status that is no longer needed, which it does.
-func (r *ConversationReconciler) isCurrent(record *conversations.Record) bool {
-	status := newConversationStatus(record, r.verdict(record), r.Clock.Now())
-	if conversations.NewFingerprint(status) != record.Written {
-		return false
-	}
-	r.forgetWaits(record.NamespacedName())
-	return true
-}
-
 // conversationSource feeds the controller's queue from both views.
 type conversationSource struct{ *ConversationReconciler }
 
@@ -184,13 +174,11 @@ var _ source.SyncingSource = &conversationSource{}
 
 // Start implements source.Source.
 func (s *conversationSource) Start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	// The watch of all namespaces calls add. So it leaves it to a worker to compare the status with the verdict, which waits for the lock of a
+	// namespace.
 	add := func(namespace string, names []string) {
 		for _, name := range names {
-			record, found := s.Conversations.Get(namespace, name)
-			if found && s.isCurrent(record) {
-				continue // as almost all after a restart, and each after its own status has been written
-			}
-			if found {
+			if record, found := s.Conversations.Get(namespace, name); found {
 				s.order.Mark(request(namespace, name), conversationMark(record))
 			}
 			queue.Add(request(namespace, name))
