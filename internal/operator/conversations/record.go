@@ -35,7 +35,7 @@ type Record struct {
 	sessions.Object
 	// Head and Base are the response IDs of the spec, empty if absent.
 	Head, Base string
-	// Received is when the view received this spec.
+	// Received is when the view received this head and base.
 	Received time.Time
 	// Written identifies the status that the object has.
 	Written sessions.Fingerprint
@@ -105,9 +105,10 @@ func (r *Record) WithStatus(object *metav1.PartialObjectMetadata, status *v1alph
 	return &next
 }
 
-// carryOver returns the record with the time at which the view received its spec, given the known record of the object, or nil.
+// carryOver returns the record with the time at which the view received its head and base, given the known record of the object, or nil. A
+// renewal of a reservation changes neither.
 func (r *Record) carryOver(known *Record) *Record {
-	if known == nil || !known.SameSpec(&r.Object) {
+	if known == nil || known.UID != r.UID || known.Head != r.Head || known.Base != r.Base {
 		return r
 	}
 	next := *r

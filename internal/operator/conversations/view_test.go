@@ -254,6 +254,33 @@ func TestEndingAt(t *testing.T) {
 	}
 }
 
+// TestReceived: the time at which a head was received is that of its first version, whatever else changes.
+func TestReceived(t *testing.T) {
+	later := start.Add(time.Hour)
+	tests := map[string]struct {
+		change func(*v1alpha1.Conversation)
+		want   time.Time
+	}{
+		"renewal": {func(c *v1alpha1.Conversation) { c.Spec.Reservation = &v1alpha1.Reservation{Renewals: 1} }, start},
+		"head":    {func(c *v1alpha1.Conversation) { c.Spec.HeadResponseID = "resp_3" }, later},
+		"base":    {func(c *v1alpha1.Conversation) { c.Spec.BaseResponseID = "" }, later},
+		"object":  {func(c *v1alpha1.Conversation) { c.UID = "another" }, later},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			v := NewView(clocktesting.NewFakePassiveClock(start))
+			v.set(recordOf(conversation("ns", "a", 1, "resp_2", "resp_1")))
+			changed := conversation("ns", "a", 2, "resp_2", "resp_1")
+			tc.change(changed)
+			_, next := newRecord(sent(changed), later)
+			v.set(next)
+			if got, _ := v.Get("ns", "a"); !got.Received.Equal(tc.want) {
+				t.Errorf("the head was received at %s, want %s", got.Received, tc.want)
+			}
+		})
+	}
+}
+
 // TestObserve: the result of a write is applied to the version that was written only, and is no change of the spec.
 func TestObserve(t *testing.T) {
 	v := NewView(clocktesting.NewFakePassiveClock(start))
