@@ -139,7 +139,7 @@ func TestHistory(t *testing.T) {
 
 	setHead(t, ns, "conv_1", reserve("resp_1", ""))
 	want(reserved(0))
-	wantHistoryMessage(t, ns, "conv_1", `Response "resp_1", for which the head is reserved, is not stored yet: until then, the history ends before it.`)
+	wantHistoryMessage(t, ns, "conv_1", `Response "resp_1", for which the head is reserved, is not stored as the next turn yet: until then, the history ends before it.`)
 	create(t, turn(ns, "resp_1"))
 	want(historyOf(1))
 
@@ -192,6 +192,19 @@ func TestBrokenHistory(t *testing.T) {
 	wantHistoryMessage(t, ns, "base", `Response "c" was not found.`)
 	create(t, turn(ns, "c", "b"), turn(ns, "new", "c"))
 	want(historyOf(2), historyOf(3))
+}
+
+// TestLostHead: a turn that is stored too late, after another turn than the base, is not the head that is reserved.
+func TestLostHead(t *testing.T) {
+	ns := env.NewNamespace(t)
+	create(t, turn(ns, "a"), turn(ns, "b", "a"), turn(ns, "late", "a"))
+	converse(t, ns, "after-a", reserve("late", "a"))
+	converse(t, ns, "after-b", reserve("late", "b"))
+	converse(t, ns, "first", reserve("late", ""))
+	converse(t, ns, "unreserved", endsAt("late"))
+	wantHistories(t, ns, map[string]history{
+		"after-a": historyOf(2), "after-b": reserved(2), "first": reserved(0), "unreserved": historyOf(2),
+	})
 }
 
 // TestMisnamedHistory: neither a session nor a conversation counts under an ID that its name does not follow from.

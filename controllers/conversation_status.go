@@ -32,12 +32,13 @@ type historyVerdict struct {
 	status          metav1.ConditionStatus
 	reason, message string
 	turns           int
-	// headStored is unset if there is a head whose turn is not stored.
+	// headStored is unset if there is a head whose turn is not stored, and previous is the response ID of the turn before the head.
 	headStored bool
+	previous   string
 }
 
 // verdict returns the verdict on the history of a conversation. It ends at the head or, while a place is reserved for a head that is not stored,
-// at the base.
+// at the base. A turn with the ID of the head that continues another turn than the base is an earlier attempt that has lost its place.
 func (r *ConversationReconciler) verdict(c *conversations.Record) historyVerdict {
 	if c.Misnamed {
 		return historyVerdict{
@@ -49,7 +50,7 @@ func (r *ConversationReconciler) verdict(c *conversations.Record) historyVerdict
 		return noTurns
 	}
 	head := r.verdictAt(c.Namespace, c.Head)
-	if head.headStored || !c.Reserved {
+	if !c.Reserved || head.headStored && head.previous == c.Base {
 		return head
 	}
 	base := noTurns
@@ -61,7 +62,7 @@ func (r *ConversationReconciler) verdict(c *conversations.Record) historyVerdict
 		return base
 	}
 	base.status, base.reason = metav1.ConditionUnknown, v1alpha1.ReasonHeadReserved
-	base.message = fmt.Sprintf("Response %q, for which the head is reserved, is not stored yet: until then, the history ends before it.", c.Head)
+	base.message = fmt.Sprintf("Response %q, for which the head is reserved, is not stored as the next turn yet: until then, the history ends before it.", c.Head)
 	return base
 }
 
@@ -78,7 +79,7 @@ func (r *ConversationReconciler) verdictAt(namespace, id string) historyVerdict 
 	}
 	return historyVerdict{
 		status: metav1.ConditionStatus(v.Rule.ConditionStatus()), reason: v.Rule.Reason(), message: message(v.Explanation),
-		turns: v.Depth, headStored: true,
+		turns: v.Depth, headStored: true, previous: v.Record.Turn.Previous,
 	}
 }
 

@@ -48,7 +48,7 @@ const ConditionHeadResolved = "HeadResolved"
 const (
 	// ReasonNoTurns: the conversation has no head, and so its history is empty.
 	ReasonNoTurns = "NoTurns"
-	// ReasonHeadReserved: the turn for which the head is reserved is not stored yet.
+	// ReasonHeadReserved: the turn for which the head is reserved is not stored as the next turn yet.
 	ReasonHeadReserved = "HeadReserved"
 )
 
