@@ -287,6 +287,9 @@ func (s *socket) ping() bool {
 func (s *socket) answer(m *message) {
 	<-m.read
 	defer m.memory.end()
+	if s.connected.Err() != nil {
+		return // nobody would learn the ID of the response
+	}
 	ctx, cancel := context.WithCancel(s.base)
 	defer cancel()
 	defer context.AfterFunc(s.connected, cancel)()

@@ -41,6 +41,10 @@ func TestWebSocketDisconnect(t *testing.T) {
 			_ = c.Write(t.Context(), websocket.MessageText, []byte(`{"type":"response.create","input":"b"}`))
 			_ = c.CloseNow()
 		}, "cancelled"},
+		"waiting message, finish nevertheless": {OnDisconnectFinish, func(c *websocket.Conn) {
+			_ = c.Write(t.Context(), websocket.MessageText, []byte(`{"type":"response.create","input":"b"}`))
+			_ = c.CloseNow()
+		}, "completed"},
 		"finish nevertheless": {OnDisconnectFinish, func(c *websocket.Conn) { _ = c.CloseNow() }, "completed"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,6 +73,9 @@ func TestWebSocketDisconnect(t *testing.T) {
 			}
 			f.awaitConnections(0)
 			f.awaitMemory(0)
+			if runs := f.sent.count(); runs != 1 {
+				t.Errorf("the engine was called %d times, want 1", runs)
+			}
 		})
 	}
 }
