@@ -266,8 +266,12 @@ func completeItem(o *object, kind, status string) {
 			o.set("content", completeParts(content))
 		}
 		o.setMissing("status", quote(status))
-	case "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output":
-		o.setMissing("status", quote(status))
+	case "reasoning":
+		o.setMissing("summary", "[]")
+	default:
+		if strings.HasSuffix(kind, "_call") || strings.HasSuffix(kind, "_call_output") {
+			o.setMissing("status", quote(status))
+		}
 	}
 }
 

@@ -71,6 +71,8 @@ func TestShown(t *testing.T) {
 		`{"content":"a","role":"assistant"}`:               `{"content":[{"type":"output_text","annotations":[],"logprobs":[],"text":"a"}],"role":"assistant","id":"ID","type":"message","status":"completed"}`,
 		`{"type":"function_call","id":null}`:               `{"type":"function_call","id":"ID","status":"completed"}`,
 		`{"type":"function_call","id":"other"}`:            `{"type":"function_call","id":"ID","status":"completed"}`,
+		`{"type":"web_search_call"}`:                       `{"type":"web_search_call","id":"ID","status":"completed"}`,
+		`{"type":"reasoning"}`:                             `{"type":"reasoning","id":"ID","summary":[]}`,
 	} {
 		if got := shown(item, "ID", store.StatusCompleted); got != want {
 			t.Errorf("got %s, want %s", got, want)

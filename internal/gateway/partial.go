@@ -182,6 +182,23 @@ func (p *partial) add(kind string, data *object, slot int, maxBytes int64, hold 
 	return nil
 }
 
+// find returns the item that an item at a position of the final output was in the events, or nil. That is the one at the same position, unless
+// one of the same type at another position has its ID: the final output may lack items, or have them in another order.
+func (p *partial) find(i int, item string) *outputItem {
+	id, kind := gjson.Get(item, "id").Str, itemType(item)
+	same := func(o outputItem) bool { return id != "" && o.id == id && itemType(o.raw) == kind }
+	if i < len(p.output) && same(p.output[i]) {
+		return &p.output[i]
+	}
+	if j := slices.IndexFunc(p.output, same); j >= 0 {
+		return &p.output[j]
+	}
+	if i < len(p.output) && itemType(p.output[i].raw) == kind {
+		return &p.output[i]
+	}
+	return nil
+}
+
 // counterOf returns the counter of the item at a position.
 func (p *partial) counterOf(slot int) *counter {
 	if slot < len(p.output) {

@@ -62,8 +62,8 @@ func (s *relay) receiveItem(kind string, data *object) (eventItem, error) {
 // itemID returns the ID of an output item that its client sees. An item that is not stored keeps the ID that it had in the events, even if the
 // engine has given it one since, or another.
 func (s *relay) itemID(i int, item string) string {
-	if !s.turn.request.store && i < len(s.partial.output) {
-		if streamed := &s.partial.output[i]; itemType(streamed.raw) == itemType(item) {
+	if !s.turn.request.store {
+		if streamed := s.partial.find(i, item); streamed != nil {
 			return streamed.shownID
 		}
 	}

@@ -108,6 +108,13 @@ func TestUnstoredItemsAreStable(t *testing.T) {
 		"no end":               {[]string{event("added", first), event("done", second)}, []string{"msg_a"}},
 		"a number":             {[]string{event("added", `,"id":7`), event("done", `,"id":7`), end(`{"type":"message","id":7}`)}, []string{generated}},
 		"an item less":         {[]string{event("done", first), end(`{"type":"reasoning","id":"rs_1"}`)}, []string{"msg_a", "rs_1"}},
+		"the first is missing": {
+			[]string{event("done", first), event("done", second), end(`{"type":"message"` + second + `}`)}, []string{"msg_a", "msg_b"},
+		},
+		"in another order": {
+			[]string{event("done", first), event("done", second), end(`{"type":"message"` + second + `},{"type":"message"` + first + `}`)},
+			[]string{"msg_a", "msg_b"},
+		},
 		"items without events": {[]string{end(`{"type":"message"}`)}, []string{generated}},
 	} {
 		t.Run(name, func(t *testing.T) {
