@@ -102,10 +102,7 @@ var errBranch = errors.New("another turn is the last one")
 
 // check returns an error if the turn cannot be appended to a history that ends with another one, which is nil if it is empty.
 func (a *appender) check(last *Session) error {
-	end := ""
-	if last != nil {
-		end = last.ResponseID
-	}
+	end := idOf(last)
 	if expected := a.options.ExpectedPreviousResponseID; expected != nil && *expected != end {
 		if a.options.Branch {
 			return errBranch
@@ -240,10 +237,7 @@ func (r *reserver) try(ctx context.Context, duration time.Duration, check func(l
 	if own {
 		return r.join(ctx, current.Head)
 	}
-	base := ""
-	if last != nil {
-		base = last.ResponseID
-	}
+	base := idOf(last)
 	next := Head{
 		ResponseID: r.responseID, BaseResponseID: base,
 		Reservation: driver.Reservation{Duration: duration, Renewals: rand.Int64N(maxFirstRenewals)},
@@ -260,9 +254,7 @@ const maxFirstRenewals = 1 << 40
 
 // join continues a reservation that was made for the same turn, by an attempt whose response was lost or by a process that has died.
 func (r *reserver) join(ctx context.Context, head Head) (*Reservation, error) {
-	next := head
-	next.Reservation.Renewals++
-	return r.take(ctx, head, next, false, Head{})
+	return r.take(ctx, head, renewed(head), false, Head{})
 }
 
 // take replaces the head. If it is the first attempt for the turn, it can be given up: then before takes its place.
@@ -282,10 +274,15 @@ func (r *reserver) take(ctx context.Context, head, next Head, first bool, before
 
 // renew renews the reservation of a head, and returns the new one.
 func (r *reserver) renew(ctx context.Context, head Head) (Head, error) {
-	next := head
-	next.Reservation.Renewals++
+	next := renewed(head)
 	_, err := r.c.update(ctx, r.d, r.conversationID, driver.ConversationUpdate{ExpectedHead: &head, Head: &next})
 	return next, err
+}
+
+// renewed returns a head whose reservation is renewed.
+func renewed(head Head) Head {
+	head.Reservation.Renewals++
+	return head
 }
 
 // last returns the last turn of the history that ends at a head, or nil if it has none, and whether the head is reserved for a turn that
@@ -308,13 +305,12 @@ func (c *Conversations) last(ctx context.Context, head Head) (last *Session, pen
 	return last, true, err
 }
 
-// end returns the ID of the last turn of the history that ends at a head, as last does.
-func (c *Conversations) end(ctx context.Context, head Head) (end string, pending bool, err error) {
-	last, pending, err := c.last(ctx, head)
-	if last != nil {
-		end = last.ResponseID
+// idOf returns the response ID of the last turn of a history, which is nil if the history is empty.
+func idOf(last *Session) string {
+	if last == nil {
+		return ""
 	}
-	return end, pending, err
+	return last.ResponseID
 }
 
 // conversationKey identifies a conversation.

@@ -309,8 +309,8 @@ func (c *Conversations) forkAt(ctx context.Context, source *Conversation, option
 	if options.ResponseID != "" {
 		return options.ResponseID, c.checkPart(ctx, source, options.ResponseID)
 	}
-	end, _, err := c.end(ctx, source.Head)
-	return end, err
+	last, _, err := c.last(ctx, source.Head)
+	return idOf(last), err
 }
 
 // ForkOptions are the options of Conversations.Fork.

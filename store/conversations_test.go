@@ -207,16 +207,16 @@ func TestUnanswered(t *testing.T) {
 		input, output, next string
 		want                bool // that the turn can be appended
 	}{
-		"no calls":               {`"hi"`, `{"type":"message"}`, `"hi"`, true},
-		"answered":               {`"hi"`, call, `[` + output + `]`, true},
-		"answered by itself":     {`[` + call + `,` + output + `]`, ``, `"hi"`, true},
-		"unanswered in input":    {`[` + call + `]`, ``, `"hi"`, false},
-		"unanswered":             {`"hi"`, call, `[{"type":"message"}]`, false},
-		"another call":           {`"hi"`, call, `[{"type":"function_call_output","call_id":"b"}]`, false},
-		"made by the engine":     {`"hi"`, `{"type":"web_search_call","id":"ws"}`, `"hi"`, true},
-		"null":                   {`"hi"`, `{"type":"tool_search_call","call_id":null}`, `"hi"`, true},
-		"not in a list":          {`"hi"`, call, `"function_call_output"`, false},
-		"of a type that is none": {`"hi"`, `{"call_id":"a"}`, `"hi"`, true},
+		"no calls":            {`"hi"`, `{"type":"message"}`, `"hi"`, true},
+		"answered":            {`"hi"`, call, `[` + output + `]`, true},
+		"answered by itself":  {`[` + call + `,` + output + `]`, ``, `"hi"`, true},
+		"unanswered in input": {`[` + call + `]`, ``, `"hi"`, false},
+		"unanswered":          {`"hi"`, call, `[{"type":"message"}]`, false},
+		"another call":        {`"hi"`, call, `[{"type":"function_call_output","call_id":"b"}]`, false},
+		"made by the engine":  {`"hi"`, `{"type":"web_search_call","id":"ws"}`, `"hi"`, true},
+		"null":                {`"hi"`, `{"type":"tool_search_call","call_id":null}`, `"hi"`, true},
+		"not in a list":       {`"hi"`, call, `"function_call_output"`, false},
+		"not a call":          {`"hi"`, `{"call_id":"a"}`, `"hi"`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newConversation(t)

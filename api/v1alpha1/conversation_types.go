@@ -196,7 +196,7 @@ type ConversationStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// turns is the number of turns of the history. It is absent if there are none, and if the first turn is not reached.
+	// turns counts the turns in the history. It is absent from an empty history, and from one whose root cannot be reached.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Turns int32 `json:"turns,omitempty"`

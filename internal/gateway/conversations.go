@@ -46,7 +46,7 @@ func (g *Gateway) createConversation(w http.ResponseWriter, r *http.Request, c *
 		return err
 	}
 	if items := o.raw("items"); !jsonvalue.IsNull(items) && items != "[]" {
-		// The turn is saved first: whoever sees the conversation sees all of it.
+		// Save the turn before the conversation names it, so that no client ever reads a partial conversation.
 		if created.Head.ResponseID, err = g.saveFirst(r.Context(), c, created.ConversationID, items); err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (g *Gateway) readObject(w http.ResponseWriter, r *http.Request, c *call) (*
 	})
 }
 
-// readMetadata returns the metadata of a conversation, or nil if there is none.
+// readMetadata returns a conversation's metadata, or nil if the request leaves it out.
 func readMetadata(o *object) (json.RawMessage, error) {
 	raw := o.raw("metadata")
 	if jsonvalue.IsNull(raw) {

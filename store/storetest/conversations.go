@@ -17,7 +17,6 @@ limitations under the License.
 package storetest
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -82,16 +81,6 @@ func getConversation(t *testing.T, c *store.Conversations, id string) *store.Con
 		t.Fatalf("Unable to get %q: %v", id, err)
 	}
 	return conversation
-}
-
-// appendTurns appends turns to a conversation.
-func appendTurns(t *testing.T, c *store.Conversations, id string, turns ...string) {
-	t.Helper()
-	for _, turn := range turns {
-		if part, err := c.Append(t.Context(), id, testturn.Make(turn, ""), store.AppendOptions{}); err != nil || !part {
-			t.Fatalf("Unable to append %q: part %v, %v", turn, part, err)
-		}
-	}
 }
 
 // wantTurns checks the response IDs of a conversation's history.
@@ -331,185 +320,6 @@ func testConversationDelete(t *testing.T, s *suite) {
 	}
 }
 
-func testConversationAppend(t *testing.T, s *suite) {
-	st, c := newConversation(t, s)
-	turn := testturn.Make("resp_1", "ignored")
-	if _, err := c.Append(t.Context(), "conv_1", turn, store.AppendOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if turn.ConversationID != "conv_1" || turn.PreviousResponseID != "" || turn.Version == "" {
-		t.Errorf("Append has set %+v", turn)
-	}
-	wantStored(t, st, turn)
-	appendTurns(t, c, "conv_1", "resp_2", "resp_3")
-	wantTurns(t, c, "conv_1", "resp_1", "resp_2", "resp_3")
-	if got := get(t, st, "resp_3"); got.PreviousResponseID != "resp_2" || got.ConversationID != "conv_1" {
-		t.Errorf("Unexpected turn %+v", got)
-	}
-	history, err := c.Load(t.Context(), "conv_1", store.ResolveOptions{Limit: 2, Order: store.OrderDescending})
-	if err != nil || history.Next == "" {
-		t.Fatalf("Unable to load a page: %v", err)
-	}
-	if diff := cmp.Diff([]string{"assistant: answer of resp_3", "user: question of resp_3"}, textsOf(t, history)); diff != "" {
-		t.Errorf("Unexpected page (-want,+got):\n%s", diff)
-	}
-}
-
-func testConversationAppendAgain(t *testing.T, s *suite) {
-	_, c := newConversation(t, s)
-	appendTurns(t, c, "conv_1", "resp_1", "resp_1", "resp_2", "resp_1", "resp_2", "resp_3")
-	wantTurns(t, c, "conv_1", "resp_1", "resp_2", "resp_3")
-
-	different := testturn.Make("resp_2", "")
-	different.Status = store.StatusFailed
-	_, err := c.Append(t.Context(), "conv_1", different, store.AppendOptions{})
-	wantError(t, err, &store.Error{Code: store.CodeConflict, ResponseID: "resp_2"})
-	if _, err := c.Rollback(t.Context(), "conv_1", "resp_1"); err != nil {
-		t.Fatal(err)
-	}
-	_, err = c.Append(t.Context(), "conv_1", testturn.Make("resp_2", ""), store.AppendOptions{})
-	wantError(t, err, &store.Error{Code: store.CodeConflict, ResponseID: "resp_2"})
-	wantTurns(t, c, "conv_1", "resp_1")
-}
-
-func testConversationExpected(t *testing.T, s *suite) {
-	st, c := newConversation(t, s)
-	expect := func(id string) store.AppendOptions { return store.AppendOptions{ExpectedPreviousResponseID: &id} }
-	for _, turn := range [][2]string{{"resp_1", ""}, {"resp_2", "resp_1"}, {"resp_1", ""}, {"resp_2", "resp_1"}} {
-		if _, err := c.Append(t.Context(), "conv_1", testturn.Make(turn[0], ""), expect(turn[1])); err != nil {
-			t.Fatalf("Unable to append %q after %q: %v", turn[0], turn[1], err)
-		}
-	}
-	for _, expected := range []string{"", "resp_1", "resp_gap"} {
-		_, err := c.Append(t.Context(), "conv_1", testturn.Make("resp_3", ""), expect(expected))
-		wantError(t, err, &store.Error{Code: store.CodeConflict, ResponseID: "resp_3"})
-		wantMissing(t, st, "resp_3")
-	}
-	branch := expect("resp_1")
-	branch.Branch = true
-	for range 2 {
-		turn := testturn.Make("resp_3", "")
-		part, err := c.Append(t.Context(), "conv_1", turn, branch)
-		if err != nil || part || turn.PreviousResponseID != "resp_1" {
-			t.Errorf("Unexpected branch: part %v, after %q, %v", part, turn.PreviousResponseID, err)
-		}
-	}
-	last := expect("resp_2")
-	last.Branch = true
-	if part, err := c.Append(t.Context(), "conv_1", testturn.Make("resp_4", ""), last); err != nil || !part {
-		t.Errorf("Unable to append without a branch: part %v, %v", part, err)
-	}
-	wantTurns(t, c, "conv_1", "resp_1", "resp_2", "resp_4")
-}
-
-func testConversationCalls(t *testing.T, s *suite) {
-	_, c := newConversation(t, s)
-	turn := func(id, input, output string) *store.Session {
-		return &store.Session{
-			ResponseID: id, Status: store.StatusCompleted,
-			Request: json.RawMessage(`{"input":` + input + `}`), Response: json.RawMessage(`{"output":[` + output + `]}`),
-		}
-	}
-	add := func(s *store.Session) error {
-		_, err := c.Append(t.Context(), "conv_1", s, store.AppendOptions{})
-		return err
-	}
-	calls := `{"type":"function_call","call_id":"call_1"},{"type":"custom_tool_call","call_id":"call_2"},{"type":"web_search_call","id":"ws_1"}`
-	if err := add(turn("resp_1", `"go"`, calls)); err != nil {
-		t.Fatal(err)
-	}
-	first := `{"type":"function_call_output","call_id":"call_1","output":""}`
-	for id, input := range map[string]string{"resp_2": `"go on"`, "resp_3": `[` + first + `]`, "resp_4": `[]`} {
-		wantError(t, add(turn(id, input, "")), &store.Error{Code: store.CodeInvalid, ResponseID: id})
-	}
-	second := `{"type":"custom_tool_call_output","call_id":"call_2","output":""}`
-	if err := add(turn("resp_5", `[`+second+`,`+first+`]`, "")); err != nil {
-		t.Errorf("Unable to answer the calls: %v", err)
-	}
-	if err := add(turn("resp_6", `"go on"`, "")); err != nil {
-		t.Errorf("Unable to continue: %v", err)
-	}
-}
-
-func testConversationWriters(t *testing.T, s *suite) {
-	_, c := newConversation(t, s)
-	const writers = 32
-	var all sync.WaitGroup
-	for i := range writers {
-		all.Go(func() { appendTurns(t, c, "conv_1", fmt.Sprintf("resp_%d", i)) })
-	}
-	all.Wait()
-	history, err := c.Load(t.Context(), "conv_1", store.ResolveOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if turns := slices.Compact(slices.Sorted(slices.Values(history.Turns))); len(turns) != writers || len(history.Turns) != writers {
-		t.Errorf("got %q, want %d turns", history.Turns, writers)
-	}
-}
-
-func testConversationReserve(t *testing.T, s *suite) {
-	st, c := newConversation(t, s)
-	appendTurns(t, c, "conv_1", "resp_1")
-	reserve := func(id string) *store.Reservation {
-		t.Helper()
-		r, err := c.Reserve(t.Context(), "conv_1", id, store.ReserveOptions{})
-		if err != nil {
-			t.Fatalf("Unable to reserve for %q: %v", id, err)
-		}
-		return r
-	}
-	r := reserve("resp_2")
-	if r.PreviousResponseID() != "resp_1" {
-		t.Errorf("got %q, want resp_1", r.PreviousResponseID())
-	}
-	for range 2 {
-		_, err := c.Reserve(t.Context(), "conv_1", "resp_3", store.ReserveOptions{})
-		wantError(t, err, &store.Error{Code: store.CodeConversationLocked, Retryable: true})
-	}
-	wantTurns(t, c, "conv_1", "resp_1")
-	wantReserved(t, r, "resp_1")
-	if err := r.Save(t.Context(), testturn.Make("resp_other", "")); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("got %v, want ErrInvalid for another turn", err)
-	}
-	if err := r.Save(t.Context(), testturn.Make("resp_2", "")); err != nil {
-		t.Fatalf("Unable to save: %v", err)
-	}
-	_, err := c.Reserve(t.Context(), "conv_1", "resp_1", store.ReserveOptions{})
-	wantError(t, err, &store.Error{Code: store.CodeConflict, ResponseID: "resp_1"})
-
-	reserve("resp_3").Release(t.Context())
-	wantMissing(t, st, "resp_3")
-	r = reserve("resp_4")
-	if _, err := c.Rollback(t.Context(), "conv_1", "resp_1"); err != nil {
-		t.Fatal(err)
-	}
-	appendTurns(t, c, "conv_1", "resp_5")
-	wantReserved(t, r, "resp_1", "resp_2")
-	r.Release(t.Context()) // what is not reserved any more
-	wantTurns(t, c, "conv_1", "resp_1", "resp_5")
-
-	if _, err := c.HideItem(t.Context(), "conv_1", "resp_1", 0); err != nil {
-		t.Fatal(err)
-	}
-	r = reserve("resp_6")
-	defer r.Release(t.Context())
-	for name, load := range map[string]func() (*store.History, error){
-		"reservation": func() (*store.History, error) { return r.Load(t.Context(), store.ResolveOptions{Origins: true}) },
-		"conversation": func() (*store.History, error) {
-			return c.Load(t.Context(), "conv_1", store.ResolveOptions{Origins: true})
-		},
-	} {
-		h, err := load()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(store.Origin{ResponseID: "resp_1", First: 1, Count: 1}, h.Origins[0]); diff != "" {
-			t.Errorf("%s: the first item that is not hidden (-want +got):\n%s", name, diff)
-		}
-	}
-}
-
 // wantReserved checks the turns that a turn with a reserved place continues.
 func wantReserved(t *testing.T, r *store.Reservation, want ...string) {
 	t.Helper()
@@ -520,75 +330,6 @@ func wantReserved(t *testing.T, r *store.Reservation, want ...string) {
 	if diff := cmp.Diff(want, h.Turns); diff != "" {
 		t.Errorf("the turns before a reserved place (-want +got):\n%s", diff)
 	}
-}
-
-// testConversationTakeover: a reservation that nobody renews is taken over by a writer that waits, but not before its end.
-func testConversationTakeover(t *testing.T, s *suite) {
-	_, c := newConversation(t, s)
-	appendTurns(t, c, "conv_1", "resp_1")
-	ctx, die := context.WithCancel(t.Context())
-	abandoned, err := c.Reserve(ctx, "conv_1", "resp_2", store.ReserveOptions{Duration: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	die()
-	<-abandoned.Lost()
-	begin := time.Now()
-	appendTurns(t, c, "conv_1", "resp_3")
-	if waited := time.Since(begin); waited < time.Second {
-		t.Errorf("the place was taken over after %v", waited)
-	}
-	err = abandoned.Save(t.Context(), testturn.Make("resp_2", ""))
-	if err == nil {
-		t.Error("a turn was saved in a place that was lost")
-	}
-	wantTurns(t, c, "conv_1", "resp_1", "resp_3")
-}
-
-// testConversationRefused: a turn that cannot be stored does not keep its place.
-func testConversationRefused(t *testing.T, s *suite) {
-	st, c := newConversation(t, s)
-	r, err := c.Reserve(t.Context(), "conv_1", "resp_1", store.ReserveOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantError(t, r.Save(t.Context(), &store.Session{ResponseID: "resp_1"}), &store.Error{Code: store.CodeInvalid})
-	wantMissing(t, st, "resp_1")
-	if _, err := c.Reserve(t.Context(), "conv_1", "resp_2", store.ReserveOptions{}); err != nil {
-		t.Errorf("Unable to reserve the place again: %v", err)
-	}
-}
-
-func testConversationRollback(t *testing.T, s *suite) {
-	st, c := newConversation(t, s)
-	appendTurns(t, c, "conv_1", "resp_1", "resp_2", "resp_3")
-	save(t, st, testturn.Make("resp_side", "resp_1"), store.SaveOptions{})
-	for _, step := range []struct {
-		to   string
-		want []string
-	}{
-		{"resp_3", []string{"resp_1", "resp_2", "resp_3"}},
-		{"resp_2", []string{"resp_1", "resp_2"}},
-		{"resp_1", []string{"resp_1"}},
-	} {
-		if got, err := c.Rollback(t.Context(), "conv_1", step.to); err != nil || got.Head.ResponseID != step.to {
-			t.Fatalf("Unable to roll back to %q: %+v, %v", step.to, got, err)
-		}
-		wantTurns(t, c, "conv_1", step.want...)
-	}
-	for _, id := range []string{"resp_2", "resp_side", "resp_missing"} {
-		_, err := c.Rollback(t.Context(), "conv_1", id)
-		wantError(t, err, &store.Error{Code: store.CodeInvalid, ResponseID: id})
-	}
-	if _, err := c.Rollback(t.Context(), "conv_1", ""); err != nil {
-		t.Fatal(err)
-	}
-	wantTurns(t, c, "conv_1")
-	if got := resolve(t, st, "resp_3", store.ResolveOptions{}).Turns; len(got) != 3 {
-		t.Errorf("a rollback has deleted turns: got %q", got)
-	}
-	appendTurns(t, c, "conv_1", "resp_4")
-	wantTurns(t, c, "conv_1", "resp_4")
 }
 
 func testConversationFork(t *testing.T, s *suite) {
@@ -628,31 +369,6 @@ func testConversationFork(t *testing.T, s *suite) {
 	wantError(t, err, &store.Error{Code: store.CodeInvalid, ResponseID: "resp_3"})
 	_, err = c.Fork(t.Context(), "conv_1", "", store.ForkOptions{})
 	wantError(t, err, &store.Error{Code: store.CodeInvalid})
-}
-
-// testConversationHeadDeleted: a conversation whose last turn was deleted says so, until it is rolled back.
-func testConversationHeadDeleted(t *testing.T, s *suite) {
-	st, c := newConversation(t, s)
-	appendTurns(t, c, "conv_1", "resp_1", "resp_2")
-	if _, err := c.Fork(t.Context(), "conv_1", "conv_2", store.ForkOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := st.Delete(t.Context(), "resp_2", store.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	s.eventually(t, func() error {
-		if _, err := c.Load(t.Context(), "conv_2", store.ResolveOptions{}); !errors.Is(err, store.ErrNotFound) {
-			return fmt.Errorf("got %w, want ErrNotFound", err)
-		}
-		return nil
-	})
-	_, err := c.Append(t.Context(), "conv_2", testturn.Make("resp_3", ""), store.AppendOptions{})
-	wantError(t, err, &store.Error{Code: store.CodeNotFound, ResponseID: "resp_2"})
-	if _, err := c.Rollback(t.Context(), "conv_2", ""); err != nil {
-		t.Errorf("Unable to clear the history: %v", err)
-	}
-	appendTurns(t, c, "conv_2", "resp_4")
-	wantTurns(t, c, "conv_2", "resp_4")
 }
 
 func testConversationHide(t *testing.T, s *suite) {

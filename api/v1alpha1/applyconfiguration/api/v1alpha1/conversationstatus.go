@@ -32,7 +32,7 @@ type ConversationStatusApplyConfiguration struct {
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 	// observedGeneration is the metadata.generation that the status is about.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// turns is the number of turns of the history. It is absent if there are none, and if the first turn is not reached.
+	// turns counts the turns in the history. It is absent from an empty history, and from one whose root cannot be reached.
 	Turns *int32 `json:"turns,omitempty"`
 }
 
