@@ -268,7 +268,11 @@ func TestDeadlinesOfHTTP2(t *testing.T) {
 	for _, deadline := range w.writes {
 		cleared = append(cleared, deadline.IsZero())
 	}
-	// After the header, around the first event, before the last one, and for the end of the response.
+	// After the header, around the first event, before the last one, and for the end of the response. Before that it is also cleared if the
+	// gateway has to wait for the end of the engine's response.
+	if n := len(cleared); n == 6 && cleared[4] {
+		cleared = slices.Delete(cleared, 4, 5)
+	}
 	if diff := cmp.Diff([]bool{true, false, true, false, false}, cleared); diff != "" {
 		t.Errorf("which deadlines are cleared (-want +got):\n%s", diff)
 	}
