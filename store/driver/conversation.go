@@ -129,6 +129,9 @@ type ConversationPatch struct {
 	UserID, Title, SystemPrompt *string
 	// Metadata replaces all metadata. The JSON null clears it.
 	Metadata json.RawMessage
+	// MetadataMembers are set in the metadata, after Metadata has replaced it. The JSON null removes a member. Concurrent changes of
+	// different members all take effect.
+	MetadataMembers map[string]json.RawMessage
 }
 
 // Summary is a summary of consecutive turns of a conversation, which takes their place in the context of a model.
@@ -169,10 +172,15 @@ type Conversations interface {
 	Summaries(ctx context.Context, namespace, conversationID string) ([]Summary, error)
 }
 
-// Apply changes a conversation, which must not be shared. The error is a Conflict if it is not as the update expects.
+// Apply changes a conversation, which must not be shared. The error is a Conflict if it is not as the update expects. After an error, nothing
+// is changed.
 func (u *ConversationUpdate) Apply(c *Conversation) error {
 	if u.ExpectedState != "" && u.ExpectedState != c.State || u.ExpectedHead != nil && *u.ExpectedHead != c.Head {
 		return ConversationChanged(c.ConversationID)
+	}
+	metadata, err := u.apply(c.Metadata)
+	if err != nil {
+		return invalidConversation(c.ConversationID, err)
 	}
 	if u.Hide != nil && !slices.Contains(c.HiddenItems, *u.Hide) {
 		if len(c.HiddenItems) >= MaxHiddenItems {
@@ -193,13 +201,42 @@ func (u *ConversationUpdate) Apply(c *Conversation) error {
 			*field.stored = *field.next
 		}
 	}
-	switch {
-	case string(u.Metadata) == "null":
-		c.Metadata = nil
-	case u.Metadata != nil:
-		c.Metadata = append(json.RawMessage(nil), u.Metadata...)
-	}
+	c.Metadata = metadata
 	return nil
+}
+
+// apply returns what becomes of metadata.
+func (p ConversationPatch) apply(metadata json.RawMessage) (json.RawMessage, error) {
+	switch {
+	case string(p.Metadata) == "null":
+		metadata = nil
+	case p.Metadata != nil:
+		metadata = slices.Clone(p.Metadata)
+	}
+	if len(p.MetadataMembers) == 0 {
+		return metadata, nil
+	}
+	merged := map[string]json.RawMessage{}
+	if metadata != nil {
+		if err := json.Unmarshal(metadata, &merged); err != nil {
+			return nil, fmt.Errorf("the stored metadata: %w", err)
+		}
+	}
+	for name, value := range p.MetadataMembers {
+		if value == nil || string(value) == "null" {
+			delete(merged, name)
+		} else {
+			merged[name] = value
+		}
+	}
+	if metadata == nil && len(merged) == 0 {
+		return nil, nil
+	}
+	raw, err := json.Marshal(merged)
+	if err != nil {
+		return nil, err
+	}
+	return raw, checkMetadataSize(raw)
 }
 
 // Clone returns a deep copy of the conversation.

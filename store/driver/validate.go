@@ -17,6 +17,7 @@ limitations under the License.
 package driver
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -124,19 +125,39 @@ func (p ConversationPatch) ValidateFor(conversationID string) error {
 			return invalidConversation(conversationID, err)
 		}
 	}
-	if len(p.Metadata) > MaxConversationMetadataBytes {
-		return invalidConversation(conversationID,
-			fmt.Errorf("the metadata has %d bytes: at most %d are allowed", len(p.Metadata), MaxConversationMetadataBytes))
+	members, err := json.Marshal(p.MetadataMembers)
+	if err != nil {
+		return invalidConversation(conversationID, fmt.Errorf("the members of the metadata: %w", err))
 	}
-	if string(p.Metadata) == "null" {
+	for _, metadata := range []json.RawMessage{p.Metadata, members} {
+		if err := checkMetadata(metadata); err != nil {
+			return invalidConversation(conversationID, err)
+		}
+	}
+	return nil
+}
+
+// checkMetadata checks an object, or the null with which a patch clears it.
+func checkMetadata(metadata json.RawMessage) error {
+	if err := checkMetadataSize(metadata); err != nil {
+		return err
+	}
+	if string(metadata) == "null" {
 		return nil
 	}
-	_, err := parseBody(p.Metadata)
-	if err == nil && len(p.Metadata) > 0 && !jsonvalue.Survives(p.Metadata) {
+	_, err := parseBody(metadata)
+	if err == nil && len(metadata) > 0 && !jsonvalue.Survives(metadata) {
 		err = errors.New("has a key twice, a number of too many digits, half a surrogate pair, or is nested too deeply: a cluster cannot store it exactly")
 	}
 	if err != nil {
-		return invalidConversation(conversationID, fmt.Errorf("the metadata %w", err))
+		return fmt.Errorf("the metadata %w", err)
+	}
+	return nil
+}
+
+func checkMetadataSize(metadata json.RawMessage) error {
+	if len(metadata) > MaxConversationMetadataBytes {
+		return fmt.Errorf("the metadata has %d bytes: at most %d are allowed", len(metadata), MaxConversationMetadataBytes)
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -99,8 +100,8 @@ func (c *cluster) getConversation(ctx context.Context, namespace, conversationID
 func (c *cluster) UpdateConversation(
 	ctx context.Context, namespace, conversationID string, update driver.ConversationUpdate,
 ) (*driver.Conversation, error) {
-	if update.Hide != nil {
-		return c.hide(ctx, namespace, conversationID, update)
+	if update.Hide != nil || len(update.MetadataMembers) > 0 {
+		return c.extend(ctx, namespace, conversationID, update)
 	}
 	changes := changesOf(update)
 	patched, err := c.patchConversation(ctx, namespace, conversationID, "", append(testsOf(conversationID, update), changes...))
@@ -120,8 +121,9 @@ func (c *cluster) UpdateConversation(
 	return c.updated(ctx, conversationID, patched, err)
 }
 
-// hide makes an update that hides an item. A patch can add an item only to a list that exists, so this takes a read.
-func (c *cluster) hide(
+// extend makes an update that hides an item or sets members of the metadata. A patch can extend only a list or an object that exists, so this
+// takes a read.
+func (c *cluster) extend(
 	ctx context.Context, namespace, conversationID string, update driver.ConversationUpdate,
 ) (*driver.Conversation, error) {
 	object, err := c.getConversation(ctx, namespace, conversationID)
@@ -131,6 +133,9 @@ func (c *cluster) hide(
 	conversation := fromConversation(object)
 	if err := update.Apply(conversation); err != nil {
 		return nil, err
+	}
+	if update.Metadata = conversation.Metadata; update.Metadata == nil {
+		update.Metadata = json.RawMessage("null")
 	}
 	changes := append(changesOf(update), kubeclient.Operation{
 		Op: "add", Path: "/spec/hiddenItems", Value: toHiddenItems(conversation.HiddenItems),

@@ -242,8 +242,23 @@ func testConversationPatch(t *testing.T, s *suite) {
 			store.ConversationPatch{UserID: text(""), Metadata: json.RawMessage(`{"b":{"c":[]}}`)},
 			func(c *store.Conversation) { c.UserID, c.Metadata = "", json.RawMessage(`{"b":{"c":[]}}`) },
 		},
+		{
+			store.ConversationPatch{MetadataMembers: members(`{"b":null,"<c>":{"d":1},"e~1/":[]}`)},
+			func(c *store.Conversation) { c.Metadata = json.RawMessage(`{"<c>":{"d":1},"e~1/":[]}`) },
+		},
+		{
+			store.ConversationPatch{MetadataMembers: members(`{"<c>":{"f":null},"missing":null}`)},
+			func(c *store.Conversation) { c.Metadata = json.RawMessage(`{"<c>":{"f":null},"e~1/":[]}`) },
+		},
+		{
+			store.ConversationPatch{Metadata: json.RawMessage(`{"a":1,"b":2}`), MetadataMembers: members(`{"b":3}`)},
+			func(c *store.Conversation) { c.Metadata = json.RawMessage(`{"a":1,"b":3}`) },
+		},
 		{store.ConversationPatch{Metadata: json.RawMessage(`{}`)}, func(c *store.Conversation) { c.Metadata = json.RawMessage(`{}`) }},
 		{store.ConversationPatch{Metadata: json.RawMessage(`null`)}, func(c *store.Conversation) { c.Metadata = nil }},
+		{store.ConversationPatch{MetadataMembers: members(`{"a":null}`)}, func(*store.Conversation) {}},
+		{store.ConversationPatch{MetadataMembers: members(`{"a":"x"}`)}, func(c *store.Conversation) { c.Metadata = json.RawMessage(`{"a":"x"}`) }},
+		{store.ConversationPatch{Metadata: json.RawMessage(`null`), MetadataMembers: members(`{"a":null}`)}, func(c *store.Conversation) { c.Metadata = nil }},
 		{store.ConversationPatch{Title: text(""), UserID: text("user")}, func(c *store.Conversation) { c.Title, c.UserID = "", "user" }},
 	} {
 		step.apply(want)
@@ -264,9 +279,39 @@ func testConversationPatch(t *testing.T, s *suite) {
 		}
 	}
 	all.Wait()
+	for i := range 8 {
+		all.Go(func() {
+			member := map[string]json.RawMessage{fmt.Sprint(i): json.RawMessage("true")}
+			if _, err := c.Patch(t.Context(), "conv_1", store.ConversationPatch{MetadataMembers: member}); err != nil {
+				t.Errorf("Unable to set a member of the metadata: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	if got := getConversation(t, c, "conv_1"); len(members(string(got.Metadata))) != 8 {
+		t.Errorf("Got the metadata %s, want 8 members", got.Metadata)
+	}
+	large := json.RawMessage(`"` + strings.Repeat("x", 40<<10) + `"`)
+	for i, wantErr := range []error{nil, store.ErrInvalid} {
+		member := map[string]json.RawMessage{fmt.Sprint("large", i): large}
+		if _, err := c.Patch(t.Context(), "conv_1", store.ConversationPatch{MetadataMembers: member}); !errors.Is(err, wantErr) {
+			t.Errorf("Got %v, want %v for 40 KiB more", err, wantErr)
+		}
+	}
+	if got := getConversation(t, c, "conv_1"); len(members(string(got.Metadata))) != 9 {
+		t.Errorf("Got the metadata %.100s, want 9 members", got.Metadata)
+	}
 	if got := getConversation(t, c, "conv_1"); got.Title != "9" || got.Head.ResponseID != "resp_3" || got.UserID != "user" {
 		t.Errorf("Unexpected conversation: %+v", got)
 	}
+}
+
+func members(object string) map[string]json.RawMessage {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(object), &all); err != nil {
+		panic(err)
+	}
+	return all
 }
 
 func testConversationArchive(t *testing.T, s *suite) {
