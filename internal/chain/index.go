@@ -140,22 +140,39 @@ func (x *Index[V]) Verdict(id string) (Verdict, bool) {
 	return v, true
 }
 
-// Path returns the values of the turns from the root to id, oldest first, if the chain breaks no rule with the given
-// options. Otherwise it returns nil; Walk returns the reason. It also returns nil if the chain has turns that only IncludeIncomplete
-// accepts, because these may change soon.
+// Path returns the values of the turns from the root to id, or of the last of them, oldest first, if the walk with the given options breaks
+// no rule. Otherwise it returns nil; Walk returns the reason. It also returns nil if the path has turns that only IncludeIncomplete
+// accepts, because these may change soon, or turns of a cycle.
 func (x *Index[V]) Path(id string, opts WalkOptions) []V {
 	n := x.nodes[id]
-	if n == nil || n.root == nil || int(n.depth) > opts.MaxDepth || n.stop != nil && !opts.ContinueIncomplete {
+	if n == nil {
 		return nil
 	}
-	path := make([]V, n.depth)
-	for ; n != nil; n = n.parent {
-		if n.continued != Resolved {
+	turns := int(n.depth) // 0 if no root is reached
+	if opts.Last > 0 && (turns == 0 || turns > opts.Last) {
+		turns = opts.Last
+	}
+	stops := n.stop != nil && int(n.distance) < turns
+	if turns == 0 || turns > opts.MaxDepth || stops && !opts.ContinueIncomplete {
+		return nil
+	}
+	path := make([]V, turns)
+	for i := turns - 1; i >= 0; i-- {
+		if n == nil || n.cyclic || !n.passes(opts) {
 			return nil
 		}
-		path[n.depth-1] = n.value
+		path[i] = n.value
+		n = n.parent
 	}
 	return path
+}
+
+// passes reports whether a walk passes the turn, as far as that depends on the turn itself.
+func (n *node[V]) passes(opts WalkOptions) bool {
+	if !n.stored() || !opts.ContinueIncomplete {
+		return n.own == Resolved
+	}
+	return n.continued == Resolved
 }
 
 // Children calls yield with the value of each stored child of a turn, in no order.

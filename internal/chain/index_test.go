@@ -55,6 +55,11 @@ func (g graph) verdict(t interface{ Fatalf(string, ...any) }, id string, maxDept
 	return v
 }
 
+// onCycle returns a function that reports whether a turn is on a cycle.
+func (g graph) onCycle(t interface{ Fatalf(string, ...any) }) func(Turn) bool {
+	return func(turn Turn) bool { return g.verdict(t, turn.ID, len(g)+1).OnCycle }
+}
+
 func ignoringStatus(g graph) Getter {
 	return func(_ context.Context, id string) (Turn, bool, error) {
 		turn, found := g[id]
@@ -80,7 +85,7 @@ func TestIndexEqualsWalk(t *testing.T) {
 		id := rapid.Map(rapid.IntRange(1, ids), func(i int) string { return fmt.Sprintf("t%d", i) })
 		previous := rapid.OneOf(rapid.Just(""), id, id, id)
 		status := rapid.SampledFrom([]string{
-			"completed", "completed", "completed", "completed", "queued", "in_progress", "failed", "cancelled", "strange",
+			"completed", "completed", "completed", "completed", "queued", "in_progress", "failed", "cancelled", "strange", "incomplete",
 		})
 
 		g := graph{}
@@ -152,7 +157,10 @@ func checkIndex(t *rapid.T, g graph, x *Index[string], maxDepth int, before map[
 }
 
 func checkPath(t *rapid.T, g graph, x *Index[string], id string, maxDepth int) {
-	for _, options := range []WalkOptions{{MaxDepth: maxDepth}, {MaxDepth: maxDepth, ContinueIncomplete: true}} {
+	for _, options := range []WalkOptions{
+		{MaxDepth: maxDepth}, {MaxDepth: maxDepth, ContinueIncomplete: true},
+		{MaxDepth: maxDepth, Last: 1}, {MaxDepth: maxDepth, Last: 3}, {MaxDepth: maxDepth, Last: 3, ContinueIncomplete: true},
+	} {
 		turns, err := Walk(context.Background(), id, g.get, options) //nolint:forbidigo // as above
 		var want []string
 		if err == nil {
@@ -160,7 +168,11 @@ func checkPath(t *rapid.T, g graph, x *Index[string], id string, maxDepth int) {
 				want = append(want, "value of "+turn.ID)
 			}
 		}
-		if diff := cmp.Diff(want, x.Path(id, options)); diff != "" {
+		got := x.Path(id, options)
+		if got == nil && options.Last > 0 && slices.ContainsFunc(turns, g.onCycle(t)) {
+			continue // Walk has passed a part of a cycle
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("path of %s with %+v (-walk +index):\n%s", id, options, diff)
 		}
 	}

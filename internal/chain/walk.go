@@ -29,6 +29,9 @@ type Getter func(ctx context.Context, id string) (Turn, bool, error)
 type WalkOptions struct {
 	// MaxDepth is the number of turns that the chain may have. Zero and less fail every walk.
 	MaxDepth int
+	// Last is the number of turns after which the walk ends, or 0. The rules do not apply to what is before them: MaxDepth limits only the turns
+	// that are walked.
+	Last int
 	// ContinueIncomplete accepts turns whose status is incomplete: the model was cut off, and is asked to go on. It lifts no other rule
 	// than TurnIncomplete.
 	ContinueIncomplete bool
@@ -36,7 +39,7 @@ type WalkOptions struct {
 	IncludeIncomplete bool
 }
 
-// Walk follows the parents of the turn id to the root and returns the turns, oldest first. For the empty ID it returns
+// Walk follows the parents of the turn id to the root, or for WalkOptions.Last turns, and returns the turns, oldest first. For the empty ID it returns
 // no turns and no error. It returns an *Error if a rule is broken, the getter's error wrapped if that fails, and the
 // context's error once ctx is done.
 //
@@ -45,7 +48,7 @@ type WalkOptions struct {
 func Walk(ctx context.Context, id string, get Getter, opts WalkOptions) ([]Turn, error) {
 	var turns []Turn
 	visited := map[string]bool{}
-	for current := id; current != ""; {
+	for current := id; current != "" && (opts.Last == 0 || len(turns) < opts.Last); {
 		s := step{
 			maxDepth: opts.MaxDepth, continueIncomplete: opts.ContinueIncomplete, includeIncomplete: opts.IncludeIncomplete,
 			passed: len(turns), repeated: visited[current],

@@ -51,7 +51,7 @@ func TestWalk(t *testing.T) {
 	tests := map[string]struct {
 		graph                                 graph
 		id                                    string
-		maxDepth                              int
+		maxDepth, last                        int
 		continueIncomplete, includeIncomplete bool
 		want                                  []string
 		wantErr                               *Error
@@ -89,12 +89,20 @@ func TestWalk(t *testing.T) {
 		"unreadable":                {graph: graph{"a": {ID: "a", Status: completed, Unreadable: true}}, id: "a", maxDepth: 64, wantErr: &Error{Rule: SnapshotUnreadable, ResponseID: "a", PreviousResponseID: "a", MaxDepth: 64, Status: completed}},
 		"unreadable, included":      {graph: graph{"a": {ID: "a", Status: "failed", Unreadable: true}}, id: "a", maxDepth: 64, includeIncomplete: true, wantErr: &Error{Rule: SnapshotUnreadable, ResponseID: "a", PreviousResponseID: "a", MaxDepth: 64, Status: "failed"}},
 		"status before unreadable":  {graph: graph{"a": {ID: "a", Status: "failed", Unreadable: true}}, id: "a", maxDepth: 64, wantErr: &Error{Rule: TurnNotCompleted, ResponseID: "a", PreviousResponseID: "a", MaxDepth: 64, Status: "failed"}},
+		"last":                      {graph: row(100), id: "t100", maxDepth: 2, last: 2, want: []string{"t99", "t100"}},
+		"last, more than all":       {graph: row(3), id: "t3", maxDepth: 64, last: 4, want: []string{"t1", "t2", "t3"}},
+		"last, more than the depth": {graph: row(4), id: "t4", maxDepth: 2, last: 3, wantErr: &Error{Rule: DepthExceeded, ResponseID: "t2", PreviousResponseID: "t4", MaxDepth: 2}},
+		"last, before a missing":    {graph: row(3).add("t2", "t0", completed), id: "t3", maxDepth: 64, last: 2, want: []string{"t2", "t3"}},
+		"last, before a failed":     {graph: row(3).add("t1", "", "failed"), id: "t3", maxDepth: 64, last: 2, want: []string{"t2", "t3"}},
+		"last, with a failed":       {graph: row(3).add("t2", "t1", "failed"), id: "t3", maxDepth: 64, last: 2, wantErr: &Error{Rule: TurnNotCompleted, ResponseID: "t2", PreviousResponseID: "t3", MaxDepth: 64, Status: "failed"}},
+		"last, round a cycle":       {graph: cycle, id: "a", maxDepth: 64, last: 3, wantErr: &Error{Rule: CycleDetected, ResponseID: "a", PreviousResponseID: "a", MaxDepth: 64}},
+		"last, part of a cycle":     {graph: cycle, id: "a", maxDepth: 64, last: 2, want: []string{"b", "a"}},
 		"G30 fork":                  {graph: row(2).add("fork", "t1", completed), id: "fork", maxDepth: 64, want: []string{"t1", "fork"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			turns, err := Walk(t.Context(), tc.id, tc.graph.get, WalkOptions{
-				MaxDepth: tc.maxDepth, ContinueIncomplete: tc.continueIncomplete, IncludeIncomplete: tc.includeIncomplete,
+				MaxDepth: tc.maxDepth, Last: tc.last, ContinueIncomplete: tc.continueIncomplete, IncludeIncomplete: tc.includeIncomplete,
 			})
 			var got []string
 			for _, turn := range turns {
