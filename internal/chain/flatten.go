@@ -34,6 +34,8 @@ type Items struct {
 	List []byte
 	// Ends has the offset in List at which each item ends.
 	Ends []int
+	// Figures are those of the turn.
+	Figures Figures
 
 	digest digest
 }
@@ -54,7 +56,9 @@ func (t *Items) Slice(from, to int) []byte {
 }
 
 // Size returns the memory that the items and their digest take in bytes, except for a few bytes of bookkeeping. It never changes.
-func (t *Items) Size() int { return len(t.Instructions) + cap(t.List) + 8*cap(t.Ends) + digestBytes }
+func (t *Items) Size() int {
+	return len(t.Instructions) + cap(t.List) + 8*cap(t.Ends) + len(t.Figures.Model) + digestBytes
+}
 
 // Flatten turns the bodies of a turn, each a JSON object of the Responses API or empty, into input items: non-empty
 // instructions become a system message, an input string becomes one user message, an input list and the output become their
@@ -103,7 +107,7 @@ func parse(request, response []byte) (in, out jsonvalue.Object, err error) {
 func FlattenObjects(request, response jsonvalue.Object) (*Items, error) {
 	parts := partsOf(request, response)
 	const wrapped = 100 // more than a message has besides its text
-	items := &Items{List: make([]byte, 0, len(parts.input)+wrapped+len(parts.output))}
+	items := &Items{List: make([]byte, 0, len(parts.input)+wrapped+len(parts.output)), Figures: parts.figures()}
 	instructions, err := parts.eachItem(items.add)
 	if err != nil {
 		return nil, err
@@ -129,12 +133,12 @@ func CheckObjects(request, response jsonvalue.Object) error {
 	return err
 }
 
-// parts are the raw members of the bodies that become items.
-type parts struct{ instructions, input, output string }
+// parts are the raw members of the bodies that become items or figures.
+type parts struct{ instructions, input, requestModel, output, responseModel, usage string }
 
 func partsOf(request, response jsonvalue.Object) parts {
-	in, out := request.RawMembers("instructions", "input"), response.RawMembers("output")
-	return parts{in[0], in[1], out[0]}
+	in, out := request.RawMembers("instructions", "input", "model"), response.RawMembers("output", "model", "usage")
+	return parts{in[0], in[1], in[2], out[0], out[1], out[2]}
 }
 
 // eachItem yields the items of the request's input, then those of the response's output, in pieces. It returns the instructions as a
