@@ -272,11 +272,10 @@ func (r *reserver) take(ctx context.Context, head, next Head, first bool, before
 	return newReservation(ctx, r, updated, begin, first, before), nil
 }
 
-// renew renews the reservation of a head, and returns the new one.
-func (r *reserver) renew(ctx context.Context, head Head) (Head, error) {
+// renew renews the reservation of a head, and returns the conversation with the new one.
+func (r *reserver) renew(ctx context.Context, head Head) (*Conversation, error) {
 	next := renewed(head)
-	_, err := r.c.update(ctx, r.d, r.conversationID, driver.ConversationUpdate{ExpectedHead: &head, Head: &next})
-	return next, err
+	return r.c.update(ctx, r.d, r.conversationID, driver.ConversationUpdate{ExpectedHead: &head, Head: &next})
 }
 
 // renewed returns a head whose reservation is renewed.

@@ -80,29 +80,36 @@ func validateNew(c *Conversation) error {
 	return nil
 }
 
-// create stores a conversation. Its head must be stored, before and after: a turn that is deleted meanwhile is missed by neither.
+// create stores a conversation. Its head must be stored, and not be about to be deleted with its conversation, before and after. After
+// that, the deletion of the head's conversation begins, if at all, when this one can be seen to need the head. The order of the last two checks
+// matters: a conversation that does not exist any more deletes no turn after that.
 func (c *Conversations) create(ctx context.Context, d driver.Conversations, next *Conversation) (*Conversation, error) {
-	head := next.Head.ResponseID
-	if err := c.checkStored(ctx, head); err != nil {
+	head, err := c.head(ctx, next)
+	if err == nil {
+		err = c.checkDeletion(ctx, d, head)
+	}
+	if err != nil {
 		return nil, err
 	}
 	created, err := driver.Retry(ctx, func() (*Conversation, error) { return d.CreateConversation(ctx, c.store.namespace, next) })
 	if err != nil {
 		return nil, err
 	}
-	if err := c.checkStored(ctx, head); errors.Is(err, ErrNotFound) {
+	if err = c.checkDeletion(ctx, d, head); err == nil {
+		_, err = c.head(ctx, next)
+	}
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict) {
 		return nil, errors.Join(err, d.DeleteConversation(ctx, c.store.namespace, next.ConversationID))
 	}
 	return created, nil
 }
 
-// checkStored returns an error if a turn is not stored. There is no turn with the empty ID to check.
-func (c *Conversations) checkStored(ctx context.Context, responseID string) error {
-	if responseID == "" {
-		return nil
+// head returns the turn at which a conversation without a reservation ends, or nil if it has no turns.
+func (c *Conversations) head(ctx context.Context, conversation *Conversation) (*Session, error) {
+	if conversation.Head.ResponseID == "" {
+		return nil, nil
 	}
-	_, err := c.turn(ctx, responseID)
-	return err
+	return c.turn(ctx, conversation.Head.ResponseID)
 }
 
 // Get returns a conversation.
@@ -159,16 +166,6 @@ func (c *Conversations) setState(ctx context.Context, operation, conversationID,
 		}
 		return current, err
 	})
-}
-
-// Delete removes a conversation and its summaries. Its turns stay. It is not an error if the conversation does not exist.
-func (c *Conversations) Delete(ctx context.Context, conversationID string) error {
-	_, err := conversationCall(c, "delete", conversationID, func(d driver.Conversations) (struct{}, error) {
-		return driver.Retry(ctx, func() (struct{}, error) {
-			return struct{}{}, d.DeleteConversation(ctx, c.store.namespace, conversationID)
-		})
-	})
-	return err
 }
 
 // Load returns the history of a conversation, or a page of it, as Store.Resolve does for its head. Without turns, the history is empty.

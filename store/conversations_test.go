@@ -195,7 +195,7 @@ func TestConversationsUnsupported(t *testing.T) {
 	if _, err := c.Get(t.Context(), "conv_1"); !errors.Is(err, store.ErrUnsupported) {
 		t.Errorf("got %v, want ErrUnsupported", err)
 	}
-	if err := c.Delete(t.Context(), ""); !errors.Is(err, store.ErrInvalid) {
+	if err := c.Delete(t.Context(), "", store.DeleteConversationOptions{}); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("got %v, want ErrInvalid", err)
 	}
 }

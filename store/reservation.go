@@ -216,16 +216,18 @@ func (r *Reservation) keep() {
 	}
 }
 
-// extend renews the reservation. The error is ErrConflict if the place was lost.
+// extend renews the reservation. The error is ErrConflict if the place was lost, or the conversation is being deleted with its turns.
 func (r *Reservation) extend(ctx context.Context) error {
 	for {
 		begin := time.Now()
-		next, err := r.renew(ctx, r.head)
+		current, err := r.renew(ctx, r.head)
 		if err == nil {
-			r.head, r.renewed = next, begin
+			r.head, r.renewed = current.Head, begin
+			if current.State == ConversationDeleting {
+				return r.lost()
+			}
 			return nil
 		}
-		var current *Conversation
 		if errors.Is(err, ErrConflict) {
 			// It may have been renewed for another attempt to save the turn, or by an update whose response was lost.
 			current, err = r.c.get(ctx, r.d, r.conversationID)

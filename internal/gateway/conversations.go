@@ -189,7 +189,7 @@ func (g *Gateway) deleteConversation(w http.ResponseWriter, r *http.Request, c *
 	if _, err := conversations.Get(r.Context(), id); err != nil {
 		return conversationFailed(id, err)
 	}
-	if err := conversations.Delete(r.Context(), id); err != nil {
+	if err := conversations.Delete(r.Context(), id, store.DeleteConversationOptions{}); err != nil {
 		return conversationFailed(id, err)
 	}
 	writeJSON(w, http.StatusOK, `{"id":`+quote(id)+`,"object":"conversation.deleted","deleted":true}`)

@@ -172,6 +172,15 @@ type Conversations interface {
 	Summaries(ctx context.Context, namespace, conversationID string) ([]Summary, error)
 }
 
+// ConversationDeleter is implemented by drivers of stores in which nothing else deletes the turns of conversations that are
+// ConversationDeleting, as the operator does in a cluster.
+type ConversationDeleter interface {
+	// DeleteConversationTurns deletes the turns of a conversation that is ConversationDeleting, as store.Conversations.Delete describes it,
+	// and then the conversation and its summaries. It does nothing if the conversation does not exist or is not ConversationDeleting. It
+	// does not wait for a turn for which a place is reserved. If it is interrupted, the next call continues.
+	DeleteConversationTurns(ctx context.Context, namespace, conversationID string) error
+}
+
 // Apply changes a conversation, which must not be shared. The error is a Conflict if it is not as the update expects. After an error, nothing
 // is changed.
 func (u *ConversationUpdate) Apply(c *Conversation) error {

@@ -25,7 +25,10 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-var _ driver.Conversations = (*memory)(nil)
+var (
+	_ driver.Conversations       = (*memory)(nil)
+	_ driver.ConversationDeleter = (*memory)(nil)
+)
 
 // storedConversation is a conversation with its summaries, which are sorted.
 type storedConversation struct {
@@ -86,6 +89,46 @@ func (m *memory) DeleteConversation(ctx context.Context, namespace, conversation
 	}
 	delete(m.stored, conversationKey{namespace, conversationID})
 	return nil
+}
+
+// DeleteConversationTurns implements driver.ConversationDeleter. It takes effect at once.
+func (m *memory) DeleteConversationTurns(ctx context.Context, namespace, conversationID string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	key := conversationKey{namespace, conversationID}
+	if stored, found := m.stored[key]; !found || stored.State != driver.ConversationDeleting {
+		return nil
+	}
+	turns, needed := m.namespaces[namespace], m.neededBy(namespace, conversationID)
+	for _, listed := range slices.Backward(slices.Clone(m.conversations[key])) {
+		// A turn may be needed only by those after it, which may be listed before it.
+		for turn := turns[listed.ResponseID]; turn != nil && turn.ConversationID == conversationID && needed[turn.ResponseID] == 0; {
+			m.unlist(namespace, turn)
+			delete(turns, turn.ResponseID)
+			needed[turn.PreviousResponseID]--
+			turn = turns[turn.PreviousResponseID]
+		}
+	}
+	delete(m.stored, key)
+	return nil
+}
+
+// neededBy returns how many turns and other conversations need each turn, so that it must not be deleted with its conversation.
+func (m *memory) neededBy(namespace, conversationID string) map[string]int {
+	needed := map[string]int{}
+	for _, turn := range m.namespaces[namespace] {
+		needed[turn.PreviousResponseID]++
+	}
+	for key, c := range m.stored {
+		if key.namespace == namespace && key.id != conversationID {
+			needed[c.Head.ResponseID]++
+			needed[c.Head.BaseResponseID]++
+		}
+	}
+	return needed
 }
 
 // SaveSummary implements driver.Conversations.

@@ -82,15 +82,17 @@ func (s *turns) UpdateConversation(
 
 // DeleteConversation implements driver.Conversations.
 func (s *turns) DeleteConversation(ctx context.Context, namespace, conversationID string) error {
-	err := s.write(ctx, func(tx *sql.Tx) error {
-		for _, query := range []string{deleteConversation, deleteSummaries} {
-			if _, err := tx.ExecContext(ctx, query, namespace, conversationID); err != nil {
-				return err
-			}
+	return toError(ctx, s.write(ctx, func(tx *sql.Tx) error { return removeConversation(ctx, tx, namespace, conversationID) }))
+}
+
+// removeConversation deletes a conversation and its summaries.
+func removeConversation(ctx context.Context, tx *sql.Tx, namespace, conversationID string) error {
+	for _, query := range []string{deleteConversation, deleteSummaries} {
+		if _, err := tx.ExecContext(ctx, query, namespace, conversationID); err != nil {
+			return err
 		}
-		return nil
-	})
-	return toError(ctx, err)
+	}
+	return nil
 }
 
 // SaveSummary implements driver.Conversations. When it returns, the summary is on disk.

@@ -59,7 +59,7 @@ func TestOpenErrors(t *testing.T) {
 		"text file":          {path: "text", setup: writeText, want: "not an SQLite database"},
 		"another program":    {path: "other.db", setup: execute(`CREATE TABLE t (a)`), want: "another program"},
 		"application ID":     {path: "other.db", setup: execute(`PRAGMA application_id = 7`), want: "another program"},
-		"newer schema":       {path: "new.db", setup: newer, want: "its schema has version 1000000, and this program supports versions up to 3"},
+		"newer schema":       {path: "new.db", setup: newer, want: "its schema has version 1000000, and this program supports versions up to 4"},
 		"empty file":         {path: "empty", setup: func(t *testing.T, path string) { write(t, path, "") }},
 		"empty file, opened": {path: "empty.db", setup: execute(`VACUUM`)},
 	}

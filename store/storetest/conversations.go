@@ -222,7 +222,7 @@ func testConversationMissing(t *testing.T, s *suite) {
 			t.Errorf("%s: got %v, want ErrConversationNotFound of conv_1", name, err)
 		}
 	}
-	if err := c.Delete(ctx, "conv_1"); err != nil {
+	if err := c.Delete(ctx, "conv_1", store.DeleteConversationOptions{}); err != nil {
 		t.Errorf("Unable to delete a missing conversation: %v", err)
 	}
 }
@@ -350,7 +350,7 @@ func testConversationDelete(t *testing.T, s *suite) {
 	if err := c.SaveSummary(t.Context(), "conv_1", store.Summary{EndTurn: 1, Content: "text"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Delete(t.Context(), "conv_1"); err != nil {
+	if err := c.Delete(t.Context(), "conv_1", store.DeleteConversationOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := c.Get(t.Context(), "conv_1")
