@@ -79,6 +79,9 @@ var quotaInterval = 100 * time.Millisecond
 // conversationInterval is the time between two writes of the status of a conversation.
 var conversationInterval time.Duration
 
+// turnDeletions is the number of turns per second that are deleted with their conversations, for each namespace.
+var turnDeletions = 1e6
+
 // connect returns the configuration with which the operator reaches the API server, unless a test sets another.
 var connect = func(config *rest.Config) *rest.Config { return config }
 
@@ -134,6 +137,13 @@ func startOperator(ctx context.Context) (*operator, error) {
 		Client: mgr.GetClient(), Conversations: o.named, Sessions: o.view, Interval: conversationInterval, Statuses: statuses, Clock: o.clock,
 	}
 	if err := heads.SetupWithManager(mgr); err != nil {
+		return nil, err
+	}
+	deleter := &controllers.ConversationDeleter{
+		Client: sessionClient, Conversations: o.named, Sessions: o.view, Recorder: mgr.GetEventRecorder("catena"),
+		EventLimiter: controllers.NewEventLimiter(1e6), TurnsPerSecond: turnDeletions, Clock: o.clock,
+	}
+	if err := deleter.SetupWithManager(mgr); err != nil {
 		return nil, err
 	}
 	o.quotas = &controllers.SessionQuotaReconciler{

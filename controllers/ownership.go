@@ -31,9 +31,8 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// The right to delete is never used, and the policy in config/admission/operator.yaml refuses deletions: the admission plugin
-// OwnerReferencesPermissionEnforcement, if enabled, requires it of clients that change ownerReferences. For references that do
-// not block the deletion of their owner, it requires no other right.
+// The right to delete is not used here: the admission plugin OwnerReferencesPermissionEnforcement, if enabled, requires it of clients that
+// change ownerReferences. For references that do not block the deletion of their owner, it requires no other right.
 //
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=get;patch;delete
 

@@ -16,7 +16,7 @@ limitations under the License.
 
 // Package controllers contains the controllers that run on the leader. One writes the verdict on each chain into the status of
 // its session, and the ownerReference that lets garbage collection delete a turn with its descendants, unless its saver has
-// written that. Another writes the verdicts on the histories of Conversations. The others delete snapshots that no session refers to,
+// written that. Another writes the verdicts on the histories of Conversations, and one deletes Conversations with their turns. The others delete snapshots that no session refers to,
 // write the usage of namespaces into their SessionQuotas, and rewrite ownerReferences to another version of the API. A reporter on
 // every replica marks snapshots that it could not read.
 package controllers

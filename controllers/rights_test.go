@@ -34,6 +34,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/config"
@@ -46,8 +47,8 @@ const operatorUser = "system:serviceaccount:catena-system:catena"
 
 var operatorGroups = []string{"system:serviceaccounts", "system:serviceaccounts:catena-system"}
 
-// TestOperatorPolicy: the operator's credentials suffice to set ownerReferences and to delete chunks, but not to change what
-// tenants have stored or to delete their sessions, although RBAC permits it. Others are not affected.
+// TestOperatorPolicy: the operator's credentials suffice to set ownerReferences, and to delete chunks and what is deleted with a conversation,
+// but not to change what tenants have stored or to delete other sessions, although RBAC permits it. Others are not affected.
 func TestOperatorPolicy(t *testing.T) {
 	ns := env.NewNamespace(t)
 	session := turn(ns, "a")
@@ -56,7 +57,12 @@ func TestOperatorPolicy(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "aaaaaaaaaaaaaaaaaaaaaaaaaa-0", Annotations: map[string]string{v1alpha1.SessionAnnotation: "a"}},
 		Spec:       v1alpha1.SnapshotChunkSpec{Data: []byte("data")},
 	}
-	for _, object := range []client.Object{session, chunk} {
+	inConversation := turn(ns, "b")
+	inConversation.Spec.ConversationID = "conv_1"
+	active := unstructuredConversation(t, ns, "conv_1", `{}`)
+	deleting := unstructuredConversation(t, ns, "conv_2", `{"state":"Deleting"}`)
+	controllerutil.AddFinalizer(deleting, "example.com/hold") // the operator of the other tests deletes it
+	for _, object := range []client.Object{session, chunk, inConversation, active, deleting} {
 		if err := env.Client.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
@@ -114,6 +120,9 @@ func TestOperatorPolicy(t *testing.T) {
 		"an annotation":                 {request: merge(session, `{"metadata":{"annotations":{"a":null,"b":"1"}}}`)},
 		"a finalizer":                   {request: merge(session, `{"metadata":{"finalizers":["example.com/hold"]}}`)},
 		"deletion of a session":         {request: remove(session)},
+		"deletion of a turn":            {request: remove(inConversation), allowed: true},
+		"deletion of a conversation":    {request: remove(active)},
+		"deletion of a deleting one":    {request: remove(deleting), allowed: true},
 		"the data of a chunk":           {request: merge(chunk, `{"spec":{"data":"b3RoZXI="}}`)},
 		"the session of a chunk":        {request: merge(chunk, `{"metadata":{"annotations":{"`+v1alpha1.SessionAnnotation+`":"b"}}}`)},
 		"another annotation of a chunk": {request: merge(chunk, `{"metadata":{"annotations":{"b":"1"}}}`)},
@@ -154,7 +163,7 @@ func TestOperatorRights(t *testing.T) {
 		"ClusterRole catena: watch sessions.catena.dev/responsesessions":        "the view",
 		"ClusterRole catena: get sessions.catena.dev/responsesessions":          "live reads",
 		"ClusterRole catena: patch sessions.catena.dev/responsesessions":        "the ownerReference to the parent; the policy operator.sessions.catena.dev refuses the rest",
-		"ClusterRole catena: delete sessions.catena.dev/responsesessions":       "the plugin OwnerReferencesPermissionEnforcement requires it for ownerReferences; the policy refuses deletions",
+		"ClusterRole catena: delete sessions.catena.dev/responsesessions":       "turns that are deleted with their conversations; the policy refuses those without a conversation. The plugin OwnerReferencesPermissionEnforcement requires it for ownerReferences, too",
 		"ClusterRole catena: patch sessions.catena.dev/responsesessions/status": "verdicts",
 
 		"ClusterRole catena: get sessions.catena.dev/snapshotchunks":    "bodies outside their objects",
@@ -165,6 +174,8 @@ func TestOperatorRights(t *testing.T) {
 
 		"ClusterRole catena: list sessions.catena.dev/conversations":         "their heads",
 		"ClusterRole catena: watch sessions.catena.dev/conversations":        "their heads",
+		"ClusterRole catena: get sessions.catena.dev/conversations":          "live reads before a deletion",
+		"ClusterRole catena: delete sessions.catena.dev/conversations":       "those in the state Deleting; the policy refuses others",
 		"ClusterRole catena: patch sessions.catena.dev/conversations/status": "verdicts on their histories",
 
 		"ClusterRole catena: list sessions.catena.dev/sessionquotas":         "quotas",

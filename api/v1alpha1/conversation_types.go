@@ -57,6 +57,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.conversationID == oldSelf.conversationID",message="`conversationID` must not change: create another conversation"
 // +kubebuilder:validation:XValidation:rule="has(self.forkedFrom) == has(oldSelf.forkedFrom) && (!has(self.forkedFrom) || self.forkedFrom == oldSelf.forkedFrom && oldSelf.forkedFrom == self.forkedFrom)",message="`forkedFrom` must not change: it is fixed when the conversation is created"
 // +kubebuilder:validation:XValidation:rule="has(self.parentConversationID) == has(oldSelf.parentConversationID) && (!has(self.parentConversationID) || self.parentConversationID == oldSelf.parentConversationID)",message="`parentConversationID` must not change: it is fixed when the conversation is created"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.state) || oldSelf.state != 'Deleting' || has(self.state) && self.state == 'Deleting'",message="`state` must remain Deleting: some of the turns may be gone"
 // +kubebuilder:validation:XValidation:rule="!has(self.reservation) || has(self.headResponseID)",message="`headResponseID` must be set if `reservation` is: it names the turn for which the place is reserved"
 // +kubebuilder:validation:XValidation:rule="!has(self.baseResponseID) || has(self.reservation)",message="`baseResponseID` must be absent without a `reservation`"
 type ConversationSpec struct {
@@ -93,6 +94,8 @@ type ConversationSpec struct {
 	Metadata *runtime.RawExtension `json:"metadata,omitempty"`
 
 	// state is Active, Archived for a conversation that must not be continued, or Deleting for one that is being deleted with its turns.
+	// The operator deletes a conversation that is Deleting, after those turns with its conversationID that nothing else needs: no turn
+	// that stays continues them, and no other conversation ends at them. It remains Deleting.
 	// +kubebuilder:validation:Enum=Active;Archived;Deleting
 	// +kubebuilder:default=Active
 	// +optional
@@ -203,7 +206,7 @@ type ConversationStatus struct {
 }
 
 // Conversation is a name for the chain of turns that ends at its head. The turns are ResponseSessions of the same namespace. Several
-// conversations can share turns, and no turn is changed or deleted with a Conversation.
+// conversations can share turns. No turn is changed or deleted with a Conversation, unless it was in the state Deleting.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

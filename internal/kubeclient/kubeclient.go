@@ -236,13 +236,13 @@ func List(ctx context.Context, client rest.Interface, resource, namespace string
 	return client.Get().Namespace(namespace).Resource(resource).Do(ctx).Into(into)
 }
 
-// Children calls each with the metadata of up to limit ResponseSessions in a namespace whose parent is previousResponseID, as ListMetadata
-// does. If from is not empty, it continues the list. It returns where the list can be continued, if there are more.
-func Children(
-	ctx context.Context, client rest.Interface, namespace, previousResponseID string, limit int, from string,
-	each func(*metav1.ObjectMeta),
+// ListSessions calls each with the metadata of up to limit ResponseSessions in a namespace whose spec has a value in a field, such as the
+// children of a turn, as ListMetadata does. If from is not empty, it continues the list. It returns where the list can be continued, if there
+// are more.
+func ListSessions(
+	ctx context.Context, client rest.Interface, namespace, field, value string, limit int, from string, each func(*metav1.ObjectMeta),
 ) (next string, err error) {
-	selector := fields.OneTermEqualSelector("spec.previousResponseID", previousResponseID).String()
+	selector := fields.OneTermEqualSelector("spec."+field, value).String()
 	request := client.Get().Namespace(namespace).Resource(Sessions).
 		Param("fieldSelector", selector).Param("limit", strconv.Itoa(limit)).Param("continue", from)
 	list, err := ListMetadata(ctx, request, each)

@@ -191,6 +191,11 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 		Client: mgr.GetClient(), Conversations: named, Sessions: view,
 		Interval: controllers.DefaultConversationInterval, Statuses: o.Statuses, Clock: clock.RealClock{},
 	}
+	deleter := &controllers.ConversationDeleter{
+		Client: s.clients.sessions, Conversations: named, Sessions: view,
+		Recorder: mgr.GetEventRecorder("catena"), EventLimiter: reconciler.EventLimiter,
+		TurnsPerSecond: controllers.DefaultTurnDeletionsPerSecond, Clock: clock.RealClock{},
+	}
 	quotas := &controllers.SessionQuotaReconciler{
 		Client: mgr.GetClient(), Usage: usage, Interval: o.SessionQuotaInterval, Clock: clock.RealClock{},
 	}
@@ -201,6 +206,7 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 	err := errors.Join(
 		reconciler.SetupWithManager(mgr),
 		heads.SetupWithManager(mgr),
+		deleter.SetupWithManager(mgr),
 		quotas.SetupWithManager(mgr),
 		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 			stored.Run(ctx, s.clients.watch)

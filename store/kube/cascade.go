@@ -150,7 +150,7 @@ func (w *cascade) list(ctx context.Context, parent *branch) error {
 // page reads a page of a turn's children that are still to be deleted, and returns the cursor of the next page.
 func (w *cascade) page(ctx context.Context, parent *branch, from string, page *[]child) (next string, err error) {
 	*page = (*page)[:0]
-	return kubeclient.Children(ctx, w.client, w.namespace, parent.responseID, childrenPerPage, from, func(object *metav1.ObjectMeta) {
+	return kubeclient.ListSessions(ctx, w.client, w.namespace, "previousResponseID", parent.responseID, childrenPerPage, from, func(object *metav1.ObjectMeta) {
 		// A finalizer may hold a child that was listed before: its descendants have already been deleted.
 		if held := parent.deleted && object.DeletionTimestamp != nil; !held && object.Name != w.path[0].name {
 			*page = append(*page, child{object.Name, object.UID})

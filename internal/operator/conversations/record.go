@@ -45,6 +45,8 @@ type Record struct {
 	HeadResolved sessions.ConditionStatus
 	// Reserved is set if the spec has a reservation.
 	Reserved bool
+	// WithTurns is set if the state is Deleting, so that the conversation is to be deleted with its turns.
+	WithTurns bool
 	// Misnamed is set if the object's name does not follow from its conversationID, and Deleting if the object is being deleted.
 	Misnamed, Deleting bool
 	// HasVerdict is set if the status was written for the object's generation.
@@ -57,9 +59,10 @@ func newRecord(object gjson.Result, now time.Time) (metav1.ObjectMeta, *Record) 
 	metadata := kubeclient.ParseMetadata(fields[0])
 	r := &Record{Object: sessions.NewObject(&metadata, object), Deleting: metadata.DeletionTimestamp != nil, Received: now}
 	r.SpecNodes = int32(jsonvalue.Nodes(fields[1].Raw))
-	spec := jsonvalue.Members(fields[1], "conversationID", "headResponseID", "baseResponseID", "reservation")
+	spec := jsonvalue.Members(fields[1], "conversationID", "headResponseID", "baseResponseID", "reservation", "state")
 	r.Misnamed = r.Name != v1alpha1.ObjectName(spec[0].Str)
 	r.Head, r.Base, r.Reserved = strings.Clone(spec[1].Str), strings.Clone(spec[2].Str), spec[3].IsObject()
+	r.WithTurns = spec[4].Str == v1alpha1.ConversationStateDeleting
 	r.setStatus(decodeStatus(fields[2]))
 	return metadata, r
 }

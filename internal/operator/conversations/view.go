@@ -39,9 +39,9 @@ type View struct {
 	clock  clock.PassiveClock
 	synced chan struct{}
 
-	mu         sync.RWMutex
-	namespaces map[string]*namespace
-	subscriber func(namespace string, names []string)
+	mu          sync.RWMutex
+	namespaces  map[string]*namespace
+	subscribers []func(namespace string, names []string)
 }
 
 // namespace holds the conversations of one namespace.
@@ -71,7 +71,6 @@ func (r reference) less(other reference) bool {
 func NewView(clock clock.PassiveClock) *View {
 	return &View{
 		age: silence.NewAge(kubeclient.Conversations), clock: clock, synced: make(chan struct{}), namespaces: map[string]*namespace{},
-		subscriber: func(string, []string) {},
 	}
 }
 
@@ -79,10 +78,10 @@ func NewView(clock clock.PassiveClock) *View {
 func (v *View) Metric() prometheus.Collector { return v.age }
 
 // Subscribe calls the function for the conversations of a namespace that are there already, and for each one that is added, changed or
-// removed from now on. Calls may be concurrent. The function must not block. There can be one subscriber.
+// removed from now on. Calls may be concurrent. The function must not block.
 func (v *View) Subscribe(subscriber func(namespace string, names []string)) {
 	v.mu.Lock()
-	v.subscriber = subscriber
+	v.subscribers = append(v.subscribers, subscriber)
 	all := map[string][]string{}
 	for name, ns := range v.namespaces {
 		all[name] = slices.Collect(maps.Keys(ns.byName))
@@ -165,10 +164,9 @@ func (v *View) set(r *Record) {
 	if isNew {
 		ns.set(r.carryOver(known))
 	}
-	subscriber := v.subscriber
 	v.mu.Unlock()
 	if isNew {
-		subscriber(r.Namespace, []string{r.Name})
+		v.notify(r.Namespace, []string{r.Name})
 	}
 }
 
@@ -179,9 +177,18 @@ func (v *View) remove(r *Record) {
 			delete(v.namespaces, r.Namespace)
 		}
 	}
-	subscriber := v.subscriber
 	v.mu.Unlock()
-	subscriber(r.Namespace, []string{r.Name})
+	v.notify(r.Namespace, []string{r.Name})
+}
+
+// notify calls the subscribers.
+func (v *View) notify(namespace string, names []string) {
+	v.mu.RLock()
+	subscribers := v.subscribers
+	v.mu.RUnlock()
+	for _, subscriber := range subscribers {
+		subscriber(namespace, names)
+	}
 }
 
 // replace replaces all conversations with those of a list.
@@ -200,7 +207,6 @@ func (v *View) replace(records []*Record) {
 	v.mu.Lock()
 	before := v.namespaces
 	v.namespaces = namespaces
-	subscriber := v.subscriber
 	v.mu.Unlock()
 	select {
 	case <-v.synced:
@@ -208,11 +214,11 @@ func (v *View) replace(records []*Record) {
 		close(v.synced)
 	}
 	for name, ns := range namespaces {
-		subscriber(name, slices.Collect(maps.Keys(ns.byName)))
+		v.notify(name, slices.Collect(maps.Keys(ns.byName)))
 	}
 	for name, ns := range before {
 		now := namespaces[name]
-		subscriber(name, slices.DeleteFunc(slices.Collect(maps.Keys(ns.byName)), func(name string) bool { return now.get(name) != nil }))
+		v.notify(name, slices.DeleteFunc(slices.Collect(maps.Keys(ns.byName)), func(name string) bool { return now.get(name) != nil }))
 	}
 }
 

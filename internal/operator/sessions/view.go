@@ -176,6 +176,17 @@ func (v *View) Lookup(namespace, responseID string) (r *Record, found bool) {
 	return r, found
 }
 
+// IsContinued reports whether a session in a chain continues the one with a response ID.
+func (v *View) IsContinued(namespace, responseID string) (continued bool) {
+	v.read(namespace, func(ns *namespaceView) {
+		for range ns.index.Children(responseID) {
+			continued = true
+			break
+		}
+	})
+	return continued
+}
+
 // Path returns the sessions from the root to a response ID, oldest first, or nil: see chain.Index.Path.
 func (v *View) Path(namespace, responseID string, options chain.WalkOptions) (path []*Record) {
 	v.read(namespace, func(ns *namespaceView) { path = ns.index.Path(responseID, options) })

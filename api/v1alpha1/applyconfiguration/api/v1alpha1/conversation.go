@@ -31,7 +31,7 @@ import (
 // with apply.
 //
 // Conversation is a name for the chain of turns that ends at its head. The turns are ResponseSessions of the same namespace. Several
-// conversations can share turns, and no turn is changed or deleted with a Conversation.
+// conversations can share turns. No turn is changed or deleted with a Conversation, unless it was in the state Deleting.
 type ConversationApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard object metadata.

@@ -41,6 +41,8 @@ type ConversationSpecApplyConfiguration struct {
 	// not store more than 64 KiB.
 	Metadata *runtime.RawExtension `json:"metadata,omitempty"`
 	// state is Active, Archived for a conversation that must not be continued, or Deleting for one that is being deleted with its turns.
+	// The operator deletes a conversation that is Deleting, after those turns with its conversationID that nothing else needs: no turn
+	// that stays continues them, and no other conversation ends at them. It remains Deleting.
 	State *string `json:"state,omitempty"`
 	// headResponseID is the responseID of the last turn, in the same namespace, at which the history ends, or of the turn for which
 	// this place is reserved. It is absent if the conversation has no turns.

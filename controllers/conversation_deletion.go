@@ -1,0 +1,278 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/tidwall/gjson"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/fair"
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/conversations"
+	"github.com/catena-dev/catena/internal/operator/sessions"
+)
+
+const (
+	// deletionWorkers is the number of Conversations that are deleted at once.
+	deletionWorkers = 4
+	// DefaultTurnDeletionsPerSecond is the default of ConversationDeleter.TurnsPerSecond.
+	DefaultTurnDeletionsPerSecond = 100
+	// deletionBurst is how far a namespace may be ahead of that.
+	deletionBurst = 250 * time.Millisecond
+	// deletionTurn is how long a worker deletes turns of one conversation before it is the turn of another one.
+	deletionTurn = 5 * time.Second
+	// deletionRetry is when a conversation is looked at again whose turns have changed meanwhile, or that waits for one.
+	deletionRetry = time.Second
+)
+
+// EventDeletionFailed is the reason of the event for a conversation that cannot be deleted with its turns, because the API server refuses it.
+const EventDeletionFailed = "DeletionFailed"
+
+// +kubebuilder:rbac:groups=sessions.catena.dev,resources=conversations,verbs=get;delete
+// +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=list;delete
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// ConversationDeleter deletes the Conversations in the state Deleting, each with those of its turns that nothing else needs:
+// docs/decisions/conversation-deletion.md explains how. After a restart, it continues. It runs on the leader.
+type ConversationDeleter struct {
+	// Client is a client of the group and version of the Conversations.
+	Client rest.Interface
+	// Conversations and Sessions are the views. The caller runs them; the controller waits for their first lists.
+	Conversations *conversations.View
+	Sessions      *sessions.View
+	// Recorder records an event when a conversation cannot be deleted.
+	Recorder     events.EventRecorder
+	EventLimiter *EventLimiter
+	// TurnsPerSecond is the number of turns that are deleted for each namespace.
+	TurnsPerSecond float64
+	// Clock provides the times of waits.
+	Clock clock.PassiveClock
+
+	order *fair.Queue[ctrl.Request]
+	pace  *fair.Pace[types.NamespacedName]
+
+	mu        sync.Mutex
+	deletions map[types.NamespacedName]*conversationDeletion
+}
+
+// conversationDeletion is what the leader remembers of a deletion. Only the worker that has the conversation uses it.
+type conversationDeletion struct {
+	uid sessions.UID
+	// reserved is the head with its reservation as it was seen first at a time.
+	reserved string
+	since    time.Time
+	// complete is set once the view was seen to have all turns of the conversation.
+	complete bool
+	// failed is set if the last attempt has failed because the API server has refused it.
+	failed bool
+}
+
+// SetupWithManager adds the controller to a manager.
+func (r *ConversationDeleter) SetupWithManager(mgr ctrl.Manager) error {
+	r.order = fair.NewQueue(namespaceOf, deletionWorkers, deletionWorkers)
+	r.pace = fair.NewPace[types.NamespacedName](deletionBurst)
+	r.deletions = map[types.NamespacedName]*conversationDeletion{}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("conversation-deletion").
+		WatchesRawSource(&deletionSource{r}).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: deletionWorkers,
+			CacheSyncTimeout:        math.MaxInt64, // see ConversationReconciler
+			NewQueue:                withOrder(r.order),
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](minBackoff, maxBackoff),
+			SkipNameValidation:      new(true), // see ResponseSessionReconciler
+		}).
+		Complete(r)
+}
+
+// Reconcile continues the deletion of one Conversation, and ends it if nothing more has to be done.
+func (r *ConversationDeleter) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, ReconcileTimeout)
+	defer cancel()
+	record, found := r.Conversations.Get(req.Namespace, req.Name)
+	if !found || record.Deleting || !record.WithTurns {
+		r.forget(req.NamespacedName)
+		return ctrl.Result{}, nil
+	}
+	deletion := r.deletion(record)
+	wait, err := r.reconcile(ctx, record, deletion)
+	r.report(record, deletion, err)
+	return ctrl.Result{RequeueAfter: wait}, err
+}
+
+// reconcile does a part of a deletion, and returns when the next one may be done.
+func (r *ConversationDeleter) reconcile(ctx context.Context, record *conversations.Record, deletion *conversationDeletion) (time.Duration, error) {
+	if !record.Misnamed { // otherwise, no turn belongs to it
+		if wait, err := r.awaitHead(ctx, record, deletion); wait > 0 || err != nil {
+			return wait, err
+		}
+		if err := r.checkComplete(ctx, record, deletion); err != nil || !deletion.complete {
+			return deletionRetry, err
+		}
+		if wait, err := r.deleteTurns(ctx, record); wait > 0 || err != nil {
+			return wait, err
+		}
+	}
+	uid := record.UID.Text()
+	_, err := kubeclient.Delete(ctx, r.Client, kubeclient.Conversations, record.NamespacedName(),
+		&metav1.Preconditions{UID: &uid}, metav1.DeletePropagationBackground)
+	if err := ignoreGone(err); err != nil {
+		return 0, fmt.Errorf("unable to delete the conversation: %w", err)
+	}
+	log.FromContext(ctx).Info("Deleted a conversation with the turns that nothing else needs")
+	return 0, nil
+}
+
+// awaitHead returns how long to wait for the turn for which the head is reserved, which is to be deleted with the others. It may be saved until
+// its reservation has been seen unchanged for its whole duration.
+func (r *ConversationDeleter) awaitHead(ctx context.Context, record *conversations.Record, deletion *conversationDeletion) (time.Duration, error) {
+	if !record.Reserved {
+		return 0, nil
+	}
+	if head, found := r.Sessions.Lookup(record.Namespace, record.Head); found && head.Turn.Previous == record.Base {
+		return 0, nil
+	}
+	now := r.Clock.Now() // before the reservation is read
+	raw, err := kubeclient.GetRaw(ctx, r.Client, kubeclient.Conversations, record.NamespacedName())
+	if err != nil {
+		return deletionRetry, ignoreGone(err)
+	}
+	reservation := gjson.GetBytes(raw, "spec.reservation")
+	reserved := gjson.GetBytes(raw, "spec.headResponseID").Raw + reservation.Raw
+	if deletion.reserved != reserved {
+		deletion.reserved, deletion.since = reserved, now
+	}
+	end := deletion.since.Add(time.Duration(reservation.Get("durationSeconds").Int()) * time.Second)
+	return min(max(end.Sub(now), 0), deletionRetry), nil
+}
+
+// sessionsPerPage is the number of sessions that are listed at once.
+const sessionsPerPage = 500
+
+// checkComplete finds out whether the view has all turns of a conversation. No more are appended, but those of a moment ago may be missing.
+func (r *ConversationDeleter) checkComplete(ctx context.Context, record *conversations.Record, deletion *conversationDeletion) error {
+	if deletion.complete {
+		return nil
+	}
+	raw, err := kubeclient.GetRaw(ctx, r.Client, kubeclient.Conversations, record.NamespacedName())
+	if err != nil {
+		return ignoreGone(err)
+	}
+	id, complete := gjson.GetBytes(raw, "spec.conversationID").String(), true
+	r.chargeList(record.Namespace)
+	for next, more := "", true; more && complete; more = next != "" {
+		next, err = kubeclient.ListSessions(ctx, r.Client, record.Namespace, "conversationID", id, sessionsPerPage, next, func(turn *metav1.ObjectMeta) {
+			known, found := r.Sessions.Get(turn.Namespace, turn.Name)
+			complete = complete && (turn.DeletionTimestamp != nil || found && known.UID == sessions.NewUID(turn.UID))
+		})
+		if err != nil {
+			return fmt.Errorf("unable to list the turns of the conversation: %w", err)
+		}
+	}
+	deletion.complete = complete
+	return nil
+}
+
+// listCost is what a list costs a namespace for each of its sessions: the API server compares all of them with a field selector.
+const listCost = 10 * time.Microsecond
+
+func (r *ConversationDeleter) chargeList(namespace string) {
+	r.pace.Charge(r.Clock.Now(), namespace, time.Duration(r.Sessions.Sessions(namespace))*listCost)
+}
+
+// report records the transition to a deletion that the API server refuses.
+func (r *ConversationDeleter) report(record *conversations.Record, deletion *conversationDeletion, err error) {
+	var status apierrors.APIStatus
+	refused := errors.As(err, &status) && status.Status().Code/100 == 4 && status.Status().Code != http.StatusTooManyRequests
+	if refused && !deletion.failed && r.EventLimiter.Allow(record.Namespace) {
+		reference := &corev1.ObjectReference{
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.ConversationKind,
+			Namespace: record.Namespace, Name: record.Name, UID: record.UID.Text(),
+		}
+		r.Recorder.Eventf(reference, nil, corev1.EventTypeWarning, EventDeletionFailed, "DeleteConversation", "%s", truncate(err.Error(), maxNoteBytes))
+	}
+	deletion.failed = refused
+}
+
+// deletion returns what is known of the deletion of a conversation.
+func (r *ConversationDeleter) deletion(record *conversations.Record) *conversationDeletion {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.deletions[record.NamespacedName()]
+	if known == nil || known.uid != record.UID {
+		known = &conversationDeletion{uid: record.UID}
+		r.deletions[record.NamespacedName()] = known
+	}
+	return known
+}
+
+func (r *ConversationDeleter) forget(name types.NamespacedName) {
+	r.pace.Forget(name)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.deletions, name)
+}
+
+// deletionSource feeds the controller's queue from the view of the conversations.
+type deletionSource struct{ *ConversationDeleter }
+
+var _ source.SyncingSource = &deletionSource{}
+
+// Start implements source.Source.
+func (s *deletionSource) Start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	s.Conversations.Subscribe(func(namespace string, names []string) {
+		for _, name := range names {
+			record, found := s.Conversations.Get(namespace, name)
+			switch {
+			case !found:
+				s.forget(types.NamespacedName{Namespace: namespace, Name: name})
+			case record.WithTurns:
+				queue.Add(request(namespace, name))
+			}
+		}
+	})
+	return nil
+}
+
+// WaitForSync implements source.SyncingSource. Turns that an incomplete view does not show would not be deleted, or not be kept.
+func (s *deletionSource) WaitForSync(ctx context.Context) error {
+	if err := s.Conversations.WaitForSync(ctx); err != nil {
+		return err
+	}
+	return s.Sessions.WaitForSync(ctx)
+}

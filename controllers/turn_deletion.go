@@ -1,0 +1,195 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/tidwall/gjson"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/conversations"
+	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/turnlist"
+)
+
+const (
+	// turnsPerPage is the number of turns of a conversation that are read from the view at once.
+	turnsPerPage = 256
+	// reflectTimeout is how long a worker waits until the view shows what it has done.
+	reflectTimeout = 5 * time.Second
+)
+
+// turnDeletion deletes turns of one conversation that nothing else needs, the last ones first. It goes through all of them, the newest
+// first. When it deletes one, it continues with the turn before it, which may be needed no longer.
+//
+// Before a turn is deleted, it is looked up, in this order, which conversations end at it, and whether turns continue it. The views can
+// lag, so the second look must be at a state after the first one: then a turn that a conversation needs, and does not end at any more, is
+// continued by a stored turn in that state. This is the state of the API server or, if it is recent enough, of the view.
+type turnDeletion struct {
+	*ConversationDeleter
+	record *conversations.Record
+	end    time.Time
+	// current is set if the view of the sessions shows a turn deleted that was deleted after it was looked up which conversations end at those
+	// of the page.
+	current bool
+	// changed is set if another look is necessary, because the views do not show what is stored.
+	changed bool
+}
+
+// deleteTurns deletes turns until none is left that is not needed, and then returns 0. Otherwise, it returns when to continue.
+func (r *ConversationDeleter) deleteTurns(ctx context.Context, record *conversations.Record) (wait time.Duration, err error) {
+	d := &turnDeletion{ConversationDeleter: r, record: record, end: time.Now().Add(deletionTurn)}
+	q := turnlist.Query{Descending: true, After: turnlist.Position{CreatedAt: math.MaxInt64}}
+	for {
+		page := r.Sessions.List(record.Namespace, record.Name, q, turnsPerPage)
+		if wait, err := d.page(ctx, page); wait > 0 || err != nil {
+			return wait, err
+		}
+		if len(page) < turnsPerPage {
+			break
+		}
+		q.After = page[len(page)-1].Position()
+	}
+	if d.changed {
+		return deletionRetry, nil
+	}
+	return 0, nil
+}
+
+func (d *turnDeletion) page(ctx context.Context, turns []*sessions.Record) (wait time.Duration, err error) {
+	d.current = false
+	unused := make([]bool, len(turns))
+	for i, turn := range turns {
+		unused[i] = d.isUnused(turn.Turn.ID)
+	}
+	for i, turn := range turns {
+		if wait, err := d.climb(ctx, turn.Turn.ID, unused[i]); wait > 0 || err != nil {
+			return wait, err
+		}
+	}
+	return 0, nil
+}
+
+// climb deletes a turn and those before it, as long as nothing needs them. unused is whether no other conversation ended at the first one when
+// that was looked up.
+func (d *turnDeletion) climb(ctx context.Context, id string, unused bool) (wait time.Duration, err error) {
+	for unused {
+		turn, found := d.Sessions.Lookup(d.record.Namespace, id)
+		if !found || !d.owns(turn) || d.Sessions.IsContinued(d.record.Namespace, id) {
+			return 0, nil
+		}
+		if wait, err := d.pause(ctx); wait > 0 || err != nil {
+			return wait, err
+		}
+		if continued, err := d.isContinued(ctx, id); continued || err != nil {
+			return 0, err
+		}
+		previous := turn.Turn.Previous
+		unused = d.isUnused(previous) // before this turn is deleted
+		if deleted, err := d.delete(ctx, turn); !deleted || err != nil {
+			return 0, err
+		}
+		id = previous
+	}
+	return 0, nil
+}
+
+// owns reports whether a turn belongs to the conversation, which must not have been replaced by another one with its name.
+func (d *turnDeletion) owns(turn *sessions.Record) bool {
+	conversation, found := d.Conversations.Get(d.record.Namespace, d.record.Name)
+	return found && conversation.UID == d.record.UID && turn.Listing != nil && turn.Listing.Conversation.Name == d.record.Name
+}
+
+// isUnused reports whether no other conversation ends at a response ID, which is not empty.
+func (d *turnDeletion) isUnused(id string) bool {
+	if id == "" {
+		return false
+	}
+	for names := range d.Conversations.EndingAt(d.record.Namespace, v1alpha1.ObjectName(id)) {
+		for _, name := range names {
+			if name != d.record.Name {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// pause waits until the namespace may delete another turn. If the worker must not wait that long, it returns the remaining time.
+func (d *turnDeletion) pause(ctx context.Context) (wait time.Duration, err error) {
+	for {
+		if !time.Now().Before(d.end) {
+			return time.Millisecond, nil
+		}
+		wait := d.pace.Delay(d.Clock.Now(), d.record.Namespace, d.record.NamespacedName(), seconds(1/d.TurnsPerSecond))
+		if wait == 0 || time.Now().Add(wait).After(d.end) {
+			return wait, nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+// isContinued reports whether a turn that the view does not show continues the one with a response ID.
+func (d *turnDeletion) isContinued(ctx context.Context, id string) (continued bool, err error) {
+	if d.current {
+		return false, nil
+	}
+	d.chargeList(d.record.Namespace)
+	_, err = kubeclient.ListSessions(ctx, d.Client, d.record.Namespace, "previousResponseID", id, sessionsPerPage, "", func(turn *metav1.ObjectMeta) {
+		continued = continued || turn.DeletionTimestamp == nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("unable to list the turns that continue a turn: %w", err)
+	}
+	return continued, nil
+}
+
+// delete deletes a turn, unless it has changed since the view received it, and reports whether the view shows that it is deleted. What
+// continues it, in spite of all, is kept.
+func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (deleted bool, err error) {
+	uid, version := turn.UID.Text(), turn.Version()
+	raw, err := kubeclient.Delete(ctx, d.Client, kubeclient.Sessions, turn.NamespacedName(),
+		&metav1.Preconditions{UID: &uid, ResourceVersion: &version}, metav1.DeletePropagationOrphan)
+	switch {
+	case apierrors.IsConflict(err) || kubeclient.IsAnyGone(err):
+		d.changed = true
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("unable to delete a turn of the conversation: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, reflectTimeout)
+	defer cancel()
+	// Without an answer that has a version, the turn was gone at once.
+	now := sessions.ParseResourceVersion(gjson.GetBytes(raw, "metadata.resourceVersion").String())
+	if now == 0 || d.Sessions.WaitUntilReflects(ctx, turn.Namespace, now) != nil {
+		d.changed = true
+		return false, nil
+	}
+	d.current = true
+	return true, nil
+}
