@@ -93,9 +93,9 @@ type ConversationDeleter struct {
 // conversationDeletion is what the leader remembers of a deletion. Only the worker that has the conversation uses it.
 type conversationDeletion struct {
 	uid sessions.UID
-	// reserved is the head with its reservation as it was seen first at a time.
+	// reserved is the head with its reservation as it was last read. If it is the same at the time until, the reservation is over.
 	reserved string
-	since    time.Time
+	until    time.Time
 	// complete is set once the view was seen to have all turns of the conversation.
 	complete bool
 	// failed is set if the last attempt has failed because the API server has refused it.
@@ -168,17 +168,20 @@ func (r *ConversationDeleter) awaitHead(ctx context.Context, record *conversatio
 		return 0, nil
 	}
 	now := r.Clock.Now() // before the reservation is read
+	if wait := deletion.until.Sub(now); wait > 0 {
+		return min(wait, deletionRetry), nil
+	}
 	raw, err := kubeclient.GetRaw(ctx, r.Client, kubeclient.Conversations, record.NamespacedName())
 	if err != nil {
 		return deletionRetry, ignoreGone(err)
 	}
 	reservation := gjson.GetBytes(raw, "spec.reservation")
 	reserved := gjson.GetBytes(raw, "spec.headResponseID").Raw + reservation.Raw
-	if deletion.reserved != reserved {
-		deletion.reserved, deletion.since = reserved, now
+	if reserved == deletion.reserved {
+		return 0, nil
 	}
-	end := deletion.since.Add(time.Duration(reservation.Get("durationSeconds").Int()) * time.Second)
-	return min(max(end.Sub(now), 0), deletionRetry), nil
+	deletion.reserved, deletion.until = reserved, now.Add(time.Duration(reservation.Get("durationSeconds").Int())*time.Second)
+	return deletionRetry, nil
 }
 
 // sessionsPerPage is the number of sessions that are listed at once.

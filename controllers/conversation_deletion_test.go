@@ -1,0 +1,339 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
+)
+
+// deleting is the part of a spec that asks for the deletion of a conversation with its turns.
+const deleting = `{"state":"Deleting"}`
+
+// turnOf returns a turn of a conversation.
+func turnOf(conversation, namespace, id string, previous ...string) *v1alpha1.ResponseSession {
+	s := turn(namespace, id, previous...)
+	s.Spec.ConversationID = conversation
+	return s
+}
+
+// createRow creates turns of a conversation, each of which continues the one before it.
+func createRow(t *testing.T, conversation, namespace string, ids ...string) {
+	t.Helper()
+	previous := ""
+	for _, id := range ids {
+		create(t, turnOf(conversation, namespace, id, previous))
+		previous = id
+	}
+}
+
+// conversationState returns the state of a conversation, or "" if it does not exist.
+func conversationState(t *testing.T, namespace, id string) string {
+	t.Helper()
+	c := &v1alpha1.Conversation{}
+	err := env.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: v1alpha1.ObjectName(id)}, c)
+	if client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	return c.Spec.State
+}
+
+// wantDeleted waits until a conversation is deleted, and then checks which turns of the namespace are left, sorted by name.
+func wantDeleted(t *testing.T, namespace, id string, left ...string) {
+	t.Helper()
+	testutil.Eventually(t, func(context.Context) error {
+		if state := conversationState(t, namespace, id); state != "" {
+			return fmt.Errorf("conversation %s still exists, in the state %s", id, state)
+		}
+		return nil
+	})
+	wantSessions(t, namespace, left...)
+}
+
+// throughOperator has a function handle the requests of a new operator until the test ends.
+func throughOperator(t *testing.T, handle func(next http.RoundTripper, r *http.Request) (*http.Response, error)) {
+	t.Helper()
+	direct := connect
+	connect = func(config *rest.Config) *rest.Config {
+		config = rest.CopyConfig(config)
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(r *http.Request) (*http.Response, error) { return handle(next, r) })
+		})
+		return config
+	}
+	restartOperator(t, func() {})
+	t.Cleanup(func() {
+		connect = direct
+		restartOperator(t, func() {})
+	})
+}
+
+// isDeletion reports whether a request deletes the turn with an ID.
+func isDeletion(r *http.Request, namespace, id string) bool {
+	return r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/"+namespace+"/responsesessions/"+v1alpha1.ObjectName(id))
+}
+
+// TestDeleteConversation: a patch of the state deletes a conversation with its summaries, and with the turns that nothing else needs.
+//
+//	a - b - c - d        deleted: conv_1 with all turns except e
+//	     \   \
+//	      e   f          e is fork's own turn, and f a branch of conv_1
+func TestDeleteConversation(t *testing.T) {
+	ns, other := env.NewNamespace(t), env.NewNamespace(t)
+	createRow(t, "conv_1", ns, "a", "b", "c", "d")
+	createRow(t, "conv_1", other, "a", "b")
+	create(t, turnOf("fork", ns, "e", "b"), turnOf("conv_1", ns, "f", "c"))
+	converse(t, ns, "conv_1", endsAt("d"))
+	converse(t, ns, "fork", endsAt("e"))
+	converse(t, ns, "branch", endsAt("f"))
+	summary := newSummary(ns, "conv_1")
+	conversation := &v1alpha1.Conversation{}
+	if err := env.Client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "conv.1"}, conversation); err != nil {
+		t.Fatal(err)
+	}
+	summary.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.ConversationKind, Name: conversation.Name, UID: conversation.UID,
+	}}
+	if err := env.Client.Create(t.Context(), summary); err != nil {
+		t.Fatal(err)
+	}
+
+	setHead(t, ns, "branch", `{"state":"Deleting"}`) // has no turn of its own
+	wantDeleted(t, ns, "branch", "a", "b", "c", "d", "e", "f")
+	setHead(t, ns, "conv_1", deleting)
+	wantDeleted(t, ns, "conv_1", "a", "b", "e")
+	wantHistories(t, ns, map[string]history{"fork": historyOf(3)})
+	testutil.Eventually(t, func(context.Context) error {
+		if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(summary), summary); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the summary still exists: %w", err)
+		}
+		return nil
+	})
+	setHead(t, ns, "fork", deleting)
+	wantDeleted(t, ns, "fork", "a", "b") // which belong to a conversation that does not exist any more
+	wantSessions(t, other, "a", "b")
+}
+
+// TestDeleteMisnamedConversation: no turns belong to a conversation whose name is that of another ID.
+func TestDeleteMisnamedConversation(t *testing.T) {
+	ns := env.NewNamespace(t)
+	create(t, turnOf("CONV", ns, "a"), turnOf("Conv", ns, "b"))
+	stray := unstructuredConversation(t, ns, "Conv", deleting)
+	stray.SetName(v1alpha1.ObjectName("CONV"))
+	if err := env.Client.Create(t.Context(), stray); err != nil {
+		t.Fatal(err)
+	}
+	wantDeleted(t, ns, "CONV", "a", "b")
+}
+
+// TestDeleteReservedConversation: a deletion waits for the turn for which the head is reserved, until its reservation was seen unchanged for the
+// whole of its duration.
+func TestDeleteReservedConversation(t *testing.T) {
+	restartOperator(t, func() {}) // with the clock at its start
+	ns := env.NewNamespace(t)
+	for _, id := range []string{"saved", "renewed", "dead", "lost"} {
+		create(t, turnOf(id, ns, id+"_1"))
+		converse(t, ns, id, reserve(id+"_2", id+"_1"))
+	}
+	create(t, turnOf("lost", ns, "lost_2")) // not in its place
+	for _, id := range []string{"saved", "renewed", "dead", "lost"} {
+		setHead(t, ns, id, deleting)
+	}
+	marker := 0
+	wantKept := func(ids ...string) { // after all that was done before
+		t.Helper()
+		marker++
+		id := fmt.Sprintf("marker_%d", marker)
+		create(t, turnOf(id, ns, id+"_1"))
+		converse(t, ns, id, deleting)
+		wantDeleted(t, ns, id, ids...)
+	}
+	wantKept("dead_1", "lost_1", "lost_2", "renewed_1", "saved_1")
+	create(t, turnOf("saved", ns, "saved_2", "saved_1"))
+	wantDeleted(t, ns, "saved", "dead_1", "lost_1", "lost_2", "renewed_1")
+
+	op.clock.SetTime(startTime.Add(29 * time.Second))
+	setHead(t, ns, "renewed", `{"reservation":{"durationSeconds":30,"renewals":1}}`)
+	wantKept("dead_1", "lost_1", "lost_2", "renewed_1")
+	testutil.Eventually(t, func(context.Context) error { // the renewal is seen
+		if record, _ := op.named.Get(ns, "renewed"); record.Generation < 3 {
+			return fmt.Errorf("the view has the generation %d", record.Generation)
+		}
+		return nil
+	})
+	wantKept("dead_1", "lost_1", "lost_2", "renewed_1")
+	op.clock.SetTime(startTime.Add(30 * time.Second))
+	wantDeleted(t, ns, "dead", "renewed_1")
+	wantDeleted(t, ns, "lost", "renewed_1")
+	op.clock.SetTime(startTime.Add(time.Hour))
+	wantDeleted(t, ns, "renewed")
+}
+
+// TestDeleteLooks: what was stored since the views were current is kept, and so are turns that have left the conversation.
+func TestDeleteLooks(t *testing.T) {
+	ns := env.NewNamespace(t)
+	var mu sync.Mutex
+	done := map[string]bool{}
+	once := func(key string, do func()) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !done[key] {
+			done[key] = true
+			do()
+		}
+	}
+	throughOperator(t, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		selector := r.URL.Query().Get("fieldSelector")
+		switch {
+		case strings.HasSuffix(r.URL.Path, ns+"/responsesessions") && selector == "spec.previousResponseID=late_2":
+			once("late", func() { create(t, turn(ns, "child", "late_2")) })
+		case strings.HasSuffix(r.URL.Path, ns+"/responsesessions") && selector == "spec.conversationID=appended":
+			once("appended", func() { create(t, turnOf("appended", ns, "appended_3", "appended_2")) })
+		case isDeletion(r, ns, "moved_2"):
+			once("moved", func() { overwrite(t, ns, "moved_2", `{"conversationID":"other"}`) })
+		}
+		return next.RoundTrip(r)
+	})
+	for _, id := range []string{"late", "appended", "moved"} {
+		createRow(t, id, ns, id+"_1", id+"_2")
+		converse(t, ns, id, endsAt(id+"_2"))
+	}
+	for _, id := range []string{"late", "appended", "moved"} {
+		setHead(t, ns, id, deleting)
+	}
+	want := []string{"child", "late_1", "late_2", "moved_1", "moved_2"}
+	for _, id := range []string{"appended", "late", "moved"} {
+		testutil.Eventually(t, func(context.Context) error {
+			if state := conversationState(t, ns, id); state != "" {
+				return fmt.Errorf("%s is in the state %s", id, state)
+			}
+			return nil
+		})
+	}
+	wantSessions(t, ns, want...)
+	mu.Lock()
+	defer mu.Unlock()
+	if diff := cmp.Diff(map[string]bool{"late": true, "appended": true, "moved": true}, done); diff != "" {
+		t.Errorf("what happened during the deletions (-want +got):\n%s", diff)
+	}
+}
+
+// TestDeletionIsRefused: a deletion that the API server refuses is reported once. Others proceed, and a restart continues it.
+func TestDeletionIsRefused(t *testing.T) {
+	ns := env.NewNamespace(t)
+	t.Run("refused", func(t *testing.T) {
+		throughOperator(t, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+			if !isDeletion(r, ns, "held_1") {
+				return next.RoundTrip(r)
+			}
+			body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"%s is on hold"}`, path.Base(r.URL.Path))
+			return &http.Response{
+				StatusCode: http.StatusForbidden, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
+				Body: io.NopCloser(strings.NewReader(body)),
+			}, nil
+		})
+		createRow(t, "held", ns, "held_1", "held_2")
+		createRow(t, "free", ns, "free_1", "free_2")
+		converse(t, ns, "held", endsAt("held_2"))
+		converse(t, ns, "free", endsAt("free_2"))
+		setHead(t, ns, "held", deleting)
+		wantSessions(t, ns, "free_1", "free_2", "held_1")
+		setHead(t, ns, "free", deleting)
+		wantDeleted(t, ns, "free", "held_1")
+		failed := event{"held", "Warning", "DeletionFailed", "unable to delete a turn of the conversation: held.1 is on hold"}
+		wantEvents(t, ns, map[event]int{failed: 1})
+		if state := conversationState(t, ns, "held"); state != v1alpha1.ConversationStateDeleting {
+			t.Errorf("the state is %q", state)
+		}
+	})
+	wantDeleted(t, ns, "held")
+}
+
+// TestDeletionOfHeldTurns: a turn that a finalizer holds counts as deleted.
+func TestDeletionOfHeldTurns(t *testing.T) {
+	ns := env.NewNamespace(t)
+	held := turnOf("conv_1", ns, "b", "a")
+	held.Finalizers = []string{"example.com/hold"}
+	create(t, turnOf("conv_1", ns, "a"), held, turnOf("conv_1", ns, "c", "b"))
+	converse(t, ns, "conv_1", endsAt("c"))
+	setHead(t, ns, "conv_1", deleting)
+	wantDeleted(t, ns, "conv_1", "b")
+	release := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+	if err := env.Client.Patch(t.Context(), held, release); err != nil {
+		t.Fatal(err)
+	}
+	wantSessions(t, ns)
+}
+
+// TestDeletionPace: a namespace with many turns to delete keeps its pace, and does not delay others.
+func TestDeletionPace(t *testing.T) {
+	turnDeletions = 4 // each costs as much as the burst, and the clock stands still
+	restartOperator(t, func() {})
+	defer func() {
+		turnDeletions = 1e6
+		restartOperator(t, func() {})
+	}()
+	greedy, modest := env.NewNamespace(t), env.NewNamespace(t)
+	const conversations, turns = 5, 4
+	for i := range conversations {
+		var ids []string
+		for j := range turns {
+			ids = append(ids, fmt.Sprintf("t%d-%d", i, j))
+		}
+		id := fmt.Sprintf("conv_%d", i)
+		createRow(t, id, greedy, ids...)
+		converse(t, greedy, id, endsAt(ids[turns-1]))
+	}
+	for i := range conversations {
+		setHead(t, greedy, fmt.Sprintf("conv_%d", i), deleting)
+	}
+	createRow(t, "conv_0", modest, "a")
+	converse(t, modest, "conv_0", deleting)
+	wantDeleted(t, modest, "conv_0")
+	if left := len(testsession.Metadata(t, env.Client, greedy)); left < conversations*turns-2 {
+		t.Errorf("%d turns are left although only two could be deleted", left)
+	}
+	for i := range conversations {
+		id := fmt.Sprintf("conv_%d", i)
+		testutil.Eventually(t, func(context.Context) error {
+			op.clock.SetTime(op.clock.Now().Add(time.Hour))
+			if state := conversationState(t, greedy, id); state != "" {
+				return fmt.Errorf("%s is in the state %s", id, state)
+			}
+			return nil
+		})
+	}
+	wantSessions(t, greedy)
+}
