@@ -22,6 +22,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -198,5 +199,43 @@ func testConversationDeletePending(t *testing.T, s *suite) {
 	for _, id := range []string{"fork", "new"} {
 		_, err := c.Get(t.Context(), id)
 		wantError(t, err, &store.Error{Code: store.CodeConversationNotFound})
+	}
+}
+
+// testConversationDeleteRace: while a conversation is deleted with its turns, conversations are created at them. Each creation that succeeds
+// keeps its whole history.
+func testConversationDeleteRace(t *testing.T, s *suite) {
+	_, c := newConversation(t, s)
+	var ids []string
+	for i := range 20 {
+		ids = append(ids, fmt.Sprintf("t%02d", i))
+	}
+	appendTurns(t, c, "conv_1", ids...)
+	var mu sync.Mutex
+	heads := map[string]int{} // of the created conversations, as indexes of ids
+	var all sync.WaitGroup
+	for writer := range 4 {
+		all.Go(func() {
+			for i := len(ids) - 1; i >= 0; i-- {
+				id := fmt.Sprintf("fork_%d_%d", writer, i)
+				_, err := c.Create(t.Context(), &store.Conversation{ConversationID: id, Head: store.Head{ResponseID: ids[i]}})
+				switch {
+				case err == nil:
+					mu.Lock()
+					heads[id] = i
+					mu.Unlock()
+				case !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrNotFound):
+					t.Errorf("create a conversation at %s: %v", ids[i], err)
+				}
+			}
+		})
+	}
+	if err := c.Delete(t.Context(), "conv_1", withTurns); err != nil {
+		t.Error(err)
+	}
+	all.Wait()
+	s.wantDeleted(t, c, "conv_1")
+	for id, head := range heads {
+		wantTurns(t, c, id, ids[:head+1]...)
 	}
 }

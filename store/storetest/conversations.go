@@ -44,6 +44,8 @@ var conversationTests = map[string]func(*testing.T, *suite){
 	"ConversationDelete":         testConversationDelete,
 	"ConversationDeleteTurns":    testConversationDeleteTurns,
 	"ConversationDeleteReserved": testConversationDeleteReserved,
+	"ConversationDeleteRace":     testConversationDeleteRace,
+	"ConversationModel":          testConversationModel,
 	"ConversationDeletePending":  testConversationDeletePending,
 	"ConversationAppend":         testConversationAppend,
 	"ConversationAppendAgain":    testConversationAppendAgain,

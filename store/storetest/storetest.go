@@ -147,6 +147,7 @@ type suite struct {
 	patience        time.Duration
 	root            *store.Store
 	conversations   bool // the driver can store them
+	programs, steps int
 }
 
 // newStore returns the store of a namespace that no other test uses.
