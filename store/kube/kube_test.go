@@ -105,7 +105,7 @@ func TestStore(t *testing.T) {
 					t.Fatal(err)
 				}
 				return d
-			}, storetest.CreateNamespace(createNamespace), storetest.Patience(testutil.Patience), storetest.Programs(3, 25))
+			}, storetest.CreateNamespace(createNamespace), storetest.Patience(testutil.Patience), storetest.Programs(8, 40))
 		})
 	}
 }
