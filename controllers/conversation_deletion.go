@@ -45,6 +45,7 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/conversations"
 	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/snapshot"
 )
 
 const (
@@ -75,6 +76,8 @@ type ConversationDeleter struct {
 	// Conversations and Sessions are the views. The caller runs them; the controller waits for their first lists.
 	Conversations *conversations.View
 	Sessions      *sessions.View
+	// Snapshots has the bodies of turns that are outside of their objects.
+	Snapshots snapshot.Stores
 	// Recorder records an event when a conversation cannot be deleted.
 	Recorder     events.EventRecorder
 	EventLimiter *EventLimiter

@@ -35,6 +35,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
@@ -295,6 +296,40 @@ func TestDeletionOfHeldTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantSessions(t, ns)
+}
+
+// TestDeletionOfSnapshots: the bodies of a turn are deleted with it, without a sweep. Those that belong to another turn stay, although a
+// deleted turn refers to them.
+func TestDeletionOfSnapshots(t *testing.T) {
+	ns := env.NewNamespace(t)
+	refer := func(s *v1alpha1.ResponseSession, ref *v1alpha1.SnapshotReference) {
+		s.Spec.Request, s.Spec.Response, s.Spec.Snapshot = nil, nil, ref
+		create(t, s)
+	}
+	written := map[string]*v1alpha1.SnapshotReference{}
+	for _, id := range []string{"a", "b", "other"} {
+		ref, err := snapshot.Write(t.Context(), chunkStore(t), types.NamespacedName{Namespace: ns, Name: id}, snapshot.Bodies{Request: []byte(`{"input":"hi"}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		written[id] = ref
+	}
+	refer(turnOf("conv_1", ns, "a"), written["a"])
+	refer(turnOf("conv_1", ns, "b", "a"), written["b"])
+	refer(turnOf("conv_1", ns, "thief", "b"), written["other"])
+	refer(turn(ns, "other"), written["other"])
+	converse(t, ns, "conv_1", deleting)
+	wantDeleted(t, ns, "conv_1", "other")
+	testutil.Eventually(t, func(context.Context) error {
+		var got []string
+		for _, chunk := range testsession.Chunks(t, env.Client, ns) {
+			got = append(got, chunk.Annotations[v1alpha1.SessionAnnotation])
+		}
+		if diff := cmp.Diff([]string{"other"}, got); diff != "" {
+			return fmt.Errorf("the sessions of the chunks (-want +got):\n%s", diff)
+		}
+		return nil
+	})
 }
 
 // TestDeletionPace: a namespace with many turns to delete keeps its pace, and does not delay others.

@@ -41,6 +41,7 @@ import (
 	"github.com/catena-dev/catena/internal/operator/conversations"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/requests"
+	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
@@ -140,7 +141,8 @@ func startOperator(ctx context.Context) (*operator, error) {
 		return nil, err
 	}
 	deleter := &controllers.ConversationDeleter{
-		Client: sessionClient, Conversations: o.named, Sessions: o.view, Recorder: mgr.GetEventRecorder("catena"),
+		Client: sessionClient, Conversations: o.named, Sessions: o.view,
+		Snapshots: snapshot.Stores{snapshot.NewChunkStore(sessionClient)}, Recorder: mgr.GetEventRecorder("catena"),
 		EventLimiter: controllers.NewEventLimiter(1e6), TurnsPerSecond: turnDeletions, Clock: o.clock,
 	}
 	if err := deleter.SetupWithManager(mgr); err != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
@@ -169,8 +170,8 @@ func (d *turnDeletion) isContinued(ctx context.Context, id string) (continued bo
 	return continued, nil
 }
 
-// delete deletes a turn, unless it has changed since the view received it, and reports whether the view shows that it is deleted. What
-// continues it, in spite of all, is kept.
+// delete deletes a turn with its bodies, unless it has changed since the view received it, and reports whether the view shows that it is
+// deleted. What continues it, in spite of all, is kept.
 func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (deleted bool, err error) {
 	uid, version := turn.UID.Text(), turn.Version()
 	raw, err := kubeclient.Delete(ctx, d.Client, kubeclient.Sessions, turn.NamespacedName(),
@@ -181,6 +182,11 @@ func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (delet
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("unable to delete a turn of the conversation: %w", err)
+	}
+	if turn.Snapshot != nil {
+		if err := d.Snapshots.Delete(ctx, turn.NamespacedName(), turn.Snapshot); err != nil {
+			log.FromContext(ctx).Error(err, "Unable to delete the bodies of a turn with it: the next sweeps do that", "turn", turn.Name)
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, reflectTimeout)
 	defer cancel()

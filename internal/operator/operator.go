@@ -192,7 +192,7 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 		Interval: controllers.DefaultConversationInterval, Statuses: o.Statuses, Clock: clock.RealClock{},
 	}
 	deleter := &controllers.ConversationDeleter{
-		Client: s.clients.sessions, Conversations: named, Sessions: view,
+		Client: s.clients.sessions, Conversations: named, Sessions: view, Snapshots: s.snapshots,
 		Recorder: mgr.GetEventRecorder("catena"), EventLimiter: reconciler.EventLimiter,
 		TurnsPerSecond: controllers.DefaultTurnDeletionsPerSecond, Clock: clock.RealClock{},
 	}
