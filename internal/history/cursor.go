@@ -85,6 +85,17 @@ func CursorAfter(responseID string, item int, options driver.ResolveOptions) str
 	return cursor{view: view(&options), responseID: responseID, entry: item}.encode()
 }
 
+// Unbound returns the cursor of Page.Next for every stored turn whose chain has its turn: pages of a conversation stay the same when turns are
+// appended to it. With InstructionsLast, it returns the cursor as it is, because the numbers of the entries depend on which turn is the last.
+func Unbound(next string, options driver.ResolveOptions) string {
+	c, err := decodeCursor(next)
+	if err != nil || options.Instructions == driver.InstructionsLast {
+		return next
+	}
+	c.uid = ""
+	return c.encode()
+}
+
 // cursor returns the cursor of the page after this one. This page must not be empty.
 func (p *Page) cursor() string {
 	last := p.to - 1

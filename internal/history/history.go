@@ -19,6 +19,7 @@ package history
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/store/driver"
@@ -40,6 +41,8 @@ type Page struct {
 	// The page has the entries in the half-open range [from, to).
 	from, to int
 	next     string
+	// hidden has the numbers of the hidden items of each turn that has any, in ascending order.
+	hidden map[string][]int
 }
 
 // New returns the page that the options select, or the whole history if they do not request a page. uid identifies the
@@ -72,8 +75,28 @@ func New(uid string, turns []TurnItems, options driver.ResolveOptions) (*Page, e
 // Descending reports whether the newest entry comes first.
 func (p *Page) Descending() bool { return p.options.Order == driver.OrderDescending }
 
+// Hide leaves items out of the page. It then has fewer entries than the limit, but the cursors stay the same.
+func (p *Page) Hide(items []driver.HiddenItem) {
+	p.hidden = map[string][]int{}
+	for _, item := range items {
+		p.hidden[item.ResponseID] = append(p.hidden[item.ResponseID], item.Number)
+	}
+	for _, numbers := range p.hidden {
+		slices.Sort(numbers)
+	}
+}
+
 // Len returns the number of entries on the page.
-func (p *Page) Len() int { return p.to - p.from }
+func (p *Page) Len() int {
+	if len(p.hidden) == 0 {
+		return p.to - p.from
+	}
+	n := 0
+	for r := range p.Ranges() {
+		n += r.To - r.From
+	}
+	return n
+}
 
 // Next returns the cursor of the next page, empty on the last one.
 func (p *Page) Next() string { return p.next }
@@ -116,7 +139,7 @@ func (p *Page) Entry(turn, i int) []byte {
 // before the turn.
 type Range struct{ Turn, Start, From, To int }
 
-// Ranges returns the ranges of the turns that are on the page, in its order.
+// Ranges returns the ranges of the turns that are on the page, in its order. A turn with hidden items can have several, or none.
 func (p *Page) Ranges() iter.Seq[Range] {
 	return func(yield func(Range) bool) {
 		turns, start := len(p.turns), 0
@@ -132,7 +155,7 @@ func (p *Page) Ranges() iter.Seq[Range] {
 				start -= p.entries(turn)
 			}
 			r := Range{turn, start, max(p.from-start, 0), min(p.to-start, p.entries(turn))}
-			if r.From < r.To && !yield(r) {
+			if !p.eachVisible(r, yield) {
 				return
 			}
 			if !p.Descending() {
@@ -140,6 +163,30 @@ func (p *Page) Ranges() iter.Seq[Range] {
 			}
 		}
 	}
+}
+
+// eachVisible yields the parts of a range that are not hidden, in the order of the page, and reports whether to continue.
+func (p *Page) eachVisible(r Range, yield func(Range) bool) bool {
+	hidden := p.hidden[p.turns[r.Turn].ResponseID]
+	if len(hidden) == 0 {
+		return r.From >= r.To || yield(r)
+	}
+	var parts []Range
+	for _, number := range hidden {
+		if entry := number + p.leading(r.Turn); entry >= r.From && entry < r.To {
+			parts = append(parts, Range{r.Turn, r.Start, r.From, entry})
+			r.From = entry + 1
+		}
+	}
+	if parts = append(parts, r); p.Descending() {
+		slices.Reverse(parts)
+	}
+	for _, part := range parts {
+		if part.From < part.To && !yield(part) {
+			return false
+		}
+	}
+	return true
 }
 
 // Entries returns the entries one by one in the order of the page, as raw JSON.

@@ -308,7 +308,7 @@ func FuzzDecodeCursor(f *testing.F) {
 // TestCursorsAreBoundToOptions: a cursor is only valid for the same values of every option, except those that may differ from page to
 // page.
 func TestCursorsAreBoundToOptions(t *testing.T) {
-	mayDiffer := map[string]bool{"MaxDepth": true, "ContinueIncomplete": true, "Origins": true, "Digests": true, "Bodies": true, "Limit": true, "After": true, "Version": true}
+	mayDiffer := map[string]bool{"MaxDepth": true, "Last": true, "ContinueIncomplete": true, "Origins": true, "Digests": true, "Bodies": true, "Limit": true, "After": true, "Version": true}
 	other := driver.ResolveOptions{IncludeIncomplete: true, Instructions: driver.InstructionsOmit, Order: driver.OrderDescending}
 	for field := range reflect.TypeFor[driver.ResolveOptions]().Fields() {
 		if mayDiffer[field.Name] {
