@@ -165,6 +165,9 @@ type Conversations interface {
 	// DeleteConversation removes a conversation and its summaries, but no turn. It is not an error if it does not exist.
 	DeleteConversation(ctx context.Context, namespace, conversationID string) error
 
+	// GetWithoutBodies returns the turn with a response ID as Store.Get does, but with nil bodies, which it need not read.
+	GetWithoutBodies(ctx context.Context, namespace, responseID string) (*Session, error)
+
 	// SaveSummary stores a summary. If one of the same turns is stored, the error is a Conflict, unless they are equal.
 	SaveSummary(ctx context.Context, namespace, conversationID string, summary Summary) error
 

@@ -33,6 +33,10 @@ type ListOptions struct {
 	After string `json:"after,omitempty"`
 	// Order is "asc" or "desc"; empty means "asc".
 	Order string `json:"order,omitempty"`
+	// History selects the turns of the history of the stored conversation with the ID: the chain of turns that ends at its head, whichever
+	// Session.ConversationID they have, and whatever their status is. Turns that were rolled back are not part of it. Without History, all
+	// turns with the conversation ID are listed, and the conversation need not be stored.
+	History bool `json:"history,omitempty"`
 	// Version requires a result at least as new as this Session.Version. Without it, a turn that was saved, overwritten or
 	// deleted a moment ago may not be reflected.
 	Version string `json:"resourceVersion,omitempty"`
@@ -43,6 +47,7 @@ var listOptionValues = []option{
 	between("limit", 1, MaxLimit),
 	{"after", nil, ""},
 	oneOf("order", OrderAscending, OrderDescending),
+	boolean("history"),
 	{"resourceVersion", nil, ""},
 }
 
@@ -62,6 +67,8 @@ type TurnList struct {
 	Turns []TurnInfo
 	// Next is the ListOptions.After of the next page. It is empty on the last page.
 	Next string
+	// Count is the number of turns on all pages, if ListOptions.History is set.
+	Count int
 }
 
 // TurnInfo is what a TurnList has of a turn: the fields of its Session except the bodies.

@@ -51,11 +51,15 @@ const (
 // ResolveOptions are the options of store.Store.Resolve. The zero value returns the whole history.
 //
 // The JSON names are those of the resolve API's query parameters: see Query. To add an option, add it here, to optionValues,
-// and with its documentation to InputItemsOptions of the resolve API. If it selects entries of the history, add it to the view
+// and with its documentation to InputItemsOptions of the resolve API. If it selects entries of a turn, add it to the view
 // in a cursor, in internal/history. An option without a JSON name is none of the resolve API.
 type ResolveOptions struct {
-	// MaxDepth is the maximum number of turns in the chain; 0 always fails. If nil, the store's default applies.
+	// MaxDepth is the maximum number of turns in the chain; 0 always fails. If nil, the store's default applies, or Last if that is larger.
 	MaxDepth *int `json:"maxDepth,omitempty"`
+	// Last is the number of turns to return, from 1 to MaxDepthLimit; 0 returns all. What is before the last turns is not read: their history
+	// takes as long however long the chain is, and does not fail if the chain is broken there or has more turns than MaxDepth. An operator that
+	// is older than this option makes it an error that is ErrUnsupported.
+	Last int `json:"last,omitempty"`
 	// ContinueIncomplete accepts turns whose status is "incomplete": the model was cut off by max_output_tokens or a content filter,
 	// and is asked to go on. An operator that is older than this option ignores it.
 	ContinueIncomplete bool `json:"continueIncomplete,omitempty"`
@@ -82,6 +86,14 @@ type ResolveOptions struct {
 	Bodies bool `json:"-"`
 }
 
+// Depth returns the maximum number of turns in the chain, given the store's default.
+func (o ResolveOptions) Depth(byDefault int) int {
+	if o.MaxDepth != nil {
+		return *o.MaxDepth
+	}
+	return max(byDefault, o.Last)
+}
+
 // option is an option in text form.
 type option struct {
 	name string
@@ -93,6 +105,7 @@ type option struct {
 // optionValues defines the allowed values of each of the ResolveOptions.
 var optionValues = []option{
 	between("maxDepth", 0, MaxDepthLimit),
+	between("last", 1, MaxDepthLimit),
 	boolean("continueIncomplete"),
 	boolean("includeIncomplete"),
 	boolean("origins"),

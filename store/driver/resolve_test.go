@@ -32,7 +32,7 @@ import (
 // TestParseQuery: see api/resolve/v1alpha1 for the cases of each parameter.
 func TestParseQuery(t *testing.T) {
 	all := driver.ResolveOptions{
-		MaxDepth: new(0), ContinueIncomplete: true, IncludeIncomplete: true, Origins: true, Digests: true, Instructions: "Last", Limit: 20, After: "a b&c", Order: "desc", Version: "12",
+		MaxDepth: new(0), Last: 2, ContinueIncomplete: true, IncludeIncomplete: true, Origins: true, Digests: true, Instructions: "Last", Limit: 20, After: "a b&c", Order: "desc", Version: "12",
 	}
 	for name, tc := range map[string]struct {
 		query   string
@@ -40,8 +40,8 @@ func TestParseQuery(t *testing.T) {
 		wantErr string
 	}{
 		"empty":               {},
-		"everything":          {query: "maxDepth=0&continueIncomplete=true&includeIncomplete=true&origins=true&digests=true&instructions=Last&limit=20&after=a+b%26c&order=desc&resourceVersion=12", want: all},
-		"unknown":             {query: "depth=1", wantErr: `"depth" is unknown: must be one of maxDepth, continueIncomplete, includeIncomplete, origins, digests, instructions, limit, after, order, resourceVersion`},
+		"everything":          {query: "maxDepth=0&last=2&continueIncomplete=true&includeIncomplete=true&origins=true&digests=true&instructions=Last&limit=20&after=a+b%26c&order=desc&resourceVersion=12", want: all},
+		"unknown":             {query: "depth=1", wantErr: `"depth" is unknown: must be one of maxDepth, last, continueIncomplete, includeIncomplete, origins, digests, instructions, limit, after, order, resourceVersion`},
 		"repeated":            {query: "limit=1&limit=2", wantErr: `"limit" is given 2 times: must be given once`},
 		"not allowed":         {query: "limit=0", wantErr: `"limit" is "0": must be a whole number from 1 to 1000`},
 		"after without limit": {query: "after=x", wantErr: `"after" needs "limit": without it, the result is the whole history`},
@@ -105,6 +105,7 @@ func TestListQueryRoundTrip(t *testing.T) {
 			Limit:   rapid.IntRange(-1, driver.MaxLimit+1).Draw(t, "limit"),
 			After:   rapid.String().Draw(t, "after"),
 			Order:   rapid.SampledFrom([]string{"", "asc", "desc", "newest"}).Draw(t, "order"),
+			History: rapid.Bool().Draw(t, "history"),
 			Version: rapid.String().Draw(t, "version"),
 		}
 		query, err := url.ParseQuery(options.Query().Encode())
@@ -127,6 +128,7 @@ func TestQueryRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		options := driver.ResolveOptions{
 			MaxDepth:           rapid.Ptr(rapid.IntRange(-1, driver.MaxDepthLimit+1), true).Draw(t, "maxDepth"),
+			Last:               rapid.IntRange(-1, driver.MaxDepthLimit+1).Draw(t, "last"),
 			ContinueIncomplete: rapid.Bool().Draw(t, "continueIncomplete"),
 			IncludeIncomplete:  rapid.Bool().Draw(t, "includeIncomplete"),
 			Origins:            rapid.Bool().Draw(t, "origins"),

@@ -49,8 +49,11 @@ type DeleteOptions struct {
 type History struct {
 	// Parent identifies the requested turn as it was when it was resolved. It is the zero Handle for the empty response ID.
 	Parent Handle
-	// Turns are the response IDs of all turns of the chain, oldest first. A page has all of them too.
+	// Turns are the response IDs of all turns of the chain, or the last ones if ResolveOptions.Last is set, oldest first. A page has all of
+	// them too.
 	Turns []string
+	// PreviousResponseID is the parent of the first of the Turns. It is empty unless ResolveOptions.Last leaves turns out.
+	PreviousResponseID string
 	// Items are the input items as JSON objects: for each turn its instructions as a system message, its input items, and its
 	// output items.
 	Items []json.RawMessage

@@ -32,9 +32,11 @@ import (
 
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	return map[string]common.OpenAPIDefinition{
+		v1alpha1.ConversationItems{}.OpenAPIModelName():        schema_catena_api_resolve_v1alpha1_ConversationItems(ref),
 		v1alpha1.ConversationTurn{}.OpenAPIModelName():         schema_catena_api_resolve_v1alpha1_ConversationTurn(ref),
 		v1alpha1.ConversationTurns{}.OpenAPIModelName():        schema_catena_api_resolve_v1alpha1_ConversationTurns(ref),
 		v1alpha1.ConversationTurnsOptions{}.OpenAPIModelName(): schema_catena_api_resolve_v1alpha1_ConversationTurnsOptions(ref),
+		v1alpha1.HistoryItems{}.OpenAPIModelName():             schema_catena_api_resolve_v1alpha1_HistoryItems(ref),
 		v1alpha1.InputItems{}.OpenAPIModelName():               schema_catena_api_resolve_v1alpha1_InputItems(ref),
 		v1alpha1.InputItemsOptions{}.OpenAPIModelName():        schema_catena_api_resolve_v1alpha1_InputItemsOptions(ref),
 		v1alpha1.ItemsOrigin{}.OpenAPIModelName():              schema_catena_api_resolve_v1alpha1_ItemsOrigin(ref),
@@ -94,6 +96,146 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		runtime.TypeMeta{}.OpenAPIModelName():                  schema_k8sio_apimachinery_pkg_runtime_TypeMeta(ref),
 		runtime.Unknown{}.OpenAPIModelName():                   schema_k8sio_apimachinery_pkg_runtime_Unknown(ref),
 		version.Info{}.OpenAPIModelName():                      schema_k8sio_apimachinery_pkg_version_Info(ref),
+	}
+}
+
+func schema_catena_api_resolve_v1alpha1_ConversationItems(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ConversationItems are the history of a conversation: InputItems of the last turn of its history, without the hidden items. They are read-only and read by name: the conversation ID, or the object name of the Conversation. A name with a \".\" is an object name if a conversation has it. An ID that contains a \"/\" can only be read by its object name. The parameters are those of InputItems. A page can have fewer items than the limit, and its cursor is valid for as long as its last item is part of the history.\n\nIf the turn of the head is not stored because its place is only reserved, the history is that of the base. The answer has every turn that was appended before the request. If the Conversation does not exist, it is the error session.conversation.not_found (404); otherwise the errors are those of InputItems: session.chain.not_found (404) if the head was deleted.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata has the name, the namespace and the UID of the Conversation.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"conversationID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "conversationID is the conversation ID.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"responseID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "responseID is the response ID of the last turn of the history. It is absent if the conversation has no turns.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"turns": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "turns are the response IDs of all turns of the chain, or of the last ones, oldest first, also on a page. The last one is responseID.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"previousResponseID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "previousResponseID is the parent of the first of the turns. It is absent unless the parameter last leaves turns out.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"input": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "input are the input items as raw JSON objects, each byte for byte as it is stored: for each turn its instructions as a system message, the items of its input, and those of its output. The oldest item is first, or the newest with order=desc. The field is not named items because Kubernetes clients treat every object with a list of that name as a list of objects.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(runtime.RawExtension{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"origins": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "origins say which turns the items of input belong to, in their order. They are present if the parameter origins is set.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.ItemsOrigin{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"digests": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "digests are the digests of the turns, in their order, also on a page. They are present if the parameter digests is set. The digest of a turn is sha256: and, in lower-case hex, the SHA-256 of the JSON list of all its entries, whichever of them the request selects: its instructions as a system message, if it has any, and its items, separated by commas without spaces.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"next": {
+						SchemaProps: spec.SchemaProps{
+							Description: "next is the cursor of the next page, the `after` of the request for it. It is absent on the last page, and if no limit was given.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"conversationID", "turns", "input"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.ItemsOrigin{}.OpenAPIModelName(), v1.ObjectMeta{}.OpenAPIModelName(), runtime.RawExtension{}.OpenAPIModelName()},
 	}
 }
 
@@ -230,6 +372,13 @@ func schema_catena_api_resolve_v1alpha1_ConversationTurns(ref common.ReferenceCa
 							Format:      "",
 						},
 					},
+					"count": {
+						SchemaProps: spec.SchemaProps{
+							Description: "count is the number of turns of the history. It is present if the parameter history is set.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
 				},
 				Required: []string{"turns"},
 			},
@@ -281,6 +430,13 @@ func schema_catena_api_resolve_v1alpha1_ConversationTurnsOptions(ref common.Refe
 							Format:      "",
 						},
 					},
+					"history": {
+						SchemaProps: spec.SchemaProps{
+							Description: "history selects the turns of the history of the Conversation with this ID: the chain that ends at its head, oldest turn first, whichever conversation IDs the turns have. Those that were rolled back are not part of it. The answer has every turn that was appended before the request. If the Conversation does not exist, it is the error session.conversation.not_found; otherwise the errors are those of InputItems.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
 					"resourceVersion": {
 						SchemaProps: spec.SchemaProps{
 							Description: "resourceVersion asks for an answer at least as new as this resource version of a ResponseSession. Without it, a turn that was saved, overwritten or deleted a moment ago may be missed until the operator's watch delivers the change.",
@@ -291,6 +447,110 @@ func schema_catena_api_resolve_v1alpha1_ConversationTurnsOptions(ref common.Refe
 				},
 			},
 		},
+	}
+}
+
+func schema_catena_api_resolve_v1alpha1_HistoryItems(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "HistoryItems are the part that InputItems and ConversationItems have in common.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"turns": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "turns are the response IDs of all turns of the chain, or of the last ones, oldest first, also on a page. The last one is responseID.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"previousResponseID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "previousResponseID is the parent of the first of the turns. It is absent unless the parameter last leaves turns out.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"input": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "input are the input items as raw JSON objects, each byte for byte as it is stored: for each turn its instructions as a system message, the items of its input, and those of its output. The oldest item is first, or the newest with order=desc. The field is not named items because Kubernetes clients treat every object with a list of that name as a list of objects.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(runtime.RawExtension{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"origins": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "origins say which turns the items of input belong to, in their order. They are present if the parameter origins is set.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.ItemsOrigin{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"digests": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "digests are the digests of the turns, in their order, also on a page. They are present if the parameter digests is set. The digest of a turn is sha256: and, in lower-case hex, the SHA-256 of the JSON list of all its entries, whichever of them the request selects: its instructions as a system message, if it has any, and its items, separated by commas without spaces.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"next": {
+						SchemaProps: spec.SchemaProps{
+							Description: "next is the cursor of the next page, the `after` of the request for it. It is absent on the last page, and if no limit was given.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"turns", "input"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.ItemsOrigin{}.OpenAPIModelName(), runtime.RawExtension{}.OpenAPIModelName()},
 	}
 }
 
@@ -337,7 +597,7 @@ func schema_catena_api_resolve_v1alpha1_InputItems(ref common.ReferenceCallback)
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "turns are the response IDs of all turns of the chain, oldest first, also on a page. The last one is responseID.",
+							Description: "turns are the response IDs of all turns of the chain, or of the last ones, oldest first, also on a page. The last one is responseID.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -347,6 +607,13 @@ func schema_catena_api_resolve_v1alpha1_InputItems(ref common.ReferenceCallback)
 									},
 								},
 							},
+						},
+					},
+					"previousResponseID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "previousResponseID is the parent of the first of the turns. It is absent unless the parameter last leaves turns out.",
+							Type:        []string{"string"},
+							Format:      "",
 						},
 					},
 					"input": {
@@ -444,6 +711,13 @@ func schema_catena_api_resolve_v1alpha1_InputItemsOptions(ref common.ReferenceCa
 					"maxDepth": {
 						SchemaProps: spec.SchemaProps{
 							Description: "maxDepth is the maximum number of turns in the chain; a longer one is the error session.chain.depth_exceeded, and with 0 every chain is. The operator sets the default and the largest value, which is at most 10000.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"last": {
+						SchemaProps: spec.SchemaProps{
+							Description: "last is the number of turns in the answer, from 1 to 10000; without it, the answer has all of them. What is before the last turns is neither read nor judged. If it is larger than the default of maxDepth, it replaces that, up to the operator's largest value.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},

@@ -52,6 +52,10 @@ type ConversationTurns struct {
 	// next is the cursor of the next page, the `after` of the request for it. It is absent on the last page.
 	// +optional
 	Next string `json:"next,omitempty"`
+
+	// count is the number of turns of the history. It is present if the parameter history is set.
+	// +optional
+	Count int32 `json:"count,omitempty"`
 }
 
 // ConversationTurn is a turn of a conversation, without its bodies.
@@ -105,6 +109,12 @@ type ConversationTurnsOptions struct {
 	// order is asc (the default) for the oldest turn first, or desc for the newest.
 	// +optional
 	Order string `json:"order,omitempty"`
+
+	// history selects the turns of the history of the Conversation with this ID: the chain that ends at its head, oldest turn first, whichever
+	// conversation IDs the turns have. Those that were rolled back are not part of it. The answer has every turn that was appended before the
+	// request. If the Conversation does not exist, it is the error session.conversation.not_found; otherwise the errors are those of InputItems.
+	// +optional
+	History bool `json:"history,omitempty"`
 
 	// resourceVersion asks for an answer at least as new as this resource version of a ResponseSession. Without it, a turn that
 	// was saved, overwritten or deleted a moment ago may be missed until the operator's watch delivers the change.

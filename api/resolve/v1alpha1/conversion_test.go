@@ -37,8 +37,8 @@ func TestFromQuery(t *testing.T) {
 	}{
 		"nothing": {},
 		"everything": {
-			query: "maxDepth=200&continueIncomplete=true&includeIncomplete=true&origins=true&digests=true&instructions=Last&limit=20&after=abc&order=desc&resourceVersion=12",
-			want: InputItemsOptions{MaxDepth: new(int32(200)), ContinueIncomplete: true, IncludeIncomplete: true, Origins: true, Digests: true, Instructions: InstructionsLast,
+			query: "maxDepth=200&last=3&continueIncomplete=true&includeIncomplete=true&origins=true&digests=true&instructions=Last&limit=20&after=abc&order=desc&resourceVersion=12",
+			want: InputItemsOptions{MaxDepth: new(int32(200)), Last: 3, ContinueIncomplete: true, IncludeIncomplete: true, Origins: true, Digests: true, Instructions: InstructionsLast,
 				Limit: 20, After: "abc", Order: OrderDescending, ResourceVersion: "12"},
 		},
 		"no depth at all":              {query: "maxDepth=0", want: InputItemsOptions{MaxDepth: new(int32(0))}},
@@ -51,6 +51,9 @@ func TestFromQuery(t *testing.T) {
 		"negative depth":           {query: "maxDepth=-1", wantErr: `"maxDepth" is "-1": must be a whole number from 0`},
 		"huge depth":               {query: "maxDepth=99999999999999999999", wantErr: `must be a whole number from 0`},
 		"depth, not a number":      {query: "maxDepth=many", wantErr: `"maxDepth" is "many"`},
+		"no last turns":            {query: "last=0", wantErr: `"last" is "0": must be a whole number from 1 to 10000`},
+		"negative last turns":      {query: "last=-1", wantErr: `from 1 to 10000`},
+		"too many last turns":      {query: "last=10001", wantErr: `from 1 to 10000`},
 		"negative limit":           {query: "limit=-5", wantErr: `"limit" is "-5": must be a whole number from 1 to 1000`},
 		"limit of zero":            {query: "limit=0", wantErr: `from 1 to 1000`},
 		"huge limit":               {query: "limit=1001", wantErr: `from 1 to 1000`},
@@ -130,6 +133,7 @@ func TestOptionsAreThoseOfTheStore(t *testing.T) {
 	docs := InputItemsOptions{}.SwaggerDoc()
 	for name, wantTexts := range map[string][]string{
 		"maxDepth":     {fmt.Sprintf("at most %d.", driver.MaxDepthLimit)},
+		"last":         {fmt.Sprintf("from 1 to %d;", driver.MaxDepthLimit)},
 		"limit":        {fmt.Sprintf("from 1 to %d.", driver.MaxLimit)},
 		"instructions": {InstructionsAll + " (the default)", InstructionsLast + " only", InstructionsOmit + " none"},
 		"order":        {OrderAscending + " (the default)", OrderDescending + " for"},

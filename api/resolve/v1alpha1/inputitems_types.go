@@ -48,10 +48,19 @@ type InputItems struct {
 	// +required
 	ResponseID string `json:"responseID"`
 
-	// turns are the response IDs of all turns of the chain, oldest first, also on a page. The last one is responseID.
+	HistoryItems `json:",inline"`
+}
+
+// HistoryItems are the part that InputItems and ConversationItems have in common.
+type HistoryItems struct {
+	// turns are the response IDs of all turns of the chain, or of the last ones, oldest first, also on a page. The last one is responseID.
 	// +listType=atomic
 	// +required
 	Turns []string `json:"turns"`
+
+	// previousResponseID is the parent of the first of the turns. It is absent unless the parameter last leaves turns out.
+	// +optional
+	PreviousResponseID string `json:"previousResponseID,omitempty"`
 
 	// input are the input items as raw JSON objects, each byte for byte as it is stored: for each turn its instructions
 	// as a system message, the items of its input, and those of its output. The oldest item is first,
@@ -77,6 +86,34 @@ type InputItems struct {
 	// limit was given.
 	// +optional
 	Next string `json:"next,omitempty"`
+}
+
+// ConversationItems are the history of a conversation: InputItems of the last turn of its history, without the hidden items. They are
+// read-only and read by name: the conversation ID, or the object name of the Conversation. A name with a "." is an object name if a conversation
+// has it. An ID that contains a "/" can only be read by its object name. The parameters are those of InputItems. A page can have fewer items
+// than the limit, and its cursor is valid for as long as its last item is part of the history.
+//
+// If the turn of the head is not stored because its place is only reserved, the history is that of the base. The answer has every turn that was
+// appended before the request. If the Conversation does not exist, it is the error session.conversation.not_found (404); otherwise the errors are
+// those of InputItems: session.chain.not_found (404) if the head was deleted.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+type ConversationItems struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// metadata has the name, the namespace and the UID of the Conversation.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// conversationID is the conversation ID.
+	// +required
+	ConversationID string `json:"conversationID"`
+
+	// responseID is the response ID of the last turn of the history. It is absent if the conversation has no turns.
+	// +optional
+	ResponseID string `json:"responseID,omitempty"`
+
+	HistoryItems `json:",inline"`
 }
 
 // ItemsOrigin is the origin of consecutive items, which belong to one turn. Within a turn, items are numbered from 0: those of the
@@ -125,6 +162,11 @@ type InputItemsOptions struct {
 	// with 0 every chain is. The operator sets the default and the largest value, which is at most 10000.
 	// +optional
 	MaxDepth *int32 `json:"maxDepth,omitempty"`
+
+	// last is the number of turns in the answer, from 1 to 10000; without it, the answer has all of them. What is before the last turns is
+	// neither read nor judged. If it is larger than the default of maxDepth, it replaces that, up to the operator's largest value.
+	// +optional
+	Last int32 `json:"last,omitempty"`
 
 	// continueIncomplete accepts turns whose status is incomplete, so that a response that was cut off can be continued.
 	// +optional

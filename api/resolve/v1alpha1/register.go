@@ -24,9 +24,10 @@ import (
 
 // The names of the resources.
 const (
-	Resource              = "inputitems"        // of InputItems
-	VerdictsResource      = "sessionverdicts"   // of SessionVerdicts
-	ConversationsResource = "conversationturns" // of ConversationTurns
+	Resource                  = "inputitems"        // of InputItems
+	VerdictsResource          = "sessionverdicts"   // of SessionVerdicts
+	ConversationsResource     = "conversationturns" // of ConversationTurns
+	ConversationItemsResource = "conversationitems" // of ConversationItems
 )
 
 var (
@@ -44,7 +45,7 @@ var (
 )
 
 func addKnownTypes(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &InputItems{}, &InputItemsOptions{}, &SessionVerdict{}, &SessionVerdictList{},
+	scheme.AddKnownTypes(GroupVersion, &InputItems{}, &InputItemsOptions{}, &ConversationItems{}, &SessionVerdict{}, &SessionVerdictList{},
 		&ConversationTurns{}, &ConversationTurnsOptions{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

@@ -22,6 +22,11 @@ limitations under the License.
 package v1alpha1
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ConversationItems) OpenAPIModelName() string {
+	return "dev.catena.resolve.v1alpha1.ConversationItems"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ConversationTurn) OpenAPIModelName() string {
 	return "dev.catena.resolve.v1alpha1.ConversationTurn"
 }
@@ -34,6 +39,11 @@ func (in ConversationTurns) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ConversationTurnsOptions) OpenAPIModelName() string {
 	return "dev.catena.resolve.v1alpha1.ConversationTurnsOptions"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in HistoryItems) OpenAPIModelName() string {
+	return "dev.catena.resolve.v1alpha1.HistoryItems"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.

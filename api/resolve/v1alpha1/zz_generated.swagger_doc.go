@@ -21,6 +21,7 @@ package v1alpha1
 var map_InputItemsOptions = map[string]string{
 	"":                   "InputItemsOptions are the query parameters of a request for InputItems. The zero value asks for the whole history.",
 	"maxDepth":           "maxDepth is the maximum number of turns in the chain; a longer one is the error session.chain.depth_exceeded, and with 0 every chain is. The operator sets the default and the largest value, which is at most 10000.",
+	"last":               "last is the number of turns in the answer, from 1 to 10000; without it, the answer has all of them. What is before the last turns is neither read nor judged. If it is larger than the default of maxDepth, it replaces that, up to the operator's largest value.",
 	"continueIncomplete": "continueIncomplete accepts turns whose status is incomplete, so that a response that was cut off can be continued.",
 	"includeIncomplete":  "includeIncomplete accepts turns that are not completed, whatever their status is, with the items that they have.",
 	"origins":            "origins adds the origins of the items to the answer.",
@@ -41,6 +42,7 @@ var map_ConversationTurnsOptions = map[string]string{
 	"limit":           "limit is the maximum number of turns in the answer, from 1 to 1000. Without it, the answer has up to 100.",
 	"after":           "after is the `next` of the previous page. The conversation and order must be the same as for that page.",
 	"order":           "order is asc (the default) for the oldest turn first, or desc for the newest.",
+	"history":         "history selects the turns of the history of the Conversation with this ID: the chain that ends at its head, oldest turn first, whichever conversation IDs the turns have. Those that were rolled back are not part of it. The answer has every turn that was appended before the request. If the Conversation does not exist, it is the error session.conversation.not_found; otherwise the errors are those of InputItems.",
 	"resourceVersion": "resourceVersion asks for an answer at least as new as this resource version of a ResponseSession. Without it, a turn that was saved, overwritten or deleted a moment ago may be missed until the operator's watch delivers the change.",
 }
 
