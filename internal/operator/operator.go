@@ -134,7 +134,7 @@ func (s *shared) addResolveAPI() ([]prometheus.Collector, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := resolveapi.New(o.ResolveAPI, resolver.Resolve, resolver.Share, view)
+	server, err := resolveapi.New(o.ResolveAPI, resolver.Resolve, resolver.ResolveConversation, resolver.Share, view)
 	if err != nil {
 		return nil, err
 	}

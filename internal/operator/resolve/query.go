@@ -29,6 +29,8 @@ import (
 // Query is what Resolver.Resolve accepts and returns.
 type Query struct {
 	chain.WalkOptions
+	// NoItems has no items read: the result has only the Path.
+	NoItems bool
 	// Digests has the digests of all turns computed within the shares of the namespace.
 	Digests bool
 	// Unchanged, unless it is nil, is called with the result before any items are read. If it returns true, because the caller already has

@@ -90,11 +90,23 @@ func (r *Resolver) Metric() prometheus.Collector {
 // exceeded, the API server's error if a live read fails, and the context's error once ctx is done. Release the result when
 // it is no longer needed.
 func (r *Resolver) Resolve(ctx context.Context, namespace, name string, minVersion uint64, query Query) (*Result, error) {
+	return r.admit(namespace, func() (*Result, error) {
+		l := r.newLookup(namespace, query)
+		id, err := l.responseID(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return l.resolve(ctx, id, minVersion)
+	})
+}
+
+// admit counts a query of a namespace until its result is released.
+func (r *Resolver) admit(namespace string, resolve func() (*Result, error)) (*Result, error) {
 	if !r.requests.TryAcquire(namespace, 1) {
 		return nil, ErrBusy
 	}
 	done := sync.OnceFunc(func() { r.requests.Release(namespace, 1) })
-	result, err := r.resolve(ctx, namespace, name, minVersion, query)
+	result, err := resolve()
 	if err != nil {
 		done()
 		return nil, err
@@ -147,14 +159,11 @@ func (r *Resolver) process(ctx context.Context, namespace string, compute func()
 	return nil
 }
 
-func (r *Resolver) resolve(ctx context.Context, namespace, name string, minVersion uint64, query Query) (*Result, error) {
-	l := &lookup{Resolver: r, namespace: namespace, query: query, confirmed: map[string]*sessions.Record{}}
-	id, err := l.responseID(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	fresh := !r.view.IsStale() && l.await(ctx, minVersion)
-	path, err := l.path(ctx, id, query.WalkOptions)
+// resolve returns the history of the turn with a response ID.
+func (l *lookup) resolve(ctx context.Context, id string, minVersion uint64) (*Result, error) {
+	options := l.query.WalkOptions
+	fresh := !l.view.IsStale() && l.await(ctx, minVersion)
+	path, err := l.path(ctx, id, options)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +174,7 @@ func (r *Resolver) resolve(ctx context.Context, namespace, name string, minVersi
 		}
 	}
 	for {
-		path, walkErr := l.walk(ctx, id, query.WalkOptions)
+		path, walkErr := l.walk(ctx, id, options)
 		if walkErr != nil && !isChainError(walkErr) {
 			return nil, walkErr
 		}
@@ -233,6 +242,12 @@ type lookup struct {
 	visited  []string
 	// stale is the number of turns that were read because the view was stale, and paid how many of them the namespace has paid for.
 	stale, paid int64
+	// conversation is the one that is resolved, or nil.
+	conversation *Conversation
+}
+
+func (r *Resolver) newLookup(namespace string, query Query) *lookup {
+	return &lookup{Resolver: r, namespace: namespace, query: query, confirmed: map[string]*sessions.Record{}}
 }
 
 // responseID returns the response ID that a name stands for. A response ID wins over an object name, so it is confirmed first that
@@ -318,11 +333,14 @@ func (l *lookup) walk(ctx context.Context, id string, options chain.WalkOptions)
 // read returns the history of a path of sessions, or errOutdated.
 func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, error) {
 	requested := path[len(path)-1]
-	result := &Result{Name: requested.Name, UID: requested.UID.Text(), ResponseID: requested.Turn.ID}
+	result := &Result{
+		Name: requested.Name, UID: requested.UID.Text(), ResponseID: requested.Turn.ID, Conversation: l.conversation, Path: path,
+	}
 	var bytes int64
 	err := l.process(ctx, l.namespace, func() {
 		result.Revision = revisionOf(path)
-		if result.Unchanged = l.query.Unchanged != nil && l.query.Unchanged(result); result.Unchanged {
+		result.Unchanged = l.query.Unchanged != nil && l.query.Unchanged(result)
+		if l.query.NoItems || result.Unchanged {
 			bytes = int64(len(path)) * walkCost
 		} else {
 			bytes = l.bytes(path...)
@@ -331,7 +349,7 @@ func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, er
 	if err != nil {
 		return nil, err
 	}
-	if err := l.answers.take(ctx, l, bytes); err != nil || result.Unchanged {
+	if err := l.answers.take(ctx, l, bytes); err != nil || l.query.NoItems || result.Unchanged {
 		return result, err
 	}
 	overhead := int64(turnOverhead)

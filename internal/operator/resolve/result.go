@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/catena-dev/catena/internal/history"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
 // Result is the answer to a resolve: the turns of a history. It is shared with a cache and must not be changed.
@@ -33,13 +34,25 @@ type Result struct {
 	ResponseID string
 	// Revision is that of its chain.
 	Revision Revision
+	// Conversation is the conversation whose history this is, or nil if a turn was requested. Without turns, only it and the Revision are set.
+	Conversation *Conversation
 	// Unchanged is set if Query.Unchanged returned true. There are no Turns then.
 	Unchanged bool
-	// Turns are the turns of the chain, oldest first.
+	// Path has the sessions of the chain, or of its last turns, oldest first.
+	Path []*sessions.Record
+	// Turns are their turns.
 	Turns []history.TurnItems
 
 	holding *holding // nil for a result that is not counted
 	done    func()   // ends the query, nil for a result that is not counted
+}
+
+// PreviousResponseID returns the parent of the first turn, which is empty unless Query.Last has left turns out.
+func (r *Result) PreviousResponseID() string {
+	if len(r.Path) == 0 {
+		return ""
+	}
+	return r.Path[0].Turn.Previous
 }
 
 // Reserve counts bytes in addition to the items, until Release. It returns ErrTooLarge if the result alone then has more

@@ -36,12 +36,19 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// answer is an InputItems with only its metadata set. Turns and items are written straight into the response, because the
-// encoders of Kubernetes read, check and copy raw JSON several times.
+// object is an object of one of the resources with histories.
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// answer is an InputItems or a ConversationItems with only its metadata set. Turns and items are written straight into the response, because
+// the encoders of Kubernetes read, check and copy raw JSON several times.
 type answer struct {
-	resolvev1alpha1.InputItems
+	object
 	*history.Page // nil if the caller has the answer already
 	history       *resolve.Result
+	options       driver.ResolveOptions
 	etag          string
 }
 
@@ -53,30 +60,50 @@ var (
 // newAnswer returns the page of a history that the options request, or only its ETag if the history is unchanged. It returns a badRequest if
 // their cursor does not belong to this history and these options.
 func newAnswer(namespace string, h *resolve.Result, options driver.ResolveOptions) (*answer, error) {
-	a := &answer{
-		InputItems: resolvev1alpha1.InputItems{
-			TypeMeta: metav1.TypeMeta{
-				APIVersion: resolvev1alpha1.GroupVersion.String(),
-				Kind:       "InputItems",
-			},
-			ObjectMeta: metav1.ObjectMeta{Name: h.Name, Namespace: namespace, UID: h.UID},
-		},
-		history: h,
-		etag:    etagOf(namespace, h, options),
-	}
+	a := &answer{object: newObject(namespace, h), history: h, options: options, etag: etagOf(namespace, h, options)}
 	if h.Unchanged {
 		return a, nil
 	}
 	var err error
-	if a.Page, err = history.New(string(h.UID), h.Turns, options); err != nil {
+	if a.Page, err = newPage(h, options); err != nil {
 		return nil, badRequest(`query parameter "after" is invalid: ` + err.Error())
 	}
 	return a, nil
 }
 
+// newObject returns the object of an answer with only its metadata set.
+func newObject(namespace string, h *resolve.Result) object {
+	typeMeta := metav1.TypeMeta{APIVersion: resolvev1alpha1.GroupVersion.String(), Kind: "InputItems"}
+	meta := metav1.ObjectMeta{Name: h.Name, Namespace: namespace, UID: h.UID}
+	if h.Conversation == nil {
+		return &resolvev1alpha1.InputItems{TypeMeta: typeMeta, ObjectMeta: meta}
+	}
+	typeMeta.Kind, meta.Name, meta.UID = "ConversationItems", h.Conversation.Name, h.Conversation.UID
+	return &resolvev1alpha1.ConversationItems{TypeMeta: typeMeta, ObjectMeta: meta}
+}
+
+// newPage returns the page of a history that the options request, without hidden items.
+func newPage(h *resolve.Result, options driver.ResolveOptions) (*history.Page, error) {
+	page, err := history.New(string(h.UID), h.Turns, options)
+	if err == nil && h.Conversation != nil {
+		page.Hide(h.Conversation.Hidden)
+	}
+	return page, err
+}
+
+// next returns the cursor of the next page.
+func (a *answer) next() string {
+	if a.history.Conversation == nil {
+		return a.Page.Next()
+	}
+	return history.Unbound(a.Page.Next(), a.options)
+}
+
 // DeepCopyObject returns a copy that shares the history, which is never changed.
 func (a *answer) DeepCopyObject() runtime.Object {
-	return &answer{InputItems: *a.InputItems.DeepCopy(), Page: a.Page, history: a.history, etag: a.etag}
+	copied := *a
+	copied.object = a.object.DeepCopyObject().(object)
+	return &copied
 }
 
 // InputStream returns the InputItems as JSON, or nothing if the caller has them already. It sets the ETag of a conditional request.
@@ -139,9 +166,14 @@ func (a *answer) WriteTo(to io.Writer) (int64, error) {
 		w.buffer.Reset(nil)
 		writeBuffers.Put(w.buffer)
 	}()
-	w.raw(`{"kind":`).string(a.Kind).raw(`,"apiVersion":`).string(a.APIVersion)
-	w.raw(`,"metadata":{"name":`).string(a.Name).raw(`,"namespace":`).string(a.Namespace).raw(`,"uid":`).string(string(a.UID))
-	w.raw(`},"responseID":`).string(a.history.ResponseID)
+	version, kind := a.GetObjectKind().GroupVersionKind().ToAPIVersionAndKind()
+	w.raw(`{"kind":`).string(kind).raw(`,"apiVersion":`).string(version)
+	w.raw(`,"metadata":{"name":`).string(a.GetName()).raw(`,"namespace":`).string(a.GetNamespace()).raw(`,"uid":`).string(string(a.GetUID()))
+	w.raw("}")
+	if a.history.Conversation != nil {
+		w.raw(`,"conversationID":`).string(a.history.Conversation.ID)
+	}
+	w.optional("responseID", a.history.ResponseID)
 	w.raw(`,"turns":[`)
 	for i, turn := range a.history.Turns {
 		if i > 0 {
@@ -149,7 +181,9 @@ func (a *answer) WriteTo(to io.Writer) (int64, error) {
 		}
 		w.string(turn.ResponseID)
 	}
-	w.raw(`],"input":[`)
+	w.raw("]")
+	w.optional("previousResponseID", a.history.PreviousResponseID())
+	w.raw(`,"input":[`)
 	separator := ""
 	for items := range a.Raw() {
 		if w.raw(separator).bytes(items).err != nil {
@@ -160,9 +194,7 @@ func (a *answer) WriteTo(to io.Writer) (int64, error) {
 	w.raw("]")
 	w.origins(a.Page.Origins())
 	w.strings("digests", a.Page.Digests())
-	if next := a.Page.Next(); next != "" {
-		w.raw(`,"next":`).string(next)
-	}
+	w.optional("next", a.next())
 	w.raw("}\n")
 	w.note(0, w.buffer.Flush())
 	return w.size, w.err
@@ -199,6 +231,13 @@ func (w *writer) origins(origins []driver.Origin) {
 	}
 	if len(origins) > 0 {
 		w.raw("]")
+	}
+}
+
+// optional writes a member with a string, unless it is empty.
+func (w *writer) optional(name, s string) {
+	if s != "" {
+		w.raw(`,"` + name + `":`).string(s)
 	}
 }
 

@@ -32,6 +32,7 @@ import (
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/store/driver"
 )
@@ -59,33 +60,31 @@ func encode(t testing.TB, a *answer) []byte {
 func TestAnswerJSON(t *testing.T) {
 	odd := makeHistory(testutil.FlattenTurn(t, "", `{"a":1}`))
 	odd.ResponseID, odd.Turns[0].ResponseID, odd.Name = `é"\<>`+"\u2028\x01", `é"\<>`+"\u2028\x01", "sha256.abc"
+	last := makeHistory(testutil.FlattenTurn(t, "", `{"a":1}`))
+	last.Path = []*sessions.Record{{Turn: chain.Turn{Previous: "resp_0"}}}
 	tests := map[string]struct {
 		history *resolve.Result
 		options driver.ResolveOptions
 	}{
-		"no items":      {history: makeHistory(testutil.FlattenTurn(t, ""))},
-		"one turn":      {history: makeHistory(testutil.FlattenTurn(t, "be brief", `{"type":"message"}`))},
-		"several turns": {history: makeHistory(testutil.FlattenTurn(t, "be brief", `{"a":1}`, `{"b":1}`), testutil.FlattenTurn(t, ""), testutil.FlattenTurn(t, "", `{"c":1}`))},
-		"a page":        {history: makeHistory(testutil.FlattenTurn(t, "be brief", `{"a":1}`, `{"b":1}`)), options: driver.ResolveOptions{Limit: 1}},
-		"odd names":     {history: odd},
+		"no items":        {history: makeHistory(testutil.FlattenTurn(t, ""))},
+		"one turn":        {history: makeHistory(testutil.FlattenTurn(t, "be brief", `{"type":"message"}`))},
+		"several turns":   {history: makeHistory(testutil.FlattenTurn(t, "be brief", `{"a":1}`, `{"b":1}`), testutil.FlattenTurn(t, ""), testutil.FlattenTurn(t, "", `{"c":1}`))},
+		"a page":          {history: makeHistory(testutil.FlattenTurn(t, "be brief", `{"a":1}`, `{"b":1}`)), options: driver.ResolveOptions{Limit: 1}},
+		"the last turn":   {history: last},
+		"odd names":       {history: odd},
+		"a conversation":  {history: makeConversation(testutil.FlattenTurn(t, "be brief", `{"a":1}`, `{"b":1}`), testutil.FlattenTurn(t, "", `{"c":1}`))},
+		"part of it":      {history: makeConversation(testutil.FlattenTurn(t, "be brief", `{"a":1}`, `{"b":1}`)), options: driver.ResolveOptions{Limit: 1}},
+		"without turns":   {history: makeConversation()},
+		"a whole page":    {history: makeHistory(testutil.FlattenTurn(t, "", `{"a":1}`)), options: driver.ResolveOptions{Limit: 1, Origins: true, Digests: true}},
+		"hidden, origins": {history: makeConversation(testutil.FlattenTurn(t, "", `{"a":1}`, `{"b":1}`)), options: driver.ResolveOptions{Origins: true}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			a := makeAnswer(t, tc.history, tc.options)
+			want := wantAnswer(a)
+			got := newObject("", &resolve.Result{Conversation: tc.history.Conversation})
 			body := encode(t, a)
-			want := a.InputItems
-			want.ResponseID, want.Next = tc.history.ResponseID, a.Page.Next()
-			want.Turns, want.Input = []string{}, []runtime.RawExtension{}
-			for _, turn := range tc.history.Turns {
-				want.Turns = append(want.Turns, turn.ResponseID)
-			}
-			for p := range a.Ranges() {
-				for i := p.From; i < p.To; i++ {
-					want.Input = append(want.Input, runtime.RawExtension{Raw: a.Entry(p.Turn, i)})
-				}
-			}
-			var got resolvev1alpha1.InputItems
-			if err := json.Unmarshal(body, &got); err != nil {
+			if err := json.Unmarshal(body, got); err != nil {
 				t.Fatalf("Unable to read %s: %v", body, err)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -100,6 +99,36 @@ func TestAnswerJSON(t *testing.T) {
 			}
 		})
 	}
+}
+
+// wantAnswer returns the object that an answer should be.
+func wantAnswer(a *answer) object {
+	h := a.history
+	items := resolvev1alpha1.HistoryItems{
+		Turns: []string{}, Input: []runtime.RawExtension{}, PreviousResponseID: h.PreviousResponseID(), Digests: a.Digests(), Next: a.next(),
+	}
+	for _, turn := range h.Turns {
+		items.Turns = append(items.Turns, turn.ResponseID)
+	}
+	for p := range a.Ranges() {
+		for i := p.From; i < p.To; i++ {
+			items.Input = append(items.Input, runtime.RawExtension{Raw: a.Entry(p.Turn, i)})
+		}
+	}
+	for _, origin := range a.Origins() {
+		items.Origins = append(items.Origins, resolvev1alpha1.ItemsOrigin{
+			ResponseID: origin.ResponseID, First: int32(origin.First), Count: int32(origin.Count),
+		})
+	}
+	switch o := a.object.DeepCopyObject().(type) {
+	case *resolvev1alpha1.InputItems:
+		o.ResponseID, o.HistoryItems = h.ResponseID, items
+		return o
+	case *resolvev1alpha1.ConversationItems:
+		o.ConversationID, o.ResponseID, o.HistoryItems = h.Conversation.ID, h.ResponseID, items
+		return o
+	}
+	return nil
 }
 
 func TestAnswerBadCursor(t *testing.T) {

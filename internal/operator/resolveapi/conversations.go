@@ -17,6 +17,7 @@ limitations under the License.
 package resolveapi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -30,20 +31,26 @@ import (
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/history"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/turnlist"
+	"github.com/catena-dev/catena/store/driver"
 )
 
 // maxListWait is how long a request waits until the view reflects its resource version. The view is usually some milliseconds old.
 const maxListWait = 250 * time.Millisecond
 
-// conversations is the REST resource conversationturns: the turns of conversations in the view, without reading any object. It
-// can only be read by name, so that neither garbage collection nor the deletion of a namespace ever lists it.
+// conversations is the REST resource conversationturns: the turns of conversations in the view, without reading any object, and those of
+// their histories. It can only be read by name, so that neither garbage collection nor the deletion of a namespace ever lists it.
 type conversations struct {
 	conversationTable
 	view  *sessions.View
 	share ShareFunc
+	// resolve returns the histories of conversations, of at most maxDepth turns.
+	resolve  ResolveFunc
+	maxDepth int
 }
 
 var (
@@ -71,7 +78,7 @@ func (*conversations) NewGetOptions() (runtime.Object, bool, string) {
 	return &resolvev1alpha1.ConversationTurnsOptions{}, false, ""
 }
 
-// Get returns a page of the turns of a conversation, which has none if the view does not have it.
+// Get returns a page of the turns of a conversation, which has none if the view does not have it, or of its history.
 func (s *conversations) Get(ctx context.Context, name string, options runtime.Object) (runtime.Object, error) {
 	o, ok := options.(*resolvev1alpha1.ConversationTurnsOptions)
 	if !ok {
@@ -81,11 +88,13 @@ func (s *conversations) Get(ctx context.Context, name string, options runtime.Ob
 	if err := s.take(ctx, name, resolve.Share{Cost: pageCost}, func() {}); err != nil {
 		return nil, err
 	}
+	if o.History {
+		return s.history(ctx, name, o)
+	}
 	if err := awaitView(ctx, s.view, o.ResourceVersion); err != nil {
 		return nil, err
 	}
 	list := s.find(namespace, name)
-	list.TypeMeta = metav1.TypeMeta{APIVersion: resolvev1alpha1.GroupVersion.String(), Kind: "ConversationTurns"}
 	q, err := query(list, o)
 	if err != nil {
 		return nil, err
@@ -93,15 +102,42 @@ func (s *conversations) Get(ctx context.Context, name string, options runtime.Ob
 	// Most pages have much less than the limit, and are charged for no more.
 	found := s.view.List(namespace, list.Name, q, q.Limit+1)
 	found, list.Next = turnlist.Cut(q, found, (*sessions.Record).Position)
-	err = s.take(ctx, name, resolve.Share{Bytes: pageBytes(found)}, func() {
-		for _, r := range found {
+	return list, s.fill(ctx, name, list, found)
+}
+
+// fill adds turns to a list within the shares of the namespace.
+func (s *conversations) fill(ctx context.Context, name string, list *resolvev1alpha1.ConversationTurns, turns []*sessions.Record) error {
+	return s.take(ctx, name, resolve.Share{Bytes: pageBytes(turns)}, func() {
+		for _, r := range turns {
 			list.Turns = append(list.Turns, newConversationTurn(r))
 		}
 	})
+}
+
+// history returns a page of the turns of a conversation's history, or a Status.
+func (s *conversations) history(ctx context.Context, name string, o *resolvev1alpha1.ConversationTurnsOptions) (runtime.Object, error) {
+	options, minVersion, err := listOptions(o)
 	if err != nil {
 		return nil, err
 	}
-	return list, nil
+	resolveCtx, cancel := beforeDeadline(ctx)
+	defer cancel()
+	result, err := s.resolve(resolveCtx, request.NamespaceValue(ctx), name, minVersion, resolve.Query{
+		NoItems: true, WalkOptions: chain.WalkOptions{MaxDepth: s.maxDepth, IncludeIncomplete: true},
+	})
+	if err != nil {
+		status, _ := toStatus(ctx, resolvev1alpha1.ConversationsResource, name, err)
+		return nil, status
+	}
+	defer result.Release()
+	list := newConversationTurns(request.NamespaceValue(ctx), result.Conversation.Name, result.Conversation.ID)
+	list.Count = int32(len(result.Path))
+	page, next, err := history.PageTurns(result.Path, options, func(r *sessions.Record) string { return r.Turn.ID })
+	if err != nil {
+		return nil, invalidCursor(err)
+	}
+	list.Next = next
+	return list, s.fill(ctx, name, list, page)
 }
 
 // pageCost is what it costs to handle a request, to wait for the view, and to find a page, in bytes of a cached history that would take
@@ -112,7 +148,7 @@ const pageCost = 16 << 10
 func (s *conversations) take(ctx context.Context, name string, share resolve.Share, compute func()) error {
 	release, err := s.share(ctx, request.NamespaceValue(ctx), share, compute)
 	if err != nil {
-		status, _ := toStatus(ctx, name, err)
+		status, _ := toStatus(ctx, resolvev1alpha1.ConversationsResource, name, err)
 		return status
 	}
 	whenHandled(ctx, release)
@@ -131,10 +167,7 @@ func pageBytes(page []*sessions.Record) (bytes int64) {
 // find returns the conversation with a name, without turns. A name with a dot is an object name or, if no conversation has that, an ID.
 // So programs that use the object names of IDs with a dot never get another conversation.
 func (s *conversations) find(namespace, name string) *resolvev1alpha1.ConversationTurns {
-	list := &resolvev1alpha1.ConversationTurns{
-		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ObjectName(name), Namespace: namespace}, ConversationID: name,
-		Turns: []resolvev1alpha1.ConversationTurn{},
-	}
+	list := newConversationTurns(namespace, v1alpha1.ObjectName(name), name)
 	if !strings.Contains(name, ".") {
 		return list
 	}
@@ -150,26 +183,49 @@ func (s *conversations) find(namespace, name string) *resolvev1alpha1.Conversati
 	return list
 }
 
+// newConversationTurns returns an empty list.
+func newConversationTurns(namespace, name, id string) *resolvev1alpha1.ConversationTurns {
+	return &resolvev1alpha1.ConversationTurns{
+		TypeMeta:   metav1.TypeMeta{APIVersion: resolvev1alpha1.GroupVersion.String(), Kind: "ConversationTurns"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, ConversationID: id,
+		Turns: []resolvev1alpha1.ConversationTurn{},
+	}
+}
+
+// listOptions returns the options of a request with the default limit, and its resource version.
+func listOptions(o *resolvev1alpha1.ConversationTurnsOptions) (options driver.ListOptions, minVersion uint64, err error) {
+	if options, err = o.ListOptions(); err != nil {
+		return options, 0, apierrors.NewInternalError(err)
+	}
+	options.Limit = cmp.Or(options.Limit, resolvev1alpha1.DefaultListLimit)
+	if minVersion, err = resolvev1alpha1.ParseResourceVersion(options.Version); err != nil {
+		err = apierrors.NewBadRequest(invalidParameter(err).Error())
+	}
+	return options, minVersion, err
+}
+
+func invalidCursor(err error) error {
+	return apierrors.NewBadRequest(`query parameter "after" is invalid: ` + err.Error())
+}
+
 // query returns the query of a request, or a Status if its cursor does not belong to the conversation.
 func query(list *resolvev1alpha1.ConversationTurns, o *resolvev1alpha1.ConversationTurnsOptions) (turnlist.Query, error) {
-	options, err := o.ListOptions()
+	options, _, err := listOptions(o)
 	if err != nil {
-		return turnlist.Query{}, apierrors.NewInternalError(err)
-	}
-	if options.Limit == 0 {
-		options.Limit = resolvev1alpha1.DefaultListLimit
+		return turnlist.Query{}, err
 	}
 	q, err := turnlist.New(list.Namespace, list.Name, options)
 	if err != nil {
-		return q, apierrors.NewBadRequest(`query parameter "after" is invalid: ` + err.Error())
+		return q, invalidCursor(err)
 	}
 	return q, nil
 }
 
 func newConversationTurn(r *sessions.Record) resolvev1alpha1.ConversationTurn {
+	createdAt, completedAt := r.Times()
 	return resolvev1alpha1.ConversationTurn{
 		ResponseID: r.Turn.ID, PreviousResponseID: r.Turn.Previous, ResponseStatus: r.Turn.Status,
-		CreatedAt: listedTime(r.Listing.CreatedAt), CompletedAt: listedTime(r.Listing.CompletedAt),
+		CreatedAt: listedTime(createdAt), CompletedAt: listedTime(completedAt),
 		UID: string(r.UID.Text()), Generation: r.Generation, ResourceVersion: r.Version(),
 	}
 }

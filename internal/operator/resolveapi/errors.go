@@ -57,17 +57,23 @@ type badRequest string
 // Error returns the message, for the caller.
 func (e badRequest) Error() string { return string(e) }
 
-// toStatus returns the Status that answers a failed request for the history of name, and a code for metrics: the code of the
+// toStatus returns the Status that answers a failed request for an object of a resource, and a code for metrics: the code of the
 // chain's error, or the reason of the Status. Errors of the caller are returned in full, others only as far as the caller can
 // act on them.
-func toStatus(ctx context.Context, name string, err error) (*apierrors.StatusError, string) {
+func toStatus(ctx context.Context, resource, name string, err error) (*apierrors.StatusError, string) {
 	var chainError *chain.Error
 	var badRequest badRequest
 	var throttled *resolve.ThrottledError
 	var status *apierrors.StatusError
 	switch {
 	case errors.As(err, &chainError):
-		return chainStatus(name, chainError), string(chainError.Code())
+		return codeStatus(resource, name, chainError.Rule.HTTPStatus(), chainError.Rule.Retryable(), metav1.StatusCause{
+			Type: metav1.CauseType(chainError.Code()), Message: chainError.Error(), Field: chainError.ResponseID,
+		})
+	case errors.Is(err, resolve.ErrNoConversation):
+		return codeStatus(resource, name, http.StatusNotFound, false, metav1.StatusCause{
+			Type: metav1.CauseType(driver.CodeConversationNotFound), Message: fmt.Sprintf("conversation %q does not exist", name), Field: name,
+		})
 	case errors.As(err, &badRequest):
 		status = apierrors.NewBadRequest(badRequest.Error())
 	case errors.Is(err, resolve.ErrTooLarge):
@@ -89,30 +95,28 @@ func busy(err error) *apierrors.StatusError {
 	return apierrors.NewTooManyRequests(err.Error(), retryAfterSeconds)
 }
 
-// statusReasons are the Kubernetes reasons for the HTTP statuses of broken chains.
+// statusReasons are the Kubernetes reasons for the HTTP statuses of errors with a code.
 var statusReasons = map[int]metav1.StatusReason{
 	http.StatusNotFound:            metav1.StatusReasonNotFound,
 	http.StatusConflict:            metav1.StatusReasonConflict,
 	http.StatusUnprocessableEntity: metav1.StatusReasonInvalid,
 }
 
-func chainStatus(name string, e *chain.Error) *apierrors.StatusError {
+// codeStatus returns a Status with a code, which is the type of its cause, and the code.
+func codeStatus(resource, name string, httpStatus int, retryable bool, cause metav1.StatusCause) (*apierrors.StatusError, string) {
 	status := metav1.Status{
 		Status:  metav1.StatusFailure,
-		Code:    int32(e.Rule.HTTPStatus()),
-		Reason:  statusReasons[e.Rule.HTTPStatus()],
-		Message: e.Error(),
+		Code:    int32(httpStatus),
+		Reason:  statusReasons[httpStatus],
+		Message: cause.Message,
 		Details: &metav1.StatusDetails{
-			Name:   name,
-			Group:  resolvev1alpha1.GroupVersion.Group,
-			Kind:   resolvev1alpha1.Resource,
-			Causes: []metav1.StatusCause{{Type: metav1.CauseType(e.Code()), Message: e.Error(), Field: e.ResponseID}},
+			Name: name, Group: resolvev1alpha1.GroupVersion.Group, Kind: resource, Causes: []metav1.StatusCause{cause},
 		},
 	}
-	if e.Rule.Retryable() {
+	if retryable {
 		status.Details.RetryAfterSeconds = retryAfterSeconds
 	}
-	return &apierrors.StatusError{ErrStatus: status}
+	return &apierrors.StatusError{ErrStatus: status}, string(cause.Type)
 }
 
 // readStatus is the answer if the sessions could not be read. It is never the kube-apiserver's own answer, which is meant

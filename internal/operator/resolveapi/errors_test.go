@@ -139,7 +139,7 @@ func TestToStatus(t *testing.T) {
 			if tc.ctx == nil {
 				tc.ctx = t.Context()
 			}
-			err, code := toStatus(tc.ctx, "resp.3", tc.err)
+			err, code := toStatus(tc.ctx, "inputitems", "resp.3", tc.err)
 			status := err.ErrStatus
 			got := summary{HTTP: status.Code, Reason: status.Reason, Code: code}
 			if status.Details != nil {

@@ -40,6 +40,9 @@ const answerFormat = 1
 func etagOf(namespace string, h *resolve.Result, options driver.ResolveOptions) string {
 	hash := sha256.New()
 	_, _ = fmt.Fprintf(hash, "%d %q %q %q %x %s", answerFormat, namespace, h.Name, h.UID, h.Revision, bytesOf(options).Query().Encode())
+	if c := h.Conversation; c != nil {
+		_, _ = fmt.Fprintf(hash, " %q %q %#v", c.Name, c.UID, c.Hidden)
+	}
 	return `"` + base64.RawURLEncoding.EncodeToString(hash.Sum(nil)) + `"`
 }
 

@@ -67,7 +67,7 @@ func TestAnswerFormat(t *testing.T) {
 func TestETagOptions(t *testing.T) {
 	same := map[string]bool{"MaxDepth": true, "ContinueIncomplete": true, "Version": true, "Bodies": true} // the last is not a parameter
 	other := driver.ResolveOptions{
-		MaxDepth: new(9), ContinueIncomplete: true, IncludeIncomplete: true, Origins: true, Digests: true, Bodies: true, Instructions: driver.InstructionsOmit,
+		MaxDepth: new(9), ContinueIncomplete: true, Last: 2, IncludeIncomplete: true, Origins: true, Digests: true, Bodies: true, Instructions: driver.InstructionsOmit,
 		Limit: 5, After: "x", Order: driver.OrderDescending, Version: "7",
 	}
 	h := makeHistory(testutil.FlattenTurn(t, "", `{"a":1}`))
@@ -101,6 +101,12 @@ func TestETagOfHistory(t *testing.T) {
 		"another name":      {"team-a", history{Name: "resp.2", UID: "u1"}},
 		"another UID":       {"team-a", history{Name: "resp.1", UID: "u2"}},
 		"another revision":  {"team-a", history{Name: "resp.1", UID: "u1", Revision: resolve.Revision{1}}},
+		"of a conversation": {"team-a", history{Name: "resp.1", UID: "u1", Conversation: &resolve.Conversation{Name: "conv.1", UID: "u3"}}},
+		"of another":        {"team-a", history{Name: "resp.1", UID: "u1", Conversation: &resolve.Conversation{Name: "conv.2", UID: "u3"}}},
+		"created again":     {"team-a", history{Name: "resp.1", UID: "u1", Conversation: &resolve.Conversation{Name: "conv.1", UID: "u4"}}},
+		"a hidden item": {"team-a", history{Name: "resp.1", UID: "u1", Conversation: &resolve.Conversation{
+			Name: "conv.1", UID: "u3", Hidden: []driver.HiddenItem{{ResponseID: "resp_1", Number: 1}},
+		}}},
 	} {
 		tag := etagOf(tc.namespace, &tc.history, driver.ResolveOptions{})
 		if other, found := all[tag]; found {

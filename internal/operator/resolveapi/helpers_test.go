@@ -21,10 +21,14 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"testing"
 
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/history"
 	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/store/driver"
 )
 
 // inHandler returns a context as handlers have it, until ctx is done.
@@ -48,4 +52,46 @@ func makeHistory(turns ...*chain.Items) *resolve.Result {
 		h.Name = strings.ReplaceAll(h.ResponseID, "_", ".")
 	}
 	return h
+}
+
+// makeConversation returns the history of the conversation conv_1 with these turns, of which the item 1 of the first is hidden.
+func makeConversation(turns ...*chain.Items) *resolve.Result {
+	h := makeHistory(turns...)
+	h.Conversation = &resolve.Conversation{
+		Name: "conv.1", UID: "0c3f2b1e-6f0a-4a35-9a53-7d0f6f6f0002", ID: "conv_1", Hidden: []driver.HiddenItem{{ResponseID: "resp_1", Number: 1}},
+	}
+	for i, turn := range h.Turns {
+		h.Path = append(h.Path, &sessions.Record{
+			Turn:    chain.Turn{ID: turn.ResponseID, Status: "completed"},
+			Listing: &sessions.Listing{CreatedAt: created.Unix(), CompletedAt: created.Unix() + 1},
+		})
+		if i > 0 {
+			h.Path[i].Turn.Previous = h.Turns[i-1].ResponseID
+		}
+	}
+	return h
+}
+
+// conversationStub returns the histories of the conversation conv_1, which has two turns, and of conv_2, which has none.
+func conversationStub(t testing.TB) ResolveFunc {
+	conversation := makeConversation(
+		testutil.FlattenTurn(t, "be brief", `{"role":"user","content":"hi"}`, `{"n":"hidden"}`), testutil.FlattenTurn(t, "", `{ "n" : 1.0 }`))
+	empty := makeConversation()
+	empty.UID, empty.Conversation = "", &resolve.Conversation{Name: "conv.2", UID: testUID, ID: "conv_2"}
+	return func(_ context.Context, namespace, name string, _ uint64, query resolve.Query) (*resolve.Result, error) {
+		result := map[string]*resolve.Result{"conv_1": conversation, "conv.1": conversation, "conv_2": empty}[name]
+		switch {
+		case namespace != "team-a":
+			return nil, fmt.Errorf("namespace %q was resolved", namespace)
+		case name == "conv_3":
+			return nil, &chain.Error{Rule: chain.NotFound, ResponseID: "resp_7", PreviousResponseID: "resp_7"}
+		case result == nil:
+			return nil, resolve.ErrNoConversation
+		}
+		result = new(*result)
+		if result.Unchanged = query.Unchanged != nil && query.Unchanged(result); query.NoItems || result.Unchanged {
+			result.Turns = nil
+		}
+		return result, nil
+	}
 }

@@ -51,9 +51,9 @@ var (
 	_ manager.LeaderElectionRunnable = &Server{}
 )
 
-// New returns a server with valid options that serves the histories returned by resolve and the verdicts and conversations of a view,
-// for lists of which it calls share. It listens, but does not respond before Start, and it is not ready until the view has read the sessions.
-func New(o *Options, resolve ResolveFunc, share ShareFunc, view *sessions.View) (*Server, error) {
+// New returns a server with valid options that serves the histories of turns and of conversations that resolve and resolveConversation
+// return, and the verdicts and conversations of a view, for lists of which it calls share. It listens, but does not respond before Start, and it is not ready until the view has read the sessions.
+func New(o *Options, resolve, resolveConversation ResolveFunc, share ShareFunc, view *sessions.View) (*Server, error) {
 	config := newGenericConfig()
 	if err := o.applyTo(config); err != nil {
 		return nil, err
@@ -78,9 +78,18 @@ func New(o *Options, resolve ResolveFunc, share ShareFunc, view *sessions.View) 
 	group := genericapiserver.NewDefaultAPIGroupInfo(resolvev1alpha1.GroupVersion.Group, scheme, parameterCodec, codecFactory)
 	group.NegotiatedSerializer = codecs
 	group.VersionedResourcesStorageMap[resolvev1alpha1.GroupVersion.Version] = map[string]rest.Storage{
-		resolvev1alpha1.Resource:              &storage{resolve: resolve, defaultMaxDepth: o.DefaultMaxDepth, maxDepthLimit: o.MaxDepthLimit},
-		resolvev1alpha1.VerdictsResource:      &verdicts{view: view, share: share, max: resolvev1alpha1.MaxVerdicts},
-		resolvev1alpha1.ConversationsResource: &conversations{view: view, share: share},
+		resolvev1alpha1.Resource: &storage{
+			resource: resolvev1alpha1.Resource, empty: &resolvev1alpha1.InputItems{}, resolve: resolve,
+			defaultMaxDepth: o.DefaultMaxDepth, maxDepthLimit: o.MaxDepthLimit,
+		},
+		resolvev1alpha1.ConversationItemsResource: &storage{
+			resource: resolvev1alpha1.ConversationItemsResource, empty: &resolvev1alpha1.ConversationItems{}, resolve: resolveConversation,
+			defaultMaxDepth: o.DefaultMaxDepth, maxDepthLimit: o.MaxDepthLimit,
+		},
+		resolvev1alpha1.VerdictsResource: &verdicts{view: view, share: share, max: resolvev1alpha1.MaxVerdicts},
+		resolvev1alpha1.ConversationsResource: &conversations{
+			view: view, share: share, resolve: resolveConversation, maxDepth: int(o.MaxDepthLimit),
+		},
 	}
 	if err := s.generic.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("unable to install the API group %s: %w", resolvev1alpha1.GroupVersion.Group, err)

@@ -37,19 +37,21 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// ResolveFunc returns the history of a turn, named by its response ID or by the name of its object, at least as new as the
-// resource version minVersion. It returns a *chain.Error if the chain cannot be resolved, and otherwise errors of live reads
-// or of the context. The history must not be changed.
+// ResolveFunc returns the history of a turn or of a conversation, named by its ID or by the name of its object, at least as new as the
+// resource version minVersion. It returns a *chain.Error if the chain cannot be resolved, resolve.ErrNoConversation if the conversation does not
+// exist, and otherwise errors of live reads or of the context. The history must not be changed.
 type ResolveFunc func(ctx context.Context, namespace, name string, minVersion uint64, query resolve.Query) (*resolve.Result, error)
 
 // ShareFunc calls compute within the shares of a namespace, and counts the request towards them until release is called. It returns an
 // error instead if that exceeds a share.
 type ShareFunc func(ctx context.Context, namespace string, share resolve.Share, compute func()) (release func(), err error)
 
-// storage is the REST resource inputitems. It can only be read by name, so that neither garbage collection nor the deletion
-// of a namespace ever lists it.
+// storage is the REST resource inputitems or conversationitems. It can only be read by name, so that neither garbage collection nor the
+// deletion of a namespace ever lists it.
 type storage struct {
 	tableConvertor
+	resource        string
+	empty           object
 	resolve         ResolveFunc
 	defaultMaxDepth int32
 	maxDepthLimit   int32
@@ -63,8 +65,8 @@ var (
 	_ rest.TableConvertor       = &storage{}
 )
 
-// New returns empty InputItems.
-func (*storage) New() runtime.Object { return &resolvev1alpha1.InputItems{} }
+// New returns an empty object.
+func (s *storage) New() runtime.Object { return s.empty.DeepCopyObject() }
 
 // Destroy does nothing: there is nothing to clean up.
 func (*storage) Destroy() {}
@@ -73,14 +75,14 @@ func (*storage) Destroy() {}
 func (*storage) NamespaceScoped() bool { return true }
 
 // GetSingularName returns the name of the resource.
-func (*storage) GetSingularName() string { return resolvev1alpha1.Resource }
+func (s *storage) GetSingularName() string { return s.resource }
 
 // NewGetOptions returns empty options.
 func (*storage) NewGetOptions() (runtime.Object, bool, string) {
 	return &resolvev1alpha1.InputItemsOptions{}, false, ""
 }
 
-// Get returns the history of the turn with a response ID or object name, or a Status with the reason why it cannot be returned.
+// Get returns the history of the turn or conversation with an ID or object name, or a Status with the reason why it cannot be returned.
 func (s *storage) Get(ctx context.Context, name string, options runtime.Object) (runtime.Object, error) {
 	o, ok := options.(*resolvev1alpha1.InputItemsOptions)
 	if !ok {
@@ -91,9 +93,9 @@ func (s *storage) Get(ctx context.Context, name string, options runtime.Object) 
 	seconds := time.Since(start).Seconds()
 	durationSeconds.Observe(seconds)
 	if err != nil {
-		status, code := toStatus(ctx, name, err)
+		status, code := toStatus(ctx, s.resource, name, err)
 		requestsTotal.WithLabelValues(code).Inc()
-		logger := requestLog(ctx, name).WithValues("code", code, "seconds", seconds)
+		logger := requestLog(ctx, s.resource, name).WithValues("code", code, "seconds", seconds)
 		if status.ErrStatus.Code >= 500 && code != driver.ResultCanceled {
 			logger.Error(err, "Unable to resolve a response")
 		} else {
@@ -108,16 +110,16 @@ func (s *storage) Get(ctx context.Context, name string, options runtime.Object) 
 	requestsTotal.WithLabelValues(code).Inc()
 	itemsTotal.Add(float64(items))
 	if logger := log.FromContext(ctx).V(1); logger.Enabled() {
-		requestLog(ctx, name).V(1).Info("Resolved a response", "code", code, "items", items, "seconds", seconds)
+		requestLog(ctx, s.resource, name).V(1).Info("Resolved a response", "code", code, "items", items, "seconds", seconds)
 	}
 	return answer, nil
 }
 
-// requestLog returns a logger for a request for the history of name. Its requestID is that of the client, who can choose any, and its
+// requestLog returns a logger for a request for an object of a resource. Its requestID is that of the client, who can choose any, and its
 // auditID that of the kube-apiserver's audit log, if the request came through it.
-func requestLog(ctx context.Context, name string) logr.Logger {
+func requestLog(ctx context.Context, resource, name string) logr.Logger {
 	return log.FromContext(ctx).WithValues("namespace", request.NamespaceValue(ctx), "name", name,
-		"requestID", requestid.FromContext(ctx), "auditID", audit.GetAuditIDTruncated(ctx))
+		"requestID", requestid.FromContext(ctx), "auditID", audit.GetAuditIDTruncated(ctx), "resource", resource)
 }
 
 func (s *storage) get(ctx context.Context, name string, o *resolvev1alpha1.InputItemsOptions) (*answer, error) {
@@ -156,17 +158,15 @@ func (s *storage) get(ctx context.Context, name string, o *resolvev1alpha1.Input
 // walkOptions returns the options of the walk, with the operator's default. It returns a badRequest if the request exceeds
 // the operator's limit.
 func (s *storage) walkOptions(options driver.ResolveOptions) (chain.WalkOptions, error) {
-	walk := chain.WalkOptions{
-		MaxDepth: int(s.defaultMaxDepth), ContinueIncomplete: options.ContinueIncomplete, IncludeIncomplete: options.IncludeIncomplete,
+	limit := int(s.maxDepthLimit)
+	if options.MaxDepth != nil && *options.MaxDepth > limit {
+		return chain.WalkOptions{}, invalidParameter(driver.NewOptionError("maxDepth", strconv.Itoa(*options.MaxDepth),
+			fmt.Sprintf("a whole number from 0 to %d, the operator's limit", limit)))
 	}
-	if options.MaxDepth != nil {
-		walk.MaxDepth = *options.MaxDepth
-		if walk.MaxDepth > int(s.maxDepthLimit) {
-			return walk, invalidParameter(driver.NewOptionError("maxDepth", strconv.Itoa(walk.MaxDepth),
-				fmt.Sprintf("a whole number from 0 to %d, the operator's limit", s.maxDepthLimit)))
-		}
-	}
-	return walk, nil
+	return chain.WalkOptions{
+		MaxDepth: min(options.Depth(int(s.defaultMaxDepth)), limit), Last: options.Last,
+		ContinueIncomplete: options.ContinueIncomplete, IncludeIncomplete: options.IncludeIncomplete,
+	}, nil
 }
 
 func invalidParameter(err error) error { return badRequest("query parameter " + err.Error()) }

@@ -45,6 +45,10 @@ func TestWalkOptions(t *testing.T) {
 		"default":              {want: chain.WalkOptions{MaxDepth: 64}},
 		"the operator's limit": {options: driver.ResolveOptions{MaxDepth: new(100)}, want: chain.WalkOptions{MaxDepth: 100}},
 		"everything":           {options: driver.ResolveOptions{MaxDepth: new(0), IncludeIncomplete: true}, want: chain.WalkOptions{IncludeIncomplete: true}},
+		"more turns":           {options: driver.ResolveOptions{Last: 70}, want: chain.WalkOptions{MaxDepth: 70, Last: 70}},
+		"few turns":            {options: driver.ResolveOptions{Last: 3}, want: chain.WalkOptions{MaxDepth: 64, Last: 3}},
+		"more than the limit":  {options: driver.ResolveOptions{Last: 101}, want: chain.WalkOptions{MaxDepth: 100, Last: 101}},
+		"few turns, shallow":   {options: driver.ResolveOptions{Last: 3, MaxDepth: new(2)}, want: chain.WalkOptions{MaxDepth: 2, Last: 3}},
 		"too deep":             {options: driver.ResolveOptions{MaxDepth: new(101)}, wantErr: `query parameter "maxDepth" is "101": must be a whole number from 0 to 100, the operator's limit`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -75,7 +75,7 @@ func (tableConvertor) ConvertToTable(_ context.Context, object, options runtime.
 	}
 	table := &metav1.Table{ColumnDefinitions: headers(options, tableColumns), Rows: make([]metav1.TableRow, 0, a.Len())}
 	// Every row refers to the same object, without its items: they would make the table many times as large.
-	object = &a.InputItems
+	object = a.object
 	for p := range a.Ranges() {
 		turn := oneLine(a.history.Turns[p.Turn].ResponseID, maxWordRunes)
 		for i := p.From; i < p.To; i++ {

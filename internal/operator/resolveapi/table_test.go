@@ -168,7 +168,7 @@ func TestConvertToTable(t *testing.T) {
 			var got [][]any
 			for _, row := range table.Rows {
 				got = append(got, row.Cells)
-				if diff := cmp.Diff(&a.InputItems, row.Object.Object); diff != "" {
+				if diff := cmp.Diff(a.object, row.Object.Object); diff != "" {
 					t.Errorf("Unexpected object (-want,+got):\n%s", diff)
 				}
 			}

@@ -216,7 +216,7 @@ func startServerOf(t testing.TB, kube *kubeAPIServer, view *sessions.View, resol
 	o.Authorization.RemoteKubeConfigFile = kubeconfig
 	o.Authorization.WebhookRetryBackoff.Steps = 1
 	o.ShutdownDelay = 300 * time.Millisecond
-	if ts.Server, err = New(o, resolve, shareAll, view); err != nil {
+	if ts.Server, err = New(o, resolve, conversationStub(t), shareAll, view); err != nil {
 		t.Fatalf("Unable to make the server: %v", err)
 	}
 	if ts.Ready(nil) == nil {
@@ -244,6 +244,7 @@ const (
 	inputItems      = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/inputitems/"
 	sessionVerdicts = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/sessionverdicts"
 	conversationsOf = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/conversationturns/"
+	itemsOf         = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/conversationitems/"
 )
 
 // shareAll is a ShareFunc without limits.

@@ -119,7 +119,7 @@ func (s *verdicts) List(ctx context.Context, options *internalversion.ListOption
 		}
 	})
 	if err != nil {
-		status, _ := toStatus(ctx, "", err)
+		status, _ := toStatus(ctx, resolvev1alpha1.VerdictsResource, "", err)
 		return nil, status
 	}
 	whenHandled(ctx, release)

@@ -29,9 +29,9 @@ import (
 	"github.com/catena-dev/catena/internal/turnlist"
 )
 
-// Listing is the place of a session in the list of its conversation.
+// Listing has the times of a session, and its place in the list of its conversation.
 type Listing struct {
-	// Conversation is shared by the sessions of a conversation in the view.
+	// Conversation is shared by the sessions of a conversation in the view. It is nil if the session belongs to none.
 	Conversation *Conversation
 	// CreatedAt and CompletedAt are those of the spec, in seconds since 1970. A time that is missing or invalid is turnlist.Unknown.
 	CreatedAt, CompletedAt int64
@@ -44,16 +44,17 @@ type Conversation struct {
 	Name string
 }
 
-// newListing returns the listing of a session with these fields of a spec, or nil if it belongs to no conversation.
+// newListing returns the listing of a session with these fields of a spec, or nil if it has none of them.
 func newListing(conversationID, createdAt, completedAt gjson.Result) *Listing {
-	if conversationID.Str == "" {
+	if conversationID.Str == "" && createdAt.Str == "" && completedAt.Str == "" {
 		return nil
 	}
-	id := strings.Clone(conversationID.Str) // before its name, which may share its memory
-	return &Listing{
-		Conversation: &Conversation{ID: id, Name: v1alpha1.ObjectName(id)},
-		CreatedAt:    listedTime(createdAt), CompletedAt: listedTime(completedAt),
+	listing := &Listing{CreatedAt: listedTime(createdAt), CompletedAt: listedTime(completedAt)}
+	if conversationID.Str != "" {
+		id := strings.Clone(conversationID.Str) // before its name, which may share its memory
+		listing.Conversation = &Conversation{ID: id, Name: v1alpha1.ObjectName(id)}
 	}
+	return listing
 }
 
 // listedTime returns turnlist.Unknown for a time that Go clients cannot read. In UTC, a time of the year 0 or 9999 can be in another year.
@@ -92,7 +93,17 @@ func listedBefore(a, b *Record) bool {
 }
 
 // isListed reports whether a session is in the list of its conversation.
-func (r *Record) isListed() bool { return r.Listing != nil && r.InChain() }
+func (r *Record) isListed() bool {
+	return r.Listing != nil && r.Listing.Conversation != nil && r.InChain()
+}
+
+// Times returns the times of creation and completion in seconds since 1970, each turnlist.Unknown if it is missing or invalid.
+func (r *Record) Times() (createdAt, completedAt int64) {
+	if r.Listing == nil {
+		return turnlist.Unknown, turnlist.Unknown
+	}
+	return r.Listing.CreatedAt, r.Listing.CompletedAt
+}
 
 // set adds a session, or replaces the one at its place.
 func (c *conversations) set(r *Record) {
@@ -138,8 +149,8 @@ func (c *conversations) find(name string, q turnlist.Query, limit int) (found []
 
 // shared returns the listing, or nil, with the conversation of the sessions that are already in the view.
 func (c *conversations) shared(l *Listing) *Listing {
-	if l == nil {
-		return nil
+	if l == nil || l.Conversation == nil {
+		return l
 	}
 	first := c.first(l.Conversation.Name)
 	if first == nil || first == l.Conversation {

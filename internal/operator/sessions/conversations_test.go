@@ -215,7 +215,8 @@ func TestListing(t *testing.T) {
 		spec string
 		want *Listing
 	}{
-		"no conversation":    {`{"responseID":"a","createdAt":"2026-11-20T10:00:00Z"}`, nil},
+		"nothing":            {`{"responseID":"a"}`, nil},
+		"no conversation":    {`{"responseID":"a","createdAt":"1970-01-01T00:00:01Z"}`, &Listing{nil, 1, turnlist.Unknown}},
 		"odd conversation":   {`{"responseID":"a","conversationID":["c_1"]}`, nil},
 		"no times":           {`{"responseID":"a","conversationID":"c_1"}`, &Listing{&Conversation{"c_1", "c.1"}, turnlist.Unknown, turnlist.Unknown}},
 		"hashed":             {`{"responseID":"a","conversationID":"c.1"}`, &Listing{&Conversation{"c.1", v1alpha1.ObjectName("c.1")}, turnlist.Unknown, turnlist.Unknown}},

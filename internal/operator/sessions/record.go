@@ -46,7 +46,7 @@ type Record struct {
 	// Snapshot refers to the bodies, nil if they are in the object, and SnapshotBytes is their size.
 	Snapshot      *v1alpha1.SnapshotReference
 	SnapshotBytes int64
-	// Listing is nil if the session belongs to no conversation.
+	// Listing is nil if the session has no times and belongs to no conversation.
 	Listing *Listing
 	// Problem is why the object itself makes its turn unreadable, empty if it does not. It quotes no body.
 	Problem string
