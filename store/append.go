@@ -59,21 +59,30 @@ type AppendOptions struct {
 // ErrNotFound if the last turn was deleted.
 func (c *Conversations) Append(ctx context.Context, conversationID string, session *Session, options AppendOptions) (bool, error) {
 	return conversationCall(c, "append", conversationID, func(d driver.Conversations) (bool, error) {
-		next := *session
-		next.ConversationID, next.PreviousResponseID = conversationID, ""
-		if _, err := c.store.prepare(&next, SaveOptions{}); err != nil {
-			return false, err
-		}
-		if options.Branch && options.ExpectedPreviousResponseID == nil {
-			return false, &Error{Code: CodeInvalid, Message: "invalid options: Branch requires ExpectedPreviousResponseID"}
-		}
-		a := appender{reserver: reserver{c: c, d: d, conversationID: conversationID, responseID: next.ResponseID}, next: &next, options: options}
-		part, err := a.append(ctx)
-		if err == nil {
-			session.ConversationID, session.PreviousResponseID, session.Version = next.ConversationID, next.PreviousResponseID, next.Version
-		}
-		return part, err
+		return c.append(ctx, d, conversationID, session, options)
 	})
+}
+
+func (c *Conversations) append(
+	ctx context.Context, d driver.Conversations, conversationID string, session *Session, options AppendOptions,
+) (bool, error) {
+	next := *session
+	next.ConversationID, next.PreviousResponseID = conversationID, ""
+	if _, err := c.store.prepare(&next, SaveOptions{}); err != nil {
+		return false, err
+	}
+	if options.Branch && options.ExpectedPreviousResponseID == nil {
+		return false, &Error{Code: CodeInvalid, Message: "invalid options: Branch requires ExpectedPreviousResponseID"}
+	}
+	a := appender{
+		reserver: reserver{c: c, d: d, conversationID: conversationID, responseID: next.ResponseID, read: c.turn}, // check reads the bodies
+		next:     &next, options: options,
+	}
+	part, err := a.append(ctx)
+	if err == nil {
+		session.ConversationID, session.PreviousResponseID, session.Version = next.ConversationID, next.PreviousResponseID, next.Version
+	}
+	return part, err
 }
 
 // appender is a call of Append.
@@ -126,7 +135,7 @@ func (a *appender) check(last *Session) error {
 
 // again handles a turn that is already stored.
 func (a *appender) again(ctx context.Context) (bool, error) {
-	stored, err := a.c.turn(ctx, a.responseID)
+	stored, err := a.c.turnInfo(ctx, a.responseID)
 	if err != nil {
 		return false, err
 	}
@@ -172,6 +181,8 @@ type reserver struct {
 	c                          *Conversations
 	d                          driver.Conversations
 	conversationID, responseID string
+	// read reads the last turn: Conversations.turn or turnInfo.
+	read func(ctx context.Context, responseID string) (*Session, error)
 }
 
 // errStored indicates that the turn for which a place is to be reserved is stored.
@@ -210,7 +221,7 @@ func (r *reserver) try(ctx context.Context, duration time.Duration, check func(l
 		return nil, err
 	}
 	seen := time.Now() // before it is looked up whether the turn is stored: what was not saved in time must be found missing after that
-	last, pending, err := r.c.last(ctx, current.Head)
+	last, pending, err := r.c.last(ctx, current.Head, r.read)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +236,7 @@ func (r *reserver) try(ctx context.Context, duration time.Duration, check func(l
 		}
 	}
 	if !own {
-		if _, err := r.c.turn(ctx, r.responseID); err == nil {
+		if _, err := r.c.turnInfo(ctx, r.responseID); err == nil {
 			return nil, errStored
 		} else if !errors.Is(err, ErrNotFound) {
 			return nil, err
@@ -285,12 +296,14 @@ func renewed(head Head) Head {
 }
 
 // last returns the last turn of the history that ends at a head, or nil if it has none, and whether the head is reserved for a turn that
-// is not stored.
-func (c *Conversations) last(ctx context.Context, head Head) (last *Session, pending bool, err error) {
+// is not stored. It reads turns with turn or turnInfo.
+func (c *Conversations) last(
+	ctx context.Context, head Head, read func(ctx context.Context, responseID string) (*Session, error),
+) (last *Session, pending bool, err error) {
 	if head.ResponseID == "" {
 		return nil, false, nil
 	}
-	last, err = c.turn(ctx, head.ResponseID)
+	last, err = read(ctx, head.ResponseID)
 	if err == nil && !head.Holds(last.PreviousResponseID) {
 		last, err = nil, driver.NotFound(head.ResponseID)
 	}
@@ -300,7 +313,7 @@ func (c *Conversations) last(ctx context.Context, head Head) (last *Session, pen
 	if head.BaseResponseID == "" {
 		return nil, true, nil
 	}
-	last, err = c.turn(ctx, head.BaseResponseID)
+	last, err = read(ctx, head.BaseResponseID)
 	return last, true, err
 }
 

@@ -96,7 +96,7 @@ func (c *Conversations) awaitTurn(ctx context.Context, d driver.Conversations, c
 			return err
 		}
 		seen := time.Now() // before it is looked up whether the turn is stored, as in reserver.try
-		_, pending, err := c.last(ctx, current.Head)
+		_, pending, err := c.last(ctx, current.Head, c.turnInfo)
 		switch {
 		case err != nil && !errors.Is(err, ErrNotFound):
 			return err

@@ -109,7 +109,7 @@ func (c *Conversations) head(ctx context.Context, conversation *Conversation) (*
 	if conversation.Head.ResponseID == "" {
 		return nil, nil
 	}
-	return c.turn(ctx, conversation.Head.ResponseID)
+	return c.turnInfo(ctx, conversation.Head.ResponseID)
 }
 
 // Get returns a conversation.
@@ -166,56 +166,6 @@ func (c *Conversations) setState(ctx context.Context, operation, conversationID,
 		}
 		return current, err
 	})
-}
-
-// Load returns the history of a conversation, or a page of it, as Store.Resolve does for its head. Without turns, the history is empty.
-// It contains neither hidden items, except in Sessions and Digests, nor a turn for which a place is reserved. A page can have fewer items than
-// the limit. The error is ErrNotFound if the head was deleted.
-func (c *Conversations) Load(ctx context.Context, conversationID string, options ResolveOptions) (*History, error) {
-	return conversationCall(c, "load", conversationID, func(d driver.Conversations) (*History, error) {
-		conversation, err := c.get(ctx, d, conversationID)
-		if err != nil {
-			return nil, err
-		}
-		return c.loadVisible(ctx, conversation.Head, conversation.HiddenItems, options)
-	})
-}
-
-// loadVisible is load without hidden items.
-func (c *Conversations) loadVisible(ctx context.Context, head Head, hidden []HiddenItem, options ResolveOptions) (*History, error) {
-	if len(hidden) == 0 {
-		return c.load(ctx, head, options)
-	}
-	applied := options
-	applied.Origins = true
-	history, err := c.load(ctx, head, applied)
-	if err != nil {
-		return nil, err
-	}
-	return history, hideItems(history, hidden, options)
-}
-
-func (c *Conversations) load(ctx context.Context, head Head, options ResolveOptions) (*History, error) {
-	history, err := c.store.resolve(ctx, head.ResponseID, options)
-	if err == nil && !head.Holds(lastParent(history)) ||
-		isMissing(err, head.ResponseID) && head.Reservation != (driver.Reservation{}) {
-		return c.store.resolve(ctx, head.BaseResponseID, options)
-	}
-	return history, err
-}
-
-// lastParent returns the parent of the last turn of a history.
-func lastParent(h *History) string {
-	if len(h.Turns) < 2 {
-		return ""
-	}
-	return h.Turns[len(h.Turns)-2]
-}
-
-// isMissing reports whether an error is that a turn, and not one of its ancestors, does not exist.
-func isMissing(err error, responseID string) bool {
-	e, ok := errors.AsType[*Error](err)
-	return ok && e.Code == CodeNotFound && e.ResponseID == responseID
 }
 
 // Rollback ends the history of a conversation at an earlier turn, and returns the conversation. The empty ID clears the history. No turn is
@@ -306,7 +256,7 @@ func (c *Conversations) forkAt(ctx context.Context, source *Conversation, option
 	if options.ResponseID != "" {
 		return options.ResponseID, c.checkPart(ctx, source, options.ResponseID)
 	}
-	last, _, err := c.last(ctx, source.Head)
+	last, _, err := c.last(ctx, source.Head, c.turnInfo)
 	return idOf(last), err
 }
 
@@ -342,6 +292,15 @@ func (c *Conversations) Summaries(ctx context.Context, conversationID string) ([
 // turn returns a stored turn.
 func (c *Conversations) turn(ctx context.Context, responseID string) (*Session, error) {
 	return driver.Retry(ctx, func() (*Session, error) { return c.store.driver.Get(ctx, c.store.namespace, responseID) })
+}
+
+// turnInfo returns a stored turn without its bodies.
+func (c *Conversations) turnInfo(ctx context.Context, responseID string) (*Session, error) {
+	d, err := driver.Optional[driver.Conversations](c.store.driver, "store conversations")
+	if err != nil {
+		return nil, err
+	}
+	return driver.Retry(ctx, func() (*Session, error) { return d.GetWithoutBodies(ctx, c.store.namespace, responseID) })
 }
 
 // conversationCall runs an operation on a conversation, records its result, and completes its error.

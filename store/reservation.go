@@ -46,7 +46,7 @@ func (c *Conversations) Reserve(ctx context.Context, conversationID, responseID 
 		if err := (&Session{ResponseID: responseID, ConversationID: conversationID, Status: StatusCompleted}).Validate(); err != nil {
 			return nil, err
 		}
-		r := reserver{c: c, d: d, conversationID: conversationID, responseID: responseID}
+		r := reserver{c: c, d: d, conversationID: conversationID, responseID: responseID, read: c.turnInfo}
 		reservation, err := r.reserve(ctx, options.Duration, false, func(*Session) error { return nil })
 		if errors.Is(err, errStored) {
 			return nil, driver.Conflict(responseID, "response %q is already stored", responseID)

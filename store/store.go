@@ -202,7 +202,8 @@ func (s *Store) resolve(ctx context.Context, responseID string, options ResolveO
 	return driver.Retry(ctx, func() (*History, error) { return s.driver.Resolve(ctx, s.namespace, responseID, options) })
 }
 
-// List returns a page of the turns of a conversation: those with this Session.ConversationID. A page has the turns without their
+// List returns a page of the turns of a conversation: those with this Session.ConversationID, or with ListOptions.History those of the history
+// of the stored conversation, as Conversations.Turns does. A page has the turns without their
 // bodies, which Get returns. If no turn belongs to the conversation, the page is empty.
 //
 // Turns are sorted by Session.CreatedAt and, within a second, by the bytes of their response IDs. A turn without a creation time
@@ -224,6 +225,11 @@ func (s *Store) list(ctx context.Context, conversationID string, options ListOpt
 	lister, err := driver.Optional[driver.Lister](s.driver, "list a conversation")
 	if err != nil {
 		return nil, err
+	}
+	if options.History {
+		if _, err := driver.Optional[driver.Conversations](s.driver, "store conversations"); err != nil {
+			return nil, err
+		}
 	}
 	options.Limit = cmp.Or(options.Limit, DefaultListLimit)
 	return driver.Retry(ctx, func() (*TurnList, error) { return lister.List(ctx, s.namespace, conversationID, options) })

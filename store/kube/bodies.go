@@ -36,7 +36,7 @@ const turnsAtOnce = 8
 // the history is made from what was read: if a turn has changed in between, the items are those of its bodies, or the chain is broken.
 func (c *cluster) resolveBodies(ctx context.Context, namespace, responseID string, options driver.ResolveOptions) (*driver.History, error) {
 	page, err := c.resolveItems(ctx, namespace, responseID, driver.ResolveOptions{
-		MaxDepth: options.MaxDepth, ContinueIncomplete: options.ContinueIncomplete, IncludeIncomplete: options.IncludeIncomplete, Version: options.Version,
+		MaxDepth: options.MaxDepth, Last: options.Last, ContinueIncomplete: options.ContinueIncomplete, IncludeIncomplete: options.IncludeIncomplete, Version: options.Version,
 		Limit: 1, Order: driver.OrderDescending, Instructions: driver.InstructionsOmit, // the last item is often a small one
 	})
 	if err != nil {

@@ -31,6 +31,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -175,6 +176,15 @@ func (c *cluster) DeleteConversation(ctx context.Context, namespace, conversatio
 		return nil
 	}
 	return again(conversationError(ctx, conversationID, err))
+}
+
+// GetWithoutBodies implements driver.Conversations: with one read, wherever the bodies are.
+func (c *cluster) GetWithoutBodies(ctx context.Context, namespace, responseID string) (*driver.Session, error) {
+	object, err := c.getObject(ctx, namespace, responseID)
+	if err != nil {
+		return nil, again(err)
+	}
+	return withBodies(object, snapshot.Bodies{}), nil
 }
 
 // testsOf returns the operations that fail unless a conversation is as an update expects.

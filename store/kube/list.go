@@ -19,6 +19,7 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,13 +40,44 @@ func (c *cluster) List(ctx context.Context, namespace, conversationID string, op
 	options.Version = resourceVersion(options.Version)
 	request := c.resolveRequest(ctx, namespace, resolvev1alpha1.ConversationsResource, conversationID, options.Query())
 	body, err := kubeclient.Read(ctx, request.MaxRetries(resolveRetries))
+	if options.History && err != nil {
+		return nil, c.historyError(ctx, namespace, conversationID, err)
+	}
 	switch {
 	case apierrors.IsNotFound(err) && ctx.Err() == nil: // an operator answers for every conversation
 		return nil, c.notListed(ctx, namespace, err)
 	case err != nil:
 		return nil, resolveAgain(toError(ctx, "", "", err))
 	}
-	return parseList(ctx, conversationID, body)
+	list, err := parseList(ctx, conversationID, body)
+	switch {
+	case err != nil || list != nil:
+		return list, err
+	case options.History:
+		return nil, driver.ConversationNotFound(conversationID)
+	}
+	return &driver.TurnList{}, nil
+}
+
+// historyError returns the error for a history's turns that could not be listed.
+func (c *cluster) historyError(ctx context.Context, namespace, conversationID string, err error) error {
+	coded := toError(ctx, "", "", err)
+	switch e, _ := errors.AsType[*driver.Error](coded); {
+	case isUnknownParameter(err, "history"):
+		return olderOperator("histories of conversations", err)
+	case e != nil && e.Code == driver.CodeConversationNotFound:
+		return driver.ConversationNotFound(conversationID)
+	case e == nil && apierrors.IsNotFound(err) && ctx.Err() == nil:
+		return c.notListed(ctx, namespace, err)
+	}
+	return resolveAgain(coded)
+}
+
+func olderOperator(lacks string, err error) error {
+	return &driver.Error{
+		Code: driver.CodeUnsupported, Err: err,
+		Message: "the cluster does not serve " + lacks + ": upgrade the operator to the version of this program",
+	}
 }
 
 // notListed returns the error for a cluster that does not serve lists. If it serves histories, its operator is older than this program.
@@ -53,13 +85,10 @@ func (c *cluster) notListed(ctx context.Context, namespace string, err error) er
 	if err := c.pingOperator(ctx, namespace); err != nil {
 		return err
 	}
-	return &driver.Error{
-		Code: driver.CodeUnsupported, Err: err,
-		Message: "the cluster does not serve lists of conversations: upgrade the operator to the version of this program",
-	}
+	return olderOperator("lists of conversations", err)
 }
 
-// parseList parses resolvev1alpha1.ConversationTurns.
+// parseList parses resolvev1alpha1.ConversationTurns. It returns nil if they are those of another conversation.
 func parseList(ctx context.Context, conversationID string, body []byte) (*driver.TurnList, error) {
 	if err := metered.Take(ctx, int64(len(body))); err != nil { // the copies of the strings
 		return nil, err
@@ -68,9 +97,9 @@ func parseList(ctx context.Context, conversationID string, body []byte) (*driver
 	if err := json.Unmarshal(body, &object); err != nil {
 		return nil, fmt.Errorf("unable to read the response of the operator: %w", err)
 	}
-	list := &driver.TurnList{Next: object.Next}
+	list := &driver.TurnList{Next: object.Next, Count: int(object.Count)}
 	if object.ConversationID != conversationID {
-		return &driver.TurnList{}, nil // another conversation has the object name of this one as its ID
+		return nil, nil // another conversation has the object name of this one as its ID
 	}
 	for _, turn := range object.Turns {
 		list.Turns = append(list.Turns, driver.TurnInfo{

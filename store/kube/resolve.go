@@ -68,6 +68,9 @@ func (c *cluster) resolveItems(ctx context.Context, namespace, responseID string
 			history, err = c.history(ctx, namespace, responseID, options)
 		}
 	}
+	if options.Last > 0 && isUnknownParameter(err, "last") {
+		return nil, olderOperator("the last turns of a history", err)
+	}
 	return history, resolveAgain(err)
 }
 
@@ -167,7 +170,7 @@ func parseHistory(ctx context.Context, body []byte) (*driver.History, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unable to read the response of the operator: it %w", err)
 	}
-	fields := object.RawMembers("metadata", "responseID", "turns", "input", "next", "origins", "digests")
+	fields := object.RawMembers("metadata", "responseID", "turns", "input", "next", "origins", "digests", "previousResponseID")
 	turns, items, origins := jsonvalue.Count(fields[2]), jsonvalue.Count(fields[3]), jsonvalue.Count(fields[5])
 	digests := jsonvalue.Count(fields[6])
 	if err := metered.Take(ctx, int64(turnBytes*(turns+origins)+digestBytes*digests+itemBytes*items)); err != nil {
@@ -179,6 +182,8 @@ func parseHistory(ctx context.Context, body []byte) (*driver.History, error) {
 		Turns:  make([]string, 0, turns),
 		Items:  make([]json.RawMessage, 0, items),
 		Next:   gjson.Parse(fields[4]).Str,
+
+		PreviousResponseID: strings.Clone(gjson.Parse(fields[7]).Str),
 	}
 	for _, turn := range jsonvalue.Elements(fields[2]) {
 		history.Turns = append(history.Turns, strings.Clone(gjson.Parse(turn).Str))

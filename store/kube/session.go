@@ -47,6 +47,11 @@ func (c *cluster) stored(ctx context.Context, object *v1alpha1.ResponseSession) 
 	if err != nil {
 		return nil, err
 	}
+	return withBodies(object, bodies), nil
+}
+
+// withBodies returns the turn for an object and its bodies.
+func withBodies(object *v1alpha1.ResponseSession, bodies snapshot.Bodies) *driver.Session {
 	spec := &object.Spec
 	return &driver.Session{
 		ResponseID:         spec.ResponseID,
@@ -60,7 +65,7 @@ func (c *cluster) stored(ctx context.Context, object *v1alpha1.ResponseSession) 
 		Metadata:           bodies.Metadata,
 		Immutable:          spec.Immutable != nil && *spec.Immutable,
 		Version:            version(object),
-	}, nil
+	}
 }
 
 func (c *cluster) bodies(ctx context.Context, object *v1alpha1.ResponseSession) (snapshot.Bodies, error) {

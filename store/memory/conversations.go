@@ -131,6 +131,22 @@ func (m *memory) neededBy(namespace, conversationID string) map[string]int {
 	return needed
 }
 
+// GetWithoutBodies implements driver.Conversations.
+func (m *memory) GetWithoutBodies(ctx context.Context, namespace, responseID string) (*driver.Session, error) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	turn, found := m.namespaces[namespace][responseID]
+	if !found {
+		return nil, driver.NotFound(responseID)
+	}
+	session := *turn.Session
+	session.Request, session.Response, session.Metadata = nil, nil, nil
+	return &session, nil
+}
+
 // SaveSummary implements driver.Conversations.
 func (m *memory) SaveSummary(ctx context.Context, namespace, conversationID string, summary driver.Summary) error {
 	m.mu.Lock()

@@ -34,8 +34,26 @@ func (m *memory) List(ctx context.Context, namespace, conversationID string, opt
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if options.History {
+		return m.history(ctx, namespace, conversationID, options)
+	}
 	return local.List(namespace, conversationID, options, func(q turnlist.Query, limit int) ([]driver.TurnInfo, error) {
 		return m.conversations[conversationKey{namespace, conversationID}].find(q, limit), nil
+	})
+}
+
+// history lists the turns of a conversation's history. The lock must be held.
+func (m *memory) history(ctx context.Context, namespace, conversationID string, options driver.ListOptions) (*driver.TurnList, error) {
+	stored, err := m.conversation(ctx, namespace, conversationID)
+	if err != nil {
+		return nil, err
+	}
+	return local.History(ctx, stored.Conversation, options, func(responseID string) (found []driver.TurnInfo, err error) {
+		turns := m.namespaces[namespace]
+		for turn := turns[responseID]; turn != nil && len(found) <= driver.MaxDepthLimit; turn = turns[turn.PreviousResponseID] {
+			found = append(found, infoOf(turn))
+		}
+		return found, nil
 	})
 }
 
@@ -70,12 +88,16 @@ func (c conversation) find(q turnlist.Query, limit int) []driver.TurnInfo {
 	}
 	infos := make([]driver.TurnInfo, len(turns))
 	for i, turn := range turns {
-		infos[i] = driver.TurnInfo{
-			ResponseID: turn.ResponseID, PreviousResponseID: turn.PreviousResponseID, Status: turn.Status,
-			CreatedAt: turn.CreatedAt, CompletedAt: turn.CompletedAt, Version: turn.Version,
-		}
+		infos[i] = infoOf(turn)
 	}
 	return infos
+}
+
+func infoOf(turn *local.Session) driver.TurnInfo {
+	return driver.TurnInfo{
+		ResponseID: turn.ResponseID, PreviousResponseID: turn.PreviousResponseID, Status: turn.Status,
+		CreatedAt: turn.CreatedAt, CompletedAt: turn.CompletedAt, Version: turn.Version,
+	}
 }
 
 // list adds a turn to its conversation, if it has one.

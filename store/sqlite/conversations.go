@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/catena-dev/catena/store/driver"
+	"github.com/catena-dev/catena/store/internal/local"
 )
 
 var _ driver.Conversations = (*turns)(nil)
@@ -93,6 +94,22 @@ func removeConversation(ctx context.Context, tx *sql.Tx, namespace, conversation
 		}
 	}
 	return nil
+}
+
+// GetWithoutBodies implements driver.Conversations. The result is always current.
+func (s *turns) GetWithoutBodies(ctx context.Context, namespace, responseID string) (*driver.Session, error) {
+	var turn *local.Session
+	err := s.read(ctx, func(tx *sql.Tx) (err error) {
+		turn, err = getTurn(ctx, tx, selectWithoutBodies, namespace, responseID)
+		return err
+	})
+	if err != nil {
+		return nil, toError(ctx, err)
+	}
+	if turn == nil {
+		return nil, driver.NotFound(responseID)
+	}
+	return turn.Session, nil
 }
 
 // SaveSummary implements driver.Conversations. When it returns, the summary is on disk.

@@ -30,6 +30,10 @@ var _ driver.Lister = (*turns)(nil)
 
 // List implements driver.Lister. The result is always current.
 func (s *turns) List(ctx context.Context, namespace, conversationID string, options driver.ListOptions) (*driver.TurnList, error) {
+	if options.History {
+		list, err := s.history(ctx, namespace, conversationID, options)
+		return list, toError(ctx, err)
+	}
 	list, err := local.List(namespace, conversationID, options, func(q turnlist.Query, limit int) (found []driver.TurnInfo, err error) {
 		query := selectPage
 		if q.Descending {
@@ -48,7 +52,28 @@ func (s *turns) List(ctx context.Context, namespace, conversationID string, opti
 	return list, toError(ctx, err)
 }
 
-// infos reads the rows of selectPage.
+// history lists the turns of a conversation's history.
+func (s *turns) history(ctx context.Context, namespace, conversationID string, options driver.ListOptions) (*driver.TurnList, error) {
+	var list *driver.TurnList
+	err := s.read(ctx, func(tx *sql.Tx) error {
+		c, err := getConversation(ctx, tx, namespace, conversationID)
+		if err != nil {
+			return err
+		}
+		list, err = local.History(ctx, c, options, func(responseID string) ([]driver.TurnInfo, error) {
+			rows, err := tx.QueryContext(ctx, selectInfos, namespace, responseID, driver.MaxDepthLimit)
+			if err != nil {
+				return nil, err
+			}
+			found, err := infos(rows)
+			return found, errors.Join(err, rows.Close())
+		})
+		return err
+	})
+	return list, err
+}
+
+// infos reads the rows of selectPage or selectInfos.
 func infos(rows *sql.Rows) ([]driver.TurnInfo, error) {
 	var infos []driver.TurnInfo
 	for rows.Next() {

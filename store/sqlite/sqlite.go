@@ -25,6 +25,7 @@ limitations under the License.
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -156,7 +157,7 @@ func (s *turns) Resolve(ctx context.Context, namespace, responseID string, optio
 	var history *driver.History
 	err := s.read(ctx, func(tx *sql.Tx) error {
 		// A single statement reads all turns from the same state.
-		rows, err := s.queryChain(ctx, tx, namespace, responseID, options.Bodies)
+		rows, err := s.queryChain(ctx, tx, namespace, responseID, options)
 		if err != nil {
 			return err
 		}
@@ -169,12 +170,13 @@ func (s *turns) Resolve(ctx context.Context, namespace, responseID string, optio
 	return history, nil
 }
 
-// queryChain selects the turns of a history, newest first, with all their columns if bodies is set.
-func (s *turns) queryChain(ctx context.Context, tx *sql.Tx, namespace, responseID string, bodies bool) (*sql.Rows, error) {
-	if bodies {
-		return tx.QueryContext(ctx, selectWholeChain, namespace, responseID, driver.MaxDepthLimit)
+// queryChain selects the turns of a history, newest first, with all their columns if the options request the bodies.
+func (s *turns) queryChain(ctx context.Context, tx *sql.Tx, namespace, responseID string, options driver.ResolveOptions) (*sql.Rows, error) {
+	turns := cmp.Or(options.Last, driver.MaxDepthLimit)
+	if options.Bodies {
+		return tx.QueryContext(ctx, selectWholeChain, namespace, responseID, turns)
 	}
-	return tx.StmtContext(ctx, s.chain).QueryContext(ctx, namespace, responseID, driver.MaxDepthLimit)
+	return tx.StmtContext(ctx, s.chain).QueryContext(ctx, namespace, responseID, turns)
 }
 
 // Delete implements driver.Store. When it returns, the descendants are gone too.
@@ -202,9 +204,12 @@ WITH RECURSIVE tree (id) AS (
 DELETE FROM turns WHERE namespace = ?1 AND response_id IN (SELECT id FROM tree)`
 
 	// columns are those that scan reads.
-	columns = `response_id, uid, version, previous_response_id, conversation_id, status, created_at, completed_at, immutable, request, response, metadata`
+	columns      = smallColumns + `, request, response, metadata`
+	smallColumns = `response_id, uid, version, previous_response_id, conversation_id, status, created_at, completed_at, immutable`
 
-	selectTurn = `SELECT ` + columns + ` FROM turns WHERE namespace = ? AND response_id = ?`
+	selectTurn          = `SELECT ` + columns + whereTurn
+	selectWithoutBodies = `SELECT ` + smallColumns + `, NULL, NULL, NULL` + whereTurn
+	whereTurn           = ` FROM turns WHERE namespace = ? AND response_id = ?`
 
 	selectSize = `
 SELECT coalesce(octet_length(request), 0) + coalesce(octet_length(response), 0) + coalesce(octet_length(metadata), 0)
@@ -215,6 +220,8 @@ FROM turns WHERE namespace = ? AND response_id = ?`
 	selectChain = walk + `SELECT response_id, uid, previous_response_id, status, request, response` + fromWalk
 	// selectWholeChain is selectChain with all columns.
 	selectWholeChain = walk + `SELECT ` + columns + fromWalk
+	// selectInfos is selectChain with the columns of selectPage.
+	selectInfos = walk + `SELECT response_id, previous_response_id, status, created_at, completed_at, version` + fromWalk
 
 	walk = `
 WITH RECURSIVE walk (id, depth) AS (
@@ -253,8 +260,13 @@ type queryer interface {
 
 // get returns a turn, or nil if it does not exist.
 func get(ctx context.Context, q queryer, namespace, responseID string) (*local.Session, error) {
+	return getTurn(ctx, q, selectTurn, namespace, responseID)
+}
+
+// getTurn returns the turn that a query with the columns selects, or nil.
+func getTurn(ctx context.Context, q queryer, query, namespace, responseID string) (*local.Session, error) {
 	turn := &local.Session{Session: &driver.Session{}}
-	err := scan(q.QueryRowContext(ctx, selectTurn, namespace, responseID), turn,
+	err := scan(q.QueryRowContext(ctx, query, namespace, responseID), turn,
 		(*[]byte)(&turn.Request), (*[]byte)(&turn.Response), (*[]byte)(&turn.Metadata))
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, nil

@@ -276,6 +276,15 @@ func testConversationHeadDeleted(t *testing.T, s *suite) {
 	})
 	_, err := c.Append(t.Context(), "conv_2", testturn.Make("resp_3", ""), store.AppendOptions{})
 	wantError(t, err, &store.Error{Code: store.CodeNotFound, ResponseID: "resp_2"})
+	for name, read := range map[string]func() error{
+		"recent": func() error { _, err := c.Recent(t.Context(), "conv_2", 1, store.ResolveOptions{}); return err },
+		"turns":  func() error { _, err := c.Turns(t.Context(), "conv_2", store.ListOptions{}); return err },
+		"count":  func() error { _, err := c.Count(t.Context(), "conv_2"); return err },
+	} {
+		if e, ok := errors.AsType[*store.Error](read()); !ok || e.Code != store.CodeNotFound || e.ResponseID != "resp_2" || e.ConversationID != "conv_2" {
+			t.Errorf("%s: got %v, want ErrNotFound of resp_2", name, e)
+		}
+	}
 	if _, err := c.Rollback(t.Context(), "conv_2", ""); err != nil {
 		t.Errorf("Unable to clear the history: %v", err)
 	}

@@ -60,6 +60,11 @@ var conversationTests = map[string]func(*testing.T, *suite){
 	"ConversationHeadDeleted":    testConversationHeadDeleted,
 	"ConversationSummaries":      testConversationSummaries,
 	"ConversationHide":           testConversationHide,
+	"ConversationRecent":         testConversationRecent,
+	"ConversationTurns":          testConversationTurns,
+	"ConversationPages":          testConversationPages,
+	"ConversationItems":          testConversationItems,
+	"ConversationReserved":       testConversationReserved,
 }
 
 // newConversation creates the conversation conv_1 in a new namespace.
@@ -212,8 +217,15 @@ func testConversationMissing(t *testing.T, s *suite) {
 		"archive":   func() error { _, err := c.Archive(ctx, "conv_1"); return err },
 		"unarchive": func() error { _, err := c.Unarchive(ctx, "conv_1"); return err },
 		"load":      func() error { _, err := c.Load(ctx, "conv_1", store.ResolveOptions{}); return err },
-		"rollback":  func() error { _, err := c.Rollback(ctx, "conv_1", ""); return err },
-		"fork":      func() error { _, err := c.Fork(ctx, "conv_1", "conv_2", store.ForkOptions{}); return err },
+		"recent":    func() error { _, err := c.Recent(ctx, "conv_1", 0, store.ResolveOptions{}); return err },
+		"turns":     func() error { _, err := c.Turns(ctx, "conv_1", store.ListOptions{}); return err },
+		"count":     func() error { _, err := c.Count(ctx, "conv_1"); return err },
+		"items": func() error {
+			_, err := c.AppendItems(ctx, "conv_1", []json.RawMessage{json.RawMessage(`{}`)}, store.AppendItemsOptions{})
+			return err
+		},
+		"rollback": func() error { _, err := c.Rollback(ctx, "conv_1", ""); return err },
+		"fork":     func() error { _, err := c.Fork(ctx, "conv_1", "conv_2", store.ForkOptions{}); return err },
 		"append": func() error {
 			_, err := c.Append(ctx, "conv_1", testturn.Make("resp_1", ""), store.AppendOptions{})
 			return err

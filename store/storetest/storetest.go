@@ -105,6 +105,8 @@ func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) 
 		"Parent":          testParent,
 		"Flatten":         testFlatten,
 		"Instructions":    testInstructions,
+		"Last":            testLast,
+		"LastInvalid":     testLastInvalid,
 		"Pages":           testPages,
 		"Origins":         testOrigins,
 		"Digests":         testDigests,

@@ -17,6 +17,12 @@ limitations under the License.
 package local
 
 import (
+	"context"
+	"slices"
+
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/history"
+	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/internal/turnlist"
 	"github.com/catena-dev/catena/store/driver"
 )
@@ -28,7 +34,7 @@ func List(
 ) (*driver.TurnList, error) {
 	q, err := turnlist.New(namespace, conversationID, options)
 	if err != nil {
-		return nil, &driver.Error{Code: driver.CodeInvalid, Message: "invalid cursor", Err: err}
+		return nil, invalidCursor("", err)
 	}
 	found, err := find(q, q.Limit+1)
 	if err != nil {
@@ -40,3 +46,44 @@ func List(
 	})
 	return list, nil
 }
+
+// History returns a page of the turns of a conversation's history, as driver.Lister.List does with ListOptions.History. follow returns a turn
+// and its ancestors without their bodies, from the turn on as far as they are stored, but not more than driver.MaxDepthLimit and one more.
+func History(
+	ctx context.Context, c *driver.Conversation, options driver.ListOptions, follow func(responseID string) ([]driver.TurnInfo, error),
+) (*driver.TurnList, error) {
+	last := c.Head.ResponseID
+	found, err := follow(last)
+	if c.Head.Reservation != (driver.Reservation{}) && (len(found) == 0 || !c.Head.Holds(found[0].PreviousResponseID)) && err == nil {
+		last = c.Head.BaseResponseID
+		found, err = follow(last)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := metered.Take(ctx, int64(len(found))*infoBytes); err != nil {
+		return nil, err
+	}
+	walked := 0
+	_, err = chain.Walk(ctx, last, func(_ context.Context, id string) (chain.Turn, bool, error) {
+		if walked == len(found) {
+			return chain.Turn{}, false, nil
+		}
+		turn := found[walked]
+		walked++
+		return chain.Turn{ID: id, Previous: turn.PreviousResponseID, Status: turn.Status}, true, nil
+	}, chain.WalkOptions{MaxDepth: driver.MaxDepthLimit, IncludeIncomplete: true})
+	if err != nil {
+		return nil, chainError(err)
+	}
+	slices.Reverse(found)
+	list := &driver.TurnList{Count: len(found)}
+	list.Turns, list.Next, err = history.PageTurns(found, options, func(t driver.TurnInfo) string { return t.ResponseID })
+	if err != nil {
+		return nil, invalidCursor("", err)
+	}
+	return list, nil
+}
+
+// infoBytes is about the memory of a driver.TurnInfo.
+const infoBytes = 256

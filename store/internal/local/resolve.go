@@ -39,13 +39,10 @@ func Resolve(ctx context.Context, responseID string, options driver.ResolveOptio
 	if maxDepth == 0 {
 		maxDepth = driver.DefaultMaxDepth
 	}
-	maxDepth = min(maxDepth, driver.MaxDepthLimit)
-	if options.MaxDepth != nil {
-		maxDepth = *options.MaxDepth
-	}
+	maxDepth = options.Depth(min(maxDepth, driver.MaxDepthLimit))
 	w := walk{get: get, bodies: options.Bodies, items: map[string]*chain.Items{}}
 	turns, err := chain.Walk(ctx, responseID, w.turn, chain.WalkOptions{
-		MaxDepth: maxDepth, ContinueIncomplete: options.ContinueIncomplete, IncludeIncomplete: options.IncludeIncomplete,
+		MaxDepth: maxDepth, Last: options.Last, ContinueIncomplete: options.ContinueIncomplete, IncludeIncomplete: options.IncludeIncomplete,
 	})
 	if err != nil {
 		return nil, chainError(err)
@@ -119,9 +116,10 @@ func (w *walk) history(responseID string, turns []chain.Turn, options driver.Res
 	}
 	page, err := history.New(w.uid, items, options)
 	if err != nil {
-		return nil, &driver.Error{Code: driver.CodeInvalid, ResponseID: responseID, Message: "invalid cursor", Err: err}
+		return nil, invalidCursor(responseID, err)
 	}
 	if len(turns) > 0 {
+		h.PreviousResponseID = turns[0].Previous
 		h.Parent = driver.Handle{ResponseID: responseID, UID: w.uid}
 	}
 	h.Next, h.Origins, h.Digests = page.Next(), page.Origins(), page.Digests()
@@ -130,6 +128,10 @@ func (w *walk) history(responseID string, turns []chain.Turn, options driver.Res
 		h.Items = append(h.Items, slices.Clip(item)) // the items share a buffer, which an append must not write to
 	}
 	return h, nil
+}
+
+func invalidCursor(responseID string, err error) error {
+	return &driver.Error{Code: driver.CodeInvalid, ResponseID: responseID, Message: "invalid cursor", Err: err}
 }
 
 // chainError converts the error of a walk.
