@@ -128,6 +128,11 @@ func conversationPath(namespace, name string) string {
 	return "/apis/resolve.catena.dev/v1alpha1/namespaces/" + namespace + "/conversationturns/" + url.PathEscape(name)
 }
 
+// conversationItemsPath returns the path of the history of a conversation.
+func conversationItemsPath(namespace, name string) string {
+	return "/apis/resolve.catena.dev/v1alpha1/namespaces/" + namespace + "/conversationitems/" + url.PathEscape(name)
+}
+
 // resolve gets the input items of a turn and returns the response, even if it is an error.
 func (a api) resolve(t *testing.T, namespace, name, query string) httpResponse {
 	t.Helper()

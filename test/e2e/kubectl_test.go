@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -128,6 +129,49 @@ func TestKubectlGetConversationTurns(t *testing.T) {
 	}
 }
 
+// TestKubectlGetConversationItems: kubectl prints the history of a conversation by its ID and its object name, and what becomes of it.
+func TestKubectlGetConversationItems(t *testing.T) {
+	namespace := env.NewNamespace(t)
+	createChain(t, namespace, "resp", 3)
+	conversation := &v1alpha1.Conversation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "conv.1"},
+		Spec:       v1alpha1.ConversationSpec{ConversationID: "conv_1", HeadResponseID: "resp_1"},
+	}
+	if err := env.Client.Create(t.Context(), conversation); err != nil {
+		t.Fatal(err)
+	}
+	wantTurns := func(want ...string) {
+		t.Helper()
+		for _, name := range []string{"conv_1", "conv.1"} {
+			output, stderr, err := kubectl(t.Context(), t, "get", "conversationitems", name, "-n", namespace)
+			if err != nil {
+				t.Fatalf("%v: %s", err, stderr)
+			}
+			var got []string
+			for _, line := range lines(output)[1:] {
+				got = append(got, strings.Fields(line)[1])
+			}
+			if got = slices.Compact(got); !slices.Equal(got, want) {
+				t.Errorf("%s: got the turns %q, want %q: %s", name, got, want, output)
+			}
+		}
+	}
+	wantTurns("resp_0", "resp_1")
+	conversation.Spec.HeadResponseID = "resp_2"
+	conversation.Spec.HiddenItems = []v1alpha1.HiddenItem{{ResponseID: "resp_1", Number: 0}, {ResponseID: "resp_1", Number: 1}}
+	if err := env.Client.Update(t.Context(), conversation); err != nil {
+		t.Fatal(err)
+	}
+	wantTurns("resp_0", "resp_2")
+	if err := env.Client.Delete(t.Context(), conversation); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr, err := kubectl(t.Context(), t, "get", "conversationitems", "conv_1", "-n", namespace)
+	if want := `Error from server (NotFound): conversation "conv_1" does not exist` + "\n"; err == nil || stderr != want {
+		t.Errorf("%v: got %q, want %q", err, stderr, want)
+	}
+}
+
 func TestKubectlGetSessions(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	createChain(t, namespace, "resp", 2)
@@ -165,10 +209,14 @@ func TestDiscovery(t *testing.T) {
 				"inputitems resolve.catena.dev/v1alpha1 true InputItems get",
 				"sessionverdicts resolve.catena.dev/v1alpha1 true SessionVerdict get,list",
 				"conversationturns resolve.catena.dev/v1alpha1 true ConversationTurns get",
+				"conversationitems resolve.catena.dev/v1alpha1 true ConversationItems get",
 			},
 		},
-		"explain":           {args: []string{"explain", "inputitems"}, want: []string{"GROUP: resolve.catena.dev", "KIND: InputItems", "turns <[]string> -required-"}},
-		"explain a field":   {args: []string{"explain", "inputitems.responseID"}, want: []string{"FIELD: responseID <string>"}},
+		"explain":         {args: []string{"explain", "inputitems"}, want: []string{"GROUP: resolve.catena.dev", "KIND: InputItems", "turns <[]string> -required-"}},
+		"explain a field": {args: []string{"explain", "inputitems.responseID"}, want: []string{"FIELD: responseID <string>"}},
+		"explain a conversation's history": {
+			args: []string{"explain", "conversationitems"}, want: []string{"KIND: ConversationItems", "conversationID <string> -required-", "turns <[]string> -required-"},
+		},
 		"explain a verdict": {args: []string{"explain", "sessionverdicts.brokenAt"}, want: []string{"FIELD: brokenAt <string>"}},
 		"explain a session": {
 			args: []string{"explain", "responsesession.spec.previousResponseID"},

@@ -211,6 +211,8 @@ func TestAggregatedRoles(t *testing.T) {
 				itemsPath(other, "resp_1", ""):                      http.StatusForbidden,
 				conversationPath(namespace, "conv_1"):               wantItems,
 				conversationPath(other, "conv_1"):                   http.StatusForbidden,
+				conversationItemsPath(namespace, "conv_by_"+role):   wantItems,
+				conversationItemsPath(other, "conv_1"):              http.StatusForbidden,
 				verdictsPath(namespace) + "/resp.1":                 http.StatusOK,
 				verdictsPath(namespace) + "?watch=1":                http.StatusForbidden,
 				verdictsPath(other):                                 http.StatusForbidden,
@@ -253,7 +255,7 @@ func TestAuditor(t *testing.T) {
 	})
 	for _, args := range [][]string{
 		{"get", "responsesessions"}, {"get", "snapshotchunks"}, {"get", "conversations"}, {"get", "conversationsummaries"},
-		{"get", "inputitems", "resp_1"}, {"get", "conversationturns", "conv_1"},
+		{"get", "inputitems", "resp_1"}, {"get", "conversationturns", "conv_1"}, {"get", "conversationitems", "conv_1"},
 	} {
 		output, stderr, err := kubectl(t.Context(), t, append(args, "--kubeconfig="+kubeconfig, "-n", namespace)...)
 		if err == nil || !strings.Contains(stderr, "Forbidden") {
