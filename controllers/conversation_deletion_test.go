@@ -24,6 +24,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -71,7 +72,8 @@ func conversationState(t *testing.T, namespace, id string) string {
 	return c.Spec.State
 }
 
-// wantDeleted waits until a conversation is deleted, and then checks which turns of the namespace are left, sorted by name.
+// wantDeleted waits until a conversation is deleted, and then checks which turns of the namespace are neither deleted nor being deleted, sorted
+// by name.
 func wantDeleted(t *testing.T, namespace, id string, left ...string) {
 	t.Helper()
 	testutil.Eventually(t, func(context.Context) error {
@@ -80,7 +82,15 @@ func wantDeleted(t *testing.T, namespace, id string, left ...string) {
 		}
 		return nil
 	})
-	wantSessions(t, namespace, left...)
+	var got []string
+	for _, s := range list(t, client.InNamespace(namespace)) {
+		if s.DeletionTimestamp == nil {
+			got = append(got, s.Spec.ResponseID)
+		}
+	}
+	if diff := cmp.Diff(left, got); diff != "" {
+		t.Errorf("turns after the deletion of %s (-want +got):\n%s", id, diff)
+	}
 }
 
 // throughOperator has a function handle the requests of a new operator until the test ends.
@@ -205,50 +215,57 @@ func TestDeleteReservedConversation(t *testing.T) {
 // TestDeleteLooks: what was stored since the views were current is kept, and so are turns that have left the conversation.
 func TestDeleteLooks(t *testing.T) {
 	ns := env.NewNamespace(t)
-	var mu sync.Mutex
-	done := map[string]bool{}
-	once := func(key string, do func()) {
-		mu.Lock()
-		defer mu.Unlock()
-		if !done[key] {
-			done[key] = true
-			do()
-		}
-	}
+	var late, moved sync.Once
 	throughOperator(t, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
-		selector := r.URL.Query().Get("fieldSelector")
-		switch {
-		case strings.HasSuffix(r.URL.Path, ns+"/responsesessions") && selector == "spec.previousResponseID=late_2":
-			once("late", func() { create(t, turn(ns, "child", "late_2")) })
-		case strings.HasSuffix(r.URL.Path, ns+"/responsesessions") && selector == "spec.conversationID=appended":
-			once("appended", func() { create(t, turnOf("appended", ns, "appended_3", "appended_2")) })
-		case isDeletion(r, ns, "moved_2"):
-			once("moved", func() { overwrite(t, ns, "moved_2", `{"conversationID":"other"}`) })
+		if isListOf(r, ns, "spec.previousResponseID=late_2") {
+			late.Do(func() { create(t, turn(ns, "child", "late_2")) })
+		}
+		if isDeletion(r, ns, "moved_2") {
+			moved.Do(func() { overwrite(t, ns, "moved_2", `{"conversationID":"other"}`) })
 		}
 		return next.RoundTrip(r)
 	})
-	for _, id := range []string{"late", "appended", "moved"} {
+	for _, id := range []string{"late", "moved"} {
 		createRow(t, id, ns, id+"_1", id+"_2")
 		converse(t, ns, id, endsAt(id+"_2"))
 	}
-	for _, id := range []string{"late", "appended", "moved"} {
-		setHead(t, ns, id, deleting)
+	setHead(t, ns, "late", deleting)
+	wantDeleted(t, ns, "late", "child", "late_1", "late_2", "moved_1", "moved_2")
+	setHead(t, ns, "moved", deleting)
+	wantDeleted(t, ns, "moved", "child", "late_1", "late_2", "moved_1", "moved_2")
+	if got := get(t, ns, "moved_2").Spec.ConversationID; got != "other" {
+		t.Errorf("the turn was not moved: it belongs to %s", got)
 	}
-	want := []string{"child", "late_1", "late_2", "moved_1", "moved_2"}
-	for _, id := range []string{"appended", "late", "moved"} {
-		testutil.Eventually(t, func(context.Context) error {
-			if state := conversationState(t, ns, id); state != "" {
-				return fmt.Errorf("%s is in the state %s", id, state)
-			}
-			return nil
-		})
-	}
-	wantSessions(t, ns, want...)
-	mu.Lock()
-	defer mu.Unlock()
-	if diff := cmp.Diff(map[string]bool{"late": true, "appended": true, "moved": true}, done); diff != "" {
-		t.Errorf("what happened during the deletions (-want +got):\n%s", diff)
-	}
+}
+
+// isListOf reports whether a request lists the turns that a field selector selects.
+func isListOf(r *http.Request, namespace, selector string) bool {
+	return strings.HasSuffix(r.URL.Path, "/"+namespace+"/responsesessions") && r.URL.Query().Get("fieldSelector") == selector
+}
+
+// TestDeleteWithStaleView: while the watch of the sessions lags behind, a deletion waits for the turns that it does not show.
+func TestDeleteWithStaleView(t *testing.T) {
+	ns := env.NewNamespace(t)
+	gate := &watchGate{}
+	var lists atomic.Int32
+	throughOperator(t, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		if isListOf(r, ns, "spec.conversationID=conv_1") {
+			lists.Add(1)
+		}
+		return gate.wrap(next).RoundTrip(r)
+	})
+	settle(t, ns)
+	gate.Lock()
+	createRow(t, "conv_1", ns, "a", "b")
+	converse(t, ns, "conv_1", `{"headResponseID":"b","state":"Deleting"}`)
+	testutil.Eventually(t, func(context.Context) error {
+		if n := lists.Load(); n < 2 {
+			return fmt.Errorf("the turns were listed %d times, want twice", n)
+		}
+		return nil
+	})
+	gate.Unlock()
+	wantDeleted(t, ns, "conv_1")
 }
 
 // TestDeletionIsRefused: a deletion that the API server refuses is reported once. Others proceed, and a restart continues it.
@@ -290,7 +307,8 @@ func TestDeletionOfHeldTurns(t *testing.T) {
 	create(t, turnOf("conv_1", ns, "a"), held, turnOf("conv_1", ns, "c", "b"))
 	converse(t, ns, "conv_1", endsAt("c"))
 	setHead(t, ns, "conv_1", deleting)
-	wantDeleted(t, ns, "conv_1", "b")
+	wantDeleted(t, ns, "conv_1")
+	wantSessions(t, ns, "b")
 	release := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 	if err := env.Client.Patch(t.Context(), held, release); err != nil {
 		t.Fatal(err)
