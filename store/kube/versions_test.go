@@ -24,6 +24,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -339,23 +340,7 @@ func TestStoredObjects(t *testing.T) {
 // TestOlderOperator: an operator that does not know newer parameters refuses only conversations that were cut off, and returns neither origins nor
 // digests.
 func TestOlderOperator(t *testing.T) {
-	s := openThrough(t, env.NewNamespace(t), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
-		unknown := ""
-		for _, name := range []string{"origins", "digests", "continueIncomplete"} { // the first one in alphabetical order is reported
-			if r.URL.Query().Has(name) {
-				unknown = name
-			}
-		}
-		if unknown == "" {
-			return next.RoundTrip(r)
-		}
-		body := `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"BadRequest","code":400,` +
-			`"message":"query parameter \"` + unknown + `\" is unknown: must be one of maxDepth, includeIncomplete, instructions, limit, after, order, resourceVersion"}`
-		return &http.Response{
-			StatusCode: http.StatusBadRequest, Header: http.Header{"Content-Type": {"application/json"}},
-			Body: io.NopCloser(strings.NewReader(body)), Request: r,
-		}, nil
-	})
+	s := openThrough(t, env.NewNamespace(t), withoutParameters("continueIncomplete", "digests", "origins"))
 	save(t, s, testturn.Make("resp_1", ""))
 	cutOff := testturn.Make("resp_2", "resp_1")
 	cutOff.Status = store.StatusIncomplete
@@ -373,5 +358,21 @@ func TestOlderOperator(t *testing.T) {
 	options.Bodies = true // the origins are then those of the library
 	if history, err := s.Resolve(t.Context(), "resp_1", options); err != nil || len(history.Sessions) != 1 || len(history.Origins) != 1 {
 		t.Errorf("got %v, %v, want one turn with its body and origin", history, err)
+	}
+}
+
+// withoutParameters answers requests as an operator that does not know some parameters, which are in alphabetical order.
+func withoutParameters(names ...string) func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+	return func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		i := slices.IndexFunc(names, r.URL.Query().Has)
+		if i < 0 {
+			return next.RoundTrip(r)
+		}
+		body := `{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","reason":"BadRequest","code":400,` +
+			`"message":"query parameter \"` + names[i] + `\" is unknown: must be one of maxDepth, includeIncomplete, instructions, limit, after, order, resourceVersion"}`
+		return &http.Response{
+			StatusCode: http.StatusBadRequest, Header: http.Header{"Content-Type": {"application/json"}},
+			Body: io.NopCloser(strings.NewReader(body)), Request: r,
+		}, nil
 	}
 }
