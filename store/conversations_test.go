@@ -60,12 +60,13 @@ func openAll(t *testing.T, wrap ...func(d *hooked)) []*store.Conversations {
 	return all
 }
 
-// hooked is a driver whose saves wait, and whose updates fail while it is cut off.
+// hooked is a driver whose saves wait, and whose updates are counted and fail while it is cut off.
 type hooked struct {
 	driver.Store
 	driver.Conversations
-	save   chan struct{}
-	cutOff atomic.Bool
+	save    chan struct{}
+	cutOff  atomic.Bool
+	updates atomic.Int64
 }
 
 func (d *hooked) Save(ctx context.Context, namespace string, s *driver.Session, o driver.SaveOptions) (string, error) {
@@ -76,6 +77,7 @@ func (d *hooked) Save(ctx context.Context, namespace string, s *driver.Session, 
 }
 
 func (d *hooked) UpdateConversation(ctx context.Context, namespace, id string, u driver.ConversationUpdate) (*driver.Conversation, error) {
+	d.updates.Add(1)
 	if d.cutOff.Load() {
 		return nil, &driver.Error{Code: driver.CodeUnreachable}
 	}
@@ -124,6 +126,105 @@ func TestReserveAgain(t *testing.T) {
 		}
 		wantTurns(t, all[0], "resp_a")
 	})
+}
+
+// TestReservationCost: a turn costs one update of the conversation, and one more for each half of the duration that its model runs.
+func TestReservationCost(t *testing.T) {
+	for run, want := range map[time.Duration]int64{20 * time.Second: 1, 29 * time.Second: 1, 31 * time.Second: 2, 599 * time.Second: 20} {
+		t.Run(run.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var d *hooked
+				c := openAll(t, func(h *hooked) { d = h })[0]
+				r, err := c.Reserve(t.Context(), "conv_1", "resp_1", store.ReserveOptions{Duration: time.Minute})
+				if err != nil {
+					t.Fatal(err)
+				}
+				<-time.After(run)
+				if err := r.Save(t.Context(), testturn.Make("resp_1", "")); err != nil {
+					t.Error(err)
+				}
+				if got := d.updates.Load(); got != want {
+					t.Errorf("got %d updates, want %d", got, want)
+				}
+			})
+		})
+	}
+}
+
+// TestReservationOutage: a reservation survives an outage that ends in time, and its holder learns of one that does not.
+func TestReservationOutage(t *testing.T) {
+	for name, tc := range map[string]struct {
+		outage time.Duration // from 29 s on
+		want   error
+	}{
+		"short": {14 * time.Second, nil}, // it is relied upon until 45 s
+		"long":  {17 * time.Second, store.ErrUnreachable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var d *hooked
+				c := openAll(t, func(h *hooked) { d = h })[0]
+				r, err := c.Reserve(t.Context(), "conv_1", "resp_1", store.ReserveOptions{Duration: time.Minute})
+				if err != nil {
+					t.Fatal(err)
+				}
+				running, cancel := r.Context(t.Context())
+				defer cancel()
+				<-time.After(29 * time.Second)
+				d.cutOff.Store(true)
+				<-time.After(tc.outage)
+				d.cutOff.Store(false)
+				<-time.After(29 * time.Second) // with the renewal in time, no other one
+				if cause := context.Cause(running); !errors.Is(cause, tc.want) {
+					t.Errorf("the run ended with %v, want %v", cause, tc.want)
+				}
+				r.Release(t.Context())
+			})
+		})
+	}
+}
+
+// TestReservationContext: the run of a model ends when its place is lost, and not when its turn is saved or given up.
+func TestReservationContext(t *testing.T) {
+	for name, tc := range map[string]struct {
+		do   func(ctx context.Context, c *store.Conversations, r *store.Reservation) error
+		want error
+	}{
+		"rolled back": {func(ctx context.Context, c *store.Conversations, _ *store.Reservation) error {
+			_, err := c.Rollback(ctx, "conv_1", "")
+			return err
+		}, store.ErrConflict},
+		"deleted": {func(ctx context.Context, c *store.Conversations, _ *store.Reservation) error {
+			return c.Delete(ctx, "conv_1")
+		}, store.ErrConflict},
+		"saved": {func(ctx context.Context, _ *store.Conversations, r *store.Reservation) error {
+			return r.Save(ctx, testturn.Make("resp_1", ""))
+		}, nil},
+		"given up": {func(ctx context.Context, _ *store.Conversations, r *store.Reservation) error {
+			r.Release(ctx)
+			return nil
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := openAll(t, none)[0]
+				r, err := c.Reserve(t.Context(), "conv_1", "resp_1", store.ReserveOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer r.Release(t.Context())
+				running, cancel := r.Context(t.Context())
+				defer cancel()
+				if err := tc.do(t.Context(), c, r); err != nil {
+					t.Fatal(err)
+				}
+				<-time.After(store.DefaultReservation)
+				if cause := context.Cause(running); !errors.Is(cause, tc.want) {
+					t.Errorf("the run ended with %v, want %v", cause, tc.want)
+				}
+			})
+		})
+	}
 }
 
 // TestLateSave: an attempt that has lost its place, and whose turn is stored while another attempt has a new one, replaces no turn.

@@ -203,7 +203,7 @@ func (w *world) steps() []step {
 		steps = slices.Insert(steps, 0, pass(1601*time.Millisecond, limits{})) // enough for a poll, and nothing else makes progress
 	} else {
 		// Enough for a renewal, and for the end of a reservation, and never at the same moment as a timer.
-		steps = append(steps, pass(3109*time.Millisecond, limits{pauses: 1}), pass(11003*time.Millisecond, limits{pauses: 1}))
+		steps = append(steps, pass(5107*time.Millisecond, limits{pauses: 1}), pass(11003*time.Millisecond, limits{pauses: 1}))
 	}
 	return slices.DeleteFunc(steps, func(s step) bool {
 		return s.cost.switches > w.limits.switches || s.cost.faults > w.limits.faults || s.cost.pauses > w.limits.pauses

@@ -32,7 +32,8 @@ const releaseTimeout = 2 * time.Second
 // ReserveOptions are the options of Conversations.Reserve.
 type ReserveOptions struct {
 	// Duration is how long others wait if this process dies, in whole seconds, from 1 s to 10 min. 0 means DefaultReservation. The
-	// reservation is renewed until the turn is saved, however long that takes.
+	// reservation is renewed until the turn is saved, however long that takes. Each renewal, after half of the duration, is a write: choose
+	// twice the time that most turns take.
 	Duration time.Duration
 }
 
@@ -119,8 +120,20 @@ func (r *Reservation) Load(ctx context.Context, options ResolveOptions) (*Histor
 	})
 }
 
-// Lost returns a channel that is closed when the reservation is lost, or is no longer needed: a model that runs for it can be stopped.
-func (r *Reservation) Lost() <-chan struct{} { return r.kept.Done() }
+// Context returns a context for the run of the model, which is also done when the reservation is lost: what the model returns could not be
+// saved any more. Its cause is then the error that Save would return. Save and Release do not end it. Call cancel when the run has ended.
+func (r *Reservation) Context(ctx context.Context) (running context.Context, cancel context.CancelFunc) {
+	running, end := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(r.kept, func() {
+		if cause := context.Cause(r.kept); !errors.Is(cause, errEnded) {
+			end(cause)
+		}
+	})
+	return running, func() {
+		stop()
+		end(nil)
+	}
+}
 
 // Save saves the turn in its place. It sets the turn's ConversationID and PreviousResponseID, whatever they were, and its Version.
 //
@@ -190,28 +203,36 @@ func (r *Reservation) release(ctx context.Context) {
 	})
 }
 
+// errEnded is the cause with which the renewals end after Save and Release.
+var errEnded = errors.New("the reservation is no longer needed")
+
 // stop ends the renewals.
 func (r *Reservation) stop() {
-	r.end(nil)
+	r.end(errEnded)
 	<-r.done
 }
 
-// keep renews the reservation until it is lost or no longer needed.
+// keep renews the reservation until it is lost or no longer needed. A renewal is due after half of the duration. Until the process must not
+// rely on the reservation any more, one that has failed is repeated.
 func (r *Reservation) keep() {
 	defer close(r.done)
-	for {
+	for pause := r.head.Reservation.Duration / 2; ; {
 		select {
-		case <-time.After(r.head.Reservation.Duration / 4):
+		case <-time.After(pause):
 		case <-r.kept.Done():
 			return
 		}
 		ctx, cancel := context.WithDeadline(r.kept, r.renewed.Add(r.trusted()))
 		err := r.extend(ctx)
 		cancel()
-		if errors.Is(err, ErrConflict) {
+		pause = r.head.Reservation.Duration / 2
+		switch {
+		case errors.Is(err, ErrConflict):
 			r.end(err)
-		} else if err != nil && !r.isSafe() {
-			r.end(fmt.Errorf("unable to renew the reservation of conversation %.100q in time: %w", r.conversationID, err))
+		case err != nil && !r.isSafe():
+			r.end(r.expired(err))
+		case err != nil:
+			pause /= 16
 		}
 	}
 }
@@ -241,6 +262,14 @@ func (r *Reservation) extend(ctx context.Context) error {
 			return r.lost()
 		}
 		r.head, r.first = current.Head, false
+	}
+}
+
+// expired returns the error for a reservation that was not renewed in time. Whether another writer has taken the place is unknown.
+func (r *Reservation) expired(err error) error {
+	return &Error{
+		Code: CodeUnreachable, ResponseID: r.responseID, ConversationID: r.conversationID, Retryable: true, Err: err,
+		Message: fmt.Sprintf("the reservation of conversation %.100q was not renewed in time", r.conversationID),
 	}
 }
 

@@ -230,8 +230,10 @@ func testConversationTakeover(t *testing.T, s *suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	running, cancel := abandoned.Context(t.Context())
+	defer cancel()
 	die()
-	<-abandoned.Lost()
+	<-running.Done()
 	begin := time.Now()
 	appendTurns(t, c, "conv_1", "resp_3")
 	if waited := time.Since(begin); waited < time.Second {
