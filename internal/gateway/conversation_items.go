@@ -79,7 +79,7 @@ func (g *Gateway) appendItems(ctx context.Context, c *call, t *turn) error {
 			return nil
 		}
 	}
-	if err := t.reserve(ctx, c); err != nil {
+	if err := g.reserve(ctx, c, t); err != nil {
 		return err
 	}
 	defer t.leave(ctx)

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
@@ -27,6 +28,10 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/store"
 )
+
+// reservation is how long others wait for the conversation if a gateway dies. The reservation is renewed after half of it: most turns have
+// ended by then, and have cost one write more than a turn without a conversation.
+const reservation = time.Minute
 
 // readConversation reads `conversation`, which is an ID or an object with an ID. It returns the empty string if the request has none.
 func readConversation(o *object) (string, error) {
@@ -58,7 +63,7 @@ func (g *Gateway) enterConversation(ctx context.Context, c *call, t *turn) error
 	if q.conversation == "" || !q.store {
 		return g.loadConversation(ctx, c, q)
 	}
-	if err := t.reserve(ctx, c); err != nil {
+	if err := g.reserve(ctx, c, t); err != nil {
 		return err
 	}
 	if q.history != nil && q.history.Parent.ResponseID == q.previous {
@@ -78,12 +83,12 @@ func (g *Gateway) enterConversation(ctx context.Context, c *call, t *turn) error
 }
 
 // reserve reserves the place of the turn in the conversation that the request names. turn.leave gives it up.
-func (t *turn) reserve(ctx context.Context, c *call) error {
+func (g *Gateway) reserve(ctx context.Context, c *call, t *turn) error {
 	// A reservation ends with its context. Once it is made, it stays although the client disconnects, because the turn is saved even so.
 	kept, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, end)
 	reservation, err := read(kept, c, func(ctx context.Context) (*store.Reservation, error) {
-		return c.store.Conversations().Reserve(ctx, t.request.conversation, t.id, store.ReserveOptions{})
+		return c.store.Conversations().Reserve(ctx, t.request.conversation, t.id, store.ReserveOptions{Duration: g.reservation})
 	}, func(*store.Reservation) int64 { return 0 })
 	if err != nil {
 		return conversationFailed(t.request.conversation, err)
@@ -93,6 +98,24 @@ func (t *turn) reserve(ctx context.Context, c *call) error {
 		return ctx.Err() // turn.leave gives it up
 	}
 	return nil
+}
+
+// whileReserved returns a request whose context is also done when the turn loses its place in the conversation that the request names.
+func (t *turn) whileReserved(r *http.Request) (*http.Request, context.CancelFunc) {
+	if t.reservation == nil {
+		return r, func() {}
+	}
+	ctx, cancel := t.reservation.Context(r.Context())
+	return r.WithContext(ctx), cancel
+}
+
+// placeLost returns the client's error if the cause with which a context is done is that of turn.whileReserved, and nil otherwise.
+func placeLost(cause error) *apiError {
+	e, ok := errors.AsType[*store.Error](cause)
+	if !ok {
+		return nil
+	}
+	return conversationFailed(e.ConversationID, cause)
 }
 
 // confirm returns an error if a stored turn is not part of the conversation to which it was to be added, because it was saved too late. A

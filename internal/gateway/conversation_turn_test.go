@@ -25,6 +25,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/tidwall/gjson"
@@ -437,31 +438,71 @@ func TestConversationIsNotReplaced(t *testing.T) {
 	}
 }
 
-// TestConversationChanged: a turn that loses its place is not part of the conversation, and its client gets to know.
+// TestConversationChanged: a turn that loses its place is not part of the conversation. Its client gets to know at once, and the engine stops,
+// whether it is still running or the turn is being saved.
 func TestConversationChanged(t *testing.T) {
-	for name, stream := range map[string]bool{"JSON": false, "stream": true} {
+	rollback := func(t *testing.T, f *fixture) {
+		if _, err := f.conversations().Rollback(context.WithoutCancel(t.Context()), conv, ""); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, tc := range map[string]struct {
+		stream, running, finish bool
+	}{
+		"JSON, saving":                  {},
+		"JSON, running":                 {running: true},
+		"JSON, running and to finish":   {running: true, finish: true},
+		"stream, saving":                {stream: true},
+		"stream, running":               {stream: true, running: true},
+		"stream, running and to finish": {stream: true, running: true, finish: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var f *fixture
 			f, _ = startConversation(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				// The gateway learns of the new head when it renews the reservation, before it trusts it no more.
-				if _, err := f.conversations().Rollback(r.Context(), conv, ""); err != nil {
-					t.Error(err)
+				if tc.running && tc.stream {
+					streamHandler(sse(created)).ServeHTTP(w, r)
+					_ = http.NewResponseController(w).Flush()
+				}
+				// The gateway learns of the new head when it renews the reservation.
+				rollback(t, f)
+				if tc.running {
+					<-r.Context().Done()
+					return
 				}
 				enginetest.Handler().ServeHTTP(w, r)
-			}))
+			}), func(o *Options) {
+				if tc.finish {
+					o.OnDisconnect = OnDisconnectFinish
+				}
+			})
+			f.gateway.reservation = time.Second
 			f.store.onSave = func(ctx context.Context, _ *store.Session, _ func() error) error {
 				<-ctx.Done() // the renewal ends the save
 				return ctx.Err()
 			}
-			r := f.do(http.MethodPost, "/v1/responses", fmt.Sprintf(`{"conversation":"conv_1","input":"a","stream":%t}`, stream))
-			if want := "Conflict session.store.conflict"; !stream && (r.code() != want || r.get("error.param") != "conversation" || r.header.Get("X-Should-Retry") != "false") {
+			r := f.do(http.MethodPost, "/v1/responses", fmt.Sprintf(`{"conversation":"conv_1","input":"a","stream":%t}`, tc.stream))
+			if want := "Conflict session.store.conflict"; !tc.stream && (r.code() != want || r.get("error.param") != "conversation" || r.header.Get("X-Should-Retry") != "false") {
 				t.Errorf("got %d %s %v, want %s", r.status, r.body, r.header, want)
 			}
-			if stream && (r.last().get("status") != "failed" || !strings.Contains(r.last().get("error.message"), "session.store.conflict")) {
+			if tc.stream && (r.last().get("status") != "failed" || !strings.Contains(r.last().get("error.message"), "session.store.conflict")) {
 				t.Errorf("got %s", r.body)
 			}
 		})
+	}
+}
+
+// TestConversationUnreachable: a response whose place could not be kept is not created in vain.
+func TestConversationUnreachable(t *testing.T) {
+	var f *fixture
+	f, _ = startConversation(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		f.store.cutOff.Store(true)
+		<-r.Context().Done()
+	}))
+	f.gateway.reservation = time.Second
+	r := f.do(http.MethodPost, "/v1/responses", `{"conversation":"conv_1","input":"a"}`)
+	if want := "Service Unavailable session.store.unreachable"; r.code() != want || r.header.Get("X-Should-Retry") != "false" {
+		t.Errorf("got %d %s %v, want %s", r.status, r.body, r.header, want)
 	}
 }
 

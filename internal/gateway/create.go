@@ -75,6 +75,17 @@ func (g *Gateway) createFrom(w http.ResponseWriter, r *http.Request, c *call, re
 		r, cancel = withoutClient(r)
 		defer cancel()
 	}
+	r, cancel := t.whileReserved(r)
+	defer cancel()
+	err = g.generate(w, r, c, t, body)
+	if lost := placeLost(context.Cause(r.Context())); err != nil && lost != nil {
+		return lost
+	}
+	return err
+}
+
+// generate lets the engine create the response, and saves and sends it.
+func (g *Gateway) generate(w http.ResponseWriter, r *http.Request, c *call, t *turn, body *payload) error {
 	response, err := g.send(r.Context(), r, c, body)
 	c.engineCalled = !errors.Is(err, errNotConnected)
 	if err != nil {
@@ -88,7 +99,7 @@ func (g *Gateway) createFrom(w http.ResponseWriter, r *http.Request, c *call, re
 	if err := checkEncoding(response); err != nil {
 		return err
 	}
-	if request.stream {
+	if t.request.stream {
 		return g.stream(w, r, c, t, response)
 	}
 	return g.respond(w, r, c, t, response)

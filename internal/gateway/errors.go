@@ -123,6 +123,8 @@ func interrupted(ctx context.Context) *apiError {
 		return nil
 	case errors.Is(cause, errTimeout):
 		return serverError(http.StatusGatewayTimeout, "timeout", "The request took too long.", cause)
+	case placeLost(cause) != nil:
+		return placeLost(cause)
 	case errors.Is(cause, errShuttingDown):
 		return temporaryError("shutting_down", "The gateway is shutting down.", cause)
 	default:

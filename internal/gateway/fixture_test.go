@@ -27,6 +27,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -235,6 +236,8 @@ type hookedStore struct {
 	onGet     func() error
 	onQuota   func(ctx context.Context, namespace string) error
 	onOptions func(store.SaveOptions)
+	// cutOff makes updates of conversations fail.
+	cutOff atomic.Bool
 	// withoutOrigins ignores ResolveOptions.Origins, as a driver that does not know it.
 	withoutOrigins bool
 }
@@ -273,6 +276,15 @@ func (s *hookedStore) Resolve(ctx context.Context, namespace, id string, options
 
 func (s *hookedStore) Delete(ctx context.Context, namespace, id string, options store.DeleteOptions) error {
 	return s.next.InNamespace(namespace).Delete(ctx, id, options)
+}
+
+func (s *hookedStore) UpdateConversation(
+	ctx context.Context, namespace, id string, update driver.ConversationUpdate,
+) (*driver.Conversation, error) {
+	if s.cutOff.Load() {
+		return nil, &store.Error{Code: store.CodeUnreachable}
+	}
+	return s.Conversations.UpdateConversation(ctx, namespace, id, update)
 }
 
 func (s *hookedStore) CheckQuota(ctx context.Context, namespace string) error {
