@@ -71,19 +71,32 @@ func (g *Gateway) appendItems(ctx context.Context, c *call, t *turn) error {
 	if err := g.prepareItems(ctx, c, t.request); err != nil {
 		return err
 	}
-	if c.idempotencyKey != "" {
-		switch session, failure := g.find(ctx, c, t); {
-		case failure != nil:
+	if stored, err := g.isStored(ctx, c, t); stored || err != nil {
+		return err
+	}
+	err := g.reserve(ctx, c, t)
+	if errors.Is(err, store.ErrConflict) { // perhaps a request with the same Idempotency-Key has just saved the turn
+		if stored, failure := g.isStored(ctx, c, t); stored || failure != nil {
 			return failure
-		case session != nil:
-			return nil
 		}
 	}
-	if err := g.reserve(ctx, c, t); err != nil {
+	if err != nil {
 		return err
 	}
 	defer t.leave(ctx)
 	return g.saveItems(ctx, c, t)
+}
+
+// isStored reports whether an earlier request with the same Idempotency-Key has saved the turn.
+func (g *Gateway) isStored(ctx context.Context, c *call, t *turn) (bool, error) {
+	if c.idempotencyKey == "" {
+		return false, nil
+	}
+	session, failure := g.find(ctx, c, t)
+	if failure != nil {
+		return false, failure
+	}
+	return session != nil, nil
 }
 
 // parseItems returns a list of items as the input of a request in a conversation.

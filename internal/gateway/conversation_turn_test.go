@@ -371,6 +371,31 @@ func TestConversationKey(t *testing.T) {
 	}
 }
 
+// TestConversationKeyRace: a copy of a request that looks for the turn before the first one has saved it, and reserves its place after that, gets
+// what the first one got.
+func TestConversationKeyRace(t *testing.T) {
+	for name, tc := range map[string]struct{ path, body string }{
+		"response": {"/v1/responses", `{"conversation":"conv_1","input":"a"}`},
+		"items":    {"/v1/conversations/conv_1/items", `{"items":[{"role":"user","content":"a"}]}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, replica := startConversation(t, nil)
+			var first reply
+			f.store.onGet = func() error {
+				f.store.onGet = nil
+				first = replica.do(http.MethodPost, tc.path, tc.body, key("k")...)
+				return &store.Error{Code: store.CodeNotFound}
+			}
+			if r := f.do(http.MethodPost, tc.path, tc.body, key("k")...); r.status != http.StatusOK || r.body != first.body {
+				t.Errorf("got %d %s, want %s", r.status, r.body, first.body)
+			}
+			if got := f.turns(conv); len(got) != 1 {
+				t.Errorf("got the turns %v, want one", got)
+			}
+		})
+	}
+}
+
 // TestConversationConcurrentKey: concurrent copies of a request share their place in the conversation.
 func TestConversationConcurrentKey(t *testing.T) {
 	const clients = 4

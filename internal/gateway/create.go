@@ -60,7 +60,13 @@ func (g *Gateway) createFrom(w http.ResponseWriter, r *http.Request, c *call, re
 		return err
 	}
 	defer t.leave(r.Context())
-	if err := g.enterConversation(r.Context(), c, t); err != nil {
+	err := g.enterConversation(r.Context(), c, t)
+	if errors.Is(err, store.ErrConflict) { // perhaps a request with the same Idempotency-Key has just saved the turn
+		if answered, failure := g.repeat(w, r, c, t); answered || failure != nil {
+			return failure
+		}
+	}
+	if err != nil {
 		return err
 	}
 	body, err := g.engineBody(r.Context(), c, request)
