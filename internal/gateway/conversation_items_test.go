@@ -223,6 +223,20 @@ func TestCreateItemsKey(t *testing.T) {
 	}
 }
 
+// TestHiddenItemStays: a deleted item is no longer part of the conversation, but stays part of its turn.
+func TestHiddenItemStays(t *testing.T) {
+	f, replica := startConversation(t, nil)
+	items := f.do(http.MethodPost, "/v1/conversations/conv_1/items", `{"items":[`+userMessage("secret")+`]}`).itemIDs()
+	turn := f.turns(conv)[0]
+	f.do(http.MethodDelete, "/v1/conversations/conv_1/items/"+items[0], "")
+	for member, want := range map[string]bool{`"previous_response_id":"` + turn: true, `"conversation":"` + conv: false} {
+		replica.create(`{` + member + `","input":"b"}`)
+		if sent, _ := f.sent.last(); strings.Contains(sent, "secret") != want {
+			t.Errorf("%s: the engine got %s, want the item: %t", member, sent, want)
+		}
+	}
+}
+
 // TestTooManyHiddenItems: the number of deleted items is limited.
 func TestTooManyHiddenItems(t *testing.T) {
 	f, _ := startConversation(t, nil)

@@ -583,3 +583,35 @@ func TestWebSocketNamedConversation(t *testing.T) {
 	c.wantError(c.ask(`"conversation":"conv_1","input":"f","previous_response_id":"`+aside+`"`), "Bad Request mutually_exclusive_parameters")
 	c.wantError(c.ask(`"conversation":"conv_2","input":"f"`), "Not Found")
 }
+
+// TestWebSocketHiddenItems: a deleted item does not come back through a turn that only the connection remembers.
+func TestWebSocketHiddenItems(t *testing.T) {
+	for name, aside := range map[string]string{
+		"response": `"conversation":"conv_1","input":"c"` + notStored,
+		"warm-up":  `"conversation":"conv_1","input":"c","generate":false`,
+	} {
+		for _, all := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, all=%t", name, all), func(t *testing.T) {
+				f, _ := startConversation(t, nil)
+				items := f.do(http.MethodPost, "/v1/conversations/conv_1/items", `{"items":[{"role":"user","content":"a"},{"role":"user","content":"secret"}]}`).itemIDs()
+				f.do(http.MethodDelete, "/v1/conversations/conv_1/items/"+items[1], "")
+				want := 4 // a, c, its answer and d
+				if all {
+					f.do(http.MethodDelete, "/v1/conversations/conv_1/items/"+items[0], "")
+					want--
+				}
+				if name == "warm-up" {
+					want--
+				}
+				c := f.dial()
+				id := c.ask(aside).get("response.id")
+				for _, store := range []string{notStored, ""} {
+					c.ask(`"input":"d","previous_response_id":"` + id + `"` + store)
+					if sent, _ := f.sent.last(); strings.Contains(sent, "secret") || int(gjson.Get(sent, "input.#").Int()) != want {
+						t.Errorf("the engine got %s, want %d items", sent, want)
+					}
+				}
+			})
+		}
+	}
+}

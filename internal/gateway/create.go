@@ -148,6 +148,11 @@ func (g *Gateway) engineBody(ctx context.Context, c *call, request *createReques
 	if err != nil {
 		return nil, err
 	}
+	if c.socket != nil {
+		if err := c.socket.keepVisible(ctx, items); err != nil {
+			return nil, err
+		}
+	}
 	added := engineBytes(items)
 	if err := c.hold(added); err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -46,6 +47,9 @@ type socketTurn struct {
 	streamID, previous string
 	// parent is the remembered turn that the message continues, or nil.
 	parent *rememberedTurn
+	// visible are the items of the conversation with a name that the turn continues, if hides is set because others are hidden.
+	visible []json.RawMessage
+	hides   bool
 	// request is the request for the response, nil until the message has been read.
 	request *createRequest
 	// failed is set once the client has got an error or a failed response.
@@ -210,7 +214,7 @@ func (t *socketTurn) warmUp(w http.ResponseWriter, r *http.Request) error {
 	if err := t.socket.g.expand(r.Context(), t.call, t.request); err != nil {
 		return err
 	}
-	if err := t.socket.g.loadConversation(r.Context(), t.call, t.request); err != nil {
+	if err := t.loadConversation(r.Context()); err != nil {
 		return err
 	}
 	warm := &turn{id: t.socket.g.newResponseID(r, t.call), request: t.request, created: t.socket.g.now()}
@@ -229,6 +233,37 @@ func (t *socketTurn) warmUp(w http.ResponseWriter, r *http.Request) error {
 		_ = t.sendEvent(r.Context(), e) // fails only if the client has disconnected
 	}
 	return nil
+}
+
+// loadConversation resolves the conversation with a name that a warm-up continues, if any.
+func (t *socketTurn) loadConversation(ctx context.Context) error {
+	g := t.socket.g
+	if err := g.loadConversation(ctx, t.call, t.request); err != nil || t.request.history == nil {
+		return err
+	}
+	items, err := g.context(ctx, t.call, t.request, t.request.history)
+	if err != nil {
+		return err
+	}
+	return t.keepVisible(ctx, items)
+}
+
+// keepVisible keeps the items of the conversation with a name that the engine gets, if others are hidden and the connection is to remember the
+// turn: they are all that later turns may have of it, but the turns of the conversation have the hidden items, too.
+func (t *socketTurn) keepVisible(ctx context.Context, items []json.RawMessage) error {
+	id := t.request.conversation
+	if id == "" || t.request.store {
+		return nil
+	}
+	conversation, err := t.call.store.Conversations().Get(ctx, id)
+	if err != nil {
+		return conversationFailed(id, err)
+	}
+	if len(conversation.HiddenItems) == 0 {
+		return nil
+	}
+	t.visible, t.hides = items, true
+	return t.call.hold(historyBytes(&store.History{Items: items}))
 }
 
 // sendEvent sends an event of the response. Other events of a stream, such as comments, have no meaning outside it.
@@ -258,7 +293,7 @@ func (t *socketTurn) sendEvent(ctx context.Context, e *event) error {
 // what the client was shown, so that the engine gets that again.
 func (t *socketTurn) remember(response *object) {
 	output := response.raw("output")
-	inputs, outputs := t.request.inputs-t.request.remembered, jsonvalue.Count(output)
+	inputs, outputs := len(t.visible)+t.request.inputs-t.request.remembered, jsonvalue.Count(output)
 	const itemBytes = 16
 	if err := t.call.hold(itemBytes * int64(inputs+outputs)); err != nil {
 		t.forgotten(err)
@@ -266,6 +301,9 @@ func (t *socketTurn) remember(response *object) {
 	}
 	defer t.call.memory.give(itemBytes * int64(inputs+outputs))
 	items, skipped := make([]string, 0, inputs+outputs), 0
+	for _, item := range t.visible {
+		items = append(items, jsonvalue.Text(item))
+	}
 	_ = chain.EachInput(t.request.object.raw("input"), func(item string) {
 		if skipped++; skipped > t.request.remembered {
 			items = append(items, item)
@@ -275,6 +313,9 @@ func (t *socketTurn) remember(response *object) {
 		items = append(items, item)
 	}
 	parent, stored := t.parent, t.request.previous
+	if t.hides {
+		stored = ""
+	}
 	items, compacted := sinceCompaction(items, inputs)
 	if compacted {
 		parent = nil
