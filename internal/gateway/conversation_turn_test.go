@@ -543,7 +543,31 @@ func TestConversationArchived(t *testing.T) {
 	f.create(`{"conversation":"conv_1","input":"a","store":false}`)
 }
 
-// TestConversationBroken: a conversation whose last turn was deleted cannot be continued.
+// TestConversationHeadDeleted: a conversation whose last turn is deleted goes on from the turn before it, at once and on every gateway.
+func TestConversationHeadDeleted(t *testing.T) {
+	f, replica := startConversation(t, nil)
+	first := f.create(`{"conversation":"conv_1","input":"a"}`).get("id")
+	second := f.create(`{"conversation":"conv_1","input":"b"}`).get("id")
+	f.do(http.MethodDelete, "/v1/responses/"+second, "")
+	if got := replica.create(`{"conversation":"conv_1","input":"c"}`).get("output.0.content.0.text"); got != "You said 2 things, from 'a' to 'c'." {
+		t.Errorf("got %q", got)
+	}
+	third := f.turns(conv)[1]
+	for _, id := range []string{third, first} {
+		f.do(http.MethodDelete, "/v1/responses/"+id, "")
+	}
+	if got := replica.create(`{"conversation":"conv_1","input":"d"}`).get("output.0.content.0.text"); got != "You said 1 things, from 'd' to 'd'." {
+		t.Errorf("without turns: got %q", got)
+	}
+	if _, err := f.conversations().Archive(t.Context(), conv); err != nil {
+		t.Fatal(err)
+	}
+	if r := f.do(http.MethodDelete, "/v1/responses/"+f.turns(conv)[0], ""); r.status != http.StatusOK {
+		t.Errorf("in an archived conversation: got %d %s", r.status, r.body)
+	}
+}
+
+// TestConversationBroken: a conversation of which an earlier turn was deleted cannot be continued.
 func TestConversationBroken(t *testing.T) {
 	f, _ := startConversation(t, nil)
 	first := f.create(`{"conversation":"conv_1","input":"a"}`).get("id")

@@ -69,14 +69,40 @@ func responseOf(s *store.Session) string {
 // delete deletes a response, even if it is unreadable. Later turns of its conversation remain, but cannot be continued.
 func (g *Gateway) delete(w http.ResponseWriter, r *http.Request, c *call) error {
 	id := r.PathValue("id")
-	if _, err := g.getSession(r.Context(), c, id); err != nil && !isUnreadable(err) {
+	session, err := g.getSession(r.Context(), c, id)
+	if err != nil && !isUnreadable(err) {
 		return getError(id, err)
+	}
+	if err == nil {
+		if err := g.endBefore(r.Context(), c, session); err != nil {
+			return err
+		}
 	}
 	if err := c.store.Delete(r.Context(), id, store.DeleteOptions{}); err != nil {
 		return storeError(err)
 	}
 	writeJSON(w, http.StatusOK, `{"id":`+quote(id)+`,"object":"response","deleted":true}`)
 	return nil
+}
+
+// endBefore ends the conversation of which a turn is the last one with the turn before it. If the turn was just deleted, others could not tell
+// its place from one that is reserved for a turn that is being created, and would wait. A turn that is added at the same moment goes with it:
+// without its parent, it could not be continued.
+func (g *Gateway) endBefore(ctx context.Context, c *call, session *store.Session) error {
+	id := session.ConversationID
+	if id == "" {
+		return nil
+	}
+	conversations := c.store.Conversations()
+	conversation, err := conversations.Get(ctx, id)
+	if err != nil || conversation.Head.ResponseID != session.ResponseID {
+		return nil // it is not in a conversation, or no longer
+	}
+	_, err = conversations.Rollback(ctx, id, session.PreviousResponseID)
+	if isTemporary(err) {
+		return storeError(err)
+	}
+	return nil // the conversation is archived or broken, or was deleted
 }
 
 // isUnreadable reports whether a turn exists, but its bodies are damaged or too large for the store or the gateway.
