@@ -43,7 +43,7 @@ func (g *Gateway) createItems(w http.ResponseWriter, r *http.Request, c *call) e
 	if err != nil {
 		return err
 	}
-	if err := c.readKey(r, q); err != nil {
+	if err := c.readKey(r, true); err != nil {
 		return err
 	}
 	t := &turn{id: g.newResponseID(r, c), request: q, created: g.now()}

@@ -17,10 +17,13 @@ limitations under the License.
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
@@ -41,37 +44,83 @@ func (g *Gateway) createConversation(w http.ResponseWriter, r *http.Request, c *
 	if err != nil {
 		return err
 	}
-	created := &store.Conversation{ConversationID: "conv_" + randomHex()}
+	if err := c.readKey(r, true); err != nil {
+		return err
+	}
+	first := &turn{id: g.newResponseID(r, c), created: g.now()}
+	created := &store.Conversation{ConversationID: "conv_" + strings.TrimPrefix(first.id, responsePrefix)}
 	if created.Metadata, err = readMetadata(o); err != nil {
 		return err
 	}
 	if items := o.raw("items"); !jsonvalue.IsNull(items) && items != "[]" {
-		// Save the turn before the conversation names it, so that no client ever reads a partial conversation.
-		if created.Head.ResponseID, err = g.saveFirst(r.Context(), c, created.ConversationID, items); err != nil {
+		if first.request, err = g.parseFirst(r.Context(), c, created.ConversationID, items); err != nil {
 			return err
 		}
+		created.Head.ResponseID = first.id
 	}
-	conversation, err := c.store.Conversations().Create(r.Context(), created)
+	conversation, err := g.findConversation(r.Context(), c, created, first)
+	if conversation == nil && err == nil {
+		conversation, err = g.saveConversation(r.Context(), c, created, first)
+	}
 	if err != nil {
-		g.discard(r.Context(), c, created.Head.ResponseID)
-		return conversationFailed(created.ConversationID, err)
+		return err
 	}
 	writeConversation(w, conversation)
 	return nil
 }
 
-// saveFirst saves the items with which a new conversation begins, and returns the response ID of their turn.
-func (g *Gateway) saveFirst(ctx context.Context, c *call, conversation, items string) (string, error) {
+// parseFirst returns the items with which a new conversation begins as the input of a request.
+func (g *Gateway) parseFirst(ctx context.Context, c *call, conversation, items string) (*createRequest, error) {
 	q, err := g.parseItems(ctx, c, conversation, items)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	q.history = &store.History{}
-	if err := g.prepareItems(ctx, c, q); err != nil {
-		return "", err
+	return q, g.prepareItems(ctx, c, q)
+}
+
+// findConversation returns the conversation that an earlier request with the same Idempotency-Key has created, or nil. It returns an error if
+// that was another request, as far as the conversation and its first turn say.
+func (g *Gateway) findConversation(ctx context.Context, c *call, created *store.Conversation, first *turn) (*store.Conversation, error) {
+	if c.idempotencyKey == "" {
+		return nil, nil
 	}
-	t := &turn{id: "resp_" + randomHex(), request: q, created: g.now()}
-	return t.id, g.saveItems(ctx, c, t)
+	conversation, err := c.store.Conversations().Get(ctx, created.ConversationID)
+	switch {
+	case errors.Is(err, store.ErrConversationNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, conversationFailed(created.ConversationID, err)
+	case !jsonvalue.Equal(metadataOf(created), metadataOf(conversation)): // it is small
+		return nil, keyReused()
+	case first.request == nil:
+		return conversation, nil
+	}
+	if stored, err := g.isStored(ctx, c, first); !stored {
+		return nil, cmp.Or[error](err, keyReused())
+	}
+	return conversation, nil
+}
+
+// saveConversation stores a new conversation. Its first turn, if it has one, is saved before, so that no client ever reads a partial conversation.
+func (g *Gateway) saveConversation(ctx context.Context, c *call, created *store.Conversation, first *turn) (*store.Conversation, error) {
+	if first.request != nil {
+		if err := g.saveItems(ctx, c, first); err != nil {
+			return nil, err
+		}
+	}
+	conversation, err := c.store.Conversations().Create(ctx, created)
+	switch {
+	case err == nil:
+		return conversation, nil
+	case c.idempotencyKey == "":
+		g.discard(ctx, c, created.Head.ResponseID)
+	case errors.Is(err, store.ErrConflict): // another request with the same key was faster
+		if found, failure := g.findConversation(ctx, c, created, first); found != nil || failure != nil {
+			return found, failure
+		}
+	}
+	return nil, conversationFailed(created.ConversationID, err)
 }
 
 // discard deletes the turn of a conversation that could not be created, if it has one.
@@ -198,10 +247,14 @@ func (g *Gateway) deleteConversation(w http.ResponseWriter, r *http.Request, c *
 
 // writeConversation responds with a conversation as OpenAI describes it.
 func writeConversation(w http.ResponseWriter, conversation *store.Conversation) {
-	metadata := jsonvalue.Text(conversation.Metadata)
-	if metadata == "" {
-		metadata = "{}"
-	}
 	writeJSON(w, http.StatusOK, fmt.Sprintf(`{"id":%s,"object":"conversation","created_at":%d,"metadata":%s}`,
-		quote(conversation.ConversationID), conversation.CreatedAt.Unix(), metadata))
+		quote(conversation.ConversationID), conversation.CreatedAt.Unix(), metadataOf(conversation)))
+}
+
+// metadataOf returns the metadata of a conversation, which is an empty object if it has none.
+func metadataOf(conversation *store.Conversation) json.RawMessage {
+	if len(conversation.Metadata) == 0 {
+		return json.RawMessage("{}")
+	}
+	return conversation.Metadata
 }

@@ -151,6 +151,58 @@ func TestCreateWithItems(t *testing.T) {
 	}
 }
 
+// TestCreateConversationKey: a repeated request with an Idempotency-Key gets the conversation that the first one has created.
+func TestCreateConversationKey(t *testing.T) {
+	const empty, begun, path = `{"metadata":{"k":"v"}}`, `{"items":[{"role":"user","content":"a"}]}`, "/v1/conversations"
+	for name, tc := range map[string]struct {
+		first, again string
+		want         string
+	}{
+		"empty":          {empty, `{"metadata":{"k":"v"},"items":[]}`, "OK"},
+		"with items":     {begun, begun, "OK"},
+		"other metadata": {empty, `{}`, "Conflict idempotency_key_reused"},
+		"other items":    {begun, strings.Replace(begun, `"a"`, `"b"`, 1), "Conflict idempotency_key_reused"},
+		"more items":     {empty, `{"metadata":{"k":"v"},"items":[{"role":"user","content":"a"}]}`, "Conflict idempotency_key_reused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, replica := startConversation(t, nil)
+			created := f.do(http.MethodPost, path, tc.first, key("k")...)
+			id := created.get("id")
+			last := f.create(`{"conversation":"` + id + `","input":"b"}`).get("id")
+			r := replica.do(http.MethodPost, path, tc.again, key("k")...)
+			if r.code() != tc.want || tc.want == "OK" && r.body != created.body {
+				t.Errorf("got %d %s, want %s", r.status, r.body, tc.want)
+			}
+			if turns := f.turns(id); turns[len(turns)-1] != last {
+				t.Errorf("got the turns %v, want those until %q", turns, last)
+			}
+			if other := f.do(http.MethodPost, path, tc.first, key("l")...); other.get("id") == id {
+				t.Error("another key got the same conversation")
+			}
+		})
+	}
+}
+
+// TestCreateConversationKeyRace: a request that looks for the conversation before another one with the same Idempotency-Key has created it gets that
+// conversation, with its items.
+func TestCreateConversationKeyRace(t *testing.T) {
+	const body = `{"items":[{"role":"user","content":"a"}]}`
+	f, replica := startConversation(t, nil)
+	var first reply
+	f.store.onSave = func(_ context.Context, _ *store.Session, next func() error) error {
+		f.store.onSave = nil
+		first = replica.do(http.MethodPost, "/v1/conversations", body, key("k")...)
+		return next()
+	}
+	r := f.do(http.MethodPost, "/v1/conversations", body, key("k")...)
+	if r.status != http.StatusOK || r.body != first.body {
+		t.Errorf("got %d %s, want %s", r.status, r.body, first.body)
+	}
+	if turns := f.turns(r.get("id")); len(turns) != 1 {
+		t.Errorf("got the turns %v, want one", turns)
+	}
+}
+
 // TestCreateFails: nothing is left of a conversation that could not be created.
 func TestCreateFails(t *testing.T) {
 	f, _ := startConversation(t, nil)

@@ -38,7 +38,7 @@ func (g *Gateway) create(w http.ResponseWriter, r *http.Request, c *call) error 
 
 // createFrom creates the response to a request that has been read.
 func (g *Gateway) createFrom(w http.ResponseWriter, r *http.Request, c *call, request *createRequest) error {
-	if err := c.readKey(r, request); err != nil {
+	if err := c.readKey(r, request.store); err != nil {
 		return err
 	}
 	if request.stream {

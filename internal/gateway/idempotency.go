@@ -32,13 +32,13 @@ import (
 // maxKeyBytes is the maximum length of an Idempotency-Key.
 const maxKeyBytes = 255
 
-// readKey reads the client's Idempotency-Key. It ignores a valid key if the response is not stored and so cannot be repeated.
-func (c *call) readKey(r *http.Request, request *createRequest) error {
+// readKey reads the client's Idempotency-Key. It ignores a valid key if what is created is not stored and so cannot be repeated.
+func (c *call) readKey(r *http.Request, stored bool) error {
 	key := r.Header.Get("Idempotency-Key")
 	if len(key) > maxKeyBytes {
 		return invalidRequest("", "invalid_idempotency_key", "The Idempotency-Key is too long: at most %d bytes are allowed.", maxKeyBytes)
 	}
-	if request.store {
+	if stored {
 		c.idempotencyKey = key
 	}
 	return nil
@@ -80,10 +80,7 @@ func (g *Gateway) find(ctx context.Context, c *call, t *turn) (*store.Session, *
 	case err != nil:
 		return nil, serverError(http.StatusGatewayTimeout, "timeout", "The request took too long.", err)
 	case !same || !t.request.continuesAs(session):
-		return nil, &apiError{
-			status: http.StatusConflict, kind: typeInvalidRequest, code: "idempotency_key_reused", retry: retryNever,
-			message: "The Idempotency-Key was already used for a different request.",
-		}
+		return nil, keyReused()
 	case session.Status == store.StatusFailed, session.Status == store.StatusCancelled:
 		t.replaces = session.Version
 		return nil, nil
@@ -93,6 +90,14 @@ func (g *Gateway) find(ctx context.Context, c *call, t *turn) (*store.Session, *
 		}
 	}
 	return session, nil
+}
+
+// keyReused returns the error for a request whose Idempotency-Key an earlier one had, if that was another request.
+func keyReused() *apiError {
+	return &apiError{
+		status: http.StatusConflict, kind: typeInvalidRequest, code: "idempotency_key_reused", retry: retryNever,
+		message: "The Idempotency-Key was already used for a different request.",
+	}
 }
 
 // continuesAs reports whether the request continues what a stored turn with the same request does. Within a conversation that the request
