@@ -263,7 +263,7 @@ func completeItem(o *object, kind, status string) {
 		if content := o.raw("content"); jsonvalue.IsString(content) {
 			o.set("content", "["+textPart(o.get("role").Str, content)+"]")
 		} else if jsonvalue.IsList(content) {
-			o.set("content", completeParts(content))
+			o.set("content", completeList(content, completePart))
 		}
 		o.setMissing("status", quote(status))
 	case "reasoning":
@@ -281,36 +281,40 @@ var partMembers = map[string][]memberDefault{
 	"output_text": {{"annotations", "[]"}, {"logprobs", "[]"}},
 }
 
-// completeParts adds the members that the parts of a message lack, and returns the content itself if they lack none.
-func completeParts(content string) string {
+// completeList returns a list whose elements are completed, or the list itself if none changes.
+func completeList(list string, complete func(element string) string) string {
 	changed := false
-	completed := mapList(content, len(content), func(_ int, part string) string {
-		complete := completePart(part)
-		changed = changed || complete != part
+	completed := mapList(list, len(list), func(_ int, element string) string {
+		complete := complete(element)
+		changed = changed || complete != element
 		return complete
 	})
 	if !changed {
-		return content
+		return list
 	}
 	return completed
 }
 
 // completePart returns a part with the members that it lacks, or the part itself if it lacks none.
 func completePart(part string) string {
-	members := partMembers[gjson.Get(part, "type").Str]
+	return withDefaults(part, partMembers[gjson.Get(part, "type").Str])
+}
+
+// withDefaults returns an object with the members that it lacks, or the object itself if it lacks none or is ambiguous.
+func withDefaults(object string, members []memberDefault) string {
 	if members == nil {
-		return part
+		return object
 	}
-	o, err := objectOf(part)
+	o, err := objectOf(object)
 	if err != nil {
-		return part
+		return object
 	}
-	before := len(o.members)
+	before := slices.Clone(o.members)
 	for _, m := range members {
 		o.setMissing(m.name, m.missing)
 	}
-	if len(o.members) == before {
-		return part
+	if slices.Equal(o.members, before) {
+		return object
 	}
 	return o.String()
 }

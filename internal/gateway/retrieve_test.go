@@ -101,15 +101,15 @@ func TestRetrieveTurnOfAnotherGateway(t *testing.T) {
 	f := start(t, nil)
 	session := testturn.Make("resp_x", "resp_y")
 	session.CreatedAt = time.Unix(1_700_000_000, 0).UTC()
-	session.Request = []byte(`{"input":"a","instructions":"Be brief.","tools":[{"type":"web_search"}],"temperature":null}`)
+	session.Request = []byte(`{"input":"a","instructions":"Be brief.","tools":[{"type":"web_search"},{"type":"function","name":"a"},{"type":"function","name":"b","parameters":{},"strict":true}],"temperature":null}`)
 	if err := f.store.next.InNamespace("default").Save(t.Context(), session, store.SaveOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	r := f.do(http.MethodGet, "/v1/responses/resp_x", "")
 	for member, want := range map[string]string{
 		"id": "resp_x", "previous_response_id": "resp_y", "object": "response", "status": "completed", "created_at": "1700000000",
-		"output.0.id": "msg_x_1", "output.0.content.0.text": "answer of resp_x", "instructions": "Be brief.", "tools": `[{"type":"web_search"}]`,
-		"temperature": "1.0", "metadata": "{}", "usage.total_tokens": "0",
+		"output.0.id": "msg_x_1", "output.0.content.0.text": "answer of resp_x", "instructions": "Be brief.", "temperature": "1.0", "metadata": "{}", "usage.total_tokens": "0",
+		"tools": `[{"type":"web_search"},{"type":"function","name":"a","parameters":null,"strict":null},{"type":"function","name":"b","parameters":{},"strict":true}]`,
 	} {
 		if got := r.get(member); got != want && gjson.Get(r.body, member).Raw != want {
 			t.Errorf("%s is %s, want %s", member, gjson.Get(r.body, member).Raw, want)

@@ -71,7 +71,21 @@ func (t *turn) complete(response *object) {
 		}
 		response.setMissing(m.name, value)
 	}
+	if tools := response.raw("tools"); jsonvalue.IsList(tools) {
+		response.set("tools", completeList(tools, completeTool))
+	}
 	t.completeUsage(response)
+}
+
+// toolMembers are the members that OpenAI's function tools always have.
+var toolMembers = []memberDefault{{"parameters", "null"}, {"strict", "null"}}
+
+// completeTool returns a tool with the members that it lacks, or the tool itself if it lacks none.
+func completeTool(tool string) string {
+	if !jsonvalue.IsObject(tool) || gjson.Get(tool, "type").Str != "function" {
+		return tool
+	}
+	return withDefaults(tool, toolMembers)
 }
 
 // completeUsage adds the usage, which is null until a response has ended. An engine that does not count has used no tokens.
@@ -131,6 +145,9 @@ func (t *turn) itemID(i int, item string) string {
 // the members that it lacks.
 func (t *turn) idBytes() int { return 192 + 6*len(t.id) }
 
+// toolBytes is more than a tool gets longer by toolMembers.
+const toolBytes = 64
+
 // completedBytes is more than a response gets longer by members with default values.
 const completedBytes = 1 << 10
 
@@ -140,12 +157,16 @@ func (t *turn) shownBytes(response *object) int64 {
 	for _, m := range response.members {
 		bytes += int64(len(m.key) + len(m.value) + 2)
 	}
+	tools := response.raw("tools")
 	for _, m := range requestMembers {
 		if response.get(m.name).Type == gjson.Null {
 			bytes += int64(len(t.request.object.raw(m.name)))
 		}
 	}
-	return bytes
+	if jsonvalue.IsNull(tools) {
+		tools = t.request.object.raw("tools")
+	}
+	return bytes + toolBytes*int64(jsonvalue.Count(tools))
 }
 
 // turnOf returns the turn of a stored session.

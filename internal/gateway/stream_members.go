@@ -92,26 +92,39 @@ func itemEventOf(kind string) int {
 const maxSequence = 1 << 53
 
 // label gives an event its type, the next sequence number, and the members of an error, if the engine has left them out. It reports whether
-// it has. Events that OpenAI's API does not have are left alone, and so are errors in an object of their own, which clients read, too.
+// it has. Events that OpenAI's API does not have are left alone.
 func (p *partial) label(kind string, data *object) (changed bool) {
-	response, failure := strings.HasPrefix(kind, "response."), kind == eventError && !data.get("error").IsObject()
+	response, failure := strings.HasPrefix(kind, "response."), kind == eventError
 	if (failure || response) && data.get("type").Str == "" {
 		data.set("type", quote(kind))
 		changed = true
 	}
 	if sequence := data.get("sequence_number"); sequence.Type == gjson.Number && sequence.Num >= 0 && sequence.Num < maxSequence {
 		p.sequence, p.numbered = sequence.Int(), true
-	} else if kind == eventError || response {
+	} else if failure || response {
 		data.set("sequence_number", strconv.FormatInt(p.nextSequence(), 10))
 		changed = true
 	}
-	if failure {
-		for _, name := range []string{"code", "param"} {
-			if !data.has(name) {
-				data.set(name, "null")
-				changed = true
-			}
+	return failure && completeFailure(data) || changed
+}
+
+// completeFailure adds the members that an error event lacks, and reports whether it lacks any. Many engines have them in an object of their
+// own, as in the body of an error, which remains: some clients read it there.
+func completeFailure(data *object) (changed bool) {
+	cause := data.get("error")
+	for _, m := range []memberDefault{{"code", "null"}, {"message", `""`}, {"param", "null"}} {
+		if data.has(m.name) {
+			continue
 		}
+		value := m.missing
+		switch given := cause.Get(m.name); given.Type {
+		case gjson.String:
+			value = given.Raw
+		case gjson.Number: // a status as the code
+			value = quote(given.Raw)
+		}
+		data.set(m.name, value)
+		changed = true
 	}
 	return changed
 }

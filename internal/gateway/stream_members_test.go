@@ -38,7 +38,7 @@ func TestThinEvents(t *testing.T) {
 		"all is missing": {
 			[]string{
 				`{"type":"response.output_item.added","item":` + item + `}`,
-				`{"type":"response.content_part.added","part":{"type":"output_text","text":""}}`,
+				`{"type":"response.content_part.added","part":{"type":"output_text","text":"","annotations":null}}`,
 				`{"type":"response.output_text.delta","delta":"a"}`,
 				`{"type":"response.reasoning_summary_text.delta","delta":"a"}`,
 				`{"type":"response.function_call_arguments.delta","delta":"a"}`,
@@ -140,7 +140,11 @@ func TestThinErrorEvents(t *testing.T) {
 	for sent, want := range map[string]string{
 		`{"type":"error","message":"m"}`:                                              `{"type":"error","message":"m","sequence_number":0,"code":null,"param":null}`,
 		`{"type":"error", "sequence_number":7,"code":"c","message":"m","param":null}`: `{"type":"error", "sequence_number":7,"code":"c","message":"m","param":null}`,
-		`{"error":{"message":"m"}}`:                                                   `{"error":{"message":"m"},"sequence_number":0}`,
+		`{"type":"error"}`:                                       `{"type":"error","sequence_number":0,"code":null,"message":"","param":null}`,
+		`{"error":{"message":"m"}}`:                              `{"error":{"message":"m"},"type":"error","sequence_number":0,"code":null,"message":"m","param":null}`,
+		`{"error":{"message":"m","code":400,"param":"p"}}`:       `{"error":{"message":"m","code":400,"param":"p"},"type":"error","sequence_number":0,"code":"400","message":"m","param":"p"}`,
+		`{"type":"error","error":{"message":"m","code":"c"}}`:    `{"type":"error","error":{"message":"m","code":"c"},"sequence_number":0,"code":"c","message":"m","param":null}`,
+		`{"type":"error","message":"n","error":{"message":"m"}}`: `{"type":"error","message":"n","error":{"message":"m"},"sequence_number":0,"code":null,"param":null}`,
 	} {
 		f := start(t, streamHandler(sse(sent)))
 		r := f.create(`{"input":"a","stream":true}`)

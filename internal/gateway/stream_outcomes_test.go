@@ -59,11 +59,11 @@ func TestStreamOutcomes(t *testing.T) {
 		},
 		"error without a type": {
 			sse(created) + `data: {"error":{"code":400,"message":"broken"}}` + "\n\n",
-			[]string{"response.created", ""}, "failed", `[]`, "broken (400)",
+			[]string{"response.created", "error"}, "failed", `[]`, "broken (400)",
 		},
 		"error with another event name": {
 			sse(created) + "event: message\n" + `data: {"error":{"code":null,"message":"broken"}}` + "\n\n",
-			[]string{"response.created", ""}, "failed", `[]`, "broken",
+			[]string{"response.created", "error"}, "failed", `[]`, "broken",
 		},
 		"response and error": {
 			sse(created) + "event: response.failed\n" + `data: {"error":{},"response":{"error":{"message":"no"}}}` + "\n\n",
