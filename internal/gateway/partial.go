@@ -17,6 +17,7 @@ limitations under the License.
 package gateway
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,8 +37,9 @@ type partial struct {
 	// output has the items in the order in which they appeared, which is that of OpenAI's output indexes. Some engines assign the same index
 	// to all items.
 	output []outputItem
-	// unseen counts the events of the next item, if it has not been added.
-	unseen counter
+	// unseen counts the events of the next item, if it has not been added, and unseenID is the ID that the client sees in them.
+	unseen   counter
+	unseenID string
 	// bytes is the memory of the items.
 	bytes int64
 	// sequence is the sequence number of the last event. numbered is set once an event has had a number.
@@ -175,28 +177,78 @@ func (p *partial) add(kind string, data *object, slot int, maxBytes int64, hold 
 		if index < 0 {
 			index = int64(slot) // as OpenAI numbers them
 		}
-		p.output = append(p.output, outputItem{id: strings.Clone(id), index: index}) // the event may be larger
-		p.unseen = counter{}
+		p.output = append(p.output, outputItem{id: strings.Clone(id), index: index, shownID: p.unseenID}) // the event may be larger
+		p.unseen, p.unseenID = counter{}, ""
 	}
 	p.output[slot].raw, p.output[slot].done = strings.Clone(item), kind == eventItemDone
 	return nil
 }
 
-// find returns the item that an item at a position of the final output was in the events, or nil. That is the one at the same position, unless
-// one of the same type at another position has its ID: the final output may lack items, or have them in another order.
-func (p *partial) find(i int, item string) *outputItem {
+// find returns the position in the events of an item at a position of the final output, or -1. That is the same one, unless an item of the same
+// type at another position has its ID: the final output may lack items, or have them in another order.
+func (p *partial) find(i int, item string) int {
 	id, kind := gjson.Get(item, "id").Str, itemType(item)
 	same := func(o outputItem) bool { return id != "" && o.id == id && itemType(o.raw) == kind }
 	if i < len(p.output) && same(p.output[i]) {
-		return &p.output[i]
+		return i
 	}
 	if j := slices.IndexFunc(p.output, same); j >= 0 {
-		return &p.output[j]
+		return j
 	}
 	if i < len(p.output) && itemType(p.output[i].raw) == kind {
-		return &p.output[i]
+		return i
 	}
-	return nil
+	return -1
+}
+
+// isAligned reports whether the final output has all items at the positions at which they appeared in the events.
+func (p *partial) isAligned(output string) bool {
+	i := 0
+	for _, item := range jsonvalue.Elements(output) {
+		if i == len(p.output) {
+			break
+		}
+		if p.find(i, item) != i {
+			return false
+		}
+		i++
+	}
+	return i == len(p.output)
+}
+
+// align returns the final output with its items at the positions at which they appeared in the events, and those that did not appear at the
+// end. Items that it lacks are added. It returns the output unchanged if one of these has not been finished.
+func (p *partial) align(output string) string {
+	aligned, i := make([]string, len(p.output)), 0
+	for _, item := range jsonvalue.Elements(output) {
+		at := p.find(i, item)
+		if at < 0 || aligned[at] != "" { // some engines omit IDs
+			at = p.firstOf(itemType(item), aligned)
+		}
+		if at < 0 {
+			aligned = append(aligned, item)
+		} else {
+			aligned[at] = item
+		}
+		i++
+	}
+	for at, item := range p.output {
+		if aligned[at] == "" && !item.done {
+			return output
+		}
+		aligned[at] = cmp.Or(aligned[at], item.raw)
+	}
+	return "[" + strings.Join(aligned, ",") + "]"
+}
+
+// firstOf returns the position of the first item of a type that is not in the list, or -1.
+func (p *partial) firstOf(kind string, aligned []string) int {
+	for i, item := range p.output {
+		if aligned[i] == "" && itemType(item.raw) == kind {
+			return i
+		}
+	}
+	return -1
 }
 
 // counterOf returns the counter of the item at a position.

@@ -217,6 +217,11 @@ func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data
 		return fmt.Errorf("the response of an event %w", err)
 	}
 	s.turn.claim(response)
+	if terminalEvents[kind] != "" {
+		if err := s.align(response); err != nil {
+			return err
+		}
+	}
 	s.turn.nameCalls(response)
 	if err := s.keep(response, len(e.data)); err != nil {
 		return err

@@ -49,8 +49,7 @@ func (s *relay) receiveItem(kind string, data *object) (eventItem, error) {
 		return eventItem{slot: -1}, nil
 	}
 	if slot == len(s.partial.output) { // it has not appeared
-		item := `{"type":"message","id":` + quote(data.get("item_id").Str) + "}"
-		return eventItem{slot: slot, id: s.turn.itemID(slot, item)}, nil
+		return eventItem{slot: slot, id: s.unseenID(slot, data)}, nil
 	}
 	item := &s.partial.output[slot]
 	if item.shownID == "" {
@@ -59,12 +58,40 @@ func (s *relay) receiveItem(kind string, data *object) (eventItem, error) {
 	return eventItem{slot: slot, id: item.shownID}, nil
 }
 
+// unseenID returns the ID of an item that has not been added. If it is not stored, the client sees that ID to the end.
+func (s *relay) unseenID(slot int, data *object) string {
+	if s.partial.unseenID != "" {
+		return s.partial.unseenID
+	}
+	id := s.turn.itemID(slot, `{"type":"message","id":`+quote(data.get("item_id").Str)+"}")
+	if !s.turn.request.store {
+		s.partial.unseenID = strings.Clone(id)
+	}
+	return id
+}
+
+// align puts the output of a final response in the order in which its items appeared: clients refer to stored items by their positions. It holds
+// the memory for that.
+func (s *relay) align(response *object) error {
+	output := response.raw("output")
+	if !s.turn.request.store || s.partial.completes(response) || !jsonvalue.IsList(output) || s.partial.isAligned(output) {
+		return nil
+	}
+	const itemBytes = 16
+	costs := int64(len(output)) + s.partial.bytes + itemBytes*int64(jsonvalue.Count(output)+len(s.partial.output))
+	if err := s.call.hold(costs); err != nil {
+		return err
+	}
+	response.set("output", s.partial.align(output))
+	return nil
+}
+
 // itemID returns the ID of an output item that its client sees. An item that is not stored keeps the ID that it had in the events, even if the
 // engine has given it one since, or another.
 func (s *relay) itemID(i int, item string) string {
 	if !s.turn.request.store {
-		if streamed := s.partial.find(i, item); streamed != nil {
-			return streamed.shownID
+		if at := s.partial.find(i, item); at >= 0 {
+			return s.partial.output[at].shownID
 		}
 	}
 	return s.turn.itemID(i, item)

@@ -62,6 +62,9 @@ func (c calls) name(t *turn, item string, number int) string {
 		return item
 	}
 	named, known := c[id.Str]
+	if _, name, ok := parseSuffix(id.Str); ok && name.responseID == t.id {
+		return item // it is an item of a stream, and has been named
+	}
 	if strings.HasSuffix(itemType(item), "_call") {
 		named, known = itemName{t.id, number}.behind(id.Str), true
 		c[strings.Clone(id.Str)] = named // the body may be larger

@@ -115,7 +115,11 @@ func TestUnstoredItemsAreStable(t *testing.T) {
 			[]string{event("done", first), event("done", second), end(`{"type":"message"` + second + `},{"type":"message"` + first + `}`)},
 			[]string{"msg_a", "msg_b"},
 		},
-		"items without events": {[]string{end(`{"type":"message"}`)}, []string{generated}},
+		"a delta first, without an ID": {
+			[]string{`{"type":"response.output_text.delta","output_index":0,"delta":"x"}`, event("added", first), end(`{"type":"message"` + first + `}`)}, []string{generated},
+		},
+		"a delta first, with another ID": {[]string{delta, event("added", first), end(`{"type":"message"` + first + `}`)}, []string{"msg_b"}},
+		"items without events":           {[]string{end(`{"type":"message"}`)}, []string{generated}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := events(start(t, streamHandler(sse(tc.stream...))).create(`{"input":"a","stream":true,"store":false}`).body)

@@ -1,0 +1,81 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package gateway
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
+)
+
+// TestStreamAndResponseDiffer: an item of a stored stream has one ID, and a call one call ID, although the final output lacks items or has them
+// in another order. What the client has seen is stored.
+func TestStreamAndResponseDiffer(t *testing.T) {
+	const (
+		reasoning = `{"type":"reasoning","id":"rs_1","summary":[]}`
+		call      = `{"type":"function_call","id":"fc_1","call_id":"call_1","name":"f","arguments":"{}","status":"completed"}`
+		message   = `{"type":"message","id":"msg_1","role":"assistant","status":"completed","content":[]}`
+		second    = `{"type":"message","id":"msg_2","role":"assistant","status":"completed","content":[]}`
+	)
+	withoutIDs := regexp.MustCompile(`"id":"[a-z]+_1",`)
+	for name, tc := range map[string]struct{ streamed, final, want []string }{
+		"the first is missing":         {[]string{reasoning, message}, []string{message}, []string{"rs_1", "msg_1"}},
+		"a call is missing":            {[]string{call, message}, []string{message}, []string{"fc_1", "msg_1"}},
+		"the last is missing":          {[]string{reasoning, message}, []string{reasoning}, []string{"rs_1", "msg_1"}},
+		"another order":                {[]string{reasoning, call, message}, []string{message, call, reasoning}, []string{"rs_1", "fc_1", "msg_1"}},
+		"two of a type, another order": {[]string{message, second}, []string{second, message}, []string{"msg_1", "msg_2"}},
+		"more than was streamed":       {[]string{message}, []string{reasoning, message, call}, []string{"msg_1", "rs_1", "fc_1"}},
+		"only more at the end":         {[]string{message}, []string{message, call}, []string{"msg_1", "fc_1"}},
+	} {
+		for _, ids := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, IDs=%t", name, ids), func(t *testing.T) {
+				if !ids && slices.Contains(tc.streamed, second) {
+					t.Skip("cannot be told apart")
+				}
+				var stream []string
+				for _, item := range tc.streamed {
+					stream = append(stream, `{"type":"response.output_item.added","item":`+item+`}`, `{"type":"response.output_item.done","item":`+item+`}`)
+				}
+				sent := sse(append(stream, `{"type":"response.completed","response":{"status":"completed","output":[`+strings.Join(tc.final, ",")+`]}}`)...)
+				if !ids {
+					sent = withoutIDs.ReplaceAllString(sent, "")
+				}
+				f := start(t, streamHandler(sent))
+				all := events(f.create(`{"input":"a","stream":true}`).body)
+				last := all[len(all)-1]
+				for i, item := range tc.streamed {
+					shown := last.get(fmt.Sprintf("response.output.%d", i))
+					if done := all[2*i+1].get("item"); shown != done || gjson.Get(shown, "type").Str != gjson.Get(item, "type").Str {
+						t.Errorf("item %d is %s, but was %s", i, shown, done)
+					}
+				}
+				var stored []string
+				for _, item := range gjson.GetBytes(f.saved(last.get("response.id")).Response, "output").Array() {
+					stored = append(stored, item.Get("id").Str)
+				}
+				if diff := cmp.Diff(tc.want, stored); ids && diff != "" || len(stored) != len(tc.want) {
+					t.Errorf("stored (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
