@@ -216,16 +216,16 @@ func (k *knownItems) replace(ctx context.Context, item inputItem) (string, error
 		if err != nil {
 			return "", err
 		}
-		raw = withApproved(raw, request)
+		raw = withApproved(raw, request, item.request)
 	}
 	return raw, nil
 }
 
-// withApproved returns an item with the engine's ID of the request that it approves, as it is stored, or the item itself if the request is not
-// known.
-func withApproved(item, request string) string {
+// withApproved returns an item with the ID of the request that it approves, as it is stored: the engine's with the name behind it. It returns
+// the item itself if the request is not known.
+func withApproved(item, request string, name itemName) string {
 	if engine := engineID(gjson.Get(request, "id").Str); engine != "" {
-		return withMember(item, "approval_request_id", quote(engine))
+		return withMember(item, approvalMember, quote(name.behind(engine)))
 	}
 	return item
 }

@@ -141,7 +141,7 @@ func parseInput(input string, remembered int) []inputItem {
 			items = append(items, inputItem{raw: raw})
 			continue
 		}
-		item, members := inputItem{raw: raw}, jsonvalue.RawMembers(raw, "id", "type", "approval_request_id")
+		item, members := inputItem{raw: raw}, jsonvalue.RawMembers(raw, "id", "type", approvalMember)
 		id, kind := members[0], jsonvalue.Unquote(members[1])
 		item.name, item.named = parseItemID(jsonvalue.Unquote(id))
 		item.request, item.approval = parseItemID(jsonvalue.Unquote(members[2]))
@@ -265,7 +265,7 @@ func (k *knownItems) beginsWith(items []inputItem, h *store.History) (bool, erro
 			}
 			sent := item.raw
 			if item.approval {
-				sent = withApproved(sent, k.item(item.request))
+				sent = withApproved(sent, k.item(item.request), item.request)
 			}
 			if same, err := k.c.sameItem(sent, stored); !same {
 				return false, err

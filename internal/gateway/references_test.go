@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -298,6 +299,58 @@ func TestApprovedConversation(t *testing.T) {
 	if saved := f.saved(third.get("id")); saved.PreviousResponseID != second.get("id") {
 		t.Errorf("saved after %q, want %q", saved.PreviousResponseID, second.get("id"))
 	}
+}
+
+// TestApprovalID: clients see one ID of a request for approval, in what answers it and in the call that follows, and the engine gets its own.
+func TestApprovalID(t *testing.T) {
+	const request, call = `{"type":"mcp_approval_request","id":"mcpr_1","server_label":"s","name":"n","arguments":"{}"}`,
+		`{"type":"mcp_call","id":"mcp_1","server_label":"s","name":"n","arguments":"{}","approval_request_id":"mcpr_1"}`
+	for _, stream := range []bool{false, true} {
+		t.Run(fmt.Sprintf("stream=%t", stream), func(t *testing.T) {
+			outputs := []string{request}
+			f := start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { itemEngine(outputs...).ServeHTTP(w, r) }))
+			ask := func(previous, input string) (reply, string) {
+				created := f.create(fmt.Sprintf(`{"previous_response_id":%s,"input":[%s],"stream":%t}`, quoteOrNull(previous), input, stream))
+				for _, id := range idsIn(created.body, approvalMember) {
+					if !strings.HasPrefix(id, "mcpr_") || id == "mcpr_1" || strings.Contains(id, itemMark) {
+						t.Errorf("got the ID %q in %s", id, created.body)
+					}
+				}
+				sent, _ := f.sent.last()
+				return created.last(), sent
+			}
+			first, _ := ask("", userA)
+			id := first.get("output.0.id")
+			outputs = []string{call}
+			second, sent := ask(first.get("id"), `{"type":"mcp_approval_response","approve":true,"approval_request_id":"`+id+`"}`)
+			if got := second.get("output.0." + approvalMember); got != id {
+				t.Errorf("the call has the request %q, want %q", got, id)
+			}
+			outputs = nil
+			third, again := ask(second.get("id"), userB)
+			if want := strings.TrimSuffix(gjson.Get(sent, "input").Raw, "]") + "," + call + "," + userB + "]"; gjson.Get(again, "input").Raw != want {
+				t.Errorf("the engine got %s, want %s", again, want)
+			}
+			if got := idsIn(sent, approvalMember); len(got) != 1 || got[0] != "mcpr_1" {
+				t.Errorf("the engine got %s, want its own ID", sent)
+			}
+			listed := f.do(http.MethodGet, "/v1/responses/"+third.get("id")+"/input_items", "").body
+			if diff := cmp.Diff([]string{id, id}, idsIn(listed, approvalMember)); diff != "" {
+				t.Errorf("listed (-want +got):\n%s", diff)
+			}
+			if got := f.do(http.MethodGet, "/v1/responses/"+second.get("id"), ""); got.get("output.0."+approvalMember) != id {
+				t.Errorf("retrieved %s", got.body)
+			}
+		})
+	}
+}
+
+// idsIn returns the values of a member in a text.
+func idsIn(text, member string) (ids []string) {
+	for _, match := range regexp.MustCompile(`"`+member+`":"([^"]*)"`).FindAllStringSubmatch(text, -1) {
+		ids = append(ids, match[1])
+	}
+	return ids
 }
 
 // TestReferencesAreRepeated: a request with an Idempotency-Key may be repeated although its input is not stored as it was sent.

@@ -17,6 +17,7 @@ limitations under the License.
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/store"
 )
@@ -38,6 +40,8 @@ type turn struct {
 	created time.Time
 	// reservation is the place of the turn in the conversation that the request names, or nil.
 	reservation *store.Reservation
+	// approvals are the IDs of the requests that the input approves, as the store keeps them, by the engine's IDs. It is nil until it is needed.
+	approvals map[string]string
 	// replaces is the version of the failed or cancelled turn that this turn replaces, or empty.
 	replaces string
 }
@@ -55,10 +59,22 @@ func (t *turn) claim(response *object) {
 // calls are the IDs of the calls of a response, by the engine's IDs.
 type calls map[string]string
 
-// name returns an output item of the turn whose call, if it is or answers one, has the ID that clients and the store see.
+// mayBeNamed reports whether JSON can have an item that calls.name changes.
+func mayBeNamed(items string) bool {
+	return strings.Contains(items, `"call_id"`) || strings.Contains(items, `"`+approvalMember+`"`)
+}
+
+// name returns an output item of the turn whose call, if it is or answers one, has the ID that the store keeps, and so has the request whose
+// approval it follows, if any.
 func (c calls) name(t *turn, item string, number int) string {
+	if !t.request.store {
+		return item
+	}
+	if request := gjson.Get(item, approvalMember).Str; request != "" {
+		item = withMember(item, approvalMember, quote(t.approved(request)))
+	}
 	id := gjson.Get(item, "call_id")
-	if !t.request.store || id.Type != gjson.String {
+	if id.Type != gjson.String {
 		return item
 	}
 	named, known := c[id.Str]
@@ -75,10 +91,23 @@ func (c calls) name(t *turn, item string, number int) string {
 	return withMember(item, "call_id", quote(named))
 }
 
+// approved returns the ID of a request for approval as the store keeps it, which that of the approval in the input is.
+func (t *turn) approved(request string) string {
+	if t.approvals == nil {
+		t.approvals = map[string]string{}
+		_ = chain.EachInput(t.request.object.raw("input"), func(item string) {
+			if id := gjson.Get(item, approvalMember).Str; id != "" {
+				t.approvals[engineID(id)] = id
+			}
+		}) // checked when the request was parsed
+	}
+	return cmp.Or(t.approvals[request], request)
+}
+
 // nameCalls gives the calls of a response the IDs that clients and the store see.
 func (t *turn) nameCalls(response *object) {
 	output := response.raw("output")
-	if !t.request.store || !strings.Contains(output, `"call_id"`) {
+	if !t.request.store || !mayBeNamed(output) {
 		return
 	}
 	named := calls{}
