@@ -19,11 +19,13 @@ package gateway
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -124,8 +126,12 @@ type socket struct {
 	// connected is done when the client has disconnected.
 	connected  context.Context
 	disconnect context.CancelFunc
-	// received gets the messages, which are still being read. It is closed when none follows.
+	// received gets the messages, which are still being read. stop closes it when none follows.
 	received chan *message
+	stop     func()
+	// answering is full while a response is being created, and unread is the message whose answer waits until it has been read, or nil.
+	answering chan struct{}
+	unread    *message
 	// tooLarge is set, before received is closed, if the last message was too large even to be skipped.
 	tooLarge bool
 	// created is the number of messages so far.
@@ -154,7 +160,7 @@ func newSocket(g *Gateway, r *http.Request, c *call, conn *websocket.Conn, raw n
 	}
 	s := &socket{
 		g: g, call: c, handshake: r, conn: conn, raw: raw, base: withBase(base), lasting: context.WithoutCancel(base),
-		received: make(chan *message, 1), turns: turnMemory{share: c.memory},
+		received: make(chan *message, 1), answering: make(chan struct{}, 1), turns: turnMemory{share: c.memory},
 	}
 	s.connected, s.disconnect = context.WithCancel(s.lasting)
 	s.life, s.endLife = context.WithTimeout(s.lasting, g.options.WebSocketLifetime)
@@ -220,16 +226,25 @@ func (s *socket) close(code websocket.StatusCode, reason string) {
 func (s *socket) end() {
 	_ = s.conn.CloseNow()
 	s.disconnect()
-	for m := range s.received {
-		<-m.read
-		m.memory.end()
+	if s.unread != nil {
+		s.unread.free()
 	}
+	for m := range s.received {
+		m.free()
+	}
+}
+
+// free gives back the memory of a message that is not answered.
+func (m *message) free() {
+	<-m.read
+	m.memory.end()
 }
 
 // read reads the messages, and answers the client's pings meanwhile, until the connection ends or a message is too large. While a message
 // waits for its answer, the one after it is not read, and pings after its beginning are not answered.
 func (s *socket) read() {
-	defer close(s.received)
+	s.stop = sync.OnceFunc(func() { close(s.received) })
+	defer s.stop()
 	for s.readNext() {
 		continue
 	}
@@ -248,24 +263,55 @@ func (s *socket) readNext() bool {
 	s.received <- m
 	timer := time.AfterFunc(s.g.options.ReadTimeout, cancel)
 	defer timer.Stop()
-	m.body, m.err = readAll(http.MaxBytesReader(nil, io.NopCloser(content), s.g.options.MaxRequestBytes), m.memory, m.memory.begin)
+	limited := http.MaxBytesReader(nil, io.NopCloser(content), s.g.options.MaxRequestBytes)
+	m.body, m.err = readAll(limited, m.memory, func(bytes int64) error { return s.hold(m, bytes, timer) })
 	close(m.read)
 	if m.err == nil {
 		return true
 	}
 	timer.Reset(s.g.options.ReadTimeout)
-	return s.skip(content)
+	if s.skip(content) {
+		return true
+	}
+	timer.Stop()
+	s.ignore(ctx, content)
+	return false
+}
+
+// hold holds memory for a message. If that is refused because the response before it holds what is left of the tenant's share, the rest of the
+// message waits for the end of that response, unread.
+func (s *socket) hold(m *message, bytes int64, timer *time.Timer) error {
+	err := m.memory.begin(bytes)
+	if e, ok := errors.AsType[*apiError](err); !ok || e.code != codeOverloaded {
+		return err
+	}
+	timer.Stop()
+	defer timer.Reset(s.g.options.ReadTimeout)
+	select {
+	case s.answering <- struct{}{}:
+		<-s.answering
+	case <-s.connected.Done():
+	}
+	return m.memory.begin(bytes)
 }
 
 // skip reads what is left of a message that is rejected. It reports whether the connection can go on.
 func (s *socket) skip(content io.Reader) bool {
 	skipped, err := io.Copy(io.Discard, io.LimitReader(content, s.g.options.MaxRequestBytes))
-	if err != nil {
-		s.disconnect()
-		return false
+	s.tooLarge = err == nil && skipped == s.g.options.MaxRequestBytes
+	return err == nil && !s.tooLarge
+}
+
+// ignore reads until the connection ends, so that a client that disconnects before the last response has ended is noticed.
+func (s *socket) ignore(ctx context.Context, content io.Reader) {
+	s.stop()
+	var err error
+	for err == nil {
+		if _, err = io.Copy(io.Discard, content); err == nil {
+			_, content, err = s.conn.Reader(ctx)
+		}
 	}
-	s.tooLarge = skipped == s.g.options.MaxRequestBytes
-	return !s.tooLarge
+	s.disconnect()
 }
 
 // ping sends a ping. It reports false if the last one has not been answered.
@@ -283,9 +329,19 @@ func (s *socket) ping() bool {
 	return true
 }
 
-// answer creates the response that a message requests.
+// answer creates the response that a message requests. It does nothing if the connection is to end before the message has been read.
 func (s *socket) answer(m *message) {
-	<-m.read
+	s.unread = m
+	select {
+	case <-m.read:
+	case <-s.g.draining:
+		return
+	case <-s.life.Done():
+		return
+	}
+	s.unread = nil
+	s.answering <- struct{}{}
+	defer func() { <-s.answering }()
 	defer m.memory.end()
 	if s.connected.Err() != nil {
 		return // nobody would learn the ID of the response

@@ -45,11 +45,15 @@ func TestWebSocketDisconnect(t *testing.T) {
 			_ = c.Write(t.Context(), websocket.MessageText, []byte(`{"type":"response.create","input":"b"}`))
 			_ = c.CloseNow()
 		}, "completed"},
+		"huge message": {OnDisconnectCancel, func(c *websocket.Conn) {
+			_ = c.Write(t.Context(), websocket.MessageText, make([]byte, 64<<10))
+			_ = c.CloseNow()
+		}, "cancelled"},
 		"finish nevertheless": {OnDisconnectFinish, func(c *websocket.Conn) { _ = c.CloseNow() }, "completed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			steps, gone := make(chan string), make(chan struct{})
-			f := start(t, stepHandler(steps, gone), func(o *Options) { o.OnDisconnect = tc.mode })
+			f := start(t, stepHandler(steps, gone), func(o *Options) { o.OnDisconnect, o.MaxRequestBytes = tc.mode, 1024 })
 			saved := make(chan *store.Session, 1)
 			f.store.onSave = func(_ context.Context, session *store.Session, next func() error) error {
 				saved <- session
@@ -104,6 +108,27 @@ func TestWebSocketShutdown(t *testing.T) {
 	if session := f.saved(id); session == nil || session.Status != "completed" {
 		t.Errorf("got the saved turn %v, want it completed", session)
 	}
+}
+
+// TestWebSocketShutdownDuringMessage checks that the gateway does not wait for the rest of a message when it stops.
+func TestWebSocketShutdownDuringMessage(t *testing.T) {
+	f := newFixture(t, nil)
+	_, _, stop, done := serveFixture(t, f)
+	c := f.dial()
+	w, err := c.conn.Writer(t.Context(), websocket.MessageText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(make([]byte, 256<<10)); err != nil { // less would remain in the client's buffer
+		t.Fatal(err)
+	}
+	f.eventually("the message is not being read", func() bool { return f.gateway.memory.budget.Used() > 2*socketBytes })
+	stop()
+	c.wantClose(websocket.StatusGoingAway)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	f.awaitMemory(0)
 }
 
 // TestWebSocketShutdownEndsResponses checks that a response that outlasts the shutdown timeout is saved as failed.

@@ -275,6 +275,30 @@ func TestWebSocketWaitingMessage(t *testing.T) {
 	f.awaitMemory(socketBytes)
 }
 
+// TestWebSocketWaitsForMemory checks that a message whose memory the response before it holds is read after that.
+func TestWebSocketWaitsForMemory(t *testing.T) {
+	const size = 1 << 20
+	steps := make(chan string)
+	f := start(t, stepHandler(steps, make(chan struct{})), func(o *Options) { o.MaxInFlightBytes, o.MaxRequestBytes = 36*size, size*3/2 })
+	c := f.dial()
+	message := `{"type":"response.create","input":"` + strings.Repeat("a", size) + `"}`
+	c.send(message)
+	steps <- sse(created)
+	c.next()
+	before := f.gateway.memory.budget.Used()
+	c.send(message)
+	f.eventually("the message is not being read", func() bool { return f.gateway.memory.budget.Used() > before+size/2 })
+	steps <- sse(completed)
+	steps <- "" // the first response has ended
+	close(steps)
+	if got := c.next(); got.get("type") != "response.completed" {
+		t.Errorf("got %s", got.body)
+	}
+	if got := c.next(); got.get("type") != "response.failed" { // the engine has no more steps
+		t.Errorf("got %s", got.body)
+	}
+}
+
 // TestOpenAIWebSocket checks that OpenAI's own client can hold a conversation.
 func TestOpenAIWebSocket(t *testing.T) {
 	s := startSDK(t)
