@@ -236,6 +236,8 @@ type hookedStore struct {
 	onGet     func() error
 	onQuota   func(ctx context.Context, namespace string) error
 	onOptions func(store.SaveOptions)
+	// resolved is the number of items that were resolved.
+	resolved atomic.Int64
 	// cutOff makes updates of conversations fail.
 	cutOff atomic.Bool
 	// withoutOrigins ignores ResolveOptions.Origins, as a driver that does not know it.
@@ -271,7 +273,11 @@ func (s *hookedStore) Resolve(ctx context.Context, namespace, id string, options
 		}
 	}
 	options.Origins = options.Origins && !s.withoutOrigins
-	return s.next.InNamespace(namespace).Resolve(ctx, id, options)
+	history, err := s.next.InNamespace(namespace).Resolve(ctx, id, options)
+	if err == nil {
+		s.resolved.Add(int64(len(history.Items)))
+	}
+	return history, err
 }
 
 func (s *hookedStore) Delete(ctx context.Context, namespace, id string, options store.DeleteOptions) error {

@@ -176,8 +176,8 @@ func itemNotFound(item string) error {
 }
 
 // conversation resolves the conversation that the request continues. Without a previous response, that is the one that ends at one of the
-// candidates, the first that exists; the result is nil if there is no such turn, its conversation cannot be continued, or the request
-// continues turns that are not stored. It is nil, too, if the previous response of a request that may be a repeated one cannot be resolved:
+// candidates, the first that exists; the result is nil if there is no such turn, its conversation cannot be continued or is longer than the
+// input, or the request continues turns that are not stored. It is nil, too, if the previous response of a request that may be a repeated one cannot be resolved:
 // that is an error only if the engine is to be called.
 func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest, candidates []string) (*store.History, error) {
 	options := g.options.resolveOptions()
@@ -200,10 +200,17 @@ func (g *Gateway) conversation(ctx context.Context, c *call, q *createRequest, c
 	case q.remembered > 0:
 		return nil, nil
 	}
+	// Only a conversation with no more items than the input can be its beginning.
+	if q.inputs <= store.MaxLimit && options.Instructions == store.InstructionsOmit {
+		options.Limit = q.inputs
+	}
 	for _, candidate := range candidates {
 		history, err := g.resolve(ctx, c, candidate, options)
 		e, ok := errors.AsType[*store.Error](err)
 		switch {
+		case err == nil && history.Next != "":
+			c.memory.give(historyBytes(history))
+			return nil, nil
 		case err == nil:
 			return history, nil
 		case isTemporary(err):

@@ -353,6 +353,20 @@ func idsIn(text, member string) (ids []string) {
 	return ids
 }
 
+// TestReferenceToLongConversation: a reference to an item costs the same, however long the conversation is to which the item belongs.
+func TestReferenceToLongConversation(t *testing.T) {
+	f := start(t, nil)
+	var last reply
+	for range 5 {
+		last = f.create(fmt.Sprintf(`{"input":"a","previous_response_id":%s}`, quoteOrNull(last.get("id"))))
+	}
+	before := f.store.resolved.Load()
+	f.create(`{"input":[` + reference(last.get("output.0.id")) + "," + userB + `]}`)
+	if got := f.store.resolved.Load() - before; got > 2 {
+		t.Errorf("resolved %d items for an input of 2", got)
+	}
+}
+
 // TestReferencesAreRepeated: a request with an Idempotency-Key may be repeated although its input is not stored as it was sent.
 func TestReferencesAreRepeated(t *testing.T) {
 	f := start(t, itemEngine())
