@@ -195,7 +195,7 @@ func TestReservationContext(t *testing.T) {
 			return err
 		}, store.ErrConflict},
 		"deleted": {func(ctx context.Context, c *store.Conversations, _ *store.Reservation) error {
-			return c.Delete(ctx, "conv_1")
+			return c.Delete(ctx, "conv_1", store.DeleteConversationOptions{})
 		}, store.ErrConflict},
 		"saved": {func(ctx context.Context, _ *store.Conversations, r *store.Reservation) error {
 			return r.Save(ctx, testturn.Make("resp_1", ""))
