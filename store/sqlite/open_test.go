@@ -148,7 +148,7 @@ func TestSchema(t *testing.T) {
 	db := openSQL(t, path)
 	tests := map[string]struct{ query, want string }{
 		"journal":      {`PRAGMA journal_mode`, "wal"},
-		"version":      {`PRAGMA user_version`, "3"},
+		"version":      {`PRAGMA user_version`, "4"},
 		"parent":       {`SELECT name FROM pragma_index_list('turns') WHERE name = 'turns_by_parent'`, "turns_by_parent"},
 		"conversation": {`SELECT name FROM pragma_index_list('turns') WHERE name = 'turns_by_conversation'`, "turns_by_conversation"},
 	}
