@@ -31,7 +31,7 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/conversations"
 	"github.com/catena-dev/catena/internal/operator/sessions"
-	"github.com/catena-dev/catena/internal/turnlist"
+	"github.com/catena-dev/catena/internal/sortedlist"
 )
 
 const (
@@ -61,7 +61,7 @@ type turnDeletion struct {
 // deleteTurns deletes turns until none is left that is not needed, and then returns 0. Otherwise, it returns when to continue.
 func (r *ConversationDeleter) deleteTurns(ctx context.Context, record *conversations.Record) (wait time.Duration, err error) {
 	d := &turnDeletion{ConversationDeleter: r, record: record, end: time.Now().Add(deletionTurn)}
-	q := turnlist.Query{Descending: true, After: turnlist.Position{CreatedAt: math.MaxInt64}}
+	q := sortedlist.Query{Descending: true, After: sortedlist.Position{Time: math.MaxInt64}}
 	for {
 		page := r.Sessions.List(record.Namespace, record.Name, q, turnsPerPage)
 		if wait, err := d.page(ctx, page); wait > 0 || err != nil {

@@ -58,7 +58,7 @@ type Store interface {
 // Lister is implemented by drivers that can list the turns of a conversation.
 type Lister interface {
 	// List returns a page of the turns of a conversation. See store.Store.List for its guarantees, and package
-	// internal/turnlist for the order and the cursors. The conversation ID and the options are valid, and the limit is set. With
+	// internal/sortedlist for the order and the cursors. The conversation ID and the options are valid, and the limit is set. With
 	// ListOptions.History, see store.Conversations.Turns and history.PageTurns; only a driver that implements Conversations supports it.
 	List(ctx context.Context, namespace, conversationID string, options ListOptions) (*TurnList, error)
 }

@@ -20,7 +20,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/catena-dev/catena/internal/turnlist"
+	"github.com/catena-dev/catena/internal/sortedlist"
 	"github.com/catena-dev/catena/store/driver"
 	"github.com/catena-dev/catena/store/internal/local"
 )
@@ -37,7 +37,7 @@ func (m *memory) List(ctx context.Context, namespace, conversationID string, opt
 	if options.History {
 		return m.history(ctx, namespace, conversationID, options)
 	}
-	return local.List(namespace, conversationID, options, func(q turnlist.Query, limit int) ([]driver.TurnInfo, error) {
+	return local.List(namespace, conversationID, options, func(q sortedlist.Query, limit int) ([]driver.TurnInfo, error) {
 		return m.conversations[conversationKey{namespace, conversationID}].find(q, limit), nil
 	})
 }
@@ -64,17 +64,17 @@ type conversationKey struct{ namespace, id string }
 // all that follow are moved.
 type conversation []*local.Session
 
-func positionOf(turn *local.Session) turnlist.Position {
-	return turnlist.PositionOf(turn.CreatedAt, turn.ResponseID)
+func positionOf(turn *local.Session) sortedlist.Position {
+	return sortedlist.PositionOf(turn.CreatedAt, turn.ResponseID)
 }
 
 // search returns the index of a position, or the one at which a turn with it belongs.
-func (c conversation) search(p turnlist.Position) (int, bool) {
-	return slices.BinarySearchFunc(c, p, func(turn *local.Session, p turnlist.Position) int { return positionOf(turn).Compare(p) })
+func (c conversation) search(p sortedlist.Position) (int, bool) {
+	return slices.BinarySearchFunc(c, p, func(turn *local.Session, p sortedlist.Position) int { return positionOf(turn).Compare(p) })
 }
 
 // find returns up to limit turns that follow q.After.
-func (c conversation) find(q turnlist.Query, limit int) []driver.TurnInfo {
+func (c conversation) find(q sortedlist.Query, limit int) []driver.TurnInfo {
 	i, found := c.search(q.After)
 	var turns []*local.Session
 	if q.Descending {

@@ -21,7 +21,7 @@ import (
 	"database/sql"
 	"errors"
 
-	"github.com/catena-dev/catena/internal/turnlist"
+	"github.com/catena-dev/catena/internal/sortedlist"
 	"github.com/catena-dev/catena/store/driver"
 	"github.com/catena-dev/catena/store/internal/local"
 )
@@ -34,13 +34,13 @@ func (s *turns) List(ctx context.Context, namespace, conversationID string, opti
 		list, err := s.history(ctx, namespace, conversationID, options)
 		return list, toError(ctx, err)
 	}
-	list, err := local.List(namespace, conversationID, options, func(q turnlist.Query, limit int) (found []driver.TurnInfo, err error) {
+	list, err := local.List(namespace, conversationID, options, func(q sortedlist.Query, limit int) (found []driver.TurnInfo, err error) {
 		query := selectPage
 		if q.Descending {
 			query = selectPageDescending
 		}
 		err = s.read(ctx, func(tx *sql.Tx) error {
-			rows, err := tx.QueryContext(ctx, query, namespace, conversationID, q.After.CreatedAt, q.After.ResponseID, limit)
+			rows, err := tx.QueryContext(ctx, query, namespace, conversationID, q.After.Time, q.After.ID, limit)
 			if err != nil {
 				return err
 			}

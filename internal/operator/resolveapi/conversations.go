@@ -35,7 +35,7 @@ import (
 	"github.com/catena-dev/catena/internal/history"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/sessions"
-	"github.com/catena-dev/catena/internal/turnlist"
+	"github.com/catena-dev/catena/internal/sortedlist"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -101,7 +101,7 @@ func (s *conversations) Get(ctx context.Context, name string, options runtime.Ob
 	}
 	// Most pages have much less than the limit, and are charged for no more.
 	found := s.view.List(namespace, list.Name, q, q.Limit+1)
-	found, list.Next = turnlist.Cut(q, found, (*sessions.Record).Position)
+	found, list.Next = sortedlist.Cut(q, found, (*sessions.Record).Position)
 	return list, s.fill(ctx, name, list, found)
 }
 
@@ -209,12 +209,12 @@ func invalidCursor(err error) error {
 }
 
 // query returns the query of a request, or a Status if its cursor does not belong to the conversation.
-func query(list *resolvev1alpha1.ConversationTurns, o *resolvev1alpha1.ConversationTurnsOptions) (turnlist.Query, error) {
+func query(list *resolvev1alpha1.ConversationTurns, o *resolvev1alpha1.ConversationTurnsOptions) (sortedlist.Query, error) {
 	options, _, err := listOptions(o)
 	if err != nil {
-		return turnlist.Query{}, err
+		return sortedlist.Query{}, err
 	}
-	q, err := turnlist.New(list.Namespace, list.Name, options)
+	q, err := sortedlist.New(list.Namespace, list.Name, options)
 	if err != nil {
 		return q, invalidCursor(err)
 	}
@@ -230,7 +230,7 @@ func newConversationTurn(r *sessions.Record) resolvev1alpha1.ConversationTurn {
 	}
 }
 
-// listedTime returns the zero time for turnlist.Unknown.
+// listedTime returns the zero time for sortedlist.Unknown.
 func listedTime(seconds int64) metav1.Time { return metav1.Time{Time: time.Unix(seconds, 0).UTC()} }
 
 // awaitView waits up to maxListWait until the view reflects a resource version, and then returns the error of checkView.

@@ -56,7 +56,7 @@ func TestConversationPages(t *testing.T) {
 		t.Errorf("pages (-want +got):\n%s", diff)
 	}
 	for query, want := range map[string]string{
-		"conv_2?after=" + next:                "another conversation",
+		"conv_2?after=" + next:                "another list",
 		"conv_1?order=desc&after=" + next:     "other order",
 		"conv_1?limit=1&after=" + next + "&x": "is unknown",
 	} {

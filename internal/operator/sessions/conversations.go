@@ -26,14 +26,14 @@ import (
 	"k8s.io/utils/third_party/forked/golang/btree"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/turnlist"
+	"github.com/catena-dev/catena/internal/sortedlist"
 )
 
 // Listing has the times of a session, and its place in the list of its conversation.
 type Listing struct {
 	// Conversation is shared by the sessions of a conversation in the view. It is nil if the session belongs to none.
 	Conversation *Conversation
-	// CreatedAt and CompletedAt are those of the spec, in seconds since 1970. A time that is missing or invalid is turnlist.Unknown.
+	// CreatedAt and CompletedAt are those of the spec, in seconds since 1970. A time that is missing or invalid is sortedlist.Unknown.
 	CreatedAt, CompletedAt int64
 }
 
@@ -57,18 +57,18 @@ func newListing(conversationID, createdAt, completedAt gjson.Result) *Listing {
 	return listing
 }
 
-// listedTime returns turnlist.Unknown for a time that Go clients cannot read. In UTC, a time of the year 0 or 9999 can be in another year.
+// listedTime returns sortedlist.Unknown for a time that Go clients cannot read. In UTC, a time of the year 0 or 9999 can be in another year.
 func listedTime(field gjson.Result) int64 {
 	t, err := time.Parse(time.RFC3339, field.Str)
 	if year := t.UTC().Year(); err != nil || year < 0 || year > 9999 {
-		return turnlist.Unknown
+		return sortedlist.Unknown
 	}
 	return t.Unix()
 }
 
 // Position returns the position of a session that has a listing.
-func (r *Record) Position() turnlist.Position {
-	return turnlist.Position{CreatedAt: r.Listing.CreatedAt, ResponseID: r.Turn.ID}
+func (r *Record) Position() sortedlist.Position {
+	return sortedlist.Position{Time: r.Listing.CreatedAt, ID: r.Turn.ID}
 }
 
 // conversations has the listed sessions of a namespace, sorted by conversation and position: those that are in a chain and have a
@@ -97,10 +97,10 @@ func (r *Record) isListed() bool {
 	return r.Listing != nil && r.Listing.Conversation != nil && r.InChain()
 }
 
-// Times returns the times of creation and completion in seconds since 1970, each turnlist.Unknown if it is missing or invalid.
+// Times returns the times of creation and completion in seconds since 1970, each sortedlist.Unknown if it is missing or invalid.
 func (r *Record) Times() (createdAt, completedAt int64) {
 	if r.Listing == nil {
-		return turnlist.Unknown, turnlist.Unknown
+		return sortedlist.Unknown, sortedlist.Unknown
 	}
 	return r.Listing.CreatedAt, r.Listing.CompletedAt
 }
@@ -124,12 +124,12 @@ func (c *conversations) remove(r *Record) {
 }
 
 // find returns the sessions of the conversation with an object name that follow q.After, up to limit.
-func (c *conversations) find(name string, q turnlist.Query, limit int) (found []*Record) {
+func (c *conversations) find(name string, q sortedlist.Query, limit int) (found []*Record) {
 	if c.tree == nil {
 		return nil
 	}
-	after := &Record{Listing: &Listing{Conversation: &Conversation{Name: name}, CreatedAt: q.After.CreatedAt}}
-	after.Turn.ID = q.After.ResponseID
+	after := &Record{Listing: &Listing{Conversation: &Conversation{Name: name}, CreatedAt: q.After.Time}}
+	after.Turn.ID = q.After.ID
 	collect := func(r *Record) bool {
 		if r.Listing.Conversation.Name != name {
 			return false
@@ -163,7 +163,7 @@ func (c *conversations) shared(l *Listing) *Listing {
 
 // first returns the conversation with an object name, or nil if it has no sessions.
 func (c *conversations) first(name string) *Conversation {
-	found := c.find(name, turnlist.Query{After: turnlist.Position{CreatedAt: math.MinInt64}}, 1)
+	found := c.find(name, sortedlist.Query{After: sortedlist.Position{Time: math.MinInt64}}, 1)
 	if len(found) == 0 {
 		return nil
 	}
@@ -178,7 +178,7 @@ func (v *View) Conversation(namespace, name string) (conversation *Conversation)
 
 // List returns up to limit sessions that follow q.After in the conversation with an object name, in the order of q. Sessions that
 // are not in a chain are not listed.
-func (v *View) List(namespace, name string, q turnlist.Query, limit int) (found []*Record) {
+func (v *View) List(namespace, name string, q sortedlist.Query, limit int) (found []*Record) {
 	v.read(namespace, func(ns *namespaceView) { found = ns.conversations.find(name, q, limit) })
 	return found
 }

@@ -34,7 +34,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/jsonvalue"
-	"github.com/catena-dev/catena/internal/turnlist"
+	"github.com/catena-dev/catena/internal/sortedlist"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -69,12 +69,12 @@ func listedOf(stored map[string]*v1alpha1.ResponseSession, conversationID string
 func pagesOf(t *rapid.T, v *View, conversationID string, options driver.ListOptions) (ids []string) {
 	name := v1alpha1.ObjectName(conversationID)
 	for more := true; more; more = options.After != "" {
-		q, err := turnlist.New("ns", name, options)
+		q, err := sortedlist.New("ns", name, options)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var page []*Record
-		page, options.After = turnlist.Cut(q, v.List("ns", name, q, q.Limit+1), (*Record).Position)
+		page, options.After = sortedlist.Cut(q, v.List("ns", name, q, q.Limit+1), (*Record).Position)
 		for _, r := range page {
 			ids = append(ids, r.Turn.ID)
 		}
@@ -194,7 +194,7 @@ func TestLongConversation(t *testing.T) {
 		}
 	}
 	want := slices.SortedFunc(maps.Values(stored), func(a, b *Record) int { return a.Position().Compare(b.Position()) })
-	q, err := turnlist.New("ns", "c", driver.ListOptions{Limit: len(want)})
+	q, err := sortedlist.New("ns", "c", driver.ListOptions{Limit: len(want)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,15 +216,15 @@ func TestListing(t *testing.T) {
 		want *Listing
 	}{
 		"nothing":            {`{"responseID":"a"}`, nil},
-		"no conversation":    {`{"responseID":"a","createdAt":"1970-01-01T00:00:01Z"}`, &Listing{nil, 1, turnlist.Unknown}},
+		"no conversation":    {`{"responseID":"a","createdAt":"1970-01-01T00:00:01Z"}`, &Listing{nil, 1, sortedlist.Unknown}},
 		"odd conversation":   {`{"responseID":"a","conversationID":["c_1"]}`, nil},
-		"no times":           {`{"responseID":"a","conversationID":"c_1"}`, &Listing{&Conversation{"c_1", "c.1"}, turnlist.Unknown, turnlist.Unknown}},
-		"hashed":             {`{"responseID":"a","conversationID":"c.1"}`, &Listing{&Conversation{"c.1", v1alpha1.ObjectName("c.1")}, turnlist.Unknown, turnlist.Unknown}},
+		"no times":           {`{"responseID":"a","conversationID":"c_1"}`, &Listing{&Conversation{"c_1", "c.1"}, sortedlist.Unknown, sortedlist.Unknown}},
+		"hashed":             {`{"responseID":"a","conversationID":"c.1"}`, &Listing{&Conversation{"c.1", v1alpha1.ObjectName("c.1")}, sortedlist.Unknown, sortedlist.Unknown}},
 		"times":              {`{"responseID":"a","conversationID":"c","createdAt":"1970-01-01T00:00:01Z","completedAt":"1970-01-01T01:00:02+01:00"}`, &Listing{&Conversation{"c", "c"}, 1, 2}},
-		"before 1970":        {`{"responseID":"a","conversationID":"c","createdAt":"1969-12-31T23:59:59Z"}`, &Listing{&Conversation{"c", "c"}, -1, turnlist.Unknown}},
-		"not times":          {`{"responseID":"a","conversationID":"c","createdAt":"today","completedAt":5}`, &Listing{&Conversation{"c", "c"}, turnlist.Unknown, turnlist.Unknown}},
-		"another year, UTC":  {`{"responseID":"a","conversationID":"c","createdAt":"9999-12-31T23:59:59-01:00"}`, &Listing{&Conversation{"c", "c"}, turnlist.Unknown, turnlist.Unknown}},
-		"unreadable, listed": {`{"responseID":"a","conversationID":"c","format":9,"createdAt":"1970-01-01T00:00:01Z"}`, &Listing{&Conversation{"c", "c"}, 1, turnlist.Unknown}},
+		"before 1970":        {`{"responseID":"a","conversationID":"c","createdAt":"1969-12-31T23:59:59Z"}`, &Listing{&Conversation{"c", "c"}, -1, sortedlist.Unknown}},
+		"not times":          {`{"responseID":"a","conversationID":"c","createdAt":"today","completedAt":5}`, &Listing{&Conversation{"c", "c"}, sortedlist.Unknown, sortedlist.Unknown}},
+		"another year, UTC":  {`{"responseID":"a","conversationID":"c","createdAt":"9999-12-31T23:59:59-01:00"}`, &Listing{&Conversation{"c", "c"}, sortedlist.Unknown, sortedlist.Unknown}},
+		"unreadable, listed": {`{"responseID":"a","conversationID":"c","format":9,"createdAt":"1970-01-01T00:00:01Z"}`, &Listing{&Conversation{"c", "c"}, 1, sortedlist.Unknown}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			raw := []byte(`{"metadata":{"name":"a","namespace":"ns"},"spec":` + tc.spec + `}`)

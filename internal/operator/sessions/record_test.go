@@ -31,7 +31,7 @@ import (
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/snapshot"
-	"github.com/catena-dev/catena/internal/turnlist"
+	"github.com/catena-dev/catena/internal/sortedlist"
 )
 
 // TestRecordKeeps lists the fields of an object that the view keeps: each further field takes memory for every turn.
@@ -78,7 +78,7 @@ func TestRecordKeeps(t *testing.T) {
 		Created:  Seconds(created.Unix()),
 		Turn:     chain.Turn{ID: "resp_2", Previous: "resp_1", Status: "completed"},
 		HasOwner: true, OmitOwner: true, SnapshotBytes: int64(3 * len(raw.Raw)),
-		Listing:    &Listing{Conversation: &Conversation{ID: "conv_1", Name: "conv.1"}, CreatedAt: 1_700_000_000, CompletedAt: turnlist.Unknown},
+		Listing:    &Listing{Conversation: &Conversation{ID: "conv_1", Name: "conv.1"}, CreatedAt: 1_700_000_000, CompletedAt: sortedlist.Unknown},
 		ChainValid: conditionStatusOf(metav1.ConditionTrue), Since: Seconds(since.Unix()), Written: NewFingerprint(&o.Status),
 	}
 	if diff := cmp.Diff(wantRecord, kept); diff != "" {

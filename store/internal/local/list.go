@@ -23,16 +23,16 @@ import (
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/history"
 	"github.com/catena-dev/catena/internal/metered"
-	"github.com/catena-dev/catena/internal/turnlist"
+	"github.com/catena-dev/catena/internal/sortedlist"
 	"github.com/catena-dev/catena/store/driver"
 )
 
 // List returns a page of a list, as driver.Lister.List does. find returns up to limit turns that follow a position, in the order
 // of the query.
 func List(
-	namespace, conversationID string, options driver.ListOptions, find func(q turnlist.Query, limit int) ([]driver.TurnInfo, error),
+	namespace, conversationID string, options driver.ListOptions, find func(q sortedlist.Query, limit int) ([]driver.TurnInfo, error),
 ) (*driver.TurnList, error) {
-	q, err := turnlist.New(namespace, conversationID, options)
+	q, err := sortedlist.New(namespace, conversationID, options)
 	if err != nil {
 		return nil, invalidCursor("", err)
 	}
@@ -41,8 +41,8 @@ func List(
 		return nil, err
 	}
 	list := &driver.TurnList{}
-	list.Turns, list.Next = turnlist.Cut(q, found, func(t driver.TurnInfo) turnlist.Position {
-		return turnlist.PositionOf(t.CreatedAt, t.ResponseID)
+	list.Turns, list.Next = sortedlist.Cut(q, found, func(t driver.TurnInfo) sortedlist.Position {
+		return sortedlist.PositionOf(t.CreatedAt, t.ResponseID)
 	})
 	return list, nil
 }
