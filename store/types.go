@@ -47,6 +47,13 @@ type (
 	ListOptions = driver.ListOptions
 	// DeleteOptions are the options of Store.Delete. The zero value deletes one turn and keeps its descendants.
 	DeleteOptions = driver.DeleteOptions
+	// ConversationListOptions are the options of Conversations.List. The zero value returns the first page of the active conversations,
+	// the one that was created last first.
+	ConversationListOptions = driver.ConversationListOptions
+	// ConversationList is the result of Conversations.List: a page of conversations.
+	ConversationList = driver.ConversationList
+	// ConversationInfo is what a ConversationList has of a conversation. Conversations.Get returns the rest.
+	ConversationInfo = driver.ConversationInfo
 	// Conversation is a name for the chain of turns that ends at its head.
 	Conversation = driver.Conversation
 	// Head is where the history of a conversation ends.
@@ -96,10 +103,18 @@ const (
 	InstructionsOmit = driver.InstructionsOmit
 )
 
-// The values of ResolveOptions.Order and ListOptions.Order: the order of the items of a history, and of the turns of a conversation.
+// The values of ResolveOptions.Order, ListOptions.Order and ConversationListOptions.Order: the order of the items of a history, of the turns
+// of a conversation, and of conversations.
 const (
-	OrderAscending  = driver.OrderAscending  // "asc": the oldest one first. It is the default.
-	OrderDescending = driver.OrderDescending // "desc": the newest one first.
+	OrderAscending  = driver.OrderAscending  // "asc": the oldest one first. It is the default of items and turns.
+	OrderDescending = driver.OrderDescending // "desc": the newest one first. It is the default of conversations.
+)
+
+// The values of ConversationListOptions.Sort: the time of the ConversationInfo by which conversations are sorted.
+const (
+	SortCreated  = driver.SortCreated  // "created": CreatedAt. It is the default.
+	SortUpdated  = driver.SortUpdated  // "updated": UpdatedAt
+	SortActivity = driver.SortActivity // "activity": LastActivityAt
 )
 
 // The limits of sessions and options.
@@ -112,13 +127,17 @@ const (
 	DefaultMaxDepth = driver.DefaultMaxDepth
 	// MaxDepthLimit (10,000) is the largest ResolveOptions.MaxDepth. In a cluster, the operator may have a lower limit.
 	MaxDepthLimit = driver.MaxDepthLimit
-	// MaxLimit (1000) is the largest ResolveOptions.Limit and ListOptions.Limit.
+	// MaxLimit (1000) is the largest Limit of ResolveOptions, ListOptions and ConversationListOptions.
 	MaxLimit = driver.MaxLimit
 	// MaxHiddenItems (1000) is the maximum number of hidden items of a conversation.
 	MaxHiddenItems = driver.MaxHiddenItems
 	// DefaultReservation is how long a place in a conversation is reserved for a turn if the options set nothing else.
 	DefaultReservation = 10 * time.Second
-	// DefaultListLimit (100) is the number of turns on a page if ListOptions do not set a limit.
+	// MaxListedTitleLength (100) is the number of characters that a ConversationInfo has of a title.
+	MaxListedTitleLength = driver.MaxListedTitleLength
+	// MaxDescendants (10,000) is the maximum number of conversations that a list with ConversationListOptions.Descendants visits.
+	MaxDescendants = driver.MaxDescendants
+	// DefaultListLimit (100) is the number of entries on a page if ListOptions or ConversationListOptions do not set a limit.
 	DefaultListLimit = driver.DefaultListLimit
 )
 
@@ -160,7 +179,8 @@ const (
 	CodeConversationLocked = driver.CodeConversationLocked
 	// CodeConversationArchived is "session.conversation.archived": the conversation is archived, and cannot be continued.
 	CodeConversationArchived = driver.CodeConversationArchived
-	// CodeConversationLimitExceeded is "session.conversation.limit_exceeded": the conversation cannot have more hidden items.
+	// CodeConversationLimitExceeded is "session.conversation.limit_exceeded": the conversation cannot have more hidden items, or has too
+	// many descendants to list.
 	CodeConversationLimitExceeded = driver.CodeConversationLimitExceeded
 	// CodeTooLarge is "session.snapshot.too_large": the turn exceeds the store's size limit, or the history exceeds the limit
 	// for responses. Nothing was stored.

@@ -81,6 +81,12 @@ func New(namespace, name string, options driver.ListOptions) (Query, error) {
 	return q, err
 }
 
+// Follows reports whether a position follows After.
+func (q *Query) Follows(p Position) bool {
+	order := p.Compare(q.After)
+	return order > 0 && !q.Descending || order < 0 && q.Descending
+}
+
 // Cut returns the entries of the page and the cursor of the next one, empty if it is the last. The caller has found up to
 // Limit+1 entries after After, in the order of the page.
 func Cut[T any](q Query, entries []T, position func(T) Position) (page []T, next string) {

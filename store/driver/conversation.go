@@ -68,6 +68,8 @@ type Conversation struct {
 	HiddenItems []HiddenItem
 	// CreatedAt is when the store has created the conversation, to the second. The store sets it.
 	CreatedAt time.Time
+	// Version is set by a store whose lists can lag behind, for ConversationListOptions.Version. It is otherwise empty.
+	Version string
 }
 
 // Head is where the history of a conversation ends. See package store's Conversations for the protocol that changes it.

@@ -18,7 +18,7 @@ package driver
 
 import "time"
 
-// DefaultListLimit (100) is the number of turns on a page if ListOptions do not set a limit.
+// DefaultListLimit (100) is the number of entries on a page if ListOptions or ConversationListOptions do not set a limit.
 const DefaultListLimit = 100
 
 // ListOptions are the options of store.Store.List. The zero value returns the first page, oldest turn first.

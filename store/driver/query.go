@@ -56,7 +56,9 @@ func ParseListQuery(query url.Values) (ListOptions, error) {
 func queryOf(options any) url.Values {
 	query := url.Values{}
 	for name, field := range optionFields(options) {
-		if !field.IsZero() {
+		if list, ok := field.Interface().([]string); ok && len(list) > 0 {
+			query.Set(name, strings.Join(list, ","))
+		} else if !field.IsZero() {
 			query.Set(name, fmt.Sprint(reflect.Indirect(field)))
 		}
 	}
@@ -111,6 +113,8 @@ func setOption(field reflect.Value, value string) {
 		setOption(field.Elem(), value)
 	case reflect.Bool:
 		field.SetBool(value == "true")
+	case reflect.Slice:
+		field.Set(reflect.ValueOf(strings.Split(value, ",")))
 	case reflect.Int:
 		n, _ := strconv.Atoi(value) // an allowed value is a number
 		field.SetInt(int64(n))

@@ -126,6 +126,14 @@ func oneOf(name string, values ...string) option {
 	return option{name, allowed, "one of " + strings.Join(values, ", ")}
 }
 
+// listOf allows one or more of the values, separated by commas.
+func listOf(name string, values ...string) option {
+	allowed := func(value string) bool {
+		return !slices.ContainsFunc(strings.Split(value, ","), func(v string) bool { return !slices.Contains(values, v) })
+	}
+	return option{name, allowed, "one or more of " + strings.Join(values, ", ") + ", separated by commas"}
+}
+
 func between(name string, least, most int) option {
 	allowed := func(value string) bool {
 		n, err := strconv.Atoi(value)

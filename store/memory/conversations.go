@@ -33,6 +33,9 @@ var (
 // storedConversation is a conversation with its summaries, which are sorted.
 type storedConversation struct {
 	*driver.Conversation
+	updatedAt time.Time
+	// activeAt is when a turn was last stored that was not that of the Head, or when the conversation was created.
+	activeAt  time.Time
 	summaries []driver.Summary
 }
 
@@ -48,8 +51,8 @@ func (m *memory) CreateConversation(ctx context.Context, namespace string, c *dr
 		return nil, driver.ConversationExists(c.ConversationID)
 	}
 	stored := c.Clone()
-	stored.CreatedAt = time.Now().UTC().Truncate(time.Second)
-	m.stored[key] = &storedConversation{Conversation: stored}
+	stored.CreatedAt = now()
+	m.stored[key] = &storedConversation{Conversation: stored, updatedAt: stored.CreatedAt, activeAt: stored.CreatedAt}
 	return stored.Clone(), nil
 }
 
@@ -74,9 +77,11 @@ func (m *memory) UpdateConversation(
 	if err != nil {
 		return nil, err
 	}
+	active := m.activity(namespace, stored)
 	if err := update.Apply(stored.Conversation); err != nil {
 		return nil, err
 	}
+	stored.updatedAt, stored.activeAt = now(), active
 	return stored.Clone(), nil
 }
 
@@ -187,6 +192,9 @@ func (m *memory) conversation(ctx context.Context, namespace, conversationID str
 	}
 	return stored, nil
 }
+
+// now returns the time to the second.
+func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
 
 func compareSummaries(a, b driver.Summary) int {
 	return cmp.Or(cmp.Compare(a.StartTurn, b.StartTurn), cmp.Compare(a.EndTurn, b.EndTurn))

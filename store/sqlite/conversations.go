@@ -72,7 +72,7 @@ func (s *turns) UpdateConversation(
 		if err = update.Apply(c); err != nil {
 			return err
 		}
-		_, err = tx.ExecContext(ctx, replaceConversation, conversationValues(namespace, c)...)
+		_, err = tx.ExecContext(ctx, replaceConversation, append(conversationValues(namespace, c), time.Now().Unix())...)
 		return err
 	})
 	if err != nil {
@@ -158,10 +158,11 @@ const (
   forked_from_conversation_id, forked_from_response_id, parent_conversation_id, hidden_items, created_at`
 
 	// insertConversation has no effect if the conversation ID is taken.
-	insertConversation  = `INSERT` + intoConversations + ` ON CONFLICT DO NOTHING`
-	replaceConversation = `REPLACE` + intoConversations
-	intoConversations   = ` INTO conversations (namespace, ` + conversationColumns + `)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	insertConversation = `INSERT` + intoConversations + `?16, ?16) ON CONFLICT DO NOTHING`
+	// replaceConversation has the time of the change as its last argument.
+	replaceConversation = `REPLACE` + intoConversations + `?17, (SELECT active_at FROM conversations WHERE namespace = ?1 AND conversation_id = ?2))`
+	intoConversations   = ` INTO conversations (namespace, ` + conversationColumns + `, updated_at, active_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, `
 
 	selectConversation     = `SELECT ` + conversationColumns + ` FROM conversations WHERE namespace = ? AND conversation_id = ?`
 	selectConversationSize = `

@@ -24,3 +24,6 @@ const (
 	SelectPage           = selectPage
 	SelectPageDescending = selectPageDescending
 )
+
+// SelectInfos returns the query for a page of conversations.
+var SelectInfos = selectInfos

@@ -59,7 +59,7 @@ func TestOpenErrors(t *testing.T) {
 		"text file":          {path: "text", setup: writeText, want: "not an SQLite database"},
 		"another program":    {path: "other.db", setup: execute(`CREATE TABLE t (a)`), want: "another program"},
 		"application ID":     {path: "other.db", setup: execute(`PRAGMA application_id = 7`), want: "another program"},
-		"newer schema":       {path: "new.db", setup: newer, want: "its schema has version 1000000, and this program supports versions up to 4"},
+		"newer schema":       {path: "new.db", setup: newer, want: "its schema has version 1000000, and this program supports versions up to 5"},
 		"empty file":         {path: "empty", setup: func(t *testing.T, path string) { write(t, path, "") }},
 		"empty file, opened": {path: "empty.db", setup: execute(`VACUUM`)},
 	}
@@ -148,7 +148,7 @@ func TestSchema(t *testing.T) {
 	db := openSQL(t, path)
 	tests := map[string]struct{ query, want string }{
 		"journal":      {`PRAGMA journal_mode`, "wal"},
-		"version":      {`PRAGMA user_version`, "4"},
+		"version":      {`PRAGMA user_version`, "5"},
 		"parent":       {`SELECT name FROM pragma_index_list('turns') WHERE name = 'turns_by_parent'`, "turns_by_parent"},
 		"conversation": {`SELECT name FROM pragma_index_list('turns') WHERE name = 'turns_by_conversation'`, "turns_by_conversation"},
 	}
@@ -175,12 +175,17 @@ func TestDamagedFile(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatalf("Unable to close the store: %v", err)
 	}
+	var root int
+	row := openSQL(t, path).QueryRowContext(t.Context(), `SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_autoindex_turns_1'`)
+	if err := row.Scan(&root); err != nil {
+		t.Fatalf("Unexpected error: %v", err)
+	}
 	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatalf("Unexpected error: %v", err)
 	}
-	const page = 4096 // the first page has the schema
-	for i := page; i < len(content); i++ {
+	const page = 4096
+	for i := (root - 1) * page; i < root*page; i++ {
 		content[i] = 0xff
 	}
 	write(t, path, string(content))

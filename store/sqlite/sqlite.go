@@ -309,10 +309,14 @@ func (s *turns) put(ctx context.Context, tx *sql.Tx, namespace string, current, 
 	if current != nil {
 		expected = current.Version
 	}
-	return wrote(tx.StmtContext(ctx, s.upsert).ExecContext(ctx,
+	stored, err = wrote(tx.StmtContext(ctx, s.upsert).ExecContext(ctx,
 		namespace, turn.ResponseID, turn.UID, turn.Version, nullable(turn.PreviousResponseID), nullable(turn.ConversationID),
 		turn.Status, seconds(turn.CreatedAt), seconds(turn.CompletedAt), turn.Immutable,
 		nullable(string(turn.Request)), nullable(string(turn.Response)), nullable(string(turn.Metadata)), expected))
+	if stored && err == nil && current == nil {
+		_, err = tx.ExecContext(ctx, touchConversations, namespace, turn.ResponseID, turn.PreviousResponseID, turn.StoredAt.Unix())
+	}
+	return stored, err
 }
 
 // wrote reports whether a statement has written its row.

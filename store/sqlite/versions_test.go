@@ -19,6 +19,7 @@ package sqlite_test
 import (
 	"database/sql"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -28,6 +29,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/catena-dev/catena/internal/conversationlist"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/driver"
@@ -107,7 +109,7 @@ func TestReplacedFile(t *testing.T) {
 // TestStoredVersions: databases stored by earlier builds remain readable. testdata has one for each schema version. They are
 // never written again: add another for a new version.
 func TestStoredVersions(t *testing.T) {
-	for version, name := range []string{"version1.db", "version2.db", "version3.db"} {
+	for version, name := range []string{"version1.db", "version2.db", "version3.db", "version4.db", "version5.db"} {
 		t.Run(name, func(t *testing.T) {
 			content, err := os.ReadFile(filepath.Join("testdata", name))
 			if err != nil {
@@ -164,6 +166,20 @@ func checkStoredConversation(t *testing.T, path string, version int) {
 		t.Errorf("conversation (-want +got):\n%s", diff)
 	}
 	checkSummaries(t, s, "conv_1", storedSummary())
+	checkStoredList(t, s)
+}
+
+// checkStoredList checks that the storedConversation is listed. Before version 5, a change was not recorded.
+func checkStoredList(t *testing.T, s driver.Conversations) {
+	t.Helper()
+	for _, sort := range []string{driver.SortCreated, driver.SortUpdated, driver.SortActivity} {
+		options := driver.ConversationListOptions{Sort: sort, UserID: storedConversation().UserID}.WithDefaults()
+		list, err := s.(driver.ConversationLister).ListConversations(t.Context(), "default", options)
+		at := storedConversation().CreatedAt
+		if err != nil || len(list.Conversations) != 1 || list.Conversations[0].UpdatedAt != at || list.Conversations[0].LastActivityAt != at {
+			t.Errorf("got %+v and error %v, want the conversation", list, err)
+		}
+	}
 }
 
 // storedTurn is the second turn of each database in testdata.
@@ -201,6 +217,37 @@ func TestPagesUseTheIndex(t *testing.T) {
 		want := "SEARCH turns USING INDEX turns_by_conversation (namespace=? AND conversation_id=? AND (listed_at,response_id)" + comparison + "(?,?))"
 		if plan != want {
 			t.Errorf("the plan is %s, want %s", plan, want)
+		}
+	}
+}
+
+// TestConversationPagesUseAnIndex: a page of conversations is found in an index, so it costs what it has.
+func TestConversationPagesUseAnIndex(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "turns.db")
+	_ = open(t, path)
+	for prefix, options := range map[string]driver.ConversationListOptions{
+		"conversations":       {},
+		"user_conversations":  {UserID: "maria"},
+		"child_conversations": {ParentConversationID: "conv_1"},
+	} {
+		for sort, column := range map[string]string{driver.SortCreated: "created_at", driver.SortUpdated: "updated_at", driver.SortActivity: "active_at"} {
+			for order, comparison := range map[string]string{driver.OrderAscending: ">", driver.OrderDescending: "<"} {
+				options.Sort, options.Order = sort, order
+				q, err := conversationlist.New("ns", options.WithDefaults())
+				if err != nil {
+					t.Fatal(err)
+				}
+				var id, parent, unused int
+				var plan string
+				row := openSQL(t, path).QueryRowContext(t.Context(), `EXPLAIN QUERY PLAN `+sqlite.SelectInfos(q), "ns", "maria", "conv_1", "Active", 0, "conv_1", 10)
+				if err := row.Scan(&id, &parent, &unused, &plan); err != nil {
+					t.Fatal(err)
+				}
+				want := fmt.Sprintf("USING INDEX %s_by_%s (", prefix, column)
+				if !strings.Contains(plan, want) || !strings.HasSuffix(plan, fmt.Sprintf(" AND state=? AND (%s,conversation_id)%s(?,?))", column, comparison)) {
+					t.Errorf("the plan is %s, want %s", plan, want)
+				}
+			}
 		}
 	}
 }

@@ -57,7 +57,8 @@ func Patience(d time.Duration) Option {
 // the results. Each test has its own namespaces with random DNS labels as names, so that all drivers may share one cluster or
 // database; the tests run in parallel.
 //
-// The tests of conversations run if the driver implements driver.Conversations.
+// The tests of conversations run if the driver implements driver.Conversations, and those of their lists if it implements
+// driver.ConversationLister.
 //
 // The driver's default of ResolveOptions.MaxDepth must be store.DefaultMaxDepth.
 func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) {
@@ -65,6 +66,7 @@ func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) 
 	s.open = func(t *testing.T) *store.Store {
 		d := open(t)
 		_, s.conversations = d.(driver.Conversations)
+		_, s.conversationLists = d.(driver.ConversationLister)
 		return store.New(d, driver.Options{})
 	}
 	for _, option := range options {
@@ -135,6 +137,9 @@ func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) 
 	if s.conversations {
 		maps.Copy(tests, conversationTests)
 	}
+	if s.conversationLists {
+		maps.Copy(tests, conversationListTests)
+	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -148,8 +153,9 @@ type suite struct {
 	createNamespace func(t *testing.T, name string)
 	patience        time.Duration
 	root            *store.Store
-	conversations   bool // the driver can store them
 	programs, steps int
+
+	conversations, conversationLists bool // what the driver implements
 }
 
 // newStore returns the store of a namespace that no other test uses.

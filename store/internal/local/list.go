@@ -21,6 +21,7 @@ import (
 	"slices"
 
 	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/conversationlist"
 	"github.com/catena-dev/catena/internal/history"
 	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/internal/sortedlist"
@@ -87,3 +88,30 @@ func History(
 
 // infoBytes is about the memory of a driver.TurnInfo.
 const infoBytes = 256
+
+// ListConversations returns a page of a list, as driver.ConversationLister.ListConversations does. find returns at least the conversations of
+// the page and the next one, with their whole titles, in any order.
+func ListConversations(
+	namespace string, options driver.ConversationListOptions, find func(q conversationlist.Query) ([]driver.ConversationInfo, error),
+) (*driver.ConversationList, error) {
+	q, err := conversationlist.New(namespace, options)
+	if err != nil {
+		return nil, invalidCursor("", err)
+	}
+	found, err := find(q)
+	if err != nil {
+		return nil, err
+	}
+	position := func(c driver.ConversationInfo) sortedlist.Position {
+		return sortedlist.PositionOf(q.TimeOf(c.CreatedAt, c.UpdatedAt, c.LastActivityAt), c.ConversationID)
+	}
+	found = slices.DeleteFunc(found, func(c driver.ConversationInfo) bool {
+		return !q.Selects(c.State, c.UserID) || !q.Follows(position(c))
+	})
+	list := &driver.ConversationList{}
+	list.Conversations, list.Next = conversationlist.Cut(q, found, position)
+	for i := range list.Conversations {
+		list.Conversations[i].Title = driver.ListedTitle(list.Conversations[i].Title)
+	}
+	return list, nil
+}

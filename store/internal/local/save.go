@@ -20,6 +20,7 @@ package local
 
 import (
 	"crypto/rand"
+	"time"
 
 	"github.com/catena-dev/catena/store/driver"
 )
@@ -29,6 +30,8 @@ type Session struct {
 	*driver.Session
 	// UID is unique to a session, and is kept when it is overwritten.
 	UID string
+	// StoredAt is when a turn was first stored, to the second.
+	StoredAt time.Time
 }
 
 // Save returns what to store for a session in place of the current one, which is nil if it is new. It returns the
@@ -52,9 +55,8 @@ func Save(current *Session, session *driver.Session, options driver.SaveOptions)
 	}
 	next := *session
 	next.Version = rand.Text()
-	uid := rand.Text()
 	if decision == driver.Replace {
-		uid = current.UID
+		return &Session{Session: &next, UID: current.UID, StoredAt: current.StoredAt}, nil
 	}
-	return &Session{Session: &next, UID: uid}, nil
+	return &Session{Session: &next, UID: rand.Text(), StoredAt: time.Now().UTC().Truncate(time.Second)}, nil
 }
