@@ -19,6 +19,8 @@ package sessions
 import (
 	"sync"
 	"time"
+
+	"github.com/catena-dev/catena/internal/broadcast"
 )
 
 // feeds are the events that the API server has sent and that have not been applied to the view yet. While a namespace has
@@ -29,7 +31,7 @@ import (
 type feeds struct {
 	apply   func(namespace string, e event) (rest time.Duration)
 	skip    func(namespace string, e, next event) // called for each event that is not applied
-	applied *broadcast                            // notified after each event
+	applied *broadcast.Broadcast                  // notified after each event
 
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -60,7 +62,7 @@ type queued struct {
 }
 
 func newFeeds(
-	apply func(namespace string, e event) (rest time.Duration), skip func(namespace string, e, next event), applied *broadcast,
+	apply func(namespace string, e event) (rest time.Duration), skip func(namespace string, e, next event), applied *broadcast.Broadcast,
 ) *feeds {
 	return &feeds{apply: apply, skip: skip, applied: applied, waiting: map[string]*feed{}, hurry: make(chan struct{})}
 }
@@ -87,7 +89,7 @@ func (f *feeds) add(namespace string, e event) {
 func (f *feeds) run(namespace string, ns *feed) {
 	for {
 		e, more := f.next(namespace, ns)
-		f.applied.notify()
+		f.applied.Notify()
 		if !more {
 			return
 		}
@@ -103,7 +105,7 @@ func (f *feeds) rest(ns *feed, rest time.Duration) {
 	ns.applying = nil
 	hurry := f.hurry
 	f.mu.Unlock()
-	f.applied.notify()
+	f.applied.Notify()
 	select {
 	case <-time.After(rest):
 	case <-hurry:

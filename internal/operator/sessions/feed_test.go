@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
+	"github.com/catena-dev/catena/internal/broadcast"
 	"github.com/catena-dev/catena/internal/chain"
 )
 
@@ -56,7 +57,7 @@ func TestFeeds(t *testing.T) {
 				started <- &sent{event: e, namespace: namespace}
 				<-finish[namespace]
 				return 0
-			}, func(string, event, event) {}, &broadcast{})
+			}, func(string, event, event) {}, &broadcast.Broadcast{})
 			check := func() {
 				synctest.Wait()
 				for len(started) > 0 {
@@ -120,7 +121,7 @@ func TestFeedsRest(t *testing.T) {
 			defer mu.Unlock()
 			got[fmt.Sprint(namespace, e.version)] = time.Since(start)
 			return rest
-		}, func(string, event, event) {}, &broadcast{})
+		}, func(string, event, event) {}, &broadcast.Broadcast{})
 		f.add("a", event{name: "x", version: 1})
 		synctest.Wait()
 		if !f.reflect("a", 1) || !f.reflect("", 1) {

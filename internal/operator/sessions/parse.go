@@ -48,7 +48,7 @@ func parseObject(object gjson.Result) parsed {
 func (p *parsed) record() *Record {
 	return &Record{
 		Object:  NewObject(&p.meta, p.object),
-		Created: secondsOf(p.meta.CreationTimestamp.Time), Deleting: p.meta.DeletionTimestamp != nil,
+		Created: SecondsOf(p.meta.CreationTimestamp.Time), Deleting: p.meta.DeletionTimestamp != nil,
 	}
 }
 

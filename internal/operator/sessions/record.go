@@ -78,7 +78,8 @@ type Record struct {
 // Seconds is a time as Kubernetes stores it, in seconds since 1970, and until 2106. The zero value is no time.
 type Seconds uint32
 
-func secondsOf(t time.Time) Seconds { return Seconds(min(max(t.Unix(), 0), math.MaxUint32)) }
+// SecondsOf returns a time, or the nearest one that Seconds can have.
+func SecondsOf(t time.Time) Seconds { return Seconds(min(max(t.Unix(), 0), math.MaxUint32)) }
 
 // Time returns the time, or the zero metav1.Time.
 func (s Seconds) Time() metav1.Time {
@@ -104,7 +105,7 @@ func Transition(conditions []metav1.Condition, conditionType string) (ConditionS
 	if condition == nil {
 		return 0, 0
 	}
-	return conditionStatusOf(condition.Status), secondsOf(condition.LastTransitionTime.Time)
+	return conditionStatusOf(condition.Status), SecondsOf(condition.LastTransitionTime.Time)
 }
 
 // Status returns the status as in metav1.Condition, and an empty string if there is no condition.

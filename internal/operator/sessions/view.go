@@ -25,6 +25,7 @@ import (
 	"time"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/broadcast"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/silence"
@@ -50,7 +51,7 @@ type View struct {
 	keep     KeepFunc
 	release  ReleaseFunc
 	listed   func()
-	moved    broadcast // notified when Reflects may have changed
+	moved    broadcast.Broadcast // notified when Reflects may have changed
 
 	mu              sync.RWMutex // not held while the lock of a namespace is awaited
 	namespaces      map[string]*namespaceView

@@ -121,7 +121,7 @@ func (v *View) Reflects(namespace string, resourceVersion uint64) bool {
 // session changes, only bookmarks show that the view is current.
 func (v *View) WaitUntilReflects(ctx context.Context, namespace string, resourceVersion uint64) error {
 	for {
-		moved := v.moved.wait()
+		moved := v.moved.Wait()
 		if v.Reflects(namespace, resourceVersion) {
 			return nil
 		}
@@ -139,7 +139,7 @@ func (v *View) advance(resourceVersion uint64) {
 	v.resourceVersion = max(v.resourceVersion, resourceVersion)
 	v.mu.Unlock()
 	v.age.Received(resourceVersion)
-	v.moved.notify()
+	v.moved.Notify()
 }
 
 // Age returns the time since the API server last sent an event, a bookmark or a whole list or, if it has sent none, since Run

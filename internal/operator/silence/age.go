@@ -24,6 +24,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/catena-dev/catena/internal/broadcast"
 )
 
 // Age is the time since the API server last sent a whole list, an event or a bookmark of a resource or, if it has sent none since
@@ -35,6 +37,7 @@ type Age struct {
 
 	resource string
 	desc     *prometheus.Desc
+	moved    broadcast.Broadcast // notified after each receipt
 
 	mu       sync.Mutex
 	received time.Time // zero before the watch begins
@@ -72,6 +75,7 @@ func (a *Age) Start() { a.Received(0) }
 // version was read before. For bookmarks, this requires that such a read makes the API server's watch cache catch up, as it does
 // with etcd 3.4.31, 3.5.13 and later.
 func (a *Age) Received(version uint64) {
+	defer a.moved.Notify()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.received = time.Now()
@@ -79,6 +83,29 @@ func (a *Age) Received(version uint64) {
 	a.ahead = slices.DeleteFunc(a.ahead, func(r reading) bool { return r.version <= a.version })
 	if len(a.ahead) > 0 {
 		a.delay = a.received.Sub(a.ahead[0].at)
+	}
+}
+
+// Reached reports whether a resource version, or a newer one, was received.
+func (a *Age) Reached(version uint64) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.version >= version
+}
+
+// WaitUntilReached waits until Reached, or returns the error of the context if it is done first. It can take a minute: if nothing
+// changes, only bookmarks show which version is reached.
+func (a *Age) WaitUntilReached(ctx context.Context, version uint64) error {
+	for {
+		moved := a.moved.Wait()
+		if a.Reached(version) {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 

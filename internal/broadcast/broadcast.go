@@ -14,18 +14,19 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package sessions
+// Package broadcast wakes goroutines that wait for a change.
+package broadcast
 
 import "sync"
 
-// broadcast wakes all goroutines that wait for a change. Its zero value is ready. It is safe for concurrent use.
-type broadcast struct {
+// Broadcast wakes all goroutines that wait for a change. Its zero value is ready. It is safe for concurrent use.
+type Broadcast struct {
 	mu   sync.Mutex
 	next chan struct{} // nil if no goroutine waits
 }
 
-// wait returns a channel that is closed by the next call of notify.
-func (b *broadcast) wait() <-chan struct{} {
+// Wait returns a channel that is closed by the next call of Notify.
+func (b *Broadcast) Wait() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.next == nil {
@@ -34,7 +35,8 @@ func (b *broadcast) wait() <-chan struct{} {
 	return b.next
 }
 
-func (b *broadcast) notify() {
+// Notify wakes all goroutines that wait.
+func (b *Broadcast) Notify() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.next != nil {
