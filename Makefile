@@ -168,7 +168,8 @@ generate: ## Generate deep copies, apply configurations, CRDs, RBAC, OpenAPI def
 		rbac:roleName=catena output:rbac:dir=config/rbac # the tag includes generated files, which the operator imports
 	. hack/flags.sh && go run ./hack/swaggerdoc $(HEADER) api/resolve/v1alpha1/zz_generated.swagger_doc.go \
 		api/resolve/v1alpha1/inputitems_types.go InputItemsOptions \
-		api/resolve/v1alpha1/conversationturns_types.go ConversationTurnsOptions
+		api/resolve/v1alpha1/conversationturns_types.go ConversationTurnsOptions \
+		api/resolve/v1alpha1/conversationlists_types.go ConversationListsOptions
 	$(TOOL) sigs.k8s.io/kustomize/kustomize/v5 build --load-restrictor=LoadRestrictionsNone hack/crd -o bin/crd
 	cd bin/crd && for crd in apiextensions*; do name=$${crd##*_} && mv $$crd sessions.catena.dev_$${name%%.*}.yaml; done
 	cp bin/crd/*.yaml config/crd/bases/

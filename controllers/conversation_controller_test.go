@@ -161,6 +161,49 @@ func TestHistory(t *testing.T) {
 	want(noTurns)
 }
 
+// TestHistoryTimes: the status has the times by which conversations are listed. That of the last turn does not go back, and a change that only
+// removes something counts as one.
+func TestHistoryTimes(t *testing.T) {
+	ns := env.NewNamespace(t)
+	later := startTime.AddDate(10, 0, 0)
+	op.clock.SetTime(later)
+	t.Cleanup(func() { op.clock.SetTime(startTime) })
+	stored := turn(ns, "resp_1")
+	create(t, stored)
+	want := func(updated func(c *v1alpha1.Conversation) time.Time) {
+		t.Helper()
+		testutil.Eventually(t, func(context.Context) error {
+			c := &v1alpha1.Conversation{}
+			if err := env.Client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "conv.1"}, c); err != nil {
+				return err
+			}
+			s := c.Status
+			if s.ObservedGeneration != c.Generation || s.LastActivityTime == nil || s.LastUpdateTime == nil ||
+				!s.LastActivityTime.Equal(&stored.CreationTimestamp) || !s.LastUpdateTime.Time.Equal(updated(c)) {
+				return fmt.Errorf("got %+v of %+v", s, c.ObjectMeta)
+			}
+			return nil
+		})
+	}
+	written := func(c *v1alpha1.Conversation) time.Time {
+		for _, entry := range c.ManagedFields {
+			if entry.Subresource == "" {
+				return entry.Time.Time
+			}
+		}
+		return time.Time{}
+	}
+	converse(t, ns, "conv_1", endsAt("resp_1"))
+	want(written)
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"lastActivityTime":"2090-01-01T00:00:00Z"}}`))
+	if err := env.Client.Status().Patch(t.Context(), unstructuredConversation(t, ns, "conv_1", `{}`), patch); err != nil {
+		t.Fatal(err)
+	}
+	want(written)
+	setHead(t, ns, "conv_1", `{"headResponseID":null}`)
+	want(func(*v1alpha1.Conversation) time.Time { return later })
+}
+
 // TestBrokenHistory: the verdict is that on the chain of the head, or of the base as long as the head is only reserved, and follows every
 // change of them.
 func TestBrokenHistory(t *testing.T) {

@@ -25,6 +25,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/conversations"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
 // historyVerdict is what the status of a conversation says about its history.
@@ -35,6 +36,8 @@ type historyVerdict struct {
 	// headStored is unset if there is a head whose turn is not stored, and previous is the response ID of the turn before the head.
 	headStored bool
 	previous   string
+	// stored is when the last turn was stored, or 0.
+	stored sessions.Seconds
 }
 
 // verdict returns the verdict on the history of a conversation. It ends at the head or, while a place is reserved for a head that is not stored,
@@ -79,7 +82,7 @@ func (r *ConversationReconciler) verdictAt(namespace, id string) historyVerdict 
 	}
 	return historyVerdict{
 		status: metav1.ConditionStatus(v.Rule.ConditionStatus()), reason: v.Rule.Reason(), message: message(v.Explanation),
-		turns: v.Depth, headStored: true, previous: v.Record.Turn.Previous,
+		turns: v.Depth, headStored: true, previous: v.Record.Turn.Previous, stored: v.Record.Created,
 	}
 }
 
@@ -96,5 +99,30 @@ func newConversationStatus(c *conversations.Record, v historyVerdict, now time.T
 		}},
 		ObservedGeneration: c.Generation,
 		Turns:              int32(v.turns),
+		LastActivityTime:   optionalTime(lastActivity(c, v, now)),
+		LastUpdateTime:     optionalTime(lastUpdate(c, now)),
 	}
+}
+
+// lastActivity returns when the last turn was stored. It does not return to that of an earlier turn, except from a time that has not come.
+func lastActivity(c *conversations.Record, v historyVerdict, now time.Time) sessions.Seconds {
+	if c.Activity > sessions.SecondsOf(now) {
+		return v.stored
+	}
+	return max(c.Activity, v.stored)
+}
+
+// lastUpdate returns when the conversation was last changed.
+func lastUpdate(c *conversations.Record, now time.Time) sessions.Seconds {
+	if c.IsReduced {
+		return max(c.Updated, sessions.SecondsOf(now))
+	}
+	return c.Updated
+}
+
+func optionalTime(s sessions.Seconds) *metav1.Time {
+	if s == 0 {
+		return nil
+	}
+	return new(s.Time())
 }

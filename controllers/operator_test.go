@@ -99,7 +99,7 @@ func startOperator(ctx context.Context) (*operator, error) {
 		done:    make(chan struct{}),
 	}
 	o.view.OnRelease(releases.add)
-	o.named = conversations.NewView(o.clock)
+	o.named = conversations.NewView(time.Hour, o.clock)
 	o.usage = &controllers.UsageCounter{Sessions: o.view, Chunks: chunks.NewView(), MaxNamespaces: 1}
 	cfg = connect(cfg)
 	cfg.Wrap(o.writes.wrap)

@@ -203,6 +203,16 @@ type ConversationStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Turns int32 `json:"turns,omitempty"`
+
+	// lastActivityTime is when the last turn of the history was stored. It stays when turns are rolled back. A fork may begin with a turn
+	// that is older than itself.
+	// +optional
+	LastActivityTime *metav1.Time `json:"lastActivityTime,omitempty"`
+
+	// lastUpdateTime is when the conversation itself was last changed. If what was changed was only removed, it is when the operator has
+	// noticed it.
+	// +optional
+	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`
 }
 
 // Conversation is a name for the chain of turns that ends at its head. The turns are ResponseSessions of the same namespace. Several

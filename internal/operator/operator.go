@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package operator is Catena's operator: the controllers of ResponseSessions, on the elected leader, and the resolve API, on
-// every replica. Both share one watch of the sessions.
+// every replica. Both share one watch of the sessions, and one of the Conversations.
 package operator
 
 import (
@@ -89,7 +89,10 @@ func Run(ctx context.Context, config *rest.Config, o *Options) error {
 	releases := controllers.NewReleases(o.Sweep.Grace, clock.RealClock{})
 	view.OnRelease(releases.Add)
 	view.OnList(releases.Interrupt)
-	s := &shared{manager: mgr, clients: clients, view: view, reader: reader, releases: releases, snapshots: snapshots, options: o}
+	s := &shared{
+		manager: mgr, clients: clients, view: view, named: conversations.NewView(o.WatchSilence, clock.RealClock{}),
+		reader: reader, releases: releases, snapshots: snapshots, options: o,
+	}
 	onReplicas, err := s.addResolveAPI()
 	if err != nil {
 		return err
@@ -119,6 +122,7 @@ type shared struct {
 	manager   manager.Manager
 	clients   *clients
 	view      *sessions.View
+	named     *conversations.View
 	reader    *resolve.Reader
 	releases  *controllers.Releases
 	snapshots snapshot.Stores
@@ -134,19 +138,22 @@ func (s *shared) addResolveAPI() ([]prometheus.Collector, error) {
 	if err != nil {
 		return nil, err
 	}
-	server, err := resolveapi.New(o.ResolveAPI, resolver.Resolve, resolver.ResolveConversation, resolver.Share, view)
+	server, err := resolveapi.New(o.ResolveAPI, resolver.Resolve, resolver.ResolveConversation, resolver.Share, view, s.named)
 	if err != nil {
 		return nil, err
 	}
 	err = errors.Join(
-		mgr.Add(&replica{watch: func(ctx context.Context) { view.Run(ctx, s.clients.watch) }, keeper: keeper, server: server}),
+		mgr.Add(&replica{watches: []func(context.Context){
+			func(ctx context.Context) { view.Run(ctx, s.clients.watch) },
+			func(ctx context.Context) { s.named.Run(ctx, s.clients.watch) },
+		}, keeper: keeper, server: server}),
 		mgr.Add(reporter),
 		mgr.AddReadyzCheck("resolve-api", server.Ready),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("unable to set up the resolve API: %w", err)
 	}
-	collectors := []prometheus.Collector{resolver.Metric()}
+	collectors := []prometheus.Collector{resolver.Metric(), s.named.Metric()}
 	if keeper != nil {
 		collectors = append(collectors, keeper.Metrics()...)
 	}
@@ -173,7 +180,6 @@ func (s *shared) certificateKeeper() (*certificates.Keeper, error) {
 func (s *shared) addControllers() ([]prometheus.Collector, error) {
 	mgr, view, o := s.manager, s.view, s.options
 	stored := chunks.NewView()
-	named := conversations.NewView(clock.RealClock{})
 	usage := &controllers.UsageCounter{Sessions: view, Chunks: stored, MaxNamespaces: o.UsageMetricNamespaces}
 	reconciler := &controllers.ResponseSessionReconciler{
 		Client:       mgr.GetClient(),
@@ -188,11 +194,11 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 		StallTimeout: o.StallTimeout,
 	}
 	heads := &controllers.ConversationReconciler{
-		Client: mgr.GetClient(), Conversations: named, Sessions: view,
+		Client: mgr.GetClient(), Conversations: s.named, Sessions: view,
 		Interval: controllers.DefaultConversationInterval, Statuses: o.Statuses, Clock: clock.RealClock{},
 	}
 	deleter := &controllers.ConversationDeleter{
-		Client: s.clients.sessions, Conversations: named, Sessions: view, Snapshots: s.snapshots,
+		Client: s.clients.sessions, Conversations: s.named, Sessions: view, Snapshots: s.snapshots,
 		Recorder: mgr.GetEventRecorder("catena"), EventLimiter: reconciler.EventLimiter,
 		TurnsPerSecond: controllers.DefaultTurnDeletionsPerSecond, Clock: clock.RealClock{},
 	}
@@ -212,10 +218,6 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 			stored.Run(ctx, s.clients.watch)
 			return nil
 		})),
-		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-			named.Run(ctx, s.clients.watch)
-			return nil
-		})),
 		mgr.Add(s.sweeper()),
 		mgr.Add(owners),
 		mgr.AddHealthzCheck("reconciles", reconciler.Healthy),
@@ -223,7 +225,7 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unable to set up the controllers: %w", err)
 	}
-	return []prometheus.Collector{usage, quotas, owners, stored.Metric(), named.Metric()}, nil
+	return []prometheus.Collector{usage, quotas, owners, stored.Metric()}, nil
 }
 
 // sweeper returns the sweeper of the snapshots. Its time is that of the kube-apiserver.
@@ -301,12 +303,12 @@ func (everywhere) NeedLeaderElection() bool { return false }
 // Start runs the function until ctx is done.
 func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
 
-// replica runs on every replica: the resolve API, and the watch and the certificate that it depends on. Both continue until the
+// replica runs on every replica: the resolve API, and the watches and the certificate that it depends on. They continue until the
 // server has finished its last request.
 type replica struct {
-	watch  func(context.Context)
-	keeper *certificates.Keeper // nil if files have the certificate
-	server *resolveapi.Server
+	watches []func(context.Context)
+	keeper  *certificates.Keeper // nil if files have the certificate
+	server  *resolveapi.Server
 }
 
 // NeedLeaderElection returns false.
@@ -316,7 +318,9 @@ func (r *replica) NeedLeaderElection() bool { return false }
 func (r *replica) Start(ctx context.Context) error {
 	watchCtx, stopWatch := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWatch()
-	go r.watch(watchCtx)
+	for _, watch := range r.watches {
+		go watch(watchCtx)
+	}
 	if r.keeper != nil {
 		go r.keeper.Run(watchCtx)
 		select {

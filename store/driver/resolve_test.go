@@ -20,10 +20,12 @@ import (
 	"errors"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/catena-dev/catena/store/driver"
@@ -87,6 +89,15 @@ func TestListOptionsAreParameters(t *testing.T) {
 	}
 }
 
+// TestConversationListOptionsAreParameters is TestOptionsAreParameters for lists of conversations.
+func TestConversationListOptionsAreParameters(t *testing.T) {
+	_, err := driver.ParseConversationListQuery(url.Values{"unknown": {""}})
+	_, list, _ := strings.Cut(err.Error(), "must be one of ")
+	if diff := cmp.Diff(parametersOf(reflect.TypeFor[driver.ConversationListOptions]()), strings.Split(list, ", ")); diff != "" {
+		t.Errorf("(-fields +parameters):\n%s", diff)
+	}
+}
+
 // parametersOf returns the JSON names of a struct of options.
 func parametersOf(options reflect.Type) []string {
 	var names []string
@@ -118,6 +129,49 @@ func TestListQueryRoundTrip(t *testing.T) {
 		}
 		if diff := cmp.Diff(options, got); err == nil && diff != "" {
 			t.Fatalf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestConversationListQueryRoundTrip is TestQueryRoundTrip for lists of conversations. The IDs are checked only as options: one that is too
+// long selects nothing.
+func TestConversationListQueryRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		options := driver.ConversationListOptions{
+			UserID:               rapid.String().Draw(t, "userID"),
+			States:               rapid.SliceOf(rapid.SampledFrom(append([]string{"", "Closed", "Active,Archived"}, driver.ConversationStates...))).Draw(t, "states"),
+			ParentConversationID: rapid.String().Draw(t, "parentConversationID"),
+			Descendants:          rapid.Bool().Draw(t, "descendants"),
+			Sort:                 rapid.SampledFrom([]string{"", "created", "updated", "activity", "title"}).Draw(t, "sort"),
+			Limit:                rapid.IntRange(-1, driver.MaxLimit+1).Draw(t, "limit"),
+			After:                rapid.String().Draw(t, "after"),
+			Order:                rapid.SampledFrom([]string{"", "asc", "desc", "newest"}).Draw(t, "order"),
+			Version:              rapid.String().Draw(t, "version"),
+		}
+		query, err := url.ParseQuery(options.Query().Encode())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := driver.ParseConversationListQuery(query)
+		if options.Validate() == nil && err != nil {
+			t.Fatalf("options %+v: Validate accepts them, but ParseConversationListQuery returned %v", options, err)
+		}
+		if err == nil && options.Validate() != nil && !slices.Contains(options.States, "Active,Archived") {
+			t.Fatalf("options %+v: Validate returned %v, but ParseConversationListQuery accepts them", options, options.Validate())
+		}
+		if diff := cmp.Diff(options, got, cmpopts.EquateEmpty()); options.Validate() == nil && diff != "" {
+			t.Fatalf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestListedTitle: a title is shortened to whole characters.
+func TestListedTitle(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		title := rapid.StringN(0, 2*driver.MaxListedTitleLength, -1).Draw(t, "title")
+		runes := []rune(title)
+		if got, want := driver.ListedTitle(title), string(runes[:min(len(runes), driver.MaxListedTitleLength)]); got != want {
+			t.Fatalf("got %q, want %q", got, want)
 		}
 	})
 }

@@ -68,9 +68,9 @@ WHERE namespace = ?1 AND head_response_id = ?2 AND head_response_id <> ''
   AND (base_response_id = ?3 OR reservation_seconds = 0 AND reservation_renewals = 0)`
 )
 
-// selectInfos returns the statement that selects the conversations of a state that follow a position. It finds them in an index. Its
+// selectConversations returns the statement that selects the conversations of a state that follow a position. It finds them in an index. Its
 // arguments are the namespace, the user, the parent, the state, the position, and the limit.
-func selectInfos(q conversationlist.Query) string {
+func selectConversations(q conversationlist.Query) string {
 	column := map[string]string{driver.SortCreated: "created_at", driver.SortUpdated: "updated_at", driver.SortActivity: "active_at"}[q.Selection.Sort]
 	comparison, direction := ">", ""
 	if q.Descending {
@@ -92,7 +92,7 @@ ORDER BY ` + column + direction + `, conversation_id` + direction + ` LIMIT ?7`
 func listed(ctx context.Context, tx *sql.Tx, namespace string, q conversationlist.Query) ([]driver.ConversationInfo, error) {
 	var all []driver.ConversationInfo
 	for _, state := range q.Selection.States {
-		found, err := conversationInfos(tx.QueryContext(ctx, selectInfos(q), namespace, q.Selection.UserID, q.Selection.ParentConversationID,
+		found, err := conversationInfos(tx.QueryContext(ctx, selectConversations(q), namespace, q.Selection.UserID, q.Selection.ParentConversationID,
 			state, q.After.Time, q.After.ID, q.Limit+1))
 		if err != nil {
 			return nil, err

@@ -25,5 +25,5 @@ const (
 	SelectPageDescending = selectPageDescending
 )
 
-// SelectInfos returns the query for a page of conversations.
-var SelectInfos = selectInfos
+// SelectConversations returns the query for a page of conversations.
+var SelectConversations = selectConversations

@@ -239,7 +239,7 @@ func TestConversationPagesUseAnIndex(t *testing.T) {
 				}
 				var id, parent, unused int
 				var plan string
-				row := openSQL(t, path).QueryRowContext(t.Context(), `EXPLAIN QUERY PLAN `+sqlite.SelectInfos(q), "ns", "maria", "conv_1", "Active", 0, "conv_1", 10)
+				row := openSQL(t, path).QueryRowContext(t.Context(), `EXPLAIN QUERY PLAN `+sqlite.SelectConversations(q), "ns", "maria", "conv_1", "Active", 0, "conv_1", 10)
 				if err := row.Scan(&id, &parent, &unused, &plan); err != nil {
 					t.Fatal(err)
 				}

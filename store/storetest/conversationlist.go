@@ -200,10 +200,10 @@ func testConversationListPages(t *testing.T, s *suite) {
 	options := store.ConversationListOptions{States: states, Order: store.OrderAscending, Version: version, Limit: 3}
 	page := listConversations(t, c, options)
 	seen := idsOfList(page)
-	if err := c.Delete(t.Context(), seen[1]); err != nil {
+	if err := c.Delete(t.Context(), seen[1], store.DeleteConversationOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Delete(t.Context(), seen[2]); err != nil { // at the cursor
+	if err := c.Delete(t.Context(), seen[2], store.DeleteConversationOptions{}); err != nil { // at the cursor
 		t.Fatal(err)
 	}
 	options.Version = create(t, c, &store.Conversation{ConversationID: "zzz"}).Version
@@ -306,7 +306,7 @@ func testConversationListRemoved(t *testing.T, s *suite) {
 		}
 		return nil
 	})
-	if err := c.Delete(t.Context(), "conv_1"); err != nil {
+	if err := c.Delete(t.Context(), "conv_1", store.DeleteConversationOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.eventually(t, func() error {

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -172,6 +173,33 @@ func TestKubectlGetConversationItems(t *testing.T) {
 	}
 }
 
+// TestKubectlGetConversationLists: kubectl prints the conversations of a namespace, those that were created last first.
+func TestKubectlGetConversationLists(t *testing.T) {
+	namespace := env.NewNamespace(t)
+	for id, spec := range map[string]v1alpha1.ConversationSpec{
+		"conv_1": {UserID: "maria", Title: "A trip", State: "Active"},
+		"conv_2": {UserID: "ada", State: "Archived"},
+	} {
+		c := &v1alpha1.Conversation{Spec: spec}
+		c.Namespace, c.Name, c.Spec.ConversationID = namespace, v1alpha1.ObjectName(id), id
+		if err := env.Client.Create(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	times := regexp.MustCompile(`\b2\d{3}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z\b`)
+	testutil.Eventually(t, func(ctx context.Context) error { // the replica that answers has its own watch
+		output, stderr, err := kubectl(ctx, t, "get", "conversationlists", "all", "-n", namespace)
+		got := lines(times.ReplaceAllString(output, "TIME"))
+		slices.Sort(got) // both may have been created in the same second
+		want := []string{"CONVERSATION USER STATE TITLE CREATED ACTIVITY", "conv_1 maria Active A trip TIME TIME", "conv_2 ada Archived TIME TIME"}
+		return unless(err == nil && stderr == "" && cmp.Diff(want, got) == "", fmt.Sprint(err, stderr, output))
+	})
+	_, stderr, err := kubectl(t.Context(), t, "get", "conversationlists", "-n", namespace)
+	if err == nil || !strings.Contains(stderr, "could not find the requested resource") {
+		t.Errorf("a list of lists: %v, %s", err, stderr)
+	}
+}
+
 func TestKubectlGetSessions(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	createChain(t, namespace, "resp", 2)
@@ -210,6 +238,7 @@ func TestDiscovery(t *testing.T) {
 				"sessionverdicts resolve.catena.dev/v1alpha1 true SessionVerdict get,list",
 				"conversationturns resolve.catena.dev/v1alpha1 true ConversationTurns get",
 				"conversationitems resolve.catena.dev/v1alpha1 true ConversationItems get",
+				"conversationlists resolve.catena.dev/v1alpha1 true ConversationLists get",
 			},
 		},
 		"explain":         {args: []string{"explain", "inputitems"}, want: []string{"GROUP: resolve.catena.dev", "KIND: InputItems", "turns <[]string> -required-"}},

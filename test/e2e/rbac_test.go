@@ -255,7 +255,7 @@ func TestAuditor(t *testing.T) {
 	})
 	for _, args := range [][]string{
 		{"get", "responsesessions"}, {"get", "snapshotchunks"}, {"get", "conversations"}, {"get", "conversationsummaries"},
-		{"get", "inputitems", "resp_1"}, {"get", "conversationturns", "conv_1"}, {"get", "conversationitems", "conv_1"},
+		{"get", "inputitems", "resp_1"}, {"get", "conversationturns", "conv_1"}, {"get", "conversationitems", "conv_1"}, {"get", "conversationlists", "all"},
 	} {
 		output, stderr, err := kubectl(t.Context(), t, append(args, "--kubeconfig="+kubeconfig, "-n", namespace)...)
 		if err == nil || !strings.Contains(stderr, "Forbidden") {

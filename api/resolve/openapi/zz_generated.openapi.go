@@ -33,6 +33,8 @@ import (
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	return map[string]common.OpenAPIDefinition{
 		v1alpha1.ConversationItems{}.OpenAPIModelName():        schema_catena_api_resolve_v1alpha1_ConversationItems(ref),
+		v1alpha1.ConversationLists{}.OpenAPIModelName():        schema_catena_api_resolve_v1alpha1_ConversationLists(ref),
+		v1alpha1.ConversationListsOptions{}.OpenAPIModelName(): schema_catena_api_resolve_v1alpha1_ConversationListsOptions(ref),
 		v1alpha1.ConversationTurn{}.OpenAPIModelName():         schema_catena_api_resolve_v1alpha1_ConversationTurn(ref),
 		v1alpha1.ConversationTurns{}.OpenAPIModelName():        schema_catena_api_resolve_v1alpha1_ConversationTurns(ref),
 		v1alpha1.ConversationTurnsOptions{}.OpenAPIModelName(): schema_catena_api_resolve_v1alpha1_ConversationTurnsOptions(ref),
@@ -40,6 +42,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.InputItems{}.OpenAPIModelName():               schema_catena_api_resolve_v1alpha1_InputItems(ref),
 		v1alpha1.InputItemsOptions{}.OpenAPIModelName():        schema_catena_api_resolve_v1alpha1_InputItemsOptions(ref),
 		v1alpha1.ItemsOrigin{}.OpenAPIModelName():              schema_catena_api_resolve_v1alpha1_ItemsOrigin(ref),
+		v1alpha1.ListedConversation{}.OpenAPIModelName():       schema_catena_api_resolve_v1alpha1_ListedConversation(ref),
 		v1alpha1.SessionVerdict{}.OpenAPIModelName():           schema_catena_api_resolve_v1alpha1_SessionVerdict(ref),
 		v1alpha1.SessionVerdictList{}.OpenAPIModelName():       schema_catena_api_resolve_v1alpha1_SessionVerdictList(ref),
 		v1.APIGroup{}.OpenAPIModelName():                       schema_pkg_apis_meta_v1_APIGroup(ref),
@@ -236,6 +239,165 @@ func schema_catena_api_resolve_v1alpha1_ConversationItems(ref common.ReferenceCa
 		},
 		Dependencies: []string{
 			v1alpha1.ItemsOrigin{}.OpenAPIModelName(), v1.ObjectMeta{}.OpenAPIModelName(), runtime.RawExtension{}.OpenAPIModelName()},
+	}
+}
+
+func schema_catena_api_resolve_v1alpha1_ConversationLists(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ConversationLists are a page of the Conversations of a namespace. They are read-only, and read by the name \"all\".\n\nThe conversations are those of the watch of the replica that answers. A replica that has not read the Conversations yet, has not received events of them for too long, or has not seen the requested resource version, answers 503. A Conversation that is being deleted, or whose name does not follow from its conversation ID, is not listed.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata has the name and the namespace.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"conversations": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "conversations are sorted by the requested time, then by the bytes of their IDs. The newest is first, or the oldest with order=asc.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.ListedConversation{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"next": {
+						SchemaProps: spec.SchemaProps{
+							Description: "next is the cursor of the next page, the `after` of the request for it. It is absent on the last page.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"conversations"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.ListedConversation{}.OpenAPIModelName(), v1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_catena_api_resolve_v1alpha1_ConversationListsOptions(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ConversationListsOptions are the query parameters of a request for ConversationLists.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"userID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "userID selects the conversations of a user.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"state": {
+						SchemaProps: spec.SchemaProps{
+							Description: "state selects conversations in one or more states, separated by commas: Active, Archived, Deleting. Without it, the answer has those in every state.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"parentConversationID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "parentConversationID selects the conversations with this spec.parentConversationID.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"descendants": {
+						SchemaProps: spec.SchemaProps{
+							Description: "descendants also selects the conversations below those of the parentConversationID, at any depth. If there are more than 10,000, the request fails.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"sort": {
+						SchemaProps: spec.SchemaProps{
+							Description: "sort is the time by which conversations are sorted: created (the default), updated, or activity.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"order": {
+						SchemaProps: spec.SchemaProps{
+							Description: "order is desc (the default) for the newest conversation first, or asc for the oldest.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"limit": {
+						SchemaProps: spec.SchemaProps{
+							Description: "limit is the maximum number of conversations in the answer, from 1 to 1000. Without it, the answer has up to 100.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"after": {
+						SchemaProps: spec.SchemaProps{
+							Description: "after is the `next` of the previous page. All other parameters except limit and resourceVersion must be the same as for that page.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"resourceVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "resourceVersion asks for an answer at least as new as this resource version of a Conversation. Without it, one that was created, changed or deleted a moment ago may be missed until the operator's watch delivers the change.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
 	}
 }
 
@@ -826,6 +988,84 @@ func schema_catena_api_resolve_v1alpha1_ItemsOrigin(ref common.ReferenceCallback
 				Required: []string{"responseID", "first", "count"},
 			},
 		},
+	}
+}
+
+func schema_catena_api_resolve_v1alpha1_ListedConversation(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ListedConversation is what a list has of a Conversation.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"conversationID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "conversationID is the spec.conversationID.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"userID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "userID is the spec.userID.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"title": {
+						SchemaProps: spec.SchemaProps{
+							Description: "title has the first 100 characters of the spec.title.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"state": {
+						SchemaProps: spec.SchemaProps{
+							Description: "state is the spec.state.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"parentConversationID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "parentConversationID is the spec.parentConversationID.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"headResponseID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "headResponseID is the spec.headResponseID.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"createdAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "createdAt is when the Conversation was created.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"updatedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "updatedAt is when something other than its status was last changed.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"lastActivityAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "lastActivityAt is when its last turn was stored, as of the status, or when the Conversation was created if that is later.",
+							Ref:         ref(v1.Time{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"conversationID", "state", "createdAt", "updatedAt", "lastActivityAt"},
+			},
+		},
+		Dependencies: []string{
+			v1.Time{}.OpenAPIModelName()},
 	}
 }
 

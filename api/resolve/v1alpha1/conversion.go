@@ -22,6 +22,7 @@ import (
 	"maps"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -40,8 +41,14 @@ func addConversions(scheme *runtime.Scheme) error {
 	if err != nil {
 		return err
 	}
-	return scheme.AddConversionFunc((*url.Values)(nil), (*ConversationTurnsOptions)(nil), func(a, b any, _ conversion.Scope) error {
+	err = scheme.AddConversionFunc((*url.Values)(nil), (*ConversationTurnsOptions)(nil), func(a, b any, _ conversion.Scope) error {
 		return b.(*ConversationTurnsOptions).FromQuery(*a.(*url.Values))
+	})
+	if err != nil {
+		return err
+	}
+	return scheme.AddConversionFunc((*url.Values)(nil), (*ConversationListsOptions)(nil), func(a, b any, _ conversion.Scope) error {
+		return b.(*ConversationListsOptions).FromQuery(*a.(*url.Values))
 	})
 }
 
@@ -64,6 +71,20 @@ func (o *ConversationTurnsOptions) FromQuery(query url.Values) error {
 		return err
 	}
 	*o = ConversationTurnsOptions{TypeMeta: o.TypeMeta}
+	return convert(options, o)
+}
+
+// FromQuery sets the options from a query. Its errors are those of InputItemsOptions.FromQuery. The cursor is checked later.
+func (o *ConversationListsOptions) FromQuery(query url.Values) error {
+	query = withoutCommon(query)
+	if states := query["state"]; len(states) > 0 { // client-go repeats the parameter
+		query.Set("state", strings.Join(states, ","))
+	}
+	options, err := driver.ParseConversationListQuery(query)
+	if err := checkParameters(options.Version, err); err != nil {
+		return err
+	}
+	*o = ConversationListsOptions{TypeMeta: o.TypeMeta}
 	return convert(options, o)
 }
 
@@ -114,6 +135,13 @@ func (o *InputItemsOptions) ResolveOptions() (driver.ResolveOptions, error) {
 // ListOptions returns the options as the type of package store. Its Version is only the resource version.
 func (o *ConversationTurnsOptions) ListOptions() (driver.ListOptions, error) {
 	var options driver.ListOptions
+	err := convert(o, &options)
+	return options, err
+}
+
+// ListOptions returns the options as the type of package store. Its Version is only the resource version.
+func (o *ConversationListsOptions) ListOptions() (driver.ConversationListOptions, error) {
+	var options driver.ConversationListOptions
 	err := convert(o, &options)
 	return options, err
 }

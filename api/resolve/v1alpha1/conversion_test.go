@@ -115,18 +115,74 @@ func TestQueryRoundTrip(t *testing.T) {
 	}
 }
 
+// TestConversationListsRoundTrip: what a client encodes is what the server reads, and what the store gets.
+func TestConversationListsRoundTrip(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := AddToScheme(scheme); err != nil {
+		t.Fatalf("Unable to make the scheme: %v", err)
+	}
+	codec := runtime.NewParameterCodec(scheme)
+	want := ConversationListsOptions{
+		UserID: "maria & co", State: []string{"Active", "Archived"}, ParentConversationID: "a/b", Descendants: true, Sort: "activity", Order: "asc",
+		Limit: 5, After: "a-b_c", ResourceVersion: "7",
+	}
+	query, err := codec.EncodeParameters(&want, GroupVersion)
+	if err != nil {
+		t.Fatalf("Unable to encode: %v", err)
+	}
+	var got ConversationListsOptions
+	if err := codec.DecodeParameters(query, GroupVersion, &got); err != nil {
+		t.Fatalf("Unable to decode %v: %v", query, err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Unexpected options (-want,+got):\n%s", diff)
+	}
+	options, err := got.ListOptions()
+	wantOptions := driver.ConversationListOptions{
+		UserID: "maria & co", States: []string{"Active", "Archived"}, ParentConversationID: "a/b", Descendants: true, Sort: "activity", Order: "asc",
+		Limit: 5, After: "a-b_c", Version: "7",
+	}
+	if diff := cmp.Diff(wantOptions, options); diff != "" || err != nil {
+		t.Errorf("Unexpected options of the store (-want,+got):\n%s%v", diff, err)
+	}
+}
+
+// namesOf returns the JSON names of a struct of options.
+func namesOf(options reflect.Type) (names []string) {
+	for field := range options.Fields() {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "-" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// TestConversationListsAreThoseOfTheStore is TestOptionsAreThoseOfTheStore for lists of conversations.
+func TestConversationListsAreThoseOfTheStore(t *testing.T) {
+	want, got := namesOf(reflect.TypeFor[driver.ConversationListOptions]()), namesOf(reflect.TypeFor[ConversationListsOptions]())
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Unexpected options (-want,+got):\n%s", diff)
+	}
+	docs := ConversationListsOptions{}.SwaggerDoc()
+	for name, wantTexts := range map[string][]string{
+		"state":       {strings.Join(driver.ConversationStates, ", ")},
+		"descendants": {"10,000"},
+		"sort":        {driver.SortCreated + " (the default), " + driver.SortUpdated + ", or " + driver.SortActivity},
+		"limit":       {fmt.Sprintf("from 1 to %d.", driver.MaxLimit)},
+		"order":       {OrderDescending + " (the default)", OrderAscending + " for"},
+	} {
+		for _, text := range wantTexts {
+			if !strings.Contains(docs[name], text) {
+				t.Errorf("The documentation of %s lacks %q: %s", name, text, docs[name])
+			}
+		}
+	}
+}
+
 // TestOptionsAreThoseOfTheStore: InputItemsOptions has the options of package store that have a JSON name, under the same names and with the
 // allowed values in its documentation, which is the text of the schema.
 func TestOptionsAreThoseOfTheStore(t *testing.T) {
-	names := func(options reflect.Type) (names []string) {
-		for field := range options.Fields() {
-			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "-" {
-				names = append(names, name)
-			}
-		}
-		return names
-	}
-	want, got := names(reflect.TypeFor[driver.ResolveOptions]()), names(reflect.TypeFor[InputItemsOptions]())
+	want, got := namesOf(reflect.TypeFor[driver.ResolveOptions]()), namesOf(reflect.TypeFor[InputItemsOptions]())
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Unexpected options (-want,+got):\n%s", diff)
 	}

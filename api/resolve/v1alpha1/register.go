@@ -28,6 +28,7 @@ const (
 	VerdictsResource          = "sessionverdicts"   // of SessionVerdicts
 	ConversationsResource     = "conversationturns" // of ConversationTurns
 	ConversationItemsResource = "conversationitems" // of ConversationItems
+	ConversationListsResource = "conversationlists" // of ConversationLists
 )
 
 var (
@@ -46,7 +47,7 @@ var (
 
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion, &InputItems{}, &InputItemsOptions{}, &ConversationItems{}, &SessionVerdict{}, &SessionVerdictList{},
-		&ConversationTurns{}, &ConversationTurnsOptions{})
+		&ConversationTurns{}, &ConversationTurnsOptions{}, &ConversationLists{}, &ConversationListsOptions{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

@@ -27,6 +27,16 @@ func (in ConversationItems) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ConversationLists) OpenAPIModelName() string {
+	return "dev.catena.resolve.v1alpha1.ConversationLists"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ConversationListsOptions) OpenAPIModelName() string {
+	return "dev.catena.resolve.v1alpha1.ConversationListsOptions"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ConversationTurn) OpenAPIModelName() string {
 	return "dev.catena.resolve.v1alpha1.ConversationTurn"
 }
@@ -59,6 +69,11 @@ func (in InputItemsOptions) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ItemsOrigin) OpenAPIModelName() string {
 	return "dev.catena.resolve.v1alpha1.ItemsOrigin"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ListedConversation) OpenAPIModelName() string {
+	return "dev.catena.resolve.v1alpha1.ListedConversation"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.

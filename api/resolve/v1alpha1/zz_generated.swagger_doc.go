@@ -49,3 +49,20 @@ var map_ConversationTurnsOptions = map[string]string{
 func (ConversationTurnsOptions) SwaggerDoc() map[string]string {
 	return map_ConversationTurnsOptions
 }
+
+var map_ConversationListsOptions = map[string]string{
+	"":                     "ConversationListsOptions are the query parameters of a request for ConversationLists.",
+	"userID":               "userID selects the conversations of a user.",
+	"state":                "state selects conversations in one or more states, separated by commas: Active, Archived, Deleting. Without it, the answer has those in every state.",
+	"parentConversationID": "parentConversationID selects the conversations with this spec.parentConversationID.",
+	"descendants":          "descendants also selects the conversations below those of the parentConversationID, at any depth. If there are more than 10,000, the request fails.",
+	"sort":                 "sort is the time by which conversations are sorted: created (the default), updated, or activity.",
+	"order":                "order is desc (the default) for the newest conversation first, or asc for the oldest.",
+	"limit":                "limit is the maximum number of conversations in the answer, from 1 to 1000. Without it, the answer has up to 100.",
+	"after":                "after is the `next` of the previous page. All other parameters except limit and resourceVersion must be the same as for that page.",
+	"resourceVersion":      "resourceVersion asks for an answer at least as new as this resource version of a Conversation. Without it, one that was created, changed or deleted a moment ago may be missed until the operator's watch delivers the change.",
+}
+
+func (ConversationListsOptions) SwaggerDoc() map[string]string {
+	return map_ConversationListsOptions
+}

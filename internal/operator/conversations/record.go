@@ -18,6 +18,7 @@ package conversations
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,17 +29,25 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/store/driver"
 )
 
 // Record is the part of a Conversation that the view keeps. A record is never changed, only replaced.
 type Record struct {
 	sessions.Object
+	// ID is the conversation ID, and Title the beginning of the title.
+	ID, Title string
+	// User, Parent and State are those of the spec, empty if absent.
+	User, Parent, State string
 	// Head and Base are the response IDs of the spec, empty if absent.
 	Head, Base string
 	// Received is when the view received this head and base.
 	Received time.Time
 	// Written identifies the status that the object has.
 	Written sessions.Fingerprint
+	// Created is when the object was created, Updated when something other than its status was last changed, and Activity when its last
+	// turn was stored, as far as the status has it.
+	Created, Updated, Activity sessions.Seconds
 	// Since is when the status of the HeadResolved condition last changed.
 	Since sessions.Seconds
 	// HeadResolved is the status of that condition.
@@ -51,6 +60,8 @@ type Record struct {
 	Misnamed, Deleting bool
 	// HasVerdict is set if the status was written for the object's generation.
 	HasVerdict bool
+	// IsReduced is set if HasVerdict is not, and what was changed since then was only removed, so that Updated is too early.
+	IsReduced bool
 }
 
 // newRecord returns the record of an object as the API server has sent it: see lean.Kind. Its strings do not keep the object alive.
@@ -59,12 +70,35 @@ func newRecord(object gjson.Result, now time.Time) (metav1.ObjectMeta, *Record) 
 	metadata := kubeclient.ParseMetadata(fields[0])
 	r := &Record{Object: sessions.NewObject(&metadata, object), Deleting: metadata.DeletionTimestamp != nil, Received: now}
 	r.SpecNodes = int32(jsonvalue.Nodes(fields[1].Raw))
-	spec := jsonvalue.Members(fields[1], "conversationID", "headResponseID", "baseResponseID", "reservation", "state")
+	spec := jsonvalue.Members(fields[1], "conversationID", "headResponseID", "baseResponseID", "reservation",
+		"title", "userID", "parentConversationID", "state")
 	r.Misnamed = r.Name != v1alpha1.ObjectName(spec[0].Str)
-	r.Head, r.Base, r.Reserved = strings.Clone(spec[1].Str), strings.Clone(spec[2].Str), spec[3].IsObject()
-	r.WithTurns = spec[4].Str == v1alpha1.ConversationStateDeleting
-	r.setStatus(decodeStatus(fields[2]))
+	r.ID, r.Head, r.Base, r.Reserved = strings.Clone(spec[0].Str), strings.Clone(spec[1].Str), strings.Clone(spec[2].Str), spec[3].IsObject()
+	r.Title, r.User, r.Parent = driver.ListedTitle(spec[4].Str), strings.Clone(spec[5].Str), strings.Clone(spec[6].Str)
+	if i := slices.Index(driver.ConversationStates, spec[7].Str); i >= 0 {
+		r.State = driver.ConversationStates[i]
+	}
+	r.WithTurns = r.State == v1alpha1.ConversationStateDeleting
+	status := decodeStatus(fields[2])
+	r.Created = sessions.SecondsOf(metadata.CreationTimestamp.Time)
+	r.Updated = changedAt(fields[0])
+	if written := secondsOf(status.LastUpdateTime); written != 0 && r.Updated <= written {
+		r.Updated, r.IsReduced = written, status.ObservedGeneration != r.Generation
+	}
+	r.setStatus(status)
 	return metadata, r
+}
+
+// changedAt returns when something other than the status of an object was last added or changed. What is only removed leaves no trace in the
+// metadata.
+func changedAt(metadata gjson.Result) (newest sessions.Seconds) {
+	for _, entry := range jsonvalue.Members(metadata, "managedFields")[0].Array() {
+		fields := jsonvalue.Members(entry, "time", "subresource")
+		if at, err := time.Parse(time.RFC3339, fields[0].Str); err == nil && fields[1].Str == "" {
+			newest = max(newest, sessions.SecondsOf(at))
+		}
+	}
+	return newest
 }
 
 // decodeStatus returns the status, or an empty one if it cannot be decoded; the leader then rewrites it.
@@ -80,13 +114,21 @@ func (r *Record) setStatus(status *v1alpha1.ConversationStatus) {
 	r.Written = NewFingerprint(status)
 	r.HasVerdict = status.ObservedGeneration == r.Generation
 	r.HeadResolved, r.Since = sessions.Transition(status.Conditions, v1alpha1.ConditionHeadResolved)
+	r.Activity = secondsOf(status.LastActivityTime)
+}
+
+func secondsOf(t *metav1.Time) sessions.Seconds {
+	if t == nil {
+		return 0
+	}
+	return sessions.SecondsOf(t.Time)
 }
 
 // NewFingerprint returns the fingerprint of a status. It covers every field except conditions of other types, and the times, which follow
-// from the rest. It covers the message of the condition: no other field has the turn at which a chain breaks.
+// from the rest except for the lastActivityTime. It covers the message of the condition: no other field has the turn at which a chain breaks.
 func NewFingerprint(status *v1alpha1.ConversationStatus) sessions.Fingerprint {
 	written := *status
-	written.Conditions = nil
+	written.Conditions, written.LastUpdateTime = nil, nil
 	for _, condition := range status.Conditions {
 		if condition.Type == v1alpha1.ConditionHeadResolved {
 			condition.LastTransitionTime = metav1.Time{}
@@ -104,6 +146,7 @@ func (r *Record) WithStatus(object *metav1.PartialObjectMetadata, status *v1alph
 	}
 	next := *r
 	next.ResourceVersion = sessions.ParseResourceVersion(object.ResourceVersion)
+	next.Updated, next.IsReduced = secondsOf(status.LastUpdateTime), false
 	next.setStatus(status)
 	return &next
 }

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package conversations is the leader's watch of Conversations. Its view has the head of each and the status of its object, and finds the
-// conversations whose history ends at a turn. It keeps none of the texts.
+// Package conversations is the watch of Conversations, on every replica. Its view has the head of each and the status of its object, lists
+// conversations, and finds those whose history ends at a turn. Of the texts, it keeps only the beginnings of the titles.
 package conversations
 
 import (
@@ -23,6 +23,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
@@ -35,9 +36,10 @@ import (
 
 // View holds every conversation. Run keeps it current. It is safe for concurrent use.
 type View struct {
-	age    *silence.Age
-	clock  clock.PassiveClock
-	synced chan struct{}
+	age     *silence.Age
+	timeout time.Duration // of silence
+	clock   clock.PassiveClock
+	synced  chan struct{}
 
 	mu          sync.RWMutex
 	namespaces  map[string]*namespace
@@ -49,6 +51,8 @@ type namespace struct {
 	name   string // shared by the records
 	byName map[string]*Record
 	byTurn *btree.BTree[reference]
+	lists  index
+	bytes  int64 // of the objects
 }
 
 // reference is a turn that the history of a conversation may end at. The references of a namespace are in one tree, because most turns have
@@ -67,10 +71,10 @@ func (r reference) less(other reference) bool {
 	return r.conversation < other.conversation
 }
 
-// NewView returns an empty view.
-func NewView(clock clock.PassiveClock) *View {
+// NewView returns an empty view. It is stale if the API server sends nothing for the timeout.
+func NewView(timeout time.Duration, clock clock.PassiveClock) *View {
 	return &View{
-		age: silence.NewAge(kubeclient.Conversations), clock: clock, synced: make(chan struct{}), namespaces: map[string]*namespace{},
+		age: silence.NewAge(kubeclient.Conversations), timeout: timeout, clock: clock, synced: make(chan struct{}), namespaces: map[string]*namespace{},
 	}
 }
 
@@ -92,14 +96,36 @@ func (v *View) Subscribe(subscriber func(namespace string, names []string)) {
 	}
 }
 
-// Get returns the conversation with an object name.
-func (v *View) Get(namespace, name string) (r *Record, found bool) {
+// read calls a function with a namespace, locked for reading, if it has conversations.
+func (v *View) read(name string, do func(ns *namespace)) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	if ns := v.namespaces[namespace]; ns != nil {
-		r, found = ns.byName[name]
+	if ns := v.namespaces[name]; ns != nil {
+		do(ns)
 	}
+}
+
+// Get returns the conversation with an object name.
+func (v *View) Get(namespaceName, name string) (r *Record, found bool) {
+	v.read(namespaceName, func(ns *namespace) { r, found = ns.byName[name] })
 	return r, found
+}
+
+// Bytes returns the size of the objects of a namespace.
+func (v *View) Bytes(namespaceName string) (bytes int64) {
+	v.read(namespaceName, func(ns *namespace) { bytes = ns.bytes })
+	return bytes
+}
+
+// AllBytes returns the size of the objects of each namespace.
+func (v *View) AllBytes() map[string]int64 {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	all := make(map[string]int64, len(v.namespaces))
+	for name, ns := range v.namespaces {
+		all[name] = ns.bytes
+	}
+	return all
 }
 
 // EndingAt yields the names of the conversations whose head or base is a turn with an object name, in pages. The view is not locked while a
@@ -121,19 +147,15 @@ func (v *View) EndingAt(namespace, turn string) iter.Seq[[]string] {
 const pageSize = 256
 
 // page returns the next conversations of a turn, at most pageSize.
-func (v *View) page(namespace string, from reference) (names []string) {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	ns := v.namespaces[namespace]
-	if ns == nil {
-		return nil
-	}
-	ns.byTurn.AscendGreaterOrEqual(from, func(r reference) bool {
-		if r.turn != from.turn {
-			return false
-		}
-		names = append(names, r.conversation)
-		return len(names) < pageSize
+func (v *View) page(namespaceName string, from reference) (names []string) {
+	v.read(namespaceName, func(ns *namespace) {
+		ns.byTurn.AscendGreaterOrEqual(from, func(r reference) bool {
+			if r.turn != from.turn {
+				return false
+			}
+			names = append(names, r.conversation)
+			return len(names) < pageSize
+		})
 	})
 	return names
 }
@@ -238,9 +260,11 @@ func (n *namespace) get(name string) *Record {
 func (n *namespace) set(r *Record) {
 	n.remove(r.Name)
 	n.byName[r.Name] = r
+	n.bytes += int64(r.ObjectBytes)
 	for _, turn := range r.ends() {
 		n.byTurn.ReplaceOrInsert(reference{turn, r.Name})
 	}
+	n.lists.set(r)
 }
 
 func (n *namespace) remove(name string) {
@@ -249,9 +273,11 @@ func (n *namespace) remove(name string) {
 		return
 	}
 	delete(n.byName, name)
+	n.bytes -= int64(r.ObjectBytes)
 	for _, turn := range r.ends() {
 		n.byTurn.Delete(reference{turn, name})
 	}
+	n.lists.remove(r)
 }
 
 // ends returns the object names of the head and of the base.

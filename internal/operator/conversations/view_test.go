@@ -64,24 +64,65 @@ func conversation(namespace, name string, version int, head, base string) *v1alp
 func TestRecord(t *testing.T) {
 	c := conversation("ns", "conv.1", 3, "resp_2", "resp_1")
 	c.Spec.ConversationID, c.Spec.Title, c.Spec.SystemPrompt = "conv_1", strings.Repeat("title", 100), strings.Repeat("prompt", 100)
+	c.Spec.UserID, c.Spec.ParentConversationID, c.Spec.State = "maria", "conv_0", "Archived"
+	at := func(seconds int) *metav1.Time {
+		return new(metav1.NewTime(start.Add(time.Duration(seconds) * time.Second)))
+	}
+	c.CreationTimestamp = *at(1)
+	c.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "a", Time: at(1)}, {Manager: "b", Time: at(5)}, {Manager: "c"}, {Subresource: "status", Time: at(9)}}
 	c.Spec.Reservation = &v1alpha1.Reservation{DurationSeconds: 30}
-	c.Status = v1alpha1.ConversationStatus{ObservedGeneration: 3, Turns: 2, Conditions: []metav1.Condition{{
+	c.Status = v1alpha1.ConversationStatus{ObservedGeneration: 3, Turns: 2, LastActivityTime: at(7), LastUpdateTime: at(4), Conditions: []metav1.Condition{{
 		Type: v1alpha1.ConditionHeadResolved, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(start),
 	}}}
 	got := recordOf(c)
 	want := &Record{
-		Object: got.Object, Head: "resp_2", Base: "resp_1", Reserved: true, Received: start, HasVerdict: true,
-		Written: NewFingerprint(&c.Status),
+		Object: got.Object, ID: "conv_1", Title: strings.Repeat("title", 20), User: "maria", Parent: "conv_0", State: "Archived",
+		Head: "resp_2", Base: "resp_1", Reserved: true, Received: start, HasVerdict: true, Written: NewFingerprint(&c.Status),
+		Created: sessions.SecondsOf(at(1).Time), Updated: sessions.SecondsOf(at(5).Time), Activity: sessions.SecondsOf(at(7).Time),
 	}
 	want.HeadResolved, want.Since = sessions.Transition(c.Status.Conditions, v1alpha1.ConditionHeadResolved)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("record (-want +got):\n%s", diff)
 	}
-	if text := fmt.Sprintf("%#v", got); strings.Contains(text, "title") || strings.Contains(text, "prompt") {
-		t.Error("the record keeps texts")
+	if text := fmt.Sprintf("%#v", got); strings.Contains(text, "prompt") {
+		t.Error("the record keeps the system prompt")
 	}
 	if got.ObjectBytes != int32(len(sent(c).Raw)) || got.SpecNodes == 0 {
 		t.Errorf("got %d bytes and %d nodes", got.ObjectBytes, got.SpecNodes)
+	}
+}
+
+// TestUpdated: the time of the last change is that of the last written field or, if the change only removed some, that of the status.
+func TestUpdated(t *testing.T) {
+	at := func(seconds int) *metav1.Time {
+		return new(metav1.NewTime(start.Add(time.Duration(seconds) * time.Second)))
+	}
+	for name, tc := range map[string]struct {
+		written, status *metav1.Time
+		observed        int64
+		want            *metav1.Time
+		isReduced       bool
+	}{
+		"new":                  {at(1), nil, 0, at(1), false},
+		"with a verdict":       {at(1), at(1), 3, at(1), false},
+		"written":              {at(2), at(1), 2, at(2), false},
+		"metadata written":     {at(2), at(1), 3, at(2), false},
+		"removed":              {at(1), at(1), 2, at(1), true},
+		"removed before":       {at(1), at(2), 3, at(2), false},
+		"no managed fields":    {nil, at(2), 3, at(2), false},
+		"written after reduce": {at(3), at(2), 2, at(3), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := conversation("ns", "a", 3, "", "")
+			c.Status.ObservedGeneration, c.Status.LastUpdateTime = tc.observed, tc.status
+			if tc.written != nil {
+				c.ManagedFields = []metav1.ManagedFieldsEntry{{Time: tc.written}}
+			}
+			got := recordOf(c)
+			if got.Updated != sessions.SecondsOf(tc.want.Time) || got.IsReduced != tc.isReduced {
+				t.Errorf("got %s and reduced %t, want %s and %t", got.Updated.Time(), got.IsReduced, tc.want, tc.isReduced)
+			}
+		})
 	}
 }
 
@@ -91,7 +132,7 @@ func TestUndecodable(t *testing.T) {
 	object := `{"metadata":{"namespace":"ns","name":"c","resourceVersion":"7","generation":2},"spec":{"conversationID":"c",` +
 		`"headResponseID":"h","metadata":` + deep + `,"reservation":{"renewals":1e400}},"status":{"turns":1e400,"observedGeneration":2}}`
 	_, got := newRecord(gjson.Parse(object), start)
-	want := &Record{Object: got.Object, Head: "h", Reserved: true, Received: start, Written: NewFingerprint(&v1alpha1.ConversationStatus{})}
+	want := &Record{Object: got.Object, ID: "c", Head: "h", Reserved: true, Received: start, Written: NewFingerprint(&v1alpha1.ConversationStatus{})}
 	if diff := cmp.Diff(want, got); diff != "" || got.Name != "c" || got.ResourceVersion != 7 {
 		t.Errorf("record (-want +got):\n%s", diff)
 	}
@@ -118,6 +159,8 @@ func TestFingerprint(t *testing.T) {
 		"reason":     {func(s *v1alpha1.ConversationStatus) { s.Conditions[0].Reason = "NoTurns" }, false},
 		"generation": {func(s *v1alpha1.ConversationStatus) { s.ObservedGeneration++ }, false},
 		"turns":      {func(s *v1alpha1.ConversationStatus) { s.Turns++ }, false},
+		"activity":   {func(s *v1alpha1.ConversationStatus) { s.LastActivityTime = new(metav1.NewTime(start)) }, false},
+		"update":     {func(s *v1alpha1.ConversationStatus) { s.LastUpdateTime = new(metav1.NewTime(start)) }, true},
 	}
 	want := NewFingerprint(status(func(*v1alpha1.ConversationStatus) {}))
 	for name, tc := range tests {
@@ -132,7 +175,7 @@ func TestFingerprint(t *testing.T) {
 // TestView feeds the view events and lists, and compares it with the stored conversations.
 func TestView(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		v := NewView(clocktesting.NewFakePassiveClock(start))
+		v := NewView(time.Hour, clocktesting.NewFakePassiveClock(start))
 		stored := map[types.NamespacedName]*v1alpha1.Conversation{}
 		notified := map[types.NamespacedName]bool{}
 		v.Subscribe(func(namespace string, names []string) {
@@ -212,6 +255,15 @@ func TestView(t *testing.T) {
 							t.Fatalf("got %+v of %s/%s, want %+v", got, namespace, name, c)
 						}
 					}
+					want := int64(0)
+					for name, c := range stored {
+						if name.Namespace == namespace {
+							want += int64(len(sent(c).Raw))
+						}
+					}
+					if got, all := v.Bytes(namespace), v.AllBytes()[namespace]; got != want || all != want {
+						t.Fatalf("the objects of %s have %d and %d bytes, want %d", namespace, got, all, want)
+					}
 				}
 			},
 		})
@@ -229,7 +281,7 @@ func endingAt(v *View, namespace, turn string) (names []string) {
 func TestEndingAt(t *testing.T) {
 	for name, many := range map[string]int{"one page": pageSize, "more": pageSize + 1, "several pages": 3*pageSize - 1} {
 		t.Run(name, func(t *testing.T) {
-			v := NewView(clocktesting.NewFakePassiveClock(start))
+			v := NewView(time.Hour, clocktesting.NewFakePassiveClock(start))
 			var want []string
 			for i := range many {
 				want = append(want, fmt.Sprintf("c%06d", i))
@@ -268,7 +320,7 @@ func TestReceived(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			v := NewView(clocktesting.NewFakePassiveClock(start))
+			v := NewView(time.Hour, clocktesting.NewFakePassiveClock(start))
 			v.set(recordOf(conversation("ns", "a", 1, "resp_2", "resp_1")))
 			changed := conversation("ns", "a", 2, "resp_2", "resp_1")
 			tc.change(changed)
@@ -283,7 +335,7 @@ func TestReceived(t *testing.T) {
 
 // TestObserve: the result of a write is applied to the version that was written only, and is no change of the spec.
 func TestObserve(t *testing.T) {
-	v := NewView(clocktesting.NewFakePassiveClock(start))
+	v := NewView(time.Hour, clocktesting.NewFakePassiveClock(start))
 	first := recordOf(conversation("ns", "a", 1, "resp_1", ""))
 	v.set(first)
 	status := &v1alpha1.ConversationStatus{ObservedGeneration: 1, Turns: 1}

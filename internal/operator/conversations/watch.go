@@ -50,6 +50,27 @@ func (v *View) WaitForSync(ctx context.Context) error {
 	}
 }
 
+// HasSynced reports whether the view has held all conversations at least once.
+func (v *View) HasSynced() bool {
+	select {
+	case <-v.synced:
+		return true
+	default:
+		return false
+	}
+}
+
+// IsStale reports whether the view may lack changes: it has not synced, or the API server has sent nothing for the timeout.
+func (v *View) IsStale() bool { return !v.HasSynced() || v.age.Get() > v.timeout }
+
+// Reflects reports whether the view is at least as new as a resource version.
+func (v *View) Reflects(_ string, resourceVersion uint64) bool { return v.age.Reached(resourceVersion) }
+
+// WaitUntilReflects waits until Reflects, or returns the error of the context if it is done first. It can take a minute.
+func (v *View) WaitUntilReflects(ctx context.Context, _ string, resourceVersion uint64) error {
+	return v.age.WaitUntilReached(ctx, resourceVersion)
+}
+
 // store is the view as lean.Watch uses it.
 type store View
 

@@ -42,9 +42,9 @@ import (
 // maxListWait is how long a request waits until the view reflects its resource version. The view is usually some milliseconds old.
 const maxListWait = 250 * time.Millisecond
 
-// conversations is the REST resource conversationturns: the turns of conversations in the view, without reading any object, and those of
+// conversationTurns is the REST resource conversationturns: the turns of conversations in the view, without reading any object, and those of
 // their histories. It can only be read by name, so that neither garbage collection nor the deletion of a namespace ever lists it.
-type conversations struct {
+type conversationTurns struct {
 	conversationTable
 	view  *sessions.View
 	share ShareFunc
@@ -54,44 +54,44 @@ type conversations struct {
 }
 
 var (
-	_ rest.Storage              = &conversations{}
-	_ rest.Scoper               = &conversations{}
-	_ rest.SingularNameProvider = &conversations{}
-	_ rest.GetterWithOptions    = &conversations{}
-	_ rest.TableConvertor       = &conversations{}
+	_ rest.Storage              = &conversationTurns{}
+	_ rest.Scoper               = &conversationTurns{}
+	_ rest.SingularNameProvider = &conversationTurns{}
+	_ rest.GetterWithOptions    = &conversationTurns{}
+	_ rest.TableConvertor       = &conversationTurns{}
 )
 
 // New returns empty ConversationTurns.
-func (*conversations) New() runtime.Object { return &resolvev1alpha1.ConversationTurns{} }
+func (*conversationTurns) New() runtime.Object { return &resolvev1alpha1.ConversationTurns{} }
 
 // Destroy does nothing: there is nothing to clean up.
-func (*conversations) Destroy() {}
+func (*conversationTurns) Destroy() {}
 
 // NamespaceScoped returns true.
-func (*conversations) NamespaceScoped() bool { return true }
+func (*conversationTurns) NamespaceScoped() bool { return true }
 
 // GetSingularName returns the name of the resource.
-func (*conversations) GetSingularName() string { return resolvev1alpha1.ConversationsResource }
+func (*conversationTurns) GetSingularName() string { return resolvev1alpha1.ConversationsResource }
 
 // NewGetOptions returns empty options.
-func (*conversations) NewGetOptions() (runtime.Object, bool, string) {
+func (*conversationTurns) NewGetOptions() (runtime.Object, bool, string) {
 	return &resolvev1alpha1.ConversationTurnsOptions{}, false, ""
 }
 
 // Get returns a page of the turns of a conversation, which has none if the view does not have it, or of its history.
-func (s *conversations) Get(ctx context.Context, name string, options runtime.Object) (runtime.Object, error) {
+func (s *conversationTurns) Get(ctx context.Context, name string, options runtime.Object) (runtime.Object, error) {
 	o, ok := options.(*resolvev1alpha1.ConversationTurnsOptions)
 	if !ok {
 		return nil, apierrors.NewInternalError(fmt.Errorf("unexpected options %T", options))
 	}
 	namespace := request.NamespaceValue(ctx)
-	if err := s.take(ctx, name, resolve.Share{Cost: pageCost}, func() {}); err != nil {
+	if err := take(ctx, s.share, name, resolve.Share{Cost: pageCost}, func() {}); err != nil {
 		return nil, err
 	}
 	if o.History {
 		return s.history(ctx, name, o)
 	}
-	if err := awaitView(ctx, s.view, o.ResourceVersion); err != nil {
+	if err := awaitView(ctx, s.view, "sessions", o.ResourceVersion); err != nil {
 		return nil, err
 	}
 	list := s.find(namespace, name)
@@ -106,8 +106,8 @@ func (s *conversations) Get(ctx context.Context, name string, options runtime.Ob
 }
 
 // fill adds turns to a list within the shares of the namespace.
-func (s *conversations) fill(ctx context.Context, name string, list *resolvev1alpha1.ConversationTurns, turns []*sessions.Record) error {
-	return s.take(ctx, name, resolve.Share{Bytes: pageBytes(turns)}, func() {
+func (s *conversationTurns) fill(ctx context.Context, name string, list *resolvev1alpha1.ConversationTurns, turns []*sessions.Record) error {
+	return take(ctx, s.share, name, resolve.Share{Bytes: pageBytes(turns)}, func() {
 		for _, r := range turns {
 			list.Turns = append(list.Turns, newConversationTurn(r))
 		}
@@ -115,7 +115,7 @@ func (s *conversations) fill(ctx context.Context, name string, list *resolvev1al
 }
 
 // history returns a page of the turns of a conversation's history, or a Status.
-func (s *conversations) history(ctx context.Context, name string, o *resolvev1alpha1.ConversationTurnsOptions) (runtime.Object, error) {
+func (s *conversationTurns) history(ctx context.Context, name string, o *resolvev1alpha1.ConversationTurnsOptions) (runtime.Object, error) {
 	options, minVersion, err := listOptions(o)
 	if err != nil {
 		return nil, err
@@ -145,8 +145,8 @@ func (s *conversations) history(ctx context.Context, name string, o *resolvev1al
 const pageCost = 16 << 10
 
 // take calls compute within the shares of the namespace, and uses them until the request has been handled. It returns a Status.
-func (s *conversations) take(ctx context.Context, name string, share resolve.Share, compute func()) error {
-	release, err := s.share(ctx, request.NamespaceValue(ctx), share, compute)
+func take(ctx context.Context, use ShareFunc, name string, share resolve.Share, compute func()) error {
+	release, err := use(ctx, request.NamespaceValue(ctx), share, compute)
 	if err != nil {
 		status, _ := toStatus(ctx, resolvev1alpha1.ConversationsResource, name, err)
 		return status
@@ -166,7 +166,7 @@ func pageBytes(page []*sessions.Record) (bytes int64) {
 
 // find returns the conversation with a name, without turns. A name with a dot is an object name or, if no conversation has that, an ID.
 // So programs that use the object names of IDs with a dot never get another conversation.
-func (s *conversations) find(namespace, name string) *resolvev1alpha1.ConversationTurns {
+func (s *conversationTurns) find(namespace, name string) *resolvev1alpha1.ConversationTurns {
 	list := newConversationTurns(namespace, v1alpha1.ObjectName(name), name)
 	if !strings.Contains(name, ".") {
 		return list
@@ -233,27 +233,35 @@ func newConversationTurn(r *sessions.Record) resolvev1alpha1.ConversationTurn {
 // listedTime returns the zero time for sortedlist.Unknown.
 func listedTime(seconds int64) metav1.Time { return metav1.Time{Time: time.Unix(seconds, 0).UTC()} }
 
+// watched is a view that a watch keeps current.
+type watched interface {
+	HasSynced() bool
+	IsStale() bool
+	Reflects(namespace string, resourceVersion uint64) bool
+	WaitUntilReflects(ctx context.Context, namespace string, resourceVersion uint64) error
+}
+
 // awaitView waits up to maxListWait until the view reflects a resource version, and then returns the error of checkView.
-func awaitView(ctx context.Context, view *sessions.View, resourceVersion string) error {
+func awaitView(ctx context.Context, view watched, objects, resourceVersion string) error {
 	newest, err := resolvev1alpha1.ParseResourceVersion(resourceVersion)
 	if err == nil && view.HasSynced() && !view.IsStale() {
 		waitCtx, cancel := context.WithTimeout(ctx, maxListWait)
 		defer cancel()
 		_ = view.WaitUntilReflects(waitCtx, request.NamespaceValue(ctx), newest) // checkView checks it again
 	}
-	return checkView(ctx, view, resourceVersion)
+	return checkView(ctx, view, objects, resourceVersion)
 }
 
-// checkView returns a retryable error unless the view is current and at least as new as a resource version.
-func checkView(ctx context.Context, view *sessions.View, resourceVersion string) error {
+// checkView returns a retryable error unless the view of these objects is current and at least as new as a resource version.
+func checkView(ctx context.Context, view watched, objects, resourceVersion string) error {
 	newest, err := resolvev1alpha1.ParseResourceVersion(resourceVersion)
 	switch {
 	case err != nil:
 		return apierrors.NewBadRequest(invalidParameter(err).Error())
 	case !view.HasSynced():
-		return newUnavailable("the operator has not read the sessions yet")
+		return newUnavailable("the operator has not read the " + objects + " yet")
 	case view.IsStale():
-		return newUnavailable("the operator has received no events of the sessions for too long")
+		return newUnavailable("the operator has received no events of the " + objects + " for too long")
 	case !view.Reflects(request.NamespaceValue(ctx), newest):
 		return newUnavailable("the operator has not seen resource version " + resourceVersion + " yet")
 	}

@@ -76,7 +76,7 @@ func TestConversationPages(t *testing.T) {
 func TestConversationsAreCounted(t *testing.T) {
 	view, options := newView(t, newKubeAPIServer(t), time.Hour), resolve.DefaultOptions()
 	options.InFlightBytes, options.InFlightRequests = 12*rowBytes, 10_000
-	s := &conversations{view: view, share: resolve.New(view, nil, nil, options).Share}
+	s := &conversationTurns{view: view, share: resolve.New(view, nil, nil, options).Share}
 	get := func(ctx context.Context, namespace string) error {
 		_, err := s.Get(request.WithNamespace(inHandler(ctx), namespace), "conv_1", &resolvev1alpha1.ConversationTurnsOptions{})
 		return err
@@ -113,7 +113,7 @@ func TestConversationsNeedTheView(t *testing.T) {
 		return nil
 	})
 	for name, view := range map[string]*sessions.View{"not synced": sessions.NewView(64, time.Hour), "stale": stale} {
-		s := &conversations{view: view, share: shareAll}
+		s := &conversationTurns{view: view, share: shareAll}
 		_, err := s.Get(request.WithNamespace(inHandler(t.Context()), "team-a"), "conv_1", &resolvev1alpha1.ConversationTurnsOptions{})
 		if seconds, retry := apierrors.SuggestsClientDelay(err); !apierrors.IsServiceUnavailable(err) || !retry || seconds != 1 {
 			t.Errorf("%s: got %v, want a retryable 503", name, err)

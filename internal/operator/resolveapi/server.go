@@ -34,6 +34,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
+	"github.com/catena-dev/catena/internal/operator/conversations"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
@@ -52,8 +53,11 @@ var (
 )
 
 // New returns a server with valid options that serves the histories of turns and of conversations that resolve and resolveConversation
-// return, and the verdicts and conversations of a view, for lists of which it calls share. It listens, but does not respond before Start, and it is not ready until the view has read the sessions.
-func New(o *Options, resolve, resolveConversation ResolveFunc, share ShareFunc, view *sessions.View) (*Server, error) {
+// return, and the verdicts and lists of the views, for which it calls share. It listens, but does not respond before Start, and it is not ready
+// until the view has read the sessions.
+func New(
+	o *Options, resolve, resolveConversation ResolveFunc, share ShareFunc, view *sessions.View, named *conversations.View,
+) (*Server, error) {
 	config := newGenericConfig()
 	if err := o.applyTo(config); err != nil {
 		return nil, err
@@ -87,9 +91,10 @@ func New(o *Options, resolve, resolveConversation ResolveFunc, share ShareFunc, 
 			defaultMaxDepth: o.DefaultMaxDepth, maxDepthLimit: o.MaxDepthLimit,
 		},
 		resolvev1alpha1.VerdictsResource: &verdicts{view: view, share: share, max: resolvev1alpha1.MaxVerdicts},
-		resolvev1alpha1.ConversationsResource: &conversations{
+		resolvev1alpha1.ConversationsResource: &conversationTurns{
 			view: view, share: share, resolve: resolveConversation, maxDepth: int(o.MaxDepthLimit),
 		},
+		resolvev1alpha1.ConversationListsResource: &conversationLists{view: named, share: share},
 	}
 	if err := s.generic.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("unable to install the API group %s: %w", resolvev1alpha1.GroupVersion.Group, err)

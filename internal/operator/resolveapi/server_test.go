@@ -197,6 +197,26 @@ func TestServer(t *testing.T) {
 			wantBody: []string{`"dev.catena.resolve.v1alpha1.ConversationItems"`, "without the hidden items", `"name":"last"`},
 		},
 		"OpenAPI v2": {path: "/openapi/v2", token: "alice", want: 200, wantBody: []string{"Catena resolve API"}},
+		"lists":      {path: strings.TrimSuffix(lists, "/"), token: "alice", want: 403},
+		"discovery of lists": {
+			path: "/apis/resolve.catena.dev/v1alpha1", token: "alice", want: 200,
+			wantBody: []string{`{"name":"conversationlists","singularName":"conversationlists","namespaced":true,"kind":"ConversationLists","verbs":["get"]}`},
+		},
+		"unknown list":                {path: lists + "active", token: "alice", want: 404, wantBody: []string{`conversationlists.resolve.catena.dev \"active\" not found`}},
+		"list of another namespace":   {path: strings.Replace(lists, "team-a", "team-b", 1) + "all", token: "alice", want: 403},
+		"anonymous list":              {path: lists + "all", want: 403},
+		"list as protobuf":            {path: lists + "all", token: "alice", accept: "application/vnd.kubernetes.protobuf", want: 406},
+		"list with limit 0":           {path: lists + "all?limit=0", token: "alice", want: 400, wantBody: []string{`\"limit\" is \"0\": must be a whole number from 1 to 1000`}},
+		"list with unknown parameter": {path: lists + "all?user=1", token: "alice", want: 400, wantBody: []string{`\"user\" is unknown: must be one of userID, state, parent`}},
+		"list with bad cursor":        {path: lists + "all?after=x", token: "alice", want: 400, wantBody: []string{"not a cursor"}},
+		"list with bad state":         {path: lists + "all?state=Active,Closed", token: "alice", want: 400, wantBody: []string{"one or more of Active, Archived, Deleting, separated by commas"}},
+		"list with bad sort":          {path: lists + "all?sort=title", token: "alice", want: 400, wantBody: []string{"must be one of created, updated, activity"}},
+		"descendants of nothing":      {path: lists + "all?descendants=true", token: "alice", want: 400, wantBody: []string{`needs \"parentConversationID\"`}},
+		"list at current version":     {path: lists + "all?resourceVersion=7", token: "alice", want: 200},
+		"list at future version":      {path: lists + "all?resourceVersion=8", token: "alice", want: 503, wantBody: []string{`"retryAfterSeconds":1`, "has not seen resource version 8"}},
+		"list at invalid version":     {path: lists + "all?resourceVersion=x", token: "alice", want: 400},
+		"empty list":                  {path: lists + "all?userID=nobody", token: "alice", want: 200, wantBody: []string{`"name":"all"`, `"conversations":[]}`}},
+		"OpenAPI v3 of lists":         {path: "/openapi/v3/apis/resolve.catena.dev/v1alpha1", token: "alice", want: 200, wantBody: []string{`"dev.catena.resolve.v1alpha1.ConversationLists"`, "or asc for the oldest"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -246,6 +266,10 @@ func TestServerAnswers(t *testing.T) {
 		"not found":                  {path: inputItems + "resp_9"},
 		"too deep":                   {path: inputItems + "resp_2?maxDepth=1"},
 		"bad cursor":                 {path: inputItems + "resp_2?limit=1&after=x"},
+		"list json":                  {path: lists + "all"},
+		"list table":                 {path: lists + "all", accept: asTable},
+		"list page":                  {path: lists + "all?state=Active,Archived&sort=activity&order=asc&limit=2"},
+		"list descendants":           {path: lists + "all?parentConversationID=conv_2&descendants=true"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, body := ts.get(t, tc.path, "alice", tc.accept)

@@ -39,9 +39,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/conversations"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/testutil"
@@ -57,6 +59,20 @@ var stored = []*v1alpha1.ResponseSession{
 	testsession.Make("team-a", "resp_2").After("resp_1").Status("in_progress").Obj(),
 	testsession.Make("team-a", "resp_9").After("resp_8\x1b[31m").Obj(),
 	testsession.Make("team-b", "resp_1").Obj(),
+}
+
+// storedConversations are the Conversations in the kube-apiserver: two of a namespace, its descendant, and one of another namespace.
+var storedConversations = []*v1alpha1.Conversation{
+	newConversation("team-a", "conv_1", v1alpha1.ConversationSpec{UserID: "maria", State: "Active", Title: "A\ttrip\x1b[31m", HeadResponseID: "resp_2"}),
+	newConversation("team-a", "conv_2", v1alpha1.ConversationSpec{UserID: "ada", State: "Archived"}),
+	newConversation("team-a", "conv_3", v1alpha1.ConversationSpec{State: "Active", ParentConversationID: "conv_2"}),
+	newConversation("team-b", "conv_9", v1alpha1.ConversationSpec{State: "Active"}),
+}
+
+func newConversation(namespace, id string, spec v1alpha1.ConversationSpec) *v1alpha1.Conversation {
+	c := &v1alpha1.Conversation{Spec: spec}
+	c.Namespace, c.Name, c.Spec.ConversationID = namespace, v1alpha1.ObjectName(id), id
+	return c
 }
 
 func init() {
@@ -120,6 +136,19 @@ func newKubeAPIServer(t testing.TB) *kubeAPIServer {
 		send(t, w, watch.Bookmark, end)
 		<-req.Context().Done()
 	})
+	mux.HandleFunc("GET /apis/sessions.catena.dev/v1alpha1/conversations", func(w http.ResponseWriter, req *http.Request) {
+		for i, c := range storedConversations {
+			event := c.DeepCopy()
+			event.UID, event.CreationTimestamp = types.UID(testUID), metav1.NewTime(created.Add(time.Duration(i)*time.Minute))
+			event.Generation, event.ResourceVersion = 1, strconv.Itoa(i+1)
+			event.Status.LastActivityTime = new(metav1.NewTime(created.Add(time.Duration(10-i) * time.Hour)))
+			send(t, w, watch.Added, event)
+		}
+		end := &metav1.PartialObjectMetadata{}
+		end.ResourceVersion, end.Annotations = lastVersion, map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		send(t, w, watch.Bookmark, end)
+		<-req.Context().Done()
+	})
 	server.Server = httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	return server
@@ -144,14 +173,32 @@ func closeServer(server *kubeAPIServer) {
 	server.Close()
 }
 
-// newView returns a view whose watch runs until the end of the test.
+// newView returns a view of the sessions whose watch runs until the end of the test.
 func newView(t testing.TB, kube *kubeAPIServer, silence time.Duration) *sessions.View {
+	t.Helper()
+	view := sessions.NewView(64, silence)
+	runView(t, kube, view)
+	return view
+}
+
+// newNamedView returns a view of the Conversations whose watch runs until the end of the test.
+func newNamedView(t testing.TB, kube *kubeAPIServer, silence time.Duration) *conversations.View {
+	t.Helper()
+	view := conversations.NewView(silence, clock.RealClock{})
+	runView(t, kube, view)
+	return view
+}
+
+func runView(t testing.TB, kube *kubeAPIServer, view interface {
+	Run(ctx context.Context, client rest.Interface)
+	WaitForSync(ctx context.Context) error
+},
+) {
 	t.Helper()
 	client, err := kubeclient.New(&rest.Config{Host: kube.URL})
 	if err != nil {
 		t.Fatalf("Unable to make a client: %v", err)
 	}
-	view := sessions.NewView(64, silence)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -163,9 +210,8 @@ func newView(t testing.TB, kube *kubeAPIServer, silence time.Duration) *sessions
 		<-done
 	})
 	if err := view.WaitForSync(t.Context()); err != nil {
-		t.Fatalf("The view has not read the sessions: %v", err)
+		t.Fatalf("The view has not synced: %v", err)
 	}
-	return view
 }
 
 // testServer is a running server.
@@ -216,7 +262,7 @@ func startServerOf(t testing.TB, kube *kubeAPIServer, view *sessions.View, resol
 	o.Authorization.RemoteKubeConfigFile = kubeconfig
 	o.Authorization.WebhookRetryBackoff.Steps = 1
 	o.ShutdownDelay = 300 * time.Millisecond
-	if ts.Server, err = New(o, resolve, conversationStub(t), shareAll, view); err != nil {
+	if ts.Server, err = New(o, resolve, conversationStub(t), shareAll, view, newNamedView(t, kube, time.Hour)); err != nil {
 		t.Fatalf("Unable to make the server: %v", err)
 	}
 	if ts.Ready(nil) == nil {
@@ -245,6 +291,7 @@ const (
 	sessionVerdicts = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/sessionverdicts"
 	conversationsOf = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/conversationturns/"
 	itemsOf         = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/conversationitems/"
+	lists           = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/conversationlists/"
 )
 
 // shareAll is a ShareFunc without limits.

@@ -70,7 +70,7 @@ func (*verdicts) GetSingularName() string { return "sessionverdict" }
 
 // Get returns the verdict on the session with an object name.
 func (s *verdicts) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
-	if err := checkView(ctx, s.view, options.ResourceVersion); err != nil {
+	if err := checkView(ctx, s.view, "sessions", options.ResourceVersion); err != nil {
 		return nil, err
 	}
 	verdict, found := s.view.Verdict(request.NamespaceValue(ctx), name)
@@ -84,7 +84,7 @@ func (s *verdicts) Get(ctx context.Context, name string, options *metav1.GetOpti
 // List returns the verdicts on the sessions of one or all namespaces, sorted by namespace and name. It supports the field
 // selectors metadata.name and metadata.namespace, but no label selectors, because the view has no labels.
 func (s *verdicts) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
-	if err := checkView(ctx, s.view, options.ResourceVersion); err != nil {
+	if err := checkView(ctx, s.view, "sessions", options.ResourceVersion); err != nil {
 		return nil, err
 	}
 	if options.LabelSelector != nil && !options.LabelSelector.Empty() {

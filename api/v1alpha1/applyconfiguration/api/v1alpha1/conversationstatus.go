@@ -19,6 +19,7 @@ limitations under the License.
 package v1alpha1
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "k8s.io/client-go/applyconfigurations/meta/v1"
 )
 
@@ -34,6 +35,12 @@ type ConversationStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// turns counts the turns in the history. It is absent from an empty history, and from one whose root cannot be reached.
 	Turns *int32 `json:"turns,omitempty"`
+	// lastActivityTime is when the last turn of the history was stored. It stays when turns are rolled back. A fork may begin with a turn
+	// that is older than itself.
+	LastActivityTime *metav1.Time `json:"lastActivityTime,omitempty"`
+	// lastUpdateTime is when the conversation itself was last changed. If what was changed was only removed, it is when the operator has
+	// noticed it.
+	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`
 }
 
 // ConversationStatusApplyConfiguration constructs a declarative configuration of the ConversationStatus type for use with
@@ -68,5 +75,21 @@ func (b *ConversationStatusApplyConfiguration) WithObservedGeneration(value int6
 // If called multiple times, the Turns field is set to the value of the last call.
 func (b *ConversationStatusApplyConfiguration) WithTurns(value int32) *ConversationStatusApplyConfiguration {
 	b.Turns = &value
+	return b
+}
+
+// WithLastActivityTime sets the LastActivityTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastActivityTime field is set to the value of the last call.
+func (b *ConversationStatusApplyConfiguration) WithLastActivityTime(value metav1.Time) *ConversationStatusApplyConfiguration {
+	b.LastActivityTime = &value
+	return b
+}
+
+// WithLastUpdateTime sets the LastUpdateTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastUpdateTime field is set to the value of the last call.
+func (b *ConversationStatusApplyConfiguration) WithLastUpdateTime(value metav1.Time) *ConversationStatusApplyConfiguration {
+	b.LastUpdateTime = &value
 	return b
 }
