@@ -295,6 +295,7 @@ func fromConversation(object *v1alpha1.Conversation) *driver.Conversation {
 		Head:                 driver.Head{ResponseID: spec.HeadResponseID, BaseResponseID: spec.BaseResponseID},
 		ParentConversationID: spec.ParentConversationID,
 		CreatedAt:            object.CreationTimestamp.UTC(),
+		Version:              object.ResourceVersion,
 	}
 	if reservation := spec.Reservation; reservation != nil {
 		conversation.Head.Reservation = driver.Reservation{
@@ -310,10 +311,11 @@ func fromConversation(object *v1alpha1.Conversation) *driver.Conversation {
 	return conversation
 }
 
-// sameConversation reports whether two conversations are equal, regardless of when they were created.
+// sameConversation reports whether two conversations are equal, regardless of when they were created and changed.
 func sameConversation(a, b *driver.Conversation) bool {
 	x, y := *a, *b
 	x.CreatedAt, y.CreatedAt = time.Time{}, time.Time{}
+	x.Version, y.Version = "", ""
 	x.Metadata, y.Metadata = nil, nil
 	return reflect.DeepEqual(x, y) && (a.Metadata == nil) == (b.Metadata == nil) && jsonvalue.Equal(a.Metadata, b.Metadata)
 }

@@ -25,7 +25,8 @@ limitations under the License.
 //
 // It needs the permissions of the ClusterRole edit in its namespaces: create, get, list, update, patch and delete on
 // responsesessions, create, get and delete on snapshotchunks, list on sessionquotas, and get on inputitems and conversationturns. For
-// conversations, it needs create, get, patch and delete on conversations, and create, get and list on conversationsummaries.
+// conversations, it needs create, get, patch and delete on conversations, create, get and list on conversationsummaries, and get on
+// conversationlists.
 //
 // Importing the package is enough to open URLs with the scheme kube: with store.Open. All parameters are optional:
 //

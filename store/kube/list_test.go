@@ -31,19 +31,30 @@ import (
 // TestListNotServed: an operator that does not serve lists is reported at once, with what to do. If no operator serves anything, a retry can
 // help.
 func TestListNotServed(t *testing.T) {
+	ofTurns := func(s *store.Store) error {
+		_, err := s.List(t.Context(), "conv_1", store.ListOptions{})
+		return err
+	}
+	ofConversations := func(s *store.Store) error {
+		_, err := s.Conversations().List(t.Context(), store.ConversationListOptions{})
+		return err
+	}
 	for name, tc := range map[string]struct {
+		list      func(s *store.Store) error
 		notServed string
 		want      error
 		retryable bool
 		message   string
 	}{
-		"older operator": {"/conversationturns/", store.ErrUnsupported, false, "upgrade the operator"},
-		"no operator":    {"/apis/resolve.catena.dev/", store.ErrUnreachable, true, "at present"},
+		"turns, older operator":         {ofTurns, "/conversationturns/", store.ErrUnsupported, false, "upgrade the operator"},
+		"turns, no operator":            {ofTurns, "/apis/resolve.catena.dev/", store.ErrUnreachable, true, "at present"},
+		"conversations, older operator": {ofConversations, "/conversationlists/", store.ErrUnsupported, false, "upgrade the operator"},
+		"conversations, no operator":    {ofConversations, "/apis/resolve.catena.dev/", store.ErrUnreachable, true, "at present"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sent := 0
 			s := openThrough(t, env.NewNamespace(t), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
-				if strings.Contains(r.URL.Path, "/conversationturns/") {
+				if strings.Contains(r.URL.Path, "/conversationturns/") || strings.Contains(r.URL.Path, "/conversationlists/") {
 					sent++
 				}
 				if !strings.Contains(r.URL.Path, tc.notServed) {
@@ -51,7 +62,7 @@ func TestListNotServed(t *testing.T) {
 				}
 				return answer(r, http.StatusNotFound), nil
 			})
-			_, err := s.List(t.Context(), "conv_1", store.ListOptions{})
+			err := tc.list(s)
 			if !errors.Is(err, tc.want) || store.IsRetryable(err) != tc.retryable || !strings.Contains(err.Error(), tc.message) || sent != 1 {
 				t.Errorf("got %v after %d requests, want one and %v", err, sent, tc.want)
 			}

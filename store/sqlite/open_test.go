@@ -114,7 +114,7 @@ func newer(t *testing.T, path string) {
 }
 
 // openSQL opens a database as another program would.
-func openSQL(t *testing.T, path string) *sql.DB {
+func openSQL(t testing.TB, path string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)
 	if err != nil {
