@@ -100,7 +100,7 @@ func startOperator(ctx context.Context) (*operator, error) {
 	}
 	o.view.OnRelease(releases.add)
 	o.named = conversations.NewView(time.Hour, o.clock)
-	o.usage = &controllers.UsageCounter{Sessions: o.view, Chunks: chunks.NewView(), MaxNamespaces: 1}
+	o.usage = &controllers.UsageCounter{Sessions: o.view, Chunks: chunks.NewView(), Conversations: o.named, MaxNamespaces: 1}
 	cfg = connect(cfg)
 	cfg.Wrap(o.writes.wrap)
 	cfg = o.limiter.Limit(cfg)

@@ -162,7 +162,7 @@ func TestQuotaPolicy(t *testing.T) {
 	}
 
 	// A deletion frees the space, and so does a higher limit.
-	for _, kind := range []client.Object{&v1alpha1.ResponseSession{}, &v1alpha1.SnapshotChunk{}} {
+	for _, kind := range []client.Object{&v1alpha1.ResponseSession{}, &v1alpha1.SnapshotChunk{}, &v1alpha1.Conversation{}} {
 		if err := env.Client.DeleteAllOf(t.Context(), kind, client.InNamespace(ns)); err != nil {
 			t.Fatal(err)
 		}

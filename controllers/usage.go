@@ -25,19 +25,22 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/operator/chunks"
+	"github.com/catena-dev/catena/internal/operator/conversations"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
 // UsageCounter counts the storage that each namespace uses. It also collects metrics about it, which have values once both
 // views have synced: only on the leader, because only the leader watches chunks. It is safe for concurrent use.
 type UsageCounter struct {
-	Sessions *sessions.View
-	Chunks   *chunks.View
+	Sessions      *sessions.View
+	Chunks        *chunks.View
+	Conversations *conversations.View
 	// MaxNamespaces is the number of namespaces that have metrics of their own: those that store the most bytes.
 	MaxNamespaces int
 }
 
-// HasSynced reports whether all stored objects have been counted at least once.
+// HasSynced reports whether all sessions and chunks have been counted at least once. It does not wait for the Conversations, whose CRD may be
+// missing.
 func (u *UsageCounter) HasSynced() bool { return u.Sessions.HasSynced() && u.Chunks.HasSynced() }
 
 // Of returns the usage of a namespace, with the bytes rounded up to KiB.
@@ -49,21 +52,24 @@ func (u *UsageCounter) Of(namespace string) v1alpha1.SessionUsage {
 }
 
 func (u *UsageCounter) stored(namespace string) stored {
-	return stored{u.Sessions.Usage(namespace), u.Chunks.Usage(namespace)}
+	return stored{u.Sessions.Usage(namespace), u.Chunks.Usage(namespace), u.Conversations.Bytes(namespace)}
 }
 
 // stored is the usage of one or more namespaces.
 type stored struct {
-	sessions sessions.Usage
-	chunks   chunks.Usage
+	sessions      sessions.Usage
+	chunks        chunks.Usage
+	conversations int64 // bytes
 }
 
-func (s stored) bytes() int64 { return s.sessions.Bytes + s.chunks.Bytes }
+func (s stored) bytes() int64 { return s.sessions.Bytes + s.chunks.Bytes + s.conversations }
 
 func (s stored) plus(other stored) stored {
 	return stored{
 		sessions: sessions.Usage{Sessions: s.sessions.Sessions + other.sessions.Sessions, Bytes: s.sessions.Bytes + other.sessions.Bytes},
 		chunks:   chunks.Usage{Chunks: s.chunks.Chunks + other.chunks.Chunks, Bytes: s.chunks.Bytes + other.chunks.Bytes},
+
+		conversations: s.conversations + other.conversations,
 	}
 }
 
@@ -106,6 +112,9 @@ func (u *UsageCounter) largest() map[string]stored {
 	}
 	for name, usage := range u.Chunks.Usages() {
 		all[name] = all[name].plus(stored{chunks: usage})
+	}
+	for name, bytes := range u.Conversations.AllBytes() {
+		all[name] = all[name].plus(stored{conversations: bytes})
 	}
 	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
 		return cmp.Or(cmp.Compare(all[b].bytes(), all[a].bytes()), cmp.Compare(a, b))

@@ -32,6 +32,33 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
+// TestConversationsUseBytes: Conversations count towards the bytes of their namespace.
+func TestConversationsUseBytes(t *testing.T) {
+	ns, other := env.NewNamespace(t), env.NewNamespace(t)
+	create(t, turn(ns, "a"))
+	wantBytes := func(atLeast, atMost int64) {
+		t.Helper()
+		testutil.Eventually(t, func(context.Context) error {
+			usage := op.usage.Of(ns)
+			if got := usage.Bytes.Value(); got < atLeast || got > atMost {
+				return fmt.Errorf("counted %d bytes, want %d to %d", got, atLeast, atMost)
+			}
+			return nil
+		})
+	}
+	wantBytes(1, 10_000)
+	converse(t, ns, "conv_1", `{"systemPrompt":"`+strings.Repeat("x", 60_000)+`"}`)
+	converse(t, ns, "conv_2", `{"systemPrompt":"`+strings.Repeat("x", 30_000)+`"}`)
+	converse(t, other, "conv_1", `{"systemPrompt":"`+strings.Repeat("x", 60_000)+`"}`)
+	wantBytes(90_000, 100_000)
+	setHead(t, ns, "conv_1", `{"systemPrompt":null}`)
+	wantBytes(30_000, 40_000)
+	if err := env.Client.DeleteAllOf(t.Context(), &v1alpha1.Conversation{}, client.InNamespace(ns)); err != nil {
+		t.Fatal(err)
+	}
+	wantBytes(1, 10_000)
+}
+
 // TestUsageMetrics: the largest namespaces have metrics of their own, and the others have their sum.
 func TestUsageMetrics(t *testing.T) {
 	large, small := env.NewNamespace(t), env.NewNamespace(t)

@@ -180,7 +180,7 @@ func (s *shared) certificateKeeper() (*certificates.Keeper, error) {
 func (s *shared) addControllers() ([]prometheus.Collector, error) {
 	mgr, view, o := s.manager, s.view, s.options
 	stored := chunks.NewView()
-	usage := &controllers.UsageCounter{Sessions: view, Chunks: stored, MaxNamespaces: o.UsageMetricNamespaces}
+	usage := &controllers.UsageCounter{Sessions: view, Chunks: stored, Conversations: s.named, MaxNamespaces: o.UsageMetricNamespaces}
 	reconciler := &controllers.ResponseSessionReconciler{
 		Client:       mgr.GetClient(),
 		Live:         mgr.GetAPIReader(),
