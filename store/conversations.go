@@ -84,6 +84,7 @@ func validateNew(c *Conversation) error {
 // that, the deletion of the head's conversation begins, if at all, when this one can be seen to need the head. The order of the last two checks
 // matters: a conversation that does not exist any more deletes no turn after that.
 func (c *Conversations) create(ctx context.Context, d driver.Conversations, next *Conversation) (*Conversation, error) {
+	next.Version = ""
 	head, err := c.head(ctx, next)
 	if err == nil {
 		err = c.checkDeletion(ctx, d, head)

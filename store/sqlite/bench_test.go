@@ -54,30 +54,3 @@ func BenchmarkSave(b *testing.B) {
 		i++
 	}
 }
-
-// BenchmarkListConversations reads pages of 100 of the active conversations of a user, of all users, and by the last activity, of which there are
-// as many as archived ones. It shows that what a page costs does not depend on their number.
-func BenchmarkListConversations(b *testing.B) {
-	for _, many := range []int{10, 1000, 100_000} {
-		path := filepath.Join(b.TempDir(), "turns.db")
-		s := open(b, path)
-		_, err := openSQL(b, path).ExecContext(b.Context(), `
-WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?)
-INSERT INTO conversations SELECT 'default', 'conv_' || i, 'user_' || (i / 2 % 500), 'A title', '', NULL, iif(i % 2, 'Archived', 'Active'),
-  '', '', 0, 0, '', '', '', NULL, i, i, i FROM n`, 2*many)
-		if err != nil {
-			b.Fatal(err)
-		}
-		for name, options := range map[string]store.ConversationListOptions{
-			"all": {}, "user": {UserID: "user_0"}, "activity": {Sort: store.SortActivity},
-		} {
-			b.Run(fmt.Sprintf("%s/%d", name, many), func(b *testing.B) {
-				for b.Loop() {
-					if list, err := s.Conversations().List(b.Context(), options); err != nil || len(list.Conversations) == 0 {
-						b.Fatal(list, err)
-					}
-				}
-			})
-		}
-	}
-}

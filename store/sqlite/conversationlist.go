@@ -50,12 +50,13 @@ const (
 	// infoColumns are those that conversationInfos reads.
 	infoColumns = `conversation_id, user_id, title, state, parent_conversation_id, head_response_id, created_at, updated_at, active_at`
 
-	// selectDescendants selects the conversations below a parent. UNION drops duplicate rows, which ends a cycle.
+	// selectDescendants selects the conversations below a parent. UNION drops duplicate rows, which ends a cycle. Without INDEXED BY, SQLite
+	// would search all conversations for the children of each.
 	selectDescendants = `
 WITH RECURSIVE below (id) AS (
   SELECT ?2
   UNION
-  SELECT conversations.conversation_id FROM below JOIN conversations
+  SELECT conversations.conversation_id FROM below CROSS JOIN conversations INDEXED BY child_conversations_by_created_at
   ON conversations.namespace = ?1 AND conversations.parent_conversation_id = below.id AND conversations.parent_conversation_id <> ''
 )
 SELECT ` + infoColumns + ` FROM below CROSS JOIN conversations

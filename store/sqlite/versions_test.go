@@ -19,7 +19,6 @@ package sqlite_test
 import (
 	"database/sql"
 	"errors"
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -29,7 +28,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/catena-dev/catena/internal/conversationlist"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/driver"
@@ -217,37 +215,6 @@ func TestPagesUseTheIndex(t *testing.T) {
 		want := "SEARCH turns USING INDEX turns_by_conversation (namespace=? AND conversation_id=? AND (listed_at,response_id)" + comparison + "(?,?))"
 		if plan != want {
 			t.Errorf("the plan is %s, want %s", plan, want)
-		}
-	}
-}
-
-// TestConversationPagesUseAnIndex: a page of conversations is found in an index, so it costs what it has.
-func TestConversationPagesUseAnIndex(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "turns.db")
-	_ = open(t, path)
-	for prefix, options := range map[string]driver.ConversationListOptions{
-		"conversations":       {},
-		"user_conversations":  {UserID: "maria"},
-		"child_conversations": {ParentConversationID: "conv_1"},
-	} {
-		for sort, column := range map[string]string{driver.SortCreated: "created_at", driver.SortUpdated: "updated_at", driver.SortActivity: "active_at"} {
-			for order, comparison := range map[string]string{driver.OrderAscending: ">", driver.OrderDescending: "<"} {
-				options.Sort, options.Order = sort, order
-				q, err := conversationlist.New("ns", options.WithDefaults())
-				if err != nil {
-					t.Fatal(err)
-				}
-				var id, parent, unused int
-				var plan string
-				row := openSQL(t, path).QueryRowContext(t.Context(), `EXPLAIN QUERY PLAN `+sqlite.SelectConversations(q), "ns", "maria", "conv_1", "Active", 0, "conv_1", 10)
-				if err := row.Scan(&id, &parent, &unused, &plan); err != nil {
-					t.Fatal(err)
-				}
-				want := fmt.Sprintf("USING INDEX %s_by_%s (", prefix, column)
-				if !strings.Contains(plan, want) || !strings.HasSuffix(plan, fmt.Sprintf(" AND state=? AND (%s,conversation_id)%s(?,?))", column, comparison)) {
-					t.Errorf("the plan is %s, want %s", plan, want)
-				}
-			}
 		}
 	}
 }

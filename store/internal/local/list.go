@@ -90,7 +90,7 @@ func History(
 const infoBytes = 256
 
 // ListConversations returns a page of a list, as driver.ConversationLister.ListConversations does. find returns at least the conversations of
-// the page and the next one, with their whole titles, in any order.
+// the page and the next one, in any order. Their titles may be longer.
 func ListConversations(
 	namespace string, options driver.ConversationListOptions, find func(q conversationlist.Query) ([]driver.ConversationInfo, error),
 ) (*driver.ConversationList, error) {
