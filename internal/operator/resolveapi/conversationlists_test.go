@@ -35,6 +35,7 @@ import (
 	"github.com/catena-dev/catena/internal/operator/conversations"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/store/driver"
 )
 
 // TestConversationListPages: the pages of a list through HTTP, and a table of an incomplete page warns that it is one.
@@ -119,6 +120,19 @@ func TestDescendantsAreCounted(t *testing.T) {
 		&resolvev1alpha1.ConversationListsOptions{ParentConversationID: "conv_2", Descendants: true})
 	if want := int64(pageCost + descendantCost); err != nil || cost != want {
 		t.Errorf("got the cost %d and %v, want %d", cost, err, want)
+	}
+}
+
+// TestConversationStatus: an error of a conversation has its code, as those of chains do.
+func TestConversationStatus(t *testing.T) {
+	var status *apierrors.StatusError
+	if err := conversationStatus("all", driver.TooManyDescendants("conv_1")); !errors.As(err, &status) {
+		t.Fatal(err)
+	}
+	got := status.ErrStatus
+	if got.Code != http.StatusUnprocessableEntity || len(got.Details.Causes) != 1 || got.Details.RetryAfterSeconds != 0 ||
+		string(got.Details.Causes[0].Type) != "session.conversation.limit_exceeded" || !strings.Contains(got.Message, `"conv_1" has more than 10000`) {
+		t.Errorf("got %+v", got)
 	}
 }
 
