@@ -118,14 +118,17 @@ func isDeletion(r *http.Request, namespace, id string) bool {
 
 // TestDeleteConversation: a patch of the state deletes a conversation with its summaries, and with the turns that nothing else needs.
 //
-//	a - b - c - d        deleted: conv_1 with all turns except e
-//	     \   \
-//	      e   f          e is fork's own turn, and f a branch of conv_1
+//	a - b - c - d    p - q    all are turns of conv_1, except e
+//	     \   \       |
+//	      e   f      pin
+//	      |   |
+//	   fork   branch
 func TestDeleteConversation(t *testing.T) {
 	ns, other := env.NewNamespace(t), env.NewNamespace(t)
 	createRow(t, "conv_1", ns, "a", "b", "c", "d")
 	createRow(t, "conv_1", other, "a", "b")
-	create(t, turnOf("fork", ns, "e", "b"), turnOf("conv_1", ns, "f", "c"))
+	create(t, turnOf("fork", ns, "e", "b"), turnOf("conv_1", ns, "f", "c"), turnOf("conv_1", ns, "p"), turnOf("conv_1", ns, "q", "p"))
+	converse(t, ns, "pin", endsAt("p"))
 	converse(t, ns, "conv_1", endsAt("d"))
 	converse(t, ns, "fork", endsAt("e"))
 	converse(t, ns, "branch", endsAt("f"))
@@ -142,10 +145,10 @@ func TestDeleteConversation(t *testing.T) {
 	}
 
 	setHead(t, ns, "branch", `{"state":"Deleting"}`) // has no turn of its own
-	wantDeleted(t, ns, "branch", "a", "b", "c", "d", "e", "f")
+	wantDeleted(t, ns, "branch", "a", "b", "c", "d", "e", "f", "p", "q")
 	setHead(t, ns, "conv_1", deleting)
-	wantDeleted(t, ns, "conv_1", "a", "b", "e")
-	wantHistories(t, ns, map[string]history{"fork": historyOf(3)})
+	wantDeleted(t, ns, "conv_1", "a", "b", "e", "p")
+	wantHistories(t, ns, map[string]history{"fork": historyOf(3), "pin": historyOf(1)})
 	testutil.Eventually(t, func(context.Context) error {
 		if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(summary), summary); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the summary still exists: %w", err)
@@ -153,7 +156,7 @@ func TestDeleteConversation(t *testing.T) {
 		return nil
 	})
 	setHead(t, ns, "fork", deleting)
-	wantDeleted(t, ns, "fork", "a", "b") // which belong to a conversation that does not exist any more
+	wantDeleted(t, ns, "fork", "a", "b", "p") // which belong to a conversation that does not exist any more
 	wantSessions(t, other, "a", "b")
 }
 

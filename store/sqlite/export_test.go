@@ -27,3 +27,6 @@ const (
 
 // SelectConversations returns the query for a page of conversations.
 var SelectConversations = selectConversations
+
+// DeleteUnneeded is the query that deletes a turn with its conversation.
+const DeleteUnneeded = deleteUnneeded
