@@ -99,7 +99,7 @@ type conversationDeletion struct {
 	// reserved is the head with its reservation as it was last read. If it is the same at the time until, the reservation is over.
 	reserved string
 	until    time.Time
-	// complete is set once the view was seen to have all turns of the conversation.
+	// complete is set once all turns of the conversation were stored, and the view had them.
 	complete bool
 	// failed is set if the last attempt has failed because the API server has refused it.
 	failed bool
@@ -141,11 +141,8 @@ func (r *ConversationDeleter) Reconcile(ctx context.Context, req ctrl.Request) (
 // reconcile does a part of a deletion, and returns when the next one may be done.
 func (r *ConversationDeleter) reconcile(ctx context.Context, record *conversations.Record, deletion *conversationDeletion) (time.Duration, error) {
 	if !record.Misnamed { // otherwise, no turn belongs to it
-		if wait, err := r.awaitHead(ctx, record, deletion); wait > 0 || err != nil {
+		if wait, err := r.prepare(ctx, record, deletion); wait > 0 || err != nil {
 			return wait, err
-		}
-		if err := r.checkComplete(ctx, record, deletion); err != nil || !deletion.complete {
-			return deletionRetry, err
 		}
 		if wait, err := r.deleteTurns(ctx, record); wait > 0 || err != nil {
 			return wait, err
@@ -158,6 +155,21 @@ func (r *ConversationDeleter) reconcile(ctx context.Context, record *conversatio
 		return 0, fmt.Errorf("unable to delete the conversation: %w", err)
 	}
 	log.FromContext(ctx).Info("Deleted a conversation with the turns that nothing else needs")
+	return 0, nil
+}
+
+// prepare returns 0 once all turns of a conversation are stored, and the view has them. Otherwise, it returns when to continue.
+func (r *ConversationDeleter) prepare(ctx context.Context, record *conversations.Record, deletion *conversationDeletion) (time.Duration, error) {
+	if deletion.complete { // the turn of the head may be deleted
+		return 0, nil
+	}
+	if wait, err := r.awaitHead(ctx, record, deletion); wait > 0 || err != nil {
+		return wait, err
+	}
+	if complete, err := r.isComplete(ctx, record); !complete || err != nil {
+		return deletionRetry, err
+	}
+	deletion.complete = true
 	return 0, nil
 }
 
@@ -190,14 +202,11 @@ func (r *ConversationDeleter) awaitHead(ctx context.Context, record *conversatio
 // sessionsPerPage is the number of sessions that are listed at once.
 const sessionsPerPage = 500
 
-// checkComplete finds out whether the view has all turns of a conversation. No more are appended, but those of a moment ago may be missing.
-func (r *ConversationDeleter) checkComplete(ctx context.Context, record *conversations.Record, deletion *conversationDeletion) error {
-	if deletion.complete {
-		return nil
-	}
+// isComplete reports whether the view has all turns of a conversation. No more are appended, but those of a moment ago may be missing.
+func (r *ConversationDeleter) isComplete(ctx context.Context, record *conversations.Record) (complete bool, err error) {
 	raw, err := kubeclient.GetRaw(ctx, r.Client, kubeclient.Conversations, record.NamespacedName())
 	if err != nil {
-		return ignoreGone(err)
+		return false, ignoreGone(err)
 	}
 	id, complete := gjson.GetBytes(raw, "spec.conversationID").String(), true
 	r.chargeList(record.Namespace)
@@ -207,11 +216,10 @@ func (r *ConversationDeleter) checkComplete(ctx context.Context, record *convers
 			complete = complete && (turn.DeletionTimestamp != nil || found && known.UID == sessions.NewUID(turn.UID))
 		})
 		if err != nil {
-			return fmt.Errorf("unable to list the turns of the conversation: %w", err)
+			return false, fmt.Errorf("unable to list the turns of the conversation: %w", err)
 		}
 	}
-	deletion.complete = complete
-	return nil
+	return complete, nil
 }
 
 // listCost is what a list costs a namespace for each of its sessions: the API server compares all of them with a field selector.
