@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -295,6 +296,13 @@ func TestDeletionIsRefused(t *testing.T) {
 		wantDeleted(t, ns, "free", "held_1")
 		failed := event{"held", "Warning", "DeletionFailed", "unable to delete a turn of the conversation: held.1 is on hold"}
 		wantEvents(t, ns, map[event]int{failed: 1})
+		recorded := &eventsv1.EventList{}
+		if err := env.Client.List(t.Context(), recorded, client.InNamespace(ns)); err != nil {
+			t.Fatal(err)
+		}
+		if recorded.Items[0].Series != nil {
+			t.Errorf("the event was repeated: %+v", recorded.Items[0].Series)
+		}
 		if state := conversationState(t, ns, "held"); state != v1alpha1.ConversationStateDeleting {
 			t.Errorf("the state is %q", state)
 		}
