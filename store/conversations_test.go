@@ -97,6 +97,26 @@ func wantTurns(t *testing.T, c *store.Conversations, want ...string) {
 	}
 }
 
+// TestReservationEndsWithConversation: a reservation is lost with its next renewal once the conversation is being deleted with its turns.
+func TestReservationEndsWithConversation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := openAll(t, none)[0] // something else deletes the turns, as in a cluster
+		reservation, err := c.Reserve(t.Context(), "conv_1", "resp_1", store.ReserveOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Delete(t.Context(), "conv_1", store.DeleteConversationOptions{Turns: true}); err != nil {
+			t.Fatal(err)
+		}
+		running, cancel := reservation.Context(t.Context())
+		defer cancel()
+		<-running.Done()
+		if err := reservation.Save(t.Context(), testturn.Make("resp_1", "")); !errors.Is(err, store.ErrConflict) {
+			t.Errorf("got %v, want ErrConflict", err)
+		}
+	})
+}
+
 // TestReserveAgain: a reservation that is made again for the same turn is not mistaken for the first one.
 func TestReserveAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

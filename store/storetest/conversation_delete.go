@@ -24,6 +24,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -155,7 +156,7 @@ func testConversationDeletePending(t *testing.T, s *suite) {
 	if _, err := c.Unarchive(t.Context(), "conv_1"); err != nil {
 		t.Fatal(err)
 	}
-	reservation, err := c.Reserve(t.Context(), "conv_1", "c", store.ReserveOptions{Duration: store.DefaultReservation})
+	reservation, err := c.Reserve(t.Context(), "conv_1", "c", store.ReserveOptions{Duration: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
