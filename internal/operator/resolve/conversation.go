@@ -48,6 +48,10 @@ type Conversation struct {
 	Hidden []driver.HiddenItem
 }
 
+// conversationCost is the least that the read of a conversation costs, whether it exists or not, in bytes of a cached history: at the default
+// rate, a namespace can have 1000 read a second.
+const conversationCost = 64 << 10
+
 // ErrNoConversation is returned if a conversation does not exist.
 var ErrNoConversation = errors.New("the conversation does not exist")
 
@@ -58,11 +62,11 @@ var ErrNoConversation = errors.New("the conversation does not exist")
 // It returns ErrNoConversation, or the errors of Resolve. If the head was deleted, that is a *chain.Error.
 func (r *Resolver) ResolveConversation(ctx context.Context, namespace, name string, minVersion uint64, query Query) (*Result, error) {
 	return r.admit(namespace, func() (*Result, error) {
-		if err := r.answers.take(ctx, r.newLookup(namespace, query), 0); err != nil {
+		if err := r.answers.take(ctx, r.newLookup(namespace, query), conversationCost); err != nil {
 			return nil, err
 		}
 		conversation, bytes, err := r.reader.conversation(ctx, namespace, name)
-		r.answers.charge(namespace, cold*bytes)
+		r.answers.charge(namespace, max(cold*bytes-conversationCost, 0))
 		if err != nil {
 			return nil, err
 		}

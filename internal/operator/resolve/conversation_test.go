@@ -190,8 +190,14 @@ func TestConversationsAreCharged(t *testing.T) {
 	if got := f.history("conv_1", resolve.Query{}); got != "conv_1:" {
 		t.Fatal(got)
 	}
-	if ahead := f.resolver.ForgiveAnswers(f.namespace); ahead < 5*time.Minute {
+	if ahead := f.resolver.ForgiveAnswers(f.namespace); ahead < 4*time.Minute {
 		t.Errorf("60 kB were read at 1 KiB per second: the namespace is only ahead by %v", ahead)
+	}
+	if got := f.history("conv_2", resolve.Query{}); got != resolve.ErrNoConversation.Error() {
+		t.Fatal(got)
+	}
+	if ahead := f.resolver.ForgiveAnswers(f.namespace); ahead < 50*time.Second {
+		t.Errorf("nothing was found: the namespace is only ahead by %v", ahead)
 	}
 }
 
