@@ -72,7 +72,7 @@ func run(m *testing.M) int {
 	return testenv.RunSuite(m.Run, start)
 }
 
-// engines returns the scripted engine, and the strict one for all other models.
+// engines returns the scripted engine, and the strict one for all other models and endpoints.
 func engines() http.Handler {
 	scripted, strict := enginetest.Handler(), enginetest.Strict()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -81,7 +81,8 @@ func engines() http.Handler {
 			return // the gateway has disconnected
 		}
 		r.Body = io.NopCloser(bytes.NewReader(body))
-		if model := gjson.GetBytes(body, "model"); model.Exists() && model.Str != enginetest.Model {
+		model := gjson.GetBytes(body, "model")
+		if r.URL.Path != "/v1/responses" || model.Exists() && model.Str != enginetest.Model {
 			strict.ServeHTTP(w, r)
 			return
 		}

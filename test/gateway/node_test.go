@@ -20,6 +20,8 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+
+	"github.com/catena-dev/catena/internal/testenv"
 )
 
 // TestNode runs the files in sdk-js, which test the gateway with clients for JavaScript. On Linux, npm installs the Node.js
@@ -29,6 +31,18 @@ func TestNode(t *testing.T) {
 	if err := os.CopyFS(dir, os.DirFS("sdk-js")); err != nil {
 		t.Fatal(err)
 	}
+	shortLived, err := env.StartGateway(t.Context(), testenv.GatewayOptions{Upstream: engineURL, Race: true, Args: []string{"--websocket-lifetime=1s"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := shortLived.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Setenv("GATEWAY_URL", alternating)
+	t.Setenv("REPLICA_URLS", replicas[0].URL+","+replicas[1].URL)
+	t.Setenv("SHORT_LIVED_URL", shortLived.URL)
 	npm(t, dir, "ci")
 	for name, file := range map[string]string{
 		"scripted engine": "acceptance.mjs",
@@ -36,6 +50,7 @@ func TestNode(t *testing.T) {
 		"Vercel AI SDK":   "ai-sdk.mjs",
 		"Agents SDK":      "agents.mjs",
 		"conversations":   "conversations.mjs",
+		"WebSocket":       "websocket.mjs",
 	} {
 		t.Run(name, func(t *testing.T) { npm(t, dir, "test", "--", file) })
 	}
@@ -48,7 +63,6 @@ func npm(t *testing.T, dir string, args ...string) {
 	}
 	command := exec.CommandContext(t.Context(), "npm", args...)
 	command.Dir = dir
-	command.Env = append(os.Environ(), "GATEWAY_URL="+alternating)
 	if output, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("npm %v: %v\n%s", args, err, output)
 	}

@@ -83,6 +83,8 @@ func Strict() http.Handler {
 	e := &strict{issued: map[string]string{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/responses", e.create)
+	mux.HandleFunc("POST /v1/responses/input_tokens", e.inputTokens)
+	mux.HandleFunc("POST /v1/responses/compact", e.compact)
 	mux.HandleFunc("GET /v1/models", e.models)
 	return mux
 }
@@ -96,13 +98,11 @@ func (e *strict) models(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (e *strict) create(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
-	if err != nil || jsonvalue.Validate(body) != nil {
-		writeError(w, http.StatusBadRequest, refuse("", "", "We could not parse the JSON body of your request."))
+	request, ok := e.read(w, r)
+	if !ok {
 		return
 	}
-	request := gjson.ParseBytes(body)
-	if refusal := e.check(request); refusal != nil {
+	if refusal := checkStore(request); refusal != nil {
 		writeError(w, http.StatusBadRequest, refusal)
 		return
 	}
@@ -117,6 +117,49 @@ func (e *strict) create(w http.ResponseWriter, r *http.Request) {
 	default:
 		writeJSON(w, http.StatusOK, a.response(a.end, a.items))
 	}
+}
+
+// read returns a valid request, or writes why it is rejected.
+func (e *strict) read(w http.ResponseWriter, r *http.Request) (request gjson.Result, ok bool) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil || jsonvalue.Validate(body) != nil {
+		writeError(w, http.StatusBadRequest, refuse("", "", "We could not parse the JSON body of your request."))
+		return request, false
+	}
+	request = gjson.ParseBytes(body)
+	if refusal := e.check(request); refusal != nil {
+		writeError(w, http.StatusBadRequest, refusal)
+		return request, false
+	}
+	return request, true
+}
+
+func (e *strict) inputTokens(w http.ResponseWriter, r *http.Request) {
+	if request, ok := e.read(w, r); ok {
+		writeJSON(w, http.StatusOK, object{"object": "response.input_tokens", "input_tokens": usageOf(request, nil)["input_tokens"]})
+	}
+}
+
+// compact answers with the messages of the user, followed by a compaction item.
+func (e *strict) compact(w http.ResponseWriter, r *http.Request) {
+	request, ok := e.read(w, r)
+	if !ok {
+		return
+	}
+	v := variants[request.Get("model").Str]
+	output := []object{}
+	for i, item := range request.Get("input").Array() {
+		if item.Get("role").Str == "user" {
+			part := object{"type": "input_text", "text": textOf(item.Get("content"))}
+			output = append(output, object{
+				"type": "message", "id": e.issue(v, "msg", i), "status": completes, "role": "user", "content": []object{part},
+			})
+		}
+	}
+	output = append(output, object{"type": "compaction", "id": e.issue(v, "cmp", 1), "encrypted_content": "compacted"})
+	writeJSON(w, http.StatusOK, object{
+		"id": e.issue(v, "resp", 1), "object": "response.compaction", "created_at": createdAt(), "output": output, "usage": usageOf(request, nil),
+	})
 }
 
 // refusal is an error in OpenAI's format.

@@ -64,7 +64,13 @@ func checkState(request gjson.Result) *refusal {
 		return refuse("conversation", "unsupported_parameter", "Unsupported parameter: 'conversation'.")
 	case request.Get("background").Bool():
 		return refuse("background", "unsupported_parameter", "Unsupported parameter: 'background'.")
-	case request.Get("store").Type != gjson.False:
+	}
+	return nil
+}
+
+// checkStore rejects a request for a response that is to be stored.
+func checkStore(request gjson.Result) *refusal {
+	if request.Get("store").Type != gjson.False {
 		return refuse("store", "unsupported_value", "Unsupported value: 'store' must be false, this engine keeps no responses.")
 	}
 	return nil

@@ -61,9 +61,11 @@ var lackedByThin = []string{"sequence_number", "output_index", "content_index", 
 // lackedByThinItems are the members that the items of ModelThin and their parts do not have.
 var lackedByThinItems = []string{"id", "status", "annotations", "logprobs"}
 
+func createdAt() int64 { return time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).Unix() }
+
 // response returns the Response with a status and the items that it has by then.
 func (a *answer) response(status string, items []object) object {
-	created := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC).Unix()
+	created := createdAt()
 	r := object{
 		"id": a.id, "object": "response", "created_at": created, "completed_at": nil, "status": status,
 		"error": nil, "incomplete_details": nil, "output": items, "usage": nil,

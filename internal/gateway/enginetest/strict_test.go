@@ -40,8 +40,12 @@ func askStrict(ctx context.Context, engine http.Handler, members string) *httpte
 }
 
 func post(ctx context.Context, engine http.Handler, body string) *httptest.ResponseRecorder {
+	return postTo(ctx, engine, "/v1/responses", body)
+}
+
+func postTo(ctx context.Context, engine http.Handler, path, body string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	engine.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/responses", strings.NewReader(body)))
+	engine.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, path, strings.NewReader(body)))
 	return w
 }
 
@@ -82,6 +86,23 @@ func TestStrictScript(t *testing.T) {
 				t.Errorf("got %d %s, want %q", w.Code, w.Body, tc.want)
 			}
 		})
+	}
+}
+
+// TestStrictAsks: the other endpoints check the input, and need no store.
+func TestStrictAsks(t *testing.T) {
+	const input = `"input":[{"role":"user","content":"one"},{"role":"assistant","content":"two"}]`
+	engine := Strict()
+	for path, want := range map[string]string{"input_tokens": `["response.input_tokens"]`, "compact": `["response.compaction",["message","compaction"]]`} {
+		w := postTo(t.Context(), engine, "/v1/responses/"+path, `{"model":"strict",`+input+`}`)
+		if got := gjson.Get(w.Body.String(), `[object,output.#.type]`).Raw; w.Code != http.StatusOK || got != want {
+			t.Errorf("%s: got %d %s, want %s", path, w.Code, w.Body, want)
+		}
+		for _, body := range []string{`{}`, `{"model":"strict","previous_response_id":"resp_1",` + input + `}`} {
+			if w := postTo(t.Context(), engine, "/v1/responses/"+path, body); w.Code != http.StatusBadRequest {
+				t.Errorf("%s: got %d %s for %s", path, w.Code, w.Body, body)
+			}
+		}
 	}
 }
 

@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
 import { baseURL, client, eventually, inputItems, types, wantError } from './client.mjs';
-import { check, Event, Item, ItemList, Response, responseMembers } from './schema.mjs';
+import { check, CompactedResponse, Event, InputTokens, Item, ItemList, ModelList, Response, responseMembers } from './schema.mjs';
+import { Socket } from './socket.mjs';
 
 const create = (input, options) => client.responses.create({ model: 'strict', input, ...options });
 const after = (previous) => ({ previous_response_id: previous.id });
@@ -17,16 +18,8 @@ async function streamed(input, options) {
 
 // overWebSocket returns the events of a response in WebSocket mode.
 async function overWebSocket(input, options) {
-  const socket = new WebSocket(`${baseURL.replace('http', 'ws')}/responses`);
-  const events = [];
-  await new Promise((resolve, reject) => {
-    socket.onerror = reject;
-    socket.onopen = () => socket.send(JSON.stringify({ type: 'response.create', model: 'strict', input, ...options }));
-    socket.onmessage = ({ data }) => {
-      events.push(JSON.parse(data));
-      if (['response.completed', 'response.incomplete', 'response.failed', 'error'].includes(events.at(-1).type)) resolve();
-    };
-  });
+  const socket = await Socket.open(baseURL);
+  const events = await socket.create(input, options);
   socket.close();
   return events;
 }
@@ -59,6 +52,8 @@ for (const model of ['strict', 'thin']) {
     assert.equal(first.previous_response_id, null);
     assert.equal(second.previous_response_id, first.id);
     for (const [name, value] of Object.entries(settings)) assert.deepEqual(second[name], value, name);
+    const { description, parameters, strict, ...bare } = weather;
+    check(Response, await create('three', { model, tools: [bare] }), 'response');
     assert.deepEqual([first.metadata, first.tools, first.instructions], [{}, [], null]);
   });
 
@@ -235,4 +230,16 @@ test('references to items', async () => {
   const error = await create([{ type: 'item_reference', id: 'msg_0' }]).then(() => undefined, (error) => error);
   assert.equal(error?.status, 404);
   assert.match(error.message, /Item with id 'msg_0' not found\./);
+});
+
+test('the other endpoints with a conversation', async () => {
+  const first = await create('one');
+  const request = { model: 'strict', input: [{ role: 'user', content: 'two' }], previous_response_id: first.id };
+  const tokens = await client.responses.inputTokens.count(request);
+  check(InputTokens, tokens, 'input tokens');
+  assert.ok(tokens.input_tokens > (await client.responses.inputTokens.count({ ...request, previous_response_id: null })).input_tokens);
+  const compacted = await client.responses.compact(request);
+  check(CompactedResponse, compacted, 'compacted');
+  assert.deepEqual(compacted.output.map(({ type, content }) => content?.[0].text ?? type), ['one', 'two', 'compaction']);
+  check(ModelList, await client.get('/models'), 'models');
 });

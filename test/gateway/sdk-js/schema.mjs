@@ -72,6 +72,9 @@ const toolUsage = object({
   web_search: details('num_requests'),
 });
 
+const tool = (value, path) =>
+  (value?.type === 'function' ? object({ name: string, parameters: nullable(record), strict: nullable(boolean) }) : object({ type: string }))(value, path);
+
 // responseMembers are the members of a Response. Those that OpenAI always sends are required here, although some are optional in
 // the client's type.
 export const responseMembers = {
@@ -108,7 +111,7 @@ export const responseMembers = {
   text: object({ format: byType({ text: any, json_object: any, json_schema: object({ name: string, schema: record }) }) }),
   tool_choice: stringOr(object({ type: string })),
   tool_usage: optional(toolUsage),
-  tools: array(object({ type: string })),
+  tools: array(tool),
   top_logprobs: optional(nullable(number)),
   top_p: nullable(number),
   truncation: nullable(oneOf('auto', 'disabled')),
@@ -126,6 +129,20 @@ export const Conversation = object(conversationMembers);
 
 export const ConversationDeleted = object({ id: string, deleted: boolean, object: oneOf('conversation.deleted') });
 
+export const InputTokens = object({ object: oneOf('response.input_tokens'), input_tokens: number });
+
+export const CompactedResponse = object({
+  id: string, created_at: number, object: oneOf('response.compaction'), usage,
+  output: array(byType({ message: inputMessage, compaction: object({ type: string, id: string, encrypted_content: string }) })),
+});
+
+export const ModelList = object({ object: oneOf('list'), data: array(object({ id: string, created: number, object: oneOf('model'), owned_by: string })) });
+
+// SocketError is an error in WebSocket mode that is not part of a response.
+export const SocketError = object({
+  type: oneOf('error'), status: number, error: object({ type: string, code: nullable(string), message: string, param: nullable(string) }),
+});
+
 const event = (members) => object({ type: string, sequence_number: number, ...members });
 const withResponse = event({ response: Response });
 const inItem = (members) => event({ output_index: number, item_id: string, ...members });
@@ -134,6 +151,7 @@ const inSummary = (members) => inItem({ summary_index: number, ...members });
 const logprobs = array(record);
 
 export const Event = byType({
+  error: event({ code: nullable(string), message: string, param: nullable(string) }),
   'response.created': withResponse,
   'response.in_progress': withResponse,
   'response.completed': withResponse,

@@ -1,0 +1,75 @@
+// OpenAI's WebSocket mode on both replicas, in front of an engine that rejects all state.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { client, wantError } from './client.mjs';
+import { check, Event, SocketError } from './schema.mjs';
+import { Socket } from './socket.mjs';
+
+const replicas = process.env.REPLICA_URLS.split(',').map((url) => `${url}/v1`);
+const said = ({ response }) => response.output.at(-1).content[0].text;
+const after = (id, options) => ({ previous_response_id: id, ...options });
+const unstored = { store: false };
+
+// open connects to gateways until the end of a test.
+const open = (t, ...urls) =>
+  Promise.all(urls.map(async (url) => {
+    const socket = await Socket.open(url);
+    t.after(() => socket.close());
+    return socket;
+  }));
+
+function wantSocketError(event, status, code) {
+  check(SocketError, event, 'error');
+  assert.deepEqual([event.status, event.error.code], [status, code], event.error.message);
+}
+
+test('stored responses are continued on every replica, and over HTTP', async (t) => {
+  const [socket, other] = await open(t, ...replicas);
+  const first = await socket.end('one');
+  const second = await socket.end('two', after(first.response.id));
+  const events = await other.create('three', after(second.response.id));
+  for (const event of events) check(Event, event, event.type);
+  const third = events.at(-1);
+  assert.equal(said(third), "You said 3 things, from 'one' to 'three', in 5 items.");
+  assert.equal(third.response.previous_response_id, second.response.id);
+  const { output_text } = await client.responses.create({ model: 'strict', input: 'four', previous_response_id: third.response.id });
+  assert.equal(output_text, "You said 4 things, from 'one' to 'four', in 7 items.");
+});
+
+test('a response that is not stored is continued on its connection only', async (t) => {
+  const [socket, same, other] = await open(t, replicas[0], ...replicas);
+  const { response } = await socket.end('one', unstored);
+  const next = await socket.end('reason', after(response.id, unstored));
+  const last = await socket.end('three', after(next.response.id, unstored));
+  assert.equal(said(last), "You said 3 things, from 'one' to 'three', in 6 items.");
+  for (const elsewhere of [same, other]) {
+    wantSocketError(await elsewhere.end('two', after(response.id)), 400, 'previous_response_not_found');
+  }
+  await wantError(400, 'previous_response_not_found', () => client.responses.create({ model: 'strict', input: 'two', ...after(response.id) }));
+});
+
+test('a response that is not stored is forgotten when it cannot be continued', async (t) => {
+  const [socket] = await open(t, replicas[0]);
+  const { response } = await socket.end('one', unstored);
+  assert.equal((await socket.end('fail', after(response.id, unstored))).type, 'response.failed');
+  wantSocketError(await socket.end('two', after(response.id, unstored)), 400, 'previous_response_not_found');
+  assert.equal((await socket.end('three')).type, 'response.completed');
+});
+
+test("the engine's errors", async (t) => {
+  const [socket] = await open(t, replicas[1]);
+  wantSocketError(await socket.end('one', { model: 'unknown' }), 400, 'model_not_found');
+  const failed = await socket.create('fail');
+  for (const event of failed) check(Event, event, event.type);
+  assert.equal(failed.at(-1).response.error.code, 'server_error');
+  const cut = await socket.end('cut off');
+  assert.deepEqual([cut.type, cut.response.incomplete_details], ['response.incomplete', { reason: 'max_output_tokens' }]);
+  assert.equal(said(await socket.end('on', after(cut.response.id))), "You said 2 things, from 'cut off' to 'on', in 3 items.");
+});
+
+test('the end of the life of a connection', async (t) => {
+  const [socket] = await open(t, `${process.env.SHORT_LIVED_URL}/v1`);
+  wantSocketError(await socket.next(), 400, 'websocket_connection_limit_reached');
+  assert.equal((await socket.next()).type, 'closed');
+  assert.equal(socket.closed, 1000);
+});
