@@ -18,6 +18,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -46,14 +47,19 @@ const DefaultConversationInterval = 5 * time.Second
 
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=conversations/status,verbs=patch
 
-// ConversationReconciler writes the verdict on the history of each Conversation into its status. It follows from the spec and from the verdict
-// on the turn at which the history ends, which the view of the sessions has. It writes only what differs, so that a restart writes nothing.
+// ConversationReconciler writes the verdict on the history of each Conversation into its status, and the figures of its turns. The verdict follows
+// from the spec and from that on the turn at which the history ends, which the view of the sessions has. The figures follow from the bodies of
+// the turns, of which only those are read that the figures in the status do not have. It writes only what differs, so that a restart writes
+// nothing.
 type ConversationReconciler struct {
 	// Client writes.
 	Client client.Client
 	// Conversations and Sessions are the views. The caller runs them; the controller waits for their first lists.
 	Conversations *conversations.View
 	Sessions      *sessions.View
+	// Live reads from the API server, and Resolve the turns whose figures are in the status.
+	Live    client.Reader
+	Resolve ResolveFunc
 	// Interval is the time between two writes of the status of one conversation: turns can follow each other quickly. It is also how long
 	// the status of a changed conversation waits for the turn of its head, which is usually being saved.
 	Interval time.Duration
@@ -125,7 +131,8 @@ func conversationMark(record *conversations.Record) fair.Mark {
 func (r *ConversationReconciler) reconcile(ctx context.Context, record *conversations.Record) (wait time.Duration, err error) {
 	now := r.Clock.Now()
 	verdict := r.verdict(record)
-	status := newConversationStatus(record, verdict, now)
+	path := r.path(record, verdict)
+	status := newConversationStatus(record, verdict, path, now)
 	if conversations.NewFingerprint(status) == record.Written {
 		r.forgetWaits(record.NamespacedName())
 		return 0, nil
@@ -133,12 +140,22 @@ func (r *ConversationReconciler) reconcile(ctx context.Context, record *conversa
 	if wait := r.delay(now, record, verdict.headStored); wait > 0 {
 		return wait, nil
 	}
+	behind := r.addFigures(ctx, record, path, status)
+	if behind != nil && !errors.Is(behind, errBehind) {
+		return 0, behind
+	}
+	if conversations.NewFingerprint(status) == record.Written {
+		return max(r.Interval, behindRetry), nil
+	}
 	written := atVersion(v1alpha1.ConversationKind, &record.Object, record.Version())
 	if err := applyStatus(ctx, r.Client, written, status); err != nil {
 		return 0, err
 	}
 	r.Conversations.Observe(record, record.WithStatus(written, status))
 	r.intervals.Charge(now, record.NamespacedName().String(), r.Interval)
+	if behind != nil {
+		return max(r.Interval, behindRetry), nil
+	}
 	return 0, nil
 }
 

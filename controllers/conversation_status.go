@@ -38,6 +38,8 @@ type historyVerdict struct {
 	previous   string
 	// stored is when the last turn was stored, or 0.
 	stored sessions.Seconds
+	// last is the response ID of the last turn, or empty.
+	last string
 }
 
 // verdict returns the verdict on the history of a conversation. It ends at the head or, while a place is reserved for a head that is not stored,
@@ -82,12 +84,12 @@ func (r *ConversationReconciler) verdictAt(namespace, id string) historyVerdict 
 	}
 	return historyVerdict{
 		status: metav1.ConditionStatus(v.Rule.ConditionStatus()), reason: v.Rule.Reason(), message: message(v.Explanation),
-		turns: v.Depth, headStored: true, previous: v.Record.Turn.Previous, stored: v.Record.Created,
+		turns: v.Depth, headStored: true, previous: v.Record.Turn.Previous, last: id, stored: v.Record.Created,
 	}
 }
 
-// newConversationStatus returns the complete status of a conversation as the leader writes it.
-func newConversationStatus(c *conversations.Record, v historyVerdict, now time.Time) *v1alpha1.ConversationStatus {
+// newConversationStatus returns the status of a conversation as the leader writes it, without the figures of the turns of its path.
+func newConversationStatus(c *conversations.Record, v historyVerdict, path []*sessions.Record, now time.Time) *v1alpha1.ConversationStatus {
 	return &v1alpha1.ConversationStatus{
 		Conditions: []metav1.Condition{{
 			Type:               v1alpha1.ConditionHeadResolved,
@@ -99,6 +101,7 @@ func newConversationStatus(c *conversations.Record, v historyVerdict, now time.T
 		}},
 		ObservedGeneration: c.Generation,
 		Turns:              int32(v.turns),
+		HistoryRevision:    historyRevisionOf(c, v, path),
 		LastActivityTime:   optionalTime(lastActivity(c, v, now)),
 		LastUpdateTime:     optionalTime(lastUpdate(c, now)),
 	}

@@ -39,6 +39,7 @@ import (
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/chunks"
 	"github.com/catena-dev/catena/internal/operator/conversations"
+	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/requests"
 	"github.com/catena-dev/catena/internal/snapshot"
@@ -134,8 +135,11 @@ func startOperator(ctx context.Context) (*operator, error) {
 	})); err != nil {
 		return nil, err
 	}
+	options := resolve.DefaultOptions()
+	reader := resolve.NewReader(sessionClient, snapshot.Stores{snapshot.NewChunkStore(sessionClient)}, options)
+	resolver := resolve.New(o.view, reader, func(*sessions.Record) {}, options)
 	heads := &controllers.ConversationReconciler{
-		Client: mgr.GetClient(), Conversations: o.named, Sessions: o.view, Interval: conversationInterval, Statuses: statuses, Clock: o.clock,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Resolve: resolver.Resolve, Conversations: o.named, Sessions: o.view, Interval: conversationInterval, Statuses: statuses, Clock: o.clock,
 	}
 	if err := heads.SetupWithManager(mgr); err != nil {
 		return nil, err

@@ -213,6 +213,50 @@ type ConversationStatus struct {
 	// noticed it.
 	// +optional
 	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`
+
+	// historyRevision identifies the turns that items, usage, model and preview are about. It changes with each of them. These are usually the
+	// turns of the history. They remain as they were while the history does not resolve, and follow that of a long history in steps. A turn that is
+	// overwritten after it had completed counts as it was then.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	HistoryRevision string `json:"historyRevision,omitempty"`
+
+	// items counts the items of the turns, those of their inputs and those of their outputs, hidden ones included.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	Items int64 `json:"items,omitempty"`
+
+	// usage is the number of tokens that the turns have used. It is absent if none of them reports it.
+	// +optional
+	Usage *ConversationUsage `json:"usage,omitempty"`
+
+	// model is the model of the last turn that names one: that of the response or, without one, of the request.
+	// +kubebuilder:validation:MaxLength=256
+	// +optional
+	Model string `json:"model,omitempty"`
+
+	// preview is the beginning of the text of the first user message.
+	// +kubebuilder:validation:MaxLength=100
+	// +optional
+	Preview string `json:"preview,omitempty"`
+}
+
+// ConversationUsage is the number of tokens that the turns of a history have used, as far as their responses report it.
+type ConversationUsage struct {
+	// inputTokens is the sum of the input tokens. A turn's input includes the history before it.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	InputTokens int64 `json:"inputTokens,omitempty"`
+
+	// outputTokens is the sum of the output tokens.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	OutputTokens int64 `json:"outputTokens,omitempty"`
+
+	// totalTokens is the sum of the total tokens.
+	// +kubebuilder:validation:Minimum=0
+	// +optional
+	TotalTokens int64 `json:"totalTokens,omitempty"`
 }
 
 // Conversation is a name for the chain of turns that ends at its head. The turns are ResponseSessions of the same namespace. Several

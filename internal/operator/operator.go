@@ -124,6 +124,7 @@ type shared struct {
 	view      *sessions.View
 	named     *conversations.View
 	reader    *resolve.Reader
+	resolver  *resolve.Resolver
 	releases  *controllers.Releases
 	snapshots snapshot.Stores
 	options   *Options
@@ -133,12 +134,12 @@ type shared struct {
 func (s *shared) addResolveAPI() ([]prometheus.Collector, error) {
 	mgr, view, o := s.manager, s.view, s.options
 	reporter := controllers.NewSnapshotReporter(mgr.GetClient(), clock.RealClock{})
-	resolver := resolve.New(view, s.reader, reporter.Report, o.Resolve)
+	s.resolver = resolve.New(view, s.reader, reporter.Report, o.Resolve)
 	keeper, err := s.certificateKeeper()
 	if err != nil {
 		return nil, err
 	}
-	server, err := resolveapi.New(o.ResolveAPI, resolver.Resolve, resolver.ResolveConversation, resolver.Share, view, s.named)
+	server, err := resolveapi.New(o.ResolveAPI, s.resolver.Resolve, s.resolver.ResolveConversation, s.resolver.Share, view, s.named)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +154,7 @@ func (s *shared) addResolveAPI() ([]prometheus.Collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unable to set up the resolve API: %w", err)
 	}
-	collectors := []prometheus.Collector{resolver.Metric(), s.named.Metric()}
+	collectors := []prometheus.Collector{s.resolver.Metric(), s.named.Metric()}
 	if keeper != nil {
 		collectors = append(collectors, keeper.Metrics()...)
 	}
@@ -194,7 +195,7 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 		StallTimeout: o.StallTimeout,
 	}
 	heads := &controllers.ConversationReconciler{
-		Client: mgr.GetClient(), Conversations: s.named, Sessions: view,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Resolve: s.resolver.Resolve, Conversations: s.named, Sessions: view,
 		Interval: controllers.DefaultConversationInterval, Statuses: o.Statuses, Clock: clock.RealClock{},
 	}
 	deleter := &controllers.ConversationDeleter{

@@ -42,6 +42,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.ConversationSummaryApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ConversationSummarySpec"):
 		return &apiv1alpha1.ConversationSummarySpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ConversationUsage"):
+		return &apiv1alpha1.ConversationUsageApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Fork"):
 		return &apiv1alpha1.ForkApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("HiddenItem"):

@@ -43,8 +43,9 @@ type Record struct {
 	Head, Base string
 	// Received is when the view received this head and base.
 	Received time.Time
-	// Written identifies the status that the object has.
-	Written sessions.Fingerprint
+	// Written identifies the status that the object has, and HistoryRevision the turns that the figures in it are about.
+	Written         sessions.Fingerprint
+	HistoryRevision string
 	// Created is when the object was created, Updated when something other than its status was last changed, and Activity when its last
 	// turn was stored, as far as the status has it.
 	Created, Updated, Activity sessions.Seconds
@@ -112,6 +113,7 @@ func decodeStatus(raw gjson.Result) *v1alpha1.ConversationStatus {
 
 func (r *Record) setStatus(status *v1alpha1.ConversationStatus) {
 	r.Written = NewFingerprint(status)
+	r.HistoryRevision = status.HistoryRevision
 	r.HasVerdict = status.ObservedGeneration == r.Generation
 	r.HeadResolved, r.Since = sessions.Transition(status.Conditions, v1alpha1.ConditionHeadResolved)
 	r.Activity = secondsOf(status.LastActivityTime)
@@ -125,10 +127,12 @@ func secondsOf(t *metav1.Time) sessions.Seconds {
 }
 
 // NewFingerprint returns the fingerprint of a status. It covers every field except conditions of other types, and the times, which follow
-// from the rest except for the lastActivityTime. It covers the message of the condition: no other field has the turn at which a chain breaks.
+// from the rest except for the lastActivityTime. It covers the message of the condition: no other field has the turn at which a chain breaks. It
+// does not cover what follows from the historyRevision, so that it can be made before the turns are read.
 func NewFingerprint(status *v1alpha1.ConversationStatus) sessions.Fingerprint {
 	written := *status
 	written.Conditions, written.LastUpdateTime = nil, nil
+	written.Items, written.Usage, written.Model, written.Preview = 0, nil, "", ""
 	for _, condition := range status.Conditions {
 		if condition.Type == v1alpha1.ConditionHeadResolved {
 			condition.LastTransitionTime = metav1.Time{}

@@ -114,18 +114,33 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
+    - name: historyRevision
+      type:
+        scalar: string
+    - name: items
+      type:
+        scalar: numeric
     - name: lastActivityTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: lastUpdateTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: model
+      type:
+        scalar: string
     - name: observedGeneration
       type:
         scalar: numeric
+    - name: preview
+      type:
+        scalar: string
     - name: turns
       type:
         scalar: numeric
+    - name: usage
+      type:
+        namedType: com.github.catena-dev.catena.api.v1alpha1.ConversationUsage
 - name: com.github.catena-dev.catena.api.v1alpha1.ConversationSummary
   map:
     fields:
@@ -160,6 +175,18 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
     - name: tokenCount
+      type:
+        scalar: numeric
+- name: com.github.catena-dev.catena.api.v1alpha1.ConversationUsage
+  map:
+    fields:
+    - name: inputTokens
+      type:
+        scalar: numeric
+    - name: outputTokens
+      type:
+        scalar: numeric
+    - name: totalTokens
       type:
         scalar: numeric
 - name: com.github.catena-dev.catena.api.v1alpha1.Fork

@@ -41,6 +41,18 @@ type ConversationStatusApplyConfiguration struct {
 	// lastUpdateTime is when the conversation itself was last changed. If what was changed was only removed, it is when the operator has
 	// noticed it.
 	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`
+	// historyRevision identifies the turns that items, usage, model and preview are about. It changes with each of them. These are usually the
+	// turns of the history. They remain as they were while the history does not resolve, and follow that of a long history in steps. A turn that is
+	// overwritten after it had completed counts as it was then.
+	HistoryRevision *string `json:"historyRevision,omitempty"`
+	// items counts the items of the turns, those of their inputs and those of their outputs, hidden ones included.
+	Items *int64 `json:"items,omitempty"`
+	// usage is the number of tokens that the turns have used. It is absent if none of them reports it.
+	Usage *ConversationUsageApplyConfiguration `json:"usage,omitempty"`
+	// model is the model of the last turn that names one: that of the response or, without one, of the request.
+	Model *string `json:"model,omitempty"`
+	// preview is the beginning of the text of the first user message.
+	Preview *string `json:"preview,omitempty"`
 }
 
 // ConversationStatusApplyConfiguration constructs a declarative configuration of the ConversationStatus type for use with
@@ -91,5 +103,45 @@ func (b *ConversationStatusApplyConfiguration) WithLastActivityTime(value metav1
 // If called multiple times, the LastUpdateTime field is set to the value of the last call.
 func (b *ConversationStatusApplyConfiguration) WithLastUpdateTime(value metav1.Time) *ConversationStatusApplyConfiguration {
 	b.LastUpdateTime = &value
+	return b
+}
+
+// WithHistoryRevision sets the HistoryRevision field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the HistoryRevision field is set to the value of the last call.
+func (b *ConversationStatusApplyConfiguration) WithHistoryRevision(value string) *ConversationStatusApplyConfiguration {
+	b.HistoryRevision = &value
+	return b
+}
+
+// WithItems sets the Items field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Items field is set to the value of the last call.
+func (b *ConversationStatusApplyConfiguration) WithItems(value int64) *ConversationStatusApplyConfiguration {
+	b.Items = &value
+	return b
+}
+
+// WithUsage sets the Usage field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Usage field is set to the value of the last call.
+func (b *ConversationStatusApplyConfiguration) WithUsage(value *ConversationUsageApplyConfiguration) *ConversationStatusApplyConfiguration {
+	b.Usage = value
+	return b
+}
+
+// WithModel sets the Model field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Model field is set to the value of the last call.
+func (b *ConversationStatusApplyConfiguration) WithModel(value string) *ConversationStatusApplyConfiguration {
+	b.Model = &value
+	return b
+}
+
+// WithPreview sets the Preview field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Preview field is set to the value of the last call.
+func (b *ConversationStatusApplyConfiguration) WithPreview(value string) *ConversationStatusApplyConfiguration {
+	b.Preview = &value
 	return b
 }

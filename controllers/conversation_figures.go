@@ -1,0 +1,198 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controllers
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/fnv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/history"
+	"github.com/catena-dev/catena/internal/operator/conversations"
+	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/internal/operator/sessions"
+)
+
+const (
+	// turnsPerRead is the number of turns whose items are in memory at once to add up the figures of a history.
+	turnsPerRead = 64
+	// turnsPerStatus is the number of turns that are added up for one write of a status. The rest of a long history follows with the next
+	// writes, so that it need not be read within one ReconcileTimeout.
+	turnsPerStatus = 1024
+	// behindRetry is when figures that are behind are looked at again, at the earliest.
+	behindRetry = time.Second
+	// previewLength is the number of characters of a preview.
+	previewLength = 100
+)
+
+// ResolveFunc returns the history of a turn within the shares of its namespace; see resolve.Resolver.
+type ResolveFunc func(ctx context.Context, namespace, responseID string, minVersion uint64, query resolve.Query) (*resolve.Result, error)
+
+// path returns the turns of the history that a verdict is about, oldest first, or nil if it is empty or does not resolve.
+func (r *ConversationReconciler) path(c *conversations.Record, v historyVerdict) []*sessions.Record {
+	if v.last == "" {
+		return nil
+	}
+	return r.Sessions.Path(c.Namespace, v.last, chain.WalkOptions{MaxDepth: v.turns})
+}
+
+// errBehind indicates that the figures of a status are those of an earlier history, and have to catch up.
+var errBehind = errors.New("the figures are behind the history")
+
+// addFigures completes a status with the figures of the turns of a path. If there is none, they remain those that are stored. If they cannot be
+// completed now, the error is errBehind, and the status has those of the turns that its historyRevision says.
+func (r *ConversationReconciler) addFigures(
+	ctx context.Context, c *conversations.Record, path []*sessions.Record, status *v1alpha1.ConversationStatus,
+) error {
+	wanted := status.HistoryRevision
+	if wanted == "" {
+		return nil
+	}
+	stored, err := r.storedStatus(ctx, c)
+	if err != nil {
+		return err
+	}
+	known := len(path)
+	if wanted != stored.HistoryRevision {
+		known = knownTurns(path, stored.HistoryRevision)
+	}
+	if known > 0 || path == nil {
+		status.Items, status.Usage, status.Model, status.Preview = stored.Items, stored.Usage, stored.Model, stored.Preview
+	}
+	end := min(len(path), known+turnsPerStatus)
+	for known < end && err == nil {
+		known, err = r.addTurns(ctx, path, known, min(end, known+turnsPerRead), status)
+	}
+	if path == nil {
+		status.HistoryRevision = stored.HistoryRevision
+		return nil
+	}
+	status.HistoryRevision = historyRevision(path[:known])
+	if known < len(path) {
+		return errBehind
+	}
+	return nil
+}
+
+// storedStatus returns the status that a conversation has now.
+func (r *ConversationReconciler) storedStatus(ctx context.Context, c *conversations.Record) (*v1alpha1.ConversationStatus, error) {
+	object := &v1alpha1.Conversation{}
+	if err := r.Live.Get(ctx, client.ObjectKey(c.NamespacedName()), object); err != nil {
+		if apierrors.IsNotFound(err) || ctx.Err() != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("unable to read the figures of conversation %s: %w", c.NamespacedName(), err)
+	}
+	return &object.Status, nil
+}
+
+// addTurns adds the figures of the turns of a path in the half-open range [from, to), and returns the first one that it has not added. If they are
+// too large to be read at once, it adds one. A turn that alone is too large has no figures.
+func (r *ConversationReconciler) addTurns(
+	ctx context.Context, path []*sessions.Record, from, to int, status *v1alpha1.ConversationStatus,
+) (int, error) {
+	last := path[to-1]
+	query := resolve.Query{WalkOptions: chain.WalkOptions{MaxDepth: to - from, Last: to - from}}
+	result, err := r.Resolve(ctx, last.Namespace, last.Turn.ID, 0, query)
+	switch {
+	case errors.Is(err, resolve.ErrTooLarge) && to-from > 1:
+		return r.addTurns(ctx, path, from, from+1, status)
+	case errors.Is(err, resolve.ErrTooLarge):
+		return to, nil
+	case err != nil: // within the shares of the namespace, this is not possible now, or a turn has just changed
+		return from, err
+	}
+	defer result.Release()
+	for _, turn := range result.Turns {
+		addTurn(status, turn)
+	}
+	return to, nil
+}
+
+func addTurn(status *v1alpha1.ConversationStatus, turn history.TurnItems) {
+	status.Items += int64(turn.Items.Len())
+	if used := turn.Items.Figures.Usage; used != (chain.Usage{}) {
+		sum := v1alpha1.ConversationUsage{}
+		if status.Usage != nil {
+			sum = *status.Usage
+		}
+		sum.InputTokens += used.InputTokens
+		sum.OutputTokens += used.OutputTokens
+		sum.TotalTokens += used.TotalTokens
+		status.Usage = &sum
+	}
+	if model := turn.Items.Figures.Model; model != "" {
+		status.Model = model
+	}
+	if status.Preview == "" {
+		status.Preview = turn.Items.UserText(previewLength)
+	}
+}
+
+// historyRevisionOf returns the revision that the status of a conversation is to have. It remains that of an earlier history while this one does
+// not resolve.
+func historyRevisionOf(c *conversations.Record, v historyVerdict, path []*sessions.Record) string {
+	switch {
+	case path != nil:
+		return historyRevision(path)
+	case v.last == "" && v.status != metav1.ConditionFalse:
+		return ""
+	}
+	return c.HistoryRevision
+}
+
+// historyRevision returns the revision of turns, which changes with each of them, but not if one is overwritten: then a turn that flips between
+// two statuses would have the statuses of all conversations rewritten that end after it.
+func historyRevision(path []*sessions.Record) string {
+	sum := newRevision()
+	for _, turn := range path {
+		sum.add(turn)
+	}
+	return sum.String()
+}
+
+// knownTurns returns how many turns of a path, from the root on, have a revision, or 0.
+func knownTurns(path []*sessions.Record, revision string) int {
+	sum := newRevision()
+	for i, turn := range path {
+		if sum.add(turn); sum.String() == revision {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// revision is a running hash of the UIDs of turns. A tenant that finds a collision gets wrong figures, of its own conversation.
+type revision struct{ hash.Hash }
+
+func newRevision() revision { return revision{fnv.New128a()} }
+
+func (r revision) add(turn *sessions.Record) {
+	_, _ = r.Write(turn.UID[:])
+}
+
+func (r revision) String() string { return base64.RawURLEncoding.EncodeToString(r.Sum(nil)) }
