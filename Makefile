@@ -28,7 +28,7 @@ BENCH ?= .
 BENCH_ARGS ?=
 
 # Modules of their own, whose dependencies stay out of Catena's.
-MODULES := hack/image test/monitoring
+MODULES := adapters/adk hack/image test/monitoring
 in_modules = $(foreach module,$(MODULES),&& (cd $(module) && $1))
 
 # Packages with a control plane mostly wait for it: three at a time keep two cores busy. Suites run programs that they

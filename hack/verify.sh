@@ -28,7 +28,7 @@ make --no-print-directory generate >"$work/log" 2>&1 || { cat "$work/log" >&2; f
 snapshot "$work/after"
 diff -ru "$work/before" "$work/after" || fail "generated files were stale; they are up to date now"
 
-for module in . hack/image test/manifests test/monitoring; do
+for module in . adapters/adk hack/image test/manifests test/monitoring; do
 	(cd "$module" && go mod tidy -diff) || fail "$module/go.mod is not tidy: run go mod tidy"
 done
 unformatted=$(go_files | xargs gofmt -s -l)
@@ -37,7 +37,7 @@ unformatted=$(go_files | xargs gofmt -s -l)
 # versions prints the modules that a go.mod file requires or replaces, and the versions. Both versions affect the
 # compiled code: with -trimpath, the required one is in the paths of source files.
 versions() { awk '$2 ~ /^v[0-9]/ {print $1, $2} $2 == "=>" {print $1, $4}' "$1" | sort -u; }
-for other in hack/controlplane/go.mod hack/image/go.mod hack/s3server/go.mod hack/tools.mod test/{manifests,monitoring}/go.mod; do
+for other in adapters/adk/go.mod hack/controlplane/go.mod hack/image/go.mod hack/s3server/go.mod hack/tools.mod test/{manifests,monitoring}/go.mod; do
 	while read -r module ours theirs; do
 		[[ $ours != "$theirs" ]] || continue
 		newer=$(printf '%s\n' "$ours" "$theirs" | sort -V | tail -n 1)

@@ -1,0 +1,118 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package adk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	"google.golang.org/adk/v2/session"
+
+	"github.com/catena-dev/catena/store"
+)
+
+// states are the parts of a state, or of a change of it, by who shares them. Their keys have their prefixes. What is temporary is not stored.
+type states struct{ app, user, session map[string]any }
+
+// splitState returns the parts of a state as they are when they have been stored.
+func splitState(state map[string]any) (parts states, err error) {
+	parts = states{map[string]any{}, map[string]any{}, map[string]any{}}
+	for name, value := range state {
+		switch {
+		case strings.HasPrefix(name, session.KeyPrefixTemp):
+		case strings.HasPrefix(name, session.KeyPrefixApp):
+			parts.app[name] = value
+		case strings.HasPrefix(name, session.KeyPrefixUser):
+			parts.user[name] = value
+		default:
+			parts.session[name] = value
+		}
+	}
+	for _, part := range []*map[string]any{&parts.app, &parts.user, &parts.session} {
+		raw, err := json.Marshal(*part)
+		if err != nil {
+			return states{}, fmt.Errorf("unable to encode the state: %w", err)
+		}
+		stored := map[string]any{}
+		if err := json.Unmarshal(raw, &stored); err != nil {
+			return states{}, fmt.Errorf("unable to decode the state: %w", err)
+		}
+		*part = stored
+	}
+	return parts, nil
+}
+
+// share changes the states of an app and of a user. Concurrent changes of different members all take effect.
+func (s *service) share(ctx context.Context, k key, parts states) error {
+	return errors.Join(s.set(ctx, k.ofApp(), parts.app), s.set(ctx, k.ofUser(), parts.user))
+}
+
+func (s *service) set(ctx context.Context, k key, state map[string]any) error {
+	if len(state) == 0 {
+		return nil
+	}
+	if err := s.ensure(ctx, k); err != nil {
+		return err
+	}
+	members := map[string]json.RawMessage{}
+	for name, value := range state {
+		raw, err := json.Marshal([]any{value}) // a null would remove the member
+		if err != nil {
+			return err
+		}
+		members[name] = raw
+	}
+	_, err := s.conversations.Patch(ctx, k.conversationID(), store.ConversationPatch{MetadataMembers: members})
+	return err
+}
+
+// shared returns the state that a session shares with others.
+func (s *service) shared(ctx context.Context, k key) (map[string]any, error) {
+	state := map[string]any{}
+	for _, k := range []key{k.ofApp(), k.ofUser()} {
+		conversation, err := s.conversations.Get(ctx, k.conversationID())
+		switch {
+		case errors.Is(err, store.ErrConversationNotFound):
+			continue
+		case err != nil:
+			return nil, err
+		case conversation.Metadata == nil:
+			continue
+		}
+		members := map[string][1]any{}
+		if err := json.Unmarshal(conversation.Metadata, &members); err != nil {
+			return nil, fmt.Errorf("unable to read the state in conversation %q: %w", conversation.ConversationID, err)
+		}
+		for name, value := range members {
+			state[name] = value[0]
+		}
+	}
+	return state, nil
+}
+
+// withoutTemp returns an event without temporary state.
+func withoutTemp(event *session.Event) *session.Event {
+	kept := maps.Clone(event.Actions.StateDelta)
+	maps.DeleteFunc(kept, func(name string, _ any) bool { return strings.HasPrefix(name, session.KeyPrefixTemp) })
+	stored := *event
+	stored.Actions.StateDelta = kept
+	return &stored
+}
