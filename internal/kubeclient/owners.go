@@ -26,15 +26,16 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
 
-// ParentReference returns the ownerReference of a session to its parent, of which the UID must just have been read: garbage collection
-// deletes a session whose owner's UID does not exist. It returns none if the UID is empty.
-func ParentReference(previousResponseID string, parent types.UID) []metav1.OwnerReference {
-	if parent == "" {
+// OwnerReference returns the ownerReference of a session to its parent, or of a summary to its conversation: the object of a kind with an ID.
+// Its UID must just have been read: garbage collection deletes an object whose owner's UID does not exist. It returns none if the UID is
+// empty.
+func OwnerReference(kind, id string, owner types.UID) []metav1.OwnerReference {
+	if owner == "" {
 		return nil
 	}
 	return []metav1.OwnerReference{{
-		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.ResponseSessionKind, Name: v1alpha1.ObjectName(previousResponseID),
-		UID: parent, Controller: new(false), BlockOwnerDeletion: new(false),
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: kind, Name: v1alpha1.ObjectName(id),
+		UID: owner, Controller: new(false), BlockOwnerDeletion: new(false),
 	}}
 }
 

@@ -180,7 +180,7 @@ func (s *save) correctOwner(ctx context.Context, object *v1alpha1.ResponseSessio
 		if parent == guess {
 			return object, nil
 		}
-		owners := []kubeclient.Operation{{Op: "add", Path: "/metadata/ownerReferences", Value: kubeclient.ParentReference(s.session.PreviousResponseID, parent)}}
+		owners := []kubeclient.Operation{{Op: "add", Path: "/metadata/ownerReferences", Value: s.owners(parent)}}
 		corrected := &v1alpha1.ResponseSession{}
 		name := objectName(s.namespace, s.session.ResponseID)
 		err = kubeclient.Patch(ctx, s.client, kubeclient.Sessions, name, object.ResourceVersion, owners, corrected)
@@ -201,7 +201,7 @@ func (s *save) correctOwner(ctx context.Context, object *v1alpha1.ResponseSessio
 // post creates the object of a turn with the UID of its parent, or returns the stored one if it has the same content.
 func (s *save) post(ctx context.Context, spec *v1alpha1.ResponseSessionSpec, parent types.UID) (*v1alpha1.ResponseSession, error) {
 	object := &v1alpha1.ResponseSession{Spec: *spec}
-	object.Name, object.OwnerReferences = v1alpha1.ObjectName(s.session.ResponseID), kubeclient.ParentReference(s.session.PreviousResponseID, parent)
+	object.Name, object.OwnerReferences = v1alpha1.ObjectName(s.session.ResponseID), s.owners(parent)
 	created := &v1alpha1.ResponseSession{}
 	err := kubeclient.Create(ctx, s.client, kubeclient.Sessions, s.namespace, object, created)
 	if apierrors.IsAlreadyExists(err) {
@@ -218,6 +218,11 @@ func (s *save) post(ctx context.Context, spec *v1alpha1.ResponseSessionSpec, par
 		return nil, toError(ctx, s.session.ResponseID, "", err)
 	}
 	return created, nil
+}
+
+// owners returns the ownerReferences of the turn.
+func (s *save) owners(parent types.UID) []metav1.OwnerReference {
+	return kubeclient.OwnerReference(v1alpha1.ResponseSessionKind, s.session.PreviousResponseID, parent)
 }
 
 // parentUID reads the parent's UID. It is empty for a root, and for a turn whose parent does not exist or is being deleted.

@@ -118,10 +118,7 @@ func newSummary(conversationID string, owner types.UID, summary driver.Summary) 
 		Content: summary.Content, TokenCount: int64(summary.TokenCount), CreatedAt: toTime(summary.CreatedAt),
 	}}
 	object.Name = v1alpha1.SummaryName(conversationID, start, end)
-	object.OwnerReferences = []metav1.OwnerReference{{
-		APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.ConversationKind, Name: v1alpha1.ObjectName(conversationID), UID: owner,
-		Controller: new(false), BlockOwnerDeletion: new(false),
-	}}
+	object.OwnerReferences = kubeclient.OwnerReference(v1alpha1.ConversationKind, conversationID, owner)
 	return object
 }
 
