@@ -66,21 +66,21 @@ func (o *clusterOptions) open(ctx context.Context, problems *problemList) (clust
 	return cluster, namespace, err
 }
 
-// maxProblems is how many problems with sessions are listed. The others are counted.
+// maxProblems is how many problems with objects are listed. The others are counted.
 const maxProblems = 1000
 
-// problemList writes a line for each problem with a session, up to maxProblems.
+// problemList writes a line for each problem with an object, up to maxProblems.
 type problemList struct {
 	out   io.Writer
 	mu    sync.Mutex
 	count int
 }
 
-func (p *problemList) add(session, problem string) {
+func (p *problemList) add(object, problem string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.count++; p.count <= maxProblems {
-		fmt.Fprintf(p.out, "%s: %s\n", session, problem)
+		fmt.Fprintf(p.out, "%s: %s\n", object, problem)
 	}
 }
 
@@ -95,20 +95,20 @@ func (p *problemList) end() {
 const progressInterval = 10 * time.Second
 
 // showProgress shows the progress of a phase on stderr: with a bar, or with lines if stderr is not a terminal.
-func showProgress(phase string, sessions int) (step, end func()) {
+func showProgress(phase string, objects int) (step, end func()) {
 	if term.IsTerminal(int(os.Stderr.Fd())) {
-		bar := progressbar.NewOptions(sessions, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetDescription(phase),
+		bar := progressbar.NewOptions(objects, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionSetDescription(phase),
 			progressbar.OptionShowCount(), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
 		return func() { _ = bar.Add(1) }, func() { _ = bar.Finish() }
 	}
-	return printProgress(os.Stderr, phase, sessions, progressInterval)
+	return printProgress(os.Stderr, phase, objects, progressInterval)
 }
 
-// printProgress writes a line at each interval in which a session was done.
-func printProgress(out io.Writer, phase string, sessions int, interval time.Duration) (step, end func()) {
+// printProgress writes a line at each interval in which an object was done.
+func printProgress(out io.Writer, phase string, objects int, interval time.Duration) (step, end func()) {
 	of := ""
-	if sessions >= 0 {
-		of = fmt.Sprintf(" of %d", sessions)
+	if objects >= 0 {
+		of = fmt.Sprintf(" of %d", objects)
 	}
 	var mu sync.Mutex
 	done, last := 0, time.Now()
@@ -117,7 +117,7 @@ func printProgress(out io.Writer, phase string, sessions int, interval time.Dura
 		defer mu.Unlock()
 		done++
 		if time.Since(last) >= interval {
-			fmt.Fprintf(out, "%s: %d%s sessions\n", phase, done, of)
+			fmt.Fprintf(out, "%s: %d%s objects\n", phase, done, of)
 			last = time.Now()
 		}
 	}, func() {}

@@ -29,7 +29,7 @@ import (
 	"github.com/catena-dev/catena/internal/backup"
 )
 
-const exportUsage = `Export the sessions of a namespace, with all their bodies, to a file that "catena import" reads.
+const exportUsage = `Export the sessions and the conversations of a namespace, with all bodies, to a file that "catena import" reads.
 
 Usage: catena export [flags]
 
@@ -46,7 +46,7 @@ func newExportFlags() (*pflag.FlagSet, *exportOptions) {
 	o := &exportOptions{clusterOptions: addClusterFlags(flags, "Namespace to export. The default is that of the kubeconfig context.")}
 	flags.StringVarP(&o.output, "output", "o", "-", "File to write, which must not exist; - for stdout.")
 	flags.BoolVar(&o.allowUnreadable, "allow-unreadable", false,
-		"Exit with 0 even if bodies of large turns could not be read. These turns are exported without them, and reported.")
+		"Exit with 0 even if bodies of large turns, or conversations and summaries, could not be read. They are not in the file, and reported.")
 	return flags, o
 }
 
@@ -71,10 +71,11 @@ func runExport(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(os.Stderr, "Exported %d sessions of namespace %s, %d of them with bodies outside their objects.\n",
-		exported.Sessions, namespace, exported.Snapshots)
-	if exported.Unreadable > 0 && !o.allowUnreadable {
-		return fmt.Errorf("the bodies of %d sessions could not be read, and are not in the file: everything else is; with --allow-unreadable, this is no error", exported.Unreadable)
+	fmt.Fprintf(os.Stderr, "Exported %d sessions of namespace %s, %d of them with bodies outside their objects, %d conversations and %d summaries.\n",
+		exported.Sessions, namespace, exported.Snapshots, exported.Conversations, exported.Summaries)
+	if exported.Unreadable+exported.LeftOut > 0 && !o.allowUnreadable {
+		return fmt.Errorf("the bodies of %d sessions could not be read, nor could %d conversations and summaries: "+
+			"these are not in the file, and everything else is; with --allow-unreadable, this is no error", exported.Unreadable, exported.LeftOut)
 	}
 	return nil
 }

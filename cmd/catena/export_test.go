@@ -154,7 +154,7 @@ func TestPrintProgress(t *testing.T) {
 	for name, tc := range map[string]struct {
 		sessions int
 		want     string
-	}{"known": {3, "import: 1 of 3 sessions\nimport: 2 of 3 sessions\n"}, "unknown": {-1, "import: 1 sessions\nimport: 2 sessions\n"}} {
+	}{"known": {3, "import: 1 of 3 objects\nimport: 2 of 3 objects\n"}, "unknown": {-1, "import: 1 objects\nimport: 2 objects\n"}} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			step, end := printProgress(&out, "import", tc.sessions, 0)

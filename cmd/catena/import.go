@@ -29,16 +29,17 @@ import (
 	"github.com/catena-dev/catena/internal/backup"
 )
 
-const importUsage = `Create the sessions of a file that "catena export" has written, and verify them. Sessions that exist are not
-changed: the same ones are skipped, so that an import can be repeated after an interruption, and different ones are reported.
+const importUsage = `Create the sessions and the conversations of a file that "catena export" has written, and verify them. Those that exist
+are not changed: the same ones are skipped, so that an import can be repeated after an interruption, and different ones are reported.
 
 Usage: catena import [flags] FILE
 
 If FILE is -, it is stdin. A file is checked before anything is created.
 
 A turn is verified if it and all turns before it are stored as they were exported, with their bodies. Turns whose histories were broken
-when they were exported, because a turn or its bodies were missing or because of a cycle, are counted, and never verified. The exit code
-is 1 if a turn of the file is not stored as it was exported.
+when they were exported, because a turn or its bodies were missing or because of a cycle, are counted, and never verified. A conversation
+is verified if its last turn is, and a summary if its conversation is. The exit code is 1 if anything in the file is not stored as it was
+exported.
 
 `
 
@@ -50,7 +51,7 @@ type importOptions struct {
 func newImportFlags() (*pflag.FlagSet, *importOptions) {
 	flags := newFlags("import", importUsage)
 	o := &importOptions{clusterOptions: addClusterFlags(flags, "Namespace to import into, which must exist. The default is the exported one.")}
-	flags.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "Number of sessions that are created at once.")
+	flags.IntVar(&o.Concurrency, "concurrency", o.Concurrency, "Number of objects that are created at once.")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "Only report what would be done, and whether the API server would accept it.")
 	return flags, o
 }
@@ -85,9 +86,9 @@ func runImport(ctx context.Context, args []string) error {
 	case imported.Complete():
 		return nil
 	case o.dryRun:
-		return errors.New("not everything in the file would be stored as it was exported: see the sessions listed above")
+		return errors.New("not everything in the file would be stored as it was exported: see what is listed above")
 	}
-	return errors.New("not everything in the file is stored as it was exported: see the sessions listed above")
+	return errors.New("not everything in the file is stored as it was exported: see what is listed above")
 }
 
 // report writes the summary of an import.
@@ -98,18 +99,30 @@ func report(out io.Writer, i *backup.Imported, dryRun bool) {
 	if dryRun {
 		would = "would be "
 	}
+	s := &i.Sessions
 	fmt.Fprintf(out, "  %d %screated, %d exist already, %d different, %d %srefused, %d %sleft out\n",
-		i.Created, would, i.Equal, i.Different, i.Refused, would, i.LeftOut, would)
+		s.Created, would, s.Equal, s.Different, s.Refused, would, s.LeftOut, would)
 	if i.WithoutBodies > 0 {
 		fmt.Fprintf(out, "  %d without their bodies, which could not be read when they were exported\n", i.WithoutBodies)
 	}
-	if i.Broken > 0 {
-		fmt.Fprintf(out, "  %d not verified: their histories were broken when they were exported, by a missing turn, missing bodies or a cycle\n", i.Broken)
+	if s.Broken > 0 {
+		fmt.Fprintf(out, "  %d not verified: their histories were broken when they were exported, by a missing turn, missing bodies or a cycle\n", s.Broken)
 	}
 	switch {
 	case !dryRun:
-		fmt.Fprintf(out, "  %d verified: their whole histories are stored as they were exported; %d wrong\n", i.Verified, i.Wrong)
-	case i.Wrong > 0:
-		fmt.Fprintf(out, "  %d would be wrong: they would have another history than when they were exported\n", i.Wrong)
+		fmt.Fprintf(out, "  %d verified: their whole histories are stored as they were exported; %d wrong\n", s.Verified, s.Wrong)
+	case s.Wrong > 0:
+		fmt.Fprintf(out, "  %d would be wrong: they would have another history than when they were exported\n", s.Wrong)
 	}
+	reportOthers(out, "conversations", &i.Conversations, would)
+	reportOthers(out, "summaries", &i.Summaries, would)
+}
+
+// reportOthers writes the summary of an import for conversations or their summaries, if there are any.
+func reportOthers(out io.Writer, noun string, c *backup.Counts, would string) {
+	if c.Total() == 0 {
+		return
+	}
+	fmt.Fprintf(out, "  %s: %d %screated, %d exist already, %d different, %d %srefused, %d %sleft out; %d verified, %d not verified, %d %swrong\n",
+		noun, c.Created, would, c.Equal, c.Different, c.Refused, would, c.LeftOut, would, c.Verified, c.Broken, c.Wrong, would)
 }

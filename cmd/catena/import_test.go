@@ -36,17 +36,22 @@ func TestReport(t *testing.T) {
 		dryRun   bool
 		want     string
 	}{
-		"whole": {imported: backup.Imported{Created: 2, Equal: 1, Verified: 3}, want: "" +
+		"whole": {imported: backup.Imported{Sessions: backup.Counts{Created: 2, Equal: 1, Verified: 3}}, want: "" +
 			"  2 created, 1 exist already, 0 different, 0 refused, 0 left out\n" +
 			"  3 verified: their whole histories are stored as they were exported; 0 wrong\n"},
-		"broken and wrong": {imported: backup.Imported{Created: 6, WithoutBodies: 1, Verified: 1, Broken: 3, Wrong: 2}, want: "" +
+		"broken and wrong": {imported: backup.Imported{Sessions: backup.Counts{Created: 6, Verified: 1, Broken: 3, Wrong: 2}, WithoutBodies: 1}, want: "" +
 			"  6 created, 0 exist already, 0 different, 0 refused, 0 left out\n" +
 			"  1 without their bodies, which could not be read when they were exported\n" +
 			"  3 not verified: their histories were broken when they were exported, by a missing turn, missing bodies or a cycle\n" +
 			"  1 verified: their whole histories are stored as they were exported; 2 wrong\n"},
-		"dry run": {imported: backup.Imported{Created: 1}, dryRun: true, want: "" +
+		"conversations": {imported: backup.Imported{Conversations: backup.Counts{Created: 2, LeftOut: 1, Verified: 1, Broken: 1}, Summaries: backup.Counts{Equal: 1, Wrong: 1}}, want: "" +
+			"  0 created, 0 exist already, 0 different, 0 refused, 0 left out\n" +
+			"  0 verified: their whole histories are stored as they were exported; 0 wrong\n" +
+			"  conversations: 2 created, 0 exist already, 0 different, 0 refused, 1 left out; 1 verified, 1 not verified, 0 wrong\n" +
+			"  summaries: 0 created, 1 exist already, 0 different, 0 refused, 0 left out; 0 verified, 0 not verified, 1 wrong\n"},
+		"dry run": {imported: backup.Imported{Sessions: backup.Counts{Created: 1}}, dryRun: true, want: "" +
 			"  1 would be created, 0 exist already, 0 different, 0 would be refused, 0 would be left out\n"},
-		"dry run, broken and wrong": {imported: backup.Imported{Created: 5, Broken: 3, Wrong: 2}, dryRun: true, want: "" +
+		"dry run, broken and wrong": {imported: backup.Imported{Sessions: backup.Counts{Created: 5, Broken: 3, Wrong: 2}}, dryRun: true, want: "" +
 			"  5 would be created, 0 exist already, 0 different, 0 would be refused, 0 would be left out\n" +
 			"  3 not verified: their histories were broken when they were exported, by a missing turn, missing bodies or a cycle\n" +
 			"  2 would be wrong: they would have another history than when they were exported\n"},

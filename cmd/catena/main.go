@@ -14,7 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command catena is Catena's operator. With the subcommands export and import, it copies the sessions of a namespace into a file, and back.
+// Command catena is Catena's operator. With the subcommands export and import, it copies the sessions and the conversations
+// of a namespace into a file, and back.
 package main
 
 import (

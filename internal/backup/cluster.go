@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/requests"
 	"github.com/catena-dev/catena/internal/snapshot"
@@ -42,16 +43,16 @@ type Options struct {
 	SnapshotStore string
 	// MaxTurnBytes is the maximum size of the bodies of a session together, which are in memory. At least 1.
 	MaxTurnBytes int
-	// Concurrency is the number of sessions that are created or verified at once. At least 1.
+	// Concurrency is the number of objects that are created or verified at once. At least 1.
 	Concurrency int
-	// Progress, if set, is called at the beginning of each phase, with the number of its sessions, or -1 if that is unknown. It returns
-	// functions to be called after each session, possibly concurrently, and at the end.
-	Progress func(phase string, sessions int) (step, end func())
-	// Problem is called, possibly concurrently, for each session that is not exported or imported as it should be. Required.
-	Problem func(session, problem string)
+	// Progress, if set, is called at the beginning of each phase, with the number of its objects, or -1 if that is unknown. It returns
+	// functions to be called after each object, possibly concurrently, and at the end.
+	Progress func(phase string, objects int) (step, end func())
+	// Problem is called, possibly concurrently, for each object that is not exported or imported as it should be. Required.
+	Problem func(object, problem string)
 }
 
-// Cluster exports and imports the sessions of the namespaces of a cluster.
+// Cluster exports and imports the sessions and the conversations of the namespaces of a cluster.
 type Cluster struct {
 	Options
 	client rest.Interface
@@ -88,13 +89,16 @@ func Open(ctx context.Context, options Options) (*Cluster, error) {
 // Close closes the bucket, if there is one.
 func (c *Cluster) Close() error { return c.close() }
 
-// object is a session as the API server sends it.
-func (c *Cluster) object(ctx context.Context, name types.NamespacedName) (object []byte, found bool, err error) {
-	object, err = kubeclient.GetRaw(ctx, c.client, kubeclient.Sessions, name)
-	if kubeclient.IsGone(err, kubeclient.Sessions, name.Name) {
-		return nil, false, nil
+// object returns an object whose spec is not parsed yet, or nil if it does not exist.
+func (c *Cluster) object(ctx context.Context, kind kind, name types.NamespacedName) (*Object, error) {
+	text, err := kubeclient.GetRaw(ctx, c.client, kinds[kind].resource, name)
+	if kubeclient.IsGone(err, kinds[kind].resource, name.Name) {
+		return nil, nil
 	}
-	return object, err == nil, err
+	if err != nil {
+		return nil, err
+	}
+	return newObject(kind, jsonvalue.Text(text))
 }
 
 // read returns the bodies of a snapshot. The problem is why they cannot be read, if nothing but the snapshot is the reason.

@@ -30,68 +30,83 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// importSession creates a session, unless it exists. parent is the outcome of its parent. It returns an error if the import cannot
-// continue, and calls Problem if only this session cannot be imported.
-func (i *importer) importSession(ctx context.Context, s *Session, parent outcome) (outcome, error) {
+// importObject creates an object, unless it exists. parent is the outcome of its parent. It returns an error if the import cannot
+// continue, and calls Problem if only this object cannot be imported.
+func (i *importer) importObject(ctx context.Context, o *Object, parent outcome) (outcome, error) {
 	if !parent.stored() {
-		i.Problem(s.Name, "left out: an earlier turn of its history was not imported")
+		missing := [...]string{sessionKind: "an earlier turn of its history", conversationKind: "its last turn", summaryKind: "its conversation"}
+		i.Problem(o.label(), "left out: "+missing[o.kind]+" was not imported")
 		return leftOut, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, snapshot.MaxWriteTime)
 	defer cancel()
-	result, err := retry(ctx, func() (outcome, error) { return i.importOnce(ctx, s) })
+	result, err := retry(ctx, func() (outcome, error) { return i.importOnce(ctx, o) })
 	if reason, ok := refusal(err); ok {
-		i.Problem(s.Name, "refused: "+reason)
+		i.Problem(o.label(), "refused: "+reason)
 		return refused, nil
 	}
 	if err != nil {
-		return pending, named(s.Name, err)
+		return pending, o.named(err)
 	}
 	return result, nil
 }
 
-func (i *importer) importOnce(ctx context.Context, s *Session) (outcome, error) {
-	name := types.NamespacedName{Namespace: i.namespace, Name: s.Name}
-	object, found, err := i.object(ctx, name)
+func (i *importer) importOnce(ctx context.Context, o *Object) (outcome, error) {
+	name := types.NamespacedName{Namespace: i.namespace, Name: o.Name}
+	existing, err := i.object(ctx, o.kind, name)
 	switch {
 	case err != nil:
 		return pending, fmt.Errorf("unable to read it: %w", err)
-	case found:
-		return i.compare(ctx, s, object)
+	case existing != nil:
+		return i.compare(ctx, o, existing)
 	case i.dryRun:
-		return created, i.post(ctx, s, nil, "")
+		return created, i.post(ctx, o, nil, "")
 	}
-	return i.create(ctx, name, s)
+	return i.create(ctx, name, o)
 }
 
-// compare returns the outcome for a session that exists. If parts of its snapshot are missing, they are written again.
-func (i *importer) compare(ctx context.Context, s *Session, object []byte) (outcome, error) {
-	existing, deleting, err := newSession(jsonvalue.Text(object))
-	if err != nil {
-		return pending, err
-	}
-	if deleting {
+// compare returns the outcome for an object that exists. If parts of its snapshot are missing, they are written again.
+func (i *importer) compare(ctx context.Context, o, existing *Object) (outcome, error) {
+	if existing.deleting {
 		return pending, errors.New("it is being deleted: wait until it is gone")
 	}
-	t, err := parseTurn(existing.Spec)
-	if err != nil {
-		return pending, err
+	if err := existing.parse(i.MaxTurnBytes); err != nil {
+		return i.leave(o, fmt.Sprintf("exists, and cannot be compared (%v)", err))
 	}
 	switch {
-	case t.content != s.turn.content:
-		i.Problem(s.Name, "exists with a different spec, and was left as it is")
-		return different, nil
-	case !contains(existing.Labels, s.Labels), !contains(existing.Annotations, s.Annotations):
-		i.Problem(s.Name, "exists with different labels or annotations, and was left as it is")
-		return different, nil
+	case existing.parsed.content != o.parsed.content:
+		return i.leave(o, "exists with a different spec")
+	case !contains(existing.Labels, o.Labels), !contains(existing.Annotations, o.Annotations):
+		return i.leave(o, "exists with different labels or annotations")
+	case o.kind == summaryKind:
+		return i.compareOwner(ctx, o, existing)
 	}
-	return equal, i.confirm(ctx, s, t.ref)
+	return equal, i.confirm(ctx, o, existing.parsed.ref)
+}
+
+// leave reports an object that exists and is left as it is.
+func (i *importer) leave(o *Object, problem string) (outcome, error) {
+	i.Problem(o.label(), problem+", and was left as it is")
+	return different, nil
+}
+
+// compareOwner returns the outcome for a summary that exists with the same spec. It is a summary of the conversation only if that owns it.
+func (i *importer) compareOwner(ctx context.Context, s, existing *Object) (outcome, error) {
+	owner, err := i.parentUID(ctx, s)
+	switch {
+	case err != nil:
+		return pending, err
+	case existing.owner == "":
+		return i.leave(s, "exists without an ownerReference to its conversation")
+	case existing.owner != owner:
+		return pending, errors.New("it belongs to an earlier conversation with the same ID: wait until it is gone")
+	}
+	return equal, nil
 }
 
 // contains reports whether a map has all members of another one.
@@ -105,7 +120,7 @@ func contains(all, some map[string]string) bool {
 }
 
 // confirm returns once no sweep can delete the snapshot of a stored session any more.
-func (i *importer) confirm(ctx context.Context, s *Session, ref *v1alpha1.SnapshotReference) error {
+func (i *importer) confirm(ctx context.Context, s *Object, ref *v1alpha1.SnapshotReference) error {
 	if s.Bodies == nil || i.dryRun {
 		return nil
 	}
@@ -116,24 +131,24 @@ func (i *importer) confirm(ctx context.Context, s *Session, ref *v1alpha1.Snapsh
 	return err
 }
 
-// create writes the snapshot of a session, if it has one, and then the session.
-func (i *importer) create(ctx context.Context, name types.NamespacedName, s *Session) (outcome, error) {
-	ref, err := i.writeSnapshot(ctx, name, s)
+// create writes the snapshot of an object, if it has one, and then the object.
+func (i *importer) create(ctx context.Context, name types.NamespacedName, o *Object) (outcome, error) {
+	ref, err := i.writeSnapshot(ctx, name, o)
 	if err != nil {
 		return pending, err
 	}
-	// Read this last: garbage collection deletes a session whose owner's UID does not exist.
-	parent, err := i.parentUID(ctx, s)
+	// Read this last: garbage collection deletes an object whose owner's UID does not exist.
+	parent, err := i.parentUID(ctx, o)
 	if err != nil {
 		return pending, err
 	}
-	switch err := i.post(ctx, s, ref, parent); {
+	switch err := i.post(ctx, o, ref, parent); {
 	case err == nil && ref == nil:
 		return created, nil
 	case err == nil:
-		return created, i.confirm(ctx, s, ref)
+		return created, i.confirm(ctx, o, ref)
 	case apierrors.IsAlreadyExists(err):
-		return i.alreadyExists(ctx, name, s, ref)
+		return i.alreadyExists(ctx, name, o, ref)
 	case ref != nil && isRefusal(err):
 		return pending, errors.Join(err, i.discard(ctx, name, ref))
 	default:
@@ -142,25 +157,25 @@ func (i *importer) create(ctx context.Context, name types.NamespacedName, s *Ses
 }
 
 // writeSnapshot writes the bodies of a session, if there are any, and returns the new reference to them.
-func (i *importer) writeSnapshot(ctx context.Context, name types.NamespacedName, s *Session) (*v1alpha1.SnapshotReference, error) {
+func (i *importer) writeSnapshot(ctx context.Context, name types.NamespacedName, s *Object) (*v1alpha1.SnapshotReference, error) {
 	if s.Bodies == nil {
 		return nil, nil
 	}
 	return snapshot.Write(ctx, i.stores[len(i.stores)-1], name, s.Bodies.snapshot())
 }
 
-// alreadyExists is called if a create, or an earlier attempt of it, has met a session that did not exist just before.
-func (i *importer) alreadyExists(ctx context.Context, name types.NamespacedName, s *Session, ref *v1alpha1.SnapshotReference) (outcome, error) {
-	object, found, err := i.object(ctx, name)
-	if err != nil || !found {
+// alreadyExists is called if a create, or an earlier attempt of it, has met an object that did not exist just before.
+func (i *importer) alreadyExists(ctx context.Context, name types.NamespacedName, o *Object, ref *v1alpha1.SnapshotReference) (outcome, error) {
+	existing, err := i.object(ctx, o.kind, name)
+	if err != nil || existing == nil {
 		return pending, errors.Join(err, errors.New("it was created and deleted at the same time"))
 	}
-	if ref != nil && !strings.Contains(jsonvalue.Text(object), ref.Key) {
+	if ref != nil && !strings.Contains(string(existing.Spec), ref.Key) {
 		if err := i.discard(ctx, name, ref); err != nil {
 			return pending, err
 		}
 	}
-	return i.compare(ctx, s, object)
+	return i.compare(ctx, o, existing)
 }
 
 // discardTimeout limits the removal of an unused snapshot. If it is exceeded, the operator removes the snapshot later.
@@ -172,16 +187,19 @@ func (i *importer) discard(ctx context.Context, name types.NamespacedName, ref *
 	return i.stores.Delete(ctx, name, ref)
 }
 
-// parentUID returns the UID of the parent if the session may have an ownerReference to it. It is empty if the parent does not exist any
-// more.
-func (i *importer) parentUID(ctx context.Context, s *Session) (types.UID, error) {
-	if s.parent < 0 || s.omitsOwner() {
+// parentUID returns the UID of the parent if the object may have an ownerReference to it. It is empty if the parent of a session does not
+// exist any more. Without a conversation, there is no summary.
+func (i *importer) parentUID(ctx context.Context, o *Object) (types.UID, error) {
+	if o.parent < 0 || o.kind == conversationKind || o.omitsOwner() {
 		return "", nil
 	}
-	name := types.NamespacedName{Namespace: i.namespace, Name: v1alpha1.ObjectName(s.turn.previous)}
-	parent, err := kubeclient.GetMetadata(ctx, i.client, kubeclient.Sessions, name)
-	switch {
-	case kubeclient.IsGone(err, kubeclient.Sessions, name.Name), err == nil && parent.DeletionTimestamp != nil:
+	resource := kinds[o.kind.parentKind()].resource
+	name := types.NamespacedName{Namespace: i.namespace, Name: v1alpha1.ObjectName(o.parsed.parentID)}
+	parent, err := kubeclient.GetMetadata(ctx, i.client, resource, name)
+	switch gone := kubeclient.IsGone(err, resource, name.Name) || err == nil && parent.DeletionTimestamp != nil; {
+	case gone && o.kind == summaryKind && !i.dryRun:
+		return "", errors.New("its conversation was deleted while the import was running")
+	case gone:
 		return "", nil
 	case err != nil:
 		return "", fmt.Errorf("unable to read its parent: %w", err)
@@ -189,19 +207,15 @@ func (i *importer) parentUID(ctx context.Context, s *Session) (types.UID, error)
 	return parent.UID, nil
 }
 
-// post creates the object of a session, with a reference to its snapshot unless that is nil.
-func (i *importer) post(ctx context.Context, s *Session, ref *v1alpha1.SnapshotReference, parent types.UID) error {
-	spec := s.Spec
+// post creates an object, with a reference to its snapshot unless that is nil.
+func (i *importer) post(ctx context.Context, o *Object, ref *v1alpha1.SnapshotReference, parent types.UID) error {
+	spec := o.Spec
 	if ref != nil {
-		var fields map[string]json.RawMessage
-		err := json.Unmarshal(spec, &fields)
-		if err == nil {
-			fields["snapshot"], err = json.Marshal(ref)
-		}
-		if err == nil {
-			spec, err = json.Marshal(fields)
-		}
+		reference, err := json.Marshal(ref)
 		if err != nil {
+			return err
+		}
+		if spec, err = o.editSpec(func(members map[string]json.RawMessage) { members["snapshot"] = reference }); err != nil {
 			return err
 		}
 	}
@@ -210,16 +224,17 @@ func (i *importer) post(ctx context.Context, s *Session, ref *v1alpha1.SnapshotR
 		Metadata        metav1.ObjectMeta `json:"metadata"`
 		Spec            json.RawMessage   `json:"spec"`
 	}{
-		metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.ResponseSessionKind},
+		metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: kinds[o.kind].name},
 		metav1.ObjectMeta{
-			Name: s.Name, Labels: s.Labels, Annotations: s.Annotations, OwnerReferences: kubeclient.ParentReference(s.turn.previous, parent),
+			Name: o.Name, Labels: o.Labels, Annotations: o.Annotations,
+			OwnerReferences: kubeclient.OwnerReference(kinds[o.kind.parentKind()].name, o.parsed.parentID, parent),
 		},
 		spec,
 	})
 	if err != nil {
 		return err
 	}
-	_, err = kubeclient.CreateRaw(ctx, i.client, kubeclient.Sessions, i.namespace, object, i.dryRun)
+	_, err = kubeclient.CreateRaw(ctx, i.client, kinds[o.kind].resource, i.namespace, object, i.dryRun)
 	return err
 }
 

@@ -21,37 +21,45 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
-// Exported are the numbers of sessions of an export.
+// Exported are the numbers of objects of an export.
 type Exported struct {
 	// Sessions are all, and Snapshots those that have bodies outside their objects. Unreadable are those of them whose bodies are not
 	// in the file, because they could not be read.
 	Sessions, Snapshots, Unreadable int
+	// Conversations and Summaries are those in the file. LeftOut are those of both that are not, because they could not be decoded.
+	Conversations, Summaries, LeftOut int
 }
 
-// Export writes the sessions of a namespace. It needs the rights to list and get responsesessions, to get snapshotchunks and to get the
-// namespace kube-system. If it returns an error, what was written is incomplete, and has no trailer.
+// Export writes the sessions and the conversations of a namespace. It needs the rights to list and get responsesessions, to list
+// conversations and conversationsummaries, to get snapshotchunks and to get the namespace kube-system. If it returns an error, what was
+// written is incomplete, and has no trailer.
 func (c *Cluster) Export(ctx context.Context, namespace string, out io.Writer) (*Exported, error) {
 	header, err := c.header(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
-	all, err := newSpool()
-	if err != nil {
-		return nil, err
+	e := &exporter{Cluster: c, namespace: namespace}
+	for i := range e.spools {
+		if e.spools[i], err = newSpool(kind(i)); err != nil {
+			return nil, err
+		}
+		defer func() { _ = e.spools[i].close() }()
 	}
-	defer func() { _ = all.close() }()
-	if err := c.list(ctx, namespace, all); err != nil {
-		return nil, err
+	// What refers to something is listed before that: the last turn of a conversation is not newer than the list of the turns.
+	for _, s := range slices.Backward(e.spools[:]) {
+		if err := c.list(ctx, namespace, s); err != nil {
+			return nil, err
+		}
 	}
-	return c.write(ctx, header, all, out)
+	return e.write(ctx, header, out)
 }
 
 func (c *Cluster) header(ctx context.Context, namespace string) (header Header, err error) {
@@ -66,51 +74,87 @@ func (c *Cluster) header(ctx context.Context, namespace string) (header Header, 
 	return header, err
 }
 
-// write writes the sessions of a spool, parents first.
-func (c *Cluster) write(ctx context.Context, header Header, all *spool, out io.Writer) (*Exported, error) {
-	writer, err := NewWriter(out, header)
-	if err != nil {
+// exporter is the state of one call of Export.
+type exporter struct {
+	*Cluster
+	namespace string
+	// spools are the objects of each kind.
+	spools [len(kinds)]*spool
+	writer *Writer
+	step   func()
+	result Exported
+}
+
+// write writes all objects, parents first.
+func (e *exporter) write(ctx context.Context, header Header, out io.Writer) (*Exported, error) {
+	var err error
+	if e.writer, err = NewWriter(out, header); err != nil {
 		return nil, err
 	}
-	step, end := c.Progress("export", len(all.index))
+	var end func()
+	total := 0
+	for _, s := range e.spools {
+		total += len(s.index)
+		e.result.LeftOut += s.unreadable
+	}
+	e.step, end = e.Progress("export", total)
 	defer end()
-	exported := &Exported{Sessions: len(all.index)}
-	order, onCycle := parentsFirst(all.parents())
+	positions := e.spools[sessionKind].positions()
+	if err := e.writeSessions(ctx, positions); err != nil {
+		return nil, err
+	}
+	if err := e.writeConversations(positions); err != nil {
+		return nil, err
+	}
+	if err := e.writer.Close(); err != nil {
+		return nil, fmt.Errorf("unable to write the export: %w", err)
+	}
+	return &e.result, nil
+}
+
+func (e *exporter) writeSessions(ctx context.Context, positions map[string]int) error {
+	all := e.spools[sessionKind]
+	order, onCycle := parentsFirst(all.parents(positions))
 	for _, i := range order {
 		session, err := all.read(i)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		session.Cycle = onCycle[i]
-		if err := c.addBodies(ctx, header.Namespace, session, exported); err != nil {
-			return nil, named(session.Name, err)
+		if err := e.addBodies(ctx, session); err != nil {
+			return session.named(err)
 		}
-		if err := writer.Write(session); err != nil {
-			return nil, fmt.Errorf("unable to write the export: %w", err)
+		if err := e.writeObject(session); err != nil {
+			return err
 		}
-		step()
+		e.result.Sessions++
 	}
-	if err := writer.Close(); err != nil {
-		return nil, fmt.Errorf("unable to write the export: %w", err)
+	return nil
+}
+
+func (e *exporter) writeObject(o *Object) error {
+	if err := e.writer.Write(o); err != nil {
+		return fmt.Errorf("unable to write the export: %w", err)
 	}
-	return exported, nil
+	e.step()
+	return nil
 }
 
 // addBodies adds the bodies of a session's snapshot, if it has one that can be read.
-func (c *Cluster) addBodies(ctx context.Context, namespace string, s *Session, exported *Exported) error {
-	if err := s.parse(c.MaxTurnBytes); err != nil {
+func (e *exporter) addBodies(ctx context.Context, s *Object) error {
+	if err := s.parse(e.MaxTurnBytes); err != nil {
 		return err
 	}
-	t := s.turn
-	if t.ref == nil {
+	ref := s.parsed.ref
+	if ref == nil {
 		return nil
 	}
-	exported.Snapshots++
-	if t.ref.Store == v1alpha1.SnapshotStoreBlob && c.SnapshotStore == "" {
+	e.result.Snapshots++
+	if ref.Store == v1alpha1.SnapshotStoreBlob && e.SnapshotStore == "" {
 		return errors.New("its bodies are in a bucket: name it with --snapshot-store, as for the operator")
 	}
-	name := types.NamespacedName{Namespace: namespace, Name: s.Name}
-	bodies, problem, err := c.read(ctx, name, t.ref)
+	name := types.NamespacedName{Namespace: e.namespace, Name: s.Name}
+	bodies, problem, err := e.read(ctx, name, ref)
 	if err != nil {
 		return err
 	}
@@ -118,38 +162,42 @@ func (c *Cluster) addBodies(ctx context.Context, namespace string, s *Session, e
 		s.Bodies = bodies
 		return nil
 	}
-	exported.Unreadable++
-	changed, err := c.changed(ctx, name, t)
+	e.result.Unreadable++
+	changed, err := e.changed(ctx, name, s.parsed)
 	if err != nil {
 		return err
 	}
 	if changed {
 		problem = "it was overwritten or deleted while it was exported: export the namespace again"
 	}
-	c.Problem(s.Name, problem)
+	e.Problem(s.label(), problem)
 	return nil
 }
 
-// changed reports whether a session has another content than a turn that was read before.
-func (c *Cluster) changed(ctx context.Context, name types.NamespacedName, before *turn) (bool, error) {
-	object, found, err := c.object(ctx, name)
-	if err != nil || !found {
-		return !found, err
+// changed reports whether a session has another content than before.
+func (e *exporter) changed(ctx context.Context, name types.NamespacedName, before *parsed) (bool, error) {
+	s, err := e.object(ctx, sessionKind, name)
+	if err != nil || s == nil {
+		return s == nil, err
 	}
-	now, _ := parseTurn([]byte(jsonvalue.RawMembers(jsonvalue.Text(object), "spec")[0]))
-	return now == nil || now.content != before.content, nil
+	return s.parse(e.MaxTurnBytes) != nil || s.parsed.content != before.content, nil
+}
+
+// positions returns the positions of all objects by name.
+func (s *spool) positions() map[string]int {
+	positions := make(map[string]int, len(s.index))
+	for i, object := range s.index {
+		positions[object.name] = i
+	}
+	return positions
 }
 
 // parents returns the positions of the parents of all sessions, as parentsFirst needs them.
-func (s *spool) parents() []int {
-	positions := make(map[string]int, len(s.index))
-	for i, session := range s.index {
-		positions[session.name] = i
-	}
+func (s *spool) parents(positions map[string]int) []int {
 	parents := make([]int, len(s.index))
 	for i, session := range s.index {
 		parents[i] = -1
-		if parent, found := positions[session.parent]; found {
+		if parent, found := positions[session.link]; found {
 			parents[i] = parent
 		}
 	}

@@ -128,7 +128,7 @@ func TestUnreadableSnapshots(t *testing.T) {
 		}
 	}
 	imported, err := c.Import(t.Context(), &out, ImportOptions{Namespace: "to"})
-	if err != nil || !imported.Complete() || imported.Created != 4 || imported.WithoutBodies != 3 || imported.Broken != 4 {
+	if err != nil || !imported.Complete() || imported.Sessions.Created != 4 || imported.WithoutBodies != 3 || imported.Sessions.Broken != 4 {
 		t.Errorf("got %+v, %v", imported, err)
 	}
 }

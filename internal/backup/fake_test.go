@@ -79,7 +79,7 @@ func openFake(t testing.TB, config *rest.Config) *Cluster {
 	t.Helper()
 	c, err := Open(t.Context(), Options{
 		Config: config, MaxTurnBytes: DefaultMaxTurnBytes, Concurrency: 4,
-		Problem: func(session, problem string) { t.Logf("%s: %s", session, problem) },
+		Problem: func(object, problem string) { t.Logf("%s: %s", object, problem) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func (f *fakeAPI) list(w http.ResponseWriter, r *http.Request, prefix string) {
 	items, next := []any{}, ""
 	for _, key := range slices.Sorted(maps.Keys(f.objects)) {
 		name, found := strings.CutPrefix(key, prefix)
-		if !found || name <= r.URL.Query().Get("continue") {
+		if !found || name <= r.URL.Query().Get("continue") || !selected(f.objects[key], r.URL.Query().Get("fieldSelector")) {
 			continue
 		}
 		if len(items) == limit {
@@ -130,6 +130,12 @@ func (f *fakeAPI) list(w http.ResponseWriter, r *http.Request, prefix string) {
 		next = ""
 	}
 	respond(w, http.StatusOK, map[string]any{"items": items, "metadata": map[string]any{"continue": next, "resourceVersion": "1"}})
+}
+
+// selected reports whether a field of a spec has the value of a selector, if there is one.
+func selected(object map[string]any, selector string) bool {
+	field, value, _ := strings.Cut(strings.TrimPrefix(selector, "spec."), "=")
+	return field == "" || object["spec"].(map[string]any)[field] == value
 }
 
 func (f *fakeAPI) create(w http.ResponseWriter, r *http.Request, resource, namespace string) {
@@ -187,28 +193,40 @@ func refuse(w http.ResponseWriter, err *apierrors.StatusError) {
 	respond(w, int(status.Code), status)
 }
 
-// put stores a session.
-func (f *fakeAPI) put(namespace string, s *Session) {
+// put stores an object, with an owner that does not exist. A summary belongs to the conversation with the UID o.owner.
+func (f *fakeAPI) put(namespace string, o *Object) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var spec map[string]any
-	if err := json.Unmarshal(s.Spec, &spec); err != nil {
+	if err := json.Unmarshal(o.Spec, &spec); err != nil {
 		panic(err)
 	}
 	f.uids++
-	metadata := map[string]any{
-		"name": s.Name, "uid": fmt.Sprint("uid-", f.uids), "labels": s.Labels, "annotations": s.Annotations,
-		"ownerReferences": []any{map[string]any{"uid": "old"}}, "managedFields": []any{map[string]any{}},
+	owners := []any{map[string]any{"uid": "old"}}
+	if o.owner != "" {
+		owners = append(owners, map[string]any{"kind": v1alpha1.ConversationKind, "uid": o.owner})
 	}
-	f.objects["responsesessions/"+namespace+"/"+s.Name] = map[string]any{"metadata": metadata, "spec": spec, "status": map[string]any{"depth": 1}}
+	metadata := map[string]any{
+		"name": o.Name, "uid": fmt.Sprint("uid-", f.uids), "labels": o.Labels, "annotations": o.Annotations,
+		"ownerReferences": owners, "managedFields": []any{map[string]any{}},
+	}
+	f.objects[kinds[o.kind].resource+"/"+namespace+"/"+o.Name] = map[string]any{
+		"metadata": metadata, "spec": spec, "status": map[string]any{"depth": 1},
+	}
 }
 
 // session returns the metadata of a stored session, and nil if it does not exist.
 func (f *fakeAPI) session(t tester, namespace, name string) *metav1.ObjectMeta {
 	t.Helper()
+	return f.metadata(t, sessionKind, namespace, name)
+}
+
+// metadata returns the metadata of a stored object, and nil if it does not exist.
+func (f *fakeAPI) metadata(t tester, kind kind, namespace, name string) *metav1.ObjectMeta {
+	t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	object := f.objects["responsesessions/"+namespace+"/"+name]
+	object := f.objects[kinds[kind].resource+"/"+namespace+"/"+name]
 	if object == nil {
 		return nil
 	}

@@ -20,6 +20,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -34,26 +35,26 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 )
 
-// sameSession ignores what is derived from the other fields.
-var sameSession = cmpopts.IgnoreUnexported(Session{})
+// sameObject ignores what is derived from the other fields.
+var sameObject = cmpopts.IgnoreUnexported(Object{})
 
 var header = Header{
 	Format: Format, Version: Version, APIVersion: v1alpha1.GroupVersion.String(), Namespace: "team-a",
 	ExportedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), ClusterUID: "0f1e2d3c",
 }
 
-// version1 is a file of version 1. It is never written again: every later build must read it.
-func version1(t testing.TB) string {
+// fileOf returns a file of a version. It is never written again: every later build must read it.
+func fileOf(t testing.TB, version int) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", "version1.jsonl"))
+	data, err := os.ReadFile(filepath.Join("testdata", fmt.Sprintf("version%d.jsonl", version)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(data)
 }
 
-func version1Sessions() []*Session {
-	return []*Session{
+func version1Sessions() []*Object {
+	return []*Object{
 		{Name: "resp.1", Labels: map[string]string{"team": "a"}, Spec: []byte(`{"responseID":"resp_1","responseStatus":"completed","request":{"input":"Grüße <&> \u2028","n":1}}`)},
 		{Name: "resp.c1", Cycle: true, Spec: []byte(`{"responseID":"resp_c1","previousResponseID":"resp_c2","responseStatus":"completed"}`)},
 		{Name: "resp.c2", Cycle: true, Spec: []byte(`{"responseID":"resp_c2","previousResponseID":"resp_c1","responseStatus":"completed"}`)},
@@ -66,7 +67,7 @@ func version1Sessions() []*Session {
 	}
 }
 
-func writeFile(t testing.TB, sessions ...*Session) string {
+func writeFile(t testing.TB, sessions ...*Object) string {
 	t.Helper()
 	var out bytes.Buffer
 	w, err := NewWriter(&out, header)
@@ -85,7 +86,7 @@ func writeFile(t testing.TB, sessions ...*Session) string {
 }
 
 // readFile returns the sessions of a file, and the error that is not io.EOF.
-func readFile(in io.Reader, maxTurnBytes int) (sessions []*Session, err error) {
+func readFile(in io.Reader, maxTurnBytes int) (sessions []*Object, err error) {
 	r, err := NewReader(in, maxTurnBytes)
 	if err != nil {
 		return nil, err
@@ -102,20 +103,32 @@ func readFile(in io.Reader, maxTurnBytes int) (sessions []*Session, err error) {
 	}
 }
 
-func TestVersion1(t *testing.T) {
-	want := version1Sessions()
-	if diff := cmp.Diff(version1(t), writeFile(t, want...)); diff != "" {
-		t.Errorf("written (-version 1 +now):\n%s", diff)
+// version2Objects are the objects of the file of version 2, which has those of version 1.
+func version2Objects() []*Object {
+	return append(version1Sessions(), []*Object{
+		{kind: conversationKind, Name: "conv.1", Labels: map[string]string{"team": "a"}, Spec: []byte(`{"conversationID":"conv_1","state":"Archived","headResponseID":"resp_2","baseResponseID":"resp_1","reservation":{"durationSeconds":10,"renewals":7},"title":"Grüße <&> \u2028","metadata":{"n":1},"hiddenItems":[{"responseID":"resp_1","number":0}]}`)},
+		{kind: conversationKind, Name: "conv.2", Annotations: map[string]string{"note": "a"}, Spec: []byte(`{"conversationID":"conv_2","state":"Active","headResponseID":"resp_gone","forkedFrom":{"conversationID":"conv_1"},"later":true}`)},
+		{kind: conversationKind, Name: "conv.3", Spec: []byte(`{"conversationID":"conv_3","state":"Active"}`)},
+		{kind: summaryKind, Name: "conv.1-0-2", Spec: []byte(`{"conversationID":"conv_1","startTurn":0,"endTurn":2,"content":"short","createdAt":"2026-01-02T03:04:05Z"}`)},
+	}...)
+}
+
+func TestVersions(t *testing.T) {
+	objects := version2Objects()
+	if diff := cmp.Diff(fileOf(t, 2), writeFile(t, objects...)); diff != "" {
+		t.Errorf("written (-version 2 +now):\n%s", diff)
 	}
-	got, err := readFile(strings.NewReader(version1(t)), DefaultMaxTurnBytes)
-	if diff := cmp.Diff(want, got, sameSession); err != nil || diff != "" {
-		t.Errorf("read (-want +got):\n%s\n%v", diff, err)
+	for version, want := range map[int][]*Object{1: objects[:len(version1Sessions())], 2: objects} {
+		got, err := readFile(strings.NewReader(fileOf(t, version)), DefaultMaxTurnBytes)
+		if diff := cmp.Diff(want, got, sameObject); err != nil || diff != "" {
+			t.Errorf("version %d, read (-want +got):\n%s\n%v", version, diff, err)
+		}
 	}
 }
 
 // TestEveryByteCounts: a file with any other byte, or without its end, is an error.
 func TestEveryByteCounts(t *testing.T) {
-	whole := version1(t)
+	whole := fileOf(t, 2)
 	for i := range len(whole) {
 		if _, err := readFile(strings.NewReader(whole[:i]), DefaultMaxTurnBytes); err == nil {
 			t.Errorf("no error for the first %d of %d bytes", i, len(whole))
@@ -129,7 +142,7 @@ func TestEveryByteCounts(t *testing.T) {
 }
 
 func TestReaderRefuses(t *testing.T) {
-	whole := version1(t)
+	whole, conversations := fileOf(t, 1), strings.SplitAfter(fileOf(t, 2), "\n")
 	lines := strings.SplitAfter(whole, "\n")
 	without := func(i int) string { return strings.Join(append(append([]string{}, lines[:i]...), lines[i+1:]...), "") }
 	tests := map[string]struct {
@@ -141,7 +154,7 @@ func TestReaderRefuses(t *testing.T) {
 		"empty":                       {file: "", want: "the file is no export of sessions"},
 		"other JSON":                  {file: `{"kind":"List"}` + "\n", want: "the file is no export of sessions"},
 		"no JSON":                     {file: "# Notes\n", want: "the file is no export of sessions"},
-		"a later version":             {file: strings.Replace(whole, `"version":1`, `"version":2,"new":1`, 1), want: "the file has version 2, and this program reads version 1"},
+		"a later version":             {file: strings.Replace(whole, `"version":1`, `"version":3,"new":1`, 1), want: "the file has version 3, and this program reads versions up to 2"},
 		"another version of the API":  {file: strings.Replace(whole, "sessions.catena.dev/v1alpha1", "sessions.catena.dev/v2", 1), want: `the file has sessions of "sessions.catena.dev/v2"`},
 		"a path as namespace":         {file: strings.Replace(whole, `"team-a"`, `"../x"`, 1), want: `the header names an invalid namespace: "../x"`},
 		"no trailer":                  {file: without(7), want: "it ends after line 7, without its trailer", damaged: true},
@@ -151,7 +164,7 @@ func TestReaderRefuses(t *testing.T) {
 		"a session twice":             {file: lines[0] + lines[1] + lines[1], want: "line 3: session resp.1: the session is in the file twice", damaged: true},
 		"a child before its parent":   {file: lines[0] + withoutDigest(t, lines[6]) + lines[1], want: "line 3: session resp.1: the session comes after its children", damaged: true},
 		"more after the trailer":      {file: whole + "\n", want: "line 8: there is more after the trailer", damaged: true},
-		"neither":                     {file: lines[0] + "{}\n", want: "line 2: it is neither a session nor the trailer", damaged: true},
+		"neither":                     {file: lines[0] + "{}\n", want: "line 2: it is neither an object nor the trailer", damaged: true},
 		"both":                        {file: lines[0] + strings.Replace(lines[1], "{", `{"trailer":{"sessions":0,"sha256":""},`, 1), want: "line 2: it is neither", damaged: true},
 		"an unknown field":            {file: lines[0] + strings.Replace(lines[1], `"name"`, `"owner":"x","name"`, 1), want: `line 2: unknown field "session.owner"`, damaged: true},
 		"a field twice":               {file: lines[0] + strings.Replace(lines[1], `"name"`, `"name":"x","name"`, 1), want: `line 2: duplicate field "session.name"`, damaged: true},
@@ -162,6 +175,42 @@ func TestReaderRefuses(t *testing.T) {
 		"bodies without a snapshot":   {file: lines[0] + `{"session":{"name":"a","spec":{"responseID":"a"},"bodies":{}}}` + "\n", want: "it has bodies, but spec.snapshot is absent"},
 		"bodies of another snapshot":  {file: lines[0] + strings.Replace(lines[5], `"response":"eyJ`, `"response":"eyK`, 1), want: "its bodies do not match the SHA-256 in spec.snapshot"},
 		"larger bodies than allowed":  {file: whole, max: 16, want: "bytes: at most 16 are allowed"},
+		"a conversation in version 1": {file: lines[0] + conversations[9], want: "line 2: it is a conversation, in a file of version 1", damaged: true},
+		"a session after conversations": {
+			file: conversations[0] + conversations[9] + lines[1], want: "line 3: session resp.1: the session comes after a conversation", damaged: true,
+		},
+		"a conversation twice": {
+			file: conversations[0] + conversations[9] + conversations[9], want: "conversation conv.3: the conversation is in the file twice", damaged: true,
+		},
+		"a summary without its conversation": {
+			file: conversations[0] + conversations[10], want: "line 2: summary conv.1-0-2: its conversation is not in the file", damaged: true,
+		},
+		"a conversation without its last turn": {
+			file: conversations[0] + conversations[7], want: "line 2: conversation conv.1: its digest does not match", damaged: true,
+		},
+		"a conversation on a cycle": {
+			file: conversations[0] + strings.Replace(conversations[9], `"spec"`, `"cycle":true,"spec"`, 1), want: "only sessions can be on a cycle", damaged: true,
+		},
+		"a conversation that is being deleted": {
+			file: conversations[0] + strings.Replace(conversations[9], "Active", "Deleting", 1), want: "the conversation is being deleted", damaged: true,
+		},
+		"a number as title": {
+			file: conversations[0] + strings.Replace(conversations[9], `"state"`, `"title":1,"state"`, 1),
+			want: "line 2: conversation conv.3: unable to decode its spec: a field has a value of another type",
+		},
+		"no conversation ID": {
+			file: conversations[0] + `{"conversation":{"name":"conv.3","spec":{"conversationid":"conv_3"}}}` + "\n", want: "its spec has no conversationID",
+		},
+		"bodies of a conversation": {
+			file: conversations[0] + strings.Replace(conversations[9], `"spec"`, `"bodies":{},"spec"`, 1), want: "it has bodies, but spec.snapshot is absent",
+		},
+		"a conversation is missing": {
+			file: strings.Join(append(append([]string{}, conversations[:9]...), conversations[10:]...), ""), want: "the SHA-256 in the trailer", damaged: true,
+		},
+		"another number of conversations": {
+			file: strings.Replace(fileOf(t, 2), `"conversations":3`, `"conversations":2`, 1),
+			want: "the trailer is for 6 sessions, 2 conversations and 1 summaries, and there are 6, 3 and 1", damaged: true,
+		},
 		"a longer line than possible": {file: lines[0] + strings.Repeat(" ", maxLineBytes(8)+1), max: 8, want: "line 2: it has more than", damaged: true},
 	}
 	for name, tc := range tests {
@@ -181,7 +230,7 @@ func TestReaderRefuses(t *testing.T) {
 func withoutDigest(t *testing.T, text string) string {
 	t.Helper()
 	before, rest, _ := strings.Cut(text, `"digest":"`)
-	spec, err := parseTurn([]byte(between(before, `"spec":`)))
+	spec, err := parse(sessionKind, []byte(between(before, `"spec":`)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,8 +245,8 @@ func between(text, key string) string {
 }
 
 func TestWriterRefuses(t *testing.T) {
-	child := &Session{Name: "b", Spec: []byte(`{"responseID":"b","previousResponseID":"a"}`)}
-	parent := &Session{Name: "a", Spec: []byte(`{"responseID":"a"}`)}
+	child := &Object{Name: "b", Spec: []byte(`{"responseID":"b","previousResponseID":"a"}`)}
+	parent := &Object{Name: "a", Spec: []byte(`{"responseID":"a"}`)}
 	w, err := NewWriter(io.Discard, header)
 	if err == nil {
 		err = w.Write(child)
@@ -217,13 +266,13 @@ func TestWriterRefuses(t *testing.T) {
 func TestDigest(t *testing.T) {
 	digestOf := func(specs ...string) string {
 		t.Helper()
-		var sessions []*Session
+		var sessions []*Object
 		for _, spec := range specs {
-			s := &Session{Spec: []byte(spec)}
-			if s.turn, _ = parseTurn(s.Spec); s.turn == nil {
+			s := &Object{Spec: []byte(spec)}
+			if s.parsed, _ = parse(sessionKind, s.Spec); s.parsed == nil {
 				t.Fatalf("invalid spec %s", spec)
 			}
-			s.Name = v1alpha1.ObjectName(s.turn.responseID)
+			s.Name = v1alpha1.ObjectName(s.parsed.id)
 			sessions = append(sessions, s)
 		}
 		writeFile(t, sessions...)
@@ -261,14 +310,16 @@ func TestDigest(t *testing.T) {
 
 // FuzzReader: whatever a file contains, what is read from it can be written and read again.
 func FuzzReader(f *testing.F) {
-	f.Add([]byte(version1(f)))
-	for _, line := range strings.SplitAfter(version1(f), "\n")[1:] {
-		f.Add([]byte(strings.SplitAfter(version1(f), "\n")[0] + line))
+	f.Add([]byte(fileOf(f, 1)))
+	f.Add([]byte(fileOf(f, 2)))
+	lines := strings.SplitAfter(fileOf(f, 2), "\n")
+	for _, line := range lines[1:] {
+		f.Add([]byte(lines[0] + line))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		sessions, _ := readFile(bytes.NewReader(data), 1<<10)
 		again, err := readFile(strings.NewReader(writeFile(t, sessions...)), 1<<10)
-		if diff := cmp.Diff(sessions, again, sameSession, cmpopts.EquateEmpty()); err != nil || diff != "" {
+		if diff := cmp.Diff(sessions, again, sameObject, cmpopts.EquateEmpty()); err != nil || diff != "" {
 			t.Errorf("(-before +after):\n%s\n%v", diff, err)
 		}
 	})
@@ -285,7 +336,7 @@ func FuzzSession(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		written := &Session{Name: name, Annotations: map[string]string{"note": strings.ToValidUTF8(note, "?")}, Spec: spec}
+		written := &Object{Name: name, Annotations: map[string]string{"note": strings.ToValidUTF8(note, "?")}, Spec: spec}
 		if !utf8.Valid(spec) || w.Write(written) != nil {
 			return
 		}

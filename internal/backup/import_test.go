@@ -44,7 +44,7 @@ func family(t *testing.T) (*fakeAPI, *Cluster, string) {
 	if err := withSnapshot(t.Context(), c, "from", large, snapshot.Bodies{Request: []byte(`{"input":"x"}`)}); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []*Session{newTurn("a", ""), large, newTurn("c", "b"), newTurn("d", "")} {
+	for _, s := range []*Object{newTurn("a", ""), large, newTurn("c", "b"), newTurn("d", "")} {
 		api.put("from", s)
 	}
 	file := export(t.Context(), t, c, "from")
@@ -65,7 +65,7 @@ func TestImportTwice(t *testing.T) {
 		}
 	}
 	imported, err := c.Import(t.Context(), strings.NewReader(file), ImportOptions{})
-	if err != nil || !imported.Complete() || imported.Equal != 4 || imported.Verified != 4 {
+	if err != nil || !imported.Complete() || imported.Sessions.Equal != 4 || imported.Sessions.Verified != 4 {
 		t.Errorf("got %+v, %v", imported, err)
 	}
 	if got := api.count("snapshotchunks"); got != chunks {
@@ -76,13 +76,13 @@ func TestImportTwice(t *testing.T) {
 // TestDifferentSessions: an existing session is never overwritten, and nothing continues it.
 func TestDifferentSessions(t *testing.T) {
 	tests := map[string]struct {
-		existing  *Session
+		existing  *Object
 		want      Imported
 		wantNames []string
 	}{
-		"another spec":     {newTurn("a", "d"), Imported{Created: 1, Different: 1, LeftOut: 2, Verified: 1}, []string{"a", "b", "c"}},
-		"more labels":      {labelled("a", "x", "y"), Imported{Created: 3, Equal: 1, Verified: 4}, nil},
-		"another last one": {newTurn("c", "d"), Imported{Created: 3, Different: 1, Verified: 3}, []string{"c"}},
+		"another spec":     {newTurn("a", "d"), Imported{Sessions: Counts{Created: 1, Different: 1, LeftOut: 2, Verified: 1}}, []string{"a", "b", "c"}},
+		"more labels":      {labelled("a", "x", "y"), Imported{Sessions: Counts{Created: 3, Equal: 1, Verified: 4}}, nil},
+		"another last one": {newTurn("c", "d"), Imported{Sessions: Counts{Created: 3, Different: 1, Verified: 3}}, []string{"c"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestDifferentSessions(t *testing.T) {
 	}
 }
 
-func labelled(id, key, value string) *Session {
+func labelled(id, key, value string) *Object {
 	s := newTurn(id, "")
 	s.Labels = map[string]string{key: value}
 	return s
@@ -122,7 +122,7 @@ func TestDifferentLabels(t *testing.T) {
 	file := export(t.Context(), t, c, "from")
 	api.put("to", labelled("a", "team", "b"))
 	imported, err := c.Import(t.Context(), strings.NewReader(file), ImportOptions{Namespace: "to"})
-	if err != nil || imported.Different != 1 || imported.Complete() {
+	if err != nil || imported.Sessions.Different != 1 || imported.Complete() {
 		t.Errorf("got %+v, %v", imported, err)
 	}
 }
@@ -149,7 +149,7 @@ func TestRefusedSessions(t *testing.T) {
 	}
 	found := problems(c)
 	imported, err := c.Import(t.Context(), strings.NewReader(file), ImportOptions{})
-	if err != nil || imported.Created != 2 || imported.Refused != 1 || imported.LeftOut != 1 || imported.Complete() {
+	if err != nil || imported.Sessions.Created != 2 || imported.Sessions.Refused != 1 || imported.Sessions.LeftOut != 1 || imported.Complete() {
 		t.Errorf("got %+v, %v", imported, err)
 	}
 	if diff := cmp.Diff("refused: spec.request is invalid (FieldValueInvalid)", found["b"]); diff != "" {
@@ -172,10 +172,10 @@ func TestCreatedMeanwhile(t *testing.T) {
 		return false
 	}
 	imported, err := c.Import(t.Context(), strings.NewReader(file), ImportOptions{})
-	if err != nil || imported.Created != 3 || imported.Equal != 1 || imported.Verified != 4 {
+	if err != nil || imported.Sessions.Created != 3 || imported.Sessions.Equal != 1 || imported.Sessions.Verified != 4 {
 		t.Errorf("got %+v, %v", imported, err)
 	}
-	if got := api.objects["snapshotchunks/from/"+v1alpha1.SnapshotChunkName(large.turn.ref.Key, 0)]; got == nil || api.count(kubeclient.Chunks) != 1 {
+	if got := api.objects["snapshotchunks/from/"+v1alpha1.SnapshotChunkName(large.parsed.ref.Key, 0)]; got == nil || api.count(kubeclient.Chunks) != 1 {
 		t.Errorf("got %d chunks, want that of the existing session", api.count(kubeclient.Chunks))
 	}
 }
@@ -184,7 +184,7 @@ func TestCreatedMeanwhile(t *testing.T) {
 func TestEmptyDryRun(t *testing.T) {
 	api, c, file := family(t)
 	imported, err := c.Import(t.Context(), strings.NewReader(file), ImportOptions{DryRun: true})
-	if err != nil || imported.Created != 4 || len(api.objects) != 0 {
+	if err != nil || imported.Sessions.Created != 4 || len(api.objects) != 0 {
 		t.Errorf("got %+v, %v, and %d objects", imported, err, len(api.objects))
 	}
 }
@@ -199,7 +199,7 @@ func TestWrongName(t *testing.T) {
 	api.put("from", newTurn("child", "RESP-P"))
 	file := export(t.Context(), t, c, "from")
 	imported, err := c.Import(t.Context(), strings.NewReader(file), ImportOptions{Namespace: "to"})
-	if err != nil || imported.Created != 2 || imported.Broken != 2 || !imported.Complete() {
+	if err != nil || imported.Sessions.Created != 2 || imported.Sessions.Broken != 2 || !imported.Complete() {
 		t.Errorf("got %+v, %v", imported, err)
 	}
 	if owners := api.session(t, "to", "child").OwnerReferences; len(owners) > 0 {
@@ -212,7 +212,7 @@ func TestDryRun(t *testing.T) {
 	api, c, file := family(t)
 	api.put("from", newTurn("a", "d"))
 	imported, err := c.Import(t.Context(), strings.NewReader(file), ImportOptions{DryRun: true})
-	if err != nil || imported.Created != 1 || imported.Different != 1 || imported.LeftOut != 2 || imported.Verified+imported.Wrong != 0 {
+	if err != nil || imported.Sessions.Created != 1 || imported.Sessions.Different != 1 || imported.Sessions.LeftOut != 2 || imported.Sessions.Verified+imported.Sessions.Wrong != 0 {
 		t.Errorf("got %+v, %v", imported, err)
 	}
 	if sessions, chunks := api.count("responsesessions"), api.count("snapshotchunks"); sessions != 1 || chunks != 0 {
@@ -256,7 +256,7 @@ func TestWrongInTheEnd(t *testing.T) {
 				return func() {}, func() {}
 			}
 			imported, err := c.Import(t.Context(), strings.NewReader(file), ImportOptions{})
-			if err != nil || imported.Created != 4 || imported.Verified != 2 || imported.Wrong != 2 || imported.Complete() {
+			if err != nil || imported.Sessions.Created != 4 || imported.Sessions.Verified != 2 || imported.Sessions.Wrong != 2 || imported.Complete() {
 				t.Errorf("got %+v, %v", imported, err)
 			}
 			if len(found) != 1 || found["b"] == "" {

@@ -50,7 +50,7 @@ func TestInterruptedImport(t *testing.T) {
 			t.Fatalf("write %d: got %v", stop, err)
 		}
 		imported, err := c.Import(t.Context(), strings.NewReader(file), ImportOptions{})
-		if err != nil || !imported.Complete() || imported.Verified != 4 {
+		if err != nil || !imported.Complete() || imported.Sessions.Verified != 4 {
 			t.Errorf("write %d: got %+v, %v", stop, imported, err)
 		}
 		wantOwners(t, api, "from", mustRead(t, export(t.Context(), t, c, "from")))
@@ -91,7 +91,7 @@ func TestBusyVerification(t *testing.T) {
 		return func() {}, func() {}
 	}
 	imported, err := c.Import(t.Context(), strings.NewReader(file), ImportOptions{})
-	if err != nil || imported.Verified != 4 || !refused.Load() {
+	if err != nil || imported.Sessions.Verified != 4 || !refused.Load() {
 		t.Errorf("got %+v, %v", imported, err)
 	}
 }

@@ -18,7 +18,6 @@ package backup
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -27,25 +26,24 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
 )
 
 const (
-	// pageSize is the number of sessions that the API server returns at once: at most about 16 MB, if the library has saved them.
+	// pageSize is the number of objects that the API server returns at once: at most about 16 MB, if the library has saved them.
 	pageSize = 100
 	// maxLists is how often a list is begun, in case it takes longer than etcd keeps its version: five minutes by default.
 	maxLists = 3
 )
 
-// list adds all sessions of a namespace to a spool, as they were at one resource version, except those that are being deleted.
+// list adds all objects of a spool's kind in a namespace, as they were at one resource version, except those that are being deleted.
 func (c *Cluster) list(ctx context.Context, namespace string, into *spool) error {
 	for attempt := 1; ; attempt++ {
 		err := c.listOnce(ctx, namespace, into)
 		expired := apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 		if expired && attempt == maxLists {
-			return fmt.Errorf("the list of the sessions took longer than the API server keeps its version, %d times: "+
-				"run the export nearer to it, or with a longer --etcd-compaction-interval of the kube-apiserver: %w", maxLists, err)
+			return fmt.Errorf("the list of the %s took longer than the API server keeps its version, %d times: "+
+				"run the export nearer to it, or with a longer --etcd-compaction-interval of the kube-apiserver: %w", kinds[into.kind].resource, maxLists, err)
 		}
 		if !expired {
 			return err
@@ -61,50 +59,49 @@ func (c *Cluster) listOnce(ctx context.Context, namespace string, into *spool) e
 	defer end()
 	for next, more := "", true; more; {
 		var failed error
-		request := c.client.Get().Namespace(namespace).Resource(kubeclient.Sessions).Param("limit", strconv.Itoa(pageSize)).Param("continue", next)
+		request := c.client.Get().Namespace(namespace).Resource(kinds[into.kind].resource).Param("limit", strconv.Itoa(pageSize)).Param("continue", next)
 		page, err := kubeclient.StreamList(ctx, request, func(object gjson.Result) {
 			if failed == nil {
-				failed = addObject(into, object)
+				failed = c.addObject(into, object.Raw)
 				step()
 			}
 		})
 		if err = errors.Join(err, failed); err != nil {
-			return fmt.Errorf("unable to list the sessions of namespace %s: %w", namespace, err)
+			return fmt.Errorf("unable to list the %s of namespace %s: %w", kinds[into.kind].resource, namespace, err)
 		}
 		next, more = page.Continue, page.Continue != ""
 	}
 	return into.flush()
 }
 
-// addObject adds an object of a list to a spool.
-func addObject(into *spool, object gjson.Result) error {
-	session, deleting, err := newSession(object.Raw)
-	if err != nil || deleting {
+// addObject adds an object of a list to a spool. A conversation or a summary that cannot be decoded is reported and left out.
+func (c *Cluster) addObject(into *spool, text string) error {
+	o, err := newObject(into.kind, text)
+	if err != nil || o.deleting {
 		return err
 	}
-	t, err := parseTurn(session.Spec)
-	if err != nil {
-		return named(session.Name, err)
+	switch err := o.parse(c.MaxTurnBytes); {
+	case err != nil && o.kind == sessionKind:
+		return o.named(err)
+	case err != nil:
+		into.unreadable++
+		c.Problem(o.label(), "left out: "+err.Error())
+		return nil
+	case o.isDeleting():
+		return nil
 	}
-	parent := ""
-	if t.previous != "" && v1alpha1.ObjectName(t.responseID) == session.Name {
-		parent = v1alpha1.ObjectName(t.previous)
-	}
-	return into.add(session, parent)
+	return into.add(o, o.link())
 }
 
-// newSession returns the session for an object as the API server sends it, and whether it is being deleted.
-func newSession(object string) (s *Session, deleting bool, err error) {
-	fields := jsonvalue.RawMembers(object, "metadata", "spec")
-	s = &Session{Spec: json.RawMessage(fields[1])}
-	var metadata struct {
-		Name                string
-		Labels, Annotations map[string]string
-		DeletionTimestamp   *string
+// link returns what a spool keeps about an object of the API server besides its name.
+func (o *Object) link() string {
+	switch {
+	case o.kind == conversationKind:
+		return string(o.uid)
+	case o.kind == summaryKind:
+		return string(o.owner)
+	case o.parsed.parentID == "" || o.misnamed():
+		return ""
 	}
-	if err := json.Unmarshal([]byte(fields[0]), &metadata); err != nil {
-		return nil, false, fmt.Errorf("unable to decode the metadata of a session: %w", err)
-	}
-	s.Name, s.Labels, s.Annotations = metadata.Name, metadata.Labels, metadata.Annotations
-	return s, metadata.DeletionTimestamp != nil, nil
+	return v1alpha1.ObjectName(o.parsed.parentID)
 }

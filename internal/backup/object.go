@@ -17,71 +17,162 @@ limitations under the License.
 package backup
 
 import (
-	"crypto/sha256"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 
-	sigsjson "sigs.k8s.io/json"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/snapshot"
 )
 
-// digest is a SHA-256.
-type digest = [sha256.Size]byte
+// kind is a kind of objects of a file. Objects of a kind depend only on objects of the same kind and of the kinds before it.
+type kind uint8
 
-// turn is what a spec says, whatever else it contains.
-type turn struct {
-	responseID, previous string
-	ref                  *v1alpha1.SnapshotReference
-	// content is the SHA-256 of the canonical spec.
-	content digest
+const (
+	sessionKind kind = iota
+	conversationKind
+	summaryKind
+)
+
+// kinds are the resources of all kinds, and what messages call an object.
+var kinds = [...]struct{ resource, name, noun string }{
+	sessionKind:      {kubeclient.Sessions, v1alpha1.ResponseSessionKind, "session"},
+	conversationKind: {kubeclient.Conversations, v1alpha1.ConversationKind, "conversation"},
+	summaryKind:      {kubeclient.Summaries, v1alpha1.ConversationSummaryKind, "summary"},
 }
 
-// parseTurn decodes a spec as the API server sends it, even if Go cannot decode it as a ResponseSession.
-func parseTurn(spec []byte) (*turn, error) {
-	var fields map[string]any
-	strict, err := sigsjson.UnmarshalStrict(spec, &fields)
-	if err = errors.Join(append(strict, err)...); err != nil {
-		return nil, fmt.Errorf("unable to decode its spec: %w", err)
+// parentKind returns the kind of the parents of the objects of a kind.
+func (k kind) parentKind() kind {
+	if k == summaryKind {
+		return conversationKind
 	}
-	t := &turn{}
-	t.responseID, _ = fields["responseID"].(string)
-	t.previous, _ = fields["previousResponseID"].(string)
-	format, _ := fields["format"].(int64)
-	if t.responseID == "" {
-		return nil, errors.New("its spec has no responseID")
+	return sessionKind
+}
+
+// Object is an object of a file. The package comment describes its fields.
+type Object struct {
+	Name        string            `json:"name"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Spec        json.RawMessage   `json:"spec"`
+	Bodies      *Bodies           `json:"bodies,omitempty"`
+	Cycle       bool              `json:"cycle,omitempty"`
+	Digest      string            `json:"digest,omitempty"`
+
+	kind kind
+	// parsed is what Spec says. parent is the index of the parent in the file, or -1 if digest does not depend on one.
+	parsed *parsed
+	parent int
+	digest digest
+
+	// These are set only for an object of the API server: its UID, that of the conversation that owns it, and whether it is being deleted.
+	uid, owner types.UID
+	deleting   bool
+}
+
+// Bodies are the bodies of a snapshot.
+type Bodies struct {
+	Request  []byte `json:"request,omitempty"`
+	Response []byte `json:"response,omitempty"`
+	Metadata []byte `json:"metadata,omitempty"`
+}
+
+func (b *Bodies) snapshot() snapshot.Bodies { return snapshot.Bodies(*b) }
+
+// newObject returns the object of a kind that the API server has sent. Its spec is not parsed yet.
+func newObject(kind kind, text string) (*Object, error) {
+	fields := jsonvalue.RawMembers(text, "metadata", "spec")
+	var metadata struct {
+		Name                string
+		UID                 types.UID
+		Labels, Annotations map[string]string
+		OwnerReferences     []metav1.OwnerReference
+		DeletionTimestamp   *string
 	}
-	if reference, ok := fields["snapshot"].(map[string]any); ok {
-		t.ref = &v1alpha1.SnapshotReference{}
-		if err := json.Unmarshal([]byte(jsonvalue.RawMembers(jsonvalue.Text(spec), "snapshot")[0]), t.ref); err != nil {
-			t.ref = &v1alpha1.SnapshotReference{} // the API server accepts numbers that are too large: it refers to nothing
+	if err := json.Unmarshal([]byte(fields[0]), &metadata); err != nil {
+		return nil, fmt.Errorf("unable to decode the metadata of a %s: %w", kinds[kind].noun, err)
+	}
+	o := &Object{
+		Name: metadata.Name, Labels: metadata.Labels, Annotations: metadata.Annotations, Spec: json.RawMessage(fields[1]),
+		kind: kind, uid: metadata.UID, deleting: metadata.DeletionTimestamp != nil,
+	}
+	for _, owner := range metadata.OwnerReferences {
+		if owner.Kind == v1alpha1.ConversationKind {
+			o.owner = cmp.Or(o.owner, owner.UID)
 		}
-		fields["snapshot"] = stable(reference)
 	}
-	if err := snapshot.CheckFormats("this program", format, t.ref); err != nil {
+	return o, nil
+}
+
+// isDeleting reports whether an object that was parsed is being deleted, or a conversation with its turns.
+func (o *Object) isDeleting() bool { return o.deleting || o.parsed.deleting }
+
+// label returns how reports identify the object.
+func (o *Object) label() string { return label(o.kind, o.Name) }
+
+// label returns how reports identify an object: sessions by their names alone.
+func label(kind kind, name string) string {
+	if kind == sessionKind {
+		return name
+	}
+	return kinds[kind].noun + " " + name
+}
+
+// named adds the name of the object to an error.
+func (o *Object) named(err error) error {
+	return fmt.Errorf("%s %s: %w", kinds[o.kind].noun, o.Name, err)
+}
+
+// omitsOwner reports whether the object is a session that must not have an ownerReference to its parent.
+func (o *Object) omitsOwner() bool {
+	return o.kind == sessionKind && o.Annotations[v1alpha1.OmitOwnerReferenceAnnotation] == "true"
+}
+
+// misnamed reports whether the name of a session or a conversation does not belong to its ID, so that nothing finds it by that.
+func (o *Object) misnamed() bool {
+	return o.kind != summaryKind && v1alpha1.ObjectName(o.parsed.id) != o.Name
+}
+
+// withoutBodies reports whether the snapshot of the session could not be read when it was exported.
+func (o *Object) withoutBodies() bool { return o.parsed.ref != nil && o.Bodies == nil }
+
+// parse decodes the spec and checks it against the rest of the object.
+func (o *Object) parse(maxTurnBytes int) error {
+	if len(validation.IsDNS1123Subdomain(o.Name)) > 0 {
+		return fmt.Errorf("%.253q is not the name of a %s", o.Name, kinds[o.kind].noun)
+	}
+	if o.parsed == nil {
+		var err error
+		if o.parsed, err = parse(o.kind, o.Spec); err != nil {
+			return err
+		}
+	}
+	switch ref := o.parsed.ref; {
+	case o.Bodies == nil:
+		return nil
+	case ref == nil:
+		return errors.New("it has bodies, but spec.snapshot is absent")
+	case o.Bodies.snapshot().Size() > maxTurnBytes:
+		return fmt.Errorf("its bodies have %d bytes: at most %d are allowed, see --max-turn-bytes", o.Bodies.snapshot().Size(), maxTurnBytes)
+	case !o.Bodies.snapshot().Matches(ref):
+		return errors.New("its bodies do not match the SHA-256 in spec.snapshot")
+	}
+	return nil
+}
+
+// editSpec changes the members of the spec, and keeps those that this build does not know.
+func (o *Object) editSpec(edit func(members map[string]json.RawMessage)) (json.RawMessage, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(o.Spec, &members); err != nil {
 		return nil, err
 	}
-	canonical, err := json.Marshal(fields)
-	if err != nil {
-		return nil, fmt.Errorf("unable to encode its spec: %w", err)
-	}
-	t.content = sha256.Sum256(canonical)
-	return t, nil
+	edit(members)
+	return json.Marshal(members)
 }
-
-// stable returns the fields of a reference that do not depend on where, and how well compressed, the snapshot is stored.
-func stable(reference map[string]any) map[string]any {
-	kept := map[string]any{}
-	for _, key := range []string{"format", "sizeBytes", "sha256"} {
-		if value, ok := reference[key]; ok {
-			kept[key] = value
-		}
-	}
-	return kept
-}
-
-// fold returns the digest of a turn with some content after a parent with a digest, or the zero digest for none.
-func fold(parent, content digest) digest { return sha256.Sum256(append(parent[:], content[:]...)) }

@@ -42,15 +42,15 @@ type Reader struct {
 	in           *bufio.Reader
 	maxTurnBytes int
 	// line is the last line, which is valid until the next one is read, and number is its number.
-	line   []byte
-	number int
-	hash   hash.Hash
-	chains *chains
+	line     []byte
+	number   int
+	hash     hash.Hash
+	contents *contents
 }
 
 // NewReader reads the header of a file. The bodies of a session may have at most maxTurnBytes together.
 func NewReader(in io.Reader, maxTurnBytes int) (*Reader, error) {
-	r := &Reader{in: bufio.NewReaderSize(in, 64<<10), maxTurnBytes: maxTurnBytes, hash: sha256.New(), chains: newChains()}
+	r := &Reader{in: bufio.NewReaderSize(in, 64<<10), maxTurnBytes: maxTurnBytes, hash: sha256.New(), contents: newContents()}
 	if err := r.readLine(); err != nil {
 		return nil, err
 	}
@@ -68,9 +68,9 @@ func NewReader(in io.Reader, maxTurnBytes int) (*Reader, error) {
 	return r, nil
 }
 
-// Next returns the next session. It returns io.EOF after the last one, once the trailer has confirmed that the file is whole, and
+// Next returns the next object. It returns io.EOF after the last one, once the trailer has confirmed that the file is whole, and
 // an error that is ErrDamaged if it is not.
-func (r *Reader) Next() (*Session, error) {
+func (r *Reader) Next() (*Object, error) {
 	if err := r.readLine(); err != nil {
 		return nil, err
 	}
@@ -78,33 +78,36 @@ func (r *Reader) Next() (*Session, error) {
 	if err := r.decode(&next); err != nil {
 		return nil, err
 	}
+	o, err := next.object()
 	switch {
-	case next.Trailer != nil && next.Session == nil:
+	case err != nil:
+		return nil, r.damaged(err)
+	case o == nil:
 		return nil, r.end(next.Trailer)
-	case next.Session == nil || next.Trailer != nil:
-		return nil, r.damaged(errors.New("it is neither a session nor the trailer"))
+	case o.kind != sessionKind && r.Header.Version == firstVersion:
+		return nil, r.damaged(fmt.Errorf("it is a %s, in a file of version %d", kinds[o.kind].noun, firstVersion))
 	}
 	r.hash.Write(r.line)
-	s := next.Session
-	if err := s.parse(r.maxTurnBytes); err != nil {
-		return nil, fmt.Errorf("line %d: %w", r.number, named(s.Name, err)) // perhaps of a newer release
+	if err := o.parse(r.maxTurnBytes); err != nil {
+		return nil, fmt.Errorf("line %d: %w", r.number, o.named(err)) // perhaps of a newer release
 	}
-	if err := r.chains.add(s); err != nil {
-		return nil, r.damaged(named(s.Name, err))
+	if err := r.contents.add(o); err != nil {
+		return nil, r.damaged(o.named(err))
 	}
-	if hex.EncodeToString(s.digest[:]) != s.Digest {
-		return nil, r.damaged(named(s.Name, errors.New("its digest does not match")))
+	if hex.EncodeToString(o.digest[:]) != o.Digest {
+		return nil, r.damaged(o.named(errors.New("its digest does not match")))
 	}
-	return s, nil
+	return o, nil
 }
 
 // end checks the trailer, and that nothing follows it.
 func (r *Reader) end(t *trailer) error {
-	switch sum := hex.EncodeToString(r.hash.Sum(nil)); {
-	case t.SHA256 != sum:
+	if t.SHA256 != hex.EncodeToString(r.hash.Sum(nil)) {
 		return r.damaged(errors.New("the SHA-256 in the trailer is not that of the lines before it"))
-	case t.Sessions != len(r.chains.digests):
-		return r.damaged(fmt.Errorf("the trailer is for %d sessions, and there are %d", t.Sessions, len(r.chains.digests)))
+	}
+	if want := newTrailer(r.contents, t.SHA256); *t != want {
+		return r.damaged(fmt.Errorf("the trailer is for %d sessions, %d conversations and %d summaries, and there are %d, %d and %d",
+			t.Sessions, t.Conversations, t.Summaries, want.Sessions, want.Conversations, want.Summaries))
 	}
 	if _, err := r.in.Peek(1); err == nil {
 		return r.damaged(errors.New("there is more after the trailer"))

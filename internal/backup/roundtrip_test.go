@@ -35,7 +35,7 @@ import (
 )
 
 // newTurn returns the session of a turn.
-func newTurn(id, previous string) *Session {
+func newTurn(id, previous string) *Object {
 	spec := map[string]any{"responseID": id, "responseStatus": "completed", "request": map[string]any{"input": "question of " + id}}
 	if previous != "" {
 		spec["previousResponseID"] = previous
@@ -44,11 +44,11 @@ func newTurn(id, previous string) *Session {
 	if err != nil {
 		panic(err)
 	}
-	return &Session{Name: v1alpha1.ObjectName(id), Spec: text}
+	return &Object{Name: v1alpha1.ObjectName(id), Spec: text}
 }
 
 // withSnapshot stores bodies in chunks of a namespace, and adds the reference to the spec of a session.
-func withSnapshot(ctx context.Context, c *Cluster, namespace string, s *Session, bodies snapshot.Bodies) error {
+func withSnapshot(ctx context.Context, c *Cluster, namespace string, s *Object, bodies snapshot.Bodies) error {
 	ref, err := snapshot.Write(ctx, c.stores[0], types.NamespacedName{Namespace: namespace, Name: s.Name}, bodies)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func export(ctx context.Context, t tester, c *Cluster, namespace string) string 
 // pipe hides that a reader can seek.
 type pipe struct{ io.Reader }
 
-func mustRead(t tester, file string) []*Session {
+func mustRead(t tester, file string) []*Object {
 	t.Helper()
 	sessions, err := readFile(strings.NewReader(file), DefaultMaxTurnBytes)
 	if err != nil {
@@ -118,11 +118,11 @@ func TestRoundTrip(t *testing.T) {
 			in = pipe{in}
 		}
 		imported, err := c.Import(t.Context(), in, ImportOptions{Namespace: to})
-		if err != nil || !imported.Complete() || imported.Created != count || imported.Verified != want || imported.Broken != count-want {
+		if err != nil || !imported.Complete() || imported.Sessions.Created != count || imported.Sessions.Verified != want || imported.Sessions.Broken != count-want {
 			rt.Fatalf("got %+v, %v, want %d created and %d verified", imported, err, count, want)
 		}
 		before, after := mustRead(rt, file), mustRead(rt, export(t.Context(), rt, c, to))
-		sameButSpec := cmp.Options{sameSession, cmpopts.IgnoreFields(Session{}, "Spec")} // which has the key of the snapshot
+		sameButSpec := cmp.Options{sameObject, cmpopts.IgnoreFields(Object{}, "Spec")} // which has the key of the snapshot
 		if diff := cmp.Diff(before, after, sameButSpec); diff != "" {
 			rt.Fatalf("(-before +after):\n%s", diff)
 		}
@@ -148,7 +148,7 @@ func verifiable(parents map[string]string) int {
 }
 
 // wantOwners checks that sessions have the UID of their parents, unless they must not.
-func wantOwners(t tester, api *fakeAPI, namespace string, sessions []*Session) {
+func wantOwners(t tester, api *fakeAPI, namespace string, sessions []*Object) {
 	t.Helper()
 	for _, s := range sessions {
 		var want []types.UID
@@ -176,7 +176,7 @@ func TestDeepChain(t *testing.T) {
 		previous = id
 	}
 	imported, err := c.Import(t.Context(), strings.NewReader(export(t.Context(), t, c, "from")), ImportOptions{Namespace: "to"})
-	if err != nil || imported.Created != depth || imported.Verified != depth {
+	if err != nil || imported.Sessions.Created != depth || imported.Sessions.Verified != depth {
 		t.Fatalf("got %+v, %v", imported, err)
 	}
 }

@@ -19,15 +19,15 @@ package backup
 import (
 	"cmp"
 	"context"
+	"fmt"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// history is how the history of a turn is stored, compared with the file. A history is no better than that of the parent.
+// history is how the history of an object is stored, compared with the file. A history is no better than that of the parent.
 type history uint8
 
 const (
@@ -40,7 +40,7 @@ const (
 	wrong
 )
 
-// verify compares what is stored with the file, and reports each turn that is not as it was exported. In a dry run, nothing is stored yet.
+// verify compares what is stored with the file, and reports each object that is not as it was exported. In a dry run, nothing is stored yet.
 func (i *importer) verify(ctx context.Context) error {
 	step, end := i.Progress("verify", len(i.entries))
 	defer end()
@@ -57,7 +57,7 @@ func (i *importer) verify(ctx context.Context) error {
 			}
 			problem, err := retry(groupCtx, func() (string, error) { return i.problemOf(groupCtx, e) })
 			if e.same = problem == "" && err == nil; problem != "" {
-				i.Problem(e.name, problem)
+				i.Problem(label(e.kind, e.name), problem)
 			}
 			return err
 		})
@@ -69,7 +69,7 @@ func (i *importer) verify(ctx context.Context) error {
 	return nil
 }
 
-// problemOf returns why a turn is not stored as it was exported, or an empty string if it is.
+// problemOf returns why an object is not stored as it was exported, or an empty string if it is.
 func (i *importer) problemOf(ctx context.Context, e *entry) (string, error) {
 	if !i.dryRun {
 		if problem, err := i.compareStored(ctx, e); problem != "" || err != nil {
@@ -79,50 +79,51 @@ func (i *importer) problemOf(ctx context.Context, e *entry) (string, error) {
 	if !e.orphan() {
 		return "", nil
 	}
-	parent, err := i.stored(ctx, v1alpha1.ObjectName(e.previous))
-	if err == nil && parent != nil && parent.responseID == e.previous {
-		return "was exported without its parent, which exists in this namespace: its history is another one here", nil
+	parent, err := i.stored(ctx, sessionKind, v1alpha1.ObjectName(e.parentID))
+	if err != nil || parent == nil || parent.id != e.parentID {
+		return "", err
 	}
-	return "", err
+	return fmt.Sprintf("was exported without its %s, which exists in this namespace: its history is another one here", e.parentNoun()), nil
 }
 
-// compareStored compares a stored session, and the bodies outside it, with those of the file.
+// parentNoun returns what reports call the parent.
+func (e *entry) parentNoun() string {
+	return [...]string{sessionKind: "parent", conversationKind: "last turn", summaryKind: "conversation"}[e.kind]
+}
+
+// compareStored compares a stored object, and the bodies outside it, with those of the file.
 func (i *importer) compareStored(ctx context.Context, e *entry) (problem string, err error) {
-	t, err := i.stored(ctx, e.name)
+	p, err := i.stored(ctx, e.kind, e.name)
 	switch {
 	case err != nil:
 		return "", err
-	case t == nil:
+	case p == nil:
 		return "is gone: it was deleted while the import was running", nil
-	case t.content != e.content:
+	case p.content != e.content:
 		return "is not stored as it was exported: it was overwritten while the import was running", nil
-	case t.ref == nil || e.withoutBodies:
+	case p.ref == nil || e.withoutBodies:
 		return "", nil
 	}
-	release, err := i.take(ctx, t.ref.SizeBytes)
+	release, err := i.take(ctx, p.ref.SizeBytes)
 	if err != nil {
 		return "", err
 	}
 	defer release()
-	_, problem, err = i.read(ctx, types.NamespacedName{Namespace: i.namespace, Name: e.name}, t.ref)
+	_, problem, err = i.read(ctx, types.NamespacedName{Namespace: i.namespace, Name: e.name}, p.ref)
 	return problem, err
 }
 
-// stored returns the turn of a session. It returns nil if the session does not exist, or is being deleted: then it belongs to no chain.
-func (i *importer) stored(ctx context.Context, name string) (*turn, error) {
-	object, found, err := i.object(ctx, types.NamespacedName{Namespace: i.namespace, Name: name})
-	if err != nil || !found {
+// stored returns what the spec of an object says. It returns nil if the object does not exist, or is being deleted: then it belongs to no
+// history.
+func (i *importer) stored(ctx context.Context, kind kind, name string) (*parsed, error) {
+	o, err := i.object(ctx, kind, types.NamespacedName{Namespace: i.namespace, Name: name})
+	if err != nil || o == nil || o.deleting {
 		return nil, err
 	}
-	session, deleting, err := newSession(jsonvalue.Text(object))
-	if err != nil || deleting {
-		return nil, err
+	if err := o.parse(i.MaxTurnBytes); err != nil {
+		return nil, o.named(err)
 	}
-	t, err := parseTurn(session.Spec)
-	if err != nil {
-		return nil, named(name, err)
-	}
-	return t, nil
+	return o.parsed, nil
 }
 
 // judge sets the histories of all entries. Parents come first, except on a cycle.
@@ -143,7 +144,7 @@ func (i *importer) judge() {
 func (i *importer) judgeCycle(first *entry) {
 	var members []*entry
 	worst := broken
-	for e := first; e != nil && e.cycle && e.history == unknown; e = i.entryOf(e.previous) {
+	for e := first; e != nil && e.cycle && e.history == unknown; e = i.entryOf(e.parentID) {
 		e.history = e.alone()
 		members, worst = append(members, e), max(worst, e.history)
 	}
@@ -154,7 +155,7 @@ func (i *importer) judgeCycle(first *entry) {
 
 // entryOf returns the entry with a response ID, or nil.
 func (i *importer) entryOf(responseID string) *entry {
-	if index, found := i.reader.chains.index[v1alpha1.ObjectName(responseID)]; found && index >= 0 {
+	if index := i.reader.contents.find(sessionKind, responseID); index >= 0 {
 		return i.entries[index]
 	}
 	return nil

@@ -33,39 +33,39 @@ import (
 func TestBrokenHistories(t *testing.T) {
 	misnamed := newTurn("other", "")
 	misnamed.Name = v1alpha1.ObjectName("gone")
-	cycle := []*Session{newTurn("a", "c"), newTurn("b", "a"), newTurn("c", "b"), newTurn("after", "b")}
+	cycle := []*Object{newTurn("a", "c"), newTurn("b", "a"), newTurn("c", "b"), newTurn("after", "b")}
 	tests := map[string]struct {
-		exported   []*Session
-		unreadable []*Session // exported too, without their bodies
-		existing   []*Session
+		exported   []*Object
+		unreadable []*Object // exported too, without their bodies
+		existing   []*Object
 		want       Imported
 		wantNames  []string // of sessions with problems
 	}{
-		"whole":           {exported: []*Session{newTurn("a", ""), newTurn("b", "a")}, want: Imported{Created: 2, Verified: 2}},
-		"an orphan":       {exported: []*Session{newTurn("a", "gone"), newTurn("b", "a"), newTurn("c", "")}, want: Imported{Created: 3, Broken: 2, Verified: 1}},
-		"a cycle":         {exported: cycle, want: Imported{Created: 4, Broken: 4}},
-		"its own parent":  {exported: []*Session{newTurn("a", "a"), newTurn("b", "")}, want: Imported{Created: 2, Broken: 1, Verified: 1}},
-		"a wrong name":    {exported: []*Session{misnamed, newTurn("a", "gone")}, want: Imported{Created: 2, Broken: 2}},
-		"unreadable root": {exported: []*Session{newTurn("b", "a")}, unreadable: []*Session{newTurn("a", "")}, want: Imported{Created: 2, WithoutBodies: 1, Broken: 2}},
+		"whole":           {exported: []*Object{newTurn("a", ""), newTurn("b", "a")}, want: Imported{Sessions: Counts{Created: 2, Verified: 2}}},
+		"an orphan":       {exported: []*Object{newTurn("a", "gone"), newTurn("b", "a"), newTurn("c", "")}, want: Imported{Sessions: Counts{Created: 3, Broken: 2, Verified: 1}}},
+		"a cycle":         {exported: cycle, want: Imported{Sessions: Counts{Created: 4, Broken: 4}}},
+		"its own parent":  {exported: []*Object{newTurn("a", "a"), newTurn("b", "")}, want: Imported{Sessions: Counts{Created: 2, Broken: 1, Verified: 1}}},
+		"a wrong name":    {exported: []*Object{misnamed, newTurn("a", "gone")}, want: Imported{Sessions: Counts{Created: 2, Broken: 2}}},
+		"unreadable root": {exported: []*Object{newTurn("b", "a")}, unreadable: []*Object{newTurn("a", "")}, want: Imported{Sessions: Counts{Created: 2, Broken: 2}, WithoutBodies: 1}},
 		"unreadable child": {
-			exported: []*Session{newTurn("a", "")}, unreadable: []*Session{newTurn("b", "a")},
-			want: Imported{Created: 2, WithoutBodies: 1, Broken: 1, Verified: 1},
+			exported: []*Object{newTurn("a", "")}, unreadable: []*Object{newTurn("b", "a")},
+			want: Imported{Sessions: Counts{Created: 2, Broken: 1, Verified: 1}, WithoutBodies: 1},
 		},
 		"an orphan whose parent exists": {
-			exported: []*Session{newTurn("a", "gone"), newTurn("b", "a"), newTurn("c", "")}, existing: []*Session{newTurn("gone", "")},
-			want: Imported{Created: 3, Wrong: 2, Verified: 1}, wantNames: []string{"a"},
+			exported: []*Object{newTurn("a", "gone"), newTurn("b", "a"), newTurn("c", "")}, existing: []*Object{newTurn("gone", "")},
+			want: Imported{Sessions: Counts{Created: 3, Wrong: 2, Verified: 1}}, wantNames: []string{"a"},
 		},
 		"an orphan that exists with its parent": {
-			exported: []*Session{newTurn("a", "gone")}, existing: []*Session{newTurn("gone", ""), newTurn("a", "gone")},
-			want: Imported{Equal: 1, Wrong: 1}, wantNames: []string{"a"},
+			exported: []*Object{newTurn("a", "gone")}, existing: []*Object{newTurn("gone", ""), newTurn("a", "gone")},
+			want: Imported{Sessions: Counts{Equal: 1, Wrong: 1}}, wantNames: []string{"a"},
 		},
 		"an orphan, and another turn with the name of its parent": {
-			exported: []*Session{newTurn("a", "gone")}, existing: []*Session{misnamed},
-			want: Imported{Created: 1, Broken: 1},
+			exported: []*Object{newTurn("a", "gone")}, existing: []*Object{misnamed},
+			want: Imported{Sessions: Counts{Created: 1, Broken: 1}},
 		},
 		"a cycle that was broken up": {
-			exported: append([]*Session{newTurn("x", "y"), newTurn("y", "x")}, cycle...), existing: []*Session{newTurn("c", "")},
-			want: Imported{Created: 5, Different: 1, Wrong: 3, Broken: 2}, wantNames: []string{"c"},
+			exported: append([]*Object{newTurn("x", "y"), newTurn("y", "x")}, cycle...), existing: []*Object{newTurn("c", "")},
+			want: Imported{Sessions: Counts{Created: 5, Different: 1, Wrong: 3, Broken: 2}}, wantNames: []string{"c"},
 		},
 	}
 	for name, tc := range tests {
@@ -95,7 +95,7 @@ func TestBrokenHistories(t *testing.T) {
 				want := tc.want
 				want.Header, want.Namespace = imported.Header, "to"
 				if dryRun {
-					want.Verified = 0
+					want.Sessions.Verified = 0
 				}
 				if diff := cmp.Diff(&want, imported); diff != "" {
 					t.Errorf("dry run %t (-want +got):\n%s", dryRun, diff)

@@ -27,9 +27,9 @@ import (
 
 // Writer writes a file.
 type Writer struct {
-	lines  *json.Encoder
-	hash   hash.Hash
-	chains *chains
+	lines    *json.Encoder
+	hash     hash.Hash
+	contents *contents
 }
 
 // NewWriter returns a Writer, after it has written the header.
@@ -40,22 +40,24 @@ func NewWriter(w io.Writer, header Header) (*Writer, error) {
 	sum := sha256.New()
 	lines := json.NewEncoder(io.MultiWriter(w, sum))
 	lines.SetEscapeHTML(false)
-	return &Writer{lines, sum, newChains()}, lines.Encode(header)
+	return &Writer{lines, sum, newContents()}, lines.Encode(header)
 }
 
-// Write writes a session, and sets its digest. A parent must be written before its children, unless Cycle is set.
-func (w *Writer) Write(s *Session) error {
-	if err := s.parse(math.MaxInt); err != nil {
-		return named(s.Name, err)
+// Write writes an object, and sets its digest. A parent must be written before its children, unless Cycle is set, and all sessions before all
+// conversations, and these before all summaries.
+func (w *Writer) Write(o *Object) error {
+	if err := o.parse(math.MaxInt); err != nil {
+		return o.named(err)
 	}
-	if err := w.chains.add(s); err != nil {
-		return named(s.Name, err)
+	if err := w.contents.add(o); err != nil {
+		return o.named(err)
 	}
-	s.Digest = hex.EncodeToString(s.digest[:])
-	return w.lines.Encode(line{Session: s})
+	o.Digest = hex.EncodeToString(o.digest[:])
+	return w.lines.Encode(newLine(o))
 }
 
 // Close writes the trailer. It does not close the underlying writer.
 func (w *Writer) Close() error {
-	return w.lines.Encode(line{Trailer: &trailer{Sessions: len(w.chains.digests), SHA256: hex.EncodeToString(w.hash.Sum(nil))}})
+	end := newTrailer(w.contents, hex.EncodeToString(w.hash.Sum(nil)))
+	return w.lines.Encode(line{Trailer: &end})
 }

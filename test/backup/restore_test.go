@@ -80,7 +80,7 @@ func TestImportSlowerThanGracePeriod(t *testing.T) {
 					once.Do(func() { testutil.Eventually(t, func(context.Context) error { return wait(t, namespace) }) })
 				}
 			})
-			if err != nil || imported.Verified != 1 || !imported.Complete() {
+			if err != nil || imported.Sessions.Verified != 1 || !imported.Complete() {
 				t.Fatalf("got %+v, %v", imported, err)
 			}
 			waitForSweep(t, namespace)
