@@ -38,6 +38,12 @@ import (
 // family is a namespace with a turn, its child and its grandchild, and another root.
 func family(t *testing.T) (*fakeAPI, *Cluster, string) {
 	t.Helper()
+	return familyWith(t)
+}
+
+// familyWith is a family with conversations, which have summaries.
+func familyWith(t *testing.T, conversations ...*Object) (*fakeAPI, *Cluster, string) {
+	t.Helper()
 	api, config := newFake()
 	c := openFake(t, config)
 	large := newTurn("b", "a")
@@ -46,6 +52,9 @@ func family(t *testing.T) (*fakeAPI, *Cluster, string) {
 	}
 	for _, s := range []*Object{newTurn("a", ""), large, newTurn("c", "b"), newTurn("d", "")} {
 		api.put("from", s)
+	}
+	for _, c := range conversations {
+		putConversation(t, api, "from", c)
 	}
 	file := export(t.Context(), t, c, "from")
 	clear(api.objects)

@@ -32,7 +32,7 @@ import (
 // TestInterruptedImport: an import that ends at any write continues when it is repeated.
 func TestInterruptedImport(t *testing.T) {
 	for stop := int32(1); ; stop++ {
-		api, c, file := family(t)
+		api, c, file := conversations(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		var writes atomic.Int32
 		api.before = func(_ http.ResponseWriter, r *http.Request) bool {
@@ -50,7 +50,7 @@ func TestInterruptedImport(t *testing.T) {
 			t.Fatalf("write %d: got %v", stop, err)
 		}
 		imported, err := c.Import(t.Context(), strings.NewReader(file), ImportOptions{})
-		if err != nil || !imported.Complete() || imported.Sessions.Verified != 4 {
+		if err != nil || !imported.Complete() || imported.Sessions.Verified != 4 || imported.Conversations.Verified != 2 || imported.Summaries.Verified != 2 {
 			t.Errorf("write %d: got %+v, %v", stop, imported, err)
 		}
 		wantOwners(t, api, "from", mustRead(t, export(t.Context(), t, c, "from")))

@@ -84,7 +84,7 @@ func mustRead(t tester, file string) []*Object {
 	return sessions
 }
 
-// TestRoundTrip: whatever a namespace contains, an import into an empty one makes its sessions and chains equal.
+// TestRoundTrip: whatever a namespace contains, an import into an empty one makes its objects and histories equal.
 func TestRoundTrip(t *testing.T) {
 	api, config := newFake()
 	c := openFake(t, config)
@@ -112,6 +112,7 @@ func TestRoundTrip(t *testing.T) {
 			parents[id] = previous
 		}
 		count, want := len(parents), verifiable(parents)
+		conversations, summaries := drawConversations(rt, api, from, append([]string{"", "gone"}, names...))
 		file := export(t.Context(), rt, c, from)
 		in := io.Reader(strings.NewReader(file))
 		if rapid.Bool().Draw(rt, "from a pipe") {
@@ -120,6 +121,9 @@ func TestRoundTrip(t *testing.T) {
 		imported, err := c.Import(t.Context(), in, ImportOptions{Namespace: to})
 		if err != nil || !imported.Complete() || imported.Sessions.Created != count || imported.Sessions.Verified != want || imported.Sessions.Broken != count-want {
 			rt.Fatalf("got %+v, %v, want %d created and %d verified", imported, err, count, want)
+		}
+		if imported.Conversations.Created != conversations || imported.Summaries.Created != summaries {
+			rt.Fatalf("got %+v, want %d conversations and %d summaries", imported, conversations, summaries)
 		}
 		before, after := mustRead(rt, file), mustRead(rt, export(t.Context(), rt, c, to))
 		sameButSpec := cmp.Options{sameObject, cmpopts.IgnoreFields(Object{}, "Spec")} // which has the key of the snapshot
@@ -147,20 +151,40 @@ func verifiable(parents map[string]string) int {
 	return count
 }
 
-// wantOwners checks that sessions have the UID of their parents, unless they must not.
-func wantOwners(t tester, api *fakeAPI, namespace string, sessions []*Object) {
+// drawConversations stores conversations that end at some of the heads, with summaries, and returns the numbers of both that an export has.
+func drawConversations(t *rapid.T, api *fakeAPI, namespace string, heads []string) (conversations, summaries int) {
+	for _, id := range []string{"conv_1", "CONV-2", "conv_3"} {
+		spec := v1alpha1.ConversationSpec{HeadResponseID: rapid.SampledFrom(heads).Draw(t, "head of "+id)}
+		if spec.HeadResponseID != "" && rapid.Bool().Draw(t, id+" is reserved") {
+			spec.BaseResponseID = rapid.SampledFrom(heads).Draw(t, "base of "+id)
+			spec.Reservation = &v1alpha1.Reservation{DurationSeconds: 10}
+		}
+		if rapid.IntRange(0, 3).Draw(t, id+" is Deleting") == 0 {
+			spec.State = v1alpha1.ConversationStateDeleting
+		}
+		putConversation(t, api, namespace, conversationOf(id, spec))
+		if spec.State == "" {
+			conversations++
+			summaries++
+		}
+	}
+	return conversations, summaries
+}
+
+// wantOwners checks that sessions and summaries have the UID of their parents, unless they must not.
+func wantOwners(t tester, api *fakeAPI, namespace string, objects []*Object) {
 	t.Helper()
-	for _, s := range sessions {
+	for _, o := range objects {
 		var want []types.UID
-		if s.parent >= 0 && !s.omitsOwner() {
-			want = []types.UID{api.session(t, namespace, sessions[s.parent].Name).UID}
+		if o.parent >= 0 && o.kind != conversationKind && !o.omitsOwner() {
+			want = []types.UID{api.metadata(t, o.kind.parentKind(), namespace, objects[o.parent].Name).UID}
 		}
 		var got []types.UID
-		for _, owner := range api.session(t, namespace, s.Name).OwnerReferences {
+		for _, owner := range api.metadata(t, o.kind, namespace, o.Name).OwnerReferences {
 			got = append(got, owner.UID)
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatalf("owners of %s (-want +got):\n%s", s.Name, diff)
+			t.Fatalf("owners of %s (-want +got):\n%s", o.label(), diff)
 		}
 	}
 }
