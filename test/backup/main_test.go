@@ -151,16 +151,20 @@ func (u user) export(t *testing.T, namespace string, args ...string) string {
 	return path
 }
 
-// wipe deletes all sessions and chunks of a namespace, and what it has in the bucket.
+// wipe deletes everything that Catena has in a namespace, and what it has in the bucket.
 func wipe(t *testing.T, namespace string) {
 	t.Helper()
-	for _, kind := range []client.Object{&v1alpha1.ResponseSession{}, &v1alpha1.SnapshotChunk{}} {
+	for _, kind := range []client.Object{
+		&v1alpha1.Conversation{}, &v1alpha1.ConversationSummary{}, &v1alpha1.ResponseSession{}, &v1alpha1.SnapshotChunk{},
+	} {
 		if err := env.Client.DeleteAllOf(t.Context(), kind, client.InNamespace(namespace)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	testutil.Eventually(t, func(context.Context) error {
-		if left := len(testsession.Metadata(t, env.Client, namespace)) + len(testsession.Chunks(t, env.Client, namespace)); left > 0 {
+		left := len(testsession.Metadata(t, env.Client, namespace)) + len(testsession.Chunks(t, env.Client, namespace)) +
+			len(conversationsOf(t, namespace)) + len(summariesOf(t, namespace))
+		if left > 0 {
 			return fmt.Errorf("%d objects are left", left)
 		}
 		return nil

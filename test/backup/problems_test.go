@@ -52,7 +52,7 @@ func TestRefusedFiles(t *testing.T) {
 	for name, tc := range map[string]struct{ file, want string }{
 		"damaged":         {strings.Replace(text, "question of resp_2", "question of resp_3", 1), "the file is damaged or incomplete: line 3"},
 		"truncated":       {text[:len(text)-20], "the file is damaged or incomplete: line 4: the file ends in the middle of it"},
-		"another version": {strings.Replace(text, `"version":1`, `"version":2`, 1), "the file has version 2, and this program reads version 1"},
+		"another version": {strings.Replace(text, `"version":2`, `"version":3`, 1), "the file has version 3, and this program reads versions up to 2"},
 		"another file":    {"apiVersion: v1\n", "the file is no export of sessions"},
 	} {
 		t.Run(name, func(t *testing.T) {
