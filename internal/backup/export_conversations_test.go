@@ -19,6 +19,7 @@ package backup
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -45,6 +46,7 @@ func newSummary(id string, owner types.UID, turns int32) *Object {
 		ConversationID: id, EndTurn: turns, Content: "summary of " + id,
 	})
 	s.owner = owner
+	s.Annotations = map[string]string{v1alpha1.OmitOwnerReferenceAnnotation: "true"} // which is about sessions
 	return s
 }
 
@@ -136,22 +138,41 @@ func canonical(t *testing.T, spec []byte) any {
 	return value
 }
 
-// TestSavedWhileExported: a turn that is saved while an export runs does not break the conversation that ends at it.
-func TestSavedWhileExported(t *testing.T) {
-	api, config := newFake()
-	api.put("from", newTurn("a", ""))
-	api.put("from", newConversation("conv", "a"))
-	api.before = func(_ http.ResponseWriter, r *http.Request) bool {
-		if strings.HasSuffix(r.URL.Path, "/responsesessions") { // the conversations are listed
-			api.put("from", newTurn("b", "a"))
-			api.put("from", newConversation("conv", "b"))
-		}
-		return false
-	}
-	c := openFake(t, config)
-	imported, err := c.Import(t.Context(), strings.NewReader(export(t.Context(), t, c, "from")), ImportOptions{Namespace: "to"})
-	if err != nil || !imported.Complete() || imported.Sessions.Verified != 2 || imported.Conversations.Verified != 1 {
-		t.Errorf("got %+v, %v", imported, err)
+// TestContinuedWhileExported: if a conversation is continued between two lists of an export, neither its last turn is missing, nor is there a
+// summary of turns that are not in its history.
+func TestContinuedWhileExported(t *testing.T) {
+	for between := range len(kinds) + 1 {
+		t.Run(fmt.Sprint(between), func(t *testing.T) {
+			api, config := newFake()
+			api.put("from", newTurn("a", ""))
+			api.put("from", newConversation("conv", "a"))
+			lists := 0
+			api.before = func(_ http.ResponseWriter, r *http.Request) bool {
+				if !r.URL.Query().Has("limit") {
+					return false
+				}
+				if lists == between {
+					api.put("from", newTurn("b", "a"))
+					uid := api.metadata(t, conversationKind, "from", "conv").UID
+					api.put("from", newConversation("conv", "b"))
+					api.objects["conversations/from/conv"]["metadata"].(map[string]any)["uid"] = uid
+					api.put("from", newSummary("conv", uid, 2))
+				}
+				lists++
+				return false
+			}
+			c := openFake(t, config)
+			file := export(t.Context(), t, c, "from")
+			objects := objectsOf(t, file)
+			if head := objects["conversation conv"].parsed.parentID; head != "b" && objects["summary conv-0-2"] != nil {
+				t.Errorf("there is a summary of two turns, and the history ends at %s", head)
+			}
+			api.before = nil
+			imported, err := c.Import(t.Context(), strings.NewReader(file), ImportOptions{Namespace: "to"})
+			if err != nil || imported.Conversations.Verified != 1 || lists != len(kinds) {
+				t.Errorf("got %+v, %v, after %d lists", imported, err, lists)
+			}
+		})
 	}
 }
 

@@ -19,7 +19,6 @@ package backup
 import (
 	"cmp"
 	"context"
-	"fmt"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
@@ -83,12 +82,8 @@ func (i *importer) problemOf(ctx context.Context, e *entry) (string, error) {
 	if err != nil || parent == nil || parent.id != e.parentID {
 		return "", err
 	}
-	return fmt.Sprintf("was exported without its %s, which exists in this namespace: its history is another one here", e.parentNoun()), nil
-}
-
-// parentNoun returns what reports call the parent.
-func (e *entry) parentNoun() string {
-	return [...]string{sessionKind: "parent", conversationKind: "last turn", summaryKind: "conversation"}[e.kind]
+	missing := [...]string{sessionKind: "parent", conversationKind: "last turn"}[e.kind]
+	return "was exported without its " + missing + ", which exists in this namespace: its history is another one here", nil
 }
 
 // compareStored compares a stored object, and the bodies outside it, with those of the file.

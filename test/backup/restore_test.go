@@ -114,14 +114,18 @@ func importThrough(t *testing.T, path string, before func(r *http.Request)) (*ba
 	return cluster.Import(t.Context(), file, backup.ImportOptions{})
 }
 
-// TestVelero: what Velero restores, without owners and status and with its labels, sessions first, resolves as before. The operator makes
+// TestVelero: what Velero restores, without owners and status and with its labels, conversations first, resolves as before. The operator makes
 // the references again.
 func TestVelero(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	ids := populate(t, namespace)
+	conversation := &store.Conversation{ConversationID: "conv_1", Head: store.Head{ResponseID: "resp_last"}}
+	if _, err := openStore(t, namespace).Conversations().Create(t.Context(), conversation); err != nil {
+		t.Fatal(err)
+	}
 	before, ownersBefore := resolveAll(t, namespace, ids), owners(t, namespace)
 	var saved []unstructured.Unstructured
-	for _, kind := range []string{v1alpha1.ResponseSessionKind, v1alpha1.SnapshotChunkKind} {
+	for _, kind := range []string{v1alpha1.ConversationKind, v1alpha1.ResponseSessionKind, v1alpha1.SnapshotChunkKind} {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind + "List"))
 		if err := env.Client.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
@@ -167,6 +171,12 @@ func TestVelero(t *testing.T) {
 	waitForGarbageCollection(t, namespace)
 	waitForSweep(t, namespace)
 	sameHistories(t, "after the restore", before, resolveAll(t, namespace, ids))
+	testutil.Eventually(t, func(context.Context) error {
+		if got, want := verdicts(t, namespace)["conv_1"], "Resolved, 9 turns"; got != want {
+			return fmt.Errorf("conversation: %s, want %s", got, want)
+		}
+		return nil
+	})
 }
 
 // TestMemory: an export and an import keep the bodies of few turns in memory.
