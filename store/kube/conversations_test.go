@@ -106,8 +106,11 @@ func wantConversation(t *testing.T, want, got *driver.Conversation) {
 	if got.CreatedAt.IsZero() || got.CreatedAt.Location() != time.UTC || got.CreatedAt.Nanosecond() != 0 {
 		t.Errorf("created at %s, want a time in UTC and whole seconds", got.CreatedAt)
 	}
+	if got.Version == "" {
+		t.Error("no version")
+	}
 	got = got.Clone()
-	got.CreatedAt = want.CreatedAt
+	got.CreatedAt, got.Version = want.CreatedAt, want.Version
 	if diff := cmp.Diff(want, got, sameJSON); diff != "" {
 		t.Errorf("conversation (-want +got):\n%s", diff)
 	}
@@ -202,7 +205,7 @@ func TestConversationUpdate(t *testing.T) {
 		update driver.ConversationUpdate
 	}{
 		"nothing":                {described(), driver.ConversationUpdate{}},
-		"state":                  {described(), driver.ConversationUpdate{State: driver.ConversationDeleting}},
+		"state":                  {described(), driver.ConversationUpdate{State: driver.ConversationArchived}},
 		"title":                  {described(), patch(driver.ConversationPatch{Title: new("Porto")})},
 		"descriptions":           {active(id), patch(driver.ConversationPatch{UserID: new("bob"), Title: new("b"), SystemPrompt: new("c"), Metadata: json.RawMessage(`{"b":{}}`)})},
 		"descriptions away":      {described(), patch(driver.ConversationPatch{UserID: new(""), Title: new(""), SystemPrompt: new(""), Metadata: json.RawMessage(`null`)})},
