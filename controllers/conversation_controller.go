@@ -18,7 +18,6 @@ package controllers
 
 import (
 	"context"
-	"errors"
 	"math"
 	"time"
 
@@ -140,12 +139,15 @@ func (r *ConversationReconciler) reconcile(ctx context.Context, record *conversa
 	if wait := r.delay(now, record, verdict.headStored); wait > 0 {
 		return wait, nil
 	}
-	behind := r.addFigures(ctx, record, path, status)
-	if behind != nil && !errors.Is(behind, errBehind) {
-		return 0, behind
+	complete, err := r.addFigures(ctx, record, path, status)
+	if err != nil {
+		return 0, err
+	}
+	if !complete {
+		wait = max(r.Interval, behindRetry)
 	}
 	if conversations.NewFingerprint(status) == record.Written {
-		return max(r.Interval, behindRetry), nil
+		return wait, nil
 	}
 	written := atVersion(v1alpha1.ConversationKind, &record.Object, record.Version())
 	if err := applyStatus(ctx, r.Client, written, status); err != nil {
@@ -153,10 +155,7 @@ func (r *ConversationReconciler) reconcile(ctx context.Context, record *conversa
 	}
 	r.Conversations.Observe(record, record.WithStatus(written, status))
 	r.intervals.Charge(now, record.NamespacedName().String(), r.Interval)
-	if behind != nil {
-		return max(r.Interval, behindRetry), nil
-	}
-	return 0, nil
+	return wait, nil
 }
 
 // delay returns how long a conversation must wait until its status may be written. If the head of a changed conversation is not stored, its

@@ -27,7 +27,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
@@ -60,21 +59,18 @@ func (r *ConversationReconciler) path(c *conversations.Record, v historyVerdict)
 	return r.Sessions.Path(c.Namespace, v.last, chain.WalkOptions{MaxDepth: v.turns})
 }
 
-// errBehind indicates that the figures of a status are those of an earlier history, and have to catch up.
-var errBehind = errors.New("the figures are behind the history")
-
-// addFigures completes a status with the figures of the turns of a path. If there is none, they remain those that are stored. If they cannot be
-// completed now, the error is errBehind, and the status has those of the turns that its historyRevision says.
+// addFigures adds to a status the figures of the turns of a path. If there is none, they remain those that are stored. It reports whether they are
+// complete. Otherwise, they are those of the turns that the historyRevision of the status says.
 func (r *ConversationReconciler) addFigures(
 	ctx context.Context, c *conversations.Record, path []*sessions.Record, status *v1alpha1.ConversationStatus,
-) error {
+) (complete bool, err error) {
 	wanted := status.HistoryRevision
 	if wanted == "" {
-		return nil
+		return true, nil
 	}
 	stored, err := r.storedStatus(ctx, c)
 	if err != nil {
-		return err
+		return false, err
 	}
 	known := len(path)
 	if wanted != stored.HistoryRevision {
@@ -83,25 +79,22 @@ func (r *ConversationReconciler) addFigures(
 	if known > 0 || path == nil {
 		status.Items, status.Usage, status.Model, status.Preview = stored.Items, stored.Usage, stored.Model, stored.Preview
 	}
-	end := min(len(path), known+turnsPerStatus)
-	for known < end && err == nil {
-		known, err = r.addTurns(ctx, path, known, min(end, known+turnsPerRead), status)
-	}
 	if path == nil {
 		status.HistoryRevision = stored.HistoryRevision
-		return nil
+		return true, nil
+	}
+	end, added := min(len(path), known+turnsPerStatus), true
+	for known < end && added {
+		known, added = r.addTurns(ctx, path, known, min(end, known+turnsPerRead), status)
 	}
 	status.HistoryRevision = historyRevision(path[:known])
-	if known < len(path) {
-		return errBehind
-	}
-	return nil
+	return known == len(path), nil
 }
 
 // storedStatus returns the status that a conversation has now.
 func (r *ConversationReconciler) storedStatus(ctx context.Context, c *conversations.Record) (*v1alpha1.ConversationStatus, error) {
 	object := &v1alpha1.Conversation{}
-	if err := r.Live.Get(ctx, client.ObjectKey(c.NamespacedName()), object); err != nil {
+	if err := r.Live.Get(ctx, c.NamespacedName(), object); err != nil {
 		if apierrors.IsNotFound(err) || ctx.Err() != nil {
 			return nil, err
 		}
@@ -110,11 +103,12 @@ func (r *ConversationReconciler) storedStatus(ctx context.Context, c *conversati
 	return &object.Status, nil
 }
 
-// addTurns adds the figures of the turns of a path in the half-open range [from, to), and returns the first one that it has not added. If they are
-// too large to be read at once, it adds one. A turn that alone is too large has no figures.
+// addTurns adds the figures of the turns of a path in the half-open range [from, to), and returns the first one that it has not added, and whether
+// it has added any. It has not if a turn has just changed, or the shares of the namespace are used up. If the turns are too large to be read at
+// once, it adds one. A turn that alone is too large has no figures.
 func (r *ConversationReconciler) addTurns(
 	ctx context.Context, path []*sessions.Record, from, to int, status *v1alpha1.ConversationStatus,
-) (int, error) {
+) (next int, added bool) {
 	last := path[to-1]
 	query := resolve.Query{WalkOptions: chain.WalkOptions{MaxDepth: to - from, Last: to - from}}
 	result, err := r.Resolve(ctx, last.Namespace, last.Turn.ID, 0, query)
@@ -122,15 +116,15 @@ func (r *ConversationReconciler) addTurns(
 	case errors.Is(err, resolve.ErrTooLarge) && to-from > 1:
 		return r.addTurns(ctx, path, from, from+1, status)
 	case errors.Is(err, resolve.ErrTooLarge):
-		return to, nil
-	case err != nil: // within the shares of the namespace, this is not possible now, or a turn has just changed
-		return from, err
+		return to, true
+	case err != nil:
+		return from, false
 	}
 	defer result.Release()
 	for _, turn := range result.Turns {
 		addTurn(status, turn)
 	}
-	return to, nil
+	return to, true
 }
 
 func addTurn(status *v1alpha1.ConversationStatus, turn history.TurnItems) {

@@ -61,13 +61,13 @@ const prefix = "adk"
 // conversationID returns the ID of the conversation of a session, of a user or of an app. Those of users and apps have no turns: their metadata
 // is the state that sessions share.
 func (k key) conversationID() string {
-	id := prefix
+	parts := []string{prefix}
 	for _, part := range []string{k.app, k.user, k.id} {
 		if part != "" {
-			id += ":" + url.QueryEscape(part)
+			parts = append(parts, url.QueryEscape(part))
 		}
 	}
-	return id
+	return strings.Join(parts, ":")
 }
 
 // parseID returns the session with a conversation ID.

@@ -91,7 +91,7 @@ func (h *handle) State() session.State { return (*state)(h) }
 func (h *handle) Events() session.Events {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	return h.events[:len(h.events):len(h.events)]
+	return slices.Clip(h.events)
 }
 
 func (h *handle) LastUpdateTime() time.Time {

@@ -180,7 +180,8 @@ func (e *exporter) changed(ctx context.Context, name types.NamespacedName, befor
 	if err != nil || s == nil {
 		return s == nil, err
 	}
-	return s.parse(e.MaxTurnBytes) != nil || s.parsed.content != before.content, nil
+	readable := s.parse(e.MaxTurnBytes) == nil
+	return !readable || s.parsed.content != before.content, nil
 }
 
 // positions returns the positions of all objects by name.

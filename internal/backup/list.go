@@ -86,7 +86,7 @@ func (c *Cluster) addObject(into *spool, text string) error {
 	case err != nil:
 		into.unreadable++
 		c.Problem(o.label(), "left out: "+err.Error())
-		return nil
+		return nil //nolint:nilerr // the problem is reported
 	case o.isDeleting():
 		return nil
 	}

@@ -220,13 +220,14 @@ func (p *partial) isAligned(output string) bool {
 // end. Items that it lacks are added. It returns the output unchanged if one of these has not been finished.
 func (p *partial) align(output string) string {
 	aligned, i := make([]string, len(p.output)), 0
+	var rest []string
 	for _, item := range jsonvalue.Elements(output) {
 		at := p.find(i, item)
 		if at < 0 || aligned[at] != "" { // some engines omit IDs
 			at = p.firstOf(itemType(item), aligned)
 		}
 		if at < 0 {
-			aligned = append(aligned, item)
+			rest = append(rest, item)
 		} else {
 			aligned[at] = item
 		}
@@ -238,7 +239,7 @@ func (p *partial) align(output string) string {
 		}
 		aligned[at] = cmp.Or(aligned[at], item.raw)
 	}
-	return "[" + strings.Join(aligned, ",") + "]"
+	return "[" + strings.Join(slices.Concat(aligned, rest), ",") + "]"
 }
 
 // firstOf returns the position of the first item of a type that is not in the list, or -1.

@@ -95,14 +95,13 @@ func (g *Gateway) endBefore(ctx context.Context, c *call, session *store.Session
 	}
 	conversations := c.store.Conversations()
 	conversation, err := conversations.Get(ctx, id)
-	if err != nil || conversation.Head.ResponseID != session.ResponseID {
-		return nil // it is not in a conversation, or no longer
+	if err == nil && conversation.Head.ResponseID == session.ResponseID {
+		_, err = conversations.Rollback(ctx, id, session.PreviousResponseID)
 	}
-	_, err = conversations.Rollback(ctx, id, session.PreviousResponseID)
 	if isTemporary(err) {
 		return storeError(err)
 	}
-	return nil // the conversation is archived or broken, or was deleted
+	return nil // otherwise, the conversation is archived or broken, or was deleted
 }
 
 // isUnreadable reports whether a turn exists, but its bodies are damaged or too large for the store or the gateway.

@@ -56,7 +56,7 @@ func ParseListQuery(query url.Values) (ListOptions, error) {
 func queryOf(options any) url.Values {
 	query := url.Values{}
 	for name, field := range optionFields(options) {
-		if list, ok := field.Interface().([]string); ok && len(list) > 0 {
+		if list, ok := reflect.TypeAssert[[]string](field); ok && len(list) > 0 {
 			query.Set(name, strings.Join(list, ","))
 		} else if !field.IsZero() {
 			query.Set(name, fmt.Sprint(reflect.Indirect(field)))

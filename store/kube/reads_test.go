@@ -101,7 +101,7 @@ func TestConversationReads(t *testing.T) {
 
 // TestOlderOperatorWithoutHistories: an operator that does not know a parameter is an error, and never another history.
 func TestOlderOperatorWithoutHistories(t *testing.T) {
-	st := openThrough(t, env.NewNamespace(t), withoutParameters("digests", "history", "last", "origins"))
+	st := openThrough(t, env.NewNamespace(t), withoutParameters("digests", "history", "last", "origins")) //nolint:bodyclose // the client closes it
 	c := st.Conversations()
 	if _, err := c.Create(t.Context(), &store.Conversation{ConversationID: "conv_1"}); err != nil {
 		t.Fatal(err)

@@ -340,7 +340,7 @@ func TestStoredObjects(t *testing.T) {
 // TestOlderOperator: an operator that does not know newer parameters refuses only conversations that were cut off, and returns neither origins nor
 // digests.
 func TestOlderOperator(t *testing.T) {
-	s := openThrough(t, env.NewNamespace(t), withoutParameters("continueIncomplete", "digests", "origins"))
+	s := openThrough(t, env.NewNamespace(t), withoutParameters("continueIncomplete", "digests", "origins")) //nolint:bodyclose // the client closes it
 	save(t, s, testturn.Make("resp_1", ""))
 	cutOff := testturn.Make("resp_2", "resp_1")
 	cutOff.Status = store.StatusIncomplete

@@ -35,7 +35,7 @@ func insertConversations(t testing.TB, path, parent string, many int) {
 	_, err := openSQL(t, path).ExecContext(t.Context(), `
 WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i + 1 < ?)
 INSERT INTO conversations SELECT 'default', 'conv_' || i, 'user_' || (i / 2 % 500), 'A title', '', NULL, iif(i % 2, 'Archived', 'Active'),
-  '', '', 0, 0, '', '', ?, NULL, i, i, i FROM n`, many, parent)
+  '', '', 0, 0, '', '', ?, NULL, i AS created_at, i AS updated_at, i AS active_at FROM n`, many, parent)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -208,7 +208,7 @@ DELETE FROM turns WHERE namespace = ?1 AND response_id IN (SELECT id FROM tree)`
 	smallColumns = `response_id, uid, version, previous_response_id, conversation_id, status, created_at, completed_at, immutable`
 
 	selectTurn          = `SELECT ` + columns + whereTurn
-	selectWithoutBodies = `SELECT ` + smallColumns + `, NULL, NULL, NULL` + whereTurn
+	selectWithoutBodies = `SELECT ` + smallColumns + `, NULL AS request, NULL AS response, NULL AS metadata` + whereTurn
 	whereTurn           = ` FROM turns WHERE namespace = ? AND response_id = ?`
 
 	selectSize = `

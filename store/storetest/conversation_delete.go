@@ -45,18 +45,18 @@ func conversationTurn(t *testing.T, st *store.Store, notation string) string {
 	return session.ResponseID
 }
 
-// wantDeleted waits until a conversation is deleted.
-func (s *suite) wantDeleted(t *testing.T, c *store.Conversations, id string) {
+// wantDeleted waits until conv_1 is deleted.
+func (s *suite) wantDeleted(t *testing.T, c *store.Conversations) {
 	t.Helper()
 	s.eventually(t, func() error {
-		current, err := c.Get(t.Context(), id)
+		current, err := c.Get(t.Context(), "conv_1")
 		switch {
 		case errors.Is(err, store.ErrConversationNotFound):
 			return nil
 		case err == nil && current.State != store.ConversationDeleting:
-			return fmt.Errorf("%s is in the state %s", id, current.State)
+			return fmt.Errorf("conv_1 is in the state %s", current.State)
 		case err == nil:
-			err = errors.New(id + " still exists")
+			err = errors.New("conv_1 still exists")
 		}
 		return err
 	})
@@ -104,7 +104,7 @@ func testConversationDeleteTurns(t *testing.T, s *suite) {
 					t.Fatal(err)
 				}
 			}
-			s.wantDeleted(t, c, "conv_1")
+			s.wantDeleted(t, c)
 			for id := range left {
 				if _, err := st.Get(t.Context(), id); errors.Is(err, store.ErrNotFound) {
 					delete(left, id)
@@ -139,7 +139,7 @@ func testConversationDeleteReserved(t *testing.T, s *suite) {
 	if err := c.Delete(t.Context(), "conv_1", withTurns); err != nil {
 		t.Fatal(err)
 	}
-	s.wantDeleted(t, c, "conv_1")
+	s.wantDeleted(t, c)
 	if err := reservation.Save(t.Context(), testturn.Make("d", "")); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func testConversationDeletePending(t *testing.T, s *suite) {
 	if err := <-deleted; err != nil {
 		t.Fatal(err)
 	}
-	s.wantDeleted(t, c, "conv_1")
+	s.wantDeleted(t, c)
 	for _, id := range []string{"a", "b", "c", "d"} {
 		wantMissing(t, st, id)
 	}
@@ -217,16 +217,16 @@ func testConversationDeleteRace(t *testing.T, s *suite) {
 	var all sync.WaitGroup
 	for writer := range 4 {
 		all.Go(func() {
-			for i := len(ids) - 1; i >= 0; i-- {
+			for i, at := range slices.Backward(ids) {
 				id := fmt.Sprintf("fork_%d_%d", writer, i)
-				_, err := c.Create(t.Context(), &store.Conversation{ConversationID: id, Head: store.Head{ResponseID: ids[i]}})
+				_, err := c.Create(t.Context(), &store.Conversation{ConversationID: id, Head: store.Head{ResponseID: at}})
 				switch {
 				case err == nil:
 					mu.Lock()
 					heads[id] = i
 					mu.Unlock()
 				case !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrNotFound):
-					t.Errorf("create a conversation at %s: %v", ids[i], err)
+					t.Errorf("create a conversation at %s: %v", at, err)
 				}
 			}
 		})
@@ -235,7 +235,7 @@ func testConversationDeleteRace(t *testing.T, s *suite) {
 		t.Error(err)
 	}
 	all.Wait()
-	s.wantDeleted(t, c, "conv_1")
+	s.wantDeleted(t, c)
 	for id, head := range heads {
 		wantTurns(t, c, id, ids[:head+1]...)
 	}

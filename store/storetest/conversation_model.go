@@ -262,7 +262,11 @@ func (m *model) awaitDeletion(ctx context.Context, c *store.Conversations, id st
 		if err != nil {
 			return err
 		}
-		time.Sleep(10 * time.Millisecond)
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
@@ -272,7 +276,7 @@ func (m *model) check(ctx context.Context) error {
 		id := fmt.Sprintf("t%d", i+1)
 		_, want := m.turns[id]
 		if _, err := m.store.Get(ctx, id); errors.Is(err, store.ErrNotFound) == want {
-			return fmt.Errorf("turn %s: got %v, want it stored: %t", id, err, want)
+			return fmt.Errorf("turn %s: got %w, want it stored: %t", id, err, want)
 		}
 	}
 	c := m.store.Conversations()

@@ -155,7 +155,7 @@ func testConversationListFields(t *testing.T, s *suite) {
 
 // sameSoon reports whether a time in whole seconds is that of the creation, or shortly after it.
 func sameSoon(at, created time.Time) bool {
-	return !at.Before(created) && at.Sub(created) < time.Minute && at == at.UTC().Truncate(time.Second)
+	return !at.Before(created) && at.Sub(created) < time.Minute && at.Equal(at.Truncate(time.Second)) && at.Location() == time.UTC
 }
 
 // testConversationListPages: the pages are the list, whatever is created, deleted or archived in between.
