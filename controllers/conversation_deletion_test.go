@@ -73,9 +73,8 @@ func conversationState(t *testing.T, namespace, id string) string {
 	return c.Spec.State
 }
 
-// wantDeleted waits until a conversation is deleted, and then checks which turns of the namespace are neither deleted nor being deleted, sorted
-// by name.
-func wantDeleted(t *testing.T, namespace, id string, left ...string) {
+// awaitDeleted waits until a conversation is deleted.
+func awaitDeleted(t *testing.T, namespace, id string) {
 	t.Helper()
 	testutil.Eventually(t, func(context.Context) error {
 		if state := conversationState(t, namespace, id); state != "" {
@@ -83,6 +82,13 @@ func wantDeleted(t *testing.T, namespace, id string, left ...string) {
 		}
 		return nil
 	})
+}
+
+// wantDeleted waits until a conversation is deleted, and then checks which turns of the namespace are neither deleted nor being deleted, sorted
+// by name.
+func wantDeleted(t *testing.T, namespace, id string, left ...string) {
+	t.Helper()
+	awaitDeleted(t, namespace, id)
 	var got []string
 	for _, s := range list(t, client.InNamespace(namespace)) {
 		if s.DeletionTimestamp == nil {
@@ -210,7 +216,7 @@ func TestDeleteReservedConversation(t *testing.T) {
 	})
 	wantKept("dead_1", "lost_1", "lost_2", "renewed_1")
 	op.clock.SetTime(startTime.Add(30 * time.Second))
-	wantDeleted(t, ns, "dead", "renewed_1")
+	awaitDeleted(t, ns, "dead")
 	wantDeleted(t, ns, "lost", "renewed_1")
 	op.clock.SetTime(startTime.Add(time.Hour))
 	wantDeleted(t, ns, "renewed")
