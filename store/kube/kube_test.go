@@ -91,21 +91,24 @@ func open(t *testing.T, options kube.Options) *store.Store {
 }
 
 func TestStore(t *testing.T) {
-	for name, options := range map[string]kube.Options{
-		"bodies in objects":  {},
-		"bodies in chunks":   {InlineBytes: -1},
-		"bodies in a bucket": {InlineBytes: -1, SnapshotStore: bucketURL()},
+	for name, tc := range map[string]struct {
+		options kube.Options
+		suite   []storetest.Option
+	}{
+		"bodies in objects":  {kube.Options{}, []storetest.Option{storetest.Programs(8, 40)}},
+		"bodies in chunks":   {kube.Options{InlineBytes: -1}, []storetest.Option{storetest.WithoutConversations()}},
+		"bodies in a bucket": {kube.Options{InlineBytes: -1, SnapshotStore: bucketURL()}, []storetest.Option{storetest.WithoutConversations()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			storetest.Run(t, func(t *testing.T) driver.Store {
-				options := options
+				options := tc.options
 				options.Config, options.Namespace = env.Config, "default"
 				d, _, err := kube.OpenDriver(t.Context(), options)
 				if err != nil {
 					t.Fatal(err)
 				}
 				return d
-			}, storetest.CreateNamespace(createNamespace), storetest.Patience(testutil.Patience), storetest.Programs(8, 40))
+			}, append(tc.suite, storetest.CreateNamespace(createNamespace), storetest.Patience(testutil.Patience))...)
 		})
 	}
 }

@@ -53,12 +53,18 @@ func Patience(d time.Duration) Option {
 	return func(s *suite) { s.patience = d }
 }
 
+// WithoutConversations leaves out the tests of conversations, for a driver that stores them like another one that is tested, and only turns
+// in another way.
+func WithoutConversations() Option {
+	return func(s *suite) { s.withoutConversations = true }
+}
+
 // Run tests a driver through store.Store, and so checks the guarantees that users get. It calls open at least twice and closes
 // the results. Each test has its own namespaces with random DNS labels as names, so that all drivers may share one cluster or
 // database; the tests run in parallel.
 //
 // The tests of conversations run if the driver implements driver.Conversations, and those of their lists if it implements
-// driver.ConversationLister.
+// driver.ConversationLister, unless WithoutConversations is given.
 //
 // The driver's default of ResolveOptions.MaxDepth must be store.DefaultMaxDepth.
 func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) {
@@ -134,10 +140,10 @@ func Run(t *testing.T, open func(t *testing.T) driver.Store, options ...Option) 
 		"Context":         testContext,
 		"Close":           testClose,
 	}
-	if s.conversations {
+	if s.conversations && !s.withoutConversations {
 		maps.Copy(tests, conversationTests)
 	}
-	if s.conversationLists {
+	if s.conversationLists && !s.withoutConversations {
 		maps.Copy(tests, conversationListTests)
 	}
 	for name, test := range tests {
@@ -156,6 +162,7 @@ type suite struct {
 	programs, steps int
 
 	conversations, conversationLists bool // what the driver implements
+	withoutConversations             bool
 }
 
 // newStore returns the store of a namespace that no other test uses.
