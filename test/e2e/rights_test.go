@@ -29,6 +29,7 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -39,6 +40,7 @@ import (
 	"github.com/catena-dev/catena/config"
 	"github.com/catena-dev/catena/internal/manifests"
 	"github.com/catena-dev/catena/internal/testutil"
+	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
 // right is one verb on one resource, or on one URL.
@@ -53,10 +55,9 @@ func (r right) String() string {
 
 // rarelyUsed are the rights that the operator needs although tests may not make it use them.
 var rarelyUsed = map[right]string{
-	{verb: "delete", group: "sessions.catena.dev", resource: "responsesessions"}: "OwnerReferencesPermissionEnforcement demands it for adding an ownerReference; an admission policy refuses the use",
-	{verb: "list", group: "sessions.catena.dev", resource: "sessionquotas"}:      "informers list if the kube-apiserver does not stream lists",
-	{verb: "patch", resource: "events"}:                                          "repeated events",
-	{verb: "patch", group: "events.k8s.io", resource: "events"}:                  "repeated events",
+	{verb: "list", group: "sessions.catena.dev", resource: "sessionquotas"}: "informers list if the kube-apiserver does not stream lists",
+	{verb: "patch", resource: "events"}:                                     "repeated events",
+	{verb: "patch", group: "events.k8s.io", resource: "events"}:             "repeated events",
 }
 
 // TestQuotaUsage: the operator counts what a namespace with a quota stores. (Other packages test quotas; the rights are used here.)
@@ -77,6 +78,28 @@ func TestQuotaUsage(t *testing.T) {
 		used := quota.Status.Used
 		return unless(used != nil && used.Sessions == int64(len(ids)), fmt.Sprintf("the status is %+v", quota.Status))
 	})
+}
+
+// TestDeletingConversation: the operator deletes a conversation in the state Deleting, and its turns. (Other packages test deletions; the
+// rights are used here.)
+func TestDeletingConversation(t *testing.T) {
+	turn := testsession.Make(env.NewNamespace(t), "resp_1").Obj()
+	turn.Spec.ConversationID = "conv_1"
+	conversation := &v1alpha1.Conversation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: turn.Namespace, Name: "conv.1"},
+		Spec:       v1alpha1.ConversationSpec{ConversationID: "conv_1", HeadResponseID: "resp_1", State: v1alpha1.ConversationStateDeleting},
+	}
+	for _, object := range []client.Object{turn, conversation} {
+		if err := env.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, object := range []client.Object{turn, conversation} {
+		testutil.Eventually(t, func(ctx context.Context) error {
+			err := env.Client.Get(ctx, client.ObjectKeyFromObject(object), object)
+			return unless(apierrors.IsNotFound(err), fmt.Sprintf("%s: %v", object.GetName(), err))
+		})
+	}
 }
 
 // bound are the rights of the roles of Kubernetes that config/rbac binds.
