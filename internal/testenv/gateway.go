@@ -69,6 +69,7 @@ type Gateway struct {
 	LogFile string
 
 	process *subprocess.Process
+	killed  bool
 }
 
 // StartGateway builds cmd/gateway and runs it with a store in the cluster. It returns when the gateway is ready.
@@ -103,10 +104,16 @@ func (g *Gateway) Stop() error {
 	if err := g.process.Stop(); err != nil {
 		return err
 	}
-	if g.process.Err() != nil {
+	if g.process.Err() != nil && !g.killed {
 		return fmt.Errorf("the gateway failed, see %s: %w", g.LogFile, g.process.Err())
 	}
 	return nil
+}
+
+// Kill kills the gateway and waits until it has ended. It must not be called while Stop is.
+func (g *Gateway) Kill() error {
+	g.killed = true
+	return g.process.Kill()
 }
 
 // Done is closed when the gateway's process has ended, for whatever reason.

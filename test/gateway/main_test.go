@@ -100,15 +100,22 @@ func start(ctx context.Context, started *testenv.Environment) (err error) {
 
 func startReplicas(ctx context.Context) (err error) {
 	for i := range replicas {
-		if replicas[i], err = env.StartGateway(ctx, testenv.GatewayOptions{Upstream: engineURL, Race: true}); err != nil {
+		if err := startReplica(ctx, i, 0); err != nil {
 			return err
 		}
-		target, err := url.Parse(replicas[i].URL)
-		if err != nil {
-			return err
-		}
-		targets[i].Store(target)
 	}
+	return nil
+}
+
+func startReplica(ctx context.Context, i, port int) (err error) {
+	if replicas[i], err = env.StartGateway(ctx, testenv.GatewayOptions{Upstream: engineURL, Port: port, Race: true}); err != nil {
+		return err
+	}
+	target, err := url.Parse(replicas[i].URL)
+	if err != nil {
+		return err
+	}
+	targets[i].Store(target)
 	return nil
 }
 
