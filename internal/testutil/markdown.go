@@ -27,7 +27,7 @@ type Block struct {
 	Language, Code, Output string
 }
 
-// FencedBlocks returns the blocks of a Markdown document: those that are sh or go, each with the text block after it as its output.
+// FencedBlocks returns the blocks of a Markdown document: those that are sh, go or js, each with the text block after it as its output.
 func FencedBlocks(t testing.TB, document string) []Block {
 	t.Helper()
 	var blocks []Block
@@ -42,14 +42,14 @@ func FencedBlocks(t testing.TB, document string) []Block {
 		case start == 0:
 			language, start = fence, i+1
 			text.Reset()
-		case language == "sh", language == "go":
+		case language == "sh", language == "go", language == "js":
 			blocks = append(blocks, Block{Line: start, Language: language, Code: text.String()})
 			start = 0
 		case language == "text" && len(blocks) > 0:
 			blocks[len(blocks)-1].Output = text.String()
 			start = 0
 		default:
-			t.Fatalf("line %d: block has language %q, want sh, go or text", start, language)
+			t.Fatalf("line %d: block has language %q, want sh, go, js or text", start, language)
 		}
 	}
 	if start > 0 || len(blocks) == 0 {

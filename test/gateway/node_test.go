@@ -19,9 +19,13 @@ package gateway_test
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 // TestNode runs the files in sdk-js, which test the gateway with clients for JavaScript. On Linux, npm installs the Node.js
@@ -54,16 +58,41 @@ func TestNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { npm(t, dir, "test", "--", file) })
 	}
+	t.Run("document", func(t *testing.T) { runPrograms(t, dir, "docs/agents-sdk.md") })
 }
 
-func npm(t *testing.T, dir string, args ...string) {
+// runPrograms runs the js blocks of a document and compares their output with that in the document.
+func runPrograms(t *testing.T, dir, document string) {
+	t.Helper()
+	t.Setenv("OPENAI_BASE_URL", alternating+"/v1")
+	t.Setenv("OPENAI_API_KEY", "none")
+	content, err := os.ReadFile(filepath.Join(testutil.Root(), document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range testutil.FencedBlocks(t, string(content)) {
+		program := filepath.Join(dir, "document.mjs")
+		if err := os.WriteFile(program, []byte(block.Code), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		output := npm(t, dir, "exec", "--offline", "--", "node", program)
+		if diff := cmp.Diff(block.Output, output); diff != "" {
+			t.Errorf("%s, line %d (-document +run):\n%s", document, block.Line, diff)
+		}
+	}
+}
+
+// npm runs npm and returns its output.
+func npm(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	if _, err := exec.LookPath("npm"); err != nil {
 		t.Fatalf("%v: install npm, `apt-get install npm` on Debian", err)
 	}
 	command := exec.CommandContext(t.Context(), "npm", args...)
 	command.Dir = dir
-	if output, err := command.CombinedOutput(); err != nil {
+	output, err := command.CombinedOutput()
+	if err != nil {
 		t.Fatalf("npm %v: %v\n%s", args, err, output)
 	}
+	return string(output)
 }
