@@ -57,19 +57,21 @@ var experiments = []experiment{
 	{"large", largeExperiment},
 	{"chunks", chunksExperiment},
 	{"cost", costExperiment},
+	{"conversations", conversationsExperiment},
 }
 
 // bench has the environment and the parameters of an experiment, and collects its results.
 type bench struct {
-	env      *testenv.Environment
-	operator *catenatest.Operator
-	rounds   int
-	sessions int
-	turns    int
-	chunks   int
-	stored   int
-	recorded string // the file, empty for synthetic turns
-	progress io.Writer
+	env           *testenv.Environment
+	operator      *catenatest.Operator
+	rounds        int
+	sessions      int
+	turns         int
+	chunks        int
+	stored        int
+	conversations int
+	recorded      string // the file, empty for synthetic turns
+	progress      io.Writer
 
 	experiment   string
 	measurements []*measurement
@@ -93,6 +95,7 @@ func main() {
 	chunks := flag.Int("chunks", 2_000, "number of chunks that the chunks experiment stores")
 	output := flag.String("json", "", "write the measurements with all samples to this file")
 	stored := flag.Int("stored", 4_000, "number of turns that the cost experiment stores in each form")
+	conversations := flag.Int("conversations", 10_000, "number of conversations of which the conversations experiment lists some; the goals are for 100,000")
 	recorded := flag.String("recorded", "", "the cost experiment stores the turns of this file, as cmd/replay reads it, instead of synthetic ones")
 	report := flag.String("report", "", "instead of measuring, write the results of this directory into its page and charts")
 	static := flag.String("static", "", "instead of measuring, serve the files of this directory on -address, as the comparison of the resolve experiment")
@@ -124,7 +127,7 @@ func main() {
 			continue
 		}
 		b := &bench{
-			rounds: *rounds, sessions: *sessions, turns: *turns, chunks: *chunks, stored: *stored, recorded: *recorded,
+			rounds: *rounds, sessions: *sessions, turns: *turns, chunks: *chunks, stored: *stored, conversations: *conversations, recorded: *recorded,
 			progress: os.Stderr, experiment: e.name,
 		}
 		if err := b.run(ctx, e); err != nil {
