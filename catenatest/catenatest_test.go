@@ -44,16 +44,15 @@ func TestGarbageCollection(t *testing.T) {
 	if !env.GarbageCollector {
 		t.Error("GarbageCollector is false")
 	}
-	root := testsession.Make("default", "resp_root").Create(t, env.Client)
+	before := testsession.Make("default", "resp_before").Create(t, env.Client)
+	old := testsession.Make("default", "resp_old").Create(t, env.Client)
+	deleteWithChild(t, ctx, env, before)
+	// Not before: a garbage collector that is interrupted while it starts may need minutes to recover.
 	if err := env.RestartAPIServer(ctx); err != nil {
 		t.Fatal(err)
 	}
-	child := testsession.Make("default", "resp_child").After("resp_root").OwnedBy(root).Create(t, env.Client)
+	deleteWithChild(t, ctx, env, old)
 	other := testsession.Make("default", "resp_other").Create(t, env.Client)
-	if err := env.Client.Delete(ctx, root); err != nil {
-		t.Fatal(err)
-	}
-	waitUntilGone(t, ctx, env, child)
 	stop(t, env)
 
 	env = start(t, ctx, catenatest.Options{Dir: dir, GarbageCollector: catenatest.Off})
@@ -202,6 +201,17 @@ func stop(t *testing.T, env *testenv.Environment) {
 	if err := env.Stop(); err != nil {
 		t.Errorf("stop: %v", err)
 	}
+}
+
+// deleteWithChild gives a session a child, deletes the session, and waits until the child is deleted, too.
+func deleteWithChild(t *testing.T, ctx context.Context, env *testenv.Environment, session *v1alpha1.ResponseSession) {
+	t.Helper()
+	id := session.Spec.ResponseID
+	child := testsession.Make("default", id+"_child").After(id).OwnedBy(session).Create(t, env.Client)
+	if err := env.Client.Delete(ctx, session); err != nil {
+		t.Fatal(err)
+	}
+	waitUntilGone(t, ctx, env, child)
 }
 
 func waitUntilGone(t *testing.T, ctx context.Context, env *testenv.Environment, object client.Object) {
