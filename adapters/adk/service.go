@@ -228,7 +228,10 @@ func (s *service) handleWith(
 		if h.events, err = eventsOf(history); err != nil {
 			return nil, err
 		}
-		h.updated = h.events[len(h.events)-1].Timestamp
+		h.updated = turn.CreatedAt // if all items that were read are hidden
+		if n := len(h.events); n > 0 {
+			h.updated = h.events[n-1].Timestamp
+		}
 	}
 	if err := json.Unmarshal(raw, &h.own); err != nil {
 		return nil, fmt.Errorf("unable to read the state of session %q: %w", k.id, err)
