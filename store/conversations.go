@@ -99,7 +99,9 @@ func (c *Conversations) create(ctx context.Context, d driver.Conversations, next
 	if err = c.checkDeletion(ctx, d, head); err == nil {
 		_, err = c.head(ctx, next)
 	}
-	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict) {
+	if err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+		defer cancel()
 		return nil, errors.Join(err, d.DeleteConversation(ctx, c.store.namespace, next.ConversationID))
 	}
 	return created, nil

@@ -26,7 +26,7 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// releaseTimeout is the time that a failed append takes at most to make room for others.
+// releaseTimeout is the time that a failed append takes at most to make room for others, and a failed creation to leave nothing behind.
 const releaseTimeout = 2 * time.Second
 
 // ReserveOptions are the options of Conversations.Reserve.
