@@ -227,20 +227,26 @@ func (v *View) replace(records []*Record) {
 		ns.set(r.carryOver(known))
 	}
 	v.mu.Lock()
-	before := v.namespaces
+	changed := map[string][]string{}
+	for name, ns := range namespaces {
+		changed[name] = slices.Collect(maps.Keys(ns.byName))
+	}
+	for name, ns := range v.namespaces {
+		for gone := range ns.byName {
+			if namespaces[name].get(gone) == nil {
+				changed[name] = append(changed[name], gone)
+			}
+		}
+	}
 	v.namespaces = namespaces
-	v.mu.Unlock()
+	v.mu.Unlock() // from here on, Observe changes the namespaces
 	select {
 	case <-v.synced:
 	default:
 		close(v.synced)
 	}
-	for name, ns := range namespaces {
-		v.notify(name, slices.Collect(maps.Keys(ns.byName)))
-	}
-	for name, ns := range before {
-		now := namespaces[name]
-		v.notify(name, slices.DeleteFunc(slices.Collect(maps.Keys(ns.byName)), func(name string) bool { return now.get(name) != nil }))
+	for name, names := range changed {
+		v.notify(name, names)
 	}
 }
 

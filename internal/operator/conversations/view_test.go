@@ -367,3 +367,36 @@ func TestObserve(t *testing.T) {
 		t.Error("a write brings back a deleted conversation")
 	}
 }
+
+// TestReplaceWhileObserved: results of writes are applied while a new list is, as after an interruption of the watch.
+func TestReplaceWhileObserved(t *testing.T) {
+	v := NewView(time.Hour, clocktesting.NewFakePassiveClock(start))
+	v.Subscribe(func(string, []string) {})
+	const conversations = 100
+	list := func() (records []*Record) {
+		for i := range conversations {
+			records = append(records, recordOf(conversation("ns", fmt.Sprint("c", i), 1, "resp_1", "")))
+		}
+		return records
+	}
+	v.replace(list())
+	replaced := make(chan struct{})
+	go func() {
+		defer close(replaced)
+		for range 100 {
+			v.replace(list())
+		}
+	}()
+	status := &v1alpha1.ConversationStatus{ObservedGeneration: 1}
+	written := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Generation: 1, ResourceVersion: "1"}}
+	for i := 0; ; i++ {
+		select {
+		case <-replaced:
+			return
+		default:
+		}
+		if known, found := v.Get("ns", fmt.Sprint("c", i%conversations)); found {
+			v.Observe(known, known.WithStatus(written, status))
+		}
+	}
+}
