@@ -166,6 +166,9 @@ func (r *ConversationDeleter) prepare(ctx context.Context, record *conversations
 	if wait, err := r.awaitHead(ctx, record, deletion); wait > 0 || err != nil {
 		return wait, err
 	}
+	if wait := r.pace.Delay(r.Clock.Now(), record.Namespace, record.NamespacedName(), 0); wait > 0 { // for the lists that were charged
+		return wait, nil
+	}
 	if complete, err := r.isComplete(ctx, record); !complete || err != nil {
 		return deletionRetry, err
 	}

@@ -18,6 +18,7 @@ package controllers_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -225,10 +226,21 @@ func TestDeleteReservedConversation(t *testing.T) {
 // TestDeleteLooks: what was stored since the views were current is kept, and so are turns that have left the conversation.
 func TestDeleteLooks(t *testing.T) {
 	ns := env.NewNamespace(t)
-	var late, moved sync.Once
+	var late, moved, back sync.Once
 	throughOperator(t, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 		if isListOf(r, ns, "spec.previousResponseID=late_2") {
 			late.Do(func() { create(t, turn(ns, "child", "late_2")) })
+		}
+		if isListOf(r, ns, "spec.previousResponseID=back_2") {
+			back.Do(func() {
+				converse(t, ns, "fork", endsAt("back_2"))
+				testutil.Eventually(t, func(context.Context) error {
+					if _, found := op.named.Get(ns, "fork"); !found {
+						return errors.New("the view does not have the fork")
+					}
+					return nil
+				})
+			})
 		}
 		if isDeletion(r, ns, "moved_2") {
 			moved.Do(func() { overwrite(t, ns, "moved_2", `{"conversationID":"other"}`) })
@@ -237,12 +249,16 @@ func TestDeleteLooks(t *testing.T) {
 	})
 	createRow(t, "late", ns, "late_1", "late_2")
 	createRow(t, "moved", ns, "moved_1", "moved_2", "moved_3")
+	createRow(t, "back", ns, "back_1", "back_2")
 	converse(t, ns, "late", endsAt("late_2"))
 	converse(t, ns, "moved", reserve("moved_3", "moved_2")) // which does not count again once the head is deleted
+	converse(t, ns, "back", endsAt("back_2"))
 	setHead(t, ns, "late", deleting)
-	wantDeleted(t, ns, "late", "child", "late_1", "late_2", "moved_1", "moved_2", "moved_3")
+	wantDeleted(t, ns, "late", "back_1", "back_2", "child", "late_1", "late_2", "moved_1", "moved_2", "moved_3")
 	setHead(t, ns, "moved", deleting)
-	wantDeleted(t, ns, "moved", "child", "late_1", "late_2", "moved_1", "moved_2")
+	wantDeleted(t, ns, "moved", "back_1", "back_2", "child", "late_1", "late_2", "moved_1", "moved_2")
+	setHead(t, ns, "back", deleting)
+	wantDeleted(t, ns, "back", "back_1", "back_2", "child", "late_1", "late_2", "moved_1", "moved_2")
 	if got := get(t, ns, "moved_2").Spec.ConversationID; got != "other" {
 		t.Errorf("the turn was not moved: it belongs to %s", got)
 	}

@@ -34,6 +34,7 @@ import (
 	"github.com/catena-dev/catena/internal/operator/conversations"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/store/driver"
 )
 
 const (
@@ -51,9 +52,10 @@ const (
 // ResolveFunc returns the history of a turn within the shares of its namespace; see resolve.Resolver.
 type ResolveFunc func(ctx context.Context, namespace, responseID string, minVersion uint64, query resolve.Query) (*resolve.Result, error)
 
-// path returns the turns of the history that a verdict is about, oldest first, or nil if it is empty or does not resolve.
+// path returns the turns of the history that a verdict is about, oldest first, or nil if it is empty or broken, or longer than any history that can
+// be read.
 func (r *ConversationReconciler) path(c *conversations.Record, v historyVerdict) []*sessions.Record {
-	if v.last == "" {
+	if v.last == "" || v.turns > driver.MaxDepthLimit {
 		return nil
 	}
 	return r.Sessions.Path(c.Namespace, v.last, chain.WalkOptions{MaxDepth: v.turns})
@@ -147,8 +149,8 @@ func addTurn(status *v1alpha1.ConversationStatus, turn history.TurnItems) {
 	}
 }
 
-// historyRevisionOf returns the revision that the status of a conversation is to have. It remains that of an earlier history while this one does
-// not resolve.
+// historyRevisionOf returns the revision that the status of a conversation is to have. It remains that of an earlier history while this one is
+// broken.
 func historyRevisionOf(c *conversations.Record, v historyVerdict, path []*sessions.Record) string {
 	switch {
 	case path != nil:

@@ -106,6 +106,9 @@ func (d *turnDeletion) climb(ctx context.Context, id string, unused bool) (wait 
 		if continued, err := d.isContinued(ctx, id); continued || err != nil {
 			return 0, err
 		}
+		if !d.isUnused(id) { // a conversation was rolled back to it, or has just been created
+			return 0, nil
+		}
 		previous := turn.Turn.Previous
 		unused = d.isUnused(previous) // before this turn is deleted
 		if deleted, err := d.delete(ctx, turn); !deleted || err != nil {
@@ -119,7 +122,7 @@ func (d *turnDeletion) climb(ctx context.Context, id string, unused bool) (wait 
 // owns reports whether a turn belongs to the conversation, which must not have been replaced by another one with its name.
 func (d *turnDeletion) owns(turn *sessions.Record) bool {
 	conversation, found := d.Conversations.Get(d.record.Namespace, d.record.Name)
-	return found && conversation.UID == d.record.UID && turn.Listing != nil && turn.Listing.Conversation.Name == d.record.Name
+	return found && conversation.UID == d.record.UID && turn.ConversationName() == d.record.Name
 }
 
 // isUnused reports whether no other conversation ends at a response ID, which is not empty.

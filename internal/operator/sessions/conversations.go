@@ -92,10 +92,16 @@ func listedBefore(a, b *Record) bool {
 	return a.Position().Compare(b.Position()) < 0
 }
 
-// isListed reports whether a session is in the list of its conversation.
-func (r *Record) isListed() bool {
-	return r.Listing != nil && r.Listing.Conversation != nil && r.InChain()
+// ConversationName returns the name of the object of the conversation that a session belongs to, or the empty string.
+func (r *Record) ConversationName() string {
+	if r.Listing == nil || r.Listing.Conversation == nil {
+		return ""
+	}
+	return r.Listing.Conversation.Name
 }
+
+// isListed reports whether a session is in the list of its conversation.
+func (r *Record) isListed() bool { return r.ConversationName() != "" && r.InChain() }
 
 // Times returns the times of creation and completion in seconds since 1970, each sortedlist.Unknown if it is missing or invalid.
 func (r *Record) Times() (createdAt, completedAt int64) {

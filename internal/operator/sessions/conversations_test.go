@@ -233,6 +233,13 @@ func TestListing(t *testing.T) {
 			if diff := gocmp.Diff(tc.want, r.Listing); diff != "" {
 				t.Errorf("listing (-want +got):\n%s", diff)
 			}
+			want := ""
+			if tc.want != nil && tc.want.Conversation != nil {
+				want = tc.want.Conversation.Name
+			}
+			if got := r.ConversationName(); got != want {
+				t.Errorf("got the conversation %q, want %q", got, want)
+			}
 		})
 	}
 }
