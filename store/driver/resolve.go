@@ -42,7 +42,8 @@ const (
 const (
 	// DefaultMaxDepth (64) is the maximum number of turns in a chain if neither the options nor the store set another.
 	DefaultMaxDepth = chain.DefaultMaxDepth
-	// MaxDepthLimit (10,000) is the largest ResolveOptions.MaxDepth. In a cluster, the operator may have a lower limit.
+	// MaxDepthLimit (10,000) is the largest ResolveOptions.MaxDepth. In a cluster, the operator may have a lower limit,
+	// which it then stands for.
 	MaxDepthLimit = 10_000
 	// MaxLimit (1000) is the largest ResolveOptions.Limit and ListOptions.Limit.
 	MaxLimit = 1000

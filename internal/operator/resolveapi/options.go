@@ -44,7 +44,7 @@ type Options struct {
 	// DefaultMaxDepth is the number of turns that a chain may have unless the request sets maxDepth. Verdicts use the same
 	// limit.
 	DefaultMaxDepth int32
-	// MaxDepthLimit is the largest maxDepth that a request may set.
+	// MaxDepthLimit is the largest maxDepth that a request may set. driver.MaxDepthLimit, which is always accepted, stands for it.
 	MaxDepthLimit int32
 	// Requests is the number of requests that may be in progress at once. The addresses of clients share it as in fair.Budget. The
 	// kube-apiserver is one of them, and may send as many as resolve.Options.InFlightRequests.

@@ -156,10 +156,10 @@ func (s *storage) get(ctx context.Context, name string, o *resolvev1alpha1.Input
 }
 
 // walkOptions returns the options of the walk, with the operator's default. It returns a badRequest if the request exceeds
-// the operator's limit.
+// the operator's limit. The largest value that any operator accepts stands for this limit: who sends it wants all that there is.
 func (s *storage) walkOptions(options driver.ResolveOptions) (chain.WalkOptions, error) {
 	limit := int(s.maxDepthLimit)
-	if options.MaxDepth != nil && *options.MaxDepth > limit {
+	if options.MaxDepth != nil && *options.MaxDepth > limit && *options.MaxDepth != driver.MaxDepthLimit {
 		return chain.WalkOptions{}, invalidParameter(driver.NewOptionError("maxDepth", strconv.Itoa(*options.MaxDepth),
 			fmt.Sprintf("a whole number from 0 to %d, the operator's limit", limit)))
 	}

@@ -49,6 +49,7 @@ func TestWalkOptions(t *testing.T) {
 		"few turns":            {options: driver.ResolveOptions{Last: 3}, want: chain.WalkOptions{MaxDepth: 64, Last: 3}},
 		"more than the limit":  {options: driver.ResolveOptions{Last: 101}, want: chain.WalkOptions{MaxDepth: 100, Last: 101}},
 		"few turns, shallow":   {options: driver.ResolveOptions{Last: 3, MaxDepth: new(2)}, want: chain.WalkOptions{MaxDepth: 2, Last: 3}},
+		"as deep as possible":  {options: driver.ResolveOptions{MaxDepth: new(driver.MaxDepthLimit)}, want: chain.WalkOptions{MaxDepth: 100}},
 		"too deep":             {options: driver.ResolveOptions{MaxDepth: new(101)}, wantErr: `query parameter "maxDepth" is "101": must be a whole number from 0 to 100, the operator's limit`},
 	} {
 		t.Run(name, func(t *testing.T) {
