@@ -392,6 +392,9 @@ func TestReplaceWhileObserved(t *testing.T) {
 	for i := 0; ; i++ {
 		select {
 		case <-replaced:
+			if got := len(endingAt(v, "ns", "resp.1")); got != conversations {
+				t.Errorf("the view has %d conversations, want %d", got, conversations)
+			}
 			return
 		default:
 		}
