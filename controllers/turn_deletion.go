@@ -158,10 +158,10 @@ func (d *turnDeletion) pause(ctx context.Context) (wait time.Duration, err error
 	}
 }
 
-// isContinued reports whether a turn that the view does not show continues the one with a response ID.
+// isContinued reports whether a turn continues the one with a response ID now, after all waits. The view may not show it yet.
 func (d *turnDeletion) isContinued(ctx context.Context, id string) (continued bool, err error) {
 	if d.current {
-		return false, nil
+		return d.Sessions.IsContinued(d.record.Namespace, id), nil
 	}
 	d.chargeList(d.record.Namespace)
 	_, err = kubeclient.ListSessions(ctx, d.Client, d.record.Namespace, "previousResponseID", id, sessionsPerPage, "", func(turn *metav1.ObjectMeta) {
