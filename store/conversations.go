@@ -102,7 +102,10 @@ func (c *Conversations) create(ctx context.Context, d driver.Conversations, next
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 		defer cancel()
-		return nil, errors.Join(err, d.DeleteConversation(ctx, c.store.namespace, next.ConversationID))
+		if undone := d.DeleteConversation(ctx, c.store.namespace, next.ConversationID); undone != nil {
+			err = errors.Join(err, undone)
+		}
+		return nil, err
 	}
 	return created, nil
 }
