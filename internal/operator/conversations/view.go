@@ -226,11 +226,11 @@ func (v *View) replace(records []*Record) {
 		known, _ := v.Get(r.Namespace, r.Name) // only this goroutine stores another spec
 		ns.set(r.carryOver(known))
 	}
-	v.mu.Lock()
 	changed := map[string][]string{}
 	for name, ns := range namespaces {
 		changed[name] = slices.Collect(maps.Keys(ns.byName))
 	}
+	v.mu.Lock()
 	for name, ns := range v.namespaces {
 		for gone := range ns.byName {
 			if namespaces[name].get(gone) == nil {
