@@ -20,7 +20,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -431,109 +430,4 @@ func testConversationFork(t *testing.T, s *suite) {
 	wantError(t, err, &store.Error{Code: store.CodeInvalid, ResponseID: "resp_3"})
 	_, err = c.Fork(t.Context(), "conv_1", "", store.ForkOptions{})
 	wantError(t, err, &store.Error{Code: store.CodeInvalid})
-}
-
-func testConversationHide(t *testing.T, s *suite) {
-	st, c := newConversation(t, s)
-	appendTurns(t, c, "conv_1", "resp_1", "resp_2", "resp_3")
-	hide := func(id string, number int) {
-		t.Helper()
-		if _, err := c.HideItem(t.Context(), "conv_1", id, number); err != nil {
-			t.Fatalf("Unable to hide item %d of %q: %v", number, id, err)
-		}
-	}
-	hide("resp_2", 0)
-	hide("resp_3", 1)
-	hide("resp_2", 0)
-	if got := getConversation(t, c, "conv_1").HiddenItems; len(got) != 2 {
-		t.Errorf("Unexpected hidden items: %v", got)
-	}
-	want := []string{"user: question of resp_1", "assistant: answer of resp_1", "assistant: answer of resp_2", "user: question of resp_3"}
-	origins := []store.Origin{{ResponseID: "resp_1", First: 0, Count: 2}, {ResponseID: "resp_2", First: 1, Count: 1}, {ResponseID: "resp_3", First: 0, Count: 1}}
-	for _, order := range []string{store.OrderAscending, store.OrderDescending} {
-		for limit := range 4 {
-			options := store.ResolveOptions{Order: order, Limit: limit, Origins: true}
-			var got []string
-			var gotOrigins []store.Origin
-			for {
-				history, err := c.Load(t.Context(), "conv_1", options)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got, gotOrigins = append(got, textsOf(t, history)...), append(gotOrigins, history.Origins...)
-				if options.After = history.Next; options.After == "" {
-					break
-				}
-			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("%s, limit %d: unexpected items (-want,+got):\n%s", order, limit, diff)
-			}
-			if diff := cmp.Diff(origins, gotOrigins); limit == 0 && diff != "" {
-				t.Errorf("%s: unexpected origins (-want,+got):\n%s", order, diff)
-			}
-		}
-		slices.Reverse(want)
-		slices.Reverse(origins)
-		origins[2] = store.Origin{ResponseID: "resp_1", First: 1, Count: 2}
-	}
-	for id, number := range map[string]int{"resp_1": 2, "resp_2": -1, "resp_missing": 0} {
-		_, err := c.HideItem(t.Context(), "conv_1", id, number)
-		wantError(t, err, &store.Error{Code: store.CodeNotFound, ResponseID: id})
-	}
-	if _, err := c.Fork(t.Context(), "conv_1", "conv_2", store.ForkOptions{ResponseID: "resp_2"}); err != nil {
-		t.Fatal(err)
-	}
-	history, err := c.Load(t.Context(), "conv_2", store.ResolveOptions{})
-	if err != nil || len(history.Items) != 3 || history.Origins != nil {
-		t.Errorf("Unexpected history of the fork: %d items, origins %v, %v", len(history.Items), history.Origins, err)
-	}
-	if got := len(resolve(t, st, "resp_3", store.ResolveOptions{}).Items); got != 6 {
-		t.Errorf("items are hidden from the turns: got %d, want 6", got)
-	}
-	full := make([]store.HiddenItem, store.MaxHiddenItems)
-	for i := range full {
-		full[i] = store.HiddenItem{ResponseID: "resp_x", Number: i}
-	}
-	create(t, c, &store.Conversation{ConversationID: "conv_3", Head: store.Head{ResponseID: "resp_1"}, HiddenItems: full})
-	_, err = c.HideItem(t.Context(), "conv_3", "resp_1", 0)
-	wantError(t, err, &store.Error{Code: store.CodeConversationLimitExceeded})
-	if got := getConversation(t, c, "conv_3").HiddenItems; !slices.Equal(got, full) {
-		t.Errorf("got %d hidden items, want %d", len(got), len(full))
-	}
-}
-
-func testConversationSummaries(t *testing.T, s *suite) {
-	_, c := newConversation(t, s)
-	create(t, c, &store.Conversation{ConversationID: "conv_2"})
-	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	given := []store.Summary{
-		{StartTurn: 10, EndTurn: 20, Content: "later", TokenCount: 3, CreatedAt: at.Add(time.Millisecond)},
-		{StartTurn: 0, EndTurn: 10, Content: "first \u2028 é", CreatedAt: at},
-		{StartTurn: 0, EndTurn: 5, Content: "part of the first"},
-		{StartTurn: 0, EndTurn: 10, Content: "first \u2028 é", CreatedAt: at}, // again
-		{StartTurn: 9, EndTurn: 10, Content: "single"},
-	}
-	for _, summary := range given {
-		if err := c.SaveSummary(t.Context(), "conv_1", summary); err != nil {
-			t.Fatalf("Unable to save %+v: %v", summary, err)
-		}
-	}
-	later := given[0]
-	later.CreatedAt = at
-	got, err := c.Summaries(t.Context(), "conv_1")
-	if diff := cmp.Diff([]store.Summary{given[2], given[1], given[4], later}, got); diff != "" || err != nil {
-		t.Errorf("Unexpected summaries, error %v (-want,+got):\n%s", err, diff)
-	}
-	wantError(t, c.SaveSummary(t.Context(), "conv_1", store.Summary{EndTurn: 10, Content: "other"}), &store.Error{Code: store.CodeConflict})
-	for name, summary := range map[string]store.Summary{
-		"empty": {EndTurn: 1}, "no turns": {StartTurn: 1, EndTurn: 1, Content: "x"}, "negative": {StartTurn: -1, EndTurn: 1, Content: "x"},
-		"long": {EndTurn: 1, Content: strings.Repeat("é", 65_537)}, "negative tokens": {EndTurn: 1, Content: "x", TokenCount: -1},
-	} {
-		if err := c.SaveSummary(t.Context(), "conv_1", summary); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("%s: got %v, want ErrInvalid", name, err)
-		}
-	}
-	if got, err := c.Summaries(t.Context(), "conv_2"); err != nil || len(got) > 0 {
-		t.Errorf("another conversation has summaries %v, %v", got, err)
-	}
 }
