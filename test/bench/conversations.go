@@ -24,7 +24,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/catena-dev/catena/store"
-	"github.com/catena-dev/catena/store/kube"
 )
 
 const (
@@ -43,25 +42,24 @@ func conversationsExperiment(ctx context.Context, b *bench) error {
 
 // longConversation compares a conversation of longTurns turns with one of a single turn.
 func (b *bench) longConversation(ctx context.Context) error {
-	const namespace = "long"
-	if err := b.createNamespace(ctx, namespace); err != nil {
-		return err
-	}
-	options, err := b.podOptions(ctx, namespace)
-	if err != nil {
-		return err
-	}
-	turns, err := kube.Open(ctx, options)
+	turns, err := b.openStore(ctx, "long")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = turns.Close() }()
 	c := turns.Conversations()
+	session := conversationTurn(conversationSize)
+	appendTurn := func(conversation, id string) error {
+		next := session.Clone()
+		next.ResponseID = id
+		_, err := c.Append(ctx, conversation, next, store.AppendOptions{})
+		return err
+	}
 	b.logf("appending %d turns", longTurns)
 	for id, n := range map[string]int{"conv_short": 1, "conv_long": longTurns} {
 		_, err := c.Create(ctx, &store.Conversation{ConversationID: id})
 		for turn := 0; turn < n && err == nil; turn++ {
-			err = appendTurn(ctx, c, id, fmt.Sprintf("resp_%s_%d", id, turn))
+			err = appendTurn(id, fmt.Sprintf("resp_%s_%d", id, turn))
 		}
 		if err != nil {
 			return err
@@ -87,92 +85,94 @@ func (b *bench) longConversation(ctx context.Context) error {
 		{"Summaries", func(id string) error { _, err := c.Summaries(ctx, id); return err }},
 		{"Append", func(id string) error {
 			appended++
-			return appendTurn(ctx, c, id, fmt.Sprintf("resp_more_%d", appended))
+			return appendTurn(id, fmt.Sprintf("resp_more_%d", appended))
 		}},
 	} {
-		long, short := series{}, series{Name: "of 1 turn"}
-		call := func(id string) func() error { return func() error { return operation.call(id) } }
-		if err := interleave(b.rounds, medianOf(&long, call("conv_long")), medianOf(&short, call("conv_short"))); err != nil {
-			return fmt.Errorf("%s: %w", operation.name, err)
+		name := fmt.Sprintf("%s of a conversation of %d turns", operation.name, longTurns)
+		long, short := func() error { return operation.call("conv_long") }, func() error { return operation.call("conv_short") }
+		if err := b.flat(name, "of 1 turn", long, short); err != nil {
+			return err
 		}
-		b.compare(fmt.Sprintf("%s of a conversation of %d turns", operation.name, longTurns), "ms", long, short, atMost(1.25))
 	}
 	return nil
 }
 
-func appendTurn(ctx context.Context, c *store.Conversations, conversation, id string) error {
-	session := conversationTurn(conversationSize)
-	session.ResponseID = id
-	_, err := c.Append(ctx, conversation, &session, store.AppendOptions{})
-	return err
-}
-
-// medianOf returns a function that adds the median time of conversationCalls calls.
-func medianOf(s *series, call func() error) func() error {
-	return func() error {
-		var calls series
-		for range conversationCalls {
-			if err := timed(&calls, call)(); err != nil {
-				return err
-			}
-		}
-		s.add(calls.median())
-		return nil
-	}
-}
-
 // manyConversations compares lists in a namespace of b.conversations conversations with those in one of fewConversations.
 func (b *bench) manyConversations(ctx context.Context) error {
-	const users = 10
-	stores := map[string]*store.Conversations{}
-	for namespace, n := range map[string]int{"few": fewConversations, "many": b.conversations} {
-		if err := b.createNamespace(ctx, namespace); err != nil {
-			return err
-		}
-		options, err := b.podOptions(ctx, namespace)
-		if err != nil {
-			return err
-		}
-		turns, err := kube.Open(ctx, options)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = turns.Close() }()
-		stores[namespace] = turns.Conversations()
-		b.logf("creating %d conversations", n)
-		group, groupCtx := errgroup.WithContext(ctx)
-		group.SetLimit(writers)
-		for i := range n {
-			group.Go(func() error {
-				next := &store.Conversation{ConversationID: fmt.Sprintf("conv_%d", i), UserID: fmt.Sprintf("user_%d", i*users/n), Title: "A trip"}
-				_, err := stores[namespace].Create(groupCtx, next)
-				return err
-			})
-		}
-		if err := group.Wait(); err != nil {
-			return err
-		}
-	}
-	last, err := stores["many"].Get(ctx, fmt.Sprintf("conv_%d", b.conversations-1))
+	few, err := b.openStore(ctx, "few")
 	if err != nil {
 		return err
 	}
-	for name, options := range map[string]store.ConversationListOptions{
-		"the first page of 10 conversations, the newest first": {Limit: 10},
-		"the first page of 10 by last activity":                {Limit: 10, Sort: store.SortActivity},
-		"one conversation of a user":                           {Limit: 1, UserID: "user_5"},
-	} {
-		many, few := series{}, series{Name: fmt.Sprintf("of %d", fewConversations)}
-		call := func(namespace string) func() error {
-			return func() error { _, err := stores[namespace].List(ctx, options); return err }
-		}
-		if _, err := stores["many"].List(ctx, store.ConversationListOptions{Version: last.Version}); err != nil {
-			return err
-		}
-		if err := interleave(b.rounds, medianOf(&many, call("many")), medianOf(&few, call("few"))); err != nil {
-			return err
-		}
-		b.compare(fmt.Sprintf("%s, of %d conversations", name, b.conversations), "ms", many, few, atMost(1.25))
+	defer func() { _ = few.Close() }()
+	many, err := b.openStore(ctx, "many")
+	if err != nil {
+		return err
 	}
+	defer func() { _ = many.Close() }()
+	b.logf("creating %d conversations", b.conversations)
+	err = errors.Join(createConversations(ctx, few.Conversations(), fewConversations), createConversations(ctx, many.Conversations(), b.conversations))
+	if err != nil {
+		return err
+	}
+	for _, list := range []struct {
+		name    string
+		options store.ConversationListOptions
+	}{
+		{"the first page of 10 conversations, the newest first", store.ConversationListOptions{Limit: 10}},
+		{"the first page of 10 by last activity", store.ConversationListOptions{Limit: 10, Sort: store.SortActivity}},
+		{"one conversation of a user", store.ConversationListOptions{Limit: 1, UserID: "user_5"}},
+	} {
+		in := func(s *store.Store) func() error {
+			return func() error { _, err := s.Conversations().List(ctx, list.options); return err }
+		}
+		name := fmt.Sprintf("%s, of %d conversations", list.name, b.conversations)
+		if err := b.flat(name, fmt.Sprintf("of %d", fewConversations), in(many), in(few)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// createConversations creates conversations of ten users, and waits until they are listed.
+func createConversations(ctx context.Context, c *store.Conversations, n int) error {
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for i := range n {
+		group.Go(func() error {
+			next := &store.Conversation{ConversationID: fmt.Sprintf("conv_%d", i), UserID: fmt.Sprintf("user_%d", i*10/n), Title: "A trip"}
+			_, err := c.Create(groupCtx, next)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	last, err := c.Create(ctx, &store.Conversation{ConversationID: "conv_last"})
+	if err != nil {
+		return err
+	}
+	_, err = c.List(ctx, store.ConversationListOptions{Limit: 1, Version: last.Version})
+	return err
+}
+
+// flat compares calls that should take as long, of which the second one deals with much less. It takes the medians of conversationCalls calls.
+func (b *bench) flat(name, comparison string, much, little func() error) error {
+	ours, theirs := series{}, series{Name: comparison}
+	medianOf := func(s *series, call func() error) func() error {
+		return func() error {
+			var calls series
+			for range conversationCalls {
+				if err := timed(&calls, call)(); err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+			}
+			s.add(calls.median())
+			return nil
+		}
+	}
+	if err := interleave(b.rounds, medianOf(&ours, much), medianOf(&theirs, little)); err != nil {
+		return err
+	}
+	b.compare(name, "ms", ours, theirs, atMost(1.25))
 	return nil
 }

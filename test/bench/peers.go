@@ -145,15 +145,20 @@ func (l library) resolve(ctx context.Context, id string) ([]json.RawMessage, err
 func (l library) close() error { return l.Close() }
 
 func (b *bench) openCatena(ctx context.Context, _ string) (peer, error) {
-	if err := b.createNamespace(ctx, "peers"); err != nil {
+	s, err := b.openStore(ctx, "peers")
+	return library{s}, err
+}
+
+// openStore creates a namespace and opens its store as a Pod does.
+func (b *bench) openStore(ctx context.Context, namespace string) (*store.Store, error) {
+	if err := b.createNamespace(ctx, namespace); err != nil {
 		return nil, err
 	}
-	options, err := b.podOptions(ctx, "peers")
+	options, err := b.podOptions(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
-	s, err := kube.Open(ctx, options)
-	return library{s}, err
+	return kube.Open(ctx, options)
 }
 
 // podOptions returns the options of a store that is used as in a Pod: with the credentials of a service account of the namespace, and
