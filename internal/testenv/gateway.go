@@ -65,6 +65,9 @@ type Gateway struct {
 	// URL is the base URL of the Responses API, without the /v1.
 	URL string
 
+	// Port is the port of URL.
+	Port int
+
 	// LogFile is the path of the gateway's log.
 	LogFile string
 
@@ -110,7 +113,7 @@ func (g *Gateway) Stop() error {
 	return nil
 }
 
-// Kill kills the gateway and waits until it has ended. It must not be called while Stop is.
+// Kill kills the gateway and waits until it has ended, which Stop then does not report as an error. It must not be called while Stop is.
 func (g *Gateway) Kill() error {
 	g.killed = true
 	return g.process.Kill()
@@ -152,7 +155,7 @@ func (e *Environment) runGateway(binary, kubeconfig string, options GatewayOptio
 	if err != nil {
 		return nil, "", err
 	}
-	return &Gateway{URL: "http://" + address, LogFile: log.Name(), process: process}, "http://" + healthAddress, nil
+	return &Gateway{URL: "http://" + address, Port: ports[0], LogFile: log.Name(), process: process}, "http://" + healthAddress, nil
 }
 
 // StoreURL returns the URL of the store in a namespace of the cluster that a kubeconfig file names.

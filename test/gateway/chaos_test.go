@@ -22,9 +22,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -86,7 +84,7 @@ func TestConversationChaos(t *testing.T) {
 			return nil
 		})
 		if target < operatorStrikes {
-			killOperator(t)
+			restartOperator(t, operator.Kill)
 		} else {
 			killReplica(t, target%len(replicas))
 		}
@@ -155,32 +153,12 @@ func killReplica(t *testing.T, i int) {
 	if err := replicas[i].Kill(); err != nil {
 		t.Fatal(err)
 	}
-	address, err := url.Parse(replicas[i].URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	port, err := strconv.Atoi(address.Port())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := startReplica(t.Context(), i, port); err != nil {
+	if err := startReplica(t.Context(), i, replicas[i].Port); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// killOperator kills the operator and starts it again.
-func killOperator(t *testing.T) {
-	t.Helper()
-	if err := operator.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	if operator, err = env.StartOperator(t.Context(), operatorOptions(operator.Port)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// checkConversation compares a conversation with what its writers have sent and got.
+// checkConversation compares a conversation with what its writers have sent and got, and the operator's status with both.
 func checkConversation(t *testing.T, c *conversations.ConversationService, writers []*writer) {
 	t.Helper()
 	id := writers[0].conversation
@@ -209,6 +187,13 @@ func checkConversation(t *testing.T, c *conversations.ConversationService, write
 	if diff := cmp.Diff(got, stored); diff != "" || len(texts) != 2*len(stored) {
 		t.Errorf("%s: answers in %d items (-seen +stored):\n%s", id, len(texts), diff)
 	}
+	wantStored(t, id, appended)
+	awaitStatus(t, id, len(stored), len(texts))
+}
+
+// wantStored checks which turns of a conversation are stored, whether they are part of it or not.
+func wantStored(t *testing.T, id string, appended map[string]bool) {
+	t.Helper()
 	sessions := &v1alpha1.ResponseSessionList{}
 	if err := env.Client.List(t.Context(), sessions, client.InNamespace("default"), client.MatchingFields{"spec.conversationID": id}); err != nil {
 		t.Fatal(err)
@@ -220,14 +205,19 @@ func checkConversation(t *testing.T, c *conversations.ConversationService, write
 	if diff := cmp.Diff(appended, all); diff != "" {
 		t.Errorf("%s: turns, with those that are not part of the conversation (-seen +stored):\n%s", id, diff)
 	}
+}
+
+// awaitStatus waits until the operator's status of a conversation has a number of turns and items.
+func awaitStatus(t *testing.T, id string, turns, items int) {
+	t.Helper()
 	testutil.Eventually(t, func(ctx context.Context) error {
 		conversation := &v1alpha1.Conversation{}
 		if err := env.Client.Get(ctx, client.ObjectKey{Namespace: "default", Name: v1alpha1.ObjectName(id)}, conversation); err != nil {
 			return err
 		}
 		status := conversation.Status
-		if !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionHeadResolved) || int(status.Turns) != len(stored) || int(status.Items) != len(texts) {
-			return fmt.Errorf("%s: the operator's status is %+v, want %d turns and %d items", id, status, len(stored), len(texts))
+		if !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionHeadResolved) || int(status.Turns) != turns || int(status.Items) != items {
+			return fmt.Errorf("%s: the operator's status is %+v, want %d turns and %d items", id, status, turns, items)
 		}
 		return nil
 	})

@@ -84,13 +84,7 @@ func TestConcurrency(t *testing.T) {
 	}
 	for i, terminate := range []func() error{operator.Stop, func() error { return operator.Kill() }} {
 		waitForTurns(int64(clients * turnsPerClient * (i + 1) / 3))
-		if err := terminate(); err != nil {
-			t.Error(err)
-		}
-		var err error
-		if operator, err = env.StartOperator(t.Context(), operatorOptions(operator.Port)); err != nil {
-			t.Fatal(err)
-		}
+		restartOperator(t, terminate)
 	}
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
@@ -112,6 +106,18 @@ func TestConcurrency(t *testing.T) {
 		c.check(t, s)
 	}
 	waitForVerdicts(t, conversations)
+}
+
+// restartOperator terminates the operator and starts it again.
+func restartOperator(t *testing.T, terminate func() error) {
+	t.Helper()
+	if err := terminate(); err != nil {
+		t.Error(err)
+	}
+	var err error
+	if operator, err = env.StartOperator(t.Context(), operatorOptions(operator.Port)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // conversation is a conversation as seen by its client.
