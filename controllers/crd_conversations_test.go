@@ -151,13 +151,14 @@ func TestConversationUpdate(t *testing.T) {
 		parent   = "`parentConversationID` must not change: it is fixed when the conversation is created"
 		reserved = `{"headResponseID":"resp_2","baseResponseID":"resp_1","reservation":{"durationSeconds":30}}`
 		forked   = `{"forkedFrom":{"conversationID":"a","responseID":"r"}}`
+		awaited  = `{"state":"Deleting","headResponseID":"resp_1","reservation":{"durationSeconds":600}}` // the operator waits for the turn
 	)
 	tests := map[string]struct{ before, after, wantErr string }{
 		"descriptions change":   {`{"title":"a","metadata":{"a":1}}`, `{"title":null,"userID":"ada","systemPrompt":"b","metadata":{"a":null,"b":2}}`, ""},
 		"state changes":         {`{}`, `{"state":"Deleting"}`, ""},
-		"deletion goes on":      {deleting, `{"state":"Deleting","title":"a"}`, ""},
-		"deletion is undone":    {deleting, `{"state":"Active"}`, "`state` must remain Deleting"},
-		"deletion has no state": {deleting, `{"state":null}`, "`state` must remain Deleting"},
+		"deletion goes on":      {awaited, `{"state":"Deleting","title":"a"}`, ""},
+		"deletion is undone":    {awaited, `{"state":"Active"}`, "`state` must remain Deleting"},
+		"deletion has no state": {awaited, `{"state":null}`, "`state` must remain Deleting"},
 		"head is reserved":      {`{"headResponseID":"resp_1"}`, reserved, ""},
 		"head is rolled back":   {reserved, `{"headResponseID":"resp_0","baseResponseID":null,"reservation":null}`, ""},
 		"history is cleared":    {reserved, `{"headResponseID":null,"baseResponseID":null,"reservation":null}`, ""},
