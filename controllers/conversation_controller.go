@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -56,8 +57,8 @@ type ConversationReconciler struct {
 	// Conversations and Sessions are the views. The caller runs them; the controller waits for their first lists.
 	Conversations *conversations.View
 	Sessions      *sessions.View
-	// Live reads from the API server, and Resolve the turns whose figures are in the status.
-	Live    client.Reader
+	// Live reads Conversations from the API server, as a client of their group and version, and Resolve the turns whose figures are in the status.
+	Live    rest.Interface
 	Resolve ResolveFunc
 	// Interval is the time between two writes of the status of one conversation: turns can follow each other quickly. It is also how long
 	// the status of a changed conversation waits for the turn of its head, which is usually being saved.

@@ -24,12 +24,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
@@ -337,8 +339,10 @@ func TestForeignHistory(t *testing.T) {
 // theirs, neither in the watch nor in the list.
 func TestUndecodableConversation(t *testing.T) {
 	ns, other := env.NewNamespace(t), env.NewNamespace(t)
+	create(t, used(ns, "a", "", "m", 1))
+	wantVerdicts(t, ns, map[string]verdict{"a": resolved(1, "a")})
 	const depth = 9997 // the API server and Go decode 10,000 levels
-	deep := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":"deep"},"spec":{"conversationID":"deep","metadata":%s1%s}}`,
+	deep := fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":"deep"},"spec":{"conversationID":"deep","headResponseID":"a","metadata":%s1%s}}`,
 		v1alpha1.GroupVersion.String(), v1alpha1.ConversationKind, strings.Repeat(`{"a":`, depth+1), strings.Repeat(`}`, depth+1))
 	if err := sessionClient(t, env.Config).Post().Namespace(ns).Resource("conversations").Body([]byte(deep)).Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
@@ -346,24 +350,25 @@ func TestUndecodableConversation(t *testing.T) {
 	if err := env.Client.List(t.Context(), &v1alpha1.ConversationList{}, client.InNamespace(ns)); err == nil {
 		t.Error("Go can decode the list")
 	}
-	wantStatus := func(writes int) {
+	wantStatus := func(reason string) { // with the figures of the history that resolved
 		t.Helper()
 		testutil.Eventually(t, func(context.Context) error {
-			if got := statusWrites(ns, "deep"); got != writes {
-				return fmt.Errorf("got %d writes, want %d", got, writes)
+			raw, err := kubeclient.GetRaw(t.Context(), sessionClient(t, env.Config), kubeclient.Conversations, client.ObjectKey{Namespace: ns, Name: "deep"})
+			if got := gjson.GetManyBytes(raw, "status.items", "status.conditions.0.reason"); err != nil || got[0].Int() != 2 || got[1].Str != reason {
+				return fmt.Errorf("%d items and the reason %q, %v; want 2 and %s", got[0].Int(), got[1].Str, err, reason)
 			}
 			return nil
 		})
 	}
-	wantStatus(1)
+	wantStatus(v1alpha1.ReasonResolved)
 	converse(t, other, "watched", `{}`)
 	wantHistories(t, other, map[string]history{"watched": noTurns})
 	restartOperator(t, func() {
 		converse(t, other, "listed", `{}`)
-		setHead(t, ns, "deep", endsAt("a"))
+		setHead(t, ns, "deep", endsAt("b"))
 	})
 	wantHistories(t, other, map[string]history{"watched": noTurns, "listed": noTurns})
-	wantStatus(1)
+	wantStatus(v1alpha1.ReasonParentNotFound)
 }
 
 // TestHistoryInterval: while a conversation changes quickly, its status is not written, and then once. That a head is not stored is

@@ -19,18 +19,21 @@ package controllers
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
 	"hash/fnv"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/history"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/conversations"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/sessions"
@@ -38,11 +41,15 @@ import (
 )
 
 const (
-	// turnsPerRead is the number of turns whose items are in memory at once to add up the figures of a history.
-	turnsPerRead = 64
+	// maxTurnsPerRead is the number of turns whose items are in memory at once to add up the figures of a history.
+	maxTurnsPerRead = 64
 	// turnsPerStatus is the number of turns that are added up for one write of a status. The rest of a long history follows with the next
-	// writes, so that it need not be read within one ReconcileTimeout.
+	// writes.
 	turnsPerStatus = 1024
+	// figuresTurn is how long a worker begins to read turns of one history before the status is written, and it is the turn of another one.
+	figuresTurn = 5 * time.Second
+	// FiguresTimeout is how long it may read them, so that there is time to write what it has added.
+	FiguresTimeout = ReconcileTimeout / 2
 	// behindRetry is when figures that are behind are looked at again, at the earliest.
 	behindRetry = time.Second
 	// previewLength is the number of characters of a preview.
@@ -85,48 +92,61 @@ func (r *ConversationReconciler) addFigures(
 		status.HistoryRevision = stored.HistoryRevision
 		return true, nil
 	}
-	end, added := min(len(path), known+turnsPerStatus), true
-	for known < end && added {
-		known, added = r.addTurns(ctx, path, known, min(end, known+turnsPerRead), status)
-	}
+	known = r.addTurns(ctx, path[:min(len(path), known+turnsPerStatus)], known, status)
 	status.HistoryRevision = historyRevision(path[:known])
 	return known == len(path), nil
 }
 
-// storedStatus returns the status that a conversation has now.
+// storedStatus returns the status that a conversation has now, without decoding the rest of the object, which Go may be unable to. A status that
+// it cannot decode counts as none.
 func (r *ConversationReconciler) storedStatus(ctx context.Context, c *conversations.Record) (*v1alpha1.ConversationStatus, error) {
-	object := &v1alpha1.Conversation{}
-	if err := r.Live.Get(ctx, c.NamespacedName(), object); err != nil {
-		if apierrors.IsNotFound(err) || ctx.Err() != nil {
-			return nil, err
-		}
-		return nil, fmt.Errorf("unable to read the figures of conversation %s: %w", c.NamespacedName(), err)
+	raw, err := kubeclient.GetRaw(ctx, r.Live, kubeclient.Conversations, c.NamespacedName())
+	if err != nil {
+		return nil, fmt.Errorf("unable to read the figures of the conversation: %w", err)
 	}
-	return &object.Status, nil
+	status := &v1alpha1.ConversationStatus{}
+	if err := json.Unmarshal([]byte(gjson.GetBytes(raw, "status").Raw), status); err != nil {
+		return &v1alpha1.ConversationStatus{}, nil
+	}
+	return status, nil
 }
 
-// addTurns adds the figures of the turns of a path in the half-open range [from, to), and returns the first one that it has not added, and whether
-// it has added any. It has not if a turn has just changed, or the shares of the namespace are used up. If the turns are too large to be read at
-// once, it adds one. A turn that alone is too large has no figures.
-func (r *ConversationReconciler) addTurns(
-	ctx context.Context, path []*sessions.Record, from, to int, status *v1alpha1.ConversationStatus,
-) (next int, added bool) {
-	last := path[to-1]
-	query := resolve.Query{WalkOptions: chain.WalkOptions{MaxDepth: to - from, Last: to - from}}
+// addTurns adds the figures of the turns of a path from an index on, and returns the index of the first one that it has not added: one that has
+// just changed, or could not be read, or for which there was no time. It reads one turn first and then more at once, so that it adds some
+// however slowly they are read, and fewer than were too large to be read at once. A turn that alone is too large has no figures.
+func (r *ConversationReconciler) addTurns(ctx context.Context, path []*sessions.Record, from int, status *v1alpha1.ConversationStatus) (next int) {
+	end := time.Now().Add(figuresTurn)
+	ctx, cancel := context.WithTimeout(ctx, FiguresTimeout)
+	defer cancel()
+	next = from
+	for turns, most := 1, maxTurnsPerRead; next < len(path) && time.Now().Before(end); turns = min(2*turns, most) {
+		turns = min(turns, len(path)-next)
+		switch err := r.read(ctx, path[next:next+turns], status); {
+		case err == nil || errors.Is(err, resolve.ErrTooLarge) && turns == 1:
+			next += turns
+		case errors.Is(err, resolve.ErrTooLarge):
+			most = turns / 2
+		default:
+			log.FromContext(ctx).V(1).Info("The figures of the conversation are behind", "turn", path[next].Turn.ID, "err", err)
+			return next
+		}
+	}
+	return next
+}
+
+// read adds the figures of turns, unless they cannot be read together.
+func (r *ConversationReconciler) read(ctx context.Context, turns []*sessions.Record, status *v1alpha1.ConversationStatus) error {
+	last := turns[len(turns)-1]
+	query := resolve.Query{WalkOptions: chain.WalkOptions{MaxDepth: len(turns), Last: len(turns)}}
 	result, err := r.Resolve(ctx, last.Namespace, last.Turn.ID, 0, query)
-	switch {
-	case errors.Is(err, resolve.ErrTooLarge) && to-from > 1:
-		return r.addTurns(ctx, path, from, from+1, status)
-	case errors.Is(err, resolve.ErrTooLarge):
-		return to, true
-	case err != nil:
-		return from, false
+	if err != nil {
+		return err
 	}
 	defer result.Release()
 	for _, turn := range result.Turns {
 		addTurn(status, turn)
 	}
-	return to, true
+	return nil
 }
 
 func addTurn(status *v1alpha1.ConversationStatus, turn history.TurnItems) {

@@ -19,13 +19,17 @@ package controllers_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/controllers"
+	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
@@ -111,6 +115,49 @@ func TestFigures(t *testing.T) {
 	overwrite(t, ns, "a", `{"responseStatus":"completed"}`)
 	wantHistories(t, ns, map[string]history{"conv": noTurns, "fork": historyOf(3)})
 	wantFigures(t, ns, "fork", changed)
+}
+
+// TestFiguresOfLargeTurns: turns that are too large to be read at once are read in smaller parts. A turn that is too large by itself has no
+// figures, and what was added before one that cannot be read is stored.
+func TestFiguresOfLargeTurns(t *testing.T) {
+	direct, tooLarge := throughResolve, atomic.Int64{}
+	throughResolve = func(next controllers.ResolveFunc) controllers.ResolveFunc {
+		return func(ctx context.Context, namespace, id string, minVersion uint64, query resolve.Query) (*resolve.Result, error) {
+			end := 0
+			_, _ = fmt.Sscanf(id, "large_%d", &end)
+			if deadline, _ := ctx.Deadline(); time.Until(deadline) > controllers.FiguresTimeout {
+				t.Error("a read may last until the end of the reconcile")
+			}
+			switch {
+			case end > 0 && (query.Last > 3 || end-query.Last < 7 && end >= 7):
+				tooLarge.Add(1)
+				return nil, resolve.ErrTooLarge
+			case end == 20:
+				return nil, context.DeadlineExceeded
+			}
+			return next(ctx, namespace, id, minVersion, query)
+		}
+	}
+	restartOperator(t, func() {})
+	defer func() {
+		throughResolve = direct
+		restartOperator(t, func() {})
+	}()
+	ns := env.NewNamespace(t)
+	const turns = 20
+	previous, verdicts := "", map[string]verdict{}
+	for i := range turns {
+		id := fmt.Sprint("large_", i+1)
+		create(t, used(ns, id, previous, "m", 1))
+		previous, verdicts[id] = id, resolved(int32(i+1), "large_1")
+	}
+	wantVerdicts(t, ns, verdicts)
+	converse(t, ns, "conv", endsAt(previous))
+	added := int64(turns - 2) // without the 7th and the last one
+	wantFigures(t, ns, "conv", figures{Items: 2 * added, Input: 10 * added, Output: added, Total: 11 * added, Model: "m", Preview: "question of large_1"})
+	if got := tooLarge.Load(); got > 5 {
+		t.Errorf("%d reads were too large", got)
+	}
 }
 
 // TestLongFigures: a history is read in steps, and a restart writes nothing.

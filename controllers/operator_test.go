@@ -81,6 +81,9 @@ var quotaInterval = 100 * time.Millisecond
 // conversationInterval is the time between two writes of the status of a conversation.
 var conversationInterval time.Duration
 
+// throughResolve wraps the function with which figures are read.
+var throughResolve = func(direct controllers.ResolveFunc) controllers.ResolveFunc { return direct }
+
 // turnDeletions is the number of turns per second that are deleted with their conversations, for each namespace.
 var turnDeletions = 1e6
 
@@ -139,7 +142,8 @@ func startOperator(ctx context.Context) (*operator, error) {
 	reader := resolve.NewReader(sessionClient, snapshot.Stores{snapshot.NewChunkStore(sessionClient)}, options)
 	resolver := resolve.New(o.view, reader, func(*sessions.Record) {}, options)
 	heads := &controllers.ConversationReconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Resolve: resolver.Resolve, Conversations: o.named, Sessions: o.view, Interval: conversationInterval, Statuses: statuses, Clock: o.clock,
+		Client: mgr.GetClient(), Live: sessionClient, Resolve: throughResolve(resolver.Resolve), Conversations: o.named, Sessions: o.view,
+		Interval: conversationInterval, Statuses: statuses, Clock: o.clock,
 	}
 	if err := heads.SetupWithManager(mgr); err != nil {
 		return nil, err

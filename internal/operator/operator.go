@@ -195,7 +195,7 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 		StallTimeout: o.StallTimeout,
 	}
 	heads := &controllers.ConversationReconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Resolve: s.resolver.Resolve, Conversations: s.named, Sessions: view,
+		Client: mgr.GetClient(), Live: s.clients.sessions, Resolve: s.resolver.Resolve, Conversations: s.named, Sessions: view,
 		Interval: controllers.DefaultConversationInterval, Statuses: o.Statuses, Clock: clock.RealClock{},
 	}
 	deleter := &controllers.ConversationDeleter{
