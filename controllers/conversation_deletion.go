@@ -101,6 +101,7 @@ type conversationDeletion struct {
 	until    time.Time
 	// complete is set once all turns of the conversation were stored, and the view had them.
 	complete bool
+	pass     turnPass
 	// failed is set if the last attempt has failed because the API server has refused it.
 	failed bool
 }
@@ -144,7 +145,7 @@ func (r *ConversationDeleter) reconcile(ctx context.Context, record *conversatio
 		if wait, err := r.prepare(ctx, record, deletion); wait > 0 || err != nil {
 			return wait, err
 		}
-		if wait, err := r.deleteTurns(ctx, record); wait > 0 || err != nil {
+		if wait, err := r.deleteTurns(ctx, record, &deletion.pass); wait > 0 || err != nil {
 			return wait, err
 		}
 	}
@@ -234,8 +235,7 @@ func (r *ConversationDeleter) chargeList(namespace string) {
 
 // report records the transition to a deletion that the API server refuses.
 func (r *ConversationDeleter) report(record *conversations.Record, deletion *conversationDeletion, err error) {
-	var status apierrors.APIStatus
-	refused := errors.As(err, &status) && status.Status().Code/100 == 4 && status.Status().Code != http.StatusTooManyRequests
+	refused := isRefusal(err)
 	if refused && !deletion.failed && r.EventLimiter.Allow(record.Namespace) {
 		reference := &corev1.ObjectReference{
 			APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.ConversationKind,
@@ -244,6 +244,20 @@ func (r *ConversationDeleter) report(record *conversations.Record, deletion *con
 		r.Recorder.Eventf(reference, nil, corev1.EventTypeWarning, EventDeletionFailed, "DeleteConversation", "%s", truncate(err.Error(), maxNoteBytes))
 	}
 	deletion.failed = refused
+}
+
+// isRefusal reports whether the API server has refused a request that it would refuse again.
+func isRefusal(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusConflict, http.StatusGone, http.StatusTooManyRequests:
+		return false
+	default:
+		return code/100 == 4
+	}
 }
 
 // deletion returns what is known of the deletion of a conversation.

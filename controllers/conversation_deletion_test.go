@@ -308,14 +308,15 @@ func TestDeletionIsRefused(t *testing.T) {
 				Body: io.NopCloser(strings.NewReader(body)),
 			}, nil
 		})
-		createRow(t, "held", ns, "held_1", "held_2")
+		createRow(t, "held", ns, "held_0", "held_1", "held_2")
+		create(t, turnOf("held", ns, "held"), turnOf("held", ns, "held_branch", "held_0"))
 		createRow(t, "free", ns, "free_1", "free_2")
 		converse(t, ns, "held", endsAt("held_2"))
 		converse(t, ns, "free", endsAt("free_2"))
 		setHead(t, ns, "held", deleting)
-		wantSessions(t, ns, "free_1", "free_2", "held_1")
+		wantSessions(t, ns, "free_1", "free_2", "held_0", "held_1")
 		setHead(t, ns, "free", deleting)
-		wantDeleted(t, ns, "free", "held_1")
+		wantDeleted(t, ns, "free", "held_0", "held_1")
 		failed := event{"held", "Warning", "DeletionFailed", "unable to delete a turn of the conversation: held.1 is on hold"}
 		wantEvents(t, ns, map[event]int{failed: 1})
 		recorded := &eventsv1.EventList{}
@@ -332,21 +333,23 @@ func TestDeletionIsRefused(t *testing.T) {
 	wantDeleted(t, ns, "held")
 }
 
-// TestDeletionOfHeldTurns: a turn that a finalizer holds counts as deleted.
+// TestDeletionOfHeldTurns: a turn that a finalizer holds counts as deleted, and an object with the name of another ID does not continue a turn.
 func TestDeletionOfHeldTurns(t *testing.T) {
 	ns := env.NewNamespace(t)
 	held := turnOf("conv_1", ns, "b", "a")
 	held.Finalizers = []string{"example.com/hold"}
-	create(t, turnOf("conv_1", ns, "a"), held, turnOf("conv_1", ns, "c", "b"))
+	stray := turnOf("other", ns, "Stray", "c") // continues nothing, because it has the name of another ID
+	stray.Name = v1alpha1.ObjectName("Other")
+	create(t, turnOf("conv_1", ns, "a"), held, turnOf("conv_1", ns, "c", "b"), stray)
 	converse(t, ns, "conv_1", endsAt("c"))
 	setHead(t, ns, "conv_1", deleting)
-	wantDeleted(t, ns, "conv_1")
-	wantSessions(t, ns, "b")
+	wantDeleted(t, ns, "conv_1", "Stray")
+	wantSessions(t, ns, "Stray", "b")
 	release := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 	if err := env.Client.Patch(t.Context(), held, release); err != nil {
 		t.Fatal(err)
 	}
-	wantSessions(t, ns)
+	wantSessions(t, ns, "Stray")
 }
 
 // TestDeletionOfSnapshots: the bodies of a turn are deleted with it, without a sweep. Those that belong to another turn stay, although a

@@ -17,6 +17,7 @@ limitations under the License.
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -41,6 +42,14 @@ const (
 	reflectTimeout = 5 * time.Second
 )
 
+// turnPass is how far a conversation's turns have been gone through, the newest first.
+type turnPass struct {
+	// after is the position of the last turn that was looked at, or nil at the beginning.
+	after *sortedlist.Position
+	// refused is the first refusal of the API server to delete one of them.
+	refused error
+}
+
 // turnDeletion deletes turns of one conversation that nothing else needs, the last ones first. It goes through all of them, the newest
 // first. When it deletes one, it continues with the turn before it, which may be needed no longer.
 //
@@ -50,6 +59,7 @@ const (
 type turnDeletion struct {
 	*ConversationDeleter
 	record *conversations.Record
+	pass   *turnPass
 	end    time.Time
 	// current is set if the view of the sessions shows a turn deleted that was deleted after it was looked up which conversations end at those
 	// of the page.
@@ -58,10 +68,15 @@ type turnDeletion struct {
 	changed bool
 }
 
-// deleteTurns deletes turns until none is left that is not needed, and then returns 0. Otherwise, it returns when to continue.
-func (r *ConversationDeleter) deleteTurns(ctx context.Context, record *conversations.Record) (wait time.Duration, err error) {
-	d := &turnDeletion{ConversationDeleter: r, record: record, end: time.Now().Add(deletionTurn)}
+// deleteTurns deletes turns until none is left that is not needed, and then returns 0. Otherwise, it returns when to continue. A turn that the API
+// server refuses to delete does not keep it from deleting others.
+func (r *ConversationDeleter) deleteTurns(ctx context.Context, record *conversations.Record, pass *turnPass) (wait time.Duration, err error) {
+	d := &turnDeletion{ConversationDeleter: r, record: record, pass: pass, end: time.Now().Add(deletionTurn)}
 	q := sortedlist.Query{Descending: true, After: sortedlist.Position{Time: math.MaxInt64}}
+	if pass.after != nil {
+		d.changed = true // since the newer turns were looked at
+		q.After = *pass.after
+	}
 	for {
 		page := r.Sessions.List(record.Namespace, record.Name, q, turnsPerPage)
 		if wait, err := d.page(ctx, page); wait > 0 || err != nil {
@@ -70,12 +85,14 @@ func (r *ConversationDeleter) deleteTurns(ctx context.Context, record *conversat
 		if len(page) < turnsPerPage {
 			break
 		}
-		q.After = page[len(page)-1].Position()
+		q.After = *pass.after
 	}
-	if d.changed {
+	err = pass.refused
+	*pass = turnPass{}
+	if d.changed && err == nil {
 		return deletionRetry, nil
 	}
-	return 0, nil
+	return 0, err
 }
 
 func (d *turnDeletion) page(ctx context.Context, turns []*sessions.Record) (wait time.Duration, err error) {
@@ -85,9 +102,13 @@ func (d *turnDeletion) page(ctx context.Context, turns []*sessions.Record) (wait
 		unused[i] = d.isUnused(turn.Turn.ID)
 	}
 	for i, turn := range turns {
-		if wait, err := d.climb(ctx, turn.Turn.ID, unused[i]); wait > 0 || err != nil {
+		switch wait, err := d.climb(ctx, turn.Turn.ID, unused[i]); {
+		case isRefusal(err):
+			d.pass.refused = cmp.Or(d.pass.refused, err)
+		case wait > 0 || err != nil:
 			return wait, err
 		}
+		d.pass.after = new(turn.Position())
 	}
 	return 0, nil
 }
@@ -158,14 +179,17 @@ func (d *turnDeletion) pause(ctx context.Context) (wait time.Duration, err error
 	}
 }
 
-// isContinued reports whether a turn continues the one with a response ID now, after all waits. The view may not show it yet.
+// isContinued reports whether a turn continues the one with a response ID now, after all waits. The view may not show it yet. An object whose
+// name is that of another ID continues nothing.
 func (d *turnDeletion) isContinued(ctx context.Context, id string) (continued bool, err error) {
 	if d.current {
 		return d.Sessions.IsContinued(d.record.Namespace, id), nil
 	}
 	d.chargeList(d.record.Namespace)
 	_, err = kubeclient.ListSessions(ctx, d.Client, d.record.Namespace, "previousResponseID", id, sessionsPerPage, "", func(turn *metav1.ObjectMeta) {
-		continued = continued || turn.DeletionTimestamp == nil
+		known, found := d.Sessions.Get(turn.Namespace, turn.Name)
+		misnamed := found && known.UID == sessions.NewUID(turn.UID) && known.Misnamed
+		continued = continued || turn.DeletionTimestamp == nil && !misnamed
 	})
 	if err != nil {
 		return false, fmt.Errorf("unable to list the turns that continue a turn: %w", err)
