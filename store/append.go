@@ -75,9 +75,10 @@ func (c *Conversations) append(
 		return false, &Error{Code: CodeInvalid, Message: "invalid options: Branch requires ExpectedPreviousResponseID"}
 	}
 	a := appender{
-		reserver: reserver{c: c, d: d, conversationID: conversationID, responseID: next.ResponseID, read: c.turn}, // check reads the bodies
+		reserver: reserver{c: c, d: d, conversationID: conversationID, responseID: next.ResponseID},
 		next:     &next, options: options,
 	}
+	a.reserver.read = a.read
 	part, err := a.append(ctx)
 	if err == nil {
 		session.ConversationID, session.PreviousResponseID, session.Version = next.ConversationID, next.PreviousResponseID, next.Version
@@ -90,6 +91,23 @@ type appender struct {
 	reserver
 	next    *Session
 	options AppendOptions
+	// last is a turn that was read.
+	last *Session
+}
+
+// read reads a turn with its bodies, which check needs, unless it has them. A writer that waits reads the last turn many times.
+func (a *appender) read(ctx context.Context, responseID string) (*Session, error) {
+	if a.last != nil && a.last.ResponseID == responseID {
+		info, err := a.c.turnInfo(ctx, responseID)
+		if err != nil || info.Version == a.last.Version {
+			return a.last, err
+		}
+	}
+	turn, err := a.c.turn(ctx, responseID)
+	if err == nil {
+		a.last = turn
+	}
+	return turn, err
 }
 
 func (a *appender) append(ctx context.Context) (bool, error) {
@@ -181,7 +199,7 @@ type reserver struct {
 	c                          *Conversations
 	d                          driver.Conversations
 	conversationID, responseID string
-	// read reads the last turn: Conversations.turn or turnInfo.
+	// read reads the last turn, with its bodies if check needs them.
 	read func(ctx context.Context, responseID string) (*Session, error)
 }
 
@@ -296,7 +314,7 @@ func renewed(head Head) Head {
 }
 
 // last returns the last turn of the history that ends at a head, or nil if it has none, and whether the head is reserved for a turn that
-// is not stored. It reads turns with turn or turnInfo.
+// is not stored.
 func (c *Conversations) last(
 	ctx context.Context, head Head, read func(ctx context.Context, responseID string) (*Session, error),
 ) (last *Session, pending bool, err error) {

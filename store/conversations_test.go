@@ -60,13 +60,22 @@ func openAll(t *testing.T, wrap ...func(d *hooked)) []*store.Conversations {
 	return all
 }
 
-// hooked is a driver whose saves wait, and whose updates are counted and fail while it is cut off.
+// hooked is a driver whose saves wait, and whose reads of bodies and updates are counted. Updates fail while it is cut off.
 type hooked struct {
 	driver.Store
 	driver.Conversations
 	save    chan struct{}
 	cutOff  atomic.Bool
 	updates atomic.Int64
+	reads   atomic.Int64
+}
+
+func (d *hooked) Get(ctx context.Context, namespace, id string) (*driver.Session, error) {
+	turn, err := d.Store.Get(ctx, namespace, id)
+	if err == nil {
+		d.reads.Add(1)
+	}
+	return turn, err
 }
 
 func (d *hooked) Save(ctx context.Context, namespace string, s *driver.Session, o driver.SaveOptions) (string, error) {
@@ -145,6 +154,46 @@ func TestReserveAgain(t *testing.T) {
 			t.Error(err)
 		}
 		wantTurns(t, all[0], "resp_a")
+	})
+}
+
+// TestWaitingCost: an append that waits for another turn reads the bodies of the last one once for each of its versions.
+func TestWaitingCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var waiting *hooked
+		all := openAll(t, none, func(h *hooked) { waiting = h })
+		if _, err := all[0].Append(t.Context(), "conv_1", testturn.Make("resp_1", ""), store.AppendOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		r, err := all[0].Reserve(t.Context(), "conv_1", "resp_2", store.ReserveOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		appended := make(chan error)
+		go func() {
+			_, err := all[1].Append(t.Context(), "conv_1", testturn.Make("resp_3", ""), store.AppendOptions{})
+			appended <- err
+		}()
+		want := int64(1)
+		for _, output := range []string{`[]`, `[{"type":"message","role":"assistant","content":[]}]`} {
+			<-time.After(20 * time.Second)
+			if got := waiting.reads.Load(); got != want {
+				t.Errorf("the bodies were read %d times, want %d", got, want)
+			}
+			turn := testturn.Make("resp_1", "")
+			turn.ConversationID, turn.Response = "conv_1", []byte(`{"output":`+output+`}`)
+			if _, err := waiting.Store.Save(t.Context(), "", turn, driver.SaveOptions{Overwrite: true}); err != nil {
+				t.Fatal(err)
+			}
+			want++
+		}
+		if err := r.Save(t.Context(), testturn.Make("resp_2", "")); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-appended; err != nil {
+			t.Fatal(err)
+		}
+		wantTurns(t, all[1], "resp_1", "resp_2", "resp_3")
 	})
 }
 
