@@ -461,6 +461,33 @@ func TestConversationHeadDeleted(t *testing.T) {
 	}
 }
 
+// TestConversationBaseDeleted: if the last turn of a conversation is deleted while a response continues it, the response fails, and the
+// conversation goes on from the turn before.
+func TestConversationBaseDeleted(t *testing.T) {
+	var f *fixture
+	base := ""
+	f, replica := startConversation(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if id := base; id != "" {
+			base = ""
+			if deleted := f.do(http.MethodDelete, "/v1/responses/"+id, ""); deleted.status != http.StatusOK {
+				t.Errorf("got %d %s", deleted.status, deleted.body)
+			}
+			<-r.Context().Done()
+			return
+		}
+		enginetest.Handler().ServeHTTP(w, r)
+	}))
+	f.gateway.reservation = time.Second
+	f.create(`{"conversation":"conv_1","input":"a"}`)
+	base = f.create(`{"conversation":"conv_1","input":"b"}`).get("id")
+	if r := f.do(http.MethodPost, "/v1/responses", `{"conversation":"conv_1","input":"c"}`); r.code() != "Conflict session.store.conflict" {
+		t.Errorf("got %d %s", r.status, r.body)
+	}
+	if got := replica.create(`{"conversation":"conv_1","input":"d"}`).get("output.0.content.0.text"); got != "You said 2 things, from 'a' to 'd'." {
+		t.Errorf("got %q", got)
+	}
+}
+
 // TestConversationBroken: a conversation of which an earlier turn was deleted cannot be continued.
 func TestConversationBroken(t *testing.T) {
 	f, _ := startConversation(t, nil)

@@ -95,13 +95,32 @@ func (g *Gateway) endBefore(ctx context.Context, c *call, session *store.Session
 	}
 	conversations := c.store.Conversations()
 	conversation, err := conversations.Get(ctx, id)
-	if err == nil && conversation.Head.ResponseID == session.ResponseID {
+	ends := false
+	if err == nil {
+		ends, err = g.endsAt(ctx, c, conversation.Head, session.ResponseID)
+	}
+	if ends {
 		_, err = conversations.Rollback(ctx, id, session.PreviousResponseID)
 	}
 	if isTemporary(err) {
 		return storeError(err)
 	}
 	return nil // otherwise, the conversation is archived or broken, or was deleted
+}
+
+// endsAt reports whether a turn is the last one of the conversation with a head. The head may be reserved for one that is being created.
+func (g *Gateway) endsAt(ctx context.Context, c *call, head store.Head, id string) (bool, error) {
+	if head.ResponseID == id || head.BaseResponseID != id {
+		return head.ResponseID == id, nil
+	}
+	_, err := g.getSession(ctx, c, head.ResponseID)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return true, nil
+	case isUnreadable(err):
+		return false, nil
+	}
+	return false, err
 }
 
 // isUnreadable reports whether a turn exists, but its bodies are damaged or too large for the store or the gateway.
