@@ -287,3 +287,46 @@ func TestDelete(t *testing.T) {
 		}
 	})
 }
+
+// TestLostEvents: a session of which the events were lost does not keep others from being listed, and can be deleted.
+func TestLostEvents(t *testing.T) {
+	eachStore(t, func(t *testing.T, s session.Service, on *store.Store) {
+		for _, id := range []string{"intact", "lost"} {
+			handle := create(t, s, "app", "user", id, map[string]any{"events": 0.0})
+			for i := range 2 {
+				if err := s.AppendEvent(t.Context(), handle, event(fmt.Sprint(i), map[string]any{"events": float64(i + 1)})); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		turns, err := on.List(t.Context(), "adk:app:user:lost", store.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, turn := range turns.Turns {
+			if err := on.Delete(t.Context(), turn.ResponseID, store.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		list := func() map[string]any {
+			r, err := s.List(t.Context(), &session.ListRequest{AppName: "app", UserID: "user"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			states := map[string]any{}
+			for _, found := range r.Sessions {
+				states[found.ID()] = sessiontestsuite.Snapshot(found).State["events"]
+			}
+			return states
+		}
+		if diff := cmp.Diff(map[string]any{"intact": 2.0, "lost": 0.0}, list()); diff != "" {
+			t.Errorf("listed sessions (-want +got):\n%s", diff)
+		}
+		if err := s.Delete(t.Context(), &session.DeleteRequest{AppName: "app", UserID: "user", SessionID: "lost"}); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(map[string]any{"intact": 2.0}, list()); diff != "" {
+			t.Errorf("listed sessions after the deletion (-want +got):\n%s", diff)
+		}
+	})
+}

@@ -241,7 +241,8 @@ func (s *service) handleWith(
 	return h, nil
 }
 
-// List implements session.Service. The sessions have their states, but no events.
+// List implements session.Service. The sessions have their states, but no events. A session of which the last events were lost has the
+// state with which it was created: it can be deleted, but not read.
 func (s *service) List(ctx context.Context, r *session.ListRequest) (*session.ListResponse, error) {
 	if r.AppName == "" {
 		return nil, errors.New("the app name must not be empty")
@@ -284,6 +285,9 @@ func (s *service) listed(ctx context.Context, k key) (*handle, error) {
 		return nil, err
 	}
 	last, err := s.history(ctx, k, 1)
+	if errors.Is(err, store.ErrNotFound) {
+		last, err = nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}
