@@ -218,6 +218,9 @@ func (r *reserver) reserve(ctx context.Context, duration time.Duration, wait boo
 		for errors.Is(err, errChanged) && ctx.Err() == nil { // another writer has made progress
 			reservation, err = r.try(ctx, duration, check)
 		}
+		if errors.Is(err, errChanged) {
+			err = r.locked()
+		}
 		if !wait || !errors.Is(err, ErrConversationLocked) {
 			return reservation, err
 		}
@@ -226,6 +229,13 @@ func (r *reserver) reserve(ctx context.Context, duration time.Duration, wait boo
 		case <-ctx.Done():
 			return nil, err
 		}
+	}
+}
+
+func (r *reserver) locked() *Error {
+	return &Error{
+		Code: CodeConversationLocked, Retryable: true,
+		Message: fmt.Sprintf("another turn of conversation %.100q is being made", r.conversationID),
 	}
 }
 
@@ -248,10 +258,7 @@ func (r *reserver) try(ctx context.Context, duration time.Duration, check func(l
 	case own && !pending:
 		return nil, errStored
 	case pending && !own && !r.c.abandoned(r.conversationID, current.Head, seen):
-		return nil, &Error{
-			Code: CodeConversationLocked, Retryable: true,
-			Message: fmt.Sprintf("another turn of conversation %.100q is being made", r.conversationID),
-		}
+		return nil, r.locked()
 	}
 	if !own {
 		if _, err := r.c.turnInfo(ctx, r.responseID); err == nil {

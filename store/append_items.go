@@ -26,6 +26,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -80,7 +81,7 @@ func itemsTurn(conversationID string, items []json.RawMessage, operationID strin
 	if len(items) == 0 {
 		return nil, &Error{Code: CodeInvalid, Message: "there are no items to append"}
 	}
-	request, err := json.Marshal(map[string][]json.RawMessage{"input": items})
+	request, err := jsonvalue.Marshal(map[string][]json.RawMessage{"input": items})
 	if err != nil {
 		return nil, &Error{Code: CodeInvalid, Message: "the items are not JSON", Err: err}
 	}

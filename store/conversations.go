@@ -235,7 +235,7 @@ func (c *Conversations) isPart(ctx context.Context, head Head, responseID string
 }
 
 // Fork creates a conversation that begins with the history of another one, up to a turn of it, and returns the new conversation. It
-// copies no turn: its cost does not depend on the length of the history. The new conversation is active, and has the user, the title, the system
+// copies no turn: unless a turn is given, its cost does not depend on the length of the history. The new conversation is active, and has the user, the title, the system
 // prompt, the metadata and the hidden items of the other one, but not its summaries. If its ID is taken, the error is ErrConflict.
 func (c *Conversations) Fork(ctx context.Context, conversationID, newID string, options ForkOptions) (*Conversation, error) {
 	return conversationCall(c, "fork", conversationID, func(d driver.Conversations) (*Conversation, error) {

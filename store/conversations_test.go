@@ -18,6 +18,7 @@ package store_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -65,6 +66,7 @@ type hooked struct {
 	driver.Store
 	driver.Conversations
 	save    chan struct{}
+	lose    func() // called by updates, which are conflicts then
 	cutOff  atomic.Bool
 	updates atomic.Int64
 	reads   atomic.Int64
@@ -87,6 +89,10 @@ func (d *hooked) Save(ctx context.Context, namespace string, s *driver.Session, 
 
 func (d *hooked) UpdateConversation(ctx context.Context, namespace, id string, u driver.ConversationUpdate) (*driver.Conversation, error) {
 	d.updates.Add(1)
+	if d.lose != nil {
+		d.lose()
+		return nil, &driver.Error{Code: driver.CodeConflict}
+	}
 	if d.cutOff.Load() {
 		return nil, &driver.Error{Code: driver.CodeUnreachable}
 	}
@@ -195,6 +201,31 @@ func TestWaitingCost(t *testing.T) {
 		}
 		wantTurns(t, all[1], "resp_1", "resp_2", "resp_3")
 	})
+}
+
+// TestAppendLosesToOthers: an append whose context ends while others get the place is told that the conversation is locked.
+func TestAppendLosesToOthers(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	all := openAll(t, none, func(h *hooked) { h.lose = cancel })
+	if _, err := all[1].Append(ctx, "conv_1", testturn.Make("resp_1", ""), store.AppendOptions{}); !errors.Is(err, store.ErrConversationLocked) {
+		t.Errorf("got %v, want ErrConversationLocked", err)
+	}
+}
+
+// TestAppendItemsKeepsText: items are stored as they are.
+func TestAppendItemsKeepsText(t *testing.T) {
+	c := newConversation(t)
+	item := json.RawMessage(`{"role":"user","content":"a < b && b > c"}`)
+	if _, err := c.AppendItems(t.Context(), "conv_1", []json.RawMessage{item}, store.AppendItemsOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	history, err := c.Load(t.Context(), "conv_1", store.ResolveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]json.RawMessage{item}, history.Items); diff != "" {
+		t.Errorf("items (-want +got):\n%s", diff)
+	}
 }
 
 // TestReservationCost: a turn costs one update of the conversation, and one more for each half of the duration that its model runs.

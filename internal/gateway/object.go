@@ -17,7 +17,6 @@ limitations under the License.
 package gateway
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -174,13 +173,11 @@ func quote(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }) {
 		return `"` + s + `"` // as nearly always
 	}
-	var b strings.Builder
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(s); err != nil {
+	quoted, err := jsonvalue.Marshal(s)
+	if err != nil {
 		return `""` // never: every string can be encoded
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return jsonvalue.Text(quoted)
 }
 
 // quoteOrNull returns a string as JSON, null if it is empty.

@@ -18,6 +18,8 @@ limitations under the License.
 package jsonvalue
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -28,6 +30,17 @@ import (
 // MaxDepth (1000) is the maximum nesting of lists and objects. Deeper values are invalid: gjson recurses without limit, until
 // the stack overflows and the process ends.
 const MaxDepth = 1000
+
+// Marshal encodes a value as json.Marshal does, except that it does not escape <, > and &, neither in strings nor in raw values.
+func Marshal(value any) ([]byte, error) {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
 
 // Validate returns an error if raw is not JSON or is nested more deeply than MaxDepth.
 func Validate(raw []byte) error {

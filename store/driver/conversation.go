@@ -22,6 +22,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
 // The values of Conversation.State. Package store documents them.
@@ -246,7 +248,7 @@ func (p ConversationPatch) apply(metadata json.RawMessage) (json.RawMessage, err
 	if metadata == nil && len(merged) == 0 {
 		return nil, nil
 	}
-	raw, err := json.Marshal(merged)
+	raw, err := jsonvalue.Marshal(merged)
 	if err != nil {
 		return nil, err
 	}

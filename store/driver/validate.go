@@ -125,7 +125,7 @@ func (p ConversationPatch) ValidateFor(conversationID string) error {
 			return invalidConversation(conversationID, err)
 		}
 	}
-	members, err := json.Marshal(p.MetadataMembers)
+	members, err := jsonvalue.Marshal(p.MetadataMembers)
 	if err != nil {
 		return invalidConversation(conversationID, fmt.Errorf("the members of the metadata: %w", err))
 	}
