@@ -130,14 +130,14 @@ func conversationMark(record *conversations.Record) fair.Mark {
 // reconcile writes the status, or returns the delay if it must wait.
 func (r *ConversationReconciler) reconcile(ctx context.Context, record *conversations.Record) (wait time.Duration, err error) {
 	now := r.Clock.Now()
-	verdict := r.verdict(record)
+	verdict := record.Verdict(r.Sessions)
 	path := r.path(record, verdict)
 	status := newConversationStatus(record, verdict, path, now)
 	if conversations.NewFingerprint(status) == record.Written {
 		r.forgetWaits(record.NamespacedName())
 		return 0, nil
 	}
-	if wait := r.delay(now, record, verdict.headStored); wait > 0 {
+	if wait := r.delay(now, record, verdict.HeadStored); wait > 0 {
 		return wait, nil
 	}
 	complete, err := r.addFigures(ctx, record, path, status)

@@ -61,11 +61,11 @@ type ResolveFunc func(ctx context.Context, namespace, responseID string, minVers
 
 // path returns the turns of the history that a verdict is about, oldest first, or nil if it is empty or broken, or longer than any history that can
 // be read.
-func (r *ConversationReconciler) path(c *conversations.Record, v historyVerdict) []*sessions.Record {
-	if v.last == "" || v.turns > driver.MaxDepthLimit {
+func (r *ConversationReconciler) path(c *conversations.Record, v conversations.Verdict) []*sessions.Record {
+	if v.Last == "" || v.Turns > driver.MaxDepthLimit {
 		return nil
 	}
-	return r.Sessions.Path(c.Namespace, v.last, chain.WalkOptions{MaxDepth: v.turns})
+	return r.Sessions.Path(c.Namespace, v.Last, chain.WalkOptions{MaxDepth: v.Turns})
 }
 
 // addFigures adds to a status the figures of the turns of a path. If there is none, they remain those that are stored. It reports whether they are
@@ -171,11 +171,11 @@ func addTurn(status *v1alpha1.ConversationStatus, turn history.TurnItems) {
 
 // historyRevisionOf returns the revision that the status of a conversation is to have. It remains that of an earlier history while this one is
 // broken.
-func historyRevisionOf(c *conversations.Record, v historyVerdict, path []*sessions.Record) string {
+func historyRevisionOf(c *conversations.Record, v conversations.Verdict, path []*sessions.Record) string {
 	switch {
 	case path != nil:
 		return historyRevision(path)
-	case v.last == "" && v.status != metav1.ConditionFalse:
+	case v.Last == "" && v.Status != metav1.ConditionFalse:
 		return ""
 	}
 	return c.HistoryRevision

@@ -23,15 +23,12 @@ import (
 	"reflect"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
@@ -43,7 +40,7 @@ func newStatus(v sessions.Verdict, now time.Time) *v1alpha1.ResponseSessionStatu
 		Type:               v1alpha1.ConditionChainValid,
 		Status:             metav1.ConditionStatus(v.Rule.ConditionStatus()),
 		Reason:             v.Rule.Reason(),
-		Message:            message(v.Explanation),
+		Message:            v.Explanation.Message(),
 		ObservedGeneration: r.Generation,
 	}
 	condition.LastTransitionTime = transitionTime(condition.Status, r.ChainValid, r.Since, now)
@@ -71,13 +68,6 @@ func transitionTime(status metav1.ConditionStatus, known sessions.ConditionStatu
 		return metav1.NewTime(now)
 	}
 	return since.Time()
-}
-
-// message returns the condition message for a verdict.
-func message(explanation *chain.Error) string {
-	sentence := explanation.Error()
-	first, size := utf8.DecodeRuneInString(sentence)
-	return string(unicode.ToUpper(first)) + sentence[size:] + "."
 }
 
 // reconcileStatus writes the status that follows from a verdict if the object has a different one. If the write must wait, it

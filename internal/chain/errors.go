@@ -16,7 +16,11 @@ limitations under the License.
 
 package chain
 
-import "strconv"
+import (
+	"strconv"
+	"unicode"
+	"unicode/utf8"
+)
 
 // Error reports why a chain does not resolve.
 type Error struct {
@@ -39,6 +43,13 @@ type Error struct {
 
 // Error returns one sentence, in lower case and without a full stop, that names the response ID and the broken rule.
 func (e *Error) Error() string { return rules[e.Rule].sentence(e) }
+
+// Message returns Error as the message of a condition, with an upper-case first letter and a full stop.
+func (e *Error) Message() string {
+	sentence := e.Error()
+	first, size := utf8.DecodeRuneInString(sentence)
+	return string(unicode.ToUpper(first)) + sentence[size:] + "."
+}
 
 // Code returns the wire code of the error.
 func (e *Error) Code() Code { return e.Rule.Code() }

@@ -1,0 +1,91 @@
+/*
+Copyright 2026 The Catena Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package conversations
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/chain"
+	"github.com/catena-dev/catena/internal/operator/sessions"
+)
+
+// Verdict is whether the history of a conversation resolves. The status of the object and the resolve API are derived from it.
+type Verdict struct {
+	// Status, Reason and Message are those of the HeadResolved condition.
+	Status          metav1.ConditionStatus
+	Reason, Message string
+	// Turns is the number of turns in the history, 0 if its root cannot be reached.
+	Turns int
+	// HeadStored is unset if there is a head whose turn is not stored.
+	HeadStored bool
+	// Last is the response ID of the last turn, or empty, and Stored when it was stored, or 0.
+	Last   string
+	Stored sessions.Seconds
+
+	previous string // the response ID of the turn before the last one
+}
+
+// Verdict returns the verdict on the history of the conversation, given the view of the turns. It ends at the head or, while a place is
+// reserved for a head that is not stored, at the base. A turn with the ID of the head that continues another turn than the base is an
+// earlier attempt that has lost its place.
+func (r *Record) Verdict(turns *sessions.View) Verdict {
+	if r.Misnamed {
+		return Verdict{
+			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNameMismatch, HeadStored: true,
+			Message: "The name of the object does not follow from spec.conversationID: nothing finds the conversation by its ID.",
+		}
+	}
+	if r.Head == "" {
+		return noTurns
+	}
+	head := verdictAt(turns, r.Namespace, r.Head)
+	if !r.Reserved || head.HeadStored && head.previous == r.Base {
+		return head
+	}
+	base := noTurns
+	if r.Base != "" {
+		base = verdictAt(turns, r.Namespace, r.Base)
+	}
+	base.HeadStored = false
+	if base.Status == metav1.ConditionFalse { // and remains so when the head is stored
+		return base
+	}
+	base.Status, base.Reason = metav1.ConditionUnknown, v1alpha1.ReasonHeadReserved
+	base.Message = fmt.Sprintf(
+		"Response %q, for which the head is reserved, is not stored as the next turn yet: until then, the history ends before it.", r.Head)
+	return base
+}
+
+var noTurns = Verdict{
+	Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonNoTurns, Message: "The conversation has no turns.", HeadStored: true,
+}
+
+// verdictAt returns the verdict on the history that ends at a response ID.
+func verdictAt(turns *sessions.View, namespace, id string) Verdict {
+	v, found := turns.Verdict(namespace, v1alpha1.ObjectName(id))
+	if !found || v.Record.Misnamed { // the object with this name has another ID
+		missing := &chain.Error{Rule: chain.NotFound, ResponseID: id}
+		return Verdict{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonParentNotFound, Message: missing.Message()}
+	}
+	return Verdict{
+		Status: metav1.ConditionStatus(v.Rule.ConditionStatus()), Reason: v.Rule.Reason(), Message: v.Explanation.Message(),
+		Turns: v.Depth, HeadStored: true, previous: v.Record.Turn.Previous, Last: id, Stored: v.Record.Created,
+	}
+}
