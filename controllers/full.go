@@ -35,7 +35,7 @@ var fullSessions = prometheus.NewCounter(prometheus.CounterOpts{
 func init() { metrics.Registry.MustRegister(fullSessions) }
 
 // full holds the objects that have no room for what the operator writes: an object that etcd has just accepted may exceed its
-// limit with a status. They are not written again until they change. The resolve API has the verdicts on sessions.
+// limit with a status. They are not written again until they change. The resolve API has their verdicts.
 type full struct {
 	mu       sync.Mutex
 	versions map[types.NamespacedName]uint64 // the resource versions of the objects

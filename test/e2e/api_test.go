@@ -123,6 +123,11 @@ func verdictsPath(namespace string) string {
 	return "/apis/resolve.catena.dev/v1alpha1/namespaces/" + namespace + "/sessionverdicts"
 }
 
+// conversationVerdictsPath returns the path of the verdicts on a namespace's conversations.
+func conversationVerdictsPath(namespace string) string {
+	return "/apis/resolve.catena.dev/v1alpha1/namespaces/" + namespace + "/conversationverdicts"
+}
+
 // conversationPath returns the path of the turns of a conversation.
 func conversationPath(namespace, name string) string {
 	return "/apis/resolve.catena.dev/v1alpha1/namespaces/" + namespace + "/conversationturns/" + url.PathEscape(name)

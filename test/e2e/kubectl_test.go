@@ -203,6 +203,50 @@ func TestKubectlGetConversationLists(t *testing.T) {
 	}
 }
 
+// TestKubectlGetConversationVerdicts: kubectl prints the verdicts on the conversations of a namespace by name, which are those that the
+// operator writes into their statuses.
+func TestKubectlGetConversationVerdicts(t *testing.T) {
+	namespace := env.NewNamespace(t)
+	createChain(t, namespace, "resp", 2)
+	for id, spec := range map[string]v1alpha1.ConversationSpec{
+		"conv_broken":   {HeadResponseID: "resp_none", UserID: "maria", Title: "A trip"},
+		"conv_empty":    {State: "Archived"},
+		"conv_intact":   {HeadResponseID: "resp_1"},
+		"conv_reserved": {HeadResponseID: "resp_new", BaseResponseID: "resp_1", Reservation: &v1alpha1.Reservation{DurationSeconds: 60}},
+	} {
+		c := &v1alpha1.Conversation{Spec: spec}
+		c.Namespace, c.Name, c.Spec.ConversationID = namespace, v1alpha1.ObjectName(id), id
+		if err := env.Client.Create(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{
+		"NAME STATE TURNS HEAD VERDICT AGE CONVERSATION",
+		"conv.broken Active resp_none ParentNotFound AGE conv_broken",
+		"conv.empty Archived NoTurns AGE conv_empty",
+		"conv.intact Active 2 resp_1 Resolved AGE conv_intact",
+		"conv.reserved Active 2 resp_new HeadReserved AGE conv_reserved",
+	}
+	age := regexp.MustCompile(`\b(\d+m)?\d+s\b`)
+	testutil.Eventually(t, func(ctx context.Context) error { // the replica that answers has its own watches
+		output, stderr, err := kubectl(ctx, t, "get", "conversationverdicts", "-n", namespace, "-o", "wide")
+		got := lines(age.ReplaceAllString(output, "AGE"))
+		return unless(err == nil && stderr == "" && cmp.Diff(want, got) == "", fmt.Sprint(err, stderr, cmp.Diff(want, got)))
+	})
+	columns := func(ctx context.Context, resource, columns string) string {
+		output, stderr, err := kubectl(ctx, t, "get", resource, "-n", namespace, "--no-headers", "-o", "custom-columns="+columns)
+		if err != nil {
+			t.Error(err, stderr)
+		}
+		return output
+	}
+	testutil.Eventually(t, func(ctx context.Context) error { // the status of a reservation is written some seconds later
+		verdicts := columns(ctx, "conversationverdicts", ":.metadata.name,:.turns,:.headResolved,:.reason")
+		statuses := columns(ctx, "conversations", ":.metadata.name,:.status.turns,:.status.conditions[0].status,:.status.conditions[0].reason")
+		return unless(verdicts == statuses, cmp.Diff(statuses, verdicts))
+	})
+}
+
 func TestKubectlGetSessions(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	createChain(t, namespace, "resp", 2)
@@ -242,6 +286,7 @@ func TestDiscovery(t *testing.T) {
 				"conversationturns resolve.catena.dev/v1alpha1 true ConversationTurns get",
 				"conversationitems resolve.catena.dev/v1alpha1 true ConversationItems get",
 				"conversationlists resolve.catena.dev/v1alpha1 true ConversationLists get",
+				"conversationverdicts resolve.catena.dev/v1alpha1 true ConversationVerdict get,list",
 			},
 		},
 		"explain":         {args: []string{"explain", "inputitems"}, want: []string{"GROUP: resolve.catena.dev", "KIND: InputItems", "turns <[]string> -required-"}},
@@ -250,6 +295,9 @@ func TestDiscovery(t *testing.T) {
 			args: []string{"explain", "conversationitems"}, want: []string{"KIND: ConversationItems", "conversationID <string> -required-", "turns <[]string> -required-"},
 		},
 		"explain a verdict": {args: []string{"explain", "sessionverdicts.brokenAt"}, want: []string{"FIELD: brokenAt <string>"}},
+		"explain a conversation's verdict": {
+			args: []string{"explain", "conversationverdicts.headResolved"}, want: []string{"FIELD: headResolved <string>"},
+		},
 		"explain a session": {
 			args: []string{"explain", "responsesession.spec.previousResponseID"},
 			want: []string{"FIELD: previousResponseID <string>"},

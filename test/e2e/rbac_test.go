@@ -32,6 +32,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -207,18 +208,24 @@ func TestAggregatedRoles(t *testing.T) {
 
 			wantItems := map[bool]int{true: http.StatusOK, false: http.StatusForbidden}[tc.mayEdit]
 			for path, want := range map[string]int{
-				itemsPath(namespace, "resp_1", ""):                  wantItems,
-				itemsPath(other, "resp_1", ""):                      http.StatusForbidden,
-				conversationPath(namespace, "conv_1"):               wantItems,
-				conversationPath(other, "conv_1"):                   http.StatusForbidden,
-				conversationItemsPath(namespace, "conv_by_"+role):   wantItems,
-				conversationItemsPath(other, "conv_1"):              http.StatusForbidden,
-				verdictsPath(namespace) + "/resp.1":                 http.StatusOK,
-				verdictsPath(namespace) + "?watch=1":                http.StatusForbidden,
-				verdictsPath(other):                                 http.StatusForbidden,
-				"/apis/resolve.catena.dev/v1alpha1/sessionverdicts": http.StatusForbidden,
-				verdictsPath(other) + "/resp.1":                     http.StatusForbidden,
-				verdictsPath(other) + "/does-not-exist":             http.StatusForbidden,
+				itemsPath(namespace, "resp_1", ""):                       wantItems,
+				itemsPath(other, "resp_1", ""):                           http.StatusForbidden,
+				conversationPath(namespace, "conv_1"):                    wantItems,
+				conversationPath(other, "conv_1"):                        http.StatusForbidden,
+				conversationItemsPath(namespace, "conv_by_"+role):        wantItems,
+				conversationItemsPath(other, "conv_1"):                   http.StatusForbidden,
+				verdictsPath(namespace) + "/resp.1":                      http.StatusOK,
+				verdictsPath(namespace) + "?watch=1":                     http.StatusForbidden,
+				verdictsPath(other):                                      http.StatusForbidden,
+				"/apis/resolve.catena.dev/v1alpha1/sessionverdicts":      http.StatusForbidden,
+				verdictsPath(other) + "/resp.1":                          http.StatusForbidden,
+				conversationVerdictsPath(namespace):                      http.StatusOK,
+				conversationVerdictsPath(namespace) + "/conv.none":       http.StatusNotFound,
+				conversationVerdictsPath(namespace) + "?watch=1":         http.StatusForbidden,
+				conversationVerdictsPath(other):                          http.StatusForbidden,
+				conversationVerdictsPath(other) + "/conv.none":           http.StatusForbidden,
+				"/apis/resolve.catena.dev/v1alpha1/conversationverdicts": http.StatusForbidden,
+				verdictsPath(other) + "/does-not-exist":                  http.StatusForbidden,
 			} {
 				response, err := reads.do(t.Context(), path, "")
 				if err != nil || response.code != want {
@@ -229,13 +236,24 @@ func TestAggregatedRoles(t *testing.T) {
 	}
 }
 
-// TestAuditor: with the ClusterRole view, kubectl shows which chains are intact and where the others are broken, but no
-// text of the turns.
+// TestAuditor: with the ClusterRole view, kubectl shows which chains and conversations are intact and where the other chains are broken,
+// but neither the text of turns and conversations nor their users.
 func TestAuditor(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	createChain(t, namespace, "resp", 2)
 	testsession.Make(namespace, "resp_orphan").After("resp_none").Create(t, env.Client)
 	testsession.WaitForReason(t, env.Client, namespace, "resp_orphan", v1alpha1.ReasonParentNotFound)
+	conversation := &v1alpha1.Conversation{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "conv.1"},
+		Spec: v1alpha1.ConversationSpec{
+			ConversationID: "conv_1", HeadResponseID: "resp_1", ParentConversationID: "secret parent",
+			UserID: "secret user", Title: "secret title", SystemPrompt: "secret prompt",
+			Metadata: &runtime.RawExtension{Raw: []byte(`{"secret":1}`)},
+		},
+	}
+	if err := env.Client.Create(t.Context(), conversation); err != nil {
+		t.Fatal(err)
+	}
 	env.NewUser(t, "auditor", namespace, "ClusterRole", "view")
 	kubeconfig, err := env.KubeconfigFor("auditor-" + namespace)
 	if err != nil {
@@ -262,14 +280,16 @@ func TestAuditor(t *testing.T) {
 			t.Errorf("%v: %v, %s%s, want Forbidden", args, err, output, stderr)
 		}
 	}
-	output, stderr, err := kubectl(t.Context(), t, "--kubeconfig="+kubeconfig, "get", "sessionverdicts", "-n", namespace, "-o", "json")
-	if err != nil || !strings.Contains(output, "resp_none") {
-		t.Errorf("%v: %s%s", err, output, stderr)
-	}
-	for _, text := range []string{"question of", "answer of"} { // the text of the turns
-		if strings.Contains(output, text) {
-			t.Errorf("the verdicts contain the text of turns: %s", output)
-		}
+	for resource, want := range map[string]string{"sessionverdicts": "resp_none", "conversationverdicts": `"turns": 2`} {
+		testutil.Eventually(t, func(ctx context.Context) error {
+			output, stderr, err := kubectl(ctx, t, "--kubeconfig="+kubeconfig, "get", resource, "-n", namespace, "-o", "json")
+			for _, text := range []string{"question of", "answer of", "secret"} { // the text of the turns, and what describes the conversation
+				if strings.Contains(output, text) {
+					t.Errorf("%s contain text: %s", resource, output)
+				}
+			}
+			return unless(err == nil && strings.Contains(output, want), fmt.Sprint(resource, err, output, stderr))
+		})
 	}
 }
 

@@ -38,6 +38,8 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.ConversationTurn{}.OpenAPIModelName():         schema_catena_api_resolve_v1alpha1_ConversationTurn(ref),
 		v1alpha1.ConversationTurns{}.OpenAPIModelName():        schema_catena_api_resolve_v1alpha1_ConversationTurns(ref),
 		v1alpha1.ConversationTurnsOptions{}.OpenAPIModelName(): schema_catena_api_resolve_v1alpha1_ConversationTurnsOptions(ref),
+		v1alpha1.ConversationVerdict{}.OpenAPIModelName():      schema_catena_api_resolve_v1alpha1_ConversationVerdict(ref),
+		v1alpha1.ConversationVerdictList{}.OpenAPIModelName():  schema_catena_api_resolve_v1alpha1_ConversationVerdictList(ref),
 		v1alpha1.HistoryItems{}.OpenAPIModelName():             schema_catena_api_resolve_v1alpha1_HistoryItems(ref),
 		v1alpha1.InputItems{}.OpenAPIModelName():               schema_catena_api_resolve_v1alpha1_InputItems(ref),
 		v1alpha1.InputItemsOptions{}.OpenAPIModelName():        schema_catena_api_resolve_v1alpha1_InputItemsOptions(ref),
@@ -609,6 +611,144 @@ func schema_catena_api_resolve_v1alpha1_ConversationTurnsOptions(ref common.Refe
 				},
 			},
 		},
+	}
+}
+
+func schema_catena_api_resolve_v1alpha1_ConversationVerdict(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ConversationVerdict is the verdict of the operator on the history of one Conversation, without any text or the user. It is for users who may see that a conversation exists and whether its history resolves, but not its contents. It is read-only, and read by the name of its Conversation.\n\nVerdicts are those of the replica that answers, as new as its watches of the Conversations and the sessions. A replica that has not read both yet, or has not received events of one of them for too long, answers 503. A Conversation with a metadata.deletionTimestamp has no verdict.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata has the name, the namespace, the UID and the creationTimestamp of the Conversation.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"conversationID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "conversationID is the spec.conversationID of the Conversation.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"state": {
+						SchemaProps: spec.SchemaProps{
+							Description: "state is the spec.state: Active, Archived or Deleting.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"headResponseID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "headResponseID is the spec.headResponseID, absent if the conversation has no turns.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"turns": {
+						SchemaProps: spec.SchemaProps{
+							Description: "turns counts the turns in the history. It is absent from an empty history, and from one whose root cannot be reached.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"headResolved": {
+						SchemaProps: spec.SchemaProps{
+							Description: "headResolved is the status of the condition HeadResolved: True, False or Unknown.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "reason is the reason of the condition HeadResolved, such as Resolved or ParentNotFound.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"conversationID", "state", "headResolved", "reason"},
+			},
+		},
+		Dependencies: []string{
+			v1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_catena_api_resolve_v1alpha1_ConversationVerdictList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ConversationVerdictList is a list of verdicts, sorted by namespace and name.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata has the token with which the list continues, if it is a page and not the last one.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"items": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "items are the verdicts.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.ConversationVerdict{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.ConversationVerdict{}.OpenAPIModelName(), v1.ListMeta{}.OpenAPIModelName()},
 	}
 }
 

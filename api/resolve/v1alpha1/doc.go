@@ -15,9 +15,9 @@ limitations under the License.
 */
 
 // Package v1alpha1 is the v1alpha1 version of the resolve.catena.dev API: InputItems, the whole history of a turn as one
-// list of input items, SessionVerdicts, whether a chain is intact, and ConversationTurns, which turns belong to a conversation. They
-// are computed when they are requested and stored nowhere, so they have no CRD: the Catena operator serves them through the
-// aggregation layer.
+// list of input items, ConversationItems, that of a conversation, SessionVerdicts and ConversationVerdicts, whether a chain is intact,
+// ConversationTurns, which turns belong to a conversation, and ConversationLists, which conversations there are. They are computed when
+// they are requested and stored nowhere, so they have no CRD: the Catena operator serves them through the aggregation layer.
 //
 // +kubebuilder:object:generate=true
 // +kubebuilder:skip

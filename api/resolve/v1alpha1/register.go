@@ -24,11 +24,12 @@ import (
 
 // The names of the resources.
 const (
-	Resource                  = "inputitems"        // of InputItems
-	VerdictsResource          = "sessionverdicts"   // of SessionVerdicts
-	ConversationsResource     = "conversationturns" // of ConversationTurns
-	ConversationItemsResource = "conversationitems" // of ConversationItems
-	ConversationListsResource = "conversationlists" // of ConversationLists
+	Resource                     = "inputitems"           // of InputItems
+	VerdictsResource             = "sessionverdicts"      // of SessionVerdicts
+	ConversationsResource        = "conversationturns"    // of ConversationTurns
+	ConversationItemsResource    = "conversationitems"    // of ConversationItems
+	ConversationListsResource    = "conversationlists"    // of ConversationLists
+	ConversationVerdictsResource = "conversationverdicts" // of ConversationVerdicts
 )
 
 var (
@@ -47,7 +48,8 @@ var (
 
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion, &InputItems{}, &InputItemsOptions{}, &ConversationItems{}, &SessionVerdict{}, &SessionVerdictList{},
-		&ConversationTurns{}, &ConversationTurnsOptions{}, &ConversationLists{}, &ConversationListsOptions{})
+		&ConversationTurns{}, &ConversationTurnsOptions{}, &ConversationLists{}, &ConversationListsOptions{},
+		&ConversationVerdict{}, &ConversationVerdictList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

@@ -52,6 +52,16 @@ func (in ConversationTurnsOptions) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ConversationVerdict) OpenAPIModelName() string {
+	return "dev.catena.resolve.v1alpha1.ConversationVerdict"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ConversationVerdictList) OpenAPIModelName() string {
+	return "dev.catena.resolve.v1alpha1.ConversationVerdictList"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in HistoryItems) OpenAPIModelName() string {
 	return "dev.catena.resolve.v1alpha1.HistoryItems"
 }

@@ -14,11 +14,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package conversations is the watch of Conversations, on every replica. Its view has the head of each and the status of its object, lists
-// conversations, and finds those whose history ends at a turn. Of the texts, it keeps only the beginnings of the titles.
+// Package conversations is the watch of Conversations, on every replica, and the verdicts on them. Its view has the head of each and
+// the status of its object, lists conversations, and finds those whose history ends at a turn. Of the texts, it keeps only the
+// beginnings of the titles.
 package conversations
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
@@ -26,11 +28,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/third_party/forked/golang/btree"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/operator/silence"
 )
 
@@ -50,6 +54,7 @@ type View struct {
 type namespace struct {
 	name   string // shared by the records
 	byName map[string]*Record
+	names  *btree.BTree[string] // of byName
 	byTurn *btree.BTree[reference]
 	lists  index
 	bytes  int64 // of the objects
@@ -109,6 +114,40 @@ func (v *View) read(name string, do func(ns *namespace)) {
 func (v *View) Get(namespaceName, name string) (r *Record, found bool) {
 	v.read(namespaceName, func(ns *namespace) { r, found = ns.byName[name] })
 	return r, found
+}
+
+// Keys returns the keys of the first conversations after a key, at most limit of them, sorted by namespace and name. If the namespace is
+// empty, it includes all namespaces. To continue, pass the last key of one call to the next.
+func (v *View) Keys(namespaceName string, after types.NamespacedName, limit int) []types.NamespacedName {
+	namespaces := []string{namespaceName}
+	if namespaceName == "" {
+		v.mu.RLock()
+		namespaces = slices.Sorted(maps.Keys(v.namespaces))
+		v.mu.RUnlock()
+	}
+	return sessions.FirstKeys(namespaces, after, limit, func(name, after string, limit int) (names []string) {
+		v.read(name, func(ns *namespace) {
+			ns.names.AscendGreaterOrEqual(after+"\x00", func(name string) bool {
+				names = append(names, name)
+				return len(names) < limit
+			})
+		})
+		return names
+	})
+}
+
+// Conversations returns the number of conversations of a namespace or, if it is empty, of all namespaces.
+func (v *View) Conversations(namespaceName string) (conversations int) {
+	if namespaceName != "" {
+		v.read(namespaceName, func(ns *namespace) { conversations = len(ns.byName) })
+		return conversations
+	}
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for _, ns := range v.namespaces {
+		conversations += len(ns.byName)
+	}
+	return conversations
 }
 
 // Bytes returns the size of the objects of a namespace.
@@ -251,8 +290,11 @@ func (v *View) replace(records []*Record) {
 }
 
 func newNamespace(name string) *namespace {
-	tree := btree.NewWithFreeList(treeDegree, reference.less, btree.NewFreeList[reference](0))
-	return &namespace{name: name, byName: map[string]*Record{}, byTurn: tree}
+	return &namespace{
+		name: name, byName: map[string]*Record{},
+		names:  btree.NewWithFreeList(treeDegree, cmp.Less[string], btree.NewFreeList[string](0)),
+		byTurn: btree.NewWithFreeList(treeDegree, reference.less, btree.NewFreeList[reference](0)),
+	}
 }
 
 // get returns the conversation with an object name, or nil.
@@ -266,6 +308,7 @@ func (n *namespace) get(name string) *Record {
 func (n *namespace) set(r *Record) {
 	n.remove(r.Name)
 	n.byName[r.Name] = r
+	n.names.ReplaceOrInsert(r.Name)
 	n.bytes += int64(r.ObjectBytes)
 	for _, turn := range r.ends() {
 		n.byTurn.ReplaceOrInsert(reference{turn, r.Name})
@@ -279,6 +322,7 @@ func (n *namespace) remove(name string) {
 		return
 	}
 	delete(n.byName, name)
+	n.names.Delete(name)
 	n.bytes -= int64(r.ObjectBytes)
 	for _, turn := range r.ends() {
 		n.byTurn.Delete(reference{turn, name})

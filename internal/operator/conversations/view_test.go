@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -275,6 +276,42 @@ func endingAt(v *View, namespace, turn string) (names []string) {
 		names = append(names, page...)
 	}
 	return names
+}
+
+// TestKeys: pages of any size add up to the sorted list of all conversations, in one namespace and in all namespaces, also after some of
+// them were removed.
+func TestKeys(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		v := NewView(time.Hour, clocktesting.NewFakePassiveClock(start))
+		namespace := rapid.SampledFrom([]string{"", "ns0", "ns1", "none"}).Draw(t, "namespace")
+		var want []types.NamespacedName
+		for _, n := range rapid.SliceOfDistinct(rapid.IntRange(0, 50), rapid.ID).Draw(t, "conversations") {
+			c := conversation(fmt.Sprint("ns", n%3), fmt.Sprint("c", n), 1, "", "")
+			if v.set(recordOf(c)); n%5 == 0 {
+				v.remove(recordOf(c))
+			} else if namespace == "" || namespace == c.Namespace {
+				want = append(want, types.NamespacedName{Namespace: c.Namespace, Name: c.Name})
+			}
+		}
+		slices.SortFunc(want, func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
+		limit := rapid.IntRange(1, 20).Draw(t, "limit")
+		var got []types.NamespacedName
+		for after := (types.NamespacedName{}); ; after = got[len(got)-1] {
+			page := v.Keys(namespace, after, limit)
+			if len(page) > limit {
+				t.Fatalf("got %d keys, more than %d", len(page), limit)
+			}
+			if got = append(got, page...); len(page) < limit {
+				break
+			}
+		}
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("keys (-want +got):\n%s", diff)
+		}
+		if got := v.Conversations(namespace); got != len(want) {
+			t.Errorf("got %d conversations, want %d", got, len(want))
+		}
+	})
 }
 
 // TestEndingAt: a turn at which many conversations end locks the view for one page of them at a time.

@@ -15,6 +15,7 @@ limitations under the License.
 */
 
 // Package resolveapi serves the resolve.catena.dev API: an aggregated API server that returns the whole history of a turn as
-// InputItems and that of a conversation as ConversationItems, the verdicts on chains as SessionVerdicts, and the turns of a conversation as ConversationTurns. It delegates authentication and authorization to the
-// kube-apiserver and keeps no state.
+// InputItems and that of a conversation as ConversationItems, the verdicts on them as SessionVerdicts and ConversationVerdicts, the turns
+// of a conversation as ConversationTurns, and the conversations of a namespace as ConversationLists. It delegates authentication and
+// authorization to the kube-apiserver and keeps no state.
 package resolveapi

@@ -90,7 +90,8 @@ func New(
 			resource: resolvev1alpha1.ConversationItemsResource, empty: &resolvev1alpha1.ConversationItems{}, resolve: resolveConversation,
 			defaultMaxDepth: o.DefaultMaxDepth, maxDepthLimit: o.MaxDepthLimit,
 		},
-		resolvev1alpha1.VerdictsResource: &verdicts{view: view, share: share, max: resolvev1alpha1.MaxVerdicts},
+		resolvev1alpha1.VerdictsResource:             newSessionVerdicts(view, share),
+		resolvev1alpha1.ConversationVerdictsResource: newConversationVerdicts(named, view, share),
 		resolvev1alpha1.ConversationsResource: &conversationTurns{
 			view: view, share: share, resolve: resolveConversation, maxDepth: int(o.MaxDepthLimit),
 		},

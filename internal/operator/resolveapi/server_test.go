@@ -148,7 +148,48 @@ func TestServer(t *testing.T) {
 		"verdicts at future version":        {path: sessionVerdicts + "?resourceVersion=8", token: "alice", want: 503},
 		"verdict at future version":         {path: sessionVerdicts + "/resp.1?resourceVersion=8", token: "alice", want: 503},
 		"verdict at invalid version":        {path: sessionVerdicts + "/resp.1?resourceVersion=x", token: "alice", want: 400},
-		"conversations":                     {path: strings.TrimSuffix(conversationsOf, "/"), token: "alice", want: 403},
+		"discovery of conversation verdicts": {
+			path: "/apis/resolve.catena.dev/v1alpha1", token: "alice", want: 200,
+			wantBody: []string{
+				`{"name":"conversationverdicts","singularName":"conversationverdict","namespaced":true,` +
+					`"kind":"ConversationVerdict","verbs":["get","list"]}`,
+			},
+		},
+		"OpenAPI v3 of conversation verdicts": {
+			path: "/openapi/v3/apis/resolve.catena.dev/v1alpha1", token: "alice", want: 200,
+			wantBody: []string{`"dev.catena.resolve.v1alpha1.ConversationVerdict"`, "headResolved is the status of the condition"},
+		},
+		"conversation verdicts as YAML": {path: conversationVerdicts, token: "alice", accept: "application/yaml", want: 406},
+		"conversation verdicts of another namespace": {
+			path: strings.Replace(conversationVerdicts, "team-a", "team-b", 1), token: "alice", want: 403,
+		},
+		"anonymous conversation verdicts": {path: conversationVerdicts, want: 403},
+		"watch of conversation verdicts":  {path: conversationVerdicts + "?watch=true", token: "alice", want: 403},
+		"missing conversation verdict": {
+			path: conversationVerdicts + "/conv.0", token: "alice", want: 404,
+			wantBody: []string{`conversationverdicts.resolve.catena.dev \"conv.0\" not found`},
+		},
+		"verdict on a conversation that is being deleted": {path: conversationVerdicts + "/conv.4", token: "alice", want: 404},
+		"conversation verdict by conversation ID":         {path: conversationVerdicts + "/conv_1", token: "alice", want: 404},
+		"conversation verdicts by label": {
+			path: conversationVerdicts + "?labelSelector=a", token: "alice", want: 400,
+			wantBody: []string{"list Conversations with the label selector"},
+		},
+		"conversation verdicts by unsupported field": {path: conversationVerdicts + "?fieldSelector=state%3DActive", token: "alice", want: 400},
+		"conversation verdicts by name": {
+			path: conversationVerdicts + "?fieldSelector=metadata.namespace%3Dteam-a,metadata.name!%3Dconv.1", token: "alice", want: 200,
+			wantBody: []string{`"items":[{"metadata":{"name":"conv.2"`},
+		},
+		"conversation verdicts with invalid continue token": {path: conversationVerdicts + "?continue=x", token: "alice", want: 400},
+		"conversation verdicts at current version":          {path: conversationVerdicts + "?resourceVersion=7", token: "alice", want: 200},
+		"conversation verdicts at future version":           {path: conversationVerdicts + "?resourceVersion=8", token: "alice", want: 503},
+		"conversation verdict at future version": {
+			path: conversationVerdicts + "/conv.1?resourceVersion=8", token: "alice", want: 503,
+		},
+		"conversation verdict at invalid version": {
+			path: conversationVerdicts + "/conv.1?resourceVersion=x", token: "alice", want: 400,
+		},
+		"conversations": {path: strings.TrimSuffix(conversationsOf, "/"), token: "alice", want: 403},
 		"discovery of conversations": {
 			path: "/apis/resolve.catena.dev/v1alpha1", token: "alice", want: 200,
 			wantBody: []string{`{"name":"conversationturns","singularName":"conversationturns","namespaced":true,"kind":"ConversationTurns","verbs":["get"]}`},
@@ -244,6 +285,7 @@ func TestServerAnswers(t *testing.T) {
 	ts := startServer(t, resolveStub(t))
 	const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
 	all := strings.Replace(sessionVerdicts, "namespaces/team-a/", "", 1)
+	allConversations := strings.Replace(conversationVerdicts, "namespaces/team-a/", "", 1)
 	for name, tc := range map[string]struct{ path, accept string }{
 		"verdict json":               {path: sessionVerdicts + "/resp.2"},
 		"verdict table":              {path: sessionVerdicts + "/resp.2", accept: asTable},
@@ -251,6 +293,13 @@ func TestServerAnswers(t *testing.T) {
 		"verdicts table":             {path: all, accept: asTable},
 		"verdicts first page":        {path: all + "?limit=3"},
 		"verdicts last page":         {path: all + "?limit=3&continue=" + newContinue(types.NamespacedName{Namespace: "team-a", Name: "resp.9"})},
+		"conversation verdict json":  {path: conversationVerdicts + "/conv.1"},
+		"conversation verdict table": {path: conversationVerdicts + "/conv.1", accept: asTable},
+		"conversation verdicts json": {path: allConversations},
+		"conversation verdicts page": {path: allConversations + "?limit=1", accept: asTable},
+		"conversation verdicts next": {
+			path: allConversations + "?limit=3&continue=" + newContinue(types.NamespacedName{Namespace: "team-a", Name: "conv.2"}),
+		},
 		"conversation json":          {path: conversationsOf + "conv_1"},
 		"conversation table":         {path: conversationsOf + "conv_1", accept: asTable},
 		"conversation page":          {path: conversationsOf + "conv_1?limit=1&order=desc"},

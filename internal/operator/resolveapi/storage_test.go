@@ -25,7 +25,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	prometheustest "github.com/prometheus/client_golang/prometheus/testutil"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
@@ -89,20 +92,36 @@ func TestGetResourceVersion(t *testing.T) {
 
 // TestVerdictsAreBounded: a list of more verdicts than one answer has is refused, unless it is read in pages.
 func TestVerdictsAreBounded(t *testing.T) {
-	s := &verdicts{view: newView(t, newKubeAPIServer(t), time.Hour), share: shareAll, max: 2}
+	kube := newKubeAPIServer(t)
+	turns := newView(t, kube, time.Hour)
+	resources := map[string]*verdicts{
+		"resp": newSessionVerdicts(turns, shareAll),
+		"conv": newConversationVerdicts(newNamedView(t, kube, time.Hour), turns, shareAll),
+	}
 	for name, tc := range map[string]struct {
-		namespace string
-		limit     int64
-		want      []string
-		wantNext  bool
+		resource, namespace string
+		limit               int64
+		want                []string
+		wantNext            bool
 	}{
-		"all of a small namespace":      {namespace: "team-b", want: []string{"resp.1"}},
-		"all of a large namespace":      {namespace: "team-a"},
-		"a page of a large namespace":   {namespace: "team-a", limit: 1, want: []string{"resp.1"}, wantNext: true},
-		"a large page":                  {namespace: "team-a", limit: 500, want: []string{"resp.1", "resp.2"}, wantNext: true},
-		"a namespace that has no turns": {namespace: "team-c", want: []string{}},
+		"all of a small namespace":    {resource: "resp", namespace: "team-b", want: []string{"resp.1"}},
+		"all of a large namespace":    {resource: "resp", namespace: "team-a"},
+		"a page of a large namespace": {resource: "resp", namespace: "team-a", limit: 1, want: []string{"resp.1"}, wantNext: true},
+		"a large page": {
+			resource: "resp", namespace: "team-a", limit: 500, want: []string{"resp.1", "resp.2"}, wantNext: true,
+		},
+		"a namespace that has no turns":      {resource: "resp", namespace: "team-c", want: []string{}},
+		"conversations of a small namespace": {resource: "conv", namespace: "team-b", want: []string{"conv.9"}},
+		"conversations of a large namespace": {resource: "conv", namespace: "team-a"},
+		"a page of conversations":            {resource: "conv", namespace: "team-a", limit: 1, want: []string{"conv.1"}, wantNext: true},
+		"a large page of conversations": {
+			resource: "conv", namespace: "team-a", limit: 500, want: []string{"conv.1", "conv.2"}, wantNext: true,
+		},
+		"a namespace that has no conversations": {resource: "conv", namespace: "team-c", want: []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			s := resources[tc.resource]
+			s.max = 2
 			list, err := s.List(request.WithNamespace(inHandler(t.Context()), tc.namespace), &internalversion.ListOptions{Limit: tc.limit})
 			if tc.want == nil {
 				if !apierrors.IsRequestEntityTooLargeError(err) {
@@ -114,13 +133,14 @@ func TestVerdictsAreBounded(t *testing.T) {
 				t.Fatalf("Unexpected error: %v", err)
 			}
 			got := []string{}
-			for _, verdict := range list.(*resolvev1alpha1.SessionVerdictList).Items {
-				got = append(got, verdict.Name)
+			err = meta.EachListItem(list, func(verdict runtime.Object) error {
+				got = append(got, verdict.(metav1.Object).GetName())
+				return nil
+			})
+			if diff := cmp.Diff(tc.want, got); diff != "" || err != nil {
+				t.Errorf("Unexpected names and %v (-want +got):\n%s", err, diff)
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("Unexpected names (-want +got):\n%s", diff)
-			}
-			if next := list.(*resolvev1alpha1.SessionVerdictList).Continue; (next != "") != tc.wantNext {
+			if next := list.(metav1.ListInterface).GetContinue(); (next != "") != tc.wantNext {
 				t.Errorf("Unexpected token: want one: %t, got %q", tc.wantNext, next)
 			}
 		})
@@ -130,34 +150,43 @@ func TestVerdictsAreBounded(t *testing.T) {
 // TestVerdictsAreCounted: the lists of verdicts that a namespace has not read yet count towards its share, and leave room for those
 // of others.
 func TestVerdictsAreCounted(t *testing.T) {
-	view, options := newView(t, newKubeAPIServer(t), time.Hour), resolve.DefaultOptions()
-	options.InFlightBytes, options.InFlightRequests = 12*rowBytes, 10_000
-	s := &verdicts{view: view, share: resolve.New(view, nil, nil, options).Share, max: 10}
-	list := func(ctx context.Context, namespace string) error {
-		_, err := s.List(request.WithNamespace(inHandler(ctx), namespace), &internalversion.ListOptions{})
-		return err
-	}
-	reading, read := context.WithCancel(t.Context())
-	for range 1000 {
-		if err := list(reading, "team-a"); err != nil {
-			break
-		}
-	}
-	if err := list(reading, "team-a"); !apierrors.IsTooManyRequests(err) {
-		t.Errorf("want TooManyRequests, got %v", err)
-	}
-	if err := list(t.Context(), "team-b"); err != nil {
-		t.Errorf("another namespace: %v", err)
-	}
-	read()
-	testutil.Eventually(t, func(context.Context) error {
-		all, read := context.WithCancel(t.Context())
-		defer read()
-		return list(all, "team-a")
-	})
-	testutil.Eventually(t, func(context.Context) error { return list(t.Context(), "") })
-	if err := list(t.Context(), ""); !apierrors.IsTooManyRequests(err) {
-		t.Errorf("all namespaces: want TooManyRequests, got %v", err)
+	for _, resource := range []string{resolvev1alpha1.VerdictsResource, resolvev1alpha1.ConversationVerdictsResource} {
+		t.Run(resource, func(t *testing.T) {
+			kube, options := newKubeAPIServer(t), resolve.DefaultOptions()
+			options.InFlightBytes, options.InFlightRequests = 15*rowBytes, 10_000
+			view := newView(t, kube, time.Hour)
+			share := resolve.New(view, nil, nil, options).Share
+			s := newSessionVerdicts(view, share)
+			if resource != s.resource {
+				s = newConversationVerdicts(newNamedView(t, kube, time.Hour), view, share)
+			}
+			list := func(ctx context.Context, namespace string) error {
+				_, err := s.List(request.WithNamespace(inHandler(ctx), namespace), &internalversion.ListOptions{})
+				return err
+			}
+			reading, read := context.WithCancel(t.Context())
+			for range 1000 {
+				if err := list(reading, "team-a"); err != nil {
+					break
+				}
+			}
+			if err := list(reading, "team-a"); !apierrors.IsTooManyRequests(err) {
+				t.Errorf("want TooManyRequests, got %v", err)
+			}
+			if err := list(t.Context(), "team-b"); err != nil {
+				t.Errorf("another namespace: %v", err)
+			}
+			read()
+			testutil.Eventually(t, func(context.Context) error {
+				all, read := context.WithCancel(t.Context())
+				defer read()
+				return list(all, "team-a")
+			})
+			testutil.Eventually(t, func(context.Context) error { return list(t.Context(), "") })
+			if err := list(t.Context(), ""); !apierrors.IsTooManyRequests(err) {
+				t.Errorf("all namespaces: want TooManyRequests, got %v", err)
+			}
+		})
 	}
 }
 

@@ -29,6 +29,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -61,17 +62,24 @@ var stored = []*v1alpha1.ResponseSession{
 	testsession.Make("team-b", "resp_1").Obj(),
 }
 
-// storedConversations are the Conversations in the kube-apiserver: two of a namespace, its descendant, and one of another namespace.
+// storedConversations are the Conversations in the kube-apiserver: two of a namespace, a descendant, one that is being deleted, and one of
+// another namespace whose head is not stored.
 var storedConversations = []*v1alpha1.Conversation{
 	newConversation("team-a", "conv_1", v1alpha1.ConversationSpec{UserID: "maria", State: "Active", Title: "A\ttrip\x1b[31m", HeadResponseID: "resp_2"}),
 	newConversation("team-a", "conv_2", v1alpha1.ConversationSpec{UserID: "ada", State: "Archived"}),
 	newConversation("team-a", "conv_3", v1alpha1.ConversationSpec{State: "Active", ParentConversationID: "conv_2"}),
-	newConversation("team-b", "conv_9", v1alpha1.ConversationSpec{State: "Active"}),
+	deleted(newConversation("team-a", "conv_4", v1alpha1.ConversationSpec{State: "Active"})),
+	newConversation("team-b", "conv_9", v1alpha1.ConversationSpec{State: "Active", HeadResponseID: "resp_8"}),
 }
 
 func newConversation(namespace, id string, spec v1alpha1.ConversationSpec) *v1alpha1.Conversation {
 	c := &v1alpha1.Conversation{Spec: spec}
 	c.Namespace, c.Name, c.Spec.ConversationID = namespace, v1alpha1.ObjectName(id), id
+	return c
+}
+
+func deleted(c *v1alpha1.Conversation) *v1alpha1.Conversation {
+	c.DeletionTimestamp = new(metav1.NewTime(created))
 	return c
 }
 
@@ -121,7 +129,7 @@ func newKubeAPIServer(t testing.TB) *kubeAPIServer {
 			review.Status.Allowed = review.Spec.User == "alice" && (r == nil || r.Group == "resolve.catena.dev" &&
 				(r.Namespace == "team-a" && r.Verb == "get" ||
 					r.Namespace == "team-c" && r.Verb == "get" && r.Name == "resp_1" ||
-					r.Namespace != "team-b" && r.Verb == "list" && r.Resource == "sessionverdicts"))
+					r.Namespace != "team-b" && r.Verb == "list" && strings.HasSuffix(r.Resource, "verdicts")))
 		})
 	})
 	mux.HandleFunc("GET /apis/sessions.catena.dev/v1alpha1/responsesessions", func(w http.ResponseWriter, req *http.Request) {
@@ -287,11 +295,12 @@ func startServerOf(t testing.TB, kube *kubeAPIServer, view *sessions.View, resol
 }
 
 const (
-	inputItems      = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/inputitems/"
-	sessionVerdicts = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/sessionverdicts"
-	conversationsOf = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/conversationturns/"
-	itemsOf         = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/conversationitems/"
-	lists           = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/conversationlists/"
+	inputItems           = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/inputitems/"
+	sessionVerdicts      = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/sessionverdicts"
+	conversationsOf      = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/conversationturns/"
+	itemsOf              = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/conversationitems/"
+	lists                = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/conversationlists/"
+	conversationVerdicts = "/apis/resolve.catena.dev/v1alpha1/namespaces/team-a/conversationverdicts"
 )
 
 // shareAll is a ShareFunc without limits.

@@ -23,6 +23,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fieldselectors "k8s.io/apimachinery/pkg/fields"
@@ -33,16 +34,34 @@ import (
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/internal/operator/resolve"
-	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// verdicts is the REST resource sessionverdicts: the verdicts of the view, without reading any object. It can be listed but,
-// like inputitems, not deleted, so that neither garbage collection nor the deletion of a namespace ever requests it.
+// verdicts is the REST resource sessionverdicts or conversationverdicts: verdicts from the views, without reading any object. It can be
+// listed but, like inputitems, not deleted, so that neither garbage collection nor the deletion of a namespace ever requests it.
 type verdicts struct {
-	verdictTable
-	view  *sessions.View
-	share ShareFunc
-	max   int // number of verdicts in one response
+	verdictSource
+	resource, singular string
+	objects            string // what the verdicts are on, as in a message
+	empty, emptyList   runtime.Object
+	columns            []metav1.TableColumnDefinition
+	share              ShareFunc
+	max                int // number of verdicts in one response
+}
+
+// verdictSource has the verdicts on the objects of one kind.
+type verdictSource interface {
+	// check returns a retryable error unless the views are current, and that of the objects is at least as new as a resource version.
+	check(ctx context.Context, resourceVersion string) error
+	// verdict returns the verdict on an object, and false if there is none.
+	verdict(key types.NamespacedName) (runtime.Object, bool)
+	// keys returns the keys of the first objects after a key: see sessions.View.Keys.
+	keys(namespace string, after types.NamespacedName, limit int) []types.NamespacedName
+	// count returns the number of objects of a namespace or, if it is empty, of all namespaces.
+	count(namespace string) int
+	// visitCost returns what it costs to find the keys of a page, in bytes of a cached history that would take as long.
+	visitCost(namespace string) int64
+	// cells returns the row of a verdict in the table.
+	cells(verdict runtime.Object) []any
 }
 
 var (
@@ -53,11 +72,11 @@ var (
 	_ rest.Lister               = &verdicts{}
 )
 
-// New returns an empty SessionVerdict.
-func (*verdicts) New() runtime.Object { return &resolvev1alpha1.SessionVerdict{} }
+// New returns an empty verdict.
+func (s *verdicts) New() runtime.Object { return s.empty.DeepCopyObject() }
 
-// NewList returns an empty SessionVerdictList.
-func (*verdicts) NewList() runtime.Object { return &resolvev1alpha1.SessionVerdictList{} }
+// NewList returns an empty list of verdicts.
+func (s *verdicts) NewList() runtime.Object { return s.emptyList.DeepCopyObject() }
 
 // Destroy does nothing: there is nothing to clean up.
 func (*verdicts) Destroy() {}
@@ -66,29 +85,28 @@ func (*verdicts) Destroy() {}
 func (*verdicts) NamespaceScoped() bool { return true }
 
 // GetSingularName returns the name of one verdict.
-func (*verdicts) GetSingularName() string { return "sessionverdict" }
+func (s *verdicts) GetSingularName() string { return s.singular }
 
-// Get returns the verdict on the session with an object name.
+// Get returns the verdict on the object with a name.
 func (s *verdicts) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
-	if err := checkView(ctx, s.view, "sessions", options.ResourceVersion); err != nil {
+	if err := s.check(ctx, options.ResourceVersion); err != nil {
 		return nil, err
 	}
-	verdict, found := s.view.Verdict(request.NamespaceValue(ctx), name)
+	verdict, found := s.verdict(types.NamespacedName{Namespace: request.NamespaceValue(ctx), Name: name})
 	if !found {
-		resource := resolvev1alpha1.GroupVersion.WithResource(resolvev1alpha1.VerdictsResource).GroupResource()
-		return nil, apierrors.NewNotFound(resource, name)
+		return nil, apierrors.NewNotFound(resolvev1alpha1.GroupVersion.WithResource(s.resource).GroupResource(), name)
 	}
-	return newVerdict(verdict), nil
+	return verdict, nil
 }
 
-// List returns the verdicts on the sessions of one or all namespaces, sorted by namespace and name. It supports the field
-// selectors metadata.name and metadata.namespace, but no label selectors, because the view has no labels.
+// List returns the verdicts on the objects of one or all namespaces, sorted by namespace and name. It supports the field
+// selectors metadata.name and metadata.namespace, but no label selectors, because the views have no labels.
 func (s *verdicts) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
-	if err := checkView(ctx, s.view, "sessions", options.ResourceVersion); err != nil {
+	if err := s.check(ctx, options.ResourceVersion); err != nil {
 		return nil, err
 	}
 	if options.LabelSelector != nil && !options.LabelSelector.Empty() {
-		return nil, apierrors.NewBadRequest("label selectors are not supported: list ResponseSessions with the label selector instead")
+		return nil, apierrors.NewBadRequest("label selectors are not supported: list " + s.objects + " with the label selector instead")
 	}
 	namespace := request.NamespaceValue(ctx)
 	after, err := parseContinue(namespace, options.Continue)
@@ -99,69 +117,51 @@ func (s *verdicts) List(ctx context.Context, options *internalversion.ListOption
 	if options.Limit > 0 {
 		limit = int(min(options.Limit, int64(s.max)))
 	}
-	list, tooLong := &resolvev1alpha1.SessionVerdictList{Items: []resolvev1alpha1.SessionVerdict{}}, false
-	share := resolve.Share{
-		Bytes: int64(min(limit, s.view.Sessions(namespace))) * rowBytes, Cost: int64(s.view.Usage(namespace).Sessions) * visitCost,
-	}
+	var found []runtime.Object
+	next, tooLong := "", false
+	share := resolve.Share{Bytes: int64(min(limit, s.count(namespace))) * rowBytes, Cost: s.visitCost(namespace)}
 	release, err := s.share(ctx, namespace, share, func() {
-		keys := s.view.Keys(namespace, after, limit+1)
+		keys := s.keys(namespace, after, limit+1)
 		if len(keys) > limit {
 			if tooLong = options.Limit == 0; tooLong {
 				return
 			}
 			keys = keys[:limit]
-			list.Continue = newContinue(keys[limit-1])
+			next = newContinue(keys[limit-1])
 		}
 		for _, key := range keys {
-			if verdict, found := s.view.Verdict(key.Namespace, key.Name); found && matches(options.FieldSelector, key) {
-				list.Items = append(list.Items, *newVerdict(verdict))
+			if verdict, exists := s.verdict(key); exists && matches(options.FieldSelector, key) {
+				found = append(found, verdict)
 			}
 		}
 	})
 	if err != nil {
-		status, _ := toStatus(ctx, resolvev1alpha1.VerdictsResource, "", err)
+		status, _ := toStatus(ctx, s.resource, "", err)
 		return nil, status
 	}
 	whenHandled(ctx, release)
 	if tooLong {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the list has more than %d verdicts: request pages with `limit`", limit))
 	}
+	list := s.NewList()
+	if err := meta.SetList(list, found); err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	list.(metav1.ListInterface).SetContinue(next)
 	return list, nil
 }
 
-// visitCost is what it costs to find the first sessions of a namespace in their order, for each of its sessions, in bytes of a cached
-// history that would take as long. A list of all namespaces, which few users may read, visits as few of them as it can.
-const visitCost = 64
-
-// newVerdict returns a verdict as it is in the status of its session; see newStatus in package controllers.
-func newVerdict(v sessions.Verdict) *resolvev1alpha1.SessionVerdict {
-	r := v.Record
-	return &resolvev1alpha1.SessionVerdict{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: r.Namespace, Name: r.Name, UID: r.UID.Text(), CreationTimestamp: r.Created.Time(),
-		},
-		ResponseID:         r.Turn.ID,
-		PreviousResponseID: r.Turn.Previous,
-		ResponseStatus:     r.Turn.Status,
-		ChainValid:         metav1.ConditionStatus(v.Rule.ConditionStatus()),
-		Reason:             v.Rule.Reason(),
-		Depth:              int32(v.Depth),
-		RootResponseID:     v.Root,
-		BrokenAt:           v.BrokenAt,
-	}
-}
-
-// matches reports whether a field selector, which may be nil, selects a session.
+// matches reports whether a field selector, which may be nil, selects an object.
 func matches(selector fieldselectors.Selector, key types.NamespacedName) bool {
 	return selector == nil || selector.Matches(fieldselectors.Set{"metadata.namespace": key.Namespace, "metadata.name": key.Name})
 }
 
-// newContinue returns the token with which a list continues after a session.
+// newContinue returns the token with which a list continues after an object.
 func newContinue(last types.NamespacedName) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(last.String()))
 }
 
-// parseContinue returns the session after which a list of one or all namespaces continues. An empty token is the beginning.
+// parseContinue returns the key after which a list of one or all namespaces continues. An empty token is the beginning.
 func parseContinue(namespace, token string) (types.NamespacedName, error) {
 	if token == "" {
 		return types.NamespacedName{}, nil

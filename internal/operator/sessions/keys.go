@@ -33,20 +33,28 @@ func (v *View) Keys(namespace string, after types.NamespacedName, limit int) []t
 		namespaces = slices.Sorted(maps.Keys(v.namespaces))
 		v.mu.RUnlock()
 	}
-	var keys []types.NamespacedName
-	for _, name := range namespaces {
-		if name < after.Namespace || len(keys) == limit {
+	return FirstKeys(namespaces, after, limit, func(name, after string, limit int) (names []string) {
+		v.read(name, func(ns *namespaceView) { names = ns.first(after, limit) })
+		return names
+	})
+}
+
+// FirstKeys returns the keys of the first objects after a key, at most limit of them, sorted by namespace and name. It needs the sorted
+// namespaces, and a function that returns the first names of a namespace after a name, sorted.
+func FirstKeys(
+	namespaces []string, after types.NamespacedName, limit int, first func(namespace, after string, limit int) []string,
+) (keys []types.NamespacedName) {
+	for _, namespace := range namespaces {
+		if namespace < after.Namespace || len(keys) == limit {
 			continue
 		}
-		first := ""
-		if name == after.Namespace {
-			first = after.Name
+		afterName := ""
+		if namespace == after.Namespace {
+			afterName = after.Name
 		}
-		v.read(name, func(ns *namespaceView) {
-			for _, session := range ns.first(first, limit-len(keys)) {
-				keys = append(keys, types.NamespacedName{Namespace: name, Name: session})
-			}
-		})
+		for _, name := range first(namespace, afterName, limit-len(keys)) {
+			keys = append(keys, types.NamespacedName{Namespace: namespace, Name: name})
+		}
 	}
 	return keys
 }
