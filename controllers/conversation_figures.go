@@ -105,8 +105,8 @@ func (r *ConversationReconciler) storedStatus(ctx context.Context, c *conversati
 		return nil, fmt.Errorf("unable to read the figures of the conversation: %w", err)
 	}
 	status := &v1alpha1.ConversationStatus{}
-	if err := json.Unmarshal([]byte(gjson.GetBytes(raw, "status").Raw), status); err != nil {
-		return &v1alpha1.ConversationStatus{}, nil
+	if json.Unmarshal([]byte(gjson.GetBytes(raw, "status").Raw), status) != nil {
+		*status = v1alpha1.ConversationStatus{}
 	}
 	return status, nil
 }
