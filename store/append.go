@@ -55,7 +55,7 @@ type AppendOptions struct {
 // lost its place to another writer, or if another turn is stored under its ID. After any other error, it is unknown whether the turn was
 // stored, until it is appended again.
 //
-// The error is ErrInvalid if the last turn has function calls without an output, unless the turn's input begins with their outputs; and
+// The error is ErrInvalid if the last turn has function calls without an output, unless the turn's input has their outputs; and
 // ErrNotFound if the last turn was deleted.
 func (c *Conversations) Append(ctx context.Context, conversationID string, session *Session, options AppendOptions) (bool, error) {
 	return conversationCall(c, "append", conversationID, func(d driver.Conversations) (bool, error) {

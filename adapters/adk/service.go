@@ -28,6 +28,7 @@ import (
 	"maps"
 	"net/url"
 	"strings"
+	"time"
 
 	"google.golang.org/adk/v2/platform"
 	"google.golang.org/adk/v2/session"
@@ -89,6 +90,9 @@ func parseID(conversationID string) (k key, ok bool) {
 func (k key) ofUser() key { return key{app: k.app, user: k.user} }
 func (k key) ofApp() key  { return key{app: k.app} }
 
+// undoTimeout is how long the deletion of a session that could not be created completely may take.
+const undoTimeout = 10 * time.Second
+
 // Create implements session.Service.
 func (s *service) Create(ctx context.Context, r *session.CreateRequest) (*session.CreateResponse, error) {
 	k := key{r.AppName, r.UserID, r.SessionID}
@@ -116,6 +120,8 @@ func (s *service) Create(ctx context.Context, r *session.CreateRequest) (*sessio
 		return nil, err
 	}
 	if err := s.share(ctx, k, parts); err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+		defer cancel()
 		return nil, errors.Join(err, s.conversations.Delete(ctx, k.conversationID(), store.DeleteConversationOptions{}))
 	}
 	handle, err := s.handle(ctx, k, created, nil)

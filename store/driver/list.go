@@ -25,7 +25,7 @@ const DefaultListLimit = 100
 //
 // The JSON names are those of the resolve API's query parameters: see Query. To add an option, add it here, to listOptionValues,
 // and with its documentation to ConversationTurnsOptions of the resolve API. If it selects or orders turns, add it to the
-// cursor, in internal/sortedlist.
+// cursors, in internal/sortedlist and, for the turns of a history, in internal/history.
 type ListOptions struct {
 	// Limit is the maximum number of turns to return, from 1 to MaxLimit; 0 means DefaultListLimit.
 	Limit int `json:"limit,omitempty"`

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -317,7 +318,8 @@ func sameConversation(a, b *driver.Conversation) bool {
 	x.CreatedAt, y.CreatedAt = time.Time{}, time.Time{}
 	x.Version, y.Version = "", ""
 	x.Metadata, y.Metadata = nil, nil
-	return reflect.DeepEqual(x, y) && (a.Metadata == nil) == (b.Metadata == nil) && jsonvalue.Equal(a.Metadata, b.Metadata)
+	x.HiddenItems, y.HiddenItems = nil, nil
+	return reflect.DeepEqual(x, y) && slices.Equal(a.HiddenItems, b.HiddenItems) && (a.Metadata == nil) == (b.Metadata == nil) && jsonvalue.Equal(a.Metadata, b.Metadata)
 }
 
 // beingDeleted returns the conflict for a conversation whose ID is taken by one that does not exist any more.

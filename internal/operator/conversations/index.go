@@ -158,8 +158,12 @@ func (x *index) page(q conversationlist.Query) (found []*Record) {
 // pivot returns a record at the position that a page follows.
 func pivot(q conversationlist.Query, state string) *Record {
 	at := sessions.Seconds(min(max(q.After.Time, 0), math.MaxUint32))
+	id := q.After.ID
+	if q.After.Time > math.MaxUint32 {
+		id = "\xff" // after every ID: later times are stored as the last one
+	}
 	return &Record{
-		ID: q.After.ID, User: q.Selection.UserID, Parent: q.Selection.ParentConversationID, State: state,
+		ID: id, User: q.Selection.UserID, Parent: q.Selection.ParentConversationID, State: state,
 		Created: at, Updated: at, Activity: at,
 	}
 }

@@ -71,6 +71,10 @@ func (*conversationLists) NewGetOptions() (runtime.Object, bool, string) {
 // descendantCost is what it costs to visit a descendant, in bytes of a cached history that would take as long.
 const descendantCost = 128
 
+func (s *conversationLists) take(ctx context.Context, name string, share resolve.Share, compute func()) error {
+	return take(ctx, s.share, resolvev1alpha1.ConversationListsResource, name, share, compute)
+}
+
 // Get returns a page of the conversations of a namespace.
 func (s *conversationLists) Get(ctx context.Context, name string, options runtime.Object) (runtime.Object, error) {
 	o, ok := options.(*resolvev1alpha1.ConversationListsOptions)
@@ -85,7 +89,7 @@ func (s *conversationLists) Get(ctx context.Context, name string, options runtim
 	if err != nil {
 		return nil, err
 	}
-	if err := take(ctx, s.share, name, resolve.Share{Cost: pageCost}, func() {}); err != nil {
+	if err := s.take(ctx, name, resolve.Share{Cost: pageCost}, func() {}); err != nil {
 		return nil, err
 	}
 	if err := awaitView(ctx, s.view, "Conversations", o.ResourceVersion); err != nil {
@@ -93,7 +97,7 @@ func (s *conversationLists) Get(ctx context.Context, name string, options runtim
 	}
 	var page conversations.Page
 	var tooMany error
-	if err := take(ctx, s.share, name, resolve.Share{}, func() { page, tooMany = s.view.List(namespace, q) }); err != nil {
+	if err := s.take(ctx, name, resolve.Share{}, func() { page, tooMany = s.view.List(namespace, q) }); err != nil {
 		return nil, err
 	}
 	list := &resolvev1alpha1.ConversationLists{
@@ -101,7 +105,7 @@ func (s *conversationLists) Get(ctx context.Context, name string, options runtim
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
 		Next:       page.Next, Conversations: make([]resolvev1alpha1.ListedConversation, 0, len(page.Records)),
 	}
-	err = take(ctx, s.share, name, resolve.Share{Bytes: conversationBytes(page.Records), Cost: descendantCost * int64(page.Visited)}, func() {
+	err = s.take(ctx, name, resolve.Share{Bytes: conversationBytes(page.Records), Cost: descendantCost * int64(page.Visited)}, func() {
 		for _, r := range page.Records {
 			list.Conversations = append(list.Conversations, newListedConversation(r))
 		}

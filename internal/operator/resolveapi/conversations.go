@@ -85,7 +85,7 @@ func (s *conversationTurns) Get(ctx context.Context, name string, options runtim
 		return nil, apierrors.NewInternalError(fmt.Errorf("unexpected options %T", options))
 	}
 	namespace := request.NamespaceValue(ctx)
-	if err := take(ctx, s.share, name, resolve.Share{Cost: pageCost}, func() {}); err != nil {
+	if err := take(ctx, s.share, resolvev1alpha1.ConversationsResource, name, resolve.Share{Cost: pageCost}, func() {}); err != nil {
 		return nil, err
 	}
 	if o.History {
@@ -107,7 +107,7 @@ func (s *conversationTurns) Get(ctx context.Context, name string, options runtim
 
 // fill adds turns to a list within the shares of the namespace.
 func (s *conversationTurns) fill(ctx context.Context, name string, list *resolvev1alpha1.ConversationTurns, turns []*sessions.Record) error {
-	return take(ctx, s.share, name, resolve.Share{Bytes: pageBytes(turns)}, func() {
+	return take(ctx, s.share, resolvev1alpha1.ConversationsResource, name, resolve.Share{Bytes: pageBytes(turns)}, func() {
 		for _, r := range turns {
 			list.Turns = append(list.Turns, newConversationTurn(r))
 		}
@@ -144,11 +144,11 @@ func (s *conversationTurns) history(ctx context.Context, name string, o *resolve
 // as long.
 const pageCost = 16 << 10
 
-// take calls compute within the shares of the namespace, and uses them until the request has been handled. It returns a Status.
-func take(ctx context.Context, use ShareFunc, name string, share resolve.Share, compute func()) error {
+// take calls compute within the shares of the namespace, and uses them until the request for a resource has been handled. It returns a Status.
+func take(ctx context.Context, use ShareFunc, resource, name string, share resolve.Share, compute func()) error {
 	release, err := use(ctx, request.NamespaceValue(ctx), share, compute)
 	if err != nil {
-		status, _ := toStatus(ctx, resolvev1alpha1.ConversationsResource, name, err)
+		status, _ := toStatus(ctx, resource, name, err)
 		return status
 	}
 	whenHandled(ctx, release)
