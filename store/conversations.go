@@ -51,7 +51,8 @@ type Conversations struct{ store *Store }
 func (s *Store) Conversations() *Conversations { return &Conversations{store: s} }
 
 // Create stores a new conversation and returns it. It is ConversationActive if no State is set. It can begin with stored turns: set
-// Head.ResponseID to the last one. If the conversation ID is taken, the error is ErrConflict.
+// Head.ResponseID to the last one. If the conversation ID is taken, the error is ErrConflict. After a retryable error, it is unknown whether
+// the conversation was created.
 func (c *Conversations) Create(ctx context.Context, conversation *Conversation) (*Conversation, error) {
 	return conversationCall(c, "create", conversation.ConversationID, func(d driver.Conversations) (*Conversation, error) {
 		next := conversation.Clone()
@@ -100,14 +101,20 @@ func (c *Conversations) create(ctx context.Context, d driver.Conversations, next
 		_, err = c.head(ctx, next)
 	}
 	if err != nil {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-		defer cancel()
-		if undone := d.DeleteConversation(ctx, c.store.namespace, next.ConversationID); undone != nil {
-			err = errors.Join(err, undone)
-		}
+		c.undo(ctx, d, created)
 		return nil, err
 	}
 	return created, nil
+}
+
+// undo deletes a new conversation, unless others use it already. If that fails, it stays, and its history may not resolve.
+func (c *Conversations) undo(ctx context.Context, d driver.Conversations, created *Conversation) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	current, err := c.get(ctx, d, created.ConversationID)
+	if err == nil && current.Head == created.Head && current.CreatedAt.Equal(created.CreatedAt) {
+		_ = d.DeleteConversation(ctx, c.store.namespace, created.ConversationID)
+	}
 }
 
 // head returns the turn at which a conversation without a reservation ends, or nil if it has no turns.

@@ -66,7 +66,8 @@ type hooked struct {
 	driver.Store
 	driver.Conversations
 	save    chan struct{}
-	lose    func() // called by updates, which are conflicts then
+	lose    func()                // called by updates, which are conflicts then
+	lookUp  func(id string) error // called before a turn is read without its bodies
 	cutOff  atomic.Bool
 	updates atomic.Int64
 	reads   atomic.Int64
@@ -99,6 +100,15 @@ func (d *hooked) UpdateConversation(ctx context.Context, namespace, id string, u
 	return d.Conversations.UpdateConversation(ctx, namespace, id, u)
 }
 
+func (d *hooked) GetWithoutBodies(ctx context.Context, namespace, id string) (*driver.Session, error) {
+	if d.lookUp != nil {
+		if err := d.lookUp(id); err != nil {
+			return nil, err
+		}
+	}
+	return d.Conversations.GetWithoutBodies(ctx, namespace, id)
+}
+
 func none(*hooked) {}
 
 func wantTurns(t *testing.T, c *store.Conversations, want ...string) {
@@ -109,6 +119,45 @@ func wantTurns(t *testing.T, c *store.Conversations, want ...string) {
 	}
 	if diff := cmp.Diff(want, history.Turns); diff != "" {
 		t.Errorf("Unexpected turns (-want,+got):\n%s", diff)
+	}
+}
+
+// TestCreateIsUndone: a conversation whose head is deleted while it is created is not created, unless another process has continued it.
+func TestCreateIsUndone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		meanwhile func(t *testing.T, c *store.Conversations)
+		want      error
+	}{
+		"unused": {func(*testing.T, *store.Conversations) {}, store.ErrConversationNotFound},
+		"continued": {func(t *testing.T, c *store.Conversations) {
+			if _, err := c.Append(t.Context(), "conv_2", testturn.Make("resp_2", ""), store.AppendOptions{}); err != nil {
+				t.Error(err)
+			}
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			looks := 0
+			var all []*store.Conversations
+			all = openAll(t, none, func(h *hooked) {
+				h.lookUp = func(id string) error {
+					if looks++; looks < 2 {
+						return nil
+					}
+					tc.meanwhile(t, all[0])
+					return driver.NotFound(id)
+				}
+			})
+			if _, err := all[0].Append(t.Context(), "conv_1", testturn.Make("resp_1", ""), store.AppendOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			_, err := all[1].Create(t.Context(), &store.Conversation{ConversationID: "conv_2", Head: store.Head{ResponseID: "resp_1"}})
+			if e := (*store.Error)(nil); !errors.Is(err, store.ErrNotFound) || !errors.As(err, &e) || looks != 2 {
+				t.Errorf("got %v after %d looks, want ErrNotFound after 2", err, looks)
+			}
+			if _, err := all[0].Get(t.Context(), "conv_2"); !errors.Is(err, tc.want) {
+				t.Errorf("got %v, want %v", err, tc.want)
+			}
+		})
 	}
 }
 
