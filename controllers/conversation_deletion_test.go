@@ -386,6 +386,37 @@ func TestDeletionOfSnapshots(t *testing.T) {
 	})
 }
 
+// TestDeletionLooksAfterWait: a turn that is continued while its deletion waits, because the namespace keeps its pace, is kept.
+func TestDeletionLooksAfterWait(t *testing.T) {
+	turnDeletions = 40 // ten cost as much as the burst, and the clock stands still
+	restartOperator(t, func() {})
+	defer func() {
+		turnDeletions = 1e6
+		restartOperator(t, func() {})
+	}()
+	ns := env.NewNamespace(t)
+	const turns = 14
+	var ids []string
+	verdicts := map[string]verdict{}
+	for i := range turns {
+		ids = append(ids, fmt.Sprintf("t%02d", i))
+		verdicts[ids[i]] = resolved(int32(i+1), ids[0])
+	}
+	createRow(t, "conv_1", ns, ids...)
+	wantVerdicts(t, ns, verdicts)
+	converse(t, ns, "conv_1", `{"headResponseID":"t13","state":"Deleting"}`)
+	wantSessions(t, ns, ids[:4]...)
+	create(t, turn(ns, "child", "t03"))
+	testutil.Eventually(t, func(context.Context) error {
+		if !op.view.IsContinued(ns, "t03") {
+			return errors.New("the view does not have the new turn")
+		}
+		return nil
+	})
+	op.clock.SetTime(op.clock.Now().Add(time.Hour))
+	wantDeleted(t, ns, "conv_1", "child", "t00", "t01", "t02", "t03")
+}
+
 // TestDeletionPace: a namespace with many turns to delete keeps its pace, and does not delay others.
 func TestDeletionPace(t *testing.T) {
 	turnDeletions = 40 // ten cost as much as the burst, and the clock stands still
