@@ -146,8 +146,15 @@ func TestServer(t *testing.T) {
 		"continue token of other namespace": {path: sessionVerdicts + "?continue=" + newContinue(types.NamespacedName{Namespace: "team-b", Name: "x"}), token: "alice", want: 400},
 		"verdicts at current version":       {path: sessionVerdicts + "?resourceVersion=7", token: "alice", want: 200},
 		"verdicts at future version":        {path: sessionVerdicts + "?resourceVersion=8", token: "alice", want: 503},
-		"verdict at future version":         {path: sessionVerdicts + "/resp.1?resourceVersion=8", token: "alice", want: 503},
-		"verdict at invalid version":        {path: sessionVerdicts + "/resp.1?resourceVersion=x", token: "alice", want: 400},
+		"verdicts at exactly a version": {
+			path: sessionVerdicts + "?resourceVersion=7&resourceVersionMatch=Exact", token: "alice", want: 400,
+			wantBody: []string{"resourceVersionMatch=Exact is not supported"},
+		},
+		"verdicts not older than a version": {
+			path: sessionVerdicts + "?resourceVersion=7&resourceVersionMatch=NotOlderThan", token: "alice", want: 200,
+		},
+		"verdict at future version":  {path: sessionVerdicts + "/resp.1?resourceVersion=8", token: "alice", want: 503},
+		"verdict at invalid version": {path: sessionVerdicts + "/resp.1?resourceVersion=x", token: "alice", want: 400},
 		"discovery of conversation verdicts": {
 			path: "/apis/resolve.catena.dev/v1alpha1", token: "alice", want: 200,
 			wantBody: []string{
@@ -183,6 +190,10 @@ func TestServer(t *testing.T) {
 		"conversation verdicts with invalid continue token": {path: conversationVerdicts + "?continue=x", token: "alice", want: 400},
 		"conversation verdicts at current version":          {path: conversationVerdicts + "?resourceVersion=7", token: "alice", want: 200},
 		"conversation verdicts at future version":           {path: conversationVerdicts + "?resourceVersion=8", token: "alice", want: 503},
+		"conversation verdicts at exactly a version": {
+			path: conversationVerdicts + "?resourceVersion=7&resourceVersionMatch=Exact", token: "alice", want: 400,
+			wantBody: []string{"resourceVersionMatch=Exact is not supported"},
+		},
 		"conversation verdict at future version": {
 			path: conversationVerdicts + "/conv.1?resourceVersion=8", token: "alice", want: 503,
 		},

@@ -100,13 +100,17 @@ func (s *verdicts) Get(ctx context.Context, name string, options *metav1.GetOpti
 }
 
 // List returns the verdicts on the objects of one or all namespaces, sorted by namespace and name. It supports the field
-// selectors metadata.name and metadata.namespace, but no label selectors, because the views have no labels.
+// selectors metadata.name and metadata.namespace, but no label selectors, because the views have no labels, and no exact resource version,
+// because they have only the newest state.
 func (s *verdicts) List(ctx context.Context, options *internalversion.ListOptions) (runtime.Object, error) {
 	if err := s.check(ctx, options.ResourceVersion); err != nil {
 		return nil, err
 	}
 	if options.LabelSelector != nil && !options.LabelSelector.Empty() {
 		return nil, apierrors.NewBadRequest("label selectors are not supported: list " + s.objects + " with the label selector instead")
+	}
+	if options.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
+		return nil, apierrors.NewBadRequest("resourceVersionMatch=Exact is not supported: verdicts are at least as new as the resource version")
 	}
 	namespace := request.NamespaceValue(ctx)
 	after, err := parseContinue(namespace, options.Continue)
