@@ -618,7 +618,7 @@ func schema_catena_api_resolve_v1alpha1_ConversationVerdict(ref common.Reference
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ConversationVerdict is the verdict of the operator on the history of one Conversation, without any text or the user. It is for users who may see that a conversation exists and whether its history resolves, but not its contents. It is read-only, and read by the name of its Conversation.\n\nVerdicts are those of the replica that answers, as new as its watches of the Conversations and the sessions. A replica that has not read both yet, or has not received events of one of them for too long, answers 503. A Conversation with a metadata.deletionTimestamp has no verdict.",
+				Description: "ConversationVerdict is the verdict of the operator on the history of one Conversation, without any text or the user. It is for users who may see that a conversation exists and whether its history resolves, but not its contents. It is read-only, and read by the name of its Conversation.\n\nVerdicts are those of the replica that answers, as new as its watches of the Conversations and the sessions. A replica that has not read both yet, or has not received events of one of them for too long, answers 503. The watches are independent: while that of the sessions lags behind, a new turn seems not to be stored, and the reason can be ParentNotFound for a moment. A Conversation with a metadata.deletionTimestamp has no verdict.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -667,7 +667,7 @@ func schema_catena_api_resolve_v1alpha1_ConversationVerdict(ref common.Reference
 					},
 					"turns": {
 						SchemaProps: spec.SchemaProps{
-							Description: "turns counts the turns in the history. It is absent from an empty history, and from one whose root cannot be reached.",
+							Description: "turns counts the turns in the history. It is absent if the history is empty, if its root cannot be reached, or if the name of the Conversation does not follow from its conversationID.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},

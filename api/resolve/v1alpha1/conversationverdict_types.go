@@ -25,8 +25,9 @@ import (
 // of its Conversation.
 //
 // Verdicts are those of the replica that answers, as new as its watches of the Conversations and the sessions. A replica that has not read
-// both yet, or has not received events of one of them for too long, answers 503. A Conversation with a metadata.deletionTimestamp has no
-// verdict.
+// both yet, or has not received events of one of them for too long, answers 503. The watches are independent: while that of the sessions lags
+// behind, a new turn seems not to be stored, and the reason can be ParentNotFound for a moment. A Conversation with a
+// metadata.deletionTimestamp has no verdict.
 //
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 type ConversationVerdict struct {
@@ -48,7 +49,8 @@ type ConversationVerdict struct {
 	// +optional
 	HeadResponseID string `json:"headResponseID,omitempty"`
 
-	// turns counts the turns in the history. It is absent from an empty history, and from one whose root cannot be reached.
+	// turns counts the turns in the history. It is absent if the history is empty, if its root cannot be reached, or if the name of the
+	// Conversation does not follow from its conversationID.
 	// +optional
 	Turns int32 `json:"turns,omitempty"`
 
