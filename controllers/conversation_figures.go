@@ -19,7 +19,6 @@ package controllers
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
@@ -97,18 +96,13 @@ func (r *ConversationReconciler) addFigures(
 	return known == len(path), nil
 }
 
-// storedStatus returns the status that a conversation has now, without decoding the rest of the object, which Go may be unable to. A status that
-// it cannot decode counts as none.
+// storedStatus returns the status that a conversation has now, without decoding the rest of the object, which Go may be unable to.
 func (r *ConversationReconciler) storedStatus(ctx context.Context, c *conversations.Record) (*v1alpha1.ConversationStatus, error) {
 	raw, err := kubeclient.GetRaw(ctx, r.Live, kubeclient.Conversations, c.NamespacedName())
 	if err != nil {
 		return nil, fmt.Errorf("unable to read the figures of the conversation: %w", err)
 	}
-	status := &v1alpha1.ConversationStatus{}
-	if json.Unmarshal([]byte(gjson.GetBytes(raw, "status").Raw), status) != nil {
-		*status = v1alpha1.ConversationStatus{}
-	}
-	return status, nil
+	return conversations.DecodeStatus(gjson.GetBytes(raw, "status")), nil
 }
 
 // addTurns adds the figures of the turns of a path from an index on, and returns the index of the first one that it has not added: one that has

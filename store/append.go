@@ -78,7 +78,7 @@ func (c *Conversations) append(
 		reserver: reserver{c: c, d: d, conversationID: conversationID, responseID: next.ResponseID},
 		next:     &next, options: options,
 	}
-	a.reserver.read = a.read
+	a.read = a.readOnce
 	part, err := a.append(ctx)
 	if err == nil {
 		session.ConversationID, session.PreviousResponseID, session.Version = next.ConversationID, next.PreviousResponseID, next.Version
@@ -91,16 +91,19 @@ type appender struct {
 	reserver
 	next    *Session
 	options AppendOptions
-	// last is a turn that was read.
+	// last is the turn that readOnce has read.
 	last *Session
 }
 
-// read reads a turn with its bodies, which check needs, unless it has them. A writer that waits reads the last turn many times.
-func (a *appender) read(ctx context.Context, responseID string) (*Session, error) {
+// readOnce reads a turn with its bodies, which check needs, unless it has them. A writer that waits looks at the last turn many times.
+func (a *appender) readOnce(ctx context.Context, responseID string) (*Session, error) {
 	if a.last != nil && a.last.ResponseID == responseID {
 		info, err := a.c.turnInfo(ctx, responseID)
-		if err != nil || info.Version == a.last.Version {
-			return a.last, err
+		switch {
+		case err != nil:
+			return nil, err
+		case info.Version == a.last.Version:
+			return a.last, nil
 		}
 	}
 	turn, err := a.c.turn(ctx, responseID)

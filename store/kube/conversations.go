@@ -319,7 +319,8 @@ func sameConversation(a, b *driver.Conversation) bool {
 	x.Version, y.Version = "", ""
 	x.Metadata, y.Metadata = nil, nil
 	x.HiddenItems, y.HiddenItems = nil, nil
-	return reflect.DeepEqual(x, y) && slices.Equal(a.HiddenItems, b.HiddenItems) && (a.Metadata == nil) == (b.Metadata == nil) && jsonvalue.Equal(a.Metadata, b.Metadata)
+	return reflect.DeepEqual(x, y) && slices.Equal(a.HiddenItems, b.HiddenItems) &&
+		(a.Metadata == nil) == (b.Metadata == nil) && jsonvalue.Equal(a.Metadata, b.Metadata)
 }
 
 // beingDeleted returns the conflict for a conversation whose ID is taken by one that does not exist any more.

@@ -80,7 +80,7 @@ func newRecord(object gjson.Result, now time.Time) (metav1.ObjectMeta, *Record) 
 		r.State = driver.ConversationStates[i]
 	}
 	r.WithTurns = r.State == v1alpha1.ConversationStateDeleting
-	status := decodeStatus(fields[2])
+	status := DecodeStatus(fields[2])
 	r.Created = sessions.SecondsOf(metadata.CreationTimestamp.Time)
 	r.Updated = changedAt(fields[0])
 	if written := secondsOf(status.LastUpdateTime); written != 0 && r.Updated <= written {
@@ -102,8 +102,8 @@ func changedAt(metadata gjson.Result) (newest sessions.Seconds) {
 	return newest
 }
 
-// decodeStatus returns the status, or an empty one if it cannot be decoded; the leader then rewrites it.
-func decodeStatus(raw gjson.Result) *v1alpha1.ConversationStatus {
+// DecodeStatus returns the status of an object, or an empty one if it has none or it cannot be decoded; the leader then rewrites it.
+func DecodeStatus(raw gjson.Result) *v1alpha1.ConversationStatus {
 	status := &v1alpha1.ConversationStatus{}
 	if raw.IsObject() && json.Unmarshal(jsonvalue.Bytes(raw.Raw), status) != nil {
 		return &v1alpha1.ConversationStatus{}

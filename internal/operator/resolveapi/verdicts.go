@@ -52,7 +52,7 @@ type verdicts struct {
 type verdictSource interface {
 	// check returns a retryable error unless the views are current, and that of the objects is at least as new as a resource version.
 	check(ctx context.Context, resourceVersion string) error
-	// verdict returns the verdict on an object, and false if there is none.
+	// verdict returns the verdict on an object. It returns false if the object does not exist or is being deleted.
 	verdict(key types.NamespacedName) (runtime.Object, bool)
 	// keys returns the keys of the first objects after a key: see sessions.View.Keys.
 	keys(namespace string, after types.NamespacedName, limit int) []types.NamespacedName
