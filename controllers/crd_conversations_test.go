@@ -59,7 +59,7 @@ func unstructuredConversation(t *testing.T, namespace, id, part string) *unstruc
 func unstructuredSummary(t *testing.T, namespace, id, part string) *unstructured.Unstructured {
 	t.Helper()
 	spec := map[string]any{"conversationID": id, "startTurn": 0, "endTurn": 2, "content": "They talked."}
-	return unstructuredOf(t, v1alpha1.ConversationSummaryKind, namespace, v1alpha1.SummaryName(id, 0, 2), spec, part)
+	return unstructuredOf(t, v1alpha1.ConversationSummaryKind, namespace, v1alpha1.SummaryName(id, v1alpha1.SummaryTurns(0, 2)), spec, part)
 }
 
 func newConversation(namespace, id string) *v1alpha1.Conversation {
@@ -70,9 +70,14 @@ func newConversation(namespace, id string) *v1alpha1.Conversation {
 
 func newSummary(namespace, id string) *v1alpha1.ConversationSummary {
 	return &v1alpha1.ConversationSummary{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.SummaryName(id, 0, 2)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v1alpha1.SummaryName(id, v1alpha1.SummaryTurns(0, 2))},
 		Spec:       v1alpha1.ConversationSummarySpec{ConversationID: id, EndTurn: 2, Content: "They talked."},
 	}
+}
+
+// repeated returns n JSON values, separated by commas.
+func repeated(n int, value string) string {
+	return strings.Join(slices.Repeat([]string{value}, n), ",")
 }
 
 func TestConversationCreate(t *testing.T) {
@@ -88,7 +93,8 @@ func TestConversationCreate(t *testing.T) {
 		"minimal": {`{}`, ""},
 		"all fields": {`{"userID":"ada","title":"Lisbon","systemPrompt":"Be brief.","metadata":{"a":{"b":null}},"state":"Archived",
 			"headResponseID":"resp_2","baseResponseID":"resp_1","reservation":{"durationSeconds":600,"renewals":7},
-			"forkedFrom":{"conversationID":"conv_0","responseID":"resp_1"},"parentConversationID":"conv_9"}`, ""},
+			"forkedFrom":{"conversationID":"conv_0","responseID":"resp_1"},"parentConversationID":"conv_9",
+			"hiddenItems":[{"responseID":"resp_1","number":0}],"summaries":["0-1","0-2147483647"]}`, ""},
 
 		"conversationID is missing":     {`{"conversationID":null}`, "spec.conversationID: Required value"},
 		"conversationID is empty":       {`{"conversationID":""}`, "spec.conversationID in body should be at least 1 chars long"},
@@ -115,6 +121,14 @@ func TestConversationCreate(t *testing.T) {
 		"reservation without a time":    {`{"headResponseID":"resp_1","reservation":{"renewals":1}}`, "spec.reservation.durationSeconds: Required value"},
 		"reservation of no time":        {`{"headResponseID":"resp_1","reservation":{"durationSeconds":0}}`, "should be greater than or equal to 1"},
 		"reservation of 601 seconds":    {`{"headResponseID":"resp_1","reservation":{"durationSeconds":601}}`, "should be less than or equal to 600"},
+		"no hidden items, no summaries": {`{"hiddenItems":[],"summaries":[]}`, ""},
+		"1,001 hidden items":            {`{"hiddenItems":[` + repeated(1001, `{"responseID":"a","number":0}`) + `]}`, "spec.hiddenItems: Too many: 1001: must have at most 1000 items"},
+		"257 summaries":                 {`{"summaries":[` + repeated(257, `"0-1"`) + `]}`, "spec.summaries: Too many: 257: must have at most 256 items"},
+		"summary of an object":          {`{"summaries":[{"startTurn":0}]}`, "spec.summaries[0] in body must be of type string"},
+		"summary of a negative turn":    {`{"summaries":["-1-1"]}`, "spec.summaries[0] in body should match"},
+		"summary of turn 01":            {`{"summaries":["01-2"]}`, "spec.summaries[0] in body should match"},
+		"summary that ends at turn 0":   {`{"summaries":["0-0"]}`, "spec.summaries[0] in body should match"},
+		"summary of two lines":          {`{"summaries":["0-1\n"]}`, "spec.summaries[0] in body should match"},
 		"negative renewals":             {`{"headResponseID":"resp_1","reservation":{"durationSeconds":30,"renewals":-1}}`, "should be greater than or equal to 0"},
 	}
 	ns := env.NewNamespace(t)
@@ -293,7 +307,7 @@ func TestConversationNames(t *testing.T) {
 
 		start := rapid.Int32Range(0, 2_147_483_646).Draw(rt, "start")
 		end := rapid.Int32Range(start+1, 2_147_483_647).Draw(rt, "end")
-		name = v1alpha1.SummaryName(id, start, end)
+		name = v1alpha1.SummaryName(id, v1alpha1.SummaryTurns(start, end))
 		summary := unstructuredSummary(t, ns, id, fmt.Sprintf(`{"startTurn":%d,"endTurn":%d}`, start, end))
 		check(rt, summary, name, true)
 		check(rt, summary, other(id, name)+fmt.Sprintf("-%d-%d", start, end), false)

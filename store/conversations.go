@@ -281,7 +281,7 @@ type ForkOptions struct {
 }
 
 // SaveSummary stores a summary of turns of a conversation. The summaries of a conversation may overlap. Saving the same summary twice
-// stores it once; another one of the same turns is a conflict.
+// stores it once; another one of the same turns is ErrConflict, and one more than MaxSummaries is ErrConversationLimitExceeded.
 func (c *Conversations) SaveSummary(ctx context.Context, conversationID string, summary Summary) error {
 	summary.CreatedAt = summary.CreatedAt.UTC().Truncate(time.Second)
 	_, err := conversationCall(c, "save_summary", conversationID, func(d driver.Conversations) (struct{}, error) {
@@ -295,7 +295,8 @@ func (c *Conversations) SaveSummary(ctx context.Context, conversationID string, 
 	return err
 }
 
-// Summaries returns the summaries of a conversation, sorted by their first turns and then by their last turns.
+// Summaries returns the summaries of a conversation, sorted by their first turns and then by their last turns. It reads nothing else but
+// the conversation.
 func (c *Conversations) Summaries(ctx context.Context, conversationID string) ([]Summary, error) {
 	return conversationCall(c, "summaries", conversationID, func(d driver.Conversations) ([]Summary, error) {
 		return driver.Retry(ctx, func() ([]Summary, error) { return d.Summaries(ctx, c.store.namespace, conversationID) })

@@ -129,6 +129,8 @@ const (
 	MaxDepthLimit = driver.MaxDepthLimit
 	// MaxLimit (1000) is the largest Limit of ResolveOptions, ListOptions and ConversationListOptions.
 	MaxLimit = driver.MaxLimit
+	// MaxSummaries (256) is the maximum number of summaries of a conversation.
+	MaxSummaries = driver.MaxSummaries
 	// MaxHiddenItems (1000) is the maximum number of hidden items of a conversation.
 	MaxHiddenItems = driver.MaxHiddenItems
 	// DefaultReservation is how long a place in a conversation is reserved for a turn if the options set nothing else.

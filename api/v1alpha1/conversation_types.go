@@ -137,6 +137,16 @@ type ConversationSpec struct {
 	// +listMapKey=number
 	// +optional
 	HiddenItems []HiddenItem `json:"hiddenItems,omitempty"`
+
+	// summaries are the turns that the ConversationSummaries of this conversation are about, each as startTurn, "-" and endTurn, in any
+	// order. A ConversationSummary whose turns are not among them does not count. One whose turns are among them may not exist: its turns are
+	// entered before it is created, and stay when it is deleted.
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=21
+	// +kubebuilder:validation:items:Pattern=`^(0|[1-9][0-9]{0,9})-[1-9][0-9]{0,9}$`
+	// +listType=atomic
+	// +optional
+	Summaries []string `json:"summaries,omitempty"`
 }
 
 // HiddenItem is an item of a turn.

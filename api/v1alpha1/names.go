@@ -43,10 +43,13 @@ var lowerBase32 = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPad
 // is "sha256." and the lower-case base32 of the ID's SHA-256, without padding. The CRDs refuse every other form.
 func ObjectName(id string) string { return nameWithin(maxName, id) }
 
-// SummaryName returns the metadata.name of the ConversationSummary of the turns from startTurn to before endTurn. It is total and
-// injective, like ObjectName, from which it differs in that the ID is hashed if its name would have more than 231 characters.
-func SummaryName(conversationID string, startTurn, endTurn int32) string {
-	return fmt.Sprintf("%s-%d-%d", nameWithin(maxBaseName, conversationID), startTurn, endTurn)
+// SummaryTurns returns what stands for the turns from startTurn to before endTurn in spec.summaries of a Conversation.
+func SummaryTurns(startTurn, endTurn int32) string { return fmt.Sprintf("%d-%d", startTurn, endTurn) }
+
+// SummaryName returns the metadata.name of the ConversationSummary of some SummaryTurns. It is total and injective, like ObjectName, from
+// which it differs in that the ID is hashed if its name would have more than 231 characters.
+func SummaryName(conversationID, turns string) string {
+	return nameWithin(maxBaseName, conversationID) + "-" + turns
 }
 
 // nameWithin is ObjectName for names of at most a number of characters.

@@ -113,7 +113,7 @@ func TestSummaryName(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := SummaryName(tc.id, tc.start, tc.end)
+			got := SummaryName(tc.id, SummaryTurns(tc.start, tc.end))
 			if got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
@@ -129,7 +129,7 @@ func TestSummaryNameIsInjective(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		turn := rapid.Int32Range(0, math.MaxInt32)
 		id, start, end := responseIDs().Draw(t, "id"), turn.Draw(t, "start"), turn.Draw(t, "end")
-		name := SummaryName(id, start, end)
+		name := SummaryName(id, SummaryTurns(start, end))
 		base, ok := strings.CutSuffix(name, fmt.Sprintf("-%d-%d", start, end))
 		if got, direct := ResponseID(base); !ok || direct && got != id || !direct && base != hashed(id) {
 			t.Errorf("the name of the summary of %q from %d to %d is %q", id, start, end, name)

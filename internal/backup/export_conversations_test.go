@@ -42,7 +42,7 @@ func conversationOf(id string, spec v1alpha1.ConversationSpec) *Object {
 
 // newSummary returns a summary of the first turns of the conversation with an ID, which is owned by one with a UID.
 func newSummary(id string, owner types.UID, turns int32) *Object {
-	s := objectOf(summaryKind, v1alpha1.SummaryName(id, 0, turns), v1alpha1.ConversationSummarySpec{
+	s := objectOf(summaryKind, v1alpha1.SummaryName(id, v1alpha1.SummaryTurns(0, turns)), v1alpha1.ConversationSummarySpec{
 		ConversationID: id, EndTurn: turns, Content: "summary of " + id,
 	})
 	s.owner = owner

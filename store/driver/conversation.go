@@ -41,6 +41,7 @@ const (
 	MaxSummaryLength             = 65_536 // characters
 	MaxConversationMetadataBytes = 65_536
 	MaxHiddenItems               = 1000
+	MaxSummaries                 = 256
 
 	MinReservation = time.Second
 	MaxReservation = 10 * time.Minute
@@ -172,7 +173,8 @@ type Conversations interface {
 	// GetWithoutBodies returns the turn with a response ID as Store.Get does, but with nil bodies, which it need not read.
 	GetWithoutBodies(ctx context.Context, namespace, responseID string) (*Session, error)
 
-	// SaveSummary stores a summary. If one of the same turns is stored, the error is a Conflict, unless they are equal.
+	// SaveSummary stores a summary, which changes the conversation. If one of the same turns is stored, the error is a Conflict, unless
+	// they are equal: then nothing is changed. If there are MaxSummaries, the error is TooManySummaries.
 	SaveSummary(ctx context.Context, namespace, conversationID string, summary Summary) error
 
 	// Summaries returns the summaries of a conversation by their StartTurn and then their EndTurn.
@@ -267,6 +269,12 @@ func (c *Conversation) Clone() *Conversation {
 func TooManyHidden(conversationID string) *Error {
 	return conversationError(CodeConversationLimitExceeded, conversationID,
 		"conversation %.100q has %d hidden items, and can have no more: continue with a new conversation", conversationID, MaxHiddenItems)
+}
+
+// TooManySummaries returns the error for saving more than MaxSummaries.
+func TooManySummaries(conversationID string) *Error {
+	return conversationError(CodeConversationLimitExceeded, conversationID,
+		"conversation %.100q has %d summaries, and can have no more: continue with a new conversation", conversationID, MaxSummaries)
 }
 
 // ConversationNotFound returns the error for a conversation that does not exist.

@@ -158,9 +158,7 @@ func (c *cluster) patchConversation(
 func (c *cluster) updated(ctx context.Context, conversationID string, patched *v1alpha1.Conversation, err error) (*driver.Conversation, error) {
 	switch {
 	case apierrors.IsConflict(err):
-		conflict := driver.ConversationChanged(conversationID)
-		conflict.Retryable = true
-		return nil, driver.Again(conflict)
+		return nil, changedMeanwhile(conversationID)
 	case err != nil:
 		return nil, again(conversationError(ctx, conversationID, err))
 	case patched.DeletionTimestamp != nil:
@@ -321,6 +319,13 @@ func sameConversation(a, b *driver.Conversation) bool {
 	x.HiddenItems, y.HiddenItems = nil, nil
 	return reflect.DeepEqual(x, y) && slices.Equal(a.HiddenItems, b.HiddenItems) &&
 		(a.Metadata == nil) == (b.Metadata == nil) && jsonvalue.Equal(a.Metadata, b.Metadata)
+}
+
+// changedMeanwhile returns the conflict for a conversation that someone else has changed, so that the next attempt may succeed.
+func changedMeanwhile(conversationID string) error {
+	conflict := driver.ConversationChanged(conversationID)
+	conflict.Retryable = true
+	return driver.Again(conflict)
 }
 
 // beingDeleted returns the conflict for a conversation whose ID is taken by one that does not exist any more.

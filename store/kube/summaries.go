@@ -19,27 +19,34 @@ package kube
 import (
 	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
 	"slices"
 
-	"github.com/tidwall/gjson"
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
-	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// SaveSummary implements driver.Conversations. The summary belongs to the conversation, so that garbage collection deletes it with that.
+// summariesAtOnce is how many summaries of a conversation are read at once.
+const summariesAtOnce = 8
+
+// SaveSummary implements driver.Conversations. The summary belongs to the conversation, so that garbage collection deletes it with that. Its
+// turns are entered in the conversation first, by which it is found without a search of all summaries of the namespace. If it is then not
+// created, an entry remains that has no effect but that it counts.
 func (c *cluster) SaveSummary(ctx context.Context, namespace, conversationID string, summary driver.Summary) error {
-	owner, err := c.conversationUID(ctx, namespace, conversationID)
+	conversation, err := c.getConversation(ctx, namespace, conversationID)
 	if err != nil {
 		return again(err)
 	}
+	if err := c.enterSummary(ctx, conversation, summary); err != nil {
+		return err
+	}
+	owner := conversation.UID
 	object := newSummary(conversationID, owner, summary)
 	err = kubeclient.Create(ctx, c.client, kubeclient.Summaries, namespace, object, &v1alpha1.ConversationSummary{})
 	switch {
@@ -49,6 +56,36 @@ func (c *cluster) SaveSummary(ctx context.Context, namespace, conversationID str
 		return again(c.compareSummary(ctx, types.NamespacedName{Namespace: namespace, Name: object.Name}, conversationID, owner, summary))
 	}
 	return again(conversationError(ctx, conversationID, err))
+}
+
+// enterSummary adds the turns of a summary to a conversation, unless they are among those that it was read with. Writers that do so at once do
+// not affect each other, unless they add the first turns; they may add the same turns twice.
+func (c *cluster) enterSummary(ctx context.Context, conversation *v1alpha1.Conversation, summary driver.Summary) error {
+	id, entered := conversation.Spec.ConversationID, conversation.Spec.Summaries
+	turns := v1alpha1.SummaryTurns(int32(summary.StartTurn), int32(summary.EndTurn))
+	switch {
+	case slices.Contains(entered, turns):
+		return nil
+	case len(entered) >= driver.MaxSummaries:
+		return driver.TooManySummaries(id)
+	}
+	operations := []kubeclient.Operation{{Op: "test", Path: "/metadata/uid", Value: conversation.UID}}
+	if entered == nil {
+		operations = append(operations, test("summaries", nil),
+			kubeclient.Operation{Op: "add", Path: "/spec/summaries", Value: []string{turns}})
+	} else {
+		operations = append(operations, kubeclient.Operation{Op: "add", Path: "/spec/summaries/-", Value: turns})
+	}
+	_, err := c.patchConversation(ctx, conversation.Namespace, id, "", operations)
+	switch {
+	case err == nil:
+		return nil
+	case kubeclient.IsFailedTest(err):
+		return changedMeanwhile(id)
+	case apierrors.IsInvalid(err): // someone else has added the last turns that are possible
+		return driver.Again(conversationError(ctx, id, err))
+	}
+	return again(conversationError(ctx, id, err))
 }
 
 // compareSummary returns an error unless a summary is stored, under the name that it must have.
@@ -70,44 +107,51 @@ func (c *cluster) compareSummary(
 
 // Summaries implements driver.Conversations.
 func (c *cluster) Summaries(ctx context.Context, namespace, conversationID string) ([]driver.Summary, error) {
-	owner, err := c.conversationUID(ctx, namespace, conversationID)
+	conversation, err := c.getConversation(ctx, namespace, conversationID)
 	if err != nil {
 		return nil, again(err)
 	}
-	var summaries []driver.Summary
-	var memory error
-	selector := fields.OneTermEqualSelector("spec.conversationID", conversationID).String()
-	request := c.client.Get().Namespace(namespace).Resource(kubeclient.Summaries).Param("fieldSelector", selector)
-	_, err = kubeclient.StreamList(ctx, request, func(object gjson.Result) {
-		if memory == nil {
-			memory = metered.Take(ctx, int64(len(object.Raw)))
-		}
-		if summary, ok := parseSummary(object, conversationID, owner); ok && memory == nil {
-			summaries = append(summaries, summary)
-		}
-	})
-	if memory != nil {
-		return nil, memory
+	entered := slices.Compact(slices.Sorted(slices.Values(conversation.Spec.Summaries)))
+	summaries := make([]*driver.Summary, len(entered))
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(summariesAtOnce)
+	for i, turns := range entered {
+		group.Go(func() (err error) {
+			summaries[i], err = c.readSummary(groupCtx, conversation, turns)
+			return err
+		})
 	}
-	if err != nil {
+	if err := group.Wait(); err != nil {
 		return nil, again(conversationError(ctx, conversationID, err))
 	}
-	slices.SortFunc(summaries, func(a, b driver.Summary) int {
+	var stored []driver.Summary
+	for _, summary := range summaries {
+		if summary != nil {
+			stored = append(stored, *summary)
+		}
+	}
+	slices.SortFunc(stored, func(a, b driver.Summary) int {
 		return cmp.Or(cmp.Compare(a.StartTurn, b.StartTurn), cmp.Compare(a.EndTurn, b.EndTurn))
 	})
-	return summaries, nil
+	return stored, nil
 }
 
-// conversationUID returns the UID of the object of a conversation.
-func (c *cluster) conversationUID(ctx context.Context, namespace, conversationID string) (types.UID, error) {
-	object, err := kubeclient.GetMetadata(ctx, c.client, kubeclient.Conversations, objectName(namespace, conversationID))
-	if err != nil {
-		return "", conversationError(ctx, conversationID, err)
+// readSummary returns the summary of turns of a conversation. It is nil if it is not stored, or cannot be decoded: the others are not affected.
+func (c *cluster) readSummary(ctx context.Context, conversation *v1alpha1.Conversation, turns string) (*driver.Summary, error) {
+	id := conversation.Spec.ConversationID
+	name := types.NamespacedName{Namespace: conversation.Namespace, Name: v1alpha1.SummaryName(id, turns)}
+	object := &v1alpha1.ConversationSummary{}
+	err := kubeclient.Get(ctx, c.client, kubeclient.Summaries, name, object)
+	switch {
+	case kubeclient.IsGone(err, kubeclient.Summaries, name.Name), errors.Is(err, kubeclient.ErrUndecodable):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case !belongsTo(object, id, conversation.UID):
+		return nil, nil
 	}
-	if object.DeletionTimestamp != nil {
-		return "", driver.ConversationNotFound(conversationID)
-	}
-	return object.UID, nil
+	summary := fromSummary(object)
+	return &summary, nil
 }
 
 // newSummary returns the object of a summary.
@@ -117,19 +161,9 @@ func newSummary(conversationID string, owner types.UID, summary driver.Summary) 
 		ConversationID: conversationID, StartTurn: start, EndTurn: end,
 		Content: summary.Content, TokenCount: int64(summary.TokenCount), CreatedAt: toTime(summary.CreatedAt),
 	}}
-	object.Name = v1alpha1.SummaryName(conversationID, start, end)
+	object.Name = v1alpha1.SummaryName(conversationID, v1alpha1.SummaryTurns(start, end))
 	object.OwnerReferences = kubeclient.OwnerReference(v1alpha1.ConversationKind, conversationID, owner)
 	return object
-}
-
-// parseSummary returns the summary for an object of a list. An object that is not a summary of the conversation is left out, and does not
-// affect the others.
-func parseSummary(raw gjson.Result, conversationID string, owner types.UID) (driver.Summary, bool) {
-	object := &v1alpha1.ConversationSummary{}
-	if json.Unmarshal([]byte(raw.Raw), object) != nil || !belongsTo(object, conversationID, owner) {
-		return driver.Summary{}, false
-	}
-	return fromSummary(object), true
 }
 
 // belongsTo reports whether an object is a summary of the conversation whose object has a UID: not of an earlier one with the same ID, which
@@ -137,7 +171,7 @@ func parseSummary(raw gjson.Result, conversationID string, owner types.UID) (dri
 func belongsTo(object *v1alpha1.ConversationSummary, conversationID string, owner types.UID) bool {
 	spec := &object.Spec
 	return object.DeletionTimestamp == nil && spec.ConversationID == conversationID &&
-		object.Name == v1alpha1.SummaryName(conversationID, spec.StartTurn, spec.EndTurn) &&
+		object.Name == v1alpha1.SummaryName(conversationID, v1alpha1.SummaryTurns(spec.StartTurn, spec.EndTurn)) &&
 		slices.ContainsFunc(object.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == owner })
 }
 

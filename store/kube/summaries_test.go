@@ -24,7 +24,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -46,6 +48,15 @@ func (c *conversations) wantSummaries(t *testing.T, id string, want ...driver.Su
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("summaries of %q (-want +got):\n%s", id, diff)
+	}
+}
+
+// patch changes the object of a conversation with a JSON patch.
+func (c *conversations) patch(t *testing.T, id, operations string) {
+	t.Helper()
+	object := &v1alpha1.Conversation{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: v1alpha1.ObjectName(id)}}
+	if err := env.Client.Patch(t.Context(), object, client.RawPatch(types.JSONPatchType, []byte(operations))); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -134,17 +145,82 @@ func TestForeignSummaries(t *testing.T) {
 	if err := c.saveSummary(t.Context(), "Conv", summary); err != nil {
 		t.Fatal(err)
 	}
+	for end := range 3 { // without an entry, they would not be read
+		c.patch(t, "Conv", fmt.Sprintf(`[{"op":"add","path":"/spec/summaries/-","value":"0-%d"}]`, end+2))
+	}
 	stranger := strings.Repeat("a", 52)
 	for _, object := range []client.Object{
-		summaryOf(c.namespace, "Conv", v1alpha1.SummaryName("Conv", 0, 2), driver.Summary{EndTurn: 2, Content: "without an owner"}, nil),
+		summaryOf(c.namespace, "Conv", v1alpha1.SummaryName("Conv", v1alpha1.SummaryTurns(0, 2)), driver.Summary{EndTurn: 2, Content: "without an owner"}, nil),
 		summaryOf(c.namespace, "Conv", "sha256."+stranger+"-0-1", driver.Summary{EndTurn: 1, Content: "second of the same turns"}, owner),
-		summaryOf(c.namespace, "Other", v1alpha1.SummaryName("Conv", 0, 3), driver.Summary{EndTurn: 3, Content: "of another conversation"}, owner),
+		summaryOf(c.namespace, "Other", v1alpha1.SummaryName("Conv", v1alpha1.SummaryTurns(0, 3)), driver.Summary{EndTurn: 3, Content: "of another conversation"}, owner),
 	} {
 		if err := env.Client.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
 	}
 	c.wantSummaries(t, "Conv", summary)
+}
+
+// TestSummariesWithoutEntry: a summary counts if its turns are among those of the conversation, and what is among them need not be stored, as
+// after a writer was killed in the middle, or a summary was deleted. Either can be saved again.
+func TestSummariesWithoutEntry(t *testing.T) {
+	c := openConversations(t)
+	c.mustCreate(t, active("conv_1"))
+	first, deleted, other := driver.Summary{EndTurn: 1, Content: "a"}, driver.Summary{EndTurn: 2, Content: "b"}, driver.Summary{EndTurn: 2, Content: "c"}
+	for _, summary := range []driver.Summary{first, deleted} {
+		if err := c.saveSummary(t.Context(), "conv_1", summary); err != nil {
+			t.Fatal(err)
+		}
+	}
+	object := summaryOf(c.namespace, "conv_1", v1alpha1.SummaryName("conv_1", v1alpha1.SummaryTurns(0, 2)), deleted, nil)
+	if err := env.Client.Delete(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+	c.wantSummaries(t, "conv_1", first)
+	if err := c.saveSummary(t.Context(), "conv_1", other); err != nil {
+		t.Fatal(err)
+	}
+	c.wantSummaries(t, "conv_1", first, other)
+	c.patch(t, "conv_1", `[{"op":"remove","path":"/spec/summaries"}]`)
+	c.wantSummaries(t, "conv_1")
+	if err := c.saveSummary(t.Context(), "conv_1", deleted); !errors.Is(err, driver.ErrConflict) {
+		t.Errorf("got %v, want a conflict with what is stored", err)
+	}
+	c.wantSummaries(t, "conv_1", other)
+	if err := c.saveSummary(t.Context(), "conv_1", first); err != nil {
+		t.Fatal(err)
+	}
+	c.wantSummaries(t, "conv_1", first, other)
+}
+
+// TestFirstSummaries: writers that save the first summaries of a conversation at once, some of them the same, do not hinder each other, nor
+// those that change its head.
+func TestFirstSummaries(t *testing.T) {
+	c := openConversations(t)
+	c.mustCreate(t, active("conv_1"))
+	var writers errgroup.Group
+	want := make([]driver.Summary, 16)
+	for n := range want {
+		want[n] = driver.Summary{StartTurn: n, EndTurn: n + 1, Content: "a"}
+		for range 2 {
+			writers.Go(func() error { return c.saveSummary(t.Context(), "conv_1", want[n]) })
+		}
+	}
+	var head driver.Head
+	for n := range 8 {
+		next := driver.Head{ResponseID: fmt.Sprintf("resp_%d", n), BaseResponseID: head.ResponseID, Reservation: driver.Reservation{Duration: time.Second}}
+		if _, err := c.UpdateConversation(t.Context(), c.namespace, "conv_1", driver.ConversationUpdate{ExpectedHead: &head, Head: &next}); err != nil {
+			t.Error(err)
+		}
+		head = next
+	}
+	if err := writers.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	c.wantSummaries(t, "conv_1", want...)
+	if got, err := c.GetConversation(t.Context(), c.namespace, "conv_1"); err != nil || got.Head != head {
+		t.Errorf("the head is %+v, %v; want %+v", got, err, head)
+	}
 }
 
 // TestSummariesMemory: the memory of summaries is counted before it is taken.

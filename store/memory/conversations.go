@@ -162,10 +162,13 @@ func (m *memory) SaveSummary(ctx context.Context, namespace, conversationID stri
 	}
 	i, found := slices.BinarySearchFunc(stored.summaries, summary, compareSummaries)
 	switch {
+	case found && stored.summaries[i] != summary:
+		return driver.SummaryExists(conversationID, summary)
+	case !found && len(stored.summaries) >= driver.MaxSummaries:
+		return driver.TooManySummaries(conversationID)
 	case !found:
 		stored.summaries = slices.Insert(stored.summaries, i, summary)
-	case stored.summaries[i] != summary:
-		return driver.SummaryExists(conversationID, summary)
+		stored.updatedAt = now()
 	}
 	return nil
 }

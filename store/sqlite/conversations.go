@@ -118,14 +118,36 @@ func (s *turns) SaveSummary(ctx context.Context, namespace, conversationID strin
 		if err := checkConversation(ctx, tx, namespace, conversationID); err != nil {
 			return err
 		}
-		stored, err := wrote(tx.ExecContext(ctx, upsertSummary, namespace, conversationID,
-			summary.StartTurn, summary.EndTurn, summary.Content, summary.TokenCount, seconds(summary.CreatedAt)))
-		if err == nil && !stored {
+		values := []any{
+			namespace, conversationID, summary.StartTurn, summary.EndTurn, summary.Content, summary.TokenCount, seconds(summary.CreatedAt),
+		}
+		switch inserted, err := wrote(tx.ExecContext(ctx, insertSummary, values...)); {
+		case err != nil:
+			return err
+		case inserted:
+			return summaryAdded(ctx, tx, namespace, conversationID)
+		}
+		var equal bool
+		err := tx.QueryRowContext(ctx, selectHasSummary, values...).Scan(&equal)
+		if err == nil && !equal {
 			err = driver.SummaryExists(conversationID, summary)
 		}
 		return err
 	})
 	return toError(ctx, err)
+}
+
+// summaryAdded returns driver.TooManySummaries if a conversation has one too many, and otherwise records that it has changed.
+func summaryAdded(ctx context.Context, tx *sql.Tx, namespace, conversationID string) error {
+	var count int
+	if err := tx.QueryRowContext(ctx, selectSummariesCount, namespace, conversationID).Scan(&count); err != nil {
+		return err
+	}
+	if count > driver.MaxSummaries {
+		return driver.TooManySummaries(conversationID)
+	}
+	_, err := tx.ExecContext(ctx, updateChanged, namespace, conversationID, time.Now().Unix())
+	return err
 }
 
 // Summaries implements driver.Conversations. The result is always current.
@@ -173,12 +195,17 @@ FROM conversations WHERE namespace = ? AND conversation_id = ?`
 	deleteConversation = `DELETE FROM conversations WHERE namespace = ? AND conversation_id = ?`
 	deleteSummaries    = `DELETE FROM conversation_summaries WHERE namespace = ? AND conversation_id = ?`
 
-	// upsertSummary has no effect if a different summary of the same turns is stored.
-	upsertSummary = `
+	// updateChanged records when a conversation was changed.
+	updateChanged = `UPDATE conversations SET updated_at = ?3 WHERE namespace = ?1 AND conversation_id = ?2`
+
+	// insertSummary has no effect if a summary of the same turns is stored. selectHasSummary has the same arguments.
+	insertSummary = `
 INSERT INTO conversation_summaries (namespace, conversation_id, start_turn, end_turn, content, token_count, created_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
-ON CONFLICT (namespace, conversation_id, start_turn, end_turn) DO UPDATE SET content = ?5
-WHERE content = ?5 AND token_count = ?6 AND created_at IS ?7`
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING`
+	selectHasSummary = `
+SELECT EXISTS (SELECT 1 FROM conversation_summaries WHERE namespace = ?1 AND conversation_id = ?2 AND start_turn = ?3 AND end_turn = ?4
+  AND content = ?5 AND token_count = ?6 AND created_at IS ?7)`
+	selectSummariesCount = `SELECT count(*) FROM conversation_summaries WHERE namespace = ? AND conversation_id = ?`
 
 	selectSummaries = `
 SELECT start_turn, end_turn, content, token_count, created_at

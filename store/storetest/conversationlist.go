@@ -269,6 +269,16 @@ func testConversationListSort(t *testing.T, s *suite) {
 		}
 		return err
 	})
+	if err := c.SaveSummary(t.Context(), "conv_3", store.Summary{EndTurn: 1, Content: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(t, func() error {
+		got, err := first(store.SortUpdated)
+		if err == nil && got.ConversationID != "conv_3" {
+			err = fmt.Errorf("updated last after a summary: %+v", got)
+		}
+		return err
+	})
 }
 
 // testConversationListRemoved: a change that only removes something counts as an update, and a deleted conversation is not listed,

@@ -58,6 +58,7 @@ var conversationTests = map[string]func(*testing.T, *suite){
 	"ConversationFork":           testConversationFork,
 	"ConversationHeadDeleted":    testConversationHeadDeleted,
 	"ConversationSummaries":      testConversationSummaries,
+	"TooManySummaries":           testTooManySummaries,
 	"ConversationHide":           testConversationHide,
 	"ConversationRecent":         testConversationRecent,
 	"ConversationTurns":          testConversationTurns,

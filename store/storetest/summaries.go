@@ -19,10 +19,12 @@ package storetest
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/catena-dev/catena/store"
 )
@@ -61,4 +63,36 @@ func testConversationSummaries(t *testing.T, s *suite) {
 	if got, err := c.Summaries(t.Context(), "conv_2"); err != nil || len(got) > 0 {
 		t.Errorf("another conversation has summaries %v, %v", got, err)
 	}
+}
+
+// testTooManySummaries: the number of summaries is limited, also if several writers save them at once.
+func testTooManySummaries(t *testing.T, s *suite) {
+	_, c := newConversation(t, s)
+	summary := func(n int) store.Summary { return store.Summary{StartTurn: n, EndTurn: n + 1, Content: "x"} }
+	var refused atomic.Int32
+	var writers errgroup.Group
+	writers.SetLimit(8)
+	for n := range store.MaxSummaries + 8 {
+		writers.Go(func() error {
+			err := c.SaveSummary(t.Context(), "conv_1", summary(n))
+			if errors.Is(err, store.ErrConversationLimitExceeded) {
+				refused.Add(1)
+				return nil
+			}
+			return err
+		})
+	}
+	if err := writers.Wait(); err != nil || refused.Load() != 8 {
+		t.Fatalf("refused %d summaries, want 8; error %v", refused.Load(), err)
+	}
+	all, err := c.Summaries(t.Context(), "conv_1")
+	if err != nil || len(all) != store.MaxSummaries {
+		t.Fatalf("got %d summaries, %v; want %d", len(all), err, store.MaxSummaries)
+	}
+	if err := c.SaveSummary(t.Context(), "conv_1", all[0]); err != nil {
+		t.Errorf("a summary that is stored: %v", err)
+	}
+	other := all[0]
+	other.Content = "other"
+	wantError(t, c.SaveSummary(t.Context(), "conv_1", other), &store.Error{Code: store.CodeConflict})
 }

@@ -281,7 +281,7 @@ func TestConversations(t *testing.T) {
 		for _, s := range summariesOf(t, namespace) {
 			left = append(left, s.Name)
 		}
-		if want := []string{v1alpha1.SummaryName("Conv/Ü😀", 0, 1)}; !slices.Equal(want, left) {
+		if want := []string{v1alpha1.SummaryName("Conv/Ü😀", v1alpha1.SummaryTurns(0, 1))}; !slices.Equal(want, left) {
 			return fmt.Errorf("got the summaries %v, want %v", left, want)
 		}
 		return nil

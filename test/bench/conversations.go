@@ -30,6 +30,8 @@ const (
 	longTurns        = 1_000
 	fewConversations = 10
 	conversationSize = 4 << 10
+	// conversationsBySummary is how many conversations there are for each one that has a summary.
+	conversationsBySummary = 10
 	// conversationCalls is the number of calls in each round, of which the median counts.
 	conversationCalls = 20
 )
@@ -130,18 +132,25 @@ func (b *bench) manyConversations(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	summaries := func(s *store.Store) func() error {
+		return func() error { _, err := s.Conversations().Summaries(ctx, "conv_0"); return err }
+	}
+	name := fmt.Sprintf("Summaries of one of %d conversations", b.conversations)
+	return b.flat(name, fmt.Sprintf("of %d", fewConversations), summaries(many), summaries(few))
 }
 
-// createConversations creates conversations of ten users, and waits until they are listed.
+// createConversations creates conversations of ten users, some with a summary, and waits until they are listed.
 func createConversations(ctx context.Context, c *store.Conversations, n int) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(writers)
 	for i := range n {
 		group.Go(func() error {
-			next := &store.Conversation{ConversationID: fmt.Sprintf("conv_%d", i), UserID: fmt.Sprintf("user_%d", i*10/n), Title: "A trip"}
-			_, err := c.Create(groupCtx, next)
-			return err
+			id := fmt.Sprintf("conv_%d", i)
+			_, err := c.Create(groupCtx, &store.Conversation{ConversationID: id, UserID: fmt.Sprintf("user_%d", i*10/n), Title: "A trip"})
+			if err != nil || i%conversationsBySummary != 0 {
+				return err
+			}
+			return c.SaveSummary(groupCtx, id, store.Summary{EndTurn: 1, Content: "A summary."})
 		})
 	}
 	if err := group.Wait(); err != nil {

@@ -94,6 +94,12 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
       default: Active
+    - name: summaries
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
     - name: systemPrompt
       type:
         scalar: string

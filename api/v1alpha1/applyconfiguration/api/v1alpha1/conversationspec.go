@@ -59,6 +59,10 @@ type ConversationSpecApplyConfiguration struct {
 	ParentConversationID *string `json:"parentConversationID,omitempty"`
 	// hiddenItems are items of turns that are left out of the history of this conversation. They stay part of their turns.
 	HiddenItems []HiddenItemApplyConfiguration `json:"hiddenItems,omitempty"`
+	// summaries are the turns that the ConversationSummaries of this conversation are about, each as startTurn, "-" and endTurn, in any
+	// order. A ConversationSummary whose turns are not among them does not count. One whose turns are among them may not exist: its turns are
+	// entered before it is created, and stay when it is deleted.
+	Summaries []string `json:"summaries,omitempty"`
 }
 
 // ConversationSpecApplyConfiguration constructs a declarative configuration of the ConversationSpec type for use with
@@ -164,6 +168,16 @@ func (b *ConversationSpecApplyConfiguration) WithHiddenItems(values ...*HiddenIt
 			panic("nil value passed to WithHiddenItems")
 		}
 		b.HiddenItems = append(b.HiddenItems, *values[i])
+	}
+	return b
+}
+
+// WithSummaries adds the given value to the Summaries field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Summaries field.
+func (b *ConversationSpecApplyConfiguration) WithSummaries(values ...string) *ConversationSpecApplyConfiguration {
+	for i := range values {
+		b.Summaries = append(b.Summaries, values[i])
 	}
 	return b
 }
