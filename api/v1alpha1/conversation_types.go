@@ -132,9 +132,7 @@ type ConversationSpec struct {
 
 	// hiddenItems are items of turns that are left out of the history of this conversation. They stay part of their turns.
 	// +kubebuilder:validation:MaxItems=1000
-	// +listType=map
-	// +listMapKey=responseID
-	// +listMapKey=number
+	// +listType=atomic
 	// +optional
 	HiddenItems []HiddenItem `json:"hiddenItems,omitempty"`
 

@@ -77,10 +77,7 @@ var schemaYAML = typed.YAMLObject(`types:
         list:
           elementType:
             namedType: com.github.catena-dev.catena.api.v1alpha1.HiddenItem
-          elementRelationship: associative
-          keys:
-          - responseID
-          - number
+          elementRelationship: atomic
     - name: metadata
       type:
         namedType: __untyped_atomic_
