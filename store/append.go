@@ -186,7 +186,8 @@ func (a *appender) confirm(ctx context.Context, parent string) (bool, error) {
 		case err != nil:
 			return false, err
 		case current.Head.ResponseID != a.responseID || !current.Head.Holds(parent):
-			return a.c.isPart(ctx, current.Head, a.responseID)
+			_, part, err := a.c.find(ctx, a.conversationID, a.responseID)
+			return part, err
 		case current.Head.Reservation == driver.Reservation{}:
 			return true, nil
 		}

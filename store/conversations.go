@@ -20,9 +20,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
+	"github.com/catena-dev/catena/internal/history"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -186,15 +186,20 @@ func (c *Conversations) setState(ctx context.Context, operation, conversationID,
 func (c *Conversations) Rollback(ctx context.Context, conversationID, responseID string) (*Conversation, error) {
 	return conversationCall(c, "rollback", conversationID, func(d driver.Conversations) (*Conversation, error) {
 		for {
+			last, err := c.mustFind(ctx, conversationID, responseID)
+			if err != nil {
+				return nil, err
+			}
 			current, err := c.getActive(ctx, d, conversationID)
 			if err != nil {
 				return nil, err
 			}
-			if err := c.checkPart(ctx, current, responseID); err != nil {
-				return nil, err
+			head := current.Head
+			if responseID != "" && last != head.ResponseID && last != head.BaseResponseID {
+				continue // the conversation was changed so much meanwhile that its history may not have the turn any more
 			}
 			updated, err := c.update(ctx, d, conversationID, driver.ConversationUpdate{
-				ExpectedState: current.State, ExpectedHead: &current.Head, Head: &Head{ResponseID: responseID},
+				ExpectedState: current.State, ExpectedHead: &head, Head: &Head{ResponseID: responseID},
 			})
 			if !errors.Is(err, ErrConflict) {
 				return updated, err
@@ -219,31 +224,38 @@ func (c *Conversations) getActive(ctx context.Context, d driver.Conversations, c
 	return current, nil
 }
 
-// checkPart returns an error that is ErrInvalid if a turn is not part of a conversation's history. The empty ID is where each begins.
-func (c *Conversations) checkPart(ctx context.Context, conversation *Conversation, responseID string) error {
+// mustFind returns the last turn of a conversation's history, or an error that is ErrInvalid if a turn is not part of that. The empty ID is
+// where each history begins.
+func (c *Conversations) mustFind(ctx context.Context, conversationID, responseID string) (last string, err error) {
 	if responseID == "" {
-		return nil
+		return "", nil
 	}
-	part, err := c.isPart(ctx, conversation.Head, responseID)
-	if err == nil && !part {
+	last, found, err := c.find(ctx, conversationID, responseID)
+	if err == nil && !found {
 		err = &Error{
 			Code: CodeInvalid, ResponseID: responseID,
-			Message: fmt.Sprintf("response %.100q is not part of conversation %.100q", responseID, conversation.ConversationID),
+			Message: fmt.Sprintf("response %.100q is not part of conversation %.100q", responseID, conversationID),
 		}
 	}
-	return err
+	return last, err
 }
 
-// isPart reports whether a turn is part of the history that ends at a head. Turns are part of it whatever their status is.
-func (c *Conversations) isPart(ctx context.Context, head Head, responseID string) (bool, error) {
-	depth := MaxDepthLimit
-	history, err := c.load(ctx, head, ResolveOptions{MaxDepth: &depth, IncludeIncomplete: true, Limit: 1})
-	return err == nil && slices.Contains(history.Turns, responseID), err
+// find reports whether a turn is part of a conversation's history, whatever the status of its turns is, and returns the last turn of that if
+// it is. It takes one request in a cluster, whose answer does not grow with the history.
+func (c *Conversations) find(ctx context.Context, conversationID, responseID string) (last string, found bool, err error) {
+	list, err := c.store.list(ctx, conversationID, ListOptions{History: true, Limit: 1, After: history.FollowingTurns(responseID)})
+	if errors.Is(err, ErrInvalid) { // a cursor is valid if its turn is part of the history
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, err
+	}
+	return list.Head, true, nil
 }
 
 // Fork creates a conversation that begins with the history of another one, up to a turn of it, and returns the new conversation. It
-// copies no turn: unless a turn is given, its cost does not depend on the length of the history. The new conversation is active, and has the user, the title, the system
-// prompt, the metadata and the hidden items of the other one, but not its summaries. If its ID is taken, the error is ErrConflict.
+// copies no turn, and its cost does not depend on the length of the history. The new conversation is active, and has the user, the title, the
+// system prompt, the metadata and the hidden items of the other one, but not its summaries. If its ID is taken, the error is ErrConflict.
 func (c *Conversations) Fork(ctx context.Context, conversationID, newID string, options ForkOptions) (*Conversation, error) {
 	return conversationCall(c, "fork", conversationID, func(d driver.Conversations) (*Conversation, error) {
 		source, err := c.get(ctx, d, conversationID)
@@ -267,7 +279,8 @@ func (c *Conversations) Fork(ctx context.Context, conversationID, newID string, 
 // forkAt returns the turn at which a conversation is forked.
 func (c *Conversations) forkAt(ctx context.Context, source *Conversation, options ForkOptions) (string, error) {
 	if options.ResponseID != "" {
-		return options.ResponseID, c.checkPart(ctx, source, options.ResponseID)
+		_, err := c.mustFind(ctx, source.ConversationID, options.ResponseID)
+		return options.ResponseID, err
 	}
 	last, _, err := c.last(ctx, source.Head, c.turnInfo)
 	return idOf(last), err

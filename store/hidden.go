@@ -20,6 +20,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/catena-dev/catena/store/driver"
 )
@@ -29,18 +30,14 @@ import (
 // The error is ErrNotFound if the history has no such item, and ErrConversationLimitExceeded if MaxHiddenItems are hidden.
 func (c *Conversations) HideItem(ctx context.Context, conversationID, responseID string, number int) (*Conversation, error) {
 	return conversationCall(c, "hide_item", conversationID, func(d driver.Conversations) (*Conversation, error) {
-		current, err := c.get(ctx, d, conversationID)
+		_, found, err := c.find(ctx, conversationID, responseID)
+		if found {
+			found, err = c.hasItem(ctx, responseID, number)
+		}
 		if err != nil {
 			return nil, err
 		}
-		depth := MaxDepthLimit
-		history, err := c.load(ctx, current.Head, ResolveOptions{
-			MaxDepth: &depth, IncludeIncomplete: true, Instructions: InstructionsOmit, Origins: true,
-		})
-		if err != nil {
-			return nil, err
-		}
-		if !hasItem(history, responseID, number) {
+		if !found {
 			return nil, &Error{
 				Code: CodeNotFound, ResponseID: responseID,
 				Message: fmt.Sprintf("conversation %.100q has no item %d of response %.100q", conversationID, number, responseID),
@@ -50,13 +47,13 @@ func (c *Conversations) HideItem(ctx context.Context, conversationID, responseID
 	})
 }
 
-func hasItem(h *History, responseID string, number int) bool {
-	for _, origin := range h.Origins {
-		if origin.ResponseID == responseID && number >= origin.First && number < origin.First+origin.Count {
-			return true
-		}
+// hasItem reports whether a turn has an item with a number.
+func (c *Conversations) hasItem(ctx context.Context, responseID string, number int) (bool, error) {
+	turn, err := c.store.resolve(ctx, responseID, ResolveOptions{Last: 1, IncludeIncomplete: true, Instructions: InstructionsOmit, Origins: true})
+	if err != nil {
+		return false, err
 	}
-	return false
+	return slices.ContainsFunc(turn.Origins, func(o Origin) bool { return number >= o.First && number < o.First+o.Count }), nil
 }
 
 // hideItems removes items from a history with origins, and its origins unless the options request them.

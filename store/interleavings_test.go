@@ -34,6 +34,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 	"github.com/catena-dev/catena/store/driver"
+	"github.com/catena-dev/catena/store/internal/local"
 )
 
 // These tests run the code that appends turns in the orders that a scheduler chooses. It decides which process's next call of the driver takes
@@ -146,9 +147,26 @@ func (p *process) Save(ctx context.Context, namespace string, s *driver.Session,
 	})
 }
 
-func (p *process) Resolve(ctx context.Context, namespace, id string, o driver.ResolveOptions) (*driver.History, error) {
-	return do(ctx, p, "resolve "+id, false, func() (*driver.History, error) {
-		return p.Store.Resolve(context.WithoutCancel(ctx), namespace, id, o)
+// List reads the conversation and then its turns, as the operator does.
+func (p *process) List(ctx context.Context, namespace, id string, o driver.ListOptions) (*driver.TurnList, error) {
+	conversation, err := p.GetConversation(ctx, namespace, id)
+	if err != nil {
+		return nil, err
+	}
+	return local.History(ctx, conversation, o, func(last string) ([]driver.TurnInfo, error) {
+		return do(ctx, p, "follow "+last, false, func() (turns []driver.TurnInfo, err error) {
+			for next := last; next != "" && err == nil; {
+				var turn *driver.Session
+				if turn, err = p.Store.Get(context.WithoutCancel(ctx), namespace, next); err == nil {
+					next = turn.PreviousResponseID
+					turns = append(turns, driver.TurnInfo{ResponseID: turn.ResponseID, PreviousResponseID: next, Status: turn.Status})
+				}
+			}
+			if errors.Is(err, driver.ErrNotFound) {
+				err = nil
+			}
+			return turns, err
+		})
 	})
 }
 

@@ -55,6 +55,11 @@ func PageTurns[T any](turns []T, options driver.ListOptions, id func(T) string) 
 	return page, next, nil
 }
 
+// FollowingTurns returns the cursor of the turns that follow a turn, oldest first.
+func FollowingTurns(responseID string) string {
+	return pagecursor.Encode(append([]byte{turnsAscending}, responseID...))
+}
+
 // findTurn returns the index of the turn that a cursor has.
 func findTurn[T any](turns []T, cursor string, order byte, id func(T) string) (int, error) {
 	b, err := pagecursor.Decode(cursor)

@@ -67,8 +67,9 @@ type TurnList struct {
 	Turns []TurnInfo
 	// Next is the ListOptions.After of the next page. It is empty on the last page.
 	Next string
-	// Count is the number of turns on all pages, if ListOptions.History is set.
+	// Count is the number of turns on all pages, and Head the last one of the history, if ListOptions.History is set.
 	Count int
+	Head  string
 }
 
 // TurnInfo is what a TurnList has of a turn: the fields of its Session except the bodies.

@@ -97,7 +97,7 @@ func parseList(ctx context.Context, conversationID string, body []byte) (*driver
 	if err := json.Unmarshal(body, &object); err != nil {
 		return nil, fmt.Errorf("unable to read the response of the operator: %w", err)
 	}
-	list := &driver.TurnList{Next: object.Next, Count: int(object.Count)}
+	list := &driver.TurnList{Next: object.Next, Count: int(object.Count), Head: object.HeadResponseID}
 	if object.ConversationID != conversationID {
 		return nil, nil // another conversation has the object name of this one as its ID
 	}

@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
@@ -292,6 +293,39 @@ func testConversationHeadDeleted(t *testing.T, s *suite) {
 	}
 	appendTurns(t, c, "conv_2", "resp_4")
 	wantTurns(t, c, "conv_2", "resp_4")
+}
+
+// testRollbackUnderAppends: a conversation can be rolled back while others append to it all the time, and what they append afterwards
+// follows the turn.
+func testRollbackUnderAppends(t *testing.T, s *suite) {
+	_, c := newConversation(t, s)
+	appendTurns(t, c, "conv_1", "resp_1", "resp_2")
+	rolledBack := make(chan struct{})
+	var writers errgroup.Group
+	for writer := range 4 {
+		writers.Go(func() error {
+			for n := 0; ; n++ {
+				select {
+				case <-rolledBack:
+					return nil
+				default:
+				}
+				_, err := c.Append(t.Context(), "conv_1", testturn.Make(fmt.Sprintf("resp_%d_%d", writer, n), ""), store.AppendOptions{})
+				if err != nil && !errors.Is(err, store.ErrConflict) { // its turn may have been rolled back
+					return err
+				}
+			}
+		})
+	}
+	got, err := c.Rollback(t.Context(), "conv_1", "resp_1")
+	close(rolledBack)
+	if err := errors.Join(err, writers.Wait()); err != nil || got.Head != (store.Head{ResponseID: "resp_1"}) {
+		t.Fatalf("rolled back to %+v, %v", got, err)
+	}
+	turns := turnsOf(t, c, "conv_1", store.ListOptions{})
+	if turns[0].ResponseID != "resp_1" || len(turns) > 1 && turns[1].ResponseID == "resp_2" {
+		t.Errorf("the history after the rollback is %+v", turns)
+	}
 }
 
 func testConversationRollback(t *testing.T, s *suite) {

@@ -55,6 +55,7 @@ var conversationTests = map[string]func(*testing.T, *suite){
 	"ConversationTakeover":       testConversationTakeover,
 	"ConversationRefused":        testConversationRefused,
 	"ConversationRollback":       testConversationRollback,
+	"RollbackUnderAppends":       testRollbackUnderAppends,
 	"ConversationFork":           testConversationFork,
 	"ConversationHeadDeleted":    testConversationHeadDeleted,
 	"ConversationSummaries":      testConversationSummaries,

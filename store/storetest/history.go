@@ -63,6 +63,15 @@ func turnsOf(t *testing.T, c *store.Conversations, id string, options store.List
 			t.Errorf("a page has %d turns, the limit is %d", len(page.Turns), options.Limit)
 		}
 		if turns = append(turns, page.Turns...); page.Next == "" {
+			last := ""
+			if n := len(turns); n > 0 && options.Order == store.OrderDescending {
+				last = turns[0].ResponseID
+			} else if n > 0 {
+				last = turns[n-1].ResponseID
+			}
+			if page.Head != last {
+				t.Errorf("the history of %q ends with %q, want %q", id, page.Head, last)
+			}
 			return turns
 		}
 		options.After = page.Next

@@ -70,7 +70,7 @@ func (b *bench) longConversation(ctx context.Context) error {
 			return err
 		}
 	}
-	title, appended := "", 0
+	title, appended, forked := "", 0, 0
 	for _, operation := range []struct {
 		name string
 		call func(id string) error
@@ -85,6 +85,23 @@ func (b *bench) longConversation(ctx context.Context) error {
 		{"Count", func(id string) error { _, err := c.Count(ctx, id); return err }},
 		{"Turns, a page of 10", func(id string) error { _, err := c.Turns(ctx, id, store.ListOptions{Limit: 10}); return err }},
 		{"Summaries", func(id string) error { _, err := c.Summaries(ctx, id); return err }},
+		{"Fork at the first turn", func(id string) error {
+			forked++
+			_, err := c.Fork(ctx, id, fmt.Sprintf("conv_fork_%d", forked), store.ForkOptions{ResponseID: "resp_" + id + "_0"})
+			return err
+		}},
+		{"Rollback to the last turn", func(id string) error {
+			current, err := c.Get(ctx, id)
+			if err != nil {
+				return err
+			}
+			_, err = c.Rollback(ctx, id, current.Head.ResponseID)
+			return err
+		}},
+		{"HideItem of the first turn", func(id string) error {
+			_, err := c.HideItem(ctx, id, "resp_"+id+"_0", 0)
+			return err
+		}},
 		{"Append", func(id string) error {
 			appended++
 			return appendTurn(id, fmt.Sprintf("resp_more_%d", appended))

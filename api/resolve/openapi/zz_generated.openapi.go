@@ -543,6 +543,13 @@ func schema_catena_api_resolve_v1alpha1_ConversationTurns(ref common.ReferenceCa
 							Format:      "int32",
 						},
 					},
+					"headResponseID": {
+						SchemaProps: spec.SchemaProps{
+							Description: "headResponseID is the responseID of the last turn of the history. It is absent if the history is empty, and without the parameter history.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
 				},
 				Required: []string{"turns"},
 			},

@@ -56,6 +56,10 @@ type ConversationTurns struct {
 	// count is the number of turns of the history. It is present if the parameter history is set.
 	// +optional
 	Count int32 `json:"count,omitempty"`
+
+	// headResponseID is the responseID of the last turn of the history. It is absent if the history is empty, and without the parameter history.
+	// +optional
+	HeadResponseID string `json:"headResponseID,omitempty"`
 }
 
 // ConversationTurn is a turn of a conversation, without its bodies.

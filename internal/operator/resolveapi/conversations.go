@@ -132,6 +132,9 @@ func (s *conversationTurns) history(ctx context.Context, name string, o *resolve
 	defer result.Release()
 	list := newConversationTurns(request.NamespaceValue(ctx), result.Conversation.Name, result.Conversation.ID)
 	list.Count = int32(len(result.Path))
+	if len(result.Path) > 0 {
+		list.HeadResponseID = result.Path[len(result.Path)-1].Turn.ID
+	}
 	page, next, err := history.PageTurns(result.Path, options, func(r *sessions.Record) string { return r.Turn.ID })
 	if err != nil {
 		return nil, invalidCursor(err)

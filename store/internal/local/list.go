@@ -78,7 +78,7 @@ func History(
 		return nil, chainError(err)
 	}
 	slices.Reverse(found)
-	list := &driver.TurnList{Count: len(found)}
+	list := &driver.TurnList{Count: len(found), Head: last}
 	list.Turns, list.Next, err = history.PageTurns(found, options, func(t driver.TurnInfo) string { return t.ResponseID })
 	if err != nil {
 		return nil, invalidCursor("", err)
