@@ -67,7 +67,10 @@ type ConversationReconciler struct {
 	Statuses StatusLimits
 	// Clock provides the lastTransitionTime of conditions, and the times of waits.
 	Clock clock.PassiveClock
+	// StallTimeout is how long one reconcile may take before Healthy returns an error, more than ReconcileTimeout.
+	StallTimeout time.Duration
 
+	progress progress
 	// order is the order of the queue.
 	order *fair.Queue[ctrl.Request]
 	// intervals holds the conversations whose statuses have been written within the last interval, as tenants of their own, and paces those
@@ -98,6 +101,7 @@ func (r *ConversationReconciler) SetupWithManager(mgr ctrl.Manager) error {
 
 // Reconcile writes the status of one Conversation if it differs, and may be written now. It writes nothing to an object that has no room.
 func (r *ConversationReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	defer r.progress.start(r.Clock.Now())()
 	ctx, cancel := context.WithTimeout(ctx, ReconcileTimeout)
 	defer cancel()
 	record, found := r.Conversations.Get(req.Namespace, req.Name)

@@ -85,9 +85,12 @@ type ConversationDeleter struct {
 	TurnsPerSecond float64
 	// Clock provides the times of waits.
 	Clock clock.PassiveClock
+	// StallTimeout is how long one reconcile may take before Healthy returns an error, more than ReconcileTimeout.
+	StallTimeout time.Duration
 
-	order *fair.Queue[ctrl.Request]
-	pace  *fair.Pace[types.NamespacedName]
+	progress progress
+	order    *fair.Queue[ctrl.Request]
+	pace     *fair.Pace[types.NamespacedName]
 
 	mu        sync.Mutex
 	deletions map[types.NamespacedName]*conversationDeletion
@@ -126,6 +129,7 @@ func (r *ConversationDeleter) SetupWithManager(mgr ctrl.Manager) error {
 
 // Reconcile continues the deletion of one Conversation, and ends it if nothing more has to be done.
 func (r *ConversationDeleter) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	defer r.progress.start(r.Clock.Now())()
 	ctx, cancel := context.WithTimeout(ctx, ReconcileTimeout)
 	defer cancel()
 	record, found := r.Conversations.Get(req.Namespace, req.Name)

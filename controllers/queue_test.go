@@ -18,6 +18,7 @@ package controllers
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -87,17 +88,33 @@ func TestQueueWakesWorkers(t *testing.T) {
 	})
 }
 
-// TestHealthOfQueue: the operator is unhealthy while sessions wait and none is reconciled for too long, although no reconcile is in
+// TestHealthOfQueue: the operator is unhealthy while objects wait and none is reconciled for too long, although no reconcile is in
 // progress: a fault of the queue.
 func TestHealthOfQueue(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
-	r := &ResponseSessionReconciler{Clock: clock, StallTimeout: 5 * time.Minute, order: newOrder(1)}
-	queue := withOrder(r.order)("test", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	const timeout = 5 * time.Minute
+	sessions := &ResponseSessionReconciler{Clock: clock, StallTimeout: timeout, order: newOrder(1)}
+	heads := &ConversationReconciler{Clock: clock, StallTimeout: timeout, order: newOrder(1)}
+	deleter := &ConversationDeleter{Clock: clock, StallTimeout: timeout, order: newOrder(1)}
+	t.Run("sessions", func(t *testing.T) {
+		testHealth(t, clock, "session", sessions.order, &sessions.progress, sessions.Healthy)
+	})
+	t.Run("heads", func(t *testing.T) { testHealth(t, clock, "conversation", heads.order, &heads.progress, heads.Healthy) })
+	t.Run("deletions", func(t *testing.T) {
+		testHealth(t, clock, "conversation", deleter.order, &deleter.progress, deleter.Healthy)
+	})
+}
+
+func testHealth(
+	t *testing.T, clock *clocktesting.FakePassiveClock, kind string, order *fair.Queue[reconcile.Request], workers *progress,
+	healthy func(*http.Request) error,
+) {
+	queue := withOrder(order)("test", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer queue.ShutDown()
-	session := func(name string) reconcile.Request {
+	named := func(name string) reconcile.Request {
 		return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "team-a", Name: name}}
 	}
-	lost := session("lost")
+	lost := named("lost")
 	for _, tc := range []struct {
 		name  string
 		after time.Duration
@@ -106,20 +123,20 @@ func TestHealthOfQueue(t *testing.T) {
 	}{
 		{name: "idle for long", after: time.Hour},
 		// The queue believes that its only worker is busy with this one, and hands out no other.
-		{name: "a session comes out", do: func() { queue.Add(lost); _, _ = queue.Get() }},
-		{name: "no session waits", after: time.Hour},
-		{name: "one waits", do: func() { queue.Add(session("waiting")) }},
+		{name: "one comes out", do: func() { queue.Add(lost); _, _ = queue.Get() }},
+		{name: "none waits", after: time.Hour},
+		{name: "one waits", do: func() { queue.Add(named("waiting")) }},
 		{name: "for the timeout", after: 5 * time.Minute},
-		{name: "for longer", after: time.Second, want: "1 sessions wait, and none has been reconciled for 5m1s"},
-		{name: "a reconcile starts", do: func() { r.progress.start(clock.Now())() }},
-		{name: "none starts again", after: 5*time.Minute + time.Second, want: "1 sessions wait"},
-		{name: "the session comes out", do: func() { queue.Done(lost); _, _ = queue.Get() }},
+		{name: "for longer", after: time.Second, want: "1 " + kind + "s wait, and none has been reconciled for 5m1s"},
+		{name: "a reconcile starts", do: func() { workers.start(clock.Now())() }},
+		{name: "none starts again", after: 5*time.Minute + time.Second, want: "1 " + kind + "s wait"},
+		{name: "the lost one comes out", do: func() { queue.Done(lost); _, _ = queue.Get() }},
 	} {
 		clock.SetTime(clock.Now().Add(tc.after))
 		if tc.do != nil {
 			tc.do()
 		}
-		if err := r.Healthy(nil); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+		if err := healthy(nil); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want %q", tc.name, err, tc.want)
 		}
 	}

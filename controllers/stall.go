@@ -28,7 +28,7 @@ type progress struct {
 	mu      sync.Mutex
 	last    uint64
 	started map[uint64]time.Time
-	// since is the time of the first check that found sessions in the queue, none of which has started since, and seen the value of last
+	// since is the time of the first check that found objects in the queue, none of which has started since, and seen the value of last
 	// then.
 	seen  uint64
 	since time.Time
@@ -61,7 +61,7 @@ func (p *progress) longest(now time.Time) (longest time.Duration) {
 	return longest
 }
 
-// standstill returns for how long no reconcile has started although sessions have been waiting, as far as its calls have seen.
+// standstill returns for how long no reconcile has started although objects have been waiting, as far as its calls have seen.
 func (p *progress) standstill(now time.Time, waiting int) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,21 +75,35 @@ func (p *progress) standstill(now time.Time, waiting int) time.Duration {
 	return now.Sub(p.since)
 }
 
-// Healthy is a check of /healthz. It returns an error if a reconcile takes longer than StallTimeout, or if none starts for that time
-// although sessions wait, as far as its calls show. One slow reconcile is enough: the sessions of a namespace share half of the workers,
-// and those that already have verdicts a quarter, so few stuck workers keep them waiting.
+// check returns an error if a reconcile takes longer than a timeout, or if none starts for that time although objects of a kind wait, as far as
+// its calls show.
 //
 // An unavailable or unresponsive API server or bucket does not cause that: every request has a deadline, so reconciles end with an
 // error and are retried. A restart would not help, and would empty the view and the cache. The remaining cause is a worker that ignores
 // its deadline, such as one that waits for a lock or for a hung file system, or a fault of the queue. In that case, a restart helps, or
 // another replica that becomes the leader.
-func (r *ResponseSessionReconciler) Healthy(*http.Request) error {
-	now, waiting := r.Clock.Now(), r.order.Waiting()
-	if longest := r.progress.longest(now); longest > r.StallTimeout {
-		return fmt.Errorf("a session has been reconciled for %s", longest.Round(time.Second))
+func (p *progress) check(now time.Time, kind string, waiting int, timeout time.Duration) error {
+	if longest := p.longest(now); longest > timeout {
+		return fmt.Errorf("a %s has been reconciled for %s", kind, longest.Round(time.Second))
 	}
-	if still := r.progress.standstill(now, waiting); still > r.StallTimeout {
-		return fmt.Errorf("%d sessions wait, and none has been reconciled for %s", waiting, still.Round(time.Second))
+	if still := p.standstill(now, waiting); still > timeout {
+		return fmt.Errorf("%d %ss wait, and none has been reconciled for %s", waiting, kind, still.Round(time.Second))
 	}
 	return nil
+}
+
+// Healthy is a check of /healthz, with StallTimeout as the timeout. One slow reconcile is enough: the sessions of a namespace share half of the
+// workers, and those that already have verdicts a quarter, so few stuck workers keep them waiting.
+func (r *ResponseSessionReconciler) Healthy(*http.Request) error {
+	return r.progress.check(r.Clock.Now(), "session", r.order.Waiting(), r.StallTimeout)
+}
+
+// Healthy is a check of /healthz, as that of ResponseSessionReconciler.
+func (r *ConversationReconciler) Healthy(*http.Request) error {
+	return r.progress.check(r.Clock.Now(), "conversation", r.order.Waiting(), r.StallTimeout)
+}
+
+// Healthy is a check of /healthz, as that of ResponseSessionReconciler.
+func (r *ConversationDeleter) Healthy(*http.Request) error {
+	return r.progress.check(r.Clock.Now(), "conversation", r.order.Waiting(), r.StallTimeout)
 }

@@ -196,12 +196,12 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 	}
 	heads := &controllers.ConversationReconciler{
 		Client: mgr.GetClient(), Live: s.clients.sessions, Resolve: s.resolver.Resolve, Conversations: s.named, Sessions: view,
-		Interval: controllers.DefaultConversationInterval, Statuses: o.Statuses, Clock: clock.RealClock{},
+		Interval: o.ConversationStatusInterval, Statuses: o.Statuses, Clock: clock.RealClock{}, StallTimeout: o.StallTimeout,
 	}
 	deleter := &controllers.ConversationDeleter{
 		Client: s.clients.sessions, Conversations: s.named, Sessions: view, Snapshots: s.snapshots,
 		Recorder: mgr.GetEventRecorder("catena"), EventLimiter: reconciler.EventLimiter,
-		TurnsPerSecond: controllers.DefaultTurnDeletionsPerSecond, Clock: clock.RealClock{},
+		TurnsPerSecond: o.TurnDeletionsPerSecond, Clock: clock.RealClock{}, StallTimeout: o.StallTimeout,
 	}
 	quotas := &controllers.SessionQuotaReconciler{
 		Client: mgr.GetClient(), Usage: usage, Interval: o.SessionQuotaInterval, Clock: clock.RealClock{},
@@ -222,6 +222,8 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 		mgr.Add(s.sweeper()),
 		mgr.Add(owners),
 		mgr.AddHealthzCheck("reconciles", reconciler.Healthy),
+		mgr.AddHealthzCheck("conversation-reconciles", heads.Healthy),
+		mgr.AddHealthzCheck("conversation-deletions", deleter.Healthy),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("unable to set up the controllers: %w", err)

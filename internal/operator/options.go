@@ -39,6 +39,9 @@ const minWatchSilence = 2 * time.Minute
 // minSessionQuotaInterval keeps the status of a quota from being written continuously.
 const minSessionQuotaInterval = 100 * time.Millisecond
 
+// minConversationStatusInterval keeps the status of a conversation from being written with every turn.
+const minConversationStatusInterval = time.Second
+
 // Options are the options of Run. Use NewOptions.
 type Options struct {
 	// MetricsAddress is an address of the metrics that needs no credentials, and HealthAddress that of /healthz and /readyz; "0"
@@ -68,7 +71,11 @@ type Options struct {
 	// APITimeout is how long a request to the kube-apiserver may take, except the lists for watches and the watches. The
 	// kube-apiserver's own timeout is a minute by default.
 	APITimeout time.Duration
-	// StallTimeout is how long the controller may take for one session before /healthz fails.
+	// ConversationStatusInterval is the time between two writes of the status of one conversation, and TurnDeletionsPerSecond the number of
+	// turns of deleted conversations that are deleted for each namespace.
+	ConversationStatusInterval time.Duration
+	TurnDeletionsPerSecond     float64
+	// StallTimeout is how long a controller may take for one object before /healthz fails.
 	StallTimeout time.Duration
 	// SnapshotStore is the URL of the bucket that snapshots are read from, besides SnapshotChunks; empty for none.
 	SnapshotStore string
@@ -87,23 +94,26 @@ type Options struct {
 // NewOptions returns the defaults.
 func NewOptions() *Options {
 	return &Options{
-		MetricsAddress:         "0",
-		HealthAddress:          ":8081",
-		LeaderElect:            true,
-		ConcurrentReconciles:   16,
-		Statuses:               controllers.DefaultStatusLimits(),
-		SessionQuotaInterval:   3 * time.Second,
-		UsageMetricNamespaces:  100,
-		EventsPerSecond:        10,
-		WatchSilence:           3 * time.Minute,
-		APITimeout:             time.Minute,
-		StallTimeout:           5 * time.Minute,
-		SnapshotSweepInterval:  10 * time.Minute,
-		Sweep:                  controllers.DefaultSweepLimits(),
-		OwnerReferenceInterval: time.Minute,
-		Resolve:                resolve.DefaultOptions(),
-		ResolveAPI:             resolveapi.NewOptions(),
-		Certificates:           certificates.NewOptions(),
+		MetricsAddress:        "0",
+		HealthAddress:         ":8081",
+		LeaderElect:           true,
+		ConcurrentReconciles:  16,
+		Statuses:              controllers.DefaultStatusLimits(),
+		SessionQuotaInterval:  3 * time.Second,
+		UsageMetricNamespaces: 100,
+		EventsPerSecond:       10,
+		WatchSilence:          3 * time.Minute,
+		APITimeout:            time.Minute,
+		StallTimeout:          5 * time.Minute,
+
+		ConversationStatusInterval: controllers.DefaultConversationInterval,
+		TurnDeletionsPerSecond:     controllers.DefaultTurnDeletionsPerSecond,
+		SnapshotSweepInterval:      10 * time.Minute,
+		Sweep:                      controllers.DefaultSweepLimits(),
+		OwnerReferenceInterval:     time.Minute,
+		Resolve:                    resolve.DefaultOptions(),
+		ResolveAPI:                 resolveapi.NewOptions(),
+		Certificates:               certificates.NewOptions(),
 	}
 }
 
@@ -129,8 +139,12 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.APITimeout, "api-timeout", o.APITimeout,
 		"Timeout of a request to the kube-apiserver, including the response body. The watches of ResponseSessions, SnapshotChunks and Conversations, and their lists, use "+
 			"--watch-silence-timeout instead.")
+	flags.DurationVar(&o.ConversationStatusInterval, "conversation-status-interval", o.ConversationStatusInterval,
+		"Time between two writes of the status of one Conversation, at least "+minConversationStatusInterval.String()+". It is also how long its status waits for a turn that is being saved.")
+	flags.Float64Var(&o.TurnDeletionsPerSecond, "turn-deletions-per-second", o.TurnDeletionsPerSecond,
+		"Maximum rate at which the turns of Conversations in the state Deleting are deleted in each namespace, per second.")
 	flags.DurationVar(&o.StallTimeout, "stall-timeout", o.StallTimeout,
-		"Time after which /healthz fails if a worker has not finished its session, not even with an error, or if sessions wait and none begins. At least "+minStallTimeout.String()+", "+
+		"Time after which /healthz fails if a worker has not finished its session or conversation, not even with an error, or if some wait and none begins. At least "+minStallTimeout.String()+", "+
 			"which is twice the timeout of a reconcile.")
 	flags.StringVar(&o.SnapshotStore, "snapshot-store", o.SnapshotStore,
 		"URL of the bucket from which snapshots are read, in addition to SnapshotChunks, and in which unreferenced snapshots are deleted: "+
@@ -170,6 +184,12 @@ func (o *Options) Validate() error {
 	}
 	if o.APITimeout <= 0 {
 		errs = append(errs, fmt.Errorf("--api-timeout is %s: must be positive", o.APITimeout))
+	}
+	if o.ConversationStatusInterval < minConversationStatusInterval {
+		errs = append(errs, fmt.Errorf("--conversation-status-interval is %s: must be at least %s", o.ConversationStatusInterval, minConversationStatusInterval))
+	}
+	if !(o.TurnDeletionsPerSecond > 0) {
+		errs = append(errs, fmt.Errorf("--turn-deletions-per-second is %g: must be positive", o.TurnDeletionsPerSecond))
 	}
 	if o.StallTimeout < minStallTimeout {
 		errs = append(errs, fmt.Errorf("--stall-timeout is %s: must be at least %s", o.StallTimeout, minStallTimeout))
