@@ -30,16 +30,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	rbacv1ac "k8s.io/client-go/applyconfigurations/rbac/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/manifests"
 	"github.com/catena-dev/catena/internal/subprocess"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// gatewayName is the name of the gateways' service account and its RoleBinding.
+// gatewayName is the name of the gateways' service account.
 const gatewayName = "catena-gateway"
 
 // GatewayOptions are the options of StartGateway.
@@ -84,7 +88,7 @@ func (e *Environment) StartGateway(ctx context.Context, options GatewayOptions) 
 	if err != nil {
 		return nil, err
 	}
-	kubeconfig, err := e.Editor(ctx, options.Namespace)
+	kubeconfig, err := e.gatewayUser(ctx, options.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -163,12 +167,33 @@ func StoreURL(namespace, kubeconfig string) string {
 	return "kube:?" + url.Values{"namespace": {namespace}, "kubeconfig": {kubeconfig}}.Encode()
 }
 
-// Editor returns the kubeconfig of the gateways' service account in a namespace, bound to the ClusterRole edit. It waits
-// until the kube-apiserver has seen the binding.
+// gatewayUser returns the kubeconfig of the gateways' service account in a namespace, with the rights that gateways have in a cluster.
+func (e *Environment) gatewayUser(ctx context.Context, namespace string) (kubeconfig string, err error) {
+	raw, err := os.ReadFile(filepath.Join(testutil.Root(), "config", "components", "gateway", "role.yaml"))
+	if err != nil {
+		return "", err
+	}
+	role := &unstructured.Unstructured{}
+	if err := yaml.UnmarshalStrict(raw, &role.Object); err != nil {
+		return "", err
+	}
+	if err := manifests.Apply(ctx, e.Client, role); err != nil {
+		return "", err
+	}
+	return e.serviceAccount(ctx, namespace, role.GetName())
+}
+
+// Editor returns the kubeconfig of the gateways' service account in a namespace, bound to the ClusterRole edit.
 func (e *Environment) Editor(ctx context.Context, namespace string) (kubeconfig string, err error) {
+	return e.serviceAccount(ctx, namespace, "edit")
+}
+
+// serviceAccount returns the kubeconfig of the gateways' service account in a namespace, bound to a ClusterRole. It waits until the
+// kube-apiserver has seen the binding.
+func (e *Environment) serviceAccount(ctx context.Context, namespace, role string) (kubeconfig string, err error) {
 	user := "system:serviceaccount:" + namespace + ":" + gatewayName
-	binding := rbacv1ac.RoleBinding(gatewayName, namespace).
-		WithRoleRef(rbacv1ac.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName("edit")).
+	binding := rbacv1ac.RoleBinding(role, namespace).
+		WithRoleRef(rbacv1ac.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName(role)).
 		WithSubjects(rbacv1ac.Subject().WithKind(rbacv1.ServiceAccountKind).WithNamespace(namespace).WithName(gatewayName))
 	if err := e.Client.Apply(ctx, binding, client.FieldOwner("catena-testenv"), client.ForceOwnership); err != nil {
 		return "", fmt.Errorf("unable to bind the gateway's role: %w", err)
@@ -186,7 +211,7 @@ func (e *Environment) Editor(ctx context.Context, namespace string) (kubeconfig 
 		return review.Status.Allowed, err
 	})
 	if err != nil {
-		return "", fmt.Errorf("the ClusterRole edit does not permit the gateway to write snapshots: %w", err)
+		return "", fmt.Errorf("the ClusterRole %s does not permit the gateway to write snapshots: %w", role, err)
 	}
 	return e.KubeconfigFor(user, "system:serviceaccounts", "system:serviceaccounts:"+namespace)
 }
