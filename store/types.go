@@ -129,6 +129,8 @@ const (
 	MaxDepthLimit = driver.MaxDepthLimit
 	// MaxLimit (1000) is the largest Limit of ResolveOptions, ListOptions and ConversationListOptions.
 	MaxLimit = driver.MaxLimit
+	// MaxConversationMetadataBytes (64 KiB) is the maximum size of the metadata of a conversation.
+	MaxConversationMetadataBytes = driver.MaxConversationMetadataBytes
 	// MaxSummaries (256) is the maximum number of summaries of a conversation.
 	MaxSummaries = driver.MaxSummaries
 	// MaxHiddenItems (1000) is the maximum number of hidden items of a conversation.

@@ -172,6 +172,27 @@ func TestHandles(t *testing.T) {
 	})
 }
 
+// TestTooLargeSharedState: an event that would make what sessions share too large is not stored, and the next one is.
+func TestTooLargeSharedState(t *testing.T) {
+	eachStore(t, func(t *testing.T, s session.Service, _ *store.Store) {
+		h := create(t, s, "app", "user", "s", map[string]any{"user:a": strings.Repeat("x", 40<<10)})
+		for _, name := range []string{"user:b", "app:b"} {
+			size := map[string]int{"user:b": 30 << 10, "app:b": 70 << 10}[name]
+			err := s.AppendEvent(t.Context(), h, event("large", map[string]any{name: strings.Repeat("x", size)}))
+			if !errors.Is(err, store.ErrInvalid) {
+				t.Errorf("%s: got %v, want ErrInvalid", name, err)
+			}
+		}
+		if err := s.AppendEvent(t.Context(), h, event("next", map[string]any{"user:a": "small"})); err != nil {
+			t.Errorf("Unable to append the next event: %v", err)
+		}
+		got := get(t, s, session.GetRequest{AppName: "app", UserID: "user", SessionID: "s"})
+		if diff := cmp.Diff([]string{"next"}, ids(got.Events)) + cmp.Diff(map[string]any{"user:a": "small"}, got.State); diff != "" {
+			t.Errorf("stored session (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // TestConcurrentSessions: sessions that change what they share lose nothing.
 func TestConcurrentSessions(t *testing.T) {
 	eachStore(t, func(t *testing.T, s session.Service, _ *store.Store) {

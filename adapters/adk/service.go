@@ -342,6 +342,9 @@ func (s *service) AppendEvent(ctx context.Context, to session.Session, event *se
 	if err != nil {
 		return err
 	}
+	if err := s.checkShared(ctx, h.key, parts); err != nil {
+		return err
+	}
 	options := store.AppendOptions{ExpectedPreviousResponseID: &h.last}
 	if _, err := s.conversations.Append(ctx, h.conversationID(), turn, options); err != nil {
 		return err

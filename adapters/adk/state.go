@@ -72,15 +72,57 @@ func (s *service) set(ctx context.Context, k key, state map[string]any) error {
 	if err := s.ensure(ctx, k); err != nil {
 		return err
 	}
+	members, err := membersOf(state)
+	if err != nil {
+		return err
+	}
+	_, err = s.conversations.Patch(ctx, k.conversationID(), store.ConversationPatch{MetadataMembers: members})
+	return err
+}
+
+// membersOf returns a state as members of the metadata of a conversation.
+func membersOf(state map[string]any) (map[string]json.RawMessage, error) {
 	members := map[string]json.RawMessage{}
 	for name, value := range state {
 		raw, err := json.Marshal([]any{value}) // a null would remove the member
 		if err != nil {
-			return err
+			return nil, err
 		}
 		members[name] = raw
 	}
-	_, err := s.conversations.Patch(ctx, k.conversationID(), store.ConversationPatch{MetadataMembers: members})
+	return members, nil
+}
+
+// checkShared returns an error if the states of an app or of a user would become too large: an event that changes them could be stored, but
+// not its changes.
+func (s *service) checkShared(ctx context.Context, k key, parts states) error {
+	return errors.Join(s.check(ctx, k.ofApp(), parts.app), s.check(ctx, k.ofUser(), parts.user))
+}
+
+func (s *service) check(ctx context.Context, k key, state map[string]any) error {
+	if len(state) == 0 {
+		return nil
+	}
+	conversation, err := s.conversations.Get(ctx, k.conversationID())
+	if err != nil && !errors.Is(err, store.ErrConversationNotFound) {
+		return err
+	}
+	members, err := membersOf(state)
+	if err != nil {
+		return err
+	}
+	all := map[string]json.RawMessage{}
+	if conversation != nil && conversation.Metadata != nil {
+		if err := json.Unmarshal(conversation.Metadata, &all); err != nil {
+			return fmt.Errorf("unable to read the state in conversation %q: %w", k.conversationID(), err)
+		}
+	}
+	maps.Copy(all, members)
+	raw, err := json.Marshal(all)
+	if err == nil && len(raw) > store.MaxConversationMetadataBytes {
+		err = fmt.Errorf("the state in conversation %q would have %d bytes: at most %d are allowed: %w",
+			k.conversationID(), len(raw), store.MaxConversationMetadataBytes, store.ErrInvalid)
+	}
 	return err
 }
 
