@@ -92,17 +92,32 @@ func TestQueueWakesWorkers(t *testing.T) {
 // progress: a fault of the queue.
 func TestHealthOfQueue(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
-	const timeout = 5 * time.Minute
-	sessions := &ResponseSessionReconciler{Clock: clock, StallTimeout: timeout, order: newOrder(1)}
-	heads := &ConversationReconciler{Clock: clock, StallTimeout: timeout, order: newOrder(1)}
-	deleter := &ConversationDeleter{Clock: clock, StallTimeout: timeout, order: newOrder(1)}
-	t.Run("sessions", func(t *testing.T) {
-		testHealth(t, clock, "session", sessions.order, &sessions.progress, sessions.Healthy)
+	sessions := &ResponseSessionReconciler{Clock: clock, StallTimeout: 5 * time.Minute, order: newOrder(1)}
+	testHealth(t, clock, "session", sessions.order, &sessions.progress, sessions.Healthy)
+	var heads progress
+	order := newOrder(1)
+	testHealth(t, clock, "conversation", order, &heads, func(*http.Request) error {
+		return heads.check(clock.Now(), "conversation", waiting(order, synced(true), synced(true)), 5*time.Minute)
 	})
-	t.Run("heads", func(t *testing.T) { testHealth(t, clock, "conversation", heads.order, &heads.progress, heads.Healthy) })
-	t.Run("deletions", func(t *testing.T) {
-		testHealth(t, clock, "conversation", deleter.order, &deleter.progress, deleter.Healthy)
-	})
+}
+
+// synced is a view.
+type synced bool
+
+func (s synced) HasSynced() bool { return bool(s) }
+
+// TestHealthBeforeSync: the operator is healthy while conversations wait until all views have synced.
+func TestHealthBeforeSync(t *testing.T) {
+	order := newOrder(1)
+	queue := withOrder(order)("test", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "team-a", Name: "conv.1"}})
+	if got := waiting(order, synced(true), synced(false)); got != 0 {
+		t.Errorf("%d wait, want 0", got)
+	}
+	if got := waiting(order, synced(true), synced(true)); got != 1 {
+		t.Errorf("%d wait, want 1", got)
+	}
 }
 
 func testHealth(

@@ -21,6 +21,10 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/catena-dev/catena/internal/fair"
 )
 
 // progress tracks the reconciles in progress. It is safe for concurrent use.
@@ -100,10 +104,21 @@ func (r *ResponseSessionReconciler) Healthy(*http.Request) error {
 
 // Healthy is a check of /healthz, as that of ResponseSessionReconciler.
 func (r *ConversationReconciler) Healthy(*http.Request) error {
-	return r.progress.check(r.Clock.Now(), "conversation", r.order.Waiting(), r.StallTimeout)
+	return r.progress.check(r.Clock.Now(), "conversation", waiting(r.order, r.Conversations, r.Sessions), r.StallTimeout)
 }
 
 // Healthy is a check of /healthz, as that of ResponseSessionReconciler.
 func (r *ConversationDeleter) Healthy(*http.Request) error {
-	return r.progress.check(r.Clock.Now(), "conversation", r.order.Waiting(), r.StallTimeout)
+	return r.progress.check(r.Clock.Now(), "conversation", waiting(r.order, r.Conversations, r.Sessions), r.StallTimeout)
+}
+
+// waiting returns the number of objects in the queue of a controller that is fed from one view and waits for others, too: until all have
+// synced, it has no workers.
+func waiting(order *fair.Queue[reconcile.Request], views ...interface{ HasSynced() bool }) int {
+	for _, view := range views {
+		if !view.HasSynced() {
+			return 0
+		}
+	}
+	return order.Waiting()
 }
