@@ -37,7 +37,7 @@ const summariesAtOnce = 8
 
 // SaveSummary implements driver.Conversations. The summary belongs to the conversation, so that garbage collection deletes it with that. Its
 // turns are entered in the conversation first, by which it is found without a search of all summaries of the namespace. If it is then not
-// created, an entry remains that has no effect but that it counts.
+// created, an entry remains that has no effect. Another writer may drop such an entry, so the entry is looked for once more in the end.
 func (c *cluster) SaveSummary(ctx context.Context, namespace, conversationID string, summary driver.Summary) error {
 	conversation, err := c.getConversation(ctx, namespace, conversationID)
 	if err != nil {
@@ -50,32 +50,80 @@ func (c *cluster) SaveSummary(ctx context.Context, namespace, conversationID str
 	object := newSummary(conversationID, owner, summary)
 	err = kubeclient.Create(ctx, c.client, kubeclient.Summaries, namespace, object, &v1alpha1.ConversationSummary{})
 	switch {
-	case err == nil:
-		return nil
 	case apierrors.IsAlreadyExists(err):
-		return again(c.compareSummary(ctx, types.NamespacedName{Namespace: namespace, Name: object.Name}, conversationID, owner, summary))
+		err = c.compareSummary(ctx, types.NamespacedName{Namespace: namespace, Name: object.Name}, conversationID, owner, summary)
+	case err != nil:
+		err = conversationError(ctx, conversationID, err)
 	}
-	return again(conversationError(ctx, conversationID, err))
+	if err != nil {
+		return again(err)
+	}
+	return c.confirmEntry(ctx, conversation, summaryTurns(summary))
+}
+
+// confirmEntry returns a conflict unless turns are among those of a conversation. A conversation that was deleted since it was read needs none.
+func (c *cluster) confirmEntry(ctx context.Context, read *v1alpha1.Conversation, turns string) error {
+	id := read.Spec.ConversationID
+	current, err := c.getConversation(ctx, read.Namespace, id)
+	switch {
+	case errors.Is(err, driver.ErrConversationNotFound), err == nil && current.UID != read.UID:
+		return nil
+	case err != nil:
+		return again(err)
+	case !slices.Contains(current.Spec.Summaries, turns):
+		return changedMeanwhile(id)
+	}
+	return nil
+}
+
+func summaryTurns(summary driver.Summary) string {
+	return v1alpha1.SummaryTurns(int32(summary.StartTurn), int32(summary.EndTurn))
 }
 
 // enterSummary adds the turns of a summary to a conversation, unless they are among those that it was read with. Writers that do so at once do
 // not affect each other, unless they add the first turns; they may add the same turns twice.
 func (c *cluster) enterSummary(ctx context.Context, conversation *v1alpha1.Conversation, summary driver.Summary) error {
-	id, entered := conversation.Spec.ConversationID, conversation.Spec.Summaries
-	turns := v1alpha1.SummaryTurns(int32(summary.StartTurn), int32(summary.EndTurn))
+	entered, turns := conversation.Spec.Summaries, summaryTurns(summary)
 	switch {
 	case slices.Contains(entered, turns):
 		return nil
 	case len(entered) >= driver.MaxSummaries:
+		return c.dropEntries(ctx, conversation)
+	case entered == nil:
+		return c.patchEntries(ctx, conversation, test("summaries", nil), setSummaries([]string{turns}))
+	}
+	return c.patchEntries(ctx, conversation, kubeclient.Operation{Op: "add", Path: "/spec/summaries/-", Value: turns})
+}
+
+func setSummaries(turns []string) kubeclient.Operation {
+	return kubeclient.Operation{Op: "add", Path: "/spec/summaries", Value: turns}
+}
+
+// dropEntries removes the entries of a conversation that are there twice, or of which the summary is not stored, and returns a conflict: the next
+// attempt finds room. If there are none, the error is driver.TooManySummaries.
+func (c *cluster) dropEntries(ctx context.Context, conversation *v1alpha1.Conversation) error {
+	id := conversation.Spec.ConversationID
+	stored, err := c.readSummaries(ctx, conversation)
+	if err != nil {
+		return again(conversationError(ctx, id, err))
+	}
+	if len(stored) == len(conversation.Spec.Summaries) {
 		return driver.TooManySummaries(id)
 	}
-	operations := []kubeclient.Operation{{Op: "test", Path: "/metadata/uid", Value: conversation.UID}}
-	if entered == nil {
-		operations = append(operations, test("summaries", nil),
-			kubeclient.Operation{Op: "add", Path: "/spec/summaries", Value: []string{turns}})
-	} else {
-		operations = append(operations, kubeclient.Operation{Op: "add", Path: "/spec/summaries/-", Value: turns})
+	kept := make([]string, 0, len(stored))
+	for _, entry := range stored {
+		kept = append(kept, entry.turns)
 	}
+	if err := c.patchEntries(ctx, conversation, test("summaries", conversation.Spec.Summaries), setSummaries(kept)); err != nil {
+		return err
+	}
+	return changedMeanwhile(id)
+}
+
+// patchEntries changes the entries of a conversation.
+func (c *cluster) patchEntries(ctx context.Context, conversation *v1alpha1.Conversation, operations ...kubeclient.Operation) error {
+	id := conversation.Spec.ConversationID
+	operations = append([]kubeclient.Operation{{Op: "test", Path: "/metadata/uid", Value: conversation.UID}}, operations...)
 	_, err := c.patchConversation(ctx, conversation.Namespace, id, "", operations)
 	switch {
 	case err == nil:
@@ -111,47 +159,70 @@ func (c *cluster) Summaries(ctx context.Context, namespace, conversationID strin
 	if err != nil {
 		return nil, again(err)
 	}
+	stored, err := c.readSummaries(ctx, conversation)
+	if err != nil {
+		return nil, again(conversationError(ctx, conversationID, err))
+	}
+	var summaries []driver.Summary
+	for _, entry := range stored {
+		if entry.summary != nil {
+			summaries = append(summaries, *entry.summary)
+		}
+	}
+	slices.SortFunc(summaries, func(a, b driver.Summary) int {
+		return cmp.Or(cmp.Compare(a.StartTurn, b.StartTurn), cmp.Compare(a.EndTurn, b.EndTurn))
+	})
+	return summaries, nil
+}
+
+// entry are turns of a conversation of which a summary is stored. The summary is nil if it cannot be decoded, which does not affect the others.
+type entry struct {
+	turns   string
+	summary *driver.Summary
+}
+
+// readSummaries reads the summaries of a conversation.
+func (c *cluster) readSummaries(ctx context.Context, conversation *v1alpha1.Conversation) ([]entry, error) {
 	entered := slices.Compact(slices.Sorted(slices.Values(conversation.Spec.Summaries)))
-	summaries := make([]*driver.Summary, len(entered))
-	group, groupCtx := errgroup.WithContext(ctx)
+	read := make([]*entry, len(entered))
+	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(summariesAtOnce)
 	for i, turns := range entered {
 		group.Go(func() (err error) {
-			summaries[i], err = c.readSummary(groupCtx, conversation, turns)
+			read[i], err = c.readSummary(ctx, conversation, turns)
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return nil, again(conversationError(ctx, conversationID, err))
+		return nil, err
 	}
-	var stored []driver.Summary
-	for _, summary := range summaries {
-		if summary != nil {
-			stored = append(stored, *summary)
+	var stored []entry
+	for _, entry := range read {
+		if entry != nil {
+			stored = append(stored, *entry)
 		}
 	}
-	slices.SortFunc(stored, func(a, b driver.Summary) int {
-		return cmp.Or(cmp.Compare(a.StartTurn, b.StartTurn), cmp.Compare(a.EndTurn, b.EndTurn))
-	})
 	return stored, nil
 }
 
-// readSummary returns the summary of turns of a conversation. It is nil if it is not stored, or cannot be decoded: the others are not affected.
-func (c *cluster) readSummary(ctx context.Context, conversation *v1alpha1.Conversation, turns string) (*driver.Summary, error) {
+// readSummary returns the entry of turns of a conversation, or nil if no summary of them is stored.
+func (c *cluster) readSummary(ctx context.Context, conversation *v1alpha1.Conversation, turns string) (*entry, error) {
 	id := conversation.Spec.ConversationID
 	name := types.NamespacedName{Namespace: conversation.Namespace, Name: v1alpha1.SummaryName(id, turns)}
 	object := &v1alpha1.ConversationSummary{}
 	err := kubeclient.Get(ctx, c.client, kubeclient.Summaries, name, object)
 	switch {
-	case kubeclient.IsGone(err, kubeclient.Summaries, name.Name), errors.Is(err, kubeclient.ErrUndecodable):
+	case kubeclient.IsGone(err, kubeclient.Summaries, name.Name):
 		return nil, nil
+	case errors.Is(err, kubeclient.ErrUndecodable):
+		return &entry{turns: turns}, nil
 	case err != nil:
 		return nil, err
 	case !belongsTo(object, id, conversation.UID):
 		return nil, nil
 	}
 	summary := fromSummary(object)
-	return &summary, nil
+	return &entry{turns, &summary}, nil
 }
 
 // newSummary returns the object of a summary.

@@ -193,6 +193,32 @@ func TestSummariesWithoutEntry(t *testing.T) {
 	c.wantSummaries(t, "conv_1", first, other)
 }
 
+// TestDropEntries: entries without a summary, and those that are there twice, do not use up the number of summaries.
+func TestDropEntries(t *testing.T) {
+	c := openConversations(t)
+	c.mustCreate(t, active("conv_1"))
+	first, last := driver.Summary{EndTurn: 1, Content: "a"}, driver.Summary{EndTurn: 1000, Content: "b"}
+	if err := c.saveSummary(t.Context(), "conv_1", first); err != nil {
+		t.Fatal(err)
+	}
+	entries := []string{`"0-1"`, `"0-1"`}
+	for end := len(entries); end < driver.MaxSummaries; end++ {
+		entries = append(entries, fmt.Sprintf(`"0-%d"`, end))
+	}
+	c.patch(t, "conv_1", `[{"op":"add","path":"/spec/summaries","value":[`+strings.Join(entries, ",")+`]}]`)
+	if err := c.saveSummary(t.Context(), "conv_1", last); err != nil {
+		t.Fatal(err)
+	}
+	c.wantSummaries(t, "conv_1", first, last)
+	object := &v1alpha1.Conversation{}
+	if err := env.Client.Get(t.Context(), client.ObjectKey{Namespace: c.namespace, Name: "conv.1"}, object); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"0-1", "0-1000"}, object.Spec.Summaries); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
+	}
+}
+
 // TestFirstSummaries: writers that save the first summaries of a conversation at once, some of them the same, do not hinder each other, nor
 // those that change its head.
 func TestFirstSummaries(t *testing.T) {
