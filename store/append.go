@@ -303,13 +303,23 @@ func (r *reserver) take(ctx context.Context, head, next Head, first bool, before
 	updated, err := r.c.update(ctx, r.d, r.conversationID, driver.ConversationUpdate{
 		ExpectedState: ConversationActive, ExpectedHead: &head, Head: &next,
 	})
-	if errors.Is(err, ErrConflict) {
+	switch {
+	case errors.Is(err, ErrConflict):
 		return nil, errChanged
-	}
-	if err != nil {
+	case err != nil && first && (ctx.Err() != nil || driver.IsRetryable(err)): // only the answer may have been lost
+		r.giveUp(ctx, next, before)
+		return nil, err
+	case err != nil:
 		return nil, err
 	}
 	return newReservation(ctx, r, updated, begin, first, before), nil
+}
+
+// giveUp makes room for others at once, if the head is that of a reservation of this process. If that fails, they wait.
+func (r *reserver) giveUp(ctx context.Context, head, before Head) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	_, _ = r.d.UpdateConversation(ctx, r.c.store.namespace, r.conversationID, driver.ConversationUpdate{ExpectedHead: &head, Head: &before})
 }
 
 // renew renews the reservation of a head, and returns the conversation with the new one.

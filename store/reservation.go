@@ -196,11 +196,7 @@ func (r *Reservation) release(ctx context.Context) {
 	if !r.first {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-	defer cancel()
-	_, _ = r.d.UpdateConversation(ctx, r.c.store.namespace, r.conversationID, driver.ConversationUpdate{
-		ExpectedHead: &r.head, Head: &r.before,
-	})
+	r.giveUp(ctx, r.head, r.before)
 }
 
 // errEnded is the cause with which the renewals end after Save and Release.

@@ -74,6 +74,7 @@ func (g *Gateway) appendItems(ctx context.Context, c *call, t *turn) error {
 	if stored, err := g.isStored(ctx, c, t); stored || err != nil {
 		return err
 	}
+	defer t.leave(ctx)
 	err := g.reserve(ctx, c, t)
 	if errors.Is(err, store.ErrConflict) { // perhaps a request with the same Idempotency-Key has just saved the turn
 		if stored, failure := g.isStored(ctx, c, t); stored || failure != nil {
@@ -83,7 +84,6 @@ func (g *Gateway) appendItems(ctx context.Context, c *call, t *turn) error {
 	if err != nil {
 		return err
 	}
-	defer t.leave(ctx)
 	return g.saveItems(ctx, c, t)
 }
 

@@ -189,6 +189,8 @@ func conversationFailed(id string, err error) *apiError {
 			"Another process is currently operating on this conversation. Please retry in a few seconds.")
 	case errors.Is(err, store.ErrConversationArchived):
 		result = invalidRequest("conversation", string(e.Code), "The conversation is archived and cannot be continued.")
+	case errors.Is(err, store.ErrQuotaExceeded):
+		return quotaError(err)
 	case errors.Is(err, store.ErrConversationLimitExceeded):
 		result = invalidRequest("conversation", string(e.Code), "The conversation cannot have more deleted items.")
 	case errors.Is(err, store.ErrUnsupported):

@@ -52,7 +52,7 @@ func (g *Gateway) createConversation(w http.ResponseWriter, r *http.Request, c *
 	if created.Metadata, err = readMetadata(o); err != nil {
 		return err
 	}
-	if items := o.raw("items"); !jsonvalue.IsNull(items) && items != "[]" {
+	if items := o.raw("items"); !jsonvalue.IsNull(items) && (items[0] != '[' || jsonvalue.Count(items) > 0) {
 		if first.request, err = g.parseFirst(r.Context(), c, created.ConversationID, items); err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func (g *Gateway) saveConversation(ctx context.Context, c *call, created *store.
 	case err == nil:
 		return conversation, nil
 	case c.idempotencyKey == "":
-		g.discard(ctx, c, created.Head.ResponseID)
+		g.discard(ctx, c, created)
 	case errors.Is(err, store.ErrConflict): // another request with the same key was faster
 		if found, failure := g.findConversation(ctx, c, created, first); found != nil || failure != nil {
 			return found, failure
@@ -123,15 +123,17 @@ func (g *Gateway) saveConversation(ctx context.Context, c *call, created *store.
 	return nil, conversationFailed(created.ConversationID, err)
 }
 
-// discard deletes the turn of a conversation that could not be created, if it has one.
-func (g *Gateway) discard(ctx context.Context, c *call, responseID string) {
-	if responseID == "" {
-		return
-	}
+// discard deletes what may be stored of a conversation whose creation has failed: the conversation, which may exist if only the answer was lost,
+// and then its turn, if it has one.
+func (g *Gateway) discard(ctx context.Context, c *call, created *store.Conversation) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.options.SaveTimeout)
 	defer cancel()
-	if err := c.store.Delete(ctx, responseID, store.DeleteOptions{}); err != nil {
-		c.log.Error("unable to delete the turn of a conversation that was not created", "responseID", responseID, "error", err)
+	err := c.store.Conversations().Delete(ctx, created.ConversationID, store.DeleteConversationOptions{})
+	if turn := created.Head.ResponseID; err == nil && turn != "" {
+		err = c.store.Delete(ctx, turn, store.DeleteOptions{})
+	}
+	if err != nil {
+		c.log.Error("unable to delete what is stored of a conversation that was not created", "conversationID", created.ConversationID, "error", err)
 	}
 }
 
