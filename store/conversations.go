@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/catena-dev/catena/internal/history"
 	"github.com/catena-dev/catena/store/driver"
@@ -156,7 +157,7 @@ func (c *Conversations) update(
 	})
 }
 
-// Archive makes a conversation read-only: turns can no longer be appended. A turn for which a place was reserved before is still saved.
+// Archive makes a conversation one that cannot be continued or rolled back. A turn for which a place was reserved before is still saved.
 // Archiving an archived conversation changes nothing.
 func (c *Conversations) Archive(ctx context.Context, conversationID string) (*Conversation, error) {
 	return c.setState(ctx, "archive", conversationID, ConversationActive, ConversationArchived)
@@ -185,6 +186,9 @@ func (c *Conversations) setState(ctx context.Context, operation, conversationID,
 // deleted: those after the turn can be reached by their response IDs. The error is ErrInvalid if the turn is not part of the history.
 func (c *Conversations) Rollback(ctx context.Context, conversationID, responseID string) (*Conversation, error) {
 	return conversationCall(c, "rollback", conversationID, func(d driver.Conversations) (*Conversation, error) {
+		if _, err := c.getActive(ctx, d, conversationID); err != nil {
+			return nil, err
+		}
 		for {
 			last, err := c.mustFind(ctx, conversationID, responseID)
 			if err != nil {
@@ -241,14 +245,20 @@ func (c *Conversations) mustFind(ctx context.Context, conversationID, responseID
 }
 
 // find reports whether a turn is part of a conversation's history, whatever the status of its turns is, and returns the last turn of that if
-// it is. It takes one request in a cluster, whose answer does not grow with the history.
+// it is. It takes one request in a cluster, whose answer does not grow with the history. The conversation must exist.
 func (c *Conversations) find(ctx context.Context, conversationID, responseID string) (last string, found bool, err error) {
+	if utf8.RuneCountInString(responseID) > MaxIDLength { // it would be a part of a URL
+		return "", false, nil
+	}
 	list, err := c.store.list(ctx, conversationID, ListOptions{History: true, Limit: 1, After: history.FollowingTurns(responseID)})
 	if errors.Is(err, ErrInvalid) { // a cursor is valid if its turn is part of the history
 		return "", false, nil
 	}
 	if err != nil {
 		return "", false, err
+	}
+	if list.Head == "" {
+		return "", false, &Error{Code: CodeUnsupported, Message: "the operator does not return the end of a history: upgrade it to the version of this program"}
 	}
 	return list.Head, true, nil
 }

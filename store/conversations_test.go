@@ -484,3 +484,39 @@ func TestUnanswered(t *testing.T) {
 		})
 	}
 }
+
+// headless is the driver of a cluster whose operator does not say with which turn a history ends.
+type headless struct {
+	driver.Store
+	driver.Conversations
+	driver.Lister
+}
+
+func (d headless) List(ctx context.Context, namespace, id string, options driver.ListOptions) (*driver.TurnList, error) {
+	list, err := d.Lister.List(ctx, namespace, id, options)
+	if err == nil {
+		list.Head = ""
+	}
+	return list, err
+}
+
+// TestRollbackWithOlderOperator: what needs the end of the history fails, and does not search for ever.
+func TestRollbackWithOlderOperator(t *testing.T) {
+	d, options, err := driver.Open(t.Context(), "memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.Namespace = "default"
+	c := store.New(headless{d, d.(driver.Conversations), d.(driver.Lister)}, options).Conversations()
+	if _, err := c.Create(t.Context(), &store.Conversation{ConversationID: "conv_1"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"resp_1", "resp_2"} {
+		if _, err := c.Append(t.Context(), "conv_1", testturn.Make(id, ""), store.AppendOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Rollback(t.Context(), "conv_1", "resp_1"); !errors.Is(err, store.ErrUnsupported) {
+		t.Errorf("got %v, want ErrUnsupported", err)
+	}
+}

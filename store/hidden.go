@@ -30,6 +30,9 @@ import (
 // The error is ErrNotFound if the history has no such item, and ErrConversationLimitExceeded if MaxHiddenItems are hidden.
 func (c *Conversations) HideItem(ctx context.Context, conversationID, responseID string, number int) (*Conversation, error) {
 	return conversationCall(c, "hide_item", conversationID, func(d driver.Conversations) (*Conversation, error) {
+		if _, err := c.get(ctx, d, conversationID); err != nil {
+			return nil, err
+		}
 		_, found, err := c.find(ctx, conversationID, responseID)
 		if found {
 			found, err = c.hasItem(ctx, responseID, number)

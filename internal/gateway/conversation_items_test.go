@@ -241,8 +241,12 @@ func TestHiddenItemStays(t *testing.T) {
 func TestTooManyHiddenItems(t *testing.T) {
 	f, _ := startConversation(t, nil)
 	item := f.create(`{"conversation":"conv_1","input":"a"}`).get("output.0.id")
+	hidden := make([]store.HiddenItem, store.MaxHiddenItems)
+	for i := range hidden {
+		hidden[i] = store.HiddenItem{ResponseID: "resp_other", Number: i}
+	}
 	_, err := f.conversations().Create(t.Context(), &store.Conversation{
-		ConversationID: "conv_2", Head: store.Head{ResponseID: f.turns(conv)[0]}, HiddenItems: make([]store.HiddenItem, store.MaxHiddenItems),
+		ConversationID: "conv_2", Head: store.Head{ResponseID: f.turns(conv)[0]}, HiddenItems: hidden,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -280,6 +280,13 @@ func (s *hookedStore) Resolve(ctx context.Context, namespace, id string, options
 	return history, err
 }
 
+func (s *hookedStore) List(ctx context.Context, namespace, id string, options store.ListOptions) (*store.TurnList, error) {
+	if options.History {
+		return s.next.InNamespace(namespace).Conversations().Turns(ctx, id, options)
+	}
+	return s.next.InNamespace(namespace).List(ctx, id, options)
+}
+
 func (s *hookedStore) Delete(ctx context.Context, namespace, id string, options store.DeleteOptions) error {
 	return s.next.InNamespace(namespace).Delete(ctx, id, options)
 }

@@ -151,7 +151,7 @@ type Summary struct {
 	CreatedAt time.Time
 }
 
-// Conversations is implemented by drivers that can store conversations.
+// Conversations is implemented by drivers that can store conversations. They also implement Lister.
 //
 // A driver only stores. The caller, store.Conversations, has validated everything that it passes, and decides what follows. All methods
 // are safe for concurrent use: changes of a conversation take effect one after the other, and whatever a call has returned, every later call

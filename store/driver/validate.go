@@ -89,8 +89,8 @@ func checkText(name, text string, least, most int) error {
 	return nil
 }
 
-// Validate returns an error that is ErrInvalid if a conversation must not be stored: a text is too long or not UTF-8, or the metadata is not
-// a JSON object, or too large.
+// Validate returns an error that is ErrInvalid if a conversation must not be stored: a text is too long or not UTF-8, the metadata is not a JSON
+// object, or too large, or a hidden item or the fork is incomplete.
 func (c *Conversation) Validate() error {
 	for _, field := range []struct{ name, value string }{
 		{"ID of the forked conversation", c.ForkedFrom.ConversationID},
@@ -101,6 +101,18 @@ func (c *Conversation) Validate() error {
 		if err := checkText(field.name, field.value, 0, MaxIDLength); err != nil {
 			return invalidConversation(c.ConversationID, err)
 		}
+	}
+	for _, hidden := range c.HiddenItems {
+		err := checkText("response ID of a hidden item", hidden.ResponseID, 1, MaxIDLength)
+		if err == nil && (hidden.Number < 0 || hidden.Number > math.MaxInt32) {
+			err = fmt.Errorf("the number of a hidden item is %d: must be from 0 to %d", hidden.Number, math.MaxInt32)
+		}
+		if err != nil {
+			return invalidConversation(c.ConversationID, err)
+		}
+	}
+	if c.ForkedFrom.ConversationID == "" && c.ForkedFrom.ResponseID != "" {
+		return invalidConversation(c.ConversationID, errors.New("the fork has a response ID, but no conversation ID"))
 	}
 	return ConversationPatch{UserID: &c.UserID, Title: &c.Title, SystemPrompt: &c.SystemPrompt, Metadata: c.Metadata}.ValidateFor(c.ConversationID)
 }

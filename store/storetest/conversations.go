@@ -183,6 +183,10 @@ func testConversationInvalid(t *testing.T, s *suite) {
 		"unknown state":        func(c *store.Conversation) { c.State = "Closed" },
 		"created for deletion": func(c *store.Conversation) { c.State = store.ConversationDeleting },
 		"reserved":             func(c *store.Conversation) { c.Head.Reservation.Duration = time.Second },
+		"fork of nothing":      func(c *store.Conversation) { c.ForkedFrom.ResponseID = "resp_1" },
+		"hidden in no turn":    func(c *store.Conversation) { c.HiddenItems = []store.HiddenItem{{Number: 1}} },
+		"hidden before 0":      func(c *store.Conversation) { c.HiddenItems = []store.HiddenItem{{ResponseID: "a", Number: -1}} },
+		"hidden after 2^31":    func(c *store.Conversation) { c.HiddenItems = []store.HiddenItem{{ResponseID: "a", Number: 1 << 32}} },
 		"with a base":          func(c *store.Conversation) { c.Head.BaseResponseID = "resp_1" },
 	} {
 		conversation := &store.Conversation{ConversationID: "conv_2"}
