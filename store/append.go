@@ -130,8 +130,9 @@ func (a *appender) append(ctx context.Context) (bool, error) {
 // errBranch indicates that the turn is to be saved as a branch.
 var errBranch = errors.New("another turn is the last one")
 
-// check returns an error if the turn cannot be appended to a history that ends with another one, which is nil if it is empty.
-func (a *appender) check(last *Session) error {
+// check returns an error if the turn cannot be appended to a history that ends with another one, which is nil if it is empty. hidden are the
+// hidden items of the conversation.
+func (a *appender) check(last *Session, hidden []HiddenItem) error {
 	end := idOf(last)
 	if expected := a.options.ExpectedPreviousResponseID; expected != nil && *expected != end {
 		if a.options.Branch {
@@ -145,7 +146,7 @@ func (a *appender) check(last *Session) error {
 	if last == nil {
 		return nil
 	}
-	if call := unanswered(last, a.next); call != "" {
+	if call := unanswered(last, hidden, a.next); call != "" {
 		return &Error{
 			Code: CodeInvalid, ResponseID: a.responseID, PreviousResponseID: end,
 			Message: fmt.Sprintf("no output found for the call %.100q of response %q, the last one of conversation %.100q", call, end, a.conversationID),
@@ -207,12 +208,15 @@ type reserver struct {
 	read func(ctx context.Context, responseID string) (*Session, error)
 }
 
+// checkFunc returns an error if nothing can be appended to a turn, which is nil if there is none, in a conversation with some hidden items.
+type checkFunc func(last *Session, hidden []HiddenItem) error
+
 // errStored indicates that the turn for which a place is to be reserved is stored.
 var errStored = errors.New("the turn is stored")
 
 // reserve reserves the end of the conversation for the turn. If it is reserved for another one, it waits if it may, and
 // otherwise the error is ErrConversationLocked. check is called with the last turn, or nil.
-func (r *reserver) reserve(ctx context.Context, duration time.Duration, wait bool, check func(last *Session) error) (*Reservation, error) {
+func (r *reserver) reserve(ctx context.Context, duration time.Duration, wait bool, check checkFunc) (*Reservation, error) {
 	duration, err := validDuration(duration)
 	if err != nil {
 		return nil, err
@@ -247,7 +251,7 @@ func (r *reserver) locked() *Error {
 var errChanged = errors.New("the conversation was changed")
 
 // try is one attempt to reserve.
-func (r *reserver) try(ctx context.Context, duration time.Duration, check func(last *Session) error) (*Reservation, error) {
+func (r *reserver) try(ctx context.Context, duration time.Duration, check checkFunc) (*Reservation, error) {
 	current, err := r.c.getActive(ctx, r.d, r.conversationID)
 	if err != nil {
 		return nil, err
@@ -271,7 +275,7 @@ func (r *reserver) try(ctx context.Context, duration time.Duration, check func(l
 			return nil, err
 		}
 	}
-	if err := check(last); err != nil {
+	if err := check(last, current.HiddenItems); err != nil {
 		return nil, err
 	}
 	if own {

@@ -17,43 +17,60 @@ limitations under the License.
 package store
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/tidwall/gjson"
 
+	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/jsonvalue"
 )
 
-// unanswered returns the ID of a call in a turn for which neither it nor the next turn has an output, or the empty string. Calls without
-// a call ID, such as a web search, were made by the engine and need no output.
-func unanswered(turn, next *Session) string {
-	calls, answered := callsOf(turn.Input(), turn.Response)
-	_, inNext := callsOf(next.Input(), nil)
-	for _, id := range calls {
-		if !answered[id] && !inNext[id] {
-			return id
+// unanswered returns the ID of a call in a turn for which neither it nor the next turn has an output, or the empty string. Hidden items are
+// not there. Calls without a call ID, such as a web search, were made by the engine and need no output.
+func unanswered(turn *Session, hidden []HiddenItem, next *Session) string {
+	calls, answered := callsOf(turn, hidden, turn.Response)
+	_, inNext := callsOf(next, nil, nil)
+	for _, c := range calls {
+		if !answered.has(c) && !inNext.has(c) {
+			return c.callID
 		}
 	}
 	return ""
 }
 
-// callsOf returns the IDs of the calls in an input and in the output of a response, and of those that have an output.
-func callsOf(input, response []byte) (calls []string, answered map[string]bool) {
-	answered = map[string]bool{}
-	output := jsonvalue.ValidObject(response).RawMembers("output")[0]
-	for _, list := range []string{jsonvalue.Text(input), output} {
-		if !jsonvalue.IsList(list) {
-			continue
+// toolCall is a call that needs an output.
+type toolCall struct{ callID, itemID string }
+
+// outputs are the IDs that the outputs of calls have: the call ID, or the ID of the item in a local_shell_call_output.
+type outputs map[string]bool
+
+func (o outputs) has(c toolCall) bool { return o[c.callID] || o[c.itemID] && c.itemID != "" }
+
+// callsOf returns the calls in the input of a turn and in the output of a response, and the outputs of calls.
+func callsOf(turn *Session, hidden []HiddenItem, response []byte) (calls []toolCall, answered outputs) {
+	answered = outputs{}
+	number := 0 // as in Origin
+	look := func(raw string) {
+		item := HiddenItem{ResponseID: turn.ResponseID, Number: number}
+		if number++; slices.Contains(hidden, item) {
+			return
 		}
-		for _, raw := range jsonvalue.Elements(list) {
-			item := jsonvalue.Members(gjson.Parse(raw), "type", "call_id")
-			switch kind, id := item[0].String(), item[1].String(); {
-			case id == "":
-			case strings.HasSuffix(kind, "_call"):
-				calls = append(calls, id)
-			case strings.HasSuffix(kind, "_call_output"):
-				answered[id] = true
-			}
+		members := jsonvalue.Members(gjson.Parse(raw), "type", "call_id", "id")
+		switch kind, c := members[0].String(), (toolCall{members[1].String(), members[2].String()}); {
+		case kind == "local_shell_call_output" && c.callID == "":
+			answered[c.itemID] = true
+		case c.callID == "":
+		case strings.HasSuffix(kind, "_call"):
+			calls = append(calls, c)
+		case strings.HasSuffix(kind, "_call_output"), kind == "tool_search_output":
+			answered[c.callID] = true
+		}
+	}
+	_ = chain.EachInput(jsonvalue.Text(turn.Input()), look) // has been validated
+	if output := jsonvalue.ValidObject(response).RawMembers("output")[0]; jsonvalue.IsList(output) {
+		for _, raw := range jsonvalue.Elements(output) {
+			look(raw)
 		}
 	}
 	return calls, answered

@@ -467,6 +467,10 @@ func TestUnanswered(t *testing.T) {
 		"null":                {`"hi"`, `{"type":"tool_search_call","call_id":null}`, `"hi"`, true},
 		"not in a list":       {`"hi"`, call, `"function_call_output"`, false},
 		"not a call":          {`"hi"`, `{"call_id":"a"}`, `"hi"`, true},
+		"local shell":         {`"hi"`, `{"type":"local_shell_call","id":"lsh","call_id":"a"}`, `[{"type":"local_shell_call_output","id":"lsh"}]`, true},
+		"local shell, call":   {`"hi"`, `{"type":"local_shell_call","id":"lsh","call_id":"a"}`, `[{"type":"local_shell_call_output","id":"a"}]`, true},
+		"another local shell": {`"hi"`, `{"type":"local_shell_call","id":"lsh","call_id":"a"}`, `[{"type":"local_shell_call_output","id":"b"}]`, false},
+		"tool search":         {`"hi"`, `{"type":"tool_search_call","call_id":"a"}`, `[{"type":"tool_search_output","call_id":"a"}]`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newConversation(t)

@@ -48,7 +48,7 @@ func (c *Conversations) Reserve(ctx context.Context, conversationID, responseID 
 			return nil, err
 		}
 		r := reserver{c: c, d: d, conversationID: conversationID, responseID: responseID, read: c.turnInfo}
-		reservation, err := r.reserve(ctx, options.Duration, false, func(*Session) error { return nil })
+		reservation, err := r.reserve(ctx, options.Duration, false, func(*Session, []HiddenItem) error { return nil })
 		if errors.Is(err, errStored) {
 			return nil, driver.Conflict(responseID, "response %q is already stored", responseID)
 		}

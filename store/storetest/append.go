@@ -134,6 +134,13 @@ func testConversationCalls(t *testing.T, s *suite) {
 	for id, input := range map[string]string{"resp_2": `"go on"`, "resp_3": `[` + first + `]`, "resp_4": `[]`} {
 		wantError(t, add(turn(id, input, "")), &store.Error{Code: store.CodeInvalid, ResponseID: id})
 	}
+	create(t, c, &store.Conversation{
+		ConversationID: "conv_2", Head: store.Head{ResponseID: "resp_1"},
+		HiddenItems: []store.HiddenItem{{ResponseID: "resp_1", Number: 1}, {ResponseID: "resp_1", Number: 2}}, // the calls
+	})
+	if _, err := c.Append(t.Context(), "conv_2", turn("resp_hidden", `"go on"`, ""), store.AppendOptions{}); err != nil {
+		t.Errorf("Unable to append to hidden calls: %v", err)
+	}
 	second := `{"type":"custom_tool_call_output","call_id":"call_2","output":""}`
 	if err := add(turn("resp_5", `[`+second+`,`+first+`]`, "")); err != nil {
 		t.Errorf("Unable to answer the calls: %v", err)
