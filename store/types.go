@@ -135,6 +135,9 @@ const (
 	MaxSummaries = driver.MaxSummaries
 	// MaxHiddenItems (1000) is the maximum number of hidden items of a conversation.
 	MaxHiddenItems = driver.MaxHiddenItems
+	// MinReservation (1s) and MaxReservation (10m) are the bounds of ReserveOptions.Duration.
+	MinReservation = driver.MinReservation
+	MaxReservation = driver.MaxReservation
 	// DefaultReservation is how long a place in a conversation is reserved for a turn if the options set nothing else.
 	DefaultReservation = 10 * time.Second
 	// MaxListedTitleLength (100) is the number of characters that a ConversationInfo has of a title.

@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
@@ -28,10 +27,6 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/store"
 )
-
-// reservation is how long others wait for the conversation if a gateway dies. The reservation is renewed after half of it: most turns have
-// ended by then, and have cost one write more than a turn without a conversation.
-const reservation = time.Minute
 
 // readConversation reads `conversation`, which is an ID or an object with an ID. It returns the empty string if the request has none.
 func readConversation(o *object) (string, error) {
@@ -88,7 +83,7 @@ func (g *Gateway) reserve(ctx context.Context, c *call, t *turn) error {
 	kept, end := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, end)
 	reservation, err := read(kept, c, func(ctx context.Context) (*store.Reservation, error) {
-		return c.store.Conversations().Reserve(ctx, t.request.conversation, t.id, store.ReserveOptions{Duration: g.reservation})
+		return c.store.Conversations().Reserve(ctx, t.request.conversation, t.id, store.ReserveOptions{Duration: g.options.Reservation})
 	}, func(*store.Reservation) int64 { return 0 })
 	if err != nil {
 		return conversationFailed(t.request.conversation, err)

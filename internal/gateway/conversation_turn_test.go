@@ -395,7 +395,7 @@ func TestConversationChanged(t *testing.T) {
 					o.OnDisconnect = OnDisconnectFinish
 				}
 			})
-			f.gateway.reservation = time.Second
+			f.gateway.options.Reservation = time.Second
 			f.store.onSave = func(ctx context.Context, _ *store.Session, _ func() error) error {
 				<-ctx.Done() // the renewal ends the save
 				return ctx.Err()
@@ -418,7 +418,7 @@ func TestConversationUnreachable(t *testing.T) {
 		f.store.cutOff.Store(true)
 		<-r.Context().Done()
 	}))
-	f.gateway.reservation = time.Second
+	f.gateway.options.Reservation = time.Second
 	r := f.do(http.MethodPost, "/v1/responses", `{"conversation":"conv_1","input":"a"}`)
 	if want := "Service Unavailable session.store.unreachable"; r.code() != want || r.header.Get("X-Should-Retry") != "false" {
 		t.Errorf("got %d %s %v, want %s", r.status, r.body, r.header, want)
@@ -477,7 +477,7 @@ func TestConversationBaseDeleted(t *testing.T) {
 		}
 		enginetest.Handler().ServeHTTP(w, r)
 	}))
-	f.gateway.reservation = time.Second
+	f.gateway.options.Reservation = time.Second
 	f.create(`{"conversation":"conv_1","input":"a"}`)
 	base = f.create(`{"conversation":"conv_1","input":"b"}`).get("id")
 	if r := f.do(http.MethodPost, "/v1/responses", `{"conversation":"conv_1","input":"c"}`); r.code() != "Conflict session.store.conflict" {

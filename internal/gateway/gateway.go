@@ -56,8 +56,6 @@ type Gateway struct {
 	draining     chan struct{}
 	open         sync.WaitGroup
 	pingInterval time.Duration
-	// reservation is how long the place of a turn in a conversation with a name is reserved at a time.
-	reservation time.Duration
 
 	now func() time.Time
 }
@@ -79,7 +77,6 @@ func New(options Options, registerer prometheus.Registerer) (*Gateway, error) {
 		now:      time.Now,
 
 		pingInterval: pingInterval,
-		reservation:  reservation,
 	}
 	g.asked = map[string]*served{}
 	for _, path := range askPaths {

@@ -93,6 +93,9 @@ type Options struct {
 	OnDisconnect string
 	// RequestTimeout limits a whole request, including its stream. A save that has begun is limited by SaveTimeout instead.
 	RequestTimeout, SaveTimeout time.Duration
+	// Reservation is how long the place of a turn in a conversation is reserved at a time, and so how long others wait for the conversation if
+	// the gateway dies. It is renewed after half of it, which is one write more.
+	Reservation time.Duration
 	// ReadTimeout limits the time in which a client must send a request.
 	ReadTimeout time.Duration
 	// ShutdownDelay is how long the gateway keeps serving, without being ready, after its context is done. ShutdownTimeout is
@@ -142,6 +145,7 @@ func DefaultOptions() Options {
 		OnDisconnect:         OnDisconnectCancel,
 		RequestTimeout:       requestTimeout,
 		SaveTimeout:          30 * time.Second,
+		Reservation:          time.Minute, // most turns end before it is renewed
 		ReadTimeout:          time.Minute,
 		ShutdownDelay:        5 * time.Second,
 		ShutdownTimeout:      requestTimeout, // so that a rollout aborts no request
@@ -189,6 +193,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"What happens to a response that is being created when its client goes away: cancel (the engine stops, and the turn is saved as cancelled) or finish (the turn is saved as if the client had received the response, unless the client asked not to store it).")
 	flags.DurationVar(&o.RequestTimeout, "request-timeout", o.RequestTimeout, "Maximum duration of a request, including its stream.")
 	flags.DurationVar(&o.ReadTimeout, "read-timeout", o.ReadTimeout, "Maximum time for a client to send a request.")
+	flags.DurationVar(&o.Reservation, "conversation-reservation", o.Reservation,
+		"Time for which a conversation is reserved for a turn that is being created, in whole seconds. The reservation is renewed after half of it, with one write, until the turn is saved. If the gateway dies, others wait so long.")
 	flags.DurationVar(&o.SaveTimeout, "save-timeout", o.SaveTimeout, "Maximum time to save a turn, including retries.")
 	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay-duration", o.ShutdownDelay,
 		"Time to keep serving, without being ready, after a termination signal, so that no new requests arrive when the gateway stops listening.")
@@ -240,6 +246,8 @@ func (o *Options) Validate() error {
 	check(o.MaxInFlightStreams >= 2, "--max-inflight-streams is %d: must be at least 2", o.MaxInFlightStreams)
 	check(o.MaxWebSockets == 0 || o.MaxWebSockets >= 2, "--max-websockets is %d: must be 0 or at least 2", o.MaxWebSockets)
 	check(o.MaxParses >= 2, "--max-parses is %d: must be at least 2", o.MaxParses)
+	check(o.Reservation >= store.MinReservation && o.Reservation <= store.MaxReservation && o.Reservation%time.Second == 0,
+		"--conversation-reservation is %s: must be whole seconds, from %s to %s", o.Reservation, store.MinReservation, store.MaxReservation)
 	positive := func(flag string, value time.Duration) { check(value > 0, "--%s is %s: must be positive", flag, value) }
 	positive("websocket-lifetime", o.WebSocketLifetime)
 	positive("request-timeout", o.RequestTimeout)

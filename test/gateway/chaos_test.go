@@ -20,8 +20,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -37,6 +39,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testenv"
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
@@ -94,6 +97,61 @@ func TestConversationChaos(t *testing.T) {
 	}
 	for writers := range slices.Chunk(writers, chaosWriters) {
 		checkConversation(t, &c, writers)
+	}
+}
+
+// TestTakeOver: if a replica is killed while a client's response is being created in a conversation, another client continues the conversation
+// through the other replica, once that has waited, and without the turn that was not saved.
+func TestTakeOver(t *testing.T) {
+	c := newConversations()
+	created, err := c.New(t.Context(), conversations.ConversationNewParams{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reached := make(chan struct{})
+	engine := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // until then, the server does not notice that the gateway has died
+		close(reached)
+		<-r.Context().Done()
+	}))
+	defer engine.Close()
+	doomed, err := env.StartGateway(t.Context(), testenv.GatewayOptions{Upstream: engine.URL, Args: []string{"--conversation-reservation=2s"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := func(url string) responses.ResponseService {
+		return responses.NewResponseService(option.WithBaseURL(url+"/v1"), option.WithAPIKey("none"), option.WithMaxRetries(0))
+	}
+	lost := make(chan error)
+	go func() {
+		s := client(doomed.URL)
+		_, err := s.New(t.Context(), within(created.ID, "lost"))
+		lost <- err
+	}()
+	<-reached
+	if err := doomed.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-lost; err == nil {
+		t.Error("the client of the killed replica has got a response")
+	}
+	locked, next := 0, client(replicas[0].URL)
+	testutil.Eventually(t, func(ctx context.Context) error {
+		_, err := next.New(ctx, within(created.ID, "next"))
+		if e, ok := errors.AsType[*responses.Error](err); ok && e.Code == "conversation_locked" {
+			locked++
+			return err
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		return nil
+	})
+	if locked == 0 {
+		t.Error("the conversation was not locked")
+	}
+	texts, _ := textsOf(t, &c, created.ID)
+	if diff := cmp.Diff([]string{"next", "You said 1 things, from 'next' to 'next'."}, texts); diff != "" {
+		t.Errorf("the items of the conversation (-want +got):\n%s", diff)
 	}
 }
 
