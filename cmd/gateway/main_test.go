@@ -104,6 +104,7 @@ func TestRunFails(t *testing.T) {
 		"instructions":          {"--instructions=Some", `--instructions is "Some": must be one of Omit, Last, All`},
 		"depth above the limit": {"--max-depth=20000", `--max-depth is 20000: must be from 1 to 10000`},
 		"depth":                 {"--max-depth=0", "--max-depth is 0: must be from 1 to 10000"},
+		"short reservation":     {"--conversation-reservation=999ms", "--conversation-reservation is 999ms: must be whole seconds, from 1s to 10m0s"},
 		"zero timeout":          {"--request-timeout=0s", "--request-timeout is 0s: must be positive"},
 		"negative delay":        {"--shutdown-delay-duration=-1s", "--shutdown-delay-duration is -1s: must not be negative"},
 		"on disconnect":         {"--on-disconnect=go-on", `--on-disconnect is "go-on": must be cancel or finish`},
