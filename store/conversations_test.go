@@ -20,6 +20,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -489,38 +490,69 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
-// headless is the driver of a cluster whose operator does not say with which turn a history ends.
-type headless struct {
+// listing is a driver whose lists are followed by a function.
+type listing struct {
 	driver.Store
 	driver.Conversations
 	driver.Lister
+	then func(*driver.TurnList)
 }
 
-func (d headless) List(ctx context.Context, namespace, id string, options driver.ListOptions) (*driver.TurnList, error) {
+func (d listing) List(ctx context.Context, namespace, id string, options driver.ListOptions) (*driver.TurnList, error) {
 	list, err := d.Lister.List(ctx, namespace, id, options)
 	if err == nil {
-		list.Head = ""
+		d.then(list)
 	}
 	return list, err
 }
 
-// TestRollbackWithOlderOperator: what needs the end of the history fails, and does not search for ever.
-func TestRollbackWithOlderOperator(t *testing.T) {
+// newListing returns a conversation with the turns resp_1 and resp_2, through a driver whose lists are followed by a function, and through
+// another process.
+func newListing(t *testing.T, then func(*driver.TurnList)) (through, other *store.Conversations) {
+	t.Helper()
 	d, options, err := driver.Open(t.Context(), "memory:")
 	if err != nil {
 		t.Fatal(err)
 	}
 	options.Namespace = "default"
-	c := store.New(headless{d, d.(driver.Conversations), d.(driver.Lister)}, options).Conversations()
-	if _, err := c.Create(t.Context(), &store.Conversation{ConversationID: "conv_1"}); err != nil {
+	other = store.New(d, options).Conversations()
+	through = store.New(listing{d, d.(driver.Conversations), d.(driver.Lister), then}, options).Conversations()
+	if _, err := other.Create(t.Context(), &store.Conversation{ConversationID: "conv_1"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"resp_1", "resp_2"} {
-		if _, err := c.Append(t.Context(), "conv_1", testturn.Make(id, ""), store.AppendOptions{}); err != nil {
+		if _, err := other.Append(t.Context(), "conv_1", testturn.Make(id, ""), store.AppendOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return through, other
+}
+
+// TestRollbackWithOlderOperator: if an operator does not say with which turn a history ends, what needs that fails, and does not search for ever.
+func TestRollbackWithOlderOperator(t *testing.T) {
+	c, _ := newListing(t, func(list *driver.TurnList) { list.Head = "" })
 	if _, err := c.Rollback(t.Context(), "conv_1", "resp_1"); !errors.Is(err, store.ErrUnsupported) {
 		t.Errorf("got %v, want ErrUnsupported", err)
+	}
+}
+
+// TestRollbackRaces: a turn that was rolled back just after it was found does not become the last one again.
+func TestRollbackRaces(t *testing.T) {
+	var other *store.Conversations
+	once := sync.OnceFunc(func() {
+		if _, err := other.Rollback(t.Context(), "conv_1", ""); err != nil {
+			t.Error(err)
+		}
+		if _, err := other.Append(t.Context(), "conv_1", testturn.Make("resp_3", ""), store.AppendOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	var c *store.Conversations
+	c, other = newListing(t, func(*driver.TurnList) { once() })
+	if _, err := c.Rollback(t.Context(), "conv_1", "resp_1"); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("got %v, want ErrInvalid", err)
+	}
+	if got, err := other.Get(t.Context(), "conv_1"); err != nil || got.Head.ResponseID != "resp_3" {
+		t.Errorf("the head is %+v, %v", got.Head, err)
 	}
 }
