@@ -42,6 +42,9 @@ const minSessionQuotaInterval = 100 * time.Millisecond
 // minConversationStatusInterval keeps the status of a conversation from being written with every turn.
 const minConversationStatusInterval = time.Second
 
+// minTurnDeletions keeps the time between two deletions short.
+const minTurnDeletions = 0.1
+
 // Options are the options of Run. Use NewOptions.
 type Options struct {
 	// MetricsAddress is an address of the metrics that needs no credentials, and HealthAddress that of /healthz and /readyz; "0"
@@ -142,7 +145,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.ConversationStatusInterval, "conversation-status-interval", o.ConversationStatusInterval,
 		"Time between two writes of the status of one Conversation, at least "+minConversationStatusInterval.String()+". It is also how long its status waits for a turn that is being saved.")
 	flags.Float64Var(&o.TurnDeletionsPerSecond, "turn-deletions-per-second", o.TurnDeletionsPerSecond,
-		"Maximum rate at which the turns of Conversations in the state Deleting are deleted in each namespace, per second.")
+		"Maximum rate at which the turns of Conversations in the state Deleting are deleted in each namespace, per second, at least "+fmt.Sprint(minTurnDeletions)+".")
 	flags.DurationVar(&o.StallTimeout, "stall-timeout", o.StallTimeout,
 		"Time after which /healthz fails if a worker has not finished its session or conversation, not even with an error, or if some wait and none begins. At least "+minStallTimeout.String()+", "+
 			"which is twice the timeout of a reconcile.")
@@ -188,8 +191,8 @@ func (o *Options) Validate() error {
 	if o.ConversationStatusInterval < minConversationStatusInterval {
 		errs = append(errs, fmt.Errorf("--conversation-status-interval is %s: must be at least %s", o.ConversationStatusInterval, minConversationStatusInterval))
 	}
-	if !(o.TurnDeletionsPerSecond > 0) {
-		errs = append(errs, fmt.Errorf("--turn-deletions-per-second is %g: must be positive", o.TurnDeletionsPerSecond))
+	if !(o.TurnDeletionsPerSecond >= minTurnDeletions) {
+		errs = append(errs, fmt.Errorf("--turn-deletions-per-second is %g: must be at least %g", o.TurnDeletionsPerSecond, minTurnDeletions))
 	}
 	if o.StallTimeout < minStallTimeout {
 		errs = append(errs, fmt.Errorf("--stall-timeout is %s: must be at least %s", o.StallTimeout, minStallTimeout))
