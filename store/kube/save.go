@@ -76,8 +76,8 @@ type save struct {
 	// first needed.
 	written *v1alpha1.ResponseSessionSpec
 	started time.Time
-	// posted is set after a create whose outcome is unknown.
-	posted bool
+	// posted is set after a create whose outcome is unknown, and ours once a create may have succeeded.
+	posted, ours bool
 	// found is the object that the first attempt of an overwrite found, or nil if there was none. It is valid if looked is
 	// set. replaced is its snapshot, or nil if it has none that could be read.
 	found    *v1alpha1.ResponseSession
@@ -166,6 +166,10 @@ func (s *save) createGuessed(ctx context.Context, spec *v1alpha1.ResponseSession
 
 // correctOwner returns the stored turn as soon as the guessed UID, if it has it, is that of its parent. If garbage collection has
 // deleted the turn meanwhile, it is stored once more.
+//
+// A turn that this save has created with another UID is replaced by one with another UID of its own. To change its ownerReferences would not
+// be enough: if the object has changed in any other way since garbage collection has looked at it, as by the operator's status, garbage
+// collection looks once more and then deletes it without a look at its version.
 func (s *save) correctOwner(ctx context.Context, object *v1alpha1.ResponseSession) (*v1alpha1.ResponseSession, error) {
 	guess := s.guess
 	for object != nil {
@@ -179,6 +183,12 @@ func (s *save) correctOwner(ctx context.Context, object *v1alpha1.ResponseSessio
 		}
 		if parent == guess {
 			return object, nil
+		}
+		if s.ours {
+			if err := s.remove(ctx, object); err != nil {
+				return nil, err
+			}
+			break
 		}
 		owners := []kubeclient.Operation{{Op: "add", Path: "/metadata/ownerReferences", Value: s.owners(parent)}}
 		corrected := &v1alpha1.ResponseSession{}
@@ -198,6 +208,17 @@ func (s *save) correctOwner(ctx context.Context, object *v1alpha1.ResponseSessio
 	return s.create(ctx)
 }
 
+// remove deletes a turn that this save has created. Nothing continues it yet: nobody has been told that it is stored. An orphaning deletion would be
+// less safe: when garbage collection removes its finalizer, the API server deletes whatever then has the name.
+func (s *save) remove(ctx context.Context, object *v1alpha1.ResponseSession) error {
+	name, preconditions := objectName(s.namespace, s.session.ResponseID), &metav1.Preconditions{UID: &object.UID}
+	_, err := kubeclient.Delete(ctx, s.client, kubeclient.Sessions, name, preconditions, metav1.DeletePropagationBackground)
+	if err == nil || isGone(err, s.namespace, s.session.ResponseID) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return toError(ctx, s.session.ResponseID, "replace the turn, whose parent was replaced", err)
+}
+
 // post creates the object of a turn with the UID of its parent, or returns the stored one if it has the same content.
 func (s *save) post(ctx context.Context, spec *v1alpha1.ResponseSessionSpec, parent types.UID) (*v1alpha1.ResponseSession, error) {
 	object := &v1alpha1.ResponseSession{Spec: *spec}
@@ -215,8 +236,10 @@ func (s *save) post(ctx context.Context, spec *v1alpha1.ResponseSessionSpec, par
 	}
 	if err != nil {
 		s.posted = mayHaveSucceeded(err)
+		s.ours = s.ours || s.posted
 		return nil, toError(ctx, s.session.ResponseID, "", err)
 	}
+	s.ours = true
 	return created, nil
 }
 
