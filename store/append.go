@@ -208,7 +208,7 @@ type reserver struct {
 	read func(ctx context.Context, responseID string) (*Session, error)
 }
 
-// checkFunc returns an error if nothing can be appended to a turn, which is nil if there is none, in a conversation with some hidden items.
+// checkFunc returns an error if the next turn must not follow last, which is nil for the first turn. hidden are the conversation's hidden items.
 type checkFunc func(last *Session, hidden []HiddenItem) error
 
 // errStored indicates that the turn for which a place is to be reserved is stored.

@@ -103,19 +103,13 @@ func (s *service) check(ctx context.Context, k key, state map[string]any) error 
 	if len(state) == 0 {
 		return nil
 	}
-	conversation, err := s.conversations.Get(ctx, k.conversationID())
-	if err != nil && !errors.Is(err, store.ErrConversationNotFound) {
+	all, err := s.stored(ctx, k)
+	if err != nil {
 		return err
 	}
 	members, err := membersOf(state)
 	if err != nil {
 		return err
-	}
-	all := map[string]json.RawMessage{}
-	if conversation != nil && conversation.Metadata != nil {
-		if err := json.Unmarshal(conversation.Metadata, &all); err != nil {
-			return fmt.Errorf("unable to read the state in conversation %q: %w", k.conversationID(), err)
-		}
 	}
 	maps.Copy(all, members)
 	raw, err := json.Marshal(all)
@@ -130,24 +124,41 @@ func (s *service) check(ctx context.Context, k key, state map[string]any) error 
 func (s *service) shared(ctx context.Context, k key) (map[string]any, error) {
 	state := map[string]any{}
 	for _, k := range []key{k.ofApp(), k.ofUser()} {
-		conversation, err := s.conversations.Get(ctx, k.conversationID())
-		switch {
-		case errors.Is(err, store.ErrConversationNotFound):
-			continue
-		case err != nil:
+		members, err := s.stored(ctx, k)
+		if err != nil {
 			return nil, err
-		case conversation.Metadata == nil:
-			continue
 		}
-		members := map[string][1]any{}
-		if err := json.Unmarshal(conversation.Metadata, &members); err != nil {
-			return nil, fmt.Errorf("unable to read the state in conversation %q: %w", conversation.ConversationID, err)
-		}
-		for name, value := range members {
+		for name, raw := range members {
+			var value [1]any
+			if err := json.Unmarshal(raw, &value); err != nil {
+				return nil, unreadableState(k, err)
+			}
 			state[name] = value[0]
 		}
 	}
 	return state, nil
+}
+
+// stored returns the members that are stored of the state of an app or a user, as membersOf returns them.
+func (s *service) stored(ctx context.Context, k key) (map[string]json.RawMessage, error) {
+	members := map[string]json.RawMessage{}
+	conversation, err := s.conversations.Get(ctx, k.conversationID())
+	switch {
+	case errors.Is(err, store.ErrConversationNotFound):
+		return members, nil
+	case err != nil:
+		return nil, err
+	case conversation.Metadata == nil:
+		return members, nil
+	}
+	if err := json.Unmarshal(conversation.Metadata, &members); err != nil {
+		return nil, unreadableState(k, err)
+	}
+	return members, nil
+}
+
+func unreadableState(k key, err error) error {
+	return fmt.Errorf("unable to read the state in conversation %q: %w", k.conversationID(), err)
 }
 
 // withoutTemp returns an event without temporary state.

@@ -138,7 +138,7 @@ type ConversationSpec struct {
 
 	// summaries are the turns that the ConversationSummaries of this conversation are about, each as startTurn, "-" and endTurn, in any
 	// order. A ConversationSummary whose turns are not among them does not count. One whose turns are among them may not exist: its turns are
-	// entered before it is created, and stay when it is deleted.
+	// entered before it is created, and can stay after it is deleted.
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=21
 	// +kubebuilder:validation:items:Pattern=`^(0|[1-9][0-9]{0,9})-[1-9][0-9]{0,9}$`

@@ -211,18 +211,13 @@ func TestCreateFails(t *testing.T) {
 		saved = session.ResponseID
 		return next()
 	}
-	f.store.Conversations = failing{f.store.Conversations}
+	f.store.Conversations = &hookedConversations{Conversations: f.store.Conversations, onCreate: func(func() (*driver.Conversation, error)) (*driver.Conversation, error) {
+		return nil, &store.Error{Code: store.CodeUnreachable, Retryable: true}
+	}}
 	r := f.do(http.MethodPost, "/v1/conversations", `{"items":[{"role":"user","content":"a"}]}`)
 	if r.code() != "Service Unavailable session.store.unreachable" || saved == "" || f.saved(saved) != nil {
 		t.Errorf("got %d %s, and the turn %q is stored", r.status, r.body, saved)
 	}
-}
-
-// failing cannot create conversations.
-type failing struct{ driver.Conversations }
-
-func (failing) CreateConversation(context.Context, string, *driver.Conversation) (*driver.Conversation, error) {
-	return nil, &store.Error{Code: store.CodeUnreachable, Retryable: true}
 }
 
 // TestConversationsOfTenants: tenants do not see each other's conversations.

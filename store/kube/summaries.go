@@ -99,8 +99,8 @@ func setSummaries(turns []string) kubeclient.Operation {
 	return kubeclient.Operation{Op: "add", Path: "/spec/summaries", Value: turns}
 }
 
-// dropEntries removes the entries of a conversation that are there twice, or of which the summary is not stored, and returns a conflict: the next
-// attempt finds room. If there are none, the error is driver.TooManySummaries.
+// dropEntries removes duplicate entries from a conversation, and those whose summary is not stored. It returns a retryable conflict if that has
+// made room, and driver.TooManySummaries if every entry has a summary.
 func (c *cluster) dropEntries(ctx context.Context, conversation *v1alpha1.Conversation) error {
 	id := conversation.Spec.ConversationID
 	stored, err := c.readSummaries(ctx, conversation)
@@ -232,7 +232,7 @@ func newSummary(conversationID string, owner types.UID, summary driver.Summary) 
 		ConversationID: conversationID, StartTurn: start, EndTurn: end,
 		Content: summary.Content, TokenCount: int64(summary.TokenCount), CreatedAt: toTime(summary.CreatedAt),
 	}}
-	object.Name = v1alpha1.SummaryName(conversationID, v1alpha1.SummaryTurns(start, end))
+	object.Name = v1alpha1.SummaryName(conversationID, summaryTurns(summary))
 	object.OwnerReferences = kubeclient.OwnerReference(v1alpha1.ConversationKind, conversationID, owner)
 	return object
 }

@@ -115,7 +115,7 @@ func TestTakeOver(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer engine.Close()
-	doomed, err := env.StartGateway(t.Context(), testenv.GatewayOptions{Upstream: engine.URL, Args: []string{"--conversation-reservation=2s"}})
+	killed, err := env.StartGateway(t.Context(), testenv.GatewayOptions{Upstream: engine.URL, Args: []string{"--conversation-reservation=2s"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,12 +124,12 @@ func TestTakeOver(t *testing.T) {
 	}
 	lost := make(chan error)
 	go func() {
-		s := client(doomed.URL)
+		s := client(killed.URL)
 		_, err := s.New(t.Context(), within(created.ID, "lost"))
 		lost <- err
 	}()
 	<-reached
-	if err := doomed.Kill(); err != nil {
+	if err := killed.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-lost; err == nil {

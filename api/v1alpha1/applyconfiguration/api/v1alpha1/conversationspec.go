@@ -61,7 +61,7 @@ type ConversationSpecApplyConfiguration struct {
 	HiddenItems []HiddenItemApplyConfiguration `json:"hiddenItems,omitempty"`
 	// summaries are the turns that the ConversationSummaries of this conversation are about, each as startTurn, "-" and endTurn, in any
 	// order. A ConversationSummary whose turns are not among them does not count. One whose turns are among them may not exist: its turns are
-	// entered before it is created, and stay when it is deleted.
+	// entered before it is created, and can stay after it is deleted.
 	Summaries []string `json:"summaries,omitempty"`
 }
 

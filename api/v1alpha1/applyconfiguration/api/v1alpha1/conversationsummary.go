@@ -31,7 +31,8 @@ import (
 // with apply.
 //
 // ConversationSummary is a summary of consecutive turns of a Conversation, which takes their place in the context of a model. It never
-// changes. It counts if its turns are among spec.summaries of the Conversation. Its ownerReference to the Conversation makes garbage collection delete it with that.
+// changes. It counts if its turns are among spec.summaries of the Conversation. Its ownerReference to the Conversation makes garbage
+// collection delete it with that.
 //
 // The name is that of the Conversation, "-", startTurn, "-" and endTurn, so that there is only one summary of the same turns. If the name of
 // the Conversation has more than 231 characters, the "sha256." form is used instead.
