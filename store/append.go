@@ -51,7 +51,7 @@ type AppendOptions struct {
 // If other writers are appending, it waits for them. If one has died, that takes as long as its reservation. If the context ends before, the
 // error is ErrConversationLocked. Nothing was stored then.
 //
-// Appending the same turn again is a success, and changes nothing. It is ErrConflict if the turn is stored but was rolled back or
+// Appending the same turn again is a success, and changes nothing, even if the conversation was archived meanwhile. It is ErrConflict if the turn is stored but was rolled back or
 // lost its place to another writer, or if another turn is stored under its ID. After any other error, it is unknown whether the turn was
 // stored, until it is appended again.
 //
@@ -253,6 +253,9 @@ var errChanged = errors.New("the conversation was changed")
 // try is one attempt to reserve.
 func (r *reserver) try(ctx context.Context, duration time.Duration, check checkFunc) (*Reservation, error) {
 	current, err := r.c.getActive(ctx, r.d, r.conversationID)
+	if errors.Is(err, ErrConversationArchived) {
+		return nil, r.unlessStored(ctx, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -269,9 +272,7 @@ func (r *reserver) try(ctx context.Context, duration time.Duration, check checkF
 		return nil, r.locked()
 	}
 	if !own {
-		if _, err := r.c.turnInfo(ctx, r.responseID); err == nil {
-			return nil, errStored
-		} else if !errors.Is(err, ErrNotFound) {
+		if err := r.unlessStored(ctx, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -291,6 +292,17 @@ func (r *reserver) try(ctx context.Context, duration time.Duration, check checkF
 		before = Head{ResponseID: base}
 	}
 	return r.take(ctx, current.Head, next, true, before)
+}
+
+// unlessStored returns err, or errStored if the turn is stored.
+func (r *reserver) unlessStored(ctx context.Context, err error) error {
+	switch _, readErr := r.c.turnInfo(ctx, r.responseID); {
+	case readErr == nil:
+		return errStored
+	case !errors.Is(readErr, ErrNotFound):
+		return readErr
+	}
+	return err
 }
 
 // maxFirstRenewals limits the random number with which Reservation.Renewals begins. It leaves room for renewals in the integers of JSON.

@@ -31,8 +31,8 @@ import (
 // bound to the namespace of its Store, as are the conversations. All methods are safe for concurrent use, and return an *Error as those of
 // Store do. The error is ErrConversationNotFound if the conversation does not exist, and ErrUnsupported if the kind of store has none.
 //
-// There are two kinds of changes. Append and Reserve add turns, and change nothing else. Patch, Archive and Unarchive change what
-// describes the conversation, and infer nothing from its turns.
+// There are two kinds of changes. Append, Reserve and Rollback move the head, and change nothing else. Patch, Archive, Unarchive,
+// HideItem and SaveSummary change what describes the conversation, and infer nothing from its turns.
 //
 // # How the head moves
 //

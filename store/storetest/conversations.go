@@ -356,6 +356,9 @@ func testConversationArchive(t *testing.T, s *suite) {
 		t.Errorf("Unable to patch an archived conversation: %v", err)
 	}
 	wantTurns(t, c, "conv_1", "resp_1")
+	if part, err := c.Append(t.Context(), "conv_1", testturn.Make("resp_1", ""), store.AppendOptions{}); err != nil || !part {
+		t.Errorf("Unable to append again what was appended before: %v, %v", part, err)
+	}
 	for range 2 {
 		active, err := c.Unarchive(t.Context(), "conv_1")
 		if err != nil || active.State != store.ConversationActive {
