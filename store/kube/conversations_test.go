@@ -365,6 +365,74 @@ func TestConversationChangedMeanwhile(t *testing.T) {
 	}
 }
 
+// TestConversationExtendedUnderLoad: an item is hidden and a member of the metadata set although the rest of the conversation changes all the
+// time. If the list or the metadata changes, nothing is lost.
+func TestConversationExtendedUnderLoad(t *testing.T) {
+	theirs := driver.ConversationUpdate{Hide: &driver.HiddenItem{ResponseID: "theirs", Number: 1}}
+	ours := driver.ConversationUpdate{Hide: &driver.HiddenItem{ResponseID: "<&>\u2028é", Number: 2}}
+	member := func(name string) driver.ConversationUpdate {
+		return driver.ConversationUpdate{ConversationPatch: driver.ConversationPatch{MetadataMembers: map[string]json.RawMessage{name: json.RawMessage(`"<x>"`)}}}
+	}
+	withHidden := func(items ...driver.HiddenItem) *driver.Conversation {
+		c := active("conv_1")
+		c.HiddenItems = items
+		return c
+	}
+	withMetadata := func(metadata string) *driver.Conversation {
+		c := active("conv_1")
+		c.Metadata = json.RawMessage(metadata)
+		return c
+	}
+	escaped := `{"<&>":"\u2028é","f":1e300,"i":123456789012}`
+	for name, tc := range map[string]struct {
+		stored        *driver.Conversation
+		theirs, ours  driver.ConversationUpdate
+		want          *driver.Conversation
+		wantConflicts int
+	}{
+		"first hidden item":       {stored: active("conv_1"), ours: ours, want: withHidden(*ours.Hide)},
+		"next hidden item":        {stored: withHidden(*theirs.Hide), ours: ours, want: withHidden(*theirs.Hide, *ours.Hide)},
+		"two first hidden items":  {stored: active("conv_1"), theirs: theirs, ours: ours, want: withHidden(*theirs.Hide, *ours.Hide), wantConflicts: 1},
+		"first members":           {stored: active("conv_1"), ours: member("a"), want: withMetadata(`{"a":"<x>"}`)},
+		"next member":             {stored: withMetadata(`{"<b>":1}`), ours: member("a"), want: withMetadata(`{"<b>":1,"a":"<x>"}`)},
+		"two members":             {stored: withMetadata(`{}`), theirs: member("b"), ours: member("a"), want: withMetadata(`{"a":"<x>","b":"<x>"}`), wantConflicts: 1},
+		"next to unusual members": {stored: withMetadata(escaped), ours: member("a"), want: withMetadata(escaped[:len(escaped)-1] + `,"a":"<x>"}`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			direct := openConversations(t)
+			direct.mustCreate(t, tc.stored)
+			patches := 0
+			c := openConversationsThrough(t, direct.namespace, func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+				if r.Method != http.MethodPatch {
+					return next.RoundTrip(r)
+				}
+				patches++
+				update := driver.ConversationUpdate{ConversationPatch: driver.ConversationPatch{Title: new(fmt.Sprintf("title %d", patches))}}
+				if patches == 1 && tc.wantConflicts > 0 {
+					update = tc.theirs
+				}
+				if _, err := direct.update(t.Context(), "conv_1", update); err != nil {
+					return nil, err
+				}
+				return next.RoundTrip(r)
+			})
+			if _, err := c.update(t.Context(), "conv_1", tc.ours); err != nil {
+				t.Fatal(err)
+			}
+			// A conflict takes two patches: the one whose test fails, and the one that expects the version.
+			if want := 1 + 2*tc.wantConflicts; patches != want {
+				t.Errorf("%d patches, want %d", patches, want)
+			}
+			got, err := direct.get(t.Context(), "conv_1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got.Title = tc.want.Title
+			wantConversation(t, tc.want, got)
+		})
+	}
+}
+
 // TestConversationWriters: of the writers that expect the same head, one succeeds.
 func TestConversationWriters(t *testing.T) {
 	const writers, rounds = 16, 8
