@@ -67,7 +67,7 @@ func TestInstallation(t *testing.T) {
 	}
 }
 
-// describe logs what a person would look at first.
+// describe shows what a person would look at first. It is no message of the test, of which there is one already.
 func describe(t *testing.T) {
 	for _, args := range [][]string{
 		{"get", "pods", "--all-namespaces", "--output=wide"},
@@ -76,7 +76,7 @@ func describe(t *testing.T) {
 		{"--namespace=" + system, "logs", "deployment/catena-gateway", "--all-pods", "--tail=5"},
 	} {
 		output, err := tryKubectl(context.WithoutCancel(t.Context()), "", args...)
-		t.Logf("kubectl %s: %v\n%s", strings.Join(args, " "), err, output)
+		_, _ = fmt.Fprintf(t.Output(), "kubectl %s: %v\n%s\n", strings.Join(args, " "), err, output)
 	}
 }
 
