@@ -63,18 +63,18 @@ type arena struct {
 	trees []string
 }
 
-// newArena creates two tenants, and a gateway if they use one.
-func newArena(t testing.TB, withGateway bool) *arena {
+// newArena creates two tenants, and a gateway if they use one, for an attack.
+func newArena(t testing.TB, of attack) *arena {
 	t.Helper()
 	a := &arena{TB: t}
 	a.attacker = a.newTenant()
 	resident := []int{operator.PID()}
 	turns := a.newTenant()
-	if withGateway {
+	if of.gateway {
 		a.gateway = startGateway(a, a.attacker.namespace, turns.namespace)
 		resident = append(resident, a.gateway.PID())
 	}
-	a.victim = newVictim(a, turns)
+	a.victim = newVictim(a, turns, of.conversations)
 	for _, pid := range resident {
 		testutil.ResetPeakMemory(t, pid)
 	}

@@ -44,6 +44,8 @@ type attack struct {
 	small, large int
 	// gateway starts a gateway, which the victim then uses instead of the library.
 	gateway bool
+	// conversations has the victim use conversations of the library.
+	conversations bool
 	// prepare stores the objects that the attack needs, and returns the requests of the attacker's clients and the harmless
 	// requests for comparison. Both report amounts in the same unit.
 	prepare func(a *arena, size int) (hostile, harmless request)
@@ -56,7 +58,7 @@ type attack struct {
 // attacks are all attacks, by name.
 func attacks() map[string]attack {
 	all := map[string]attack{}
-	for _, family := range []map[string]attack{objectAttacks, resolveAttacks, writeAttacks, gatewayAttacks} {
+	for _, family := range []map[string]attack{objectAttacks, resolveAttacks, writeAttacks, conversationAttacks, gatewayAttacks} {
 		maps.Copy(all, family)
 	}
 	return all
@@ -71,7 +73,7 @@ const turnsPerPhase = 20
 func TestAttacks(t *testing.T) {
 	for name, attack := range attacks() {
 		t.Run(name, func(t *testing.T) {
-			a := newArena(t, attack.gateway)
+			a := newArena(t, attack)
 			hostile, _ := attack.prepare(a, attack.small)
 			a.settle(attack)
 			p := a.run(phase{clients: attack.clients, send: hostile, answers: attack.answers, turns: turnsPerPhase})
@@ -154,6 +156,9 @@ func (a *arena) run(p phase) phase {
 		})
 	}
 	p.samples = a.victim.converse(ctx, a, p.turns)
+	if a.victim.conversing != nil {
+		a.victim.conversing.check(a)
+	}
 	a.victim.wantNoRefusals(a)
 	testutil.Eventually(a, func(context.Context) error {
 		mu.Lock()

@@ -62,7 +62,7 @@ func BenchmarkAttacks(b *testing.B) {
 // measure runs an attack in a control plane of its own, and reports the ratios.
 func measure(b *testing.B, attack attack) {
 	startEnvironment(b)
-	a := newArena(b, attack.gateway)
+	a := newArena(b, attack)
 	hostile, harmless := attack.prepare(a, int(float64(attack.large)*(*scale)))
 	a.settle(attack)
 	run := func(p phase) phase {

@@ -71,6 +71,8 @@ type victim struct {
 	// history has.
 	save    func(ctx context.Context, id, previous string) (string, error)
 	resolve func(ctx context.Context, id string) (turns int, err error)
+	// conversing is nil unless the victim uses conversations.
+	conversing *conversing
 
 	mu      sync.Mutex
 	settled map[string]chan struct{} // by object name
@@ -83,11 +85,15 @@ type conversation struct {
 	turns int
 }
 
-// newVictim returns a victim that uses the library or, if the arena has one, the gateway.
-func newVictim(a *arena, t *tenant) *victim {
+// newVictim returns a victim that uses the library, with or without conversations, or, if the arena has one, the gateway.
+func newVictim(a *arena, t *tenant, withConversations bool) *victim {
 	a.Helper()
 	v := &victim{tenant: t, settled: map[string]chan struct{}{}, reasons: map[string]string{}}
 	v.save, v.resolve = v.saveTurn, v.resolveTurn
+	if withConversations {
+		v.conversing = newConversing(t)
+		v.save, v.resolve = v.conversing.save, v.conversing.resolve
+	}
 	if a.gateway != nil {
 		v.save, v.resolve = a.gateway.through(t.refused).victim(t.namespace)
 	}
