@@ -241,6 +241,7 @@ func histories(t *testing.T, namespace string) map[string]string {
 func TestConversations(t *testing.T) {
 	namespace := env.NewNamespace(t)
 	converse(t, namespace)
+	c := openStore(t, namespace).Conversations()
 	before, historiesBefore := exported(talks(t, namespace)), histories(t, namespace)
 	reader, editor := newUser(t, namespace, "catena-reader"), newUser(t, namespace, "edit")
 	file := reader.export(t, namespace)
@@ -264,6 +265,9 @@ func TestConversations(t *testing.T) {
 			t.Errorf("%s: verdicts (-want +got):\n%s", when, diff)
 		}
 		sameHistories(t, when, historiesBefore, histories(t, namespace))
+		if got, err := c.Summaries(t.Context(), "conv_1"); err != nil || len(got) != 2 {
+			t.Errorf("%s: got the summaries %+v, %v, want two", when, got, err)
+		}
 	}
 	same("after the import")
 	editor.run(t, "import", file).want(t, 0, "conversations: 0 created, 8 exist already, 0 different, 0 refused, 0 left out"+verified, "summaries: 0 created, 3 exist already")
@@ -272,7 +276,6 @@ func TestConversations(t *testing.T) {
 	editor.run(t, "import", file).want(t, 1, "conversation conv.reserved: exists with a different spec, and was left as it is")
 
 	// The references work: summaries are deleted with their conversations, and the turns that nothing else needs.
-	c := openStore(t, namespace).Conversations()
 	if err := c.Delete(t.Context(), "conv_1", store.DeleteConversationOptions{Turns: true}); err != nil {
 		t.Fatal(err)
 	}

@@ -18,20 +18,14 @@ package e2e_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
-
-	"k8s.io/client-go/rest"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testenv"
@@ -50,30 +44,11 @@ type unresponsiveProxy struct {
 // startUnresponsiveProxy returns a proxy, and a kubeconfig whose requests go through it with the operator's rights.
 func startUnresponsiveProxy(t *testing.T, resources ...string) (p *unresponsiveProxy, kubeconfig string) {
 	t.Helper()
-	config, err := env.ConfigFor("system:serviceaccount:catena-system:catena", "system:serviceaccounts", "system:serviceaccounts:catena-system")
-	if err != nil {
-		t.Fatal(err)
-	}
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target, err := url.Parse(config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	target.Scheme = "https"
 	p = &unresponsiveProxy{unanswered: map[string]*atomic.Int64{}}
 	for _, resource := range resources {
 		p.unanswered[resource] = &atomic.Int64{}
 	}
-	forward := &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		Transport:     transport,
-		FlushInterval: -1, // watches
-		ErrorLog:      log.New(io.Discard, "", 0),
-	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	kubeconfig = env.Proxy(t, "catena-system", "catena", func(w http.ResponseWriter, r *http.Request, forward http.Handler) {
 		for resource, unanswered := range p.unanswered {
 			if p.silent.Load() && r.URL.Query().Get("watch") == "" && strings.Contains(r.URL.Path+"/", "/"+resource+"/") {
 				unanswered.Add(1)
@@ -83,14 +58,7 @@ func startUnresponsiveProxy(t *testing.T, resources ...string) (p *unresponsiveP
 			}
 		}
 		forward.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
-	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	content := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":%q}}],
-"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":{}}]}`, server.URL)
-	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	})
 	return p, kubeconfig
 }
 
@@ -124,7 +92,7 @@ func TestUnresponsiveAPIServer(t *testing.T) {
 		}
 		return unless(failed > 0 && unanswered > 0, fmt.Sprintf("%g failed reconciles, %g unanswered requests", failed, unanswered))
 	})
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, operator.HealthURL+"/healthz", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, operator.HealthURL+"/healthz?verbose", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,8 +100,14 @@ func TestUnresponsiveAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := response.Body.Close(); err != nil || response.StatusCode != http.StatusOK {
+	checks, err := io.ReadAll(response.Body)
+	if err := errors.Join(err, response.Body.Close()); err != nil || response.StatusCode != http.StatusOK {
 		t.Errorf("/healthz returned %d, error %v", response.StatusCode, err)
+	}
+	for _, check := range []string{"reconciles", "conversation-reconciles", "conversation-deletions"} {
+		if !strings.Contains(string(checks), "[+]"+check+" ok") {
+			t.Errorf("no check of the %s:\n%s", check, checks)
+		}
 	}
 
 	proxy.silent.Store(false)
