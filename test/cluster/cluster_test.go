@@ -113,9 +113,12 @@ func testQuickstart(t *testing.T) {
 
 // testConversations adds another tenant to the gateway, which has conversations from now on.
 func testConversations(t *testing.T) {
+	replaced := strings.Fields(kubectl(t, "--namespace="+system, "get", "pods", "--selector=app.kubernetes.io/component=gateway", "--output=name"))
 	applyTemplate(t, "tenant.yaml", nil)
 	kubectl(t, "--namespace="+system, "rollout", "restart", "deployment/catena-gateway") // so that it reads the tenants at once
 	rollout(t, system, "catena-gateway")
+	// Those that are replaced serve for some seconds more, and do not know the tenant.
+	kubectl(t, append([]string{"--namespace=" + system, "wait", "--for=delete", "--timeout=" + testutil.Patience.String()}, replaced...)...)
 	startLoad(t)
 	withoutLoss(t, func() {})
 	testutil.Eventually(t, func(ctx context.Context) error {
