@@ -19,6 +19,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -111,8 +112,24 @@ func (g *Gateway) parseItems(ctx context.Context, c *call, conversation, items s
 	if err != nil {
 		return nil, aboutItems(err)
 	}
+	if err := checkKinds(q.object.raw("input")); err != nil {
+		return nil, err
+	}
 	q.conversation = conversation
 	return q, nil
+}
+
+// checkKinds returns an error for an item that says neither its type nor, as a message may, only its role. No model sees the items before they
+// are part of the conversation, where one that no model accepts would remain.
+func checkKinds(items string) error {
+	n := 0
+	for _, item := range jsonvalue.Elements(items) {
+		if !slices.ContainsFunc(jsonvalue.RawMembers(item, "type", "role"), jsonvalue.IsString) {
+			return missingParameter(fmt.Sprintf("items[%d].type", n))
+		}
+		n++
+	}
+	return nil
 }
 
 // prepareItems replaces references in items that are to be saved.

@@ -116,6 +116,8 @@ func TestInvalidConversations(t *testing.T) {
 		"21 items":               {list, items(21), "array_above_max_length items"},
 		"created with 20 items":  {all, items(20), ""},
 		"created with 21 items":  {all, items(21), "array_above_max_length items"},
+		"item of no type":        {all, `{"items":[{"role":"user","content":"a"},{}]}`, "missing_required_parameter items[1].type"},
+		"type not a string":      {list, `{"items":[{"type":1}]}`, "missing_required_parameter items[0].type"},
 		"unknown reference":      {list, `{"items":[{"type":"item_reference","id":"msg_0_0"}]}`, " items"},
 		"reference without ID":   {all, `{"items":[{"type":"item_reference"}]}`, "missing_required_parameter items[0].id"},
 	} {
