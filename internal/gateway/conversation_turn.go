@@ -114,12 +114,12 @@ func placeLost(cause error) *apiError {
 }
 
 // confirm returns an error if a stored turn is not part of the conversation to which it was to be added, because it was saved too late. A
-// conversation that was archived or deleted since says nothing about that.
+// conversation that was deleted since says nothing about that.
 func (g *Gateway) confirm(ctx context.Context, c *call, session *store.Session) error {
 	_, err := read(ctx, c, func(ctx context.Context) (bool, error) {
 		return c.store.Conversations().Append(ctx, session.ConversationID, session, store.AppendOptions{})
 	}, func(bool) int64 { return 0 })
-	if errors.Is(err, store.ErrConversationArchived) || errors.Is(err, store.ErrConversationNotFound) {
+	if errors.Is(err, store.ErrConversationNotFound) {
 		return nil
 	}
 	return err
