@@ -161,6 +161,7 @@ func TestContinueIncomplete(t *testing.T) {
 		stream bool
 	}{
 		"JSON":   {engine: jsonHandler(http.StatusOK, cutOff)},
+		"filter": {engine: jsonHandler(http.StatusOK, strings.Replace(cutOff, "max_output_tokens", "content_filter", 1))},
 		"stream": {engine: streamHandler(sse(created, `{"type":"response.incomplete","response":`+cutOff+`}`)), stream: true},
 	} {
 		t.Run(name, func(t *testing.T) {
