@@ -49,7 +49,7 @@ type AppendOptions struct {
 // its Version. It reports whether the turn is part of the conversation, which is false only for a branch.
 //
 // If other writers are appending, it waits for them. If one has died, that takes as long as its reservation. If the context ends before, the
-// error is ErrConversationLocked. Nothing was stored then.
+// error is ErrConversationLocked. Nothing was stored then. It does not wait if the turn is already stored.
 //
 // Appending the same turn again is a success, and changes nothing, even if the conversation was archived meanwhile. It is ErrConflict if the turn is stored but was rolled back or
 // lost its place to another writer, or if another turn is stored under its ID. After any other error, it is unknown whether the turn was
@@ -119,12 +119,22 @@ func (a *appender) append(ctx context.Context) (bool, error) {
 	case errors.Is(err, errStored):
 		return a.again(ctx)
 	case errors.Is(err, errBranch):
-		a.next.PreviousResponseID = *a.options.ExpectedPreviousResponseID
-		return false, a.c.store.Save(ctx, a.next, SaveOptions{})
+		return false, a.branch(ctx, *a.options.ExpectedPreviousResponseID)
 	case err != nil:
 		return false, err
 	}
 	return true, reservation.Save(ctx, a.next)
+}
+
+// branch saves the turn after one that is not the last. That one must be stored.
+func (a *appender) branch(ctx context.Context, parent string) error {
+	if parent != "" {
+		if _, err := a.c.turnInfo(ctx, parent); err != nil {
+			return err
+		}
+	}
+	a.next.PreviousResponseID = parent
+	return a.c.store.Save(ctx, a.next, SaveOptions{})
 }
 
 // errBranch indicates that the turn is to be saved as a branch.
@@ -168,35 +178,59 @@ func (a *appender) again(ctx context.Context) (bool, error) {
 	if err := a.c.store.Save(ctx, a.next, SaveOptions{}); err != nil {
 		return false, err
 	}
-	part, err := a.confirm(ctx, stored.PreviousResponseID)
-	if err == nil && !part && !a.options.Branch {
-		err = &Error{
-			Code: CodeConflict, ResponseID: a.responseID, PreviousResponseID: stored.PreviousResponseID,
-			Message: fmt.Sprintf("response %q is stored, but is not part of conversation %.100q: it was rolled back, or lost its place", a.responseID, a.conversationID),
-		}
+	err = a.confirm(ctx, stored.PreviousResponseID)
+	if a.options.Branch && errors.Is(err, errNoPart) {
+		return false, nil
 	}
-	return part, err
+	return err == nil, err
 }
 
-// confirm reports whether the turn, which is stored with a parent, is part of the conversation and stays so until it is rolled back. If it is
+// Confirm returns nil if a stored turn is part of the conversation, and stays so until it is rolled back. The error is ErrConflict if it was
+// rolled back or has lost its place to another writer, and ErrNotFound if it is not stored.
+func (c *Conversations) Confirm(ctx context.Context, conversationID, responseID string) error {
+	_, err := conversationCall(c, "confirm", conversationID, func(d driver.Conversations) (struct{}, error) {
+		stored, err := c.turnInfo(ctx, responseID)
+		if err != nil {
+			return struct{}{}, err
+		}
+		r := &reserver{c: c, d: d, conversationID: conversationID, responseID: responseID}
+		return struct{}{}, r.confirm(ctx, stored.PreviousResponseID)
+	})
+	return err
+}
+
+// errNoPart is the cause of the error for a stored turn that is not part of the conversation.
+var errNoPart = errors.New("it was rolled back, or lost its place")
+
+// confirm returns nil if the turn, which is stored with a parent, is part of the conversation and stays so until it is rolled back. If it is
 // the head, another writer may have decided to take its place before the turn was stored: the renewal makes this fail.
-func (a *appender) confirm(ctx context.Context, parent string) (bool, error) {
+func (r *reserver) confirm(ctx context.Context, parent string) error {
 	for {
-		current, err := a.c.get(ctx, a.d, a.conversationID)
+		current, err := r.c.get(ctx, r.d, r.conversationID)
 		switch {
 		case err != nil:
-			return false, err
-		case current.Head.ResponseID != a.responseID || !current.Head.Holds(parent):
-			_, part, err := a.c.find(ctx, a.conversationID, a.responseID)
-			return part, err
+			return err
+		case current.Head.ResponseID != r.responseID || !current.Head.Holds(parent):
+			return r.mustBePart(ctx, parent)
 		case current.Head.Reservation == driver.Reservation{}:
-			return true, nil
+			return nil
 		}
-		_, err = a.renew(ctx, current.Head)
-		if !errors.Is(err, ErrConflict) {
-			return err == nil, err
+		if _, err = r.renew(ctx, current.Head); !errors.Is(err, ErrConflict) {
+			return err
 		}
 	}
+}
+
+// mustBePart returns an error unless the turn, which is stored with a parent, is part of the history.
+func (r *reserver) mustBePart(ctx context.Context, parent string) error {
+	_, part, err := r.c.find(ctx, r.conversationID, r.responseID)
+	if err == nil && !part {
+		err = &Error{
+			Code: CodeConflict, ResponseID: r.responseID, PreviousResponseID: parent, Err: errNoPart,
+			Message: fmt.Sprintf("response %q is stored, but is not part of conversation %.100q", r.responseID, r.conversationID),
+		}
+	}
+	return err
 }
 
 // reserver reserves places for a turn.
@@ -269,7 +303,7 @@ func (r *reserver) try(ctx context.Context, duration time.Duration, check checkF
 	case own && !pending:
 		return nil, errStored
 	case pending && !own && !r.c.abandoned(r.conversationID, current.Head, seen):
-		return nil, r.locked()
+		return nil, r.unlessStored(ctx, r.locked())
 	}
 	if !own {
 		if err := r.unlessStored(ctx, nil); err != nil {

@@ -60,6 +60,9 @@ func (c *Conversations) Create(ctx context.Context, conversation *Conversation) 
 		if next.State == "" {
 			next.State = ConversationActive
 		}
+		if string(next.Metadata) == "null" {
+			next.Metadata = nil
+		}
 		if err := validateNew(next); err != nil {
 			return nil, err
 		}
@@ -265,7 +268,8 @@ func (c *Conversations) find(ctx context.Context, conversationID, responseID str
 
 // Fork creates a conversation that begins with the history of another one, up to a turn of it, and returns the new conversation. It
 // copies no turn, and its cost does not depend on the length of the history. The new conversation is active, and has the user, the title, the
-// system prompt, the metadata and the hidden items of the other one, but not its summaries. If its ID is taken, the error is ErrConflict.
+// system prompt, the metadata and the hidden items of the other one, but neither its summaries nor its parent: no agent has started it for a
+// part of its work. If its ID is taken, the error is ErrConflict.
 func (c *Conversations) Fork(ctx context.Context, conversationID, newID string, options ForkOptions) (*Conversation, error) {
 	return conversationCall(c, "fork", conversationID, func(d driver.Conversations) (*Conversation, error) {
 		source, err := c.get(ctx, d, conversationID)
@@ -278,7 +282,7 @@ func (c *Conversations) Fork(ctx context.Context, conversationID, newID string, 
 		}
 		fork := source.Clone()
 		fork.ConversationID, fork.State, fork.Head = newID, ConversationActive, Head{ResponseID: at}
-		fork.ForkedFrom = Fork{ConversationID: conversationID, ResponseID: at}
+		fork.ForkedFrom, fork.ParentConversationID = Fork{ConversationID: conversationID, ResponseID: at}, ""
 		if err := validateNew(fork); err != nil {
 			return nil, err
 		}

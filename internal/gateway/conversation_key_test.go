@@ -54,6 +54,14 @@ func TestConversationKey(t *testing.T) {
 			}
 		})
 	}
+	running, err := f.conversations().Reserve(t.Context(), conv, "resp_running", store.ReserveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := replica.do(http.MethodPost, "/v1/responses", body, key("k")...); r.body != first.body {
+		t.Errorf("repeated while another response is created: got %d %s", r.status, r.body)
+	}
+	running.Release(t.Context())
 	if got := f.sent.count(); got != runs {
 		t.Errorf("the engine ran %d times, want %d", got, runs)
 	}

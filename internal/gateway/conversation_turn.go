@@ -116,9 +116,9 @@ func placeLost(cause error) *apiError {
 // confirm returns an error if a stored turn is not part of the conversation to which it was to be added, because it was saved too late. A
 // conversation that was deleted since says nothing about that.
 func (g *Gateway) confirm(ctx context.Context, c *call, session *store.Session) error {
-	_, err := read(ctx, c, func(ctx context.Context) (bool, error) {
-		return c.store.Conversations().Append(ctx, session.ConversationID, session, store.AppendOptions{})
-	}, func(bool) int64 { return 0 })
+	_, err := read(ctx, c, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.store.Conversations().Confirm(ctx, session.ConversationID, session.ResponseID)
+	}, func(struct{}) int64 { return 0 })
 	if errors.Is(err, store.ErrConversationNotFound) {
 		return nil
 	}
@@ -193,6 +193,8 @@ func conversationFailed(id string, err error) *apiError {
 	case errors.Is(err, store.ErrConflict):
 		result = invalidRequest("conversation", string(e.Code), "The conversation was changed at the same time.")
 		result.status = http.StatusConflict
+	case errors.Is(err, store.ErrInvalid) && (!utf8.ValidString(id) || utf8.RuneCountInString(id) > store.MaxIDLength):
+		result = conversationNotFound(id)
 	case errors.Is(err, store.ErrInvalid):
 		result = invalidRequest("conversation", string(e.Code), "The conversation cannot be used.")
 	default:

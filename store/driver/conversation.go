@@ -235,7 +235,7 @@ func (p ConversationPatch) apply(metadata json.RawMessage) (json.RawMessage, err
 		return metadata, nil
 	}
 	merged := map[string]json.RawMessage{}
-	if metadata != nil {
+	if metadata != nil && string(metadata) != "null" { // earlier versions have stored null
 		if err := json.Unmarshal(metadata, &merged); err != nil {
 			return nil, fmt.Errorf("the stored metadata: %w", err)
 		}

@@ -82,6 +82,21 @@ func testConversationAppendAgain(t *testing.T, s *suite) {
 	_, err = c.Append(t.Context(), "conv_1", testturn.Make("resp_2", ""), store.AppendOptions{})
 	wantError(t, err, &store.Error{Code: store.CodeConflict, ResponseID: "resp_2"})
 	wantTurns(t, c, "conv_1", "resp_1")
+
+	// Nobody waits for the turn of another writer to learn what has become of a stored one.
+	r, err := c.Reserve(t.Context(), "conv_1", "resp_4", store.ReserveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendTurns(t, c, "conv_1", "resp_1")
+	_, err = c.Append(t.Context(), "conv_1", testturn.Make("resp_2", ""), store.AppendOptions{})
+	wantError(t, err, &store.Error{Code: store.CodeConflict, ResponseID: "resp_2"})
+	if err := c.Confirm(t.Context(), "conv_1", "resp_1"); err != nil {
+		t.Errorf("Unable to confirm a turn: %v", err)
+	}
+	wantError(t, c.Confirm(t.Context(), "conv_1", "resp_2"), &store.Error{Code: store.CodeConflict, ResponseID: "resp_2"})
+	wantError(t, c.Confirm(t.Context(), "conv_1", "resp_4"), &store.Error{Code: store.CodeNotFound, ResponseID: "resp_4"})
+	r.Release(t.Context())
 }
 
 func testConversationExpected(t *testing.T, s *suite) {
@@ -106,6 +121,11 @@ func testConversationExpected(t *testing.T, s *suite) {
 			t.Errorf("Unexpected branch: part %v, after %q, %v", part, turn.PreviousResponseID, err)
 		}
 	}
+	gap := expect("resp_gap")
+	gap.Branch = true
+	_, err := c.Append(t.Context(), "conv_1", testturn.Make("resp_5", ""), gap)
+	wantError(t, err, &store.Error{Code: store.CodeNotFound, ResponseID: "resp_gap"})
+	wantMissing(t, st, "resp_5")
 	last := expect("resp_2")
 	last.Branch = true
 	if part, err := c.Append(t.Context(), "conv_1", testturn.Make("resp_4", ""), last); err != nil || !part {

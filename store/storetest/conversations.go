@@ -251,6 +251,14 @@ func testConversationMissing(t *testing.T, s *suite) {
 
 func testConversationPatch(t *testing.T, s *suite) {
 	c := s.newStore(t).Conversations()
+	null := create(t, c, &store.Conversation{ConversationID: "conv_null", Metadata: json.RawMessage(`null`)})
+	if null.Metadata != nil {
+		t.Errorf("Unexpected metadata %s, want none", null.Metadata)
+	}
+	patched, err := c.Patch(t.Context(), "conv_null", store.ConversationPatch{MetadataMembers: members(`{"a":1}`)})
+	if err != nil || string(patched.Metadata) != `{"a":1}` {
+		t.Errorf("Unable to set a member: %+v, %v", patched, err)
+	}
 	want := create(t, c, &store.Conversation{ConversationID: "conv_1", UserID: "user", Title: "title", Metadata: json.RawMessage(`{"a":1}`)})
 	text := func(s string) *string { return &s }
 	for _, step := range []struct {
@@ -406,6 +414,7 @@ func testConversationFork(t *testing.T, s *suite) {
 	c := s.newStore(t).Conversations()
 	source := create(t, c, &store.Conversation{
 		ConversationID: "conv_1", UserID: "user", Title: "title", SystemPrompt: "Be brief.", Metadata: json.RawMessage(`{"a":1}`),
+		ParentConversationID: "agent",
 	})
 	empty, err := c.Fork(t.Context(), "conv_1", "conv_empty", store.ForkOptions{})
 	if err != nil || empty.ForkedFrom != (store.Fork{ConversationID: "conv_1"}) {
@@ -417,6 +426,7 @@ func testConversationFork(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	want := source.Clone()
+	want.ParentConversationID = ""
 	want.ConversationID, want.Head, want.ForkedFrom = "conv_2", store.Head{ResponseID: "resp_1"}, store.Fork{ConversationID: "conv_1", ResponseID: "resp_1"}
 	wantConversation(t, want, fork)
 	if _, err := c.Archive(t.Context(), "conv_1"); err != nil {
