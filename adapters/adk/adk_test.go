@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -224,9 +225,10 @@ func TestConcurrentSessions(t *testing.T) {
 	})
 }
 
-// TestLongSession: a session has more events than a chain has turns by default, and more than a page.
+// TestLongSession: a session has more events than a chain has turns by default, and more than a page. Hidden ones are on no page.
 func TestLongSession(t *testing.T) {
-	s := adk.NewService(stores["memory"](t))
+	on := stores["memory"](t)
+	s := adk.NewService(on)
 	handle := create(t, s, "app", "user", "s", nil)
 	var want []string
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -245,6 +247,17 @@ func TestLongSession(t *testing.T) {
 	request.After = at.Add(1000 * time.Second)
 	if diff := cmp.Diff(want[1000:], ids(get(t, s, request).Events)); diff != "" {
 		t.Errorf("events after a time (-want +got):\n%s", diff)
+	}
+	last, err := on.Conversations().Recent(t.Context(), "adk:app:user:s", 5, store.ResolveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := on.Conversations().HideItem(t.Context(), "adk:app:user:s", last.Turns[len(last.Turns)-5], 0); err != nil {
+		t.Fatal(err)
+	}
+	want = slices.Delete(want, len(want)-5, len(want)-4)
+	if diff := cmp.Diff(want[1000:], ids(get(t, s, request).Events)); diff != "" {
+		t.Errorf("events without a hidden one (-want +got):\n%s", diff)
 	}
 }
 

@@ -194,11 +194,12 @@ func (s *service) history(ctx context.Context, k key, recent int) (*store.Histor
 		return nil, err
 	}
 	for options.After = all.Next; options.After != ""; {
-		page, err := s.store.Resolve(ctx, lastTurn(all), options)
+		page, err := s.conversations.Load(ctx, k.conversationID(), options)
 		if err != nil {
 			return nil, err
 		}
-		all.Items, options.After = append(all.Items, page.Items...), page.Next
+		// Events that were appended meanwhile are on the last page.
+		all.Turns, all.Items, options.After = page.Turns, append(all.Items, page.Items...), page.Next
 	}
 	return all, nil
 }
