@@ -85,7 +85,27 @@ func (g *Gateway) appendItems(ctx context.Context, c *call, t *turn) error {
 	if err != nil {
 		return err
 	}
+	if err := g.checkDepth(ctx, c, t.request.conversation); err != nil {
+		return err
+	}
 	return g.saveItems(ctx, c, t)
+}
+
+// checkDepth returns an error if the history of a conversation is so long that no response could follow one more turn.
+func (g *Gateway) checkDepth(ctx context.Context, c *call, conversation string) error {
+	turns, err := read(ctx, c, func(ctx context.Context) (int, error) {
+		return c.store.Conversations().Count(ctx, conversation)
+	}, func(int) int64 { return 0 })
+	if err == nil && turns >= g.options.MaxDepth {
+		err = &store.Error{
+			Code: store.CodeDepthExceeded, ConversationID: conversation,
+			Message: fmt.Sprintf("conversation %.100q has %d turns, the maximum", conversation, turns),
+		}
+	}
+	if err != nil {
+		return conversationFailed(conversation, err)
+	}
+	return nil
 }
 
 // isStored reports whether an earlier request with the same Idempotency-Key has saved the turn.
@@ -195,8 +215,8 @@ func (g *Gateway) listItems(w http.ResponseWriter, r *http.Request, c *call) err
 
 // readItems reads the items of a page of a conversation, and looks for one more.
 func (g *Gateway) readItems(ctx context.Context, c *call, p *page, conversation string) error {
-	options := g.pageOptions(p)
-	options.Limit = p.options.limit + 1
+	options, depth := g.pageOptions(p), store.MaxDepthLimit // also of one that is too long to be continued
+	options.Limit, options.MaxDepth = p.options.limit+1, &depth
 	if p.options.cursor != "" {
 		after, named := parseItemID(p.options.cursor)
 		if !named {

@@ -79,6 +79,25 @@ func TestCreateItemsLocked(t *testing.T) {
 	}
 }
 
+// TestItemsOfLongConversation: items are added as long as a response can follow, and listed even if none can.
+func TestItemsOfLongConversation(t *testing.T) {
+	f, _ := startConversation(t, nil, func(o *Options) { o.MaxDepth = 2 })
+	const path, body = "/v1/conversations/conv_1/items", `{"items":[{"role":"user","content":"b"}]}`
+	for range 2 {
+		f.do(http.MethodPost, path, body)
+	}
+	if r := f.do(http.MethodPost, path, body); r.code() != "Bad Request session.chain.depth_exceeded" {
+		t.Errorf("a third turn: got %d %s", r.status, r.body)
+	}
+	f.create(`{"conversation":"conv_1","input":"a"}`)
+	if got := f.do(http.MethodGet, path, "").itemIDs(); len(got) != 4 {
+		t.Errorf("got the items %v, want 4", got)
+	}
+	if r := f.do(http.MethodPost, "/v1/responses", `{"conversation":"conv_1","input":"a"}`); r.code() != "Bad Request session.chain.depth_exceeded" {
+		t.Errorf("a fourth turn: got %d %s", r.status, r.body)
+	}
+}
+
 // itemIDs returns the IDs of a list.
 func (r reply) itemIDs() []string {
 	ids := []string{}

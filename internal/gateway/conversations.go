@@ -152,7 +152,8 @@ func (g *Gateway) readObject(w http.ResponseWriter, r *http.Request, c *call) (*
 	})
 }
 
-// readMetadata returns a conversation's metadata, or nil if the request leaves it out.
+// readMetadata returns a conversation's metadata, or nil if the request leaves it out. It is written anew, because what a client escapes may
+// take more bytes than a store allows.
 func readMetadata(o *object) (json.RawMessage, error) {
 	raw := o.raw("metadata")
 	if jsonvalue.IsNull(raw) {
@@ -165,18 +166,18 @@ func readMetadata(o *object) (json.RawMessage, error) {
 		return nil, invalidRequest("metadata", "object_above_max_properties",
 			"Invalid 'metadata': too many properties. Expected an object with at most %d properties, but got an object with %d properties instead.", maxPairs, n)
 	}
-	names := map[string]bool{}
+	if !jsonvalue.Survives(jsonvalue.Bytes(raw)) {
+		return nil, invalidRequest("metadata", "invalid_value", "Invalid 'metadata': it contains a duplicate key, or half a surrogate pair.")
+	}
+	pairs := &object{}
 	for key, value := range jsonvalue.Elements(raw) {
 		name := jsonvalue.Unquote(key)
 		if err := checkPair(name, value); err != nil {
 			return nil, err
 		}
-		if names[name] {
-			return nil, invalidRequest("metadata", "invalid_value", "Invalid 'metadata': it contains a duplicate key.")
-		}
-		names[name] = true
+		pairs.set(name, quote(jsonvalue.Unquote(value)))
 	}
-	return json.RawMessage(raw), nil
+	return json.RawMessage(pairs.String()), nil
 }
 
 // checkPair checks a pair of the metadata, whose value is raw JSON.

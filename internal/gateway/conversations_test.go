@@ -38,13 +38,13 @@ func TestConversations(t *testing.T) {
 	want := func(metadata string) string {
 		return fmt.Sprintf(`{"id":%q,"object":"conversation","created_at":%s,"metadata":%s}`, id, at, metadata)
 	}
-	if created.status != http.StatusOK || created.body != want(`{"topic":"d\u00e9mo"}`) || !strings.HasPrefix(id, "conv_") || at == "0" {
+	if created.status != http.StatusOK || created.body != want(`{"topic":"démo"}`) || !strings.HasPrefix(id, "conv_") || at == "0" {
 		t.Fatalf("got %d %s", created.status, created.body)
 	}
 	path := "/v1/conversations/" + id
 	turn := f.create(`{"conversation":"` + id + `","input":"a"}`).get("id")
 	for _, step := range []struct{ method, body, want string }{
-		{http.MethodGet, "", want(`{"topic":"d\u00e9mo"}`)},
+		{http.MethodGet, "", want(`{"topic":"démo"}`)},
 		{http.MethodPost, `{"metadata":{"other":"x"}}`, want(`{"other":"x"}`)},
 		{http.MethodGet, "", want(`{"other":"x"}`)},
 		{http.MethodPost, `{"metadata":null}`, want(`{}`)},
@@ -90,6 +90,10 @@ func TestInvalidConversations(t *testing.T) {
 	items := func(n int) string {
 		return `{"items":[` + strings.TrimSuffix(strings.Repeat(`{"role":"user","content":"a"},`, n), ",") + "]}"
 	}
+	escaped := `{"metadata":{` + strings.TrimSuffix(strings.ReplaceAll(strings.Repeat("#,", 16), "#", `"k#":"`+strings.Repeat(`\ud83d\ude00`, 512)+`"`), ",") + "}}"
+	for i := range 16 {
+		escaped = strings.Replace(escaped, `"k#"`, fmt.Sprintf(`"k%d"`, i), 1)
+	}
 	const all, one, list = "/v1/conversations", "/v1/conversations/conv_1", "/v1/conversations/conv_1/items"
 	for name, tc := range map[string]struct {
 		path, body string
@@ -104,6 +108,10 @@ func TestInvalidConversations(t *testing.T) {
 		"key of 65":              {all, `{"metadata":{"` + strings.Repeat("k", 65) + `":"v"}}`, "property_name_above_max_length metadata." + strings.Repeat("k", 65)},
 		"value of 512":           {one, `{"metadata":{"k":"` + strings.Repeat("ü", 512) + `"}}`, ""},
 		"value of 513":           {one, `{"metadata":{"k":"` + strings.Repeat("v", 513) + `"}}`, "string_above_max_length metadata.k"},
+		"escaped values":         {all, escaped, ""},
+		"half a surrogate pair":  {one, `{"metadata":{"k":"\ud800"}}`, "invalid_value metadata"},
+		"ID of 600":              {"/v1/conversations/" + strings.Repeat("c", 600), metadata(1), " "},
+		"items of an ID of 600":  {"/v1/conversations/" + strings.Repeat("c", 600) + "/items", items(1), " "},
 		"value not a string":     {one, `{"metadata":{"k":1}}`, "invalid_type metadata.k"},
 		"key twice":              {one, `{"metadata":{"k":"1","\u006b":"2"}}`, "invalid_value metadata"},
 		"metadata not an object": {all, `{"metadata":"k"}`, "invalid_type metadata"},
