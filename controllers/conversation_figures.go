@@ -19,6 +19,7 @@ package controllers
 import (
 	"context"
 	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash"
@@ -76,46 +77,59 @@ func (r *ConversationReconciler) addFigures(
 	if wanted == "" {
 		return true, nil
 	}
-	stored, err := r.storedStatus(ctx, c)
+	stored, hidden, err := r.stored(ctx, c)
 	if err != nil {
 		return false, err
 	}
 	known := len(path)
 	if wanted != stored.HistoryRevision {
-		known = knownTurns(path, stored.HistoryRevision)
+		known = knownTurns(c, path, stored.HistoryRevision)
 	}
 	if known > 0 || path == nil {
 		status.Items, status.Usage, status.Model, status.Preview = stored.Items, stored.Usage, stored.Model, stored.Preview
 	}
 	if path == nil {
 		status.HistoryRevision = stored.HistoryRevision
+		if status.Conditions[0].Reason == v1alpha1.ReasonParentNotFound {
+			status.Preview = "" // its turn may be the one that was deleted
+		}
 		return true, nil
 	}
-	known = r.addTurns(ctx, path[:min(len(path), known+turnsPerStatus)], known, status)
-	status.HistoryRevision = historyRevision(path[:known])
+	known = r.addTurns(ctx, path[:min(len(path), known+turnsPerStatus)], known, status, hidden)
+	status.HistoryRevision = historyRevision(c, path[:known])
 	return known == len(path), nil
 }
 
-// storedStatus returns the status that a conversation has now, without decoding the rest of the object, which Go may be unable to.
-func (r *ConversationReconciler) storedStatus(ctx context.Context, c *conversations.Record) (*v1alpha1.ConversationStatus, error) {
+// hiddenItems are the hidden items of a conversation.
+type hiddenItems map[v1alpha1.HiddenItem]bool
+
+// stored returns the status that a conversation has now, and its hidden items, without decoding the rest of the object, which Go may be
+// unable to.
+func (r *ConversationReconciler) stored(ctx context.Context, c *conversations.Record) (*v1alpha1.ConversationStatus, hiddenItems, error) {
 	raw, err := kubeclient.GetRaw(ctx, r.Live, kubeclient.Conversations, c.NamespacedName())
 	if err != nil {
-		return nil, fmt.Errorf("unable to read the figures of the conversation: %w", err)
+		return nil, nil, fmt.Errorf("unable to read the figures of the conversation: %w", err)
 	}
-	return conversations.DecodeStatus(gjson.GetBytes(raw, "status")), nil
+	hidden := hiddenItems{}
+	for _, item := range gjson.GetBytes(raw, "spec.hiddenItems").Array() {
+		hidden[v1alpha1.HiddenItem{ResponseID: item.Get("responseID").Str, Number: int32(item.Get("number").Int())}] = true
+	}
+	return conversations.DecodeStatus(gjson.GetBytes(raw, "status")), hidden, nil
 }
 
 // addTurns adds the figures of the turns of a path from an index on, and returns the index of the first one that it has not added: one that has
 // just changed, or could not be read, or for which there was no time. It reads one turn first and then more at once, so that it adds some
 // however slowly they are read, and fewer than were too large to be read at once. A turn that alone is too large has no figures.
-func (r *ConversationReconciler) addTurns(ctx context.Context, path []*sessions.Record, from int, status *v1alpha1.ConversationStatus) (next int) {
+func (r *ConversationReconciler) addTurns(
+	ctx context.Context, path []*sessions.Record, from int, status *v1alpha1.ConversationStatus, hidden hiddenItems,
+) (next int) {
 	end := time.Now().Add(figuresTurn)
 	ctx, cancel := context.WithTimeout(ctx, FiguresTimeout)
 	defer cancel()
 	next = from
 	for turns, most := 1, maxTurnsPerRead; next < len(path) && time.Now().Before(end); turns = min(2*turns, most) {
 		turns = min(turns, len(path)-next)
-		switch err := r.read(ctx, path[next:next+turns], status); {
+		switch err := r.read(ctx, path[next:next+turns], status, hidden); {
 		case err == nil || errors.Is(err, resolve.ErrTooLarge) && turns == 1:
 			next += turns
 		case errors.Is(err, resolve.ErrTooLarge):
@@ -129,7 +143,9 @@ func (r *ConversationReconciler) addTurns(ctx context.Context, path []*sessions.
 }
 
 // read adds the figures of turns, unless they cannot be read together.
-func (r *ConversationReconciler) read(ctx context.Context, turns []*sessions.Record, status *v1alpha1.ConversationStatus) error {
+func (r *ConversationReconciler) read(
+	ctx context.Context, turns []*sessions.Record, status *v1alpha1.ConversationStatus, hidden hiddenItems,
+) error {
 	last := turns[len(turns)-1]
 	query := resolve.Query{WalkOptions: chain.WalkOptions{MaxDepth: len(turns), Last: len(turns)}}
 	result, err := r.Resolve(ctx, last.Namespace, last.Turn.ID, 0, query)
@@ -138,12 +154,12 @@ func (r *ConversationReconciler) read(ctx context.Context, turns []*sessions.Rec
 	}
 	defer result.Release()
 	for _, turn := range result.Turns {
-		addTurn(status, turn)
+		addTurn(status, turn, hidden)
 	}
 	return nil
 }
 
-func addTurn(status *v1alpha1.ConversationStatus, turn history.TurnItems) {
+func addTurn(status *v1alpha1.ConversationStatus, turn history.TurnItems, hidden hiddenItems) {
 	status.Items += int64(turn.Items.Len())
 	if used := turn.Items.Figures.Usage; used != (chain.Usage{}) {
 		sum := v1alpha1.ConversationUsage{}
@@ -159,7 +175,9 @@ func addTurn(status *v1alpha1.ConversationStatus, turn history.TurnItems) {
 		status.Model = model
 	}
 	if status.Preview == "" {
-		status.Preview = turn.Items.UserText(previewLength)
+		status.Preview = turn.Items.UserText(previewLength, func(item int) bool {
+			return hidden[v1alpha1.HiddenItem{ResponseID: turn.ResponseID, Number: int32(item)}]
+		})
 	}
 }
 
@@ -168,17 +186,17 @@ func addTurn(status *v1alpha1.ConversationStatus, turn history.TurnItems) {
 func historyRevisionOf(c *conversations.Record, v conversations.Verdict, path []*sessions.Record) string {
 	switch {
 	case path != nil:
-		return historyRevision(path)
+		return historyRevision(c, path)
 	case v.Last == "" && v.Status != metav1.ConditionFalse:
 		return ""
 	}
 	return c.HistoryRevision
 }
 
-// historyRevision returns the revision of turns, which changes with each of them, but not if one is overwritten: then a turn that flips between
+// historyRevision returns the revision of turns, which changes with each of them and with the hidden items, but not if one is overwritten: then a turn that flips between
 // two statuses would have the statuses of all conversations rewritten that end after it.
-func historyRevision(path []*sessions.Record) string {
-	sum := newRevision()
+func historyRevision(c *conversations.Record, path []*sessions.Record) string {
+	sum := newRevision(c)
 	for _, turn := range path {
 		sum.add(turn)
 	}
@@ -186,8 +204,8 @@ func historyRevision(path []*sessions.Record) string {
 }
 
 // knownTurns returns how many turns of a path, from the root on, have a revision, or 0.
-func knownTurns(path []*sessions.Record, revision string) int {
-	sum := newRevision()
+func knownTurns(c *conversations.Record, path []*sessions.Record, revision string) int {
+	sum := newRevision(c)
 	for i, turn := range path {
 		if sum.add(turn); sum.String() == revision {
 			return i + 1
@@ -196,10 +214,16 @@ func knownTurns(path []*sessions.Record, revision string) int {
 	return 0
 }
 
-// revision is a running hash of the UIDs of turns. A tenant that finds a collision gets wrong figures, of its own conversation.
+// revision is a running hash of the hidden items and the UIDs of turns. A tenant that finds a collision gets wrong figures, of its own conversation.
 type revision struct{ hash.Hash }
 
-func newRevision() revision { return revision{fnv.New128a()} }
+func newRevision(c *conversations.Record) revision {
+	r := revision{fnv.New128a()}
+	if c.Hidden != 0 {
+		_, _ = r.Write(binary.BigEndian.AppendUint64(nil, c.Hidden))
+	}
+	return r
+}
 
 func (r revision) add(turn *sessions.Record) {
 	_, _ = r.Write(turn.UID[:])

@@ -18,6 +18,7 @@ package controllers_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -105,6 +106,13 @@ func TestFigures(t *testing.T) {
 		wantFigures(t, ns, id, changed)
 	}
 
+	hide(t, ns, "fork", v1alpha1.HiddenItem{ResponseID: "a", Number: 0})
+	hidden := changed
+	hidden.Preview = "question of b"
+	wantFigures(t, ns, "fork", hidden)
+	hide(t, ns, "fork")
+	wantFigures(t, ns, "fork", changed)
+
 	overwrite(t, ns, "a", `{"responseStatus":"failed"}`)
 	wantHistories(t, ns, map[string]history{
 		"conv": brokenHistory(v1alpha1.ReasonTurnNotCompleted, 3), "fork": brokenHistory(v1alpha1.ReasonTurnNotCompleted, 3),
@@ -115,6 +123,20 @@ func TestFigures(t *testing.T) {
 	overwrite(t, ns, "a", `{"responseStatus":"completed"}`)
 	wantHistories(t, ns, map[string]history{"conv": noTurns, "fork": historyOf(3)})
 	wantFigures(t, ns, "fork", changed)
+
+	remove(t, ns, "a")
+	changed.Preview = ""
+	wantFigures(t, ns, "fork", changed)
+}
+
+// hide sets the hidden items of a conversation.
+func hide(t *testing.T, ns, id string, items ...v1alpha1.HiddenItem) {
+	t.Helper()
+	raw, err := json.Marshal(map[string]any{"hiddenItems": items})
+	if err != nil {
+		t.Fatal(err)
+	}
+	setHead(t, ns, id, string(raw))
 }
 
 // TestFiguresOfLargeTurns: turns that are too large to be read at once are read in smaller parts. A turn that is too large by itself has no

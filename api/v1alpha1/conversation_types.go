@@ -222,7 +222,7 @@ type ConversationStatus struct {
 	// +optional
 	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`
 
-	// historyRevision identifies the turns that items, usage, model and preview are about. It changes with each of them. These are usually the
+	// historyRevision identifies the turns that items, usage, model and preview are about, and the hidden items. It changes with each of them. These are usually the
 	// turns of the history. They remain as they were while the history does not resolve, and follow that of a long history in steps. A turn that is
 	// overwritten after it had completed counts as it was then.
 	// +kubebuilder:validation:MaxLength=64
@@ -243,7 +243,7 @@ type ConversationStatus struct {
 	// +optional
 	Model string `json:"model,omitempty"`
 
-	// preview is the beginning of the text of the first user message.
+	// preview is the beginning of the text of the first user message that is not hidden. It is removed when a turn of the history was deleted.
 	// +kubebuilder:validation:MaxLength=100
 	// +optional
 	Preview string `json:"preview,omitempty"`

@@ -85,9 +85,12 @@ func Shorten(text string, characters int) string {
 }
 
 // UserText returns the text of the first user message with one, shortened to a number of characters, or the empty string. It is the content if
-// that is a string, and otherwise the first part with text.
-func (t *Items) UserText(characters int) string {
+// that is a string, and otherwise the first part with text. Items that are skipped do not count.
+func (t *Items) UserText(characters int, skip func(item int) bool) string {
 	for i := range t.Len() {
+		if skip(i) {
+			continue
+		}
 		item := jsonvalue.Members(gjson.Parse(jsonvalue.Text(t.Slice(i, i+1))), "type", "role", "content")
 		if kind := item[0]; item[1].Str != "user" || kind.Exists() && kind.Str != "message" {
 			continue

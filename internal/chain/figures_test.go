@@ -74,7 +74,7 @@ func TestUserText(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := items.UserText(8); got != tc.want {
+			if got := items.UserText(8, func(int) bool { return false }); got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 		})

@@ -18,6 +18,7 @@ package conversations
 
 import (
 	"encoding/json"
+	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -41,6 +42,8 @@ type Record struct {
 	User, Parent, State string
 	// Head and Base are the response IDs of the spec, empty if absent.
 	Head, Base string
+	// Hidden identifies the hidden items; 0 if there are none.
+	Hidden uint64
 	// Received is when the view received this head and base.
 	Received time.Time
 	// Written identifies the status that the object has, and HistoryRevision the turns that the figures in it are about.
@@ -72,13 +75,14 @@ func newRecord(object gjson.Result, now time.Time) (metav1.ObjectMeta, *Record) 
 	r := &Record{Object: sessions.NewObject(&metadata, object), Deleting: metadata.DeletionTimestamp != nil, Received: now}
 	r.SpecNodes = int32(jsonvalue.Nodes(fields[1].Raw))
 	spec := jsonvalue.Members(fields[1], "conversationID", "headResponseID", "baseResponseID", "reservation",
-		"title", "userID", "parentConversationID", "state")
+		"title", "userID", "parentConversationID", "state", "hiddenItems")
 	r.Misnamed = r.Name != v1alpha1.ObjectName(spec[0].Str)
 	r.ID, r.Head, r.Base, r.Reserved = strings.Clone(spec[0].Str), strings.Clone(spec[1].Str), strings.Clone(spec[2].Str), spec[3].IsObject()
 	r.Title, r.User, r.Parent = driver.ListedTitle(spec[4].Str), strings.Clone(spec[5].Str), strings.Clone(spec[6].Str)
 	if i := slices.Index(driver.ConversationStates, spec[7].Str); i >= 0 {
 		r.State = driver.ConversationStates[i]
 	}
+	r.Hidden = hiddenOf(spec[8])
 	r.WithTurns = r.State == v1alpha1.ConversationStateDeleting
 	status := DecodeStatus(fields[2])
 	r.Created = sessions.SecondsOf(metadata.CreationTimestamp.Time)
@@ -88,6 +92,16 @@ func newRecord(object gjson.Result, now time.Time) (metav1.ObjectMeta, *Record) 
 	}
 	r.setStatus(status)
 	return metadata, r
+}
+
+// hiddenOf returns what identifies a list of hidden items. A tenant that finds a collision gets a wrong preview, of its own conversation.
+func hiddenOf(items gjson.Result) uint64 {
+	if len(items.Array()) == 0 {
+		return 0
+	}
+	sum := fnv.New64a()
+	_, _ = sum.Write(jsonvalue.Bytes(items.Raw))
+	return sum.Sum64()
 }
 
 // changedAt returns when something other than the status of an object was last added or changed. What is only removed leaves no trace in the
