@@ -307,7 +307,8 @@ type ForkOptions struct {
 	ResponseID string
 }
 
-// SaveSummary stores a summary of turns of a conversation. The summaries of a conversation may overlap. Saving the same summary twice
+// SaveSummary stores a summary of turns of a conversation. The summaries of a conversation may overlap. They are about turns by their numbers,
+// whether the history has so many, and stay when turns are rolled back and others take their numbers. A Fork begins without them. Saving the same summary twice
 // stores it once; another one of the same turns is ErrConflict, and one more than MaxSummaries is ErrConversationLimitExceeded.
 func (c *Conversations) SaveSummary(ctx context.Context, conversationID string, summary Summary) error {
 	summary.CreatedAt = summary.CreatedAt.UTC().Truncate(time.Second)

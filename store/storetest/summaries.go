@@ -51,6 +51,13 @@ func testConversationSummaries(t *testing.T, s *suite) {
 	if diff := cmp.Diff([]store.Summary{given[2], given[1], given[4], later}, got); diff != "" || err != nil {
 		t.Errorf("Unexpected summaries, error %v (-want,+got):\n%s", err, diff)
 	}
+	appendTurns(t, c, "conv_1", "resp_1")
+	if _, err := c.Rollback(t.Context(), "conv_1", ""); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.Summaries(t.Context(), "conv_1"); len(got) != 4 {
+		t.Errorf("%d summaries are left after a rollback, error %v", len(got), err)
+	}
 	wantError(t, c.SaveSummary(t.Context(), "conv_1", store.Summary{EndTurn: 10, Content: "other"}), &store.Error{Code: store.CodeConflict})
 	for name, summary := range map[string]store.Summary{
 		"empty": {EndTurn: 1}, "no turns": {StartTurn: 1, EndTurn: 1, Content: "x"}, "negative": {StartTurn: -1, EndTurn: 1, Content: "x"},
