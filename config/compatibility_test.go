@@ -21,7 +21,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -52,46 +54,59 @@ func TestCompatibility(t *testing.T) {
 // TestIncompatibilities checks that TestCompatibility finds what it looks for.
 func TestIncompatibilities(t *testing.T) {
 	const name = "responsesessions.sessions.catena.dev"
-	spec := func(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.JSONSchemaProps {
-		return new(crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"])
-	}
-	set := func(crd *apiextensionsv1.CustomResourceDefinition, spec *apiextensionsv1.JSONSchemaProps) {
-		crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = *spec
-	}
-	change := func(property string, change func(*apiextensionsv1.JSONSchemaProps)) func(*apiextensionsv1.CustomResourceDefinition) {
+	change := func(path string, change func(*apiextensionsv1.JSONSchemaProps)) func(*apiextensionsv1.CustomResourceDefinition) {
 		return func(crd *apiextensionsv1.CustomResourceDefinition) {
-			s := spec(crd)
-			changed := new(s.Properties[property])
-			change(changed)
-			s.Properties[property] = *changed
-			set(crd, s)
+			changeProperty(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, path, change)
 		}
 	}
+	values := func(schema *apiextensionsv1.JSONSchemaProps) func(*apiextensionsv1.CustomResourceDefinition) {
+		return change("spec.metadata", func(s *apiextensionsv1.JSONSchemaProps) {
+			s.AdditionalProperties = &apiextensionsv1.JSONSchemaPropsOrBool{Allows: true, Schema: schema}
+		})
+	}
+	scale := func(crd *apiextensionsv1.CustomResourceDefinition) {
+		crd.Spec.Versions[0].Subresources.Scale = &apiextensionsv1.CustomResourceSubresourceScale{SpecReplicasPath: ".spec.replicas"}
+	}
 	tests := map[string]struct {
+		given  func(*apiextensionsv1.CustomResourceDefinition) // if any, what the earlier version has, too
 		change func(*apiextensionsv1.CustomResourceDefinition)
 		want   int
 	}{
 		"nothing":       {change: func(*apiextensionsv1.CustomResourceDefinition) {}},
-		"a description": {change: change("responseID", func(s *apiextensionsv1.JSONSchemaProps) { s.Description = "another" })},
-		"a new property": {change: func(crd *apiextensionsv1.CustomResourceDefinition) {
-			spec(crd).Properties["new"] = apiextensionsv1.JSONSchemaProps{Type: "string"}
-		}},
-		"a longer value":  {change: change("responseID", func(s *apiextensionsv1.JSONSchemaProps) { s.MaxLength = new(*s.MaxLength + 1) })},
-		"a shorter value": {change: change("responseID", func(s *apiextensionsv1.JSONSchemaProps) { s.MaxLength = new(*s.MaxLength - 1) }), want: 1},
-		"a limit":         {change: change("immutable", func(s *apiextensionsv1.JSONSchemaProps) { s.MaxLength = new(int64(1)) }), want: 1},
-		"a minimum":       {change: change("conversationID", func(s *apiextensionsv1.JSONSchemaProps) { s.Minimum = new(1.0) }), want: 1},
-		"another type":    {change: change("immutable", func(s *apiextensionsv1.JSONSchemaProps) { s.Type = "string" }), want: 1},
-		"a pattern":       {change: change("conversationID", func(s *apiextensionsv1.JSONSchemaProps) { s.Pattern = "^a" }), want: 1},
-		"an enum":         {change: change("conversationID", func(s *apiextensionsv1.JSONSchemaProps) { s.Enum = []apiextensionsv1.JSON{{Raw: []byte(`"a"`)}} }), want: 1},
-		"a rule": {change: change("conversationID", func(s *apiextensionsv1.JSONSchemaProps) {
+		"a description": {change: change("spec.responseID", func(s *apiextensionsv1.JSONSchemaProps) { s.Description = "another" })},
+		"a new property": {change: change("spec", func(s *apiextensionsv1.JSONSchemaProps) {
+			s.Properties["new"] = apiextensionsv1.JSONSchemaProps{Type: "string"}
+		})},
+		"a longer value":  {change: change("spec.responseID", func(s *apiextensionsv1.JSONSchemaProps) { s.MaxLength = new(*s.MaxLength + 1) })},
+		"a shorter value": {change: change("spec.responseID", func(s *apiextensionsv1.JSONSchemaProps) { s.MaxLength = new(*s.MaxLength - 1) }), want: 1},
+		"a limit":         {change: change("spec.immutable", func(s *apiextensionsv1.JSONSchemaProps) { s.MaxLength = new(int64(1)) }), want: 1},
+		"a minimum":       {change: change("spec.conversationID", func(s *apiextensionsv1.JSONSchemaProps) { s.Minimum = new(1.0) }), want: 1},
+		"another type":    {change: change("spec.immutable", func(s *apiextensionsv1.JSONSchemaProps) { s.Type = "string" }), want: 1},
+		"a pattern":       {change: change("spec.conversationID", func(s *apiextensionsv1.JSONSchemaProps) { s.Pattern = "^a" }), want: 1},
+		"an enum":         {change: change("spec.conversationID", func(s *apiextensionsv1.JSONSchemaProps) { s.Enum = []apiextensionsv1.JSON{{Raw: []byte(`"a"`)}} }), want: 1},
+		"a rule": {change: change("spec.conversationID", func(s *apiextensionsv1.JSONSchemaProps) {
 			s.XValidations = apiextensionsv1.ValidationRules{{Rule: "true"}}
 		}), want: 1},
-		"a required property": {change: func(crd *apiextensionsv1.CustomResourceDefinition) {
-			s := spec(crd)
-			s.Required = append(slices.Clone(s.Required), "metadata")
-			set(crd, s)
+		"a required property": {change: change("spec", func(s *apiextensionsv1.JSONSchemaProps) { s.Required = append(s.Required, "metadata") }), want: 1},
+		"a missing property":  {change: change("spec", func(s *apiextensionsv1.JSONSchemaProps) { delete(s.Properties, "metadata") }), want: 1},
+		"null":                {change: change("spec.conversationID", func(s *apiextensionsv1.JSONSchemaProps) { s.Nullable = true })},
+		"no null":             {change: change("spec.response.model", func(s *apiextensionsv1.JSONSchemaProps) { s.Nullable = false }), want: 1},
+		"the default list":    {change: change("spec.response.output", func(s *apiextensionsv1.JSONSchemaProps) { s.XListType = nil })},
+		"a set":               {change: change("spec.response.output", func(s *apiextensionsv1.JSONSchemaProps) { s.XListType = new("set") }), want: 1},
+		"other keys":          {change: change("status.conditions", func(s *apiextensionsv1.JSONSchemaProps) { s.XListMapKeys = []string{"reason"} }), want: 1},
+		"other values":        {given: values(&apiextensionsv1.JSONSchemaProps{Type: "string"}), change: values(&apiextensionsv1.JSONSchemaProps{Type: "string", Description: "another"})},
+		"shorter values":      {given: values(&apiextensionsv1.JSONSchemaProps{Type: "string"}), change: values(&apiextensionsv1.JSONSchemaProps{Type: "string", MaxLength: new(int64(1))}), want: 1},
+		"some values":         {given: values(nil), change: values(&apiextensionsv1.JSONSchemaProps{Type: "string"}), want: 1},
+		"any values":          {given: values(&apiextensionsv1.JSONSchemaProps{Type: "string"}), change: values(nil)},
+		"no values": {given: values(nil), change: change("spec.metadata", func(s *apiextensionsv1.JSONSchemaProps) {
+			s.AdditionalProperties, s.XPreserveUnknownFields = nil, nil
+		}), want: 2},
+		"the status": {change: func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Versions[0].Subresources = nil }, want: 1},
+		"a scale":    {change: scale},
+		"another scale": {given: scale, change: func(crd *apiextensionsv1.CustomResourceDefinition) {
+			crd.Spec.Versions[0].Subresources.Scale.SpecReplicasPath = ".spec.size"
 		}, want: 1},
-		"a missing property": {change: func(crd *apiextensionsv1.CustomResourceDefinition) { delete(spec(crd).Properties, "metadata") }, want: 1},
+		"no scale":           {given: scale, change: func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Versions[0].Subresources.Scale = nil }, want: 1},
 		"a missing version":  {change: func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Versions[0].Served = false }, want: 1},
 		"another scope":      {change: func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Scope = apiextensionsv1.ClusterScoped }, want: 1},
 		"a selectable field": {change: func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Versions[0].SelectableFields = nil }, want: len(readCRDs(t, config.FS)[name].Spec.Versions[0].SelectableFields)},
@@ -99,6 +114,9 @@ func TestIncompatibilities(t *testing.T) {
 	for title, tc := range tests {
 		t.Run(title, func(t *testing.T) {
 			before := readCRDs(t, config.FS)[name]
+			if tc.given != nil {
+				tc.given(before)
+			}
 			after := before.DeepCopy()
 			tc.change(after)
 			if got := incompatibilities(before, after); len(got) != tc.want {
@@ -106,6 +124,18 @@ func TestIncompatibilities(t *testing.T) {
 			}
 		})
 	}
+}
+
+// changeProperty changes the property of a schema with a path such as spec.metadata.
+func changeProperty(schema *apiextensionsv1.JSONSchemaProps, path string, change func(*apiextensionsv1.JSONSchemaProps)) {
+	name, rest, nested := strings.Cut(path, ".")
+	property := schema.Properties[name]
+	if nested {
+		changeProperty(&property, rest, change)
+	} else {
+		change(&property)
+	}
+	schema.Properties[name] = property
 }
 
 func readCRDs(t *testing.T, files fs.FS) map[string]*apiextensionsv1.CustomResourceDefinition {
@@ -145,6 +175,13 @@ func incompatibilities(before, after *apiextensionsv1.CustomResourceDefinition) 
 				problems = append(problems, field.JSONPath+" cannot be selected any more")
 			}
 		}
+		was, is := cmp.Or(version.Subresources, &apiextensionsv1.CustomResourceSubresources{}), cmp.Or(next.Subresources, &apiextensionsv1.CustomResourceSubresources{})
+		if was.Status != nil && is.Status == nil {
+			problems = append(problems, version.Name+" has no subresource status any more")
+		}
+		if was.Scale != nil && !reflect.DeepEqual(was.Scale, is.Scale) {
+			problems = append(problems, version.Name+" has another subresource scale, or none")
+		}
 		problems = append(problems, narrower(version.Name, version.Schema.OpenAPIV3Schema, next.Schema.OpenAPIV3Schema)...)
 	}
 	return problems
@@ -161,6 +198,8 @@ func narrower(path string, before, after *apiextensionsv1.JSONSchemaProps) []str
 	check(before.Type == after.Type, "has another type")
 	check(after.Pattern == "" || before.Pattern == after.Pattern, "has another pattern")
 	check(after.Format == "" || before.Format == after.Format, "has another format")
+	check(!before.Nullable || after.Nullable, "does not accept null any more")
+	check(listType(before) == listType(after) && slices.Equal(before.XListMapKeys, after.XListMapKeys), "is another type of list, or has other keys")
 	check(!isTrue(before.XPreserveUnknownFields) || isTrue(after.XPreserveUnknownFields), "loses unknown fields")
 	check(!lowered(before.MaxLength, after.MaxLength) && !lowered(before.MaxItems, after.MaxItems) && !lowered(before.MaxProperties, after.MaxProperties) &&
 		!lowered(before.Maximum, after.Maximum), "has a lower maximum")
@@ -188,7 +227,25 @@ func narrower(path string, before, after *apiextensionsv1.JSONSchemaProps) []str
 	if before.Items != nil && after.Items != nil && before.Items.Schema != nil && after.Items.Schema != nil {
 		problems = append(problems, narrower(path+"[]", before.Items.Schema, after.Items.Schema)...)
 	}
+	if was, is := before.AdditionalProperties, after.AdditionalProperties; was != nil && (was.Allows || was.Schema != nil) {
+		switch {
+		case is == nil || !is.Allows && is.Schema == nil:
+			check(isTrue(after.XPreserveUnknownFields), "accepts no further properties any more")
+		case is.Schema != nil && was.Schema == nil:
+			check(false, "restricts further properties")
+		case is.Schema != nil:
+			problems = append(problems, narrower(path+".*", was.Schema, is.Schema)...)
+		}
+	}
 	return problems
+}
+
+// listType returns the type of a list, which is atomic by default.
+func listType(schema *apiextensionsv1.JSONSchemaProps) string {
+	if schema.XListType == nil {
+		return "atomic"
+	}
+	return *schema.XListType
 }
 
 // lowered and raised report whether a limit has become stricter.

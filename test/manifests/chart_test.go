@@ -26,7 +26,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
 	"sigs.k8s.io/yaml"
 
 	"github.com/catena-dev/catena/internal/testutil"
@@ -240,8 +242,10 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestInvalidValues: the schema rejects mistakes.
+// TestInvalidValues: the schema rejects mistakes, and templates those that a schema cannot describe.
 func TestInvalidValues(t *testing.T) {
+	const pemHeader = "-----BEGIN CERTIFICATE-----"
+	const digest = "sha256:0123456789012345678901234567890123456789012345678901234567890123"
 	for name, tc := range map[string]struct{ values, wantErr string }{
 		"unknown value":                 {`replica: 3`, "additional properties 'replica' not allowed"},
 		"unknown value of the gateway":  {`gateway: {enable: true}`, "additional properties 'enable' not allowed"},
@@ -265,12 +269,122 @@ func TestInvalidValues(t *testing.T) {
 		"kubelet's port on the network": {`hostNetwork: true`, "hostNetwork is set: port must not be 10250"},
 		"kubelet's port for probes":     {`{hostNetwork: true, port: 10270, healthPort: 10250}`, "hostNetwork is set: healthPort must not be 10250"},
 		"one port for both":             {`healthPort: 10250`, "port and healthPort must differ, but both are 10250"},
+		"no log level":                  {`logLevel: null`, "missing property 'logLevel'"},
+		"no depth":                      {`maxDepth: null`, "missing property 'maxDepth'"},
+		"no port":                       {`port: null`, "missing property 'port'"},
+		"no bucket":                     {`snapshotStore: null`, "missing property 'snapshotStore'"},
+		"no certificate":                {`certificates: {mode: secret, secretName: null, caBundle: "` + pemHeader + `"}`, "missing property 'secretName'"},
+		"no CA":                         {`certificates: {mode: secret, secretName: mine, caBundle: null}`, "missing property 'caBundle'"},
+		"no engine":                     {`gateway: {enabled: true, upstream: {url: null}}`, "missing property 'url'"},
+		"no TLS of the gateway":         {`gateway: {tls: null}`, "missing property 'tls'"},
+		"the operator's own Secret":     {`certificates: {mode: secret, secretName: catena-resolve-tls, caBundle: "` + pemHeader + `"}`, "at '/certificates/secretName': 'not' failed"},
+		"tag and digest":                {`image: {tag: v1, digest: "` + digest + `"}`, "image.tag and image.digest are both set: one of them must be empty"},
+		"tag and digest of the gateway": {
+			`gateway: {enabled: true, upstream: {url: "http://engine"}, image: {tag: v1, digest: "` + digest + `"}}`,
+			"gateway.image.tag and gateway.image.digest are both set: one of them must be empty",
+		},
+		"gateway without tenants": {
+			`gateway: {enabled: true, upstream: {url: "http://engine"}, tenantsSecretName: ""}`,
+			"gateway.tenantsSecretName is empty: gateway.extraArgs must have --insecure-allow-anonymous",
+		},
+		"gateway that is not anonymous": {
+			`gateway: {enabled: true, upstream: {url: "http://engine"}, tenantsSecretName: null, extraArgs: [--insecure-allow-anonymous=false]}`,
+			"gateway.tenantsSecretName is empty",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := tryRender(t, namespace, tc.values); err == nil || !strings.Contains(err.Error(), tc.wantErr) {
 				t.Errorf("error %v, want one with %q", err, tc.wantErr)
 			}
 		})
+	}
+}
+
+// TestNull: the schema rejects null, with which Helm removes a value, or it means the same as an empty value.
+func TestNull(t *testing.T) {
+	const base = `
+monitoring: {enabled: true}
+gateway: {enabled: true, upstream: {url: "http://engine"}, extraArgs: [--insecure-allow-anonymous]}
+`
+	chart, err := loader.Load(filepath.Join(testutil.Root(), chartDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(path string, value any) (map[string]string, error) {
+		values := parseValues(t, base)
+		if err := unstructured.SetNestedField(values, value, strings.Split(path, ".")...); err != nil {
+			t.Fatal(err)
+		}
+		text, err := yaml.Marshal(values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return renderFiles(t, chart, namespace, string(text))
+	}
+	for _, v := range readValues(t) {
+		for path := v.path; path != ""; path = path[:max(0, strings.LastIndex(path, "."))] {
+			got, err := with(path, nil)
+			if err != nil && strings.Contains(err.Error(), "missing property '"+path[strings.LastIndex(path, ".")+1:]+"'") {
+				continue
+			}
+			if err != nil || path != v.path {
+				t.Errorf("%s is null: error %v, want one of the schema", path, err)
+				continue
+			}
+			want, err := with(path, empty(t, v.value))
+			if err != nil {
+				t.Errorf("%s is empty: %v", path, err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s is null: templates (-empty +null):\n%s", path, diff)
+			}
+		}
+	}
+}
+
+// empty returns the empty value of the type of a default. Helm adds the keys of the default to an empty object.
+func empty(t *testing.T, node *kyaml.Node) any {
+	t.Helper()
+	var fallback any
+	if err := node.Decode(&fallback); err != nil {
+		t.Fatal(err)
+	}
+	switch fallback := fallback.(type) {
+	case string:
+		return ""
+	case []any:
+		return []any{}
+	case map[string]any:
+		removed := map[string]any{}
+		for key := range fallback {
+			removed[key] = nil
+		}
+		return removed
+	}
+	return fallback // numbers and booleans are never empty
+}
+
+// TestNotes: the notes warn of a tag that the next upgrade would keep.
+func TestNotes(t *testing.T) {
+	chart, err := loader.Load(filepath.Join(testutil.Root(), chartDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for values, want := range map[string][]string{
+		"":                            nil,
+		"image: {tag: v1}":            {"image.tag is v1,"},
+		"gateway: {image: {tag: v1}}": nil, // not installed
+		"image: {tag: " + chart.Metadata.AppVersion + "}":                                                  nil,
+		`{image: {tag: v1}, gateway: {enabled: true, upstream: {url: "http://engine"}, image: {tag: v2}}}`: {"gateway.image.tag is v2,", "image.tag is v1,"},
+	} {
+		files, err := renderFiles(t, chart, namespace, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		warnings := strings.Split(files["catena/templates/NOTES.txt"], "WARNING: ")[1:]
+		if !slices.EqualFunc(warnings, want, strings.HasPrefix) {
+			t.Errorf("values %q: warnings %q, want %q", values, warnings, want)
+		}
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -70,7 +71,8 @@ func TestGatewayRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	useGateway(t, gateway.URL)
-	useConversations(t, testenv.StoreURL(tenant, kubeconfig), tenant)
+	useConversations(t, gateway.URL)
+	useSummaries(t, testenv.StoreURL(tenant, kubeconfig), tenant)
 
 	unused := rightsOf(t, objects)
 	for _, event := range c.events(t, user) {
@@ -96,32 +98,56 @@ func rightsOf(t *testing.T, objects []*unstructured.Unstructured) map[string]boo
 			continue
 		}
 		for _, rule := range role.Rules {
-			for _, verb := range rule.Verbs {
-				rights[verb+" "+rule.Resources[0]] = true
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					rights[verb+" "+resource] = true
+				}
 			}
 		}
 	}
 	return rights
 }
 
-// useGateway does everything that a client can do.
+// useGateway does everything that a client can do with responses.
 func useGateway(t *testing.T, url string) {
 	t.Helper()
 	hello := `{"model": "scripted", "input": "Hello."}`
-	failed := request(t, http.MethodPost, url+"/v1/responses", "key", hello)
-	first := request(t, http.MethodPost, url+"/v1/responses", "key", hello)
+	failed := request(t, http.MethodPost, url+"/v1/responses", "key", hello).Get("id").Str
+	first := request(t, http.MethodPost, url+"/v1/responses", "key", hello).Get("id").Str
 	if first != failed {
 		t.Errorf("the repeated request has made the turn %s, want the place of %s, which failed", first, failed)
 	}
-	second := request(t, http.MethodPost, url+"/v1/responses", "", fmt.Sprintf(`{"model": "scripted", "input": %q, "previous_response_id": %q}`, noise(), first))
+	body := fmt.Sprintf(`{"model": "scripted", "input": %q, "previous_response_id": %q}`, noise(), first)
+	second := request(t, http.MethodPost, url+"/v1/responses", "", body).Get("id").Str
 	request(t, http.MethodGet, url+"/v1/responses/"+second, "", "")
 	request(t, http.MethodGet, url+"/v1/responses/"+second+"/input_items", "", "")
 	request(t, http.MethodDelete, url+"/v1/responses/"+second, "", "")
 	request(t, http.MethodDelete, url+"/v1/responses/"+first, "", "")
 }
 
-// useConversations calls everything that the store of the gateway can do with conversations.
-func useConversations(t *testing.T, url, namespace string) {
+// useConversations does everything that a client can do with conversations.
+func useConversations(t *testing.T, url string) {
+	t.Helper()
+	const items = `{"items": [{"role": "user", "content": "Hello."}]}`
+	conversation := url + "/v1/conversations/" + request(t, http.MethodPost, url+"/v1/conversations", "", items).Get("id").Str
+	request(t, http.MethodPost, conversation+"/items", "key", items)
+	body := fmt.Sprintf(`{"model": "scripted", "input": "Again.", "conversation": %q}`, path.Base(conversation))
+	response := request(t, http.MethodPost, url+"/v1/responses", "", body).Get("id").Str
+	listed := request(t, http.MethodGet, conversation+"/items", "", "").Get("data.#.id").Array()
+	if len(listed) != 4 {
+		t.Fatalf("the conversation has the items %v, want two and those of a response", listed)
+	}
+	item := conversation + "/items/" + listed[0].Str
+	request(t, http.MethodGet, item, "", "")
+	request(t, http.MethodDelete, item, "", "")
+	request(t, http.MethodPost, conversation, "", `{"metadata": {"topic": "rights"}}`)
+	request(t, http.MethodGet, conversation, "", "")
+	request(t, http.MethodDelete, url+"/v1/responses/"+response, "", "") // it is the last one, so that the conversation ends before it
+	request(t, http.MethodDelete, conversation, "", "")
+}
+
+// useSummaries saves and reads summaries, which the gateway does not do, as programs that use the library with its role.
+func useSummaries(t *testing.T, url, namespace string) {
 	t.Helper()
 	opened, _, err := driver.Open(t.Context(), url)
 	if err != nil {
@@ -134,14 +160,13 @@ func useConversations(t *testing.T, url, namespace string) {
 	}
 	const id = "conv_1"
 	_, createErr := conversations.CreateConversation(t.Context(), namespace, &driver.Conversation{ConversationID: id, State: driver.ConversationActive})
-	_, getErr := conversations.GetConversation(t.Context(), namespace, id)
 	_, updateErr := conversations.UpdateConversation(t.Context(), namespace, id, driver.ConversationUpdate{State: driver.ConversationArchived})
 	summary := driver.Summary{EndTurn: 1, Content: "They talked."}
 	saveErr := conversations.SaveSummary(t.Context(), namespace, id, summary)
 	saveAgainErr := conversations.SaveSummary(t.Context(), namespace, id, summary)
 	_, summariesErr := conversations.Summaries(t.Context(), namespace, id)
 	deleteErr := conversations.DeleteConversation(t.Context(), namespace, id)
-	if err := errors.Join(createErr, getErr, updateErr, saveErr, saveAgainErr, summariesErr, deleteErr); err != nil {
+	if err := errors.Join(createErr, updateErr, saveErr, saveAgainErr, summariesErr, deleteErr); err != nil {
 		t.Error(err)
 	}
 }
@@ -166,8 +191,8 @@ func noise() string {
 	return hex.EncodeToString(random)
 }
 
-// request sends a request, which must succeed, and returns the ID in the answer.
-func request(t *testing.T, method, url, key, body string) string {
+// request sends a request, which must succeed, and returns the answer.
+func request(t *testing.T, method, url, key, body string) gjson.Result {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
 	if err != nil {
@@ -186,5 +211,5 @@ func request(t *testing.T, method, url, key, body string) string {
 	if err != nil || response.StatusCode != http.StatusOK {
 		t.Fatalf("%s %s: %s, %v: %s", method, url, response.Status, err, content)
 	}
-	return gjson.GetBytes(content, "id").Str
+	return gjson.ParseBytes(content)
 }

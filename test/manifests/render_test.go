@@ -173,12 +173,7 @@ func tryRender(t *testing.T, namespace, values string) ([]*unstructured.Unstruct
 
 func renderChart(t *testing.T, chart *chart.Chart, namespace, values string) ([]*unstructured.Unstructured, error) {
 	t.Helper()
-	release := common.ReleaseOptions{Name: "release", Namespace: namespace, Revision: 1, IsInstall: true}
-	context, err := util.ToRenderValues(chart, parseValues(t, values), release, common.DefaultCapabilities)
-	if err != nil {
-		return nil, err
-	}
-	files, err := engine.Render(chart, context)
+	files, err := renderFiles(t, chart, namespace, values)
 	if err != nil {
 		return nil, err
 	}
@@ -189,6 +184,17 @@ func renderChart(t *testing.T, chart *chart.Chart, namespace, values string) ([]
 		}
 	}
 	return objects, nil
+}
+
+// renderFiles returns what each template of a chart renders.
+func renderFiles(t *testing.T, chart *chart.Chart, namespace, values string) (map[string]string, error) {
+	t.Helper()
+	release := common.ReleaseOptions{Name: "release", Namespace: namespace, Revision: 1, IsInstall: true}
+	context, err := util.ToRenderValues(chart, parseValues(t, values), release, common.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Render(chart, context)
 }
 
 // parse parses the objects of a manifest strictly.

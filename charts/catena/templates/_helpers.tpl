@@ -19,7 +19,11 @@ app.kubernetes.io/component: {{ . }}
 {{- dict "self" "catena-resolve-tls" "cert-manager" "catena-resolve-cert" "secret" $certificates.secretName | dig $certificates.mode "" }}
 {{- end }}
 
+{{- /* The image in values, whose name errors have. */ -}}
 {{- define "catena.image" -}}
+{{- if and .image.tag .image.digest }}
+{{- fail (printf "%s.tag and %s.digest are both set: one of them must be empty" .name .name) }}
+{{- end }}
 {{- .image.repository }}{{ if .image.digest }}@{{ .image.digest }}{{ else }}:{{ .image.tag | default .root.Chart.AppVersion }}{{ end }}
 {{- end }}
 

@@ -41,7 +41,7 @@ type ConversationStatusApplyConfiguration struct {
 	// lastUpdateTime is when the conversation itself was last changed. If what was changed was only removed, it is when the operator has
 	// noticed it.
 	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`
-	// historyRevision identifies the turns that items, usage, model and preview are about. It changes with each of them. These are usually the
+	// historyRevision identifies the turns that items, usage, model and preview are about, and the hidden items. It changes with each of them. These are usually the
 	// turns of the history. They remain as they were while the history does not resolve, and follow that of a long history in steps. A turn that is
 	// overwritten after it had completed counts as it was then.
 	HistoryRevision *string `json:"historyRevision,omitempty"`
@@ -51,7 +51,7 @@ type ConversationStatusApplyConfiguration struct {
 	Usage *ConversationUsageApplyConfiguration `json:"usage,omitempty"`
 	// model is the model of the last turn that names one: that of the response or, without one, of the request.
 	Model *string `json:"model,omitempty"`
-	// preview is the beginning of the text of the first user message.
+	// preview is the beginning of the text of the first user message that is not hidden. It is removed when a turn of the history was deleted.
 	Preview *string `json:"preview,omitempty"`
 }
 
