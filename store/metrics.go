@@ -27,8 +27,14 @@ import (
 	"github.com/catena-dev/catena/store/driver"
 )
 
-// operations are the values of the label "operation".
-var operations = []string{"get", "save", "resolve", "list", "delete", "find_item", "ping"}
+// operations are the values of the label "operation". After ping, they are those of Conversations.
+var operations = []string{
+	"get", "save", "resolve", "list", "delete", "find_item", "ping",
+	"append_conversation", "append_items_conversation", "archive_conversation", "confirm_conversation", "count_turns_conversation",
+	"create_conversation", "delete_conversation", "fork_conversation", "get_conversation", "hide_item_conversation", "list_conversations",
+	"list_turns_conversation", "load_conversation", "load_recent_conversation", "patch_conversation", "reserve_conversation",
+	"rollback_conversation", "save_summary_conversation", "summaries_conversation", "unarchive_conversation",
+}
 
 func newMetrics() *prometheus.HistogramVec {
 	metrics := prometheus.NewHistogramVec(prometheus.HistogramOpts{

@@ -21,15 +21,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	"github.com/prometheus/prometheus/promql/parser"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -91,6 +94,7 @@ func TestPrometheus(t *testing.T) {
 			}
 		}
 	})
+	t.Run("controllers", func(t *testing.T) { p.wantControllers(t) })
 	// Metrics about a namespace are not attributed to that of the operator.
 	p.wantData(t, `catena_session_quota_used_ratio{namespace="default"}`)
 	t.Run("metrics in docs", func(t *testing.T) { checkMetrics(t, p) })
@@ -250,6 +254,44 @@ func selectors(t *testing.T, expression string) (found []string) {
 		return nil
 	})
 	return found
+}
+
+// wantControllers: the alerts and panels about reconciles and queues select every controller of the operator.
+func (p *prometheus) wantControllers(t *testing.T) {
+	t.Helper()
+	queries := slices.Concat(slices.Collect(maps.Values(dashboardQueries(t)))...)
+	for _, rule := range alerts(t) {
+		queries = append(queries, rule.Expr)
+	}
+	all, n := p.controllers(t, "controller_runtime_reconcile_total"), 0
+	for _, query := range queries {
+		for _, selector := range selectors(t, query) {
+			if !strings.Contains(selector, "controller=~") {
+				continue
+			}
+			n++
+			if diff := cmp.Diff(all, p.controllers(t, selector)); diff != "" {
+				t.Errorf("%s (-controllers +selected):\n%s", selector, diff)
+			}
+		}
+	}
+	if len(all) < 2 || n == 0 {
+		t.Errorf("%d selectors of the controllers %q", n, all)
+	}
+}
+
+// controllers returns the controllers of series.
+func (p *prometheus) controllers(t *testing.T, selector string) (names []string) {
+	t.Helper()
+	result, err := p.query(t.Context(), "count by (controller) ("+selector+")")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, series := range result {
+		names = append(names, series.Metric["controller"])
+	}
+	slices.Sort(names)
+	return names
 }
 
 // prometheus is a running Prometheus.
