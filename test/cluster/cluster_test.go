@@ -157,10 +157,10 @@ func testEveryConversation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status.Failed.Count > 0 || status.Conversations == 0 {
-		t.Errorf("of %d conversations: %s", status.Failed.Count+status.Conversations, status.Failed)
+	if status.Failed.Count > 0 || status.WithID == 0 || status.Conversations == status.WithID {
+		t.Errorf("of %d conversations, %d of them of the Conversations API: %s", status.Failed.Count+status.Conversations, status.WithID, status.Failed)
 	}
-	t.Logf("%d conversations, resolved %d times", status.Conversations, status.Resolves)
+	t.Logf("%d conversations, %d of them of the Conversations API, resolved %d times", status.Conversations, status.WithID, status.Resolves)
 	kubectl(t, "--namespace="+tenant, "scale", "deployment", "load", "--replicas=0")
 	testutil.Eventually(t, func(ctx context.Context) error {
 		all, err := verdicts(ctx)
@@ -173,6 +173,21 @@ func testEveryConversation(t *testing.T) {
 		}
 		if len(all) < status.Turns {
 			return fmt.Errorf("%d sessions, want those of %d turns", len(all), status.Turns)
+		}
+		return nil
+	})
+	testutil.Eventually(t, func(ctx context.Context) error {
+		all, err := conversationVerdicts(ctx)
+		if err != nil {
+			return err
+		}
+		// The load may have been stopped before the first turn of the last ones.
+		left := slices.DeleteFunc(slices.Clone(all), func(v string) bool { return v == "Active Resolved" || v == "Active NoTurns" })
+		if len(left) > 0 {
+			return fmt.Errorf("verdicts on Conversations that are not Resolved: %q", left)
+		}
+		if len(all) < status.WithID {
+			return fmt.Errorf("%d Conversations, want %d", len(all), status.WithID)
 		}
 		return nil
 	})

@@ -134,10 +134,11 @@ func image(name string) string { return *registry + "/" + name + ":" + *version 
 
 // loadStatus is the Status of test/cluster/agent.
 type loadStatus struct {
-	Started                                 time.Time
-	Streaming                               int
-	Turns, Streams, Conversations, Resolves int
-	Failed, Repeated, Aborted, Probed       loadFailures
+	Started                                   time.Time
+	Streaming                                 int
+	Turns, Streams, Conversations, Resolves   int
+	WithID, Waiting                           int
+	Failed, Repeated, Aborted, Probed, Locked loadFailures
 }
 
 type loadFailures struct {
@@ -180,6 +181,16 @@ func verdicts(ctx context.Context) (verdicts []string, err error) {
 	return verdicts, err
 }
 
+// conversationVerdicts returns the state of each Conversation in the tenant's namespace and the reason of its verdict, such as "Active Resolved".
+func conversationVerdicts(ctx context.Context) (verdicts []string, err error) {
+	output, err := tryKubectl(ctx, "", "--namespace="+tenant, "get", "conversations.sessions.catena.dev",
+		`--output=jsonpath={range .items[*]}{.spec.state} {.status.conditions[?(@.type=="HeadResolved")].reason}{"\n"}{end}`)
+	if output != "" {
+		verdicts = strings.Split(output, "\n")
+	}
+	return verdicts, err
+}
+
 // withoutLoss runs a step under load during which not even clients that never repeat a request may notice anything.
 func withoutLoss(t *testing.T, step func()) {
 	t.Helper()
@@ -191,6 +202,10 @@ func withoutLoss(t *testing.T, step func()) {
 	}
 	if lost := after.Repeated.since(before.Repeated); lost.Count > 0 {
 		t.Errorf("of %d turns and %d resolves: %s", after.Turns-before.Turns, after.Resolves-before.Resolves, lost)
+	}
+	// No gateway was killed during the step, and no turn has waited for one that was killed before: none may have found a conversation locked.
+	if locked := after.Locked.since(before.Locked); locked.Count > 0 {
+		t.Errorf("locked conversations: %s", locked)
 	}
 	if probed := after.Probed.since(before.Probed); probed.Count > 0 {
 		t.Errorf("probes: %s", probed)
@@ -228,7 +243,7 @@ func mustAskLoad(t *testing.T) (status loadStatus) {
 }
 
 // underLoad runs a step of the test, and returns when further conversations have been completed after it. None may have failed, although
-// requests may have been repeated.
+// requests may have been repeated, and none may wait any longer for a conversation that a killed gateway has left locked.
 func underLoad(t *testing.T, step func()) {
 	t.Helper()
 	step()
@@ -244,6 +259,12 @@ func underLoad(t *testing.T, step func()) {
 		// As many as there are workers may have begun before the step ended.
 		if n := status.Conversations - before.Conversations; n < 8 {
 			return fmt.Errorf("%d conversations since the step", n)
+		}
+		if n := status.WithID - before.WithID; n < 4 {
+			return fmt.Errorf("%d conversations of the Conversations API since the step", n)
+		}
+		if status.Waiting > 0 {
+			return fmt.Errorf("%d turns wait for locked conversations: %s", status.Waiting, status.Locked)
 		}
 		return nil
 	})

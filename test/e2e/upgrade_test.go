@@ -18,11 +18,14 @@ package e2e_test
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -43,7 +46,8 @@ import (
 var installed = []string{"crd/bases", "admission", "rbac"}
 
 // TestUpgrade upgrades from the previous version: first the manifests, then one replica after the other. Turns of both versions resolve
-// on replicas of both, and what the previous version has written is not written again.
+// on replicas of both, and what the previous version has written is not written again. A conversation, if the previous version has any, is
+// continued throughout.
 func TestUpgrade(t *testing.T) {
 	dir := t.TempDir()
 	version := testutil.CheckOutPrevious(t, dir)
@@ -64,6 +68,9 @@ func TestUpgrade(t *testing.T) {
 	e.wantReason(t, "old_3", v1alpha1.ReasonResolved)
 	e.wantReason(t, "broken_2", v1alpha1.ReasonParentNotFound)
 	before := e.written(t)
+	_, err = os.Stat(filepath.Join(dir, "config", "crd", "bases", "sessions.catena.dev_conversations.yaml"))
+	conversation := upgradedConversation{e, err == nil}
+	conversation.create(t, "old_a")
 
 	e.apply(t, config.FS)
 	next, err := e.StartOperator(t.Context(), options)
@@ -73,6 +80,8 @@ func TestUpgrade(t *testing.T) {
 	e.save(t, testturn.Make("new_4", "old_3"))
 	e.wantReason(t, "new_4", v1alpha1.ReasonResolved) // the previous version leads
 	e.wantResolved(t, "new_4", previous, next)
+	conversation.append(t, "new_b")
+	conversation.wantTurns(t, []string{"old_a", "new_b"}, previous, next)
 	if err := previous.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +89,8 @@ func TestUpgrade(t *testing.T) {
 	e.wantReason(t, "new_5", v1alpha1.ReasonResolved)
 	e.wantReason(t, "new_2", v1alpha1.ReasonParentNotFound)
 	e.wantResolved(t, "new_5", next)
+	conversation.append(t, "new_c")
+	conversation.wantTurns(t, []string{"old_a", "new_b", "new_c"}, next)
 	after := e.written(t)
 	for name, version := range before {
 		if after[name] != version {
@@ -137,13 +148,7 @@ func (e upgrade) wantReason(t *testing.T, id, reason string) {
 func (e upgrade) wantResolved(t *testing.T, id string, replicas ...*catenatest.Operator) {
 	t.Helper()
 	for _, replica := range replicas {
-		host := "https://" + subprocess.Loopback(replica.Port)
-		s, err := kube.Open(t.Context(), kube.Options{
-			Config: e.Config, Namespace: metav1.NamespaceDefault, ResolveHost: host, ResolveTLS: rest.TLSClientConfig{CAFile: e.ResolveCAFile},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := e.open(t, replica)
 		if _, err := s.Resolve(t.Context(), id, store.ResolveOptions{}); err != nil {
 			t.Errorf("%s does not resolve on the port %d: %v", id, replica.Port, err)
 		}
@@ -151,6 +156,81 @@ func (e upgrade) wantResolved(t *testing.T, id string, replicas ...*catenatest.O
 			t.Error(err)
 		}
 	}
+}
+
+// open returns a store that resolves on a replica.
+func (e upgrade) open(t *testing.T, replica *catenatest.Operator) *store.Store {
+	t.Helper()
+	s, err := kube.Open(t.Context(), kube.Options{
+		Config: e.Config, Namespace: metav1.NamespaceDefault,
+		ResolveHost: "https://" + subprocess.Loopback(replica.Port), ResolveTLS: rest.TLSClientConfig{CAFile: e.ResolveCAFile},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// upgradedConversation is a conversation that is continued during an upgrade, unless the previous version serves none.
+type upgradedConversation struct {
+	upgrade
+	served bool
+}
+
+const upgradedID = "conv_upgraded"
+
+func (c upgradedConversation) create(t *testing.T, turn string) {
+	t.Helper()
+	if !c.served {
+		t.Log("the previous version has no conversations")
+		return
+	}
+	if _, err := c.Store.Conversations().Create(t.Context(), &store.Conversation{ConversationID: upgradedID}); err != nil {
+		t.Fatal(err)
+	}
+	c.append(t, turn)
+}
+
+func (c upgradedConversation) append(t *testing.T, turn string) {
+	t.Helper()
+	if !c.served {
+		return
+	}
+	if part, err := c.Store.Conversations().Append(t.Context(), upgradedID, testturn.Make(turn, ""), store.AppendOptions{}); err != nil || !part {
+		t.Fatalf("%s is part of the conversation: %t, %v", turn, part, err)
+	}
+}
+
+// wantTurns expects the history of the conversation from each of some replicas, and its verdict from the leader.
+func (c upgradedConversation) wantTurns(t *testing.T, turns []string, replicas ...*catenatest.Operator) {
+	t.Helper()
+	if !c.served {
+		return
+	}
+	for _, replica := range replicas {
+		s := c.open(t, replica)
+		history, err := s.Conversations().Load(t.Context(), upgradedID, store.ResolveOptions{})
+		if err != nil || !slices.Equal(history.Turns, turns) {
+			t.Errorf("the port %d has the history %v, %v, want %v", replica.Port, history, err, turns)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	testutil.Eventually(t, func(ctx context.Context) error {
+		list := &v1alpha1.ConversationList{}
+		if err := c.Client.List(ctx, list); err != nil {
+			return err
+		}
+		for _, conversation := range list.Items {
+			status := conversation.Status
+			resolved := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionHeadResolved)
+			if conversation.Spec.ConversationID == upgradedID && resolved && int(status.Turns) == len(turns) {
+				return nil
+			}
+		}
+		return fmt.Errorf("the conversation has no verdict on %d turns: %v", len(turns), list.Items)
+	})
 }
 
 // written returns the resource versions of all sessions and chunks.

@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -33,6 +34,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/openai/openai-go/v3/conversations"
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/openai/openai-go/v3/responses"
@@ -54,6 +56,9 @@ const (
 	pause = 200 * time.Millisecond
 	// patience is how long resolves are repeated while nobody answers, which is as long as the client of OpenAI repeats its requests.
 	patience = time.Minute
+	// lockPatience is how long a turn is repeated while its conversation is locked: longer than the --conversation-reservation of a gateway
+	// that was killed. The client of OpenAI does not repeat it, because the status is 400.
+	lockPatience = 2 * time.Minute
 	// slowModel is the model whose responses have eventPause between two events, of which there are about 16. As many as streams are read at
 	// the same time, of which the next begins when streamPause has passed, so that some have just begun when a Pod is replaced.
 	slowModel   = "slow"
@@ -73,8 +78,9 @@ type load struct {
 	gateway, key, namespace string
 	turns                   int
 
-	client responses.ResponseService
-	config *rest.Config
+	client        responses.ResponseService
+	conversations conversations.ConversationService
+	config        *rest.Config
 	// apiServer is a client of the kube-apiserver.
 	apiServer rest.Interface
 
@@ -84,8 +90,12 @@ type load struct {
 	streamed [streams]conversation
 }
 
-// conversation has the response IDs and the texts of all its turns.
-type conversation struct{ ids, texts []string }
+// conversation has the response IDs and the texts of all its turns, and its own ID if it is one of the Conversations API. Without that, each turn
+// names the one before it.
+type conversation struct {
+	id         string
+	ids, texts []string
+}
 
 func (c conversation) last() string { return c.ids[len(c.ids)-1] }
 
@@ -97,9 +107,21 @@ type Status struct {
 	Streaming int
 	// Streams counts the slow streams that were completed.
 	Turns, Streams, Conversations, Resolves int
+	// WithID is the number of those of the conversations that are conversations of the Conversations API.
+	WithID int
+	// Waiting is the number of turns that wait because their conversations are locked.
+	Waiting int
 	// Failed counts what failed in spite of repetitions, Repeated the requests that a client that does not repeat any would have lost, and
-	// Aborted the slow streams that were not completed, Probed the probes that failed.
-	Failed, Repeated, Aborted, Probed Failures
+	// Aborted the slow streams that were not completed, Probed the probes that failed. Locked counts the requests that were refused because a
+	// conversation was locked, as it stays for a time after a gateway was killed; these are not among the repeated ones.
+	Failed, Repeated, Aborted, Probed, Locked Failures
+}
+
+func (s *Status) add(c conversation) {
+	s.Conversations++
+	if c.id != "" {
+		s.WithID++
+	}
 }
 
 // Failures are the number of failures, and the last of them.
@@ -116,8 +138,10 @@ func (f *Failures) add(err error) {
 }
 
 func (l *load) connect() (err error) {
-	l.client = responses.NewResponseService(option.WithBaseURL(l.gateway+"/v1"), option.WithAPIKey(l.key), option.WithMaxRetries(maxRetries),
-		option.WithMiddleware(l.attempt))
+	options := []option.RequestOption{
+		option.WithBaseURL(l.gateway + "/v1"), option.WithAPIKey(l.key), option.WithMaxRetries(maxRetries), option.WithMiddleware(l.attempt),
+	}
+	l.client, l.conversations = responses.NewResponseService(options...), conversations.NewConversationService(options...)
 	if l.config, err = rest.InClusterConfig(); err != nil {
 		return err
 	}
@@ -138,17 +162,37 @@ func (l *load) attempt(r *http.Request, next option.MiddlewareNext) (*http.Respo
 	switch {
 	case err != nil:
 		l.repeated(err)
-	case response.StatusCode >= http.StatusMultipleChoices:
+	case response.StatusCode >= http.StatusMultipleChoices && !refusedLocked(response): // say counts the others
 		l.repeated(fmt.Errorf("the gateway responded %s", response.Status))
 	}
 	return response, err
 }
 
-// converse has one conversation after another.
+// codeLocked is the code of the error for a turn in a conversation to which another one is being added.
+const codeLocked = "conversation_locked"
+
+// refusedLocked reports whether a response has that error. Its body can still be read.
+func refusedLocked(response *http.Response) bool {
+	if response.StatusCode != http.StatusBadRequest {
+		return false
+	}
+	body, err := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	return err == nil && gjson.GetBytes(body, "error.code").Str == codeLocked
+}
+
+// isLocked reports whether that is the error of a client of OpenAI.
+func isLocked(err error) bool {
+	e, ok := errors.AsType[*responses.Error](err)
+	return ok && e.Code == codeLocked
+}
+
+// converse has one conversation after another. Those of every second worker are conversations of the Conversations API.
 func (l *load) converse(ctx context.Context, worker int) {
 	host, _ := os.Hostname()
 	for n := 0; ctx.Err() == nil; n++ {
-		c, err := l.conversation(ctx, fmt.Sprintf("%s, worker %d, conversation %d", host, worker, n))
+		c, err := l.conversation(ctx, fmt.Sprintf("%s, worker %d, conversation %d", host, worker, n), worker%2 == 1)
 		if err == nil {
 			err = l.check(ctx, c)
 		}
@@ -156,7 +200,7 @@ func (l *load) converse(ctx context.Context, worker int) {
 			return
 		}
 		l.note(func(s *Status) {
-			s.Conversations++
+			s.add(c)
 			if len(l.finished) < maxFinished {
 				l.finished = append(l.finished, c)
 			}
@@ -268,15 +312,26 @@ func (l *load) probeResolveAPI(ctx context.Context) (*http.Client, *http.Request
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots}}}, r, nil
 }
 
-// conversation has a conversation. The engine's responses say whether it has seen all turns.
-func (l *load) conversation(ctx context.Context, name string) (c conversation, err error) {
+// conversation has a conversation, which is created with the Conversations API if it is to have an ID. The engine's responses say whether it has
+// seen all turns.
+func (l *load) conversation(ctx context.Context, name string, withID bool) (c conversation, err error) {
+	if withID {
+		created, err := l.conversations.New(ctx, conversations.ConversationNewParams{}, option.WithHeader("Idempotency-Key", name))
+		if err != nil {
+			return c, fmt.Errorf("%s: %w", name, err)
+		}
+		c.id = created.ID
+	}
 	for turn := range l.turns {
 		text := fmt.Sprintf("%s, turn %d", name, turn)
 		params := responses.ResponseNewParams{Model: "scripted", Input: responses.ResponseNewParamsInputUnion{OfString: param.NewOpt(text)}}
-		if turn > 0 {
+		switch {
+		case c.id != "":
+			params.Conversation = responses.ResponseNewParamsConversationUnion{OfString: param.NewOpt(c.id)}
+		case turn > 0:
 			params.PreviousResponseID = param.NewOpt(c.last())
 		}
-		response, err := l.client.New(ctx, params, option.WithHeader("Idempotency-Key", text))
+		response, err := l.say(ctx, params, text)
 		if err != nil {
 			return c, fmt.Errorf("%s: %w", text, err)
 		}
@@ -292,6 +347,27 @@ func (l *load) conversation(ctx context.Context, name string) (c conversation, e
 		}
 	}
 	return c, nil
+}
+
+// say creates a turn with an Idempotency-Key. It repeats the request while the conversation is locked.
+func (l *load) say(ctx context.Context, params responses.ResponseNewParams, key string) (*responses.Response, error) {
+	header := option.WithHeader("Idempotency-Key", key)
+	response, err := l.client.New(ctx, params, header)
+	if !isLocked(err) {
+		return response, err
+	}
+	l.count(func(s *Status) { s.Waiting++ })
+	defer l.count(func(s *Status) { s.Waiting-- })
+	for since := time.Now(); isLocked(err) && time.Since(since) < lockPatience; {
+		refused := fmt.Errorf("%s: %w", key, err)
+		l.count(func(s *Status) { s.Locked.add(refused) })
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+		response, err = l.client.New(ctx, params, header)
+	}
+	return response, err
 }
 
 // stream has a conversation whose turns are slow streams. They must be completed even if the Pod of the gateway is replaced meanwhile.
@@ -310,7 +386,7 @@ func (l *load) stream(ctx context.Context, worker int) {
 		default:
 			c.ids, c.texts = append(c.ids, id), append(c.texts, text)
 			l.mu.Lock()
-			l.streamed[worker] = conversation{slices.Clone(c.ids), slices.Clone(c.texts)}
+			l.streamed[worker] = conversation{ids: slices.Clone(c.ids), texts: slices.Clone(c.texts)}
 			l.mu.Unlock()
 			l.note(func(s *Status) { s.Streams++ }, l.check(ctx, c))
 		}
@@ -387,7 +463,12 @@ func resolve(ctx context.Context, c conversation, options kube.Options) error {
 		return err
 	}
 	defer func() { _ = s.Close() }()
-	history, err := s.Resolve(ctx, c.last(), store.ResolveOptions{})
+	var history *store.History
+	if c.id != "" {
+		history, err = s.Conversations().Load(ctx, c.id, store.ResolveOptions{})
+	} else {
+		history, err = s.Resolve(ctx, c.last(), store.ResolveOptions{})
+	}
 	if err != nil {
 		return err
 	}
@@ -412,7 +493,7 @@ func (l *load) checkAll(ctx context.Context) Status {
 	checked := &load{turns: l.turns, namespace: l.namespace, config: l.config, apiServer: l.apiServer}
 	for _, c := range finished {
 		checked.note(func(s *Status) {
-			s.Conversations++
+			s.add(c)
 			s.Turns += len(c.ids)
 		}, checked.check(ctx, c))
 	}
@@ -439,7 +520,7 @@ func (l *load) status() Status {
 	defer l.mu.Unlock()
 	s := l.counts
 	s.Started, s.Streaming = started, streams
-	for _, f := range []*Failures{&s.Failed, &s.Repeated, &s.Aborted, &s.Probed} {
+	for _, f := range []*Failures{&s.Failed, &s.Repeated, &s.Aborted, &s.Probed, &s.Locked} {
 		f.Last = slices.Clone(f.Last)
 	}
 	return s
