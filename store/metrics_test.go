@@ -61,9 +61,8 @@ func TestMetricOperations(t *testing.T) {
 // callAll calls every method of a store that takes a context, with zero values: that most of these are refused is observed, too.
 func callAll(t *testing.T, receiver any) {
 	t.Helper()
-	value, of := reflect.ValueOf(receiver), reflect.TypeFor[context.Context]()
-	for i := range value.NumMethod() {
-		method := value.Method(i)
+	of := reflect.TypeFor[context.Context]()
+	for _, method := range reflect.ValueOf(receiver).Methods() {
 		if method.Type().NumIn() == 0 || method.Type().In(0) != of {
 			continue
 		}
