@@ -37,10 +37,10 @@ import (
 	"github.com/catena-dev/catena/controllers"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
-	"github.com/catena-dev/catena/internal/operator/chunks"
 	"github.com/catena-dev/catena/internal/operator/conversations"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/operator/sizes"
 	"github.com/catena-dev/catena/internal/requests"
 	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/internal/testutil"
@@ -104,7 +104,9 @@ func startOperator(ctx context.Context) (*operator, error) {
 	}
 	o.view.OnRelease(releases.add)
 	o.named = conversations.NewView(time.Hour, o.clock)
-	o.usage = &controllers.UsageCounter{Sessions: o.view, Chunks: chunks.NewView(), Conversations: o.named, MaxNamespaces: 1}
+	o.usage = &controllers.UsageCounter{
+		Sessions: o.view, Chunks: sizes.NewChunks(), Summaries: sizes.NewSummaries(), Conversations: o.named, MaxNamespaces: 1,
+	}
 	cfg = connect(cfg)
 	cfg.Wrap(o.writes.wrap)
 	cfg = o.limiter.Limit(cfg)
@@ -126,11 +128,13 @@ func startOperator(ctx context.Context) (*operator, error) {
 	})); err != nil {
 		return nil, err
 	}
-	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-		o.usage.Chunks.Run(ctx, sessionClient)
-		return nil
-	})); err != nil {
-		return nil, err
+	for _, view := range []*sizes.View{o.usage.Chunks, o.usage.Summaries} {
+		if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+			view.Run(ctx, sessionClient)
+			return nil
+		})); err != nil {
+			return nil, err
+		}
 	}
 	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		o.named.Run(ctx, sessionClient)

@@ -34,8 +34,8 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
-	"github.com/catena-dev/catena/internal/operator/chunks"
 	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/operator/sizes"
 )
 
 // ownersAtOnce is the number of objects whose ownerReferences are rewritten concurrently.
@@ -54,7 +54,7 @@ type OwnerVersions struct {
 	// Live bypasses every cache.
 	Live     client.Reader
 	Sessions *sessions.View
-	Chunks   *chunks.View
+	Chunks   *sizes.View
 	// Interval is the time between two passes over the outdated references, and the time after which a pass begins no more rewrites.
 	Interval time.Duration
 	Clock    clock.Clock

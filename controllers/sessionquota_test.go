@@ -29,6 +29,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	promtestutil "github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -99,6 +100,14 @@ func stored(t *testing.T, namespace string) v1alpha1.SessionUsage {
 		}
 		bytesStored += int64(len(metadata)) + data
 	}
+	for _, kind := range []string{kubeclient.Conversations, kubeclient.Summaries} {
+		_, err := kubeclient.StreamList(t.Context(), c.Get().Namespace(namespace).Resource(kind), func(object gjson.Result) {
+			bytesStored += int64(len(object.Raw))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	return v1alpha1.SessionUsage{
 		Bytes:    *resource.NewQuantity((bytesStored+1023)/1024*1024, resource.BinarySI),
 		Sessions: int64(len(sessions)), SnapshotChunks: int64(len(chunks.Items)),
@@ -147,8 +156,8 @@ func createAll(t *testing.T, objects ...client.Object) {
 	}
 }
 
-// TestSessionQuota follows the usage of a namespace: sessions, chunks of no session, snapshots in a bucket, and what happens
-// while no operator runs.
+// TestSessionQuota follows the usage of a namespace: sessions, chunks of no session, snapshots in a bucket, Conversations, summaries of none, and
+// what happens while no operator runs.
 func TestSessionQuota(t *testing.T) {
 	ns := env.NewNamespace(t)
 	createAll(t, newQuota(ns, "count", ""), newQuota(ns, "limit", "1Gi"))
@@ -172,6 +181,12 @@ func TestSessionQuota(t *testing.T) {
 	if used := got.Status.Used.Bytes.Value(); used < 5<<20+512<<10 || got.Status.Used.Sessions != 4 || got.Status.Used.SnapshotChunks != 2 {
 		t.Errorf("got the usage %+v", got.Status.Used)
 	}
+	summary := newSummary(ns, "conv")
+	summary.Spec.Content = strings.Repeat("x", 60_000)
+	createAll(t, summary)
+	if larger := wantUsage(t, ns, "limit", "False WithinLimit"); larger.Status.Used.Bytes.Value() < got.Status.Used.Bytes.Value()+60_000 {
+		t.Errorf("a summary does not count: %+v", larger.Status.Used)
+	}
 	overwrite(t, ns, "a", `{"metadata":{"large":"`+strings.Repeat("x", 100_000)+`"}}`)
 	wantUsage(t, ns, "limit", "False WithinLimit")
 	remove(t, ns, "a")
@@ -187,7 +202,7 @@ func TestSessionQuota(t *testing.T) {
 	wantUsage(t, ns, "limit", "False WithinLimit")
 	wantUsage(t, ns, "count", "False NoLimit")
 
-	for _, kind := range []client.Object{&v1alpha1.ResponseSession{}, &v1alpha1.SnapshotChunk{}} {
+	for _, kind := range []client.Object{&v1alpha1.ResponseSession{}, &v1alpha1.SnapshotChunk{}, &v1alpha1.ConversationSummary{}} {
 		if err := env.Client.DeleteAllOf(t.Context(), kind, client.InNamespace(ns)); err != nil {
 			t.Fatal(err)
 		}

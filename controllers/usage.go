@@ -24,52 +24,55 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/operator/chunks"
 	"github.com/catena-dev/catena/internal/operator/conversations"
 	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/internal/operator/sizes"
 )
 
 // UsageCounter counts the storage that each namespace uses. It also collects metrics about it, which have values once both
 // views have synced: only on the leader, because only the leader watches chunks. It is safe for concurrent use.
 type UsageCounter struct {
 	Sessions      *sessions.View
-	Chunks        *chunks.View
+	Chunks        *sizes.View
+	Summaries     *sizes.View
 	Conversations *conversations.View
 	// MaxNamespaces is the number of namespaces that have metrics of their own: those that store the most bytes.
 	MaxNamespaces int
 }
 
-// HasSynced reports whether all sessions and chunks have been counted at least once. It does not wait for the Conversations, whose CRD may be
-// missing.
+// HasSynced reports whether all sessions and chunks have been counted at least once. It does not wait for the Conversations and their
+// summaries, whose CRDs may be missing.
 func (u *UsageCounter) HasSynced() bool { return u.Sessions.HasSynced() && u.Chunks.HasSynced() }
 
 // Of returns the usage of a namespace, with the bytes rounded up to KiB.
 func (u *UsageCounter) Of(namespace string) v1alpha1.SessionUsage {
 	stored := u.stored(namespace)
 	return v1alpha1.SessionUsage{
-		Bytes: usageBytes(stored.bytes()), Sessions: int64(stored.sessions.Sessions), SnapshotChunks: int64(stored.chunks.Chunks),
+		Bytes: usageBytes(stored.bytes()), Sessions: int64(stored.sessions.Sessions), SnapshotChunks: int64(stored.chunks.Objects),
 	}
 }
 
 func (u *UsageCounter) stored(namespace string) stored {
-	return stored{u.Sessions.Usage(namespace), u.Chunks.Usage(namespace), u.Conversations.Bytes(namespace)}
+	return stored{
+		sessions: u.Sessions.Usage(namespace), chunks: u.Chunks.Usage(namespace),
+		others: u.Conversations.Bytes(namespace) + u.Summaries.Usage(namespace).Bytes,
+	}
 }
 
 // stored is the usage of one or more namespaces.
 type stored struct {
-	sessions      sessions.Usage
-	chunks        chunks.Usage
-	conversations int64 // bytes
+	sessions sessions.Usage
+	chunks   sizes.Usage
+	others   int64 // bytes of Conversations and their summaries
 }
 
-func (s stored) bytes() int64 { return s.sessions.Bytes + s.chunks.Bytes + s.conversations }
+func (s stored) bytes() int64 { return s.sessions.Bytes + s.chunks.Bytes + s.others }
 
 func (s stored) plus(other stored) stored {
 	return stored{
 		sessions: sessions.Usage{Sessions: s.sessions.Sessions + other.sessions.Sessions, Bytes: s.sessions.Bytes + other.sessions.Bytes},
-		chunks:   chunks.Usage{Chunks: s.chunks.Chunks + other.chunks.Chunks, Bytes: s.chunks.Bytes + other.chunks.Bytes},
-
-		conversations: s.conversations + other.conversations,
+		chunks:   sizes.Usage{Objects: s.chunks.Objects + other.chunks.Objects, Bytes: s.chunks.Bytes + other.chunks.Bytes},
+		others:   s.others + other.others,
 	}
 }
 
@@ -100,7 +103,7 @@ func (u *UsageCounter) Collect(metrics chan<- prometheus.Metric) {
 	for namespace, stored := range u.largest() {
 		metrics <- prometheus.MustNewConstMetric(storedBytesDesc, prometheus.GaugeValue, float64(stored.bytes()), namespace)
 		metrics <- prometheus.MustNewConstMetric(storedSessionsDesc, prometheus.GaugeValue, float64(stored.sessions.Sessions), namespace)
-		metrics <- prometheus.MustNewConstMetric(storedChunksDesc, prometheus.GaugeValue, float64(stored.chunks.Chunks), namespace)
+		metrics <- prometheus.MustNewConstMetric(storedChunksDesc, prometheus.GaugeValue, float64(stored.chunks.Objects), namespace)
 	}
 }
 
@@ -114,7 +117,10 @@ func (u *UsageCounter) largest() map[string]stored {
 		all[name] = all[name].plus(stored{chunks: usage})
 	}
 	for name, bytes := range u.Conversations.AllBytes() {
-		all[name] = all[name].plus(stored{conversations: bytes})
+		all[name] = all[name].plus(stored{others: bytes})
+	}
+	for name, usage := range u.Summaries.Usages() {
+		all[name] = all[name].plus(stored{others: usage.Bytes})
 	}
 	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
 		return cmp.Or(cmp.Compare(all[b].bytes(), all[a].bytes()), cmp.Compare(a, b))

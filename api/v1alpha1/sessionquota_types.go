@@ -60,8 +60,8 @@ type SessionQuotaLimit struct {
 
 // SessionUsage is the usage of a namespace: the number and the size of the objects and snapshots that it stores.
 type SessionUsage struct {
-	// bytes is the size of all ResponseSessions, SnapshotChunks and Conversations as the API server sends them, metadata included, and of
-	// the snapshots in a bucket that sessions refer to. It is rounded up to a multiple of 1Ki.
+	// bytes is the size of all ResponseSessions, SnapshotChunks, Conversations and ConversationSummaries as the API server sends them, metadata
+	// included, and of the snapshots in a bucket that sessions refer to. It is rounded up to a multiple of 1Ki.
 	// +kubebuilder:validation:XValidation:rule="type(self) != string || size(self) <= 32 && isQuantity(self)",message="must be a quantity of at most 32 characters"
 	// +required
 	Bytes resource.Quantity `json:"bytes"`

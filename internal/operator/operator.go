@@ -41,12 +41,12 @@ import (
 	"github.com/catena-dev/catena/controllers"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/certificates"
-	"github.com/catena-dev/catena/internal/operator/chunks"
 	"github.com/catena-dev/catena/internal/operator/conversations"
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/resolveapi"
 	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/internal/operator/silence"
+	"github.com/catena-dev/catena/internal/operator/sizes"
 	"github.com/catena-dev/catena/internal/profiling"
 	"github.com/catena-dev/catena/internal/requests"
 	"github.com/catena-dev/catena/internal/snapshot"
@@ -180,8 +180,10 @@ func (s *shared) certificateKeeper() (*certificates.Keeper, error) {
 // addControllers adds the parts that only the leader runs, and returns their metrics.
 func (s *shared) addControllers() ([]prometheus.Collector, error) {
 	mgr, view, o := s.manager, s.view, s.options
-	stored := chunks.NewView()
-	usage := &controllers.UsageCounter{Sessions: view, Chunks: stored, Conversations: s.named, MaxNamespaces: o.UsageMetricNamespaces}
+	chunks, summaries := sizes.NewChunks(), sizes.NewSummaries()
+	usage := &controllers.UsageCounter{
+		Sessions: view, Chunks: chunks, Summaries: summaries, Conversations: s.named, MaxNamespaces: o.UsageMetricNamespaces,
+	}
 	reconciler := &controllers.ResponseSessionReconciler{
 		Client:       mgr.GetClient(),
 		Live:         mgr.GetAPIReader(),
@@ -207,7 +209,7 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 		Client: mgr.GetClient(), Usage: usage, Interval: o.SessionQuotaInterval, Clock: clock.RealClock{},
 	}
 	owners := &controllers.OwnerVersions{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Sessions: view, Chunks: stored,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Sessions: view, Chunks: chunks,
 		Interval: o.OwnerReferenceInterval, Clock: clock.RealClock{},
 	}
 	err := errors.Join(
@@ -215,10 +217,8 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 		heads.SetupWithManager(mgr),
 		deleter.SetupWithManager(mgr),
 		quotas.SetupWithManager(mgr),
-		mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-			stored.Run(ctx, s.clients.watch)
-			return nil
-		})),
+		mgr.Add(watching(chunks, s.clients.watch)),
+		mgr.Add(watching(summaries, s.clients.watch)),
 		mgr.Add(s.sweeper()),
 		mgr.Add(owners),
 		mgr.AddHealthzCheck("reconciles", reconciler.Healthy),
@@ -228,7 +228,15 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("unable to set up the controllers: %w", err)
 	}
-	return []prometheus.Collector{usage, quotas, owners, stored.Metric()}, nil
+	return []prometheus.Collector{usage, quotas, owners, chunks.Metric(), summaries.Metric()}, nil
+}
+
+// watching returns what keeps a view current.
+func watching(view *sizes.View, client rest.Interface) manager.Runnable {
+	return manager.RunnableFunc(func(ctx context.Context) error {
+		view.Run(ctx, client)
+		return nil
+	})
 }
 
 // sweeper returns the sweeper of the snapshots. Its time is that of the kube-apiserver.

@@ -27,8 +27,8 @@ import (
 //
 // SessionUsage is the usage of a namespace: the number and the size of the objects and snapshots that it stores.
 type SessionUsageApplyConfiguration struct {
-	// bytes is the size of all ResponseSessions, SnapshotChunks and Conversations as the API server sends them, metadata included, and of
-	// the snapshots in a bucket that sessions refer to. It is rounded up to a multiple of 1Ki.
+	// bytes is the size of all ResponseSessions, SnapshotChunks, Conversations and ConversationSummaries as the API server sends them, metadata
+	// included, and of the snapshots in a bucket that sessions refer to. It is rounded up to a multiple of 1Ki.
 	Bytes *resource.Quantity `json:"bytes,omitempty"`
 	// sessions is the number of ResponseSessions, each of them one turn.
 	Sessions *int64 `json:"sessions,omitempty"`

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package chunks
+package sizes
 
 import (
 	"context"
@@ -96,7 +96,7 @@ func TestSilentWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, log := NewView(), &logged{}
+	v, log := NewChunks(), &logged{}
 	if got := metrics(t, v); got != 0 {
 		t.Errorf("got %d metrics before the watch began", got)
 	}

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package chunks
+package sizes
 
 import (
 	"encoding/json"
@@ -32,13 +32,21 @@ import (
 )
 
 // sent returns what the API server sends of a chunk.
-func sent(t interface{ Fatal(...any) }, o *metav1.PartialObjectMetadata) *chunk {
+func sent(t interface{ Fatal(...any) }, o *metav1.PartialObjectMetadata) *stored {
 	raw, err := json.Marshal(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, c := newChunk(gjson.ParseBytes(raw))
+	_, c := parseChunk(gjson.ParseBytes(raw))
 	return c
+}
+
+// TestSummarySize: all of a summary counts.
+func TestSummarySize(t *testing.T) {
+	const raw = `{"metadata":{"namespace":"ns","name":"a","annotations":{"large":"xxxxxxxxxx"}},"spec":{"content":"text"}}`
+	if metadata, got := parseSummary(gjson.Parse(raw)); got.bytes != int64(len(raw)) || got.namespace != "ns" || metadata.Name != "a" {
+		t.Errorf("got %+v, want %d bytes", got, len(raw))
+	}
 }
 
 func object(namespace, name string, annotations map[string]string) *metav1.PartialObjectMetadata {
@@ -82,9 +90,9 @@ func TestSize(t *testing.T) {
 // TestView feeds the view possible events of the watch, and compares its sums with a count of the stored chunks.
 func TestView(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		v := NewView()
+		v := NewChunks()
 		s := (*store)(v)
-		stored := map[string]*metav1.PartialObjectMetadata{}
+		given := map[string]*metav1.PartialObjectMetadata{}
 		draw := func(t *rapid.T) *metav1.PartialObjectMetadata {
 			o := object(rapid.SampledFrom([]string{"ns", "other"}).Draw(t, "namespace"), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name"),
 				map[string]string{v1alpha1.DataSizeAnnotation: fmt.Sprint(rapid.IntRange(0, 600_000).Draw(t, "size"))})
@@ -98,23 +106,23 @@ func TestView(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {
 				o := draw(t)
-				stored[key(o)] = o
+				given[key(o)] = o
 				s.Set(sent(t, o))
 			},
 			"delete": func(t *rapid.T) {
 				o := draw(t)
-				delete(stored, key(o))
+				delete(given, key(o))
 				s.Remove(sent(t, o))
 			},
 			"list": func(t *rapid.T) {
-				clear(stored)
-				var list []*chunk
+				clear(given)
+				var list []*stored
 				for range rapid.IntRange(0, 3).Draw(t, "objects") {
 					o := draw(t)
-					if stored[key(o)] != nil {
+					if given[key(o)] != nil {
 						continue
 					}
-					stored[key(o)] = o
+					given[key(o)] = o
 					list = append(list, sent(t, o))
 				}
 				s.Replace(list)
@@ -124,13 +132,13 @@ func TestView(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				want, wantOutdated := map[string]Usage{}, map[types.NamespacedName]string{}
-				for _, o := range stored {
+				for _, o := range given {
 					if len(o.OwnerReferences) > 0 {
 						wantOutdated[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] = o.ResourceVersion
 					}
 					c := sent(t, o)
 					usage := want[o.Namespace]
-					want[o.Namespace] = Usage{Chunks: usage.Chunks + 1, Bytes: usage.Bytes + c.bytes}
+					want[o.Namespace] = Usage{Objects: usage.Objects + 1, Bytes: usage.Bytes + c.bytes}
 				}
 				if diff := cmp.Diff(want, v.Usages()) + cmp.Diff(want["ns"], v.Usage("ns")); diff != "" {
 					t.Fatalf("usage (-want +got):\n%s", diff)

@@ -14,9 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package chunks is the leader's watch of SnapshotChunks. It reads only their metadata, and keeps only their sizes and the
-// resource versions of chunks with outdated ownerReferences.
-package chunks
+// Package sizes is the leader's watch of objects of which it needs little more than the sizes: SnapshotChunks and ConversationSummaries.
+package sizes
 
 import (
 	"strconv"
@@ -31,45 +30,56 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/lean"
 	"github.com/catena-dev/catena/internal/operator/silence"
 )
 
 // maxDataSize is the size of spec.data of the largest chunk, in base64: the CRD's maxLength.
 const maxDataSize = v1alpha1.MaxSnapshotChunkBytes / 3 * 4
 
-// Usage is the storage that the chunks of a namespace use, whether sessions refer to them or not.
+// Usage is the storage that the objects of a namespace use, whether anything refers to them or not.
 type Usage struct {
-	// Chunks is their number, and Bytes is the size of their objects. A chunk without the annotation that has the size of its
-	// data counts as one of the largest.
-	Chunks int
-	Bytes  int64
+	// Objects is their number, and Bytes is their size. A chunk without the annotation that has the size of its data counts as one
+	// of the largest.
+	Objects int
+	Bytes   int64
 }
 
-// View holds the size of every chunk. Run keeps it current. It is safe for concurrent use.
+// View holds the size of every object of a kind. Run keeps it current. It is safe for concurrent use.
 type View struct {
+	kind       lean.Kind[*stored]
 	age        *silence.Age
 	mu         sync.RWMutex
 	namespaces map[string]*namespace
 	synced     atomic.Bool
 }
 
-// namespace holds the chunks of one namespace: the size of each by name, the sum, and the chunks with an ownerReference to
-// another version of the API.
+// namespace holds the objects of one namespace: the size of each by name, the sum, and those with an ownerReference to another version
+// of the API.
 type namespace struct {
 	sizes    map[string]int64
 	bytes    int64
 	outdated map[string]string // their resource versions
 }
 
-// NewView returns an empty view.
-func NewView() *View {
-	return &View{age: silence.NewAge(kubeclient.Chunks), namespaces: map[string]*namespace{}}
+// NewChunks returns an empty view of SnapshotChunks, of which only the metadata is read.
+func NewChunks() *View {
+	return newView(lean.Kind[*stored]{Resource: kubeclient.Chunks, Name: v1alpha1.SnapshotChunkKind, MetadataOnly: true, Parse: parseChunk})
+}
+
+// NewSummaries returns an empty view of ConversationSummaries.
+func NewSummaries() *View {
+	return newView(lean.Kind[*stored]{Resource: kubeclient.Summaries, Name: v1alpha1.ConversationSummaryKind, Parse: parseSummary})
+}
+
+func newView(kind lean.Kind[*stored]) *View {
+	return &View{kind: kind, age: silence.NewAge(kind.Resource), namespaces: map[string]*namespace{}}
 }
 
 // Metric returns the age of the watch.
 func (v *View) Metric() prometheus.Collector { return v.age }
 
-// HasSynced reports whether the view has held all chunks at least once.
+// HasSynced reports whether the view has held all objects at least once.
 func (v *View) HasSynced() bool { return v.synced.Load() }
 
 // Usage returns the usage of a namespace.
@@ -94,10 +104,10 @@ func (n *namespace) usage() Usage {
 	if n == nil {
 		return Usage{}
 	}
-	return Usage{Chunks: len(n.sizes), Bytes: n.bytes}
+	return Usage{Objects: len(n.sizes), Bytes: n.bytes}
 }
 
-// Outdated returns the resource versions of the chunks that have an ownerReference to another version of the API.
+// Outdated returns the resource versions of the objects that have an ownerReference to another version of the API.
 func (v *View) Outdated() map[types.NamespacedName]string {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -110,28 +120,38 @@ func (v *View) Outdated() map[types.NamespacedName]string {
 	return versions
 }
 
-// chunk is the part of a SnapshotChunk that the view needs.
-type chunk struct {
+// stored is the part of an object that the view needs.
+type stored struct {
 	namespace, name, version string
 	bytes                    int64
 	outdated                 bool // an ownerReference is to another version of the API
 }
 
-// newChunk reads the metadata of a chunk as the API server has sent it.
-func newChunk(object gjson.Result) (metav1.ObjectMeta, *chunk) {
+// parseChunk reads the metadata of a chunk as the API server has sent it.
+func parseChunk(object gjson.Result) (metav1.ObjectMeta, *stored) {
 	raw := jsonvalue.Members(object, "metadata")[0]
 	metadata := kubeclient.ParseMetadata(raw)
 	data, err := strconv.ParseInt(metadata.Annotations[v1alpha1.DataSizeAnnotation], 10, 64)
 	if err != nil || data < 0 || data > maxDataSize {
 		data = maxDataSize
 	}
-	return metadata, &chunk{
-		namespace: metadata.Namespace, name: metadata.Name, version: metadata.ResourceVersion, bytes: int64(len(raw.Raw)) + data,
+	return metadata, newStored(&metadata, int64(len(raw.Raw))+data)
+}
+
+// parseSummary reads a summary as the API server has sent it.
+func parseSummary(object gjson.Result) (metav1.ObjectMeta, *stored) {
+	metadata := kubeclient.ParseMetadata(jsonvalue.Members(object, "metadata")[0])
+	return metadata, newStored(&metadata, int64(len(object.Raw)))
+}
+
+func newStored(metadata *metav1.ObjectMeta, bytes int64) *stored {
+	return &stored{
+		namespace: metadata.Namespace, name: metadata.Name, version: metadata.ResourceVersion, bytes: bytes,
 		outdated: kubeclient.HasOutdatedOwner(metadata.OwnerReferences),
 	}
 }
 
-func (n *namespace) set(c *chunk) {
+func (n *namespace) set(c *stored) {
 	n.bytes += c.bytes - n.sizes[c.name]
 	n.sizes[c.name] = c.bytes
 	if delete(n.outdated, c.name); c.outdated {
@@ -139,13 +159,13 @@ func (n *namespace) set(c *chunk) {
 	}
 }
 
-func (v *View) set(c *chunk) {
+func (v *View) set(c *stored) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	addTo(v.namespaces, c)
 }
 
-func addTo(namespaces map[string]*namespace, c *chunk) {
+func addTo(namespaces map[string]*namespace, c *stored) {
 	ns := namespaces[c.namespace]
 	if ns == nil {
 		ns = &namespace{sizes: map[string]int64{}, outdated: map[string]string{}}
@@ -154,7 +174,7 @@ func addTo(namespaces map[string]*namespace, c *chunk) {
 	ns.set(c)
 }
 
-func (v *View) remove(c *chunk) {
+func (v *View) remove(c *stored) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	ns := v.namespaces[c.namespace]
@@ -168,9 +188,9 @@ func (v *View) remove(c *chunk) {
 	}
 }
 
-func (v *View) replace(chunks []*chunk) {
+func (v *View) replace(all []*stored) {
 	namespaces := map[string]*namespace{}
-	for _, c := range chunks {
+	for _, c := range all {
 		addTo(namespaces, c)
 	}
 	v.mu.Lock()

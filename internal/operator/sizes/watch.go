@@ -14,32 +14,28 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package chunks
+package sizes
 
 import (
 	"context"
 
 	"k8s.io/client-go/rest"
 
-	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
-	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/lean"
 )
 
-// +kubebuilder:rbac:groups=sessions.catena.dev,resources=snapshotchunks,verbs=list;watch
+// +kubebuilder:rbac:groups=sessions.catena.dev,resources=snapshotchunks;conversationsummaries,verbs=list;watch
 
-// Run watches the metadata of all chunks through a client of their group and version, and keeps the view current until ctx is
-// done: see lean.Watch.
+// Run watches all objects through a client of their group and version, and keeps the view current until ctx is done: see lean.Watch.
 func (v *View) Run(ctx context.Context, client rest.Interface) {
-	kind := lean.Kind[*chunk]{Resource: kubeclient.Chunks, Name: v1alpha1.SnapshotChunkKind, MetadataOnly: true, Parse: newChunk}
-	lean.Watch(ctx, client, kind, (*store)(v), v.age)
+	lean.Watch(ctx, client, v.kind, (*store)(v), v.age)
 }
 
 // store is the view as lean.Watch uses it.
 type store View
 
-func (s *store) Set(c *chunk) { (*View)(s).set(c) }
+func (s *store) Set(c *stored) { (*View)(s).set(c) }
 
-func (s *store) Remove(c *chunk) { (*View)(s).remove(c) }
+func (s *store) Remove(c *stored) { (*View)(s).remove(c) }
 
-func (s *store) Replace(chunks []*chunk) { (*View)(s).replace(chunks) }
+func (s *store) Replace(all []*stored) { (*View)(s).replace(all) }
