@@ -178,6 +178,9 @@ func TestOperatorRights(t *testing.T) {
 		"ClusterRole catena: delete sessions.catena.dev/conversations":       "those in the state Deleting; the policy refuses others",
 		"ClusterRole catena: patch sessions.catena.dev/conversations/status": "verdicts on their histories",
 
+		"ClusterRole catena: list sessions.catena.dev/conversationsummaries":  "the usage",
+		"ClusterRole catena: watch sessions.catena.dev/conversationsummaries": "the usage",
+
 		"ClusterRole catena: list sessions.catena.dev/sessionquotas":         "quotas",
 		"ClusterRole catena: watch sessions.catena.dev/sessionquotas":        "quotas",
 		"ClusterRole catena: patch sessions.catena.dev/sessionquotas/status": "their usage",
