@@ -365,11 +365,12 @@ func TestConversationChangedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestConversationExtendedUnderLoad: an item is hidden and a member of the metadata set although the rest of the conversation changes all the
-// time. If the list or the metadata changes, nothing is lost.
-func TestConversationExtendedUnderLoad(t *testing.T) {
+// TestConversationExtended: an item is hidden although the rest of the conversation changes all the time, and a member of the metadata is set
+// once it does not. If the list or the metadata changes, nothing is lost.
+func TestConversationExtended(t *testing.T) {
 	theirs := driver.ConversationUpdate{Hide: &driver.HiddenItem{ResponseID: "theirs", Number: 1}}
 	ours := driver.ConversationUpdate{Hide: &driver.HiddenItem{ResponseID: "<&>\u2028é", Number: 2}}
+	title := driver.ConversationUpdate{ConversationPatch: driver.ConversationPatch{Title: new("title")}}
 	member := func(name string) driver.ConversationUpdate {
 		return driver.ConversationUpdate{ConversationPatch: driver.ConversationPatch{MetadataMembers: map[string]json.RawMessage{name: json.RawMessage(`"<x>"`)}}}
 	}
@@ -383,20 +384,22 @@ func TestConversationExtendedUnderLoad(t *testing.T) {
 		c.Metadata = json.RawMessage(metadata)
 		return c
 	}
-	escaped := `{"<&>":"\u2028é","f":1e300,"i":123456789012}`
+	const unusual = `{"<&>":"\u2028é","f":1e300,"i":123456789012,"n":null,"l":[null,{"n":null}]}`
 	for name, tc := range map[string]struct {
-		stored        *driver.Conversation
-		theirs, ours  driver.ConversationUpdate
-		want          *driver.Conversation
-		wantConflicts int
+		stored       *driver.Conversation
+		theirs, ours driver.ConversationUpdate // theirs comes before the first patch
+		want         *driver.Conversation
+		wantPatches  int
 	}{
-		"first hidden item":       {stored: active("conv_1"), ours: ours, want: withHidden(*ours.Hide)},
-		"next hidden item":        {stored: withHidden(*theirs.Hide), ours: ours, want: withHidden(*theirs.Hide, *ours.Hide)},
-		"two first hidden items":  {stored: active("conv_1"), theirs: theirs, ours: ours, want: withHidden(*theirs.Hide, *ours.Hide), wantConflicts: 1},
-		"first members":           {stored: active("conv_1"), ours: member("a"), want: withMetadata(`{"a":"<x>"}`)},
-		"next member":             {stored: withMetadata(`{"<b>":1}`), ours: member("a"), want: withMetadata(`{"<b>":1,"a":"<x>"}`)},
-		"two members":             {stored: withMetadata(`{}`), theirs: member("b"), ours: member("a"), want: withMetadata(`{"a":"<x>","b":"<x>"}`), wantConflicts: 1},
-		"next to unusual members": {stored: withMetadata(escaped), ours: member("a"), want: withMetadata(escaped[:len(escaped)-1] + `,"a":"<x>"}`)},
+		"first hidden item": {active("conv_1"), title, ours, withHidden(*ours.Hide), 1},
+		"next hidden item":  {withHidden(*theirs.Hide), title, ours, withHidden(*theirs.Hide, *ours.Hide), 1},
+		// A conflict takes two patches: the one whose test fails, and the one that expects the version.
+		"two first hidden items":  {active("conv_1"), theirs, ours, withHidden(*theirs.Hide, *ours.Hide), 3},
+		"beside unusual metadata": {withMetadata(unusual), title, driver.ConversationUpdate{Hide: ours.Hide}, withMetadata(unusual), 1},
+		"first members":           {active("conv_1"), title, member("a"), withMetadata(`{"a":"<x>"}`), 2},
+		"next member":             {withMetadata(`{"<b>":1}`), title, member("a"), withMetadata(`{"<b>":1,"a":"<x>"}`), 2},
+		"two members":             {withMetadata(`{}`), member("b"), member("a"), withMetadata(`{"a":"<x>","b":"<x>"}`), 2},
+		"next to unusual members": {withMetadata(unusual), title, member("a"), withMetadata(unusual[:len(unusual)-1] + `,"a":"<x>"}`), 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			direct := openConversations(t)
@@ -407,27 +410,31 @@ func TestConversationExtendedUnderLoad(t *testing.T) {
 					return next.RoundTrip(r)
 				}
 				patches++
-				update := driver.ConversationUpdate{ConversationPatch: driver.ConversationPatch{Title: new(fmt.Sprintf("title %d", patches))}}
-				if patches == 1 && tc.wantConflicts > 0 {
-					update = tc.theirs
+				update := tc.theirs
+				if patches > 1 {
+					update = driver.ConversationUpdate{ConversationPatch: driver.ConversationPatch{Title: new(fmt.Sprintf("title %d", patches))}}
 				}
-				if _, err := direct.update(t.Context(), "conv_1", update); err != nil {
-					return nil, err
+				if patches == 1 || tc.ours.Hide != nil {
+					if _, err := direct.update(t.Context(), "conv_1", update); err != nil {
+						return nil, err
+					}
 				}
 				return next.RoundTrip(r)
 			})
 			if _, err := c.update(t.Context(), "conv_1", tc.ours); err != nil {
 				t.Fatal(err)
 			}
-			// A conflict takes two patches: the one whose test fails, and the one that expects the version.
-			if want := 1 + 2*tc.wantConflicts; patches != want {
-				t.Errorf("%d patches, want %d", patches, want)
+			if patches != tc.wantPatches {
+				t.Errorf("%d patches, want %d", patches, tc.wantPatches)
 			}
 			got, err := direct.get(t.Context(), "conv_1")
 			if err != nil {
 				t.Fatal(err)
 			}
 			got.Title = tc.want.Title
+			if tc.want.Metadata != nil && tc.ours.Hide != nil {
+				tc.want.HiddenItems = []driver.HiddenItem{*tc.ours.Hide}
+			}
 			wantConversation(t, tc.want, got)
 		})
 	}
