@@ -91,7 +91,8 @@ func (g *Gateway) appendItems(ctx context.Context, c *call, t *turn) error {
 	return g.saveItems(ctx, c, t)
 }
 
-// checkDepth returns an error if the history of a conversation is so long that no response could follow one more turn.
+// checkDepth returns an error if the history of a conversation is so long that no response could follow one more turn. If that cannot be found
+// out now, as without an operator, it is not.
 func (g *Gateway) checkDepth(ctx context.Context, c *call, conversation string) error {
 	turns, err := read(ctx, c, func(ctx context.Context) (int, error) {
 		return c.store.Conversations().Count(ctx, conversation)
@@ -102,7 +103,7 @@ func (g *Gateway) checkDepth(ctx context.Context, c *call, conversation string) 
 			Message: fmt.Sprintf("conversation %.100q has %d turns, the maximum", conversation, turns),
 		}
 	}
-	if err != nil {
+	if err != nil && !store.IsRetryable(err) {
 		return conversationFailed(conversation, err)
 	}
 	return nil
@@ -132,9 +133,6 @@ func (g *Gateway) parseItems(ctx context.Context, c *call, conversation, items s
 	if err != nil {
 		return nil, aboutItems(err)
 	}
-	if err := checkKinds(q.object.raw("input")); err != nil {
-		return nil, err
-	}
 	q.conversation = conversation
 	return q, nil
 }
@@ -152,10 +150,13 @@ func checkKinds(items string) error {
 	return nil
 }
 
-// prepareItems replaces references in items that are to be saved.
+// prepareItems replaces references in items that are to be saved, and checks what they then are.
 func (g *Gateway) prepareItems(ctx context.Context, c *call, q *createRequest) error {
 	if err := g.expand(ctx, c, q); err != nil {
 		return aboutItems(err)
+	}
+	if err := checkKinds(q.object.raw("input")); err != nil {
+		return err
 	}
 	return g.checkQuota(ctx, c, q)
 }
@@ -294,8 +295,8 @@ func (g *Gateway) findItem(ctx context.Context, c *call, id, item string) (itemN
 	if !named || slices.Contains(conversation.HiddenItems, store.HiddenItem{ResponseID: name.responseID, Number: name.number}) {
 		return name, notInConversation(item)
 	}
-	options := g.pageOptions(&page{})
-	options.Limit, options.After = 1, history.CursorAfter(name.responseID, name.number, options) // which must exist
+	options, depth := g.pageOptions(&page{}), store.MaxDepthLimit                                                          // as in readItems
+	options.MaxDepth, options.Limit, options.After = &depth, 1, history.CursorAfter(name.responseID, name.number, options) // which must exist
 	h, err := g.load(ctx, c, id, options)
 	if errors.Is(err, store.ErrInvalid) {
 		return name, notInConversation(item)

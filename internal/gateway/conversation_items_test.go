@@ -90,8 +90,17 @@ func TestItemsOfLongConversation(t *testing.T) {
 		t.Errorf("a third turn: got %d %s", r.status, r.body)
 	}
 	f.create(`{"conversation":"conv_1","input":"a"}`)
-	if got := f.do(http.MethodGet, path, "").itemIDs(); len(got) != 4 {
-		t.Errorf("got the items %v, want 4", got)
+	items := f.do(http.MethodGet, path, "").itemIDs()
+	if len(items) != 4 {
+		t.Fatalf("got the items %v, want 4", items)
+	}
+	for _, item := range items {
+		if r := f.do(http.MethodGet, path+"/"+item, ""); r.status != http.StatusOK {
+			t.Errorf("%s: got %d %s", item, r.status, r.body)
+		}
+	}
+	if r := f.do(http.MethodDelete, path+"/"+items[3], ""); r.status != http.StatusOK {
+		t.Errorf("deleted: got %d %s", r.status, r.body)
 	}
 	if r := f.do(http.MethodPost, "/v1/responses", `{"conversation":"conv_1","input":"a"}`); r.code() != "Bad Request session.chain.depth_exceeded" {
 		t.Errorf("a fourth turn: got %d %s", r.status, r.body)

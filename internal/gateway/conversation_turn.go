@@ -209,7 +209,7 @@ func conversationFailed(id string, err error) *apiError {
 }
 
 func conversationNotFound(id string) *apiError {
-	e := invalidRequest("", "", "Conversation with id '%s' not found.", id)
+	e := invalidRequest("", "", "Conversation with id '%s' not found.", firstBytes(id))
 	e.status = http.StatusNotFound
 	return e
 }

@@ -175,7 +175,7 @@ func readMetadata(o *object) (json.RawMessage, error) {
 		if err := checkPair(name, value); err != nil {
 			return nil, err
 		}
-		pairs.set(name, quote(jsonvalue.Unquote(value)))
+		pairs.members = append(pairs.members, member{name: name, key: quote(name), value: quote(jsonvalue.Unquote(value))})
 	}
 	return json.RawMessage(pairs.String()), nil
 }

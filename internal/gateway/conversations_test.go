@@ -109,6 +109,7 @@ func TestInvalidConversations(t *testing.T) {
 		"value of 512":           {one, `{"metadata":{"k":"` + strings.Repeat("ü", 512) + `"}}`, ""},
 		"value of 513":           {one, `{"metadata":{"k":"` + strings.Repeat("v", 513) + `"}}`, "string_above_max_length metadata.k"},
 		"escaped values":         {all, escaped, ""},
+		"escaped key":            {all, `{"metadata":{"a\"b\\\n":"v"}}`, ""},
 		"half a surrogate pair":  {one, `{"metadata":{"k":"\ud800"}}`, "invalid_value metadata"},
 		"ID of 600":              {"/v1/conversations/" + strings.Repeat("c", 600), metadata(1), " "},
 		"items of an ID of 600":  {"/v1/conversations/" + strings.Repeat("c", 600) + "/items", items(1), " "},

@@ -34,27 +34,29 @@ func TestWebSocketDisconnect(t *testing.T) {
 		mode  string
 		leave func(*websocket.Conn)
 		want  string
+		// mayRun indicates that the response may have ended before the gateway notices that the client has left, so that it runs the next one.
+		mayRun bool
 	}{
-		"close frame":    {OnDisconnectCancel, func(c *websocket.Conn) { go func() { _ = c.Close(websocket.StatusNormalClosure, "") }() }, "cancelled"},
-		"no close frame": {OnDisconnectCancel, func(c *websocket.Conn) { _ = c.CloseNow() }, "cancelled"},
+		"close frame":    {OnDisconnectCancel, func(c *websocket.Conn) { go func() { _ = c.Close(websocket.StatusNormalClosure, "") }() }, "cancelled", false},
+		"no close frame": {OnDisconnectCancel, func(c *websocket.Conn) { _ = c.CloseNow() }, "cancelled", false},
 		"waiting message": {OnDisconnectCancel, func(c *websocket.Conn) {
 			_ = c.Write(t.Context(), websocket.MessageText, []byte(`{"type":"response.create","input":"b"}`))
 			_ = c.CloseNow()
-		}, "cancelled"},
+		}, "cancelled", false},
 		"waiting message, finish nevertheless": {OnDisconnectFinish, func(c *websocket.Conn) {
 			_ = c.Write(t.Context(), websocket.MessageText, []byte(`{"type":"response.create","input":"b"}`))
 			_ = c.CloseNow()
-		}, "completed"},
+		}, "completed", true},
 		"huge message": {OnDisconnectCancel, func(c *websocket.Conn) {
 			_ = c.Write(t.Context(), websocket.MessageText, make([]byte, 64<<10))
 			_ = c.CloseNow()
-		}, "cancelled"},
-		"finish nevertheless": {OnDisconnectFinish, func(c *websocket.Conn) { _ = c.CloseNow() }, "completed"},
+		}, "cancelled", false},
+		"finish nevertheless": {OnDisconnectFinish, func(c *websocket.Conn) { _ = c.CloseNow() }, "completed", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			steps, gone := make(chan string), make(chan struct{})
 			f := start(t, stepHandler(steps, gone), func(o *Options) { o.OnDisconnect, o.MaxRequestBytes = tc.mode, 1024 })
-			saved := make(chan *store.Session, 1)
+			saved := make(chan *store.Session, 2)
 			f.store.onSave = func(_ context.Context, session *store.Session, next func() error) error {
 				saved <- session
 				return next()
@@ -77,7 +79,7 @@ func TestWebSocketDisconnect(t *testing.T) {
 			}
 			f.awaitConnections(0)
 			f.awaitMemory(0)
-			if runs := f.sent.count(); runs != 1 {
+			if runs := f.sent.count(); runs != 1 && !(tc.mayRun && runs == 2) {
 				t.Errorf("the engine was called %d times, want 1", runs)
 			}
 		})
