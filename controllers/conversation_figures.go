@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -85,13 +86,16 @@ func (r *ConversationReconciler) addFigures(
 	if wanted != stored.HistoryRevision {
 		known = knownTurns(c, path, stored.HistoryRevision)
 	}
+	if known > 0 && stored.Preview == "" && meta.IsStatusConditionFalse(stored.Conditions, v1alpha1.ConditionHeadResolved) {
+		known = 0 // the preview was removed, and is that of one of the known turns
+	}
 	if known > 0 || path == nil {
 		status.Items, status.Usage, status.Model, status.Preview = stored.Items, stored.Usage, stored.Model, stored.Preview
 	}
 	if path == nil {
 		status.HistoryRevision = stored.HistoryRevision
-		if status.Conditions[0].Reason == v1alpha1.ReasonParentNotFound {
-			status.Preview = "" // its turn may be the one that was deleted
+		if len(hidden) > 0 || status.Conditions[0].Reason == v1alpha1.ReasonParentNotFound {
+			status.Preview = "" // it may be hidden, or its turn the one that was deleted
 		}
 		return true, nil
 	}

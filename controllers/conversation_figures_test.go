@@ -127,6 +127,18 @@ func TestFigures(t *testing.T) {
 	remove(t, ns, "a")
 	changed.Preview = ""
 	wantFigures(t, ns, "fork", changed)
+
+	// The preview returns when the history resolves again.
+	create(t, used(ns, "d", "", "m1", 1), used(ns, "e", "d", "m2", 2))
+	converse(t, ns, "other", endsAt("e"))
+	other := figures{Items: 4, Input: 20, Output: 3, Total: 23, Model: "m2", Preview: "question of d"}
+	wantFigures(t, ns, "other", other)
+	setHead(t, ns, "other", endsAt("gone"))
+	removed := other
+	removed.Preview = ""
+	wantFigures(t, ns, "other", removed)
+	setHead(t, ns, "other", endsAt("e"))
+	wantFigures(t, ns, "other", other)
 }
 
 // hide sets the hidden items of a conversation.

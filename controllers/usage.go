@@ -40,9 +40,11 @@ type UsageCounter struct {
 	MaxNamespaces int
 }
 
-// HasSynced reports whether all sessions and chunks have been counted at least once. It does not wait for the Conversations and their
-// summaries, whose CRDs may be missing.
-func (u *UsageCounter) HasSynced() bool { return u.Sessions.HasSynced() && u.Chunks.HasSynced() }
+// HasSynced reports whether all sessions, chunks and summaries have been counted at least once. It does not wait for the Conversations, which a
+// replica has usually received before it leads.
+func (u *UsageCounter) HasSynced() bool {
+	return u.Sessions.HasSynced() && u.Chunks.HasSynced() && u.Summaries.HasSynced()
+}
 
 // Of returns the usage of a namespace, with the bytes rounded up to KiB.
 func (u *UsageCounter) Of(namespace string) v1alpha1.SessionUsage {

@@ -142,7 +142,8 @@ func secondsOf(t *metav1.Time) sessions.Seconds {
 
 // NewFingerprint returns the fingerprint of a status. It covers every field except conditions of other types, and the times, which follow
 // from the rest except for the lastActivityTime. It covers the message of the condition: no other field has the turn at which a chain breaks. It
-// does not cover what follows from the historyRevision, so that it can be made before the turns are read.
+// does not cover what follows from the historyRevision, so that it can be made before the turns are read, except for a preview that has to be
+// removed.
 func NewFingerprint(status *v1alpha1.ConversationStatus) sessions.Fingerprint {
 	written := *status
 	written.Conditions, written.LastUpdateTime = nil, nil
@@ -150,6 +151,9 @@ func NewFingerprint(status *v1alpha1.ConversationStatus) sessions.Fingerprint {
 	for _, condition := range status.Conditions {
 		if condition.Type == v1alpha1.ConditionHeadResolved {
 			condition.LastTransitionTime = metav1.Time{}
+			if condition.Reason == v1alpha1.ReasonParentNotFound {
+				written.Preview = status.Preview
+			}
 			written.Conditions = append(written.Conditions, condition)
 		}
 	}
