@@ -26,6 +26,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/openai/openai-go/v3/conversations"
 	"github.com/openai/openai-go/v3/option"
@@ -153,7 +154,7 @@ func TestKilledAtEachWrite(t *testing.T) {
 // kill kills a gateway before it writes for the nth time, or after that write was applied. It returns false if the request takes fewer writes.
 func (k killable) kill(t *testing.T, nth int, applied bool) bool {
 	t.Helper()
-	key := fmt.Sprintf("%s, write %d, applied: %t", t.Name(), nth, applied)
+	key := fmt.Sprintf("%s, write %d, applied: %t, %d", t.Name(), nth, applied, time.Now().UnixNano())
 	survivor := newGatewayClient(replicas[0].URL, key)
 	prepared, err := newGatewayClient(replicas[0].URL, "prepare "+key).New(t.Context(), oneAndTwo)
 	if err != nil {
@@ -165,7 +166,7 @@ func (k killable) kill(t *testing.T, nth int, applied bool) bool {
 	at := &breakpoint{nth: nth, applied: applied, reached: make(chan struct{})}
 	kubeconfig := env.Proxy(t, "default", "catena-gateway", at.handle)
 	gateway, err := env.StartGateway(t.Context(), testenv.GatewayOptions{
-		Upstream: engineURL, Race: true, Args: []string{"--store=" + testenv.StoreURL("default", kubeconfig), "--conversation-reservation=1s"},
+		Upstream: engineURL, Race: true, Args: []string{"--store=" + testenv.StoreURL("default", kubeconfig), "--conversation-reservation=10s"},
 	})
 	if err != nil {
 		t.Fatal(err)
