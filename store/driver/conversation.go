@@ -135,7 +135,7 @@ type ConversationPatch struct {
 	// Metadata replaces all metadata. The JSON null clears it.
 	Metadata json.RawMessage
 	// MetadataMembers are set in the metadata, after Metadata has replaced it. The JSON null removes a member. Concurrent changes of
-	// different members all take effect.
+	// different members all take effect. In a cluster, the error is a Conflict if others change the conversation all the time.
 	MetadataMembers map[string]json.RawMessage
 }
 
