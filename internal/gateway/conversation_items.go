@@ -216,8 +216,8 @@ func (g *Gateway) listItems(w http.ResponseWriter, r *http.Request, c *call) err
 
 // readItems reads the items of a page of a conversation, and looks for one more.
 func (g *Gateway) readItems(ctx context.Context, c *call, p *page, conversation string) error {
-	options, depth := g.pageOptions(p), store.MaxDepthLimit // also of one that is too long to be continued
-	options.Limit, options.MaxDepth = p.options.limit+1, &depth
+	options := g.itemOptions(p)
+	options.Limit = p.options.limit + 1
 	if p.options.cursor != "" {
 		after, named := parseItemID(p.options.cursor)
 		if !named {
@@ -244,6 +244,13 @@ func (g *Gateway) readItems(ctx context.Context, c *call, p *page, conversation 
 		}
 		options.After, options.Limit = h.Next, store.MaxLimit // some are hidden
 	}
+}
+
+// itemOptions returns the options for resolving a page of the items of a conversation, which may be too long to be continued.
+func (g *Gateway) itemOptions(p *page) store.ResolveOptions {
+	options := g.pageOptions(p)
+	options.MaxDepth = new(store.MaxDepthLimit)
+	return options
 }
 
 // retrieveItem returns an item of a conversation.
@@ -295,8 +302,8 @@ func (g *Gateway) findItem(ctx context.Context, c *call, id, item string) (itemN
 	if !named || slices.Contains(conversation.HiddenItems, store.HiddenItem{ResponseID: name.responseID, Number: name.number}) {
 		return name, notInConversation(item)
 	}
-	options, depth := g.pageOptions(&page{}), store.MaxDepthLimit                                                          // as in readItems
-	options.MaxDepth, options.Limit, options.After = &depth, 1, history.CursorAfter(name.responseID, name.number, options) // which must exist
+	options := g.itemOptions(&page{})
+	options.Limit, options.After = 1, history.CursorAfter(name.responseID, name.number, options) // which must exist
 	h, err := g.load(ctx, c, id, options)
 	if errors.Is(err, store.ErrInvalid) {
 		return name, notInConversation(item)
