@@ -197,8 +197,8 @@ func historyRevisionOf(c *conversations.Record, v conversations.Verdict, path []
 	return c.HistoryRevision
 }
 
-// historyRevision returns the revision of turns, which changes with each of them and with the hidden items, but not if one is overwritten: then a turn that flips between
-// two statuses would have the statuses of all conversations rewritten that end after it.
+// historyRevision returns the revision of turns, which changes with each of them and with the hidden items, but not if one is overwritten:
+// then a turn that flips between two statuses would have the statuses of all conversations rewritten that end after it.
 func historyRevision(c *conversations.Record, path []*sessions.Record) string {
 	sum := newRevision(c)
 	for _, turn := range path {
@@ -218,7 +218,8 @@ func knownTurns(c *conversations.Record, path []*sessions.Record, revision strin
 	return 0
 }
 
-// revision is a running hash of the hidden items and the UIDs of turns. A tenant that finds a collision gets wrong figures, of its own conversation.
+// revision is a running hash of the hidden items and the UIDs of turns. A tenant that finds a collision gets wrong figures, of its own
+// conversation.
 type revision struct{ hash.Hash }
 
 func newRevision(c *conversations.Record) revision {

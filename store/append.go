@@ -51,9 +51,9 @@ type AppendOptions struct {
 // If other writers are appending, it waits for them. If one has died, that takes as long as its reservation. If the context ends before, the
 // error is ErrConversationLocked. Nothing was stored then. It does not wait if the turn is already stored.
 //
-// Appending the same turn again is a success, and changes nothing, even if the conversation was archived meanwhile. It is ErrConflict if the turn is stored but was rolled back or
-// lost its place to another writer, or if another turn is stored under its ID. After any other error, it is unknown whether the turn was
-// stored, until it is appended again.
+// Appending the same turn again is a success, and changes nothing, even if the conversation was archived meanwhile. It is ErrConflict if the
+// turn is stored but was rolled back or lost its place to another writer, or if another turn is stored under its ID. After any other error, it
+// is unknown whether the turn was stored, until it is appended again.
 //
 // The error is ErrInvalid if the last turn has function calls without an output, unless the turn's input has their outputs; and
 // ErrNotFound if the last turn was deleted.

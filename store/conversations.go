@@ -307,9 +307,10 @@ type ForkOptions struct {
 	ResponseID string
 }
 
-// SaveSummary stores a summary of turns of a conversation. The summaries of a conversation may overlap. They are about turns by their numbers,
-// whether the history has so many, and stay when turns are rolled back and others take their numbers. A Fork begins without them. Saving the same summary twice
-// stores it once; another one of the same turns is ErrConflict, and one more than MaxSummaries is ErrConversationLimitExceeded.
+// SaveSummary stores a summary of turns of a conversation. The summaries of a conversation may overlap. They name turns by number only: the
+// history need not have that many turns, and a summary stays when its turns are rolled back and others take their numbers. A Fork begins
+// without summaries. Saving the same summary twice stores it once; another one of the same turns is ErrConflict, and one more than
+// MaxSummaries is ErrConversationLimitExceeded.
 func (c *Conversations) SaveSummary(ctx context.Context, conversationID string, summary Summary) error {
 	summary.CreatedAt = summary.CreatedAt.UTC().Truncate(time.Second)
 	_, err := conversationCall(c, "save_summary", conversationID, func(d driver.Conversations) (struct{}, error) {

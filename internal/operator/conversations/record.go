@@ -42,7 +42,7 @@ type Record struct {
 	User, Parent, State string
 	// Head and Base are the response IDs of the spec, empty if absent.
 	Head, Base string
-	// Hidden identifies the hidden items; 0 if there are none.
+	// Hidden is a hash of the list of hidden items, or 0 if the list is empty.
 	Hidden uint64
 	// Received is when the view received this head and base.
 	Received time.Time
@@ -94,7 +94,7 @@ func newRecord(object gjson.Result, now time.Time) (metav1.ObjectMeta, *Record) 
 	return metadata, r
 }
 
-// hiddenOf returns what identifies a list of hidden items. A tenant that finds a collision gets a wrong preview, of its own conversation.
+// hiddenOf returns the hash of a list of hidden items. A tenant that finds a collision gets a wrong preview, of its own conversation.
 func hiddenOf(items gjson.Result) uint64 {
 	if len(items.Array()) == 0 {
 		return 0
