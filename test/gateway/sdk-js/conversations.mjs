@@ -1,11 +1,10 @@
 // OpenAI's Conversations API, with its client for JavaScript and with the sessions of the Agents SDK.
 import assert from 'node:assert/strict';
-import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
 import { Agent, OpenAIConversationsSession, run, setDefaultOpenAIClient, setTracingDisabled, tool } from '@openai/agents';
 import { z } from 'zod';
 import { client, eventually, types, wantError } from './client.mjs';
-import { check, Conversation, conversationMembers, ConversationDeleted, Event, Item, ItemList, Response } from './schema.mjs';
+import { check } from './schema.mjs';
 
 setDefaultOpenAIClient(client);
 setTracingDisabled(true);
@@ -20,16 +19,9 @@ async function itemsOf(id, query) {
   return items;
 }
 
-test('the checks have the members of the type', async () => {
-  const declarations = await readFile(new URL('node_modules/openai/resources/conversations/conversations.d.ts', import.meta.url), 'utf8');
-  const [, body] = declarations.match(/^export interface Conversation \{\n(.*?)^\}/ms);
-  const members = [...body.matchAll(/^ {4}(\w+)\??:/gm)].map(([, name]) => name);
-  assert.deepEqual(Object.keys(conversationMembers).sort(), members.sort());
-});
-
 test('create, retrieve, update and delete', async () => {
   const created = await client.conversations.create({ metadata: { topic: 'demo' } });
-  check(Conversation, created, 'conversation');
+  check('Conversation', created, 'conversation');
   assert.deepEqual(created.metadata, { topic: 'demo' });
   assert.deepEqual(await client.conversations.retrieve(created.id), created);
   const updated = await client.conversations.update(created.id, { metadata: { topic: 'other' } });
@@ -38,7 +30,7 @@ test('create, retrieve, update and delete', async () => {
 
   const response = await create(created.id, 'one');
   const deleted = await client.conversations.delete(created.id);
-  check(ConversationDeleted, deleted, 'deleted');
+  check('ConversationDeleted', deleted, 'deleted');
   await wantError(404, null, () => client.conversations.retrieve(created.id));
   await wantError(404, null, () => create(created.id, 'two'));
   assert.deepEqual(await client.responses.retrieve(response.id), response);
@@ -46,11 +38,11 @@ test('create, retrieve, update and delete', async () => {
 
 test('responses', async () => {
   const { id } = await client.conversations.create();
-  check(Conversation, await client.conversations.retrieve(id), 'conversation');
+  check('Conversation', await client.conversations.retrieve(id), 'conversation');
   const first = await create(id, 'one');
   const second = await create({ id }, 'two');
   for (const response of [first, second]) {
-    check(Response, response, 'response');
+    check('Response', response, 'response');
     assert.deepEqual([response.conversation, response.previous_response_id], [{ id }, null]);
     assert.deepEqual(await client.responses.retrieve(response.id), response);
   }
@@ -58,7 +50,7 @@ test('responses', async () => {
 
   const events = [];
   for await (const event of await create(id, 'three', { stream: true })) {
-    check(Event, event, event.type);
+    check('Event', event, event.type);
     if (event.response) assert.deepEqual(event.response.conversation, { id });
     events.push(event);
   }
@@ -69,7 +61,7 @@ test('responses', async () => {
   assert.deepEqual(items.map(({ content }) => content[0].text), [
     'one', first.output_text, 'two', second.output_text, 'three', third.output[0].content[0].text,
   ]);
-  for (const [i, item] of items.entries()) check(Item, item, `item ${i}`);
+  for (const [i, item] of items.entries()) check('ConversationItem', item, `item ${i}`);
   assert.deepEqual([first, second, third].map(({ output }) => output[0].id), [1, 3, 5].map((i) => items[i].id));
 });
 
@@ -101,7 +93,7 @@ test('items', async () => {
   const list = await client.conversations.items.create(id, {
     items: [{ type: 'function_call', call_id: 'call_1', name: 'weather', arguments: '{}' }, { type: 'function_call_output', call_id: 'call_1', output: 'rain' }, user('three')],
   });
-  check(ItemList, list, 'list');
+  check('ConversationItemList', list, 'list');
   const all = await itemsOf(id);
   assert.deepEqual(types(all), ['message', 'message', 'function_call', 'function_call_output', 'message']);
   assert.deepEqual(all.slice(2), list.data);
@@ -109,7 +101,7 @@ test('items', async () => {
   for (const item of all) assert.deepEqual(await client.conversations.items.retrieve(item.id, { conversation_id: id }), item);
 
   const conversation = await client.conversations.items.delete(all[1].id, { conversation_id: id });
-  check(Conversation, conversation, 'conversation');
+  check('Conversation', conversation, 'conversation');
   await wantError(404, null, () => client.conversations.items.retrieve(all[1].id, { conversation_id: id }));
   assert.deepEqual(await itemsOf(id), all.toSpliced(1, 1));
   assert.equal((await create(id, 'four')).output_text, "You said 3 things, from 'one' to 'four', in 5 items.");

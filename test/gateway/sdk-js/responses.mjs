@@ -1,9 +1,8 @@
 // OpenAI's client for JavaScript, in front of an engine that rejects all state, and of one that leaves out most members.
 import assert from 'node:assert/strict';
-import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
 import { baseURL, client, eventually, inputItems, types, wantError } from './client.mjs';
-import { check, CompactedResponse, Event, InputTokens, Item, ItemList, ModelList, Response, responseMembers } from './schema.mjs';
+import { check } from './schema.mjs';
 import { Socket } from './socket.mjs';
 
 const create = (input, options) => client.responses.create({ model: 'strict', input, ...options });
@@ -34,26 +33,19 @@ const settings = {
   text: { format: { type: 'json_object' } },
 };
 
-test('the checks have the members of the type', async () => {
-  const declarations = await readFile(new URL('node_modules/openai/resources/responses/responses.d.ts', import.meta.url), 'utf8');
-  const [, body] = declarations.match(/^export interface Response \{\n(.*?)^\}/ms);
-  const members = [...body.matchAll(/^ {4}(\w+)\??:/gm)].map(([, name]) => name);
-  assert.deepEqual(Object.keys(responseMembers).sort(), members.filter((name) => name !== 'output_text').sort()); // the client adds it
-});
-
 for (const model of ['strict', 'thin']) {
   test(`${model}: a response has all members`, async () => {
     const first = await create('one', { model });
     const second = await create('two', { model, ...after(first), ...settings });
     for (const response of [first, second]) {
-      check(Response, response, 'response');
+      check('Response', response, 'response');
       assert.deepEqual(await client.responses.retrieve(response.id), response);
     }
     assert.equal(first.previous_response_id, null);
     assert.equal(second.previous_response_id, first.id);
     for (const [name, value] of Object.entries(settings)) assert.deepEqual(second[name], value, name);
     const { description, parameters, strict, ...bare } = weather;
-    check(Response, await create('three', { model, tools: [bare] }), 'response');
+    check('Response', await create('three', { model, tools: [bare] }), 'response');
     assert.deepEqual([first.metadata, first.tools, first.instructions], [{}, [], null]);
   });
 
@@ -66,7 +58,7 @@ for (const model of ['strict', 'thin']) {
     test(`${model}: the events of a stream have all members: ${input.split('\n')[0]}`, async () => {
       const events = await streamed(input, { model, ...settings });
       for (const [i, event] of events.entries()) {
-        check(Event, event, event.type);
+        check('Event', event, event.type);
         assert.equal(event.sequence_number, i);
       }
       const end = events.at(-1);
@@ -94,9 +86,9 @@ for (const model of ['strict', 'thin']) {
   for (const input of ['reason', 'reason\ncall weather {"city":"Bonn"}\ncall time', 'cut off']) {
     test(`${model}: a response that is not stored has all members: ${input.split('\n').at(-1)}`, async () => {
       const options = { model, store: false };
-      check(Response, await create(input, options), 'response');
+      check('Response', await create(input, options), 'response');
       for (const events of [await streamed(input, options), await overWebSocket(input, options)]) {
-        for (const event of events) check(Event, event, event.type);
+        for (const event of events) check('Event', event, event.type);
       }
     });
   }
@@ -136,7 +128,7 @@ test('input items have all members', async () => {
   const [call] = second.output;
   const third = await create([{ type: 'function_call_output', call_id: call.call_id, output: [{ type: 'input_text', text: 'rain' }] }], after(second));
   const items = await inputItems(third.id);
-  for (const [i, item] of items.entries()) check(Item, item, `item ${i}`);
+  for (const [i, item] of items.entries()) check('Item', item, `item ${i}`);
   assert.deepEqual(types(items), [
     'message', 'message', 'message', 'message', 'function_call', 'function_call_output',
     'reasoning', 'message', 'message', 'function_call', 'function_call_output',
@@ -164,7 +156,7 @@ test('pages of input items', async () => {
   const all = await inputItems(second.id);
   const list = async (query) => {
     const raw = await client.get(`/responses/${second.id}/input_items`, { query: { order: 'asc', ...query } });
-    check(ItemList, raw, 'list');
+    check('ItemList', raw, 'list');
     return raw;
   };
   const page = await list({ limit: 2 });
@@ -197,7 +189,7 @@ test('a response whose client goes away is cancelled', async () => {
   }
   const response = await eventually(() => client.responses.retrieve(id));
   assert.equal(response.status, 'cancelled');
-  check(Response, response, 'response');
+  check('Response', response, 'response');
 });
 
 test('a response that is not in the background cannot be cancelled', async () => {
@@ -236,10 +228,10 @@ test('the other endpoints with a conversation', async () => {
   const first = await create('one');
   const request = { model: 'strict', input: [{ role: 'user', content: 'two' }], previous_response_id: first.id };
   const tokens = await client.responses.inputTokens.count(request);
-  check(InputTokens, tokens, 'input tokens');
+  check('InputTokens', tokens, 'input tokens');
   assert.ok(tokens.input_tokens > (await client.responses.inputTokens.count({ ...request, previous_response_id: null })).input_tokens);
   const compacted = await client.responses.compact(request);
-  check(CompactedResponse, compacted, 'compacted');
+  check('CompactedResponse', compacted, 'compacted');
   assert.deepEqual(compacted.output.map(({ type, content }) => content?.[0].text ?? type), ['one', 'two', 'compaction']);
-  check(ModelList, await client.get('/models'), 'models');
+  check('ModelList', await client.get('/models'), 'models');
 });

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { client, wantError } from './client.mjs';
-import { check, Event, SocketError } from './schema.mjs';
+import { check } from './schema.mjs';
 import { Socket } from './socket.mjs';
 
 const replicas = process.env.REPLICA_URLS.split(',').map((url) => `${url}/v1`);
@@ -19,7 +19,7 @@ const open = (t, ...urls) =>
   }));
 
 function wantSocketError(event, status, code) {
-  check(SocketError, event, 'error');
+  check('SocketError', event, 'error');
   assert.deepEqual([event.status, event.error.code], [status, code], event.error.message);
 }
 
@@ -28,7 +28,7 @@ test('stored responses are continued on every replica, and over HTTP', async (t)
   const first = await socket.end('one');
   const second = await socket.end('two', after(first.response.id));
   const events = await other.create('three', after(second.response.id));
-  for (const event of events) check(Event, event, event.type);
+  for (const event of events) check('SocketEvent', event, event.type);
   const third = events.at(-1);
   assert.equal(said(third), "You said 3 things, from 'one' to 'three', in 5 items.");
   assert.equal(third.response.previous_response_id, second.response.id);
@@ -60,7 +60,7 @@ test("the engine's errors", async (t) => {
   const [socket] = await open(t, replicas[1]);
   wantSocketError(await socket.end('one', { model: 'unknown' }), 400, 'model_not_found');
   const failed = await socket.create('fail');
-  for (const event of failed) check(Event, event, event.type);
+  for (const event of failed) check('SocketEvent', event, event.type);
   assert.equal(failed.at(-1).response.error.code, 'server_error');
   const cut = await socket.end('cut off');
   assert.deepEqual([cut.type, cut.response.incomplete_details], ['response.incomplete', { reason: 'max_output_tokens' }]);
