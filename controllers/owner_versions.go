@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,19 +43,21 @@ import (
 const ownersAtOnce = 4
 
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=get;patch;delete
-// +kubebuilder:rbac:groups=sessions.catena.dev,resources=snapshotchunks,verbs=get;patch;delete
+// +kubebuilder:rbac:groups=sessions.catena.dev,resources=snapshotchunks;conversationsummaries,verbs=get;patch;delete
+// +kubebuilder:rbac:groups=sessions.catena.dev,resources=conversations,verbs=get
 
-// OwnerVersions rewrites outdated ownerReferences of sessions and chunks: references to a session or chunk in another version
-// of the API than this build uses. Garbage collection looks up an owner at the version in the reference. If that is no longer
+// OwnerVersions rewrites outdated ownerReferences of sessions, chunks and summaries: references to a session, chunk or conversation in another
+// version of the API than this build uses. Garbage collection looks up an owner at the version in the reference. If that is no longer
 // served, it can delete objects whose owner exists, and keep objects whose owner was deleted. OwnerVersions runs on the leader
 // only, so that operators of two versions do not undo each other's work. It also collects a metric that shows when the other
 // version can be removed.
 type OwnerVersions struct {
 	Client client.Client
 	// Live bypasses every cache.
-	Live     client.Reader
-	Sessions *sessions.View
-	Chunks   *sizes.View
+	Live      client.Reader
+	Sessions  *sessions.View
+	Chunks    *sizes.View
+	Summaries *sizes.View
 	// Interval is the time between two passes over the outdated references, and the time after which a pass begins no more rewrites.
 	Interval time.Duration
 	Clock    clock.Clock
@@ -64,7 +67,7 @@ type OwnerVersions struct {
 	settled map[object]string
 }
 
-// object identifies a session or a chunk.
+// object identifies a session, a chunk or a summary.
 type object struct {
 	kind string
 	types.NamespacedName
@@ -133,14 +136,31 @@ func (o *OwnerVersions) pass(ctx context.Context) (failed int, first error) {
 // outdated returns the resource versions of the objects with outdated references.
 func (o *OwnerVersions) outdated() map[object]string {
 	all := map[object]string{}
-	for key, version := range o.Sessions.Outdated() {
-		all[object{v1alpha1.ResponseSessionKind, key}] = version
-	}
-	for key, version := range o.Chunks.Outdated() {
-		all[object{v1alpha1.SnapshotChunkKind, key}] = version
+	for kind, view := range o.views() {
+		for key, version := range view.Outdated() {
+			all[object{kind, key}] = version
+		}
 	}
 	return all
 }
+
+// views returns the views of the objects whose references are rewritten.
+func (o *OwnerVersions) views() map[string]ownersView {
+	return map[string]ownersView{
+		v1alpha1.ResponseSessionKind:     o.Sessions,
+		v1alpha1.SnapshotChunkKind:       o.Chunks,
+		v1alpha1.ConversationSummaryKind: o.Summaries,
+	}
+}
+
+// ownersView is a view that knows the resource versions of the objects with outdated references.
+type ownersView interface {
+	HasSynced() bool
+	Outdated() map[types.NamespacedName]string
+}
+
+// ownerKinds are those that Catena's ownerReferences name. The policy in config/admission/operator.yaml has them, too.
+var ownerKinds = []string{v1alpha1.ResponseSessionKind, v1alpha1.SnapshotChunkKind, v1alpha1.ConversationKind}
 
 // rewrite changes the version in the outdated references of an object to owners that exist, and nothing else. It never adds a
 // reference: if the object has changed since it was read, nothing is written. If there was nothing to write, it returns the
@@ -177,7 +197,7 @@ func (o *OwnerVersions) rewrite(ctx context.Context, key object) (settled string
 // exists reports whether the owner in a reference exists. A reference to a missing owner is left to garbage collection:
 // rewriting it would cause an object that was restored without its owner to be deleted.
 func (o *OwnerVersions) exists(ctx context.Context, namespace string, owner *metav1.OwnerReference) (bool, error) {
-	if owner.Kind != v1alpha1.ResponseSessionKind && owner.Kind != v1alpha1.SnapshotChunkKind {
+	if !slices.Contains(ownerKinds, owner.Kind) {
 		return false, nil
 	}
 	found := partialMetadata(owner.Kind, namespace, owner.Name)
@@ -189,7 +209,7 @@ func (o *OwnerVersions) exists(ctx context.Context, namespace string, owner *met
 }
 
 var outdatedOwnersDesc = prometheus.NewDesc("catena_outdated_owner_references",
-	"Number of objects with an ownerReference to a session or chunk in another version of the API than the operator's. A version that is to "+
+	"Number of objects with an ownerReference to a session, chunk or conversation in another version of the API than the operator's. A version that is to "+
 		"be removed must be served until this is 0. Only the leader reports it.", []string{"kind"}, nil)
 
 var _ prometheus.Collector = &OwnerVersions{}
@@ -199,12 +219,13 @@ func (o *OwnerVersions) Describe(descs chan<- *prometheus.Desc) { descs <- outda
 
 // Collect implements prometheus.Collector. No metric is exported until everything has been listed once.
 func (o *OwnerVersions) Collect(metrics chan<- prometheus.Metric) {
-	if !o.Sessions.HasSynced() || !o.Chunks.HasSynced() {
-		return
+	views := o.views()
+	for _, view := range views {
+		if !view.HasSynced() {
+			return
+		}
 	}
-	for kind, outdated := range map[string]int{
-		v1alpha1.ResponseSessionKind: len(o.Sessions.Outdated()), v1alpha1.SnapshotChunkKind: len(o.Chunks.Outdated()),
-	} {
-		metrics <- prometheus.MustNewConstMetric(outdatedOwnersDesc, prometheus.GaugeValue, float64(outdated), kind)
+	for kind, view := range views {
+		metrics <- prometheus.MustNewConstMetric(outdatedOwnersDesc, prometheus.GaugeValue, float64(len(view.Outdated())), kind)
 	}
 }

@@ -56,7 +56,7 @@ func ownerVersions(t *testing.T, intercept interceptor.Funcs) *controllers.Owner
 		t.Fatal(err)
 	}
 	c = interceptor.NewClient(c, intercept)
-	return &controllers.OwnerVersions{Client: c, Live: c, Sessions: op.view, Chunks: op.usage.Chunks, Interval: time.Minute, Clock: clock.RealClock{}}
+	return &controllers.OwnerVersions{Client: c, Live: c, Sessions: op.view, Chunks: op.usage.Chunks, Summaries: op.usage.Summaries, Interval: time.Minute, Clock: clock.RealClock{}}
 }
 
 // ownerIn returns the reference to a session or chunk in a version.
@@ -69,7 +69,7 @@ func wantOutdated(t *testing.T, ns string, want ...string) {
 	t.Helper()
 	testutil.Eventually(t, func(context.Context) error {
 		var got []string
-		for _, outdated := range []map[types.NamespacedName]string{op.view.Outdated(), op.usage.Chunks.Outdated()} {
+		for _, outdated := range []map[types.NamespacedName]string{op.view.Outdated(), op.usage.Chunks.Outdated(), op.usage.Summaries.Outdated()} {
 			for key := range outdated {
 				if key.Namespace == ns {
 					got = append(got, key.Name)
@@ -87,8 +87,8 @@ func wantOutdated(t *testing.T, ns string, want ...string) {
 // TestOwnerVersions: references to another version of the API are rewritten if their owner exists, once, and nothing else is.
 func TestOwnerVersions(t *testing.T) {
 	ns := env.NewNamespace(t)
-	a, chunk := turn(ns, "a"), newChunk(ns, "a", "data", "")
-	createAll(t, a, chunk)
+	a, chunk, conversation := turn(ns, "a"), newChunk(ns, "a", "data", ""), newConversation(ns, "a")
+	createAll(t, a, chunk, conversation)
 	in := func(version string) map[string][]metav1.OwnerReference {
 		own, misspelt := ownerIn(version, v1alpha1.ResponseSessionKind, a), ownerIn(version, v1alpha1.ResponseSessionKind, a)
 		misspelt.Name = "misspelt"
@@ -100,6 +100,7 @@ func TestOwnerVersions(t *testing.T) {
 			"stranger": {own}, // not a's child
 			"mixed":    {foreign, own},
 			"piece":    {ownerIn(version, v1alpha1.SnapshotChunkKind, chunk)},
+			"summary":  {ownerIn(version, v1alpha1.ConversationKind, conversation)},
 			"misspelt": {misspelt},
 		}
 	}
@@ -115,7 +116,7 @@ func TestOwnerVersions(t *testing.T) {
 			owners[name][0].UID = "gone"
 		}
 	}
-	objects := map[string]client.Object{"piece": newChunk(ns, "b", "data", "")}
+	objects := map[string]client.Object{"piece": newChunk(ns, "b", "data", ""), "summary": newSummary(ns, "a")}
 	for name := range before {
 		if objects[name] == nil {
 			objects[name] = turn(ns, name)
@@ -126,8 +127,8 @@ func TestOwnerVersions(t *testing.T) {
 		objects[name].SetOwnerReferences(before[name])
 		createAll(t, objects[name])
 	}
-	outdated := []string{"child", "misspelt", "mixed", "orphan", "stranger", "unknown"}
-	wantOutdated(t, ns, append([]string{objects["piece"].GetName()}, outdated...)...)
+	outdated := []string{"child", "misspelt", "mixed", "orphan", "stranger", "unknown", objects["piece"].GetName(), objects["summary"].GetName()}
+	wantOutdated(t, ns, slices.Sorted(slices.Values(outdated))...)
 	settle(t, ns)
 
 	var requests atomic.Int32

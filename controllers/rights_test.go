@@ -62,7 +62,8 @@ func TestOperatorPolicy(t *testing.T) {
 	active := unstructuredConversation(t, ns, "conv_1", `{}`)
 	deleting := unstructuredConversation(t, ns, "conv_2", `{"state":"Deleting"}`)
 	controllerutil.AddFinalizer(deleting, "example.com/hold") // the operator of the other tests deletes it
-	for _, object := range []client.Object{session, chunk, inConversation, active, deleting} {
+	summary := newSummary(ns, "conv_1")
+	for _, object := range []client.Object{session, chunk, inConversation, active, deleting, summary} {
 		if err := env.Client.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
@@ -134,6 +135,9 @@ func TestOperatorPolicy(t *testing.T) {
 		"an owner of another group":     {request: merge(session, `{"metadata":{"ownerReferences":`+strings.Replace(string(owner), v1alpha1.GroupVersion.String(), "v1", 1)+`}}`)},
 		"the owner of a chunk":          {request: merge(chunk, `{"metadata":{"ownerReferences":`+string(owner)+`}}`), allowed: true},
 		"deletion of a chunk":           {request: remove(chunk), allowed: true},
+		"the owner of a summary":        {request: merge(summary, `{"metadata":{"ownerReferences":`+strings.Replace(string(owner), v1alpha1.ResponseSessionKind, v1alpha1.ConversationKind, 1)+`}}`), allowed: true},
+		"a label of a summary":          {request: merge(summary, `{"metadata":{"labels":{"l":"2"}}}`)},
+		"deletion of a summary":         {request: remove(summary)},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -178,8 +182,11 @@ func TestOperatorRights(t *testing.T) {
 		"ClusterRole catena: delete sessions.catena.dev/conversations":       "those in the state Deleting; the policy refuses others",
 		"ClusterRole catena: patch sessions.catena.dev/conversations/status": "verdicts on their histories",
 
-		"ClusterRole catena: list sessions.catena.dev/conversationsummaries":  "the usage",
-		"ClusterRole catena: watch sessions.catena.dev/conversationsummaries": "the usage",
+		"ClusterRole catena: list sessions.catena.dev/conversationsummaries":   "the usage",
+		"ClusterRole catena: watch sessions.catena.dev/conversationsummaries":  "the usage",
+		"ClusterRole catena: get sessions.catena.dev/conversationsummaries":    "their ownerReferences",
+		"ClusterRole catena: patch sessions.catena.dev/conversationsummaries":  "ownerReferences in another version of the API; the policy refuses the rest",
+		"ClusterRole catena: delete sessions.catena.dev/conversationsummaries": "the plugin; the policy refuses all",
 
 		"ClusterRole catena: list sessions.catena.dev/sessionquotas":         "quotas",
 		"ClusterRole catena: watch sessions.catena.dev/sessionquotas":        "quotas",

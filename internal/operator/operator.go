@@ -209,7 +209,7 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 		Client: mgr.GetClient(), Usage: usage, Interval: o.SessionQuotaInterval, Clock: clock.RealClock{},
 	}
 	owners := &controllers.OwnerVersions{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Sessions: view, Chunks: chunks,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Sessions: view, Chunks: chunks, Summaries: summaries,
 		Interval: o.OwnerReferenceInterval, Clock: clock.RealClock{},
 	}
 	err := errors.Join(

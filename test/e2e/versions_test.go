@@ -44,6 +44,9 @@ import (
 // beta is the version that TestSecondVersion serves besides v1alpha1 for a time.
 var beta = schema.GroupVersion{Group: v1alpha1.GroupVersion.Group, Version: "v1beta1"}
 
+// ownedKinds are the kinds of the objects that have owners.
+var ownedKinds = []string{v1alpha1.ResponseSessionKind, v1alpha1.SnapshotChunkKind, v1alpha1.ConversationSummaryKind}
+
 // versions is a control plane of its own, because a stored version cannot easily be removed from a CRD.
 type versions struct {
 	*testenv.Environment
@@ -55,7 +58,7 @@ type versions struct {
 
 // TestSecondVersion: if another version is stored and preferred, ownerReferences to v1alpha1 still work. References to the
 // other version are rewritten, and work once it is no longer served. No object is deleted by mistake, descendants and chunks are
-// deleted with a turn, and the library and the operator keep working.
+// deleted with a turn, and summaries with a conversation, and the library and the operator keep working.
 func TestSecondVersion(t *testing.T) {
 	e := startVersions(t)
 	s := e.Store
@@ -67,6 +70,12 @@ func TestSecondVersion(t *testing.T) {
 		}
 	}
 	e.wantResolved(t, "resp_4")
+	if _, err := s.Conversations().Create(t.Context(), &store.Conversation{ConversationID: "conv_1"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Conversations().SaveSummary(t.Context(), "conv_1", store.Summary{EndTurn: 1, Content: "They talked."}); err != nil {
+		t.Fatal(err)
+	}
 
 	e.setVersions(t, beta, func(version map[string]any) []map[string]any {
 		next := maps.Clone(version)
@@ -100,6 +109,16 @@ func TestSecondVersion(t *testing.T) {
 	e.remove(t, "new_2")
 	e.want(t, "last_1", "new_1", "resp_1", "resp_2")
 	left := e.wantCurrent(t)
+	if summaries := e.list(t.Context(), t, v1alpha1.ConversationSummaryKind); len(summaries) != 1 {
+		t.Errorf("%d summaries are left, want 1", len(summaries))
+	}
+	if err := s.Conversations().Delete(t.Context(), "conv_1", store.DeleteConversationOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, func(ctx context.Context) error {
+		summaries := e.list(ctx, t, v1alpha1.ConversationSummaryKind)
+		return unless(len(summaries) == 0, fmt.Sprintf("%d summaries are left after the deletion of their conversation", len(summaries)))
+	})
 	for _, name := range []string{"resp.1", "resp.2", "new.1"} {
 		if left[name] != current[name] {
 			t.Errorf("%s was written again", name)
@@ -137,11 +156,11 @@ func large(id, previous string) *store.Session {
 	return turn
 }
 
-// setVersions changes the versions of both CRDs, given their version v1alpha1, and waits until the API server prefers the given version. It
+// setVersions changes the versions of the CRDs, given their version v1alpha1, and waits until the API server prefers the given version. It
 // then restarts the controller manager, so that garbage collection discovers the served versions.
 func (e *versions) setVersions(t *testing.T, preferred schema.GroupVersion, change func(alpha map[string]any) []map[string]any) {
 	t.Helper()
-	for _, resource := range []string{"responsesessions", "snapshotchunks"} {
+	for _, resource := range []string{"responsesessions", "snapshotchunks", "conversations", "conversationsummaries"} {
 		crd := &unstructured.Unstructured{}
 		crd.SetAPIVersion("apiextensions.k8s.io/v1")
 		crd.SetKind("CustomResourceDefinition")
@@ -179,7 +198,7 @@ func (e *versions) setVersions(t *testing.T, preferred schema.GroupVersion, chan
 // outdate changes all references to v1alpha1 into references to v1beta1, as written by an operator and gateways that know both.
 func (e *versions) outdate(t *testing.T) {
 	t.Helper()
-	for _, kind := range []string{v1alpha1.ResponseSessionKind, v1alpha1.SnapshotChunkKind} {
+	for _, kind := range ownedKinds {
 		changed := 0
 		for _, object := range e.list(t.Context(), t, kind) {
 			before := object.DeepCopy()
@@ -198,7 +217,7 @@ func (e *versions) outdate(t *testing.T) {
 	}
 }
 
-// wantCurrent waits until all references are to v1alpha1, and returns the resource versions of the sessions.
+// wantCurrent waits until all references are to v1alpha1, and returns the resource versions of the objects.
 func (e *versions) wantCurrent(t *testing.T) map[string]string {
 	t.Helper()
 	versions := map[string]string{}
@@ -206,7 +225,7 @@ func (e *versions) wantCurrent(t *testing.T) map[string]string {
 		if outdated, err := testenv.Sum(ctx, e.operator, "catena_outdated_owner_references", "kind="); err != nil || outdated > 0 {
 			return fmt.Errorf("%.0f objects have outdated references: %w", outdated, err)
 		}
-		for _, kind := range []string{v1alpha1.SnapshotChunkKind, v1alpha1.ResponseSessionKind} {
+		for _, kind := range ownedKinds {
 			for _, object := range e.list(ctx, t, kind) {
 				versions[object.Name] = object.ResourceVersion
 				for _, owner := range object.OwnerReferences {
