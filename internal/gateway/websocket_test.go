@@ -221,7 +221,7 @@ func TestWebSocketQueue(t *testing.T) {
 	c := f.dial()
 	c.send(`{"type":"response.create","input":"a"}`)
 	c.send(`{"type":"response.create","input":"b","stream_id":"b"}`)
-	c.send(`{"type":"response.steer"}`)
+	c.send(`{"type":"response.dance"}`)
 	steps <- sse(created)
 	c.next()
 	if f.sent.count() != 1 {
@@ -237,6 +237,39 @@ func TestWebSocketQueue(t *testing.T) {
 		t.Errorf("got %s", got.body)
 	}
 	c.wantError(c.next(), "Bad Request invalid_value")
+}
+
+// TestWebSocketSteering checks that a message that is to steer a response is rejected at once, and changes nothing.
+func TestWebSocketSteering(t *testing.T) {
+	steps := make(chan string)
+	f := start(t, stepHandler(steps, make(chan struct{})))
+	c := f.dial()
+	c.send(`{"type":"response.create","input":"a"}`)
+	steps <- sse(created)
+	id := c.next().get("response.id")
+	for input, want := range map[string]string{
+		`,"input":"\u00e9"`: `"\u00e9"`, `,"input":[{"role":"user","content":"b"}]`: `[{"role":"user","content":"b"}]`, "": "null",
+		`,"input":"` + strings.Repeat("b", 2*pieceBytes) + `"`: `"` + strings.Repeat("b", 2*pieceBytes) + `"`,
+	} {
+		c.send(`{"type":"response.steer","previous_response_id":"` + id + `"` + input + `}`)
+		rejected := c.next()
+		got := []string{rejected.get("type"), rejected.get("error.code"), rejected.get("steer.previous_response_id"), gjson.Get(rejected.body, "steer.input").Raw}
+		if diff := cmp.Diff([]string{"response.steer.failed", "steering_not_supported", id, want}, got); diff != "" {
+			t.Errorf("%.100s (-want +got):\n%s", input, diff)
+		}
+	}
+	steps <- sse(completed)
+	close(steps)
+	if got := c.next(); got.get("type") != "response.completed" || f.sent.count() != 1 {
+		t.Errorf("got %s after %d requests to the engine", got.body, f.sent.count())
+	}
+	c.send(`{"type":"response.steer","previous_response_id":"` + id + `","input":"c"}`)
+	if got := c.next().get("error.code"); got != "steering_not_supported" {
+		t.Errorf("after the response: %s", got)
+	}
+	_ = c.conn.CloseNow()
+	f.awaitConnections(0)
+	f.awaitMemory(0)
 }
 
 // TestWebSocketWaitingMessage checks that a message that arrives during a response is read and its memory counted, so that the client's pings

@@ -37,9 +37,13 @@ export class Socket {
     return this.#messages.shift();
   }
 
+  send(message) {
+    this.#socket.send(JSON.stringify(message));
+  }
+
   // create requests a response, and returns its events, or an error.
   async create(input, options) {
-    this.#socket.send(JSON.stringify({ type: 'response.create', model: 'strict', input, ...options }));
+    this.send({ type: 'response.create', model: 'strict', input, ...options });
     const events = [];
     do events.push(await this.next());
     while (![...terminal, 'closed'].includes(events.at(-1).type));

@@ -67,6 +67,16 @@ test("the engine's errors", async (t) => {
   assert.equal(said(await socket.end('on', after(cut.response.id))), "You said 2 things, from 'cut off' to 'on', in 3 items.");
 });
 
+test('a response cannot be steered', async (t) => {
+  const [socket] = await open(t, replicas[0]);
+  const { response } = await socket.end('one');
+  const input = [{ role: 'user', content: 'two' }];
+  socket.send({ type: 'response.steer', previous_response_id: response.id, input });
+  const event = await socket.next();
+  check('SocketEvent', event, event.type);
+  assert.deepEqual([event.error.code, event.steer], ['steering_not_supported', { previous_response_id: response.id, input }]);
+});
+
 test('the end of the life of a connection', async (t) => {
   const [socket] = await open(t, `${process.env.SHORT_LIVED_URL}/v1`);
   wantSocketError(await socket.next(), 400, 'websocket_connection_limit_reached');
