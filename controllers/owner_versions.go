@@ -159,7 +159,8 @@ type ownersView interface {
 	Outdated() map[types.NamespacedName]string
 }
 
-// ownerKinds are those that Catena's ownerReferences name. The policy in config/admission/operator.yaml has them, too.
+// ownerKinds are those that Catena's ownerReferences name. The policy in config/admission/operator.yaml has them, too: a Conversation owns
+// summaries only.
 var ownerKinds = []string{v1alpha1.ResponseSessionKind, v1alpha1.SnapshotChunkKind, v1alpha1.ConversationKind}
 
 // rewrite changes the version in the outdated references of an object to owners that exist, and nothing else. It never adds a

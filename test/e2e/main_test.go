@@ -34,29 +34,31 @@ var (
 	env *testenv.Environment
 	// operator is the process that the aggregation layer forwards to. Tests that stop it start another one on its port.
 	operator *catenatest.Operator
+	// requests is the audit log of the operators' requests.
+	requests audit
 )
 
 func TestMain(m *testing.M) {
-	audit, err := newAudit()
-	if err != nil {
+	var err error
+	if requests, err = newAudit(); err != nil {
 		panic(err)
 	}
 	run := func() int {
 		code := m.Run()
 		if flag.Lookup("test.run").Value.String() == "" {
-			if err := audit.checkRights(); err != nil {
+			if err := requests.checkRights(); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				code = 1
 			}
 		}
 		return code
 	}
-	code := testenv.RunSuiteWith(audit.flags(), run, func(ctx context.Context, started *testenv.Environment) (err error) {
+	code := testenv.RunSuiteWith(requests.flags("audit.log"), run, func(ctx context.Context, started *testenv.Environment) (err error) {
 		env = started
 		operator, err = env.StartOperator(ctx, operatorOptions(0))
 		return err
 	})
-	if err := audit.remove(); err != nil {
+	if err := requests.remove(); err != nil {
 		panic(err)
 	}
 	os.Exit(code)

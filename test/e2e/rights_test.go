@@ -55,9 +55,10 @@ func (r right) String() string {
 
 // rarelyUsed are the rights that the operator needs although tests may not make it use them.
 var rarelyUsed = map[right]string{
-	{verb: "list", group: "sessions.catena.dev", resource: "sessionquotas"}: "informers list if the kube-apiserver does not stream lists",
-	{verb: "patch", resource: "events"}:                                     "repeated events",
-	{verb: "patch", group: "events.k8s.io", resource: "events"}:             "repeated events",
+	{verb: "list", group: "sessions.catena.dev", resource: "sessionquotas"}:           "informers list if the kube-apiserver does not stream lists",
+	{verb: "patch", resource: "events"}:                                               "repeated events",
+	{verb: "delete", group: "sessions.catena.dev", resource: "conversationsummaries"}: "OwnerReferencesPermissionEnforcement requires it to patch their owners",
+	{verb: "patch", group: "events.k8s.io", resource: "events"}:                       "repeated events",
 }
 
 // TestQuotaUsage: the operator counts what a namespace with a quota stores. (Other packages test quotas; the rights are used here.)
@@ -128,9 +129,9 @@ rules:
 	return audit(dir), os.WriteFile(filepath.Join(dir, "policy.yaml"), []byte(policy), 0o600)
 }
 
-// flags are those of the kube-apiserver.
-func (a audit) flags() map[string]string {
-	return map[string]string{"audit-policy-file": filepath.Join(string(a), "policy.yaml"), "audit-log-path": filepath.Join(string(a), "audit.log")}
+// flags are those of a kube-apiserver that writes a log with this name, which begins with audit.
+func (a audit) flags(name string) map[string]string {
+	return map[string]string{"audit-policy-file": filepath.Join(string(a), "policy.yaml"), "audit-log-path": filepath.Join(string(a), name)}
 }
 
 func (a audit) remove() error { return os.RemoveAll(string(a)) }

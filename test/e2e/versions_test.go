@@ -129,7 +129,7 @@ func TestSecondVersion(t *testing.T) {
 func startVersions(t *testing.T) *versions {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	own, err := testenv.Start(ctx, catenatest.Options{GarbageCollector: catenatest.Required})
+	own, err := testenv.Start(ctx, catenatest.Options{GarbageCollector: catenatest.Required, APIServerFlags: requests.flags("audit-versions.log")})
 	if err != nil {
 		t.Fatal(err)
 	}
