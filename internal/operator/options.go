@@ -136,10 +136,10 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Float64Var(&o.EventsPerSecond, "events-per-second", o.EventsPerSecond,
 		"Maximum rate of events about broken and healed chains, per second, with bursts of ten seconds' worth. Namespaces share it, and one alone can use half. Further events are dropped.")
 	flags.DurationVar(&o.WatchSilence, "watch-silence-timeout", o.WatchSilence,
-		"Time after which a watch of ResponseSessions, SnapshotChunks or Conversations is restarted if it has received nothing, not even a bookmark. "+
+		"Time after which a watch of ResponseSessions, SnapshotChunks, Conversations or ConversationSummaries is restarted if it has received nothing, not even a bookmark. "+
 			"Until that of ResponseSessions receives something, or while it receives it later than that, the resolve API confirms its state with live reads. At least "+minWatchSilence.String()+": bookmarks arrive about once a minute.")
 	flags.DurationVar(&o.APITimeout, "api-timeout", o.APITimeout,
-		"Timeout of a request to the kube-apiserver, including the response body. The watches of ResponseSessions, SnapshotChunks and Conversations, and their lists, use "+
+		"Timeout of a request to the kube-apiserver, including the response body. The watches of ResponseSessions, SnapshotChunks, Conversations and ConversationSummaries, and their lists, use "+
 			"--watch-silence-timeout instead.")
 	flags.DurationVar(&o.ConversationStatusInterval, "conversation-status-interval", o.ConversationStatusInterval,
 		"Time between two writes of the status of one Conversation, at least "+minConversationStatusInterval.String()+". It is also how long its status waits for a turn that is being saved.")
