@@ -30,7 +30,6 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
-	"github.com/tidwall/gjson"
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
@@ -145,12 +144,10 @@ type socket struct {
 // message is a message of the client.
 type message struct {
 	kind websocket.MessageType
-	// read is closed when the message has been read, or err says why not. Only then are body, err and answered set.
+	// read is closed when the message has been read, or err says why not. Only then are body and err set.
 	read chan struct{}
 	body []byte
 	err  error
-	// answered is set if the message needs no other answer.
-	answered bool
 	// memory holds what readAll does for the body.
 	memory *share
 }
@@ -268,11 +265,7 @@ func (s *socket) readNext() bool {
 	defer timer.Stop()
 	limited := http.MaxBytesReader(nil, io.NopCloser(content), s.g.options.MaxRequestBytes)
 	m.body, m.err = readAll(limited, m.memory, func(bytes int64) error { return s.hold(m, bytes, timer) })
-	m.answered = m.err == nil && s.rejectSteering(m)
 	close(m.read)
-	if m.answered {
-		s.takeBack()
-	}
 	if m.err == nil {
 		return true
 	}
@@ -300,35 +293,6 @@ func (s *socket) hold(m *message, bytes int64, timer *time.Timer) error {
 	case <-s.connected.Done():
 	}
 	return m.memory.begin(bytes)
-}
-
-// rejectSteering answers a message that is to steer a running response, even while that response is being created. It reports false if the
-// message is another one, or is to be answered like one.
-func (s *socket) rejectSteering(m *message) bool {
-	if m.kind != websocket.MessageText || gjson.GetBytes(m.body, "type").Str != "response.steer" {
-		return false
-	}
-	o, err := parseObject(m.body)
-	if err != nil || m.memory.begin(int64(len(m.body))) != nil { // the event repeats the input
-		return false
-	}
-	input := o.raw("input")
-	if input == "" {
-		input = "null"
-	}
-	_ = s.send(s.connected, "", fmt.Sprintf(`{"type":"response.steer.failed","sequence_number":0,"steer":{"previous_response_id":%s,"input":%s},`+
-		`"error":{"type":%q,"code":"steering_not_supported","message":"This gateway does not support steering: send the input with the next response.create."}}`,
-		quote(o.get("previous_response_id").String()), input, typeInvalidRequest)) // fails only if the client has disconnected
-	return true
-}
-
-// takeBack makes room for the next message if the last one, which has been answered, still waits.
-func (s *socket) takeBack() {
-	select {
-	case m := <-s.received:
-		m.free()
-	default: // answer ignores it
-	}
 }
 
 // skip reads what is left of a message that is rejected. It reports whether the connection can go on.
@@ -379,9 +343,6 @@ func (s *socket) answer(m *message) {
 	s.answering <- struct{}{}
 	defer func() { <-s.answering }()
 	defer m.memory.end()
-	if m.answered {
-		return
-	}
 	if s.connected.Err() != nil {
 		return // nobody would learn the ID of the response
 	}

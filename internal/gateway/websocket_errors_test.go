@@ -66,14 +66,27 @@ func TestWebSocketErrors(t *testing.T) {
 
 // TestWebSocketEngineErrors checks that the engine's errors are passed on, if they are errors in OpenAI's format.
 func TestWebSocketEngineErrors(t *testing.T) {
+	const full = `{"message":"no","type":"invalid_request_error","param":"model","code":"model_not_found"}`
 	for name, tc := range map[string]struct {
 		engine http.Handler
 		want   string
+		error  string // if it is not empty, the error without its headers
 	}{
-		"OpenAI's format": {jsonHandler(400, `{"error":{"message":"no","type":"invalid_request_error","param":"model","code":"model_not_found"}}`), "Bad Request model_not_found"},
-		"another format":  {jsonHandler(500, `broken`), "Internal Server Error"},
-		"large":           {jsonHandler(400, `{"error":{"code":"`+strings.Repeat("x", maxErrorBytes)+`"}}`), "Bad Request"},
-		"no stream":       {jsonHandler(200, `{"status":"completed","output":[]}`), "Bad Gateway upstream_invalid_response"},
+		"OpenAI's format": {jsonHandler(400, `{"error":`+full+`}`), "Bad Request model_not_found", full},
+		"only a message":  {jsonHandler(400, `{"error":{"message":"no"}}`), "Bad Request", `{"message":"no","type":"invalid_request_error","param":null,"code":null}`},
+		"a status as the code": {
+			jsonHandler(500, `{"error":{"message":"no","type":"x","param":null,"code":500}}`), "Internal Server Error 500",
+			`{"message":"no","type":"x","param":null,"code":"500"}`,
+		},
+		"not in an object": {
+			jsonHandler(400, `{"object":"error","message":"too long","type":"BadRequestError","param":{},"code":400}`), "Bad Request 400",
+			`{"object":"error","message":"too long","type":"BadRequestError","param":null,"code":"400"}`,
+		},
+		"another format": {
+			jsonHandler(500, `broken`), "Internal Server Error", `{"message":"The upstream failed with status 500.","type":"server_error","param":null,"code":null}`,
+		},
+		"large":     {jsonHandler(400, `{"error":{"code":"`+strings.Repeat("x", maxErrorBytes)+`"}}`), "Bad Request", ""},
+		"no stream": {jsonHandler(200, `{"status":"completed","output":[]}`), "Bad Gateway upstream_invalid_response", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := start(t, tc.engine).dial()
@@ -81,6 +94,9 @@ func TestWebSocketEngineErrors(t *testing.T) {
 			m := c.next()
 			if c.wantError(m, tc.want); m.get("stream_id") != "s" {
 				t.Errorf("got %s", m.body)
+			}
+			if got := strings.Replace(m.get("error"), `,"headers":{"x-should-retry":"false"}`, "", 1); tc.error != "" && got != tc.error {
+				t.Errorf("got %s, want the error %s", m.body, tc.error)
 			}
 		})
 	}

@@ -239,7 +239,7 @@ func TestWebSocketQueue(t *testing.T) {
 	c.wantError(c.next(), "Bad Request invalid_value")
 }
 
-// TestWebSocketSteering checks that a message that is to steer a response is rejected at once, and changes nothing.
+// TestWebSocketSteering checks that a message that is to steer a response is rejected after it, in OpenAI's words, and changes nothing.
 func TestWebSocketSteering(t *testing.T) {
 	steps := make(chan string)
 	f := start(t, stepHandler(steps, make(chan struct{})))
@@ -247,25 +247,32 @@ func TestWebSocketSteering(t *testing.T) {
 	c.send(`{"type":"response.create","input":"a"}`)
 	steps <- sse(created)
 	id := c.next().get("response.id")
-	for input, want := range map[string]string{
-		`,"input":"\u00e9"`: `"\u00e9"`, `,"input":[{"role":"user","content":"b"}]`: `[{"role":"user","content":"b"}]`, "": "null",
-		`,"input":"` + strings.Repeat("b", 2*pieceBytes) + `"`: `"` + strings.Repeat("b", 2*pieceBytes) + `"`,
-	} {
-		c.send(`{"type":"response.steer","previous_response_id":"` + id + `"` + input + `}`)
-		rejected := c.next()
-		got := []string{rejected.get("type"), rejected.get("error.code"), rejected.get("steer.previous_response_id"), gjson.Get(rejected.body, "steer.input").Raw}
-		if diff := cmp.Diff([]string{"response.steer.failed", "steering_not_supported", id, want}, got); diff != "" {
-			t.Errorf("%.100s (-want +got):\n%s", input, diff)
-		}
+	steer := func(input string) reply {
+		c.send(`{"type":"response.steer","previous_response_id":"` + id + `","input":` + input + `}`)
+		return c.next()
 	}
+	c.send(`{"type":"response.steer","previous_response_id":"` + id + `","input":"b"}`)
 	steps <- sse(completed)
 	close(steps)
 	if got := c.next(); got.get("type") != "response.completed" || f.sent.count() != 1 {
 		t.Errorf("got %s after %d requests to the engine", got.body, f.sent.count())
 	}
-	c.send(`{"type":"response.steer","previous_response_id":"` + id + `","input":"c"}`)
-	if got := c.next().get("error.code"); got != "steering_not_supported" {
-		t.Errorf("after the response: %s", got)
+	if got := c.next(); got.get("type") != "response.steer.failed" || got.get("steer.input") != "b" {
+		t.Errorf("after the response: %s", got.body)
+	}
+	for _, input := range []string{`"\u00e9"`, `[{"role":"user","content":"b"}]`, `"` + strings.Repeat("b", 2*pieceBytes) + `"`} {
+		rejected := steer(input)
+		got := []string{rejected.get("type"), rejected.get("error.code"), rejected.get("steer.previous_response_id"), gjson.Get(rejected.body, "steer.input").Raw}
+		if diff := cmp.Diff([]string{"response.steer.failed", "steering_not_supported", id, input}, got); diff != "" {
+			t.Errorf("%.100s (-want +got):\n%s", input, diff)
+		}
+	}
+	for _, input := range []string{`null`, `{}`, `1`} {
+		c.wantError(steer(input), "Bad Request invalid_input")
+	}
+	id = strings.Repeat("a", 600)
+	if got := steer(`"b"`); got.get("type") != "error" {
+		t.Errorf("with a long ID: %s", got.body)
 	}
 	_ = c.conn.CloseNow()
 	f.awaitConnections(0)

@@ -45,6 +45,8 @@ type socketTurn struct {
 	status  int // 0 until it is written
 	// streamID is the message's stream_id, and previous its previous_response_id. They are empty if it has none.
 	streamID, previous string
+	// steers is set if the message is to steer a running response.
+	steers bool
 	// parent is the remembered turn that the message continues, or nil.
 	parent *rememberedTurn
 	// visible are the items of the conversation with a name that the turn continues, if hides is set because others are hidden.
@@ -80,6 +82,9 @@ func (t *socketTurn) create(w http.ResponseWriter, r *http.Request, c *call) err
 	o, err := inTurn(r.Context(), g, c, len(body), func() (*object, error) { return t.parse(body) })
 	if err != nil {
 		return err
+	}
+	if t.steers {
+		return t.rejectSteering(w, r, o)
 	}
 	size := len(body)
 	if t.parent != nil {
@@ -173,7 +178,12 @@ func (t *socketTurn) readMembers(o *object) error {
 		}
 		t.streamID = strings.Clone(id.Str)
 	}
-	if kind := o.get("type"); kind.Str != "response.create" {
+	switch kind := o.get("type"); kind.Str {
+	case "response.create":
+	case "response.steer":
+		t.steers = true
+		return nil
+	default:
 		return invalidRequest("type", "invalid_value", "Invalid value for 'type'. Supported values are: 'response.create'.")
 	}
 	if generate := o.get("generate"); generate.Type != gjson.Null && !generate.IsBool() {
@@ -181,6 +191,27 @@ func (t *socketTurn) readMembers(o *object) error {
 	}
 	t.previous = strings.Clone(o.get("previous_response_id").Str) // the message is not kept
 	t.parent = t.socket.turns.find(t.previous)
+	return nil
+}
+
+// rejectSteering answers a message that is to steer a running response, which has ended by now. OpenAI's answer repeats the input.
+func (t *socketTurn) rejectSteering(w http.ResponseWriter, r *http.Request, o *object) error {
+	previous, err := readPrevious(o)
+	if err != nil {
+		return err
+	}
+	input := o.raw("input")
+	if previous == "" || !jsonvalue.IsString(input) && !strings.HasPrefix(input, "[") {
+		return invalidRequest("input", "invalid_input", "Steering needs a 'previous_response_id', and an 'input' that is a string or an array.")
+	}
+	if err := t.call.hold(2 * int64(len(input))); err != nil { // for the event
+		return err
+	}
+	w.WriteHeader(http.StatusBadRequest)
+	_ = t.socket.send(r.Context(), t.streamID, fmt.Sprintf(`{"type":"response.steer.failed","sequence_number":0,`+
+		`"steer":{"previous_response_id":%s,"input":%s},"error":{"type":%q,"code":"steering_not_supported","message":%q}}`,
+		quote(previous), input, typeInvalidRequest,
+		"This gateway does not support steering: send the input with the next response.create.")) // fails only if the client has disconnected
 	return nil
 }
 
@@ -359,22 +390,55 @@ const maxErrorBytes = 64 << 10
 // Write implements http.ResponseWriter: it sends an error, whose body is written at once.
 func (t *socketTurn) Write(body []byte) (int, error) {
 	t.failed = true
-	object := serverError(t.status, "", fmt.Sprintf("The upstream failed with status %d.", t.status), nil).object()
-	if len(body) <= maxErrorBytes {
-		if o, err := parseObject(body); err == nil && jsonvalue.IsObject(o.raw("error")) {
-			object = o.raw("error")
+	failure := errorIn(body)
+	t.completeError(failure)
+	return len(body), t.socket.send(t.socket.lasting, t.streamID, errorEvent(t.status, withHeaders(failure, t.header)))
+}
+
+// errorIn returns the error in the body of a response. Some engines have its members in the body itself. It is empty if there is none, or if it
+// is too large.
+func errorIn(body []byte) *object {
+	if len(body) > maxErrorBytes {
+		return &object{}
+	}
+	o, err := parseObject(body)
+	if err != nil {
+		return &object{}
+	}
+	if failure, err := objectOf(o.raw("error")); err == nil && o.has("error") {
+		return failure
+	}
+	if o.get("message").Type == gjson.String {
+		return o
+	}
+	return &object{}
+}
+
+// completeError adds the members that an error lacks. Some engines have a status as the code.
+func (t *socketTurn) completeError(failure *object) {
+	if failure.get("message").Type != gjson.String {
+		failure.set("message", quote(fmt.Sprintf("The upstream failed with status %d.", t.status)))
+	}
+	kind := typeServer
+	if t.status < http.StatusInternalServerError {
+		kind = typeInvalidRequest
+	}
+	if failure.get("type").Type != gjson.String {
+		failure.set("type", quote(kind))
+	}
+	for _, name := range []string{"param", "code"} {
+		if failure.get(name).Type == gjson.Number {
+			failure.set(name, quote(failure.raw(name)))
+		}
+		if failure.get(name).Type != gjson.String {
+			failure.set(name, "null")
 		}
 	}
-	return len(body), t.socket.send(t.socket.lasting, t.streamID, errorEvent(t.status, withHeaders(object, t.header)))
 }
 
 // withHeaders returns an error with the headers of its response that would pass through from an engine, such as Retry-After, as OpenAI's
 // `headers`.
-func withHeaders(failure string, header http.Header) string {
-	o, err := objectOf(failure)
-	if err != nil {
-		return failure // never: it is the gateway's, or has been parsed
-	}
+func withHeaders(o *object, header http.Header) string {
 	headers := &object{}
 	for _, name := range responseHeaders {
 		if value := header.Get(name); value != "" {
