@@ -23,6 +23,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -76,7 +77,20 @@ func (g *Gateway) ask(w http.ResponseWriter, r *http.Request, c *call) error {
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
-	return g.passThrough(w, c, response)
+	return g.passThrough(w, c, response, func(answer *object) { g.completeAnswer(r, c, answer) })
+}
+
+// completeAnswer adds the members that an engine has left out of its answer to a question about a conversation.
+func (g *Gateway) completeAnswer(r *http.Request, c *call, answer *object) {
+	if r.URL.Path == inputTokensPath {
+		answer.setMissing("object", `"response.input_tokens"`)
+		return
+	}
+	answer.setMissing("id", quote(g.newResponseID(r, c)))
+	answer.setMissing("object", `"response.compaction"`)
+	answer.setMissing("created_at", strconv.FormatInt(g.now().Unix(), 10))
+	answer.setMissing("output", "[]")
+	completeUsage(answer)
 }
 
 // checkServed returns an error if the engine does not have the endpoint of a request. The first request finds out, by one without a model

@@ -33,11 +33,17 @@ import (
 
 // TestAsk: the engine counts and compacts whole conversations, and nothing is stored.
 func TestAsk(t *testing.T) {
-	for path, answer := range map[string]string{
-		inputTokensPath: `{"object":"response.input_tokens","input_tokens":7}`,
-		compactPath:     `{"id":"cmp_1","object":"response.compaction","output":[{"type":"compaction","id":"c","encrypted_content":"x"}]}`,
+	usage := `{"input_tokens":0,"input_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},"output_tokens":0,` +
+		`"output_tokens_details":{"reasoning_tokens":0},"total_tokens":0}`
+	for path, tc := range map[string]struct{ answer, added string }{
+		inputTokensPath: {`{"input_tokens":7}`, `,"object":"response.input_tokens"}`},
+		compactPath: {
+			`{"id":"cmp_1","created_at":1,"output":[{"type":"compaction","id":"c","encrypted_content":"x"}]}`,
+			`,"object":"response.compaction","usage":` + usage + `}`,
+		},
 	} {
 		t.Run(path, func(t *testing.T) {
+			answer, shown := tc.answer, strings.TrimSuffix(tc.answer, "}")+tc.added
 			mux := http.NewServeMux()
 			mux.Handle("POST /v1/responses", itemEngine())
 			mux.HandleFunc("POST "+path, func(w http.ResponseWriter, r *http.Request) {
@@ -54,7 +60,7 @@ func TestAsk(t *testing.T) {
 				r := f.do(http.MethodPost, path, second)
 				sent, _ := f.sent.last()
 				want := `{"model":"m","input":[` + strings.Join([]string{userA, engineItem, userB, engineItem}, ",") + `]}`
-				if diff := cmp.Diff(want, sent); diff != "" || r.status != http.StatusOK || r.body != answer {
+				if diff := cmp.Diff(want, sent); diff != "" || r.status != http.StatusOK || r.body != shown {
 					t.Errorf("got %d %s, sent to the engine (-want +got):\n%s", r.status, r.body, diff)
 				}
 			}

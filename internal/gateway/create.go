@@ -100,7 +100,7 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request, c *call, t *t
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
 		t.leave(r.Context())
-		return g.passThrough(w, c, response)
+		return g.passThrough(w, c, response, nil)
 	}
 	if err := checkEncoding(response); err != nil {
 		return err

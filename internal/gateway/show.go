@@ -63,6 +63,9 @@ func (t *turn) complete(response *object) {
 	for _, name := range []string{"access_programs", "error", "incomplete_details"} {
 		response.setMissing(name, "null")
 	}
+	if failure := response.raw("error"); jsonvalue.IsObject(failure) {
+		response.set("error", withDefaults(failure, []memberDefault{{"code", quote(typeServer)}, {"message", `""`}}))
+	}
 	response.setMissing("background", "false")
 	for _, m := range requestMembers {
 		value := t.request.object.raw(m.name)
@@ -74,7 +77,12 @@ func (t *turn) complete(response *object) {
 	if tools := response.raw("tools"); jsonvalue.IsList(tools) {
 		response.set("tools", completeList(tools, completeTool))
 	}
-	t.completeUsage(response)
+	switch response.get("status").Str {
+	case store.StatusCompleted, store.StatusIncomplete:
+		completeUsage(response)
+	default:
+		response.setMissing("usage", "null")
+	}
 }
 
 // toolMembers are the members that OpenAI's function tools always have.
@@ -88,14 +96,8 @@ func completeTool(tool string) string {
 	return withDefaults(tool, toolMembers)
 }
 
-// completeUsage adds the usage, which is null until a response has ended. An engine that does not count has used no tokens.
-func (t *turn) completeUsage(response *object) {
-	switch response.get("status").Str {
-	case store.StatusCompleted, store.StatusIncomplete:
-	default:
-		response.setMissing("usage", "null")
-		return
-	}
+// completeUsage adds the usage of a response that has ended. An engine that does not count has used no tokens.
+func completeUsage(response *object) {
 	usage, err := objectOf(response.raw("usage"))
 	if err != nil {
 		return

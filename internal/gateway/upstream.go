@@ -166,8 +166,8 @@ func (c *call) hideKeyIn(e *event, isError bool) bool {
 }
 
 // passThrough returns the engine's response, whose errors may be about the gateway's own account and key. After an error, clients are
-// told not to retry, as after other errors, unless the engine has not run.
-func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Response) error {
+// told not to retry, as after other errors, unless the engine has not run. complete, if it is not nil, adds what is missing in a success.
+func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Response, complete func(*object)) error {
 	if response.StatusCode == http.StatusTooManyRequests && g.ownsAccount() {
 		g.copyHeaders(w.Header(), response.Header)
 		c.log.Warn("the engine has reached a limit", "code", codeOf(response))
@@ -181,6 +181,12 @@ func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Res
 	if c.upstreamKey != "" {
 		if err := checkEncoding(response); err != nil {
 			return err // it might hide the key
+		}
+	}
+	if complete != nil && response.StatusCode == http.StatusOK && checkEncoding(response) == nil {
+		if o, err := parseObject(body); err == nil { // another answer is the engine's matter
+			complete(o)
+			body = jsonvalue.Bytes(o.String())
 		}
 	}
 	g.copyHeaders(w.Header(), response.Header)
@@ -263,7 +269,7 @@ func (g *Gateway) listModels(w http.ResponseWriter, r *http.Request, c *call) er
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
-	return g.passThrough(w, c, response)
+	return g.passThrough(w, c, response, nil)
 }
 
 var errTooLarge = errors.New("larger than --max-response-bytes")

@@ -135,9 +135,15 @@ func (e *strict) read(w http.ResponseWriter, r *http.Request) (request gjson.Res
 }
 
 func (e *strict) inputTokens(w http.ResponseWriter, r *http.Request) {
-	if request, ok := e.read(w, r); ok {
-		writeJSON(w, http.StatusOK, object{"object": "response.input_tokens", "input_tokens": usageOf(request, nil)["input_tokens"]})
+	request, ok := e.read(w, r)
+	if !ok {
+		return
 	}
+	count := object{"input_tokens": usageOf(request, nil)["input_tokens"]}
+	if !variants[request.Get("model").Str].thin {
+		count["object"] = "response.input_tokens"
+	}
+	writeJSON(w, http.StatusOK, count)
 }
 
 // compact answers with the messages of the user, followed by a compaction item.
@@ -157,9 +163,13 @@ func (e *strict) compact(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	output = append(output, object{"type": "compaction", "id": e.issue(v, "cmp", 1), "encrypted_content": "compacted"})
-	writeJSON(w, http.StatusOK, object{
-		"id": e.issue(v, "resp", 1), "object": "response.compaction", "created_at": createdAt(), "output": output, "usage": usageOf(request, nil),
-	})
+	e.remember(output)
+	compacted := object{"output": output}
+	if !v.thin {
+		compacted["id"], compacted["object"] = e.issue(v, "resp", 1), "response.compaction"
+		compacted["created_at"], compacted["usage"] = createdAt(), usageOf(request, nil)
+	}
+	writeJSON(w, http.StatusOK, compacted)
 }
 
 // refusal is an error in OpenAI's format.

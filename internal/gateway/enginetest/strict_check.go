@@ -99,6 +99,8 @@ func (c *inputCheck) item(path string, item gjson.Result) *refusal {
 		return c.output(path, item)
 	case "reasoning":
 		return c.reasoning(path, item)
+	case "compaction":
+		return c.id(path, item, "cmp")
 	case "item_reference":
 		return refuse(path, "", "Item with id '%s' not found. Items are not persisted when `store` is set to false.", item.Get("id").Str)
 	}
@@ -127,10 +129,7 @@ func (c *inputCheck) message(path string, item gjson.Result) *refusal {
 			return refuse(fmt.Sprintf("%s.content[%d]", path, i), "invalid_value", "Invalid value: '%s'. Supported values are: '%s'.", kind, strings.Join(types, "', '"))
 		}
 	}
-	if role == "assistant" {
-		return c.id(path, item, "msg")
-	}
-	return c.id(path, item, "")
+	return c.id(path, item, "msg") // those of other roles are in compacted conversations
 }
 
 func (c *inputCheck) call(path string, item gjson.Result) *refusal {
@@ -169,7 +168,7 @@ func (c *inputCheck) reasoning(path string, item gjson.Result) *refusal {
 	return c.id(path, item, "rs")
 }
 
-var engineID = regexp.MustCompile(`^(msg|fc|rs)_engine_[1-9][0-9]*$`)
+var engineID = regexp.MustCompile(`^(cmp|msg|fc|rs)_engine_[1-9][0-9]*$`)
 
 // id checks that the engine has issued an item with the ID of this one, whose IDs begin with prefix, and that it had the same
 // content. An item needs no ID. If the prefix is empty, the engine issues no such items.

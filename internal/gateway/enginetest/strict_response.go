@@ -88,7 +88,11 @@ func (a *answer) response(status string, items []object) object {
 	case incomplete:
 		r["incomplete_details"], r["usage"] = object{"reason": "max_output_tokens"}, usageOf(a.request, items)
 	case fails:
-		r["error"] = object{"code": "server_error", "message": failureMessage}
+		failure := object{"message": failureMessage}
+		if !a.variant.thin {
+			failure["code"] = "server_error"
+		}
+		r["error"] = failure
 	}
 	if a.variant.thin {
 		return thin(r)

@@ -131,7 +131,7 @@ func TestStrictRejectsState(t *testing.T) {
 		"reference":                {`{"input":[{"type":"item_reference","id":"msg_engine_2"}]}`, "'msg_engine_2' not found"},
 		"other ID":                 {`{"input":[` + edit(text, "msg_engine_2", "msg_0a1b_0") + `]}`, "has not issued"},
 		"ID that was never issued": {`{"input":[` + edit(text, "msg_engine_2", "msg_engine_99") + `]}`, "has not issued"},
-		"ID of a user's message":   {`{"input":[{"role":"user","id":"msg_engine_2","content":"a"}]}`, "has not issued"},
+		"ID of a user's message":   {`{"input":[{"role":"user","id":"msg_engine_2","content":"a"}]}`, "had another content"},
 		"ID of an output":          {`{"input":[` + called + `,` + edit(answered, `{`, `{"id":"fc_engine_1",`) + `]}`, "has not issued"},
 		"other text":               {`{"input":[` + edit(text, "You said", "I said") + `]}`, "had another content"},
 		"twice":                    {`{"input":[` + text + `,` + text + `]}`, "Duplicate item"},

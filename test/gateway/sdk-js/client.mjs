@@ -1,6 +1,7 @@
 // What the tests share: OpenAI's client, which also checks what the other clients have stored.
 import assert from 'node:assert/strict';
 import OpenAI from 'openai';
+import { check } from './schema.mjs';
 
 export const baseURL = `${process.env.GATEWAY_URL}/v1`;
 export const client = new OpenAI({ baseURL, apiKey: 'none', maxRetries: 0 });
@@ -22,6 +23,7 @@ export const wantError = (status, code, call) =>
     const error = await call().then(() => undefined, (error) => error);
     assert.equal(error?.status, status, error?.message);
     assert.equal(error.code ?? null, code);
+    check('Error', error.error, 'error');
   });
 
 // inputItems lists the input items of a response, a few per page.

@@ -224,14 +224,19 @@ test('references to items', async () => {
   assert.match(error.message, /Item with id 'msg_0' not found\./);
 });
 
-test('the other endpoints with a conversation', async () => {
-  const first = await create('one');
-  const request = { model: 'strict', input: [{ role: 'user', content: 'two' }], previous_response_id: first.id };
-  const tokens = await client.responses.inputTokens.count(request);
-  check('InputTokens', tokens, 'input tokens');
-  assert.ok(tokens.input_tokens > (await client.responses.inputTokens.count({ ...request, previous_response_id: null })).input_tokens);
-  const compacted = await client.responses.compact(request);
-  check('CompactedResponse', compacted, 'compacted');
-  assert.deepEqual(compacted.output.map(({ type, content }) => content?.[0].text ?? type), ['one', 'two', 'compaction']);
-  check('ModelList', await client.get('/models'), 'models');
-});
+for (const model of ['strict', 'thin']) {
+  test(`${model}: the other endpoints with a conversation`, async () => {
+    const first = await create('one', { model });
+    const request = { model, input: [{ role: 'user', content: 'two' }], previous_response_id: first.id };
+    const tokens = await client.responses.inputTokens.count(request);
+    check('InputTokens', tokens, 'input tokens');
+    assert.ok(tokens.input_tokens > (await client.responses.inputTokens.count({ ...request, previous_response_id: null })).input_tokens);
+    const compacted = await client.responses.compact(request);
+    check('CompactedResponse', compacted, 'compacted');
+    assert.deepEqual(compacted.output.map(({ type, content }) => content?.[0].text ?? type), ['one', 'two', 'compaction']);
+    const third = await create([...compacted.output, { role: 'user', content: 'three' }], { model });
+    assert.equal(third.output_text, "You said 3 things, from 'one' to 'three', in 4 items.");
+    assert.equal((await create('four', { model, ...after(third) })).output_text, "You said 4 things, from 'one' to 'four', in 6 items.");
+    check('ModelList', await client.get('/models'), 'models');
+  });
+}

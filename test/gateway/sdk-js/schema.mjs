@@ -11,10 +11,16 @@ const schema = createGenerator({ path, type: root, topRef: false, jsDoc: 'none',
 // The client adds one member. OpenAI always sends some that are optional in the type, and sends null in some that are not nullable in it, as
 // the examples of its API reference show.
 const { properties, required } = schema.definitions.Response;
-const alwaysSent = ['background', 'max_output_tokens', 'previous_response_id', 'reasoning', 'status', 'text', 'truncation'];
+const alwaysSent = [
+  'background', 'max_output_tokens', 'previous_response_id', 'reasoning', 'status', 'text', 'top_logprobs', 'truncation', 'usage', 'user',
+];
 for (const name of alwaysSent) assert.ok(name in properties, `a response has no ${name}`);
 schema.definitions.Response.required = [...required.filter((name) => name !== 'output_text'), ...alwaysSent];
 for (const name of ['usage', 'user']) properties[name] = { anyOf: [properties[name], { type: 'null' }] };
+schema.definitions.Response.if = { properties: { status: { enum: ['completed', 'incomplete'] } } };
+schema.definitions.Response.then = { properties: { usage: { type: 'object' } } };
+schema.definitions.ResponseFunctionToolCall.required.push('id', 'status');
+schema.definitions.ResponseInputMessageItem.required.push('status');
 
 const ajv = new Ajv({ strict: false, allErrors: true });
 ajv.addSchema(schema, root);

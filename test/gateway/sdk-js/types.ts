@@ -10,6 +10,7 @@ export interface Types {
   ConversationDeleted: OpenAI.Conversations.ConversationDeletedResource;
   ConversationItem: OpenAI.Conversations.ConversationItem;
   ConversationItemList: ConversationItemList;
+  Error: OpenAI.ErrorObject;
   Event: OpenAI.Responses.ResponseStreamEvent;
   InputTokens: OpenAI.Responses.InputTokenCountResponse;
   Item: OpenAI.Responses.ResponseItem;

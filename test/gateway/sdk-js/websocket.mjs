@@ -70,7 +70,7 @@ test("the engine's errors", async (t) => {
 test('a response cannot be steered', async (t) => {
   const [socket] = await open(t, replicas[0]);
   const { response } = await socket.end('one');
-  const input = [{ role: 'user', content: 'two' }];
+  const input = [{ type: 'message', role: 'user', content: 'two' }];
   socket.send({ type: 'response.steer', previous_response_id: response.id, input });
   const event = await socket.next();
   check('SocketEvent', event, event.type);
