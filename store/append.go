@@ -55,8 +55,12 @@ type AppendOptions struct {
 // turn is stored but was rolled back or lost its place to another writer, or if another turn is stored under its ID. After any other error, it
 // is unknown whether the turn was stored, until it is appended again.
 //
-// The error is ErrInvalid if the last turn has function calls without an output, unless the turn's input has their outputs; and
-// ErrNotFound if the last turn was deleted.
+// The error is ErrInvalid if the last turn has function calls without an output, unless the turn's input has their outputs; if the
+// status of the turn is StatusFailed, StatusCancelled or an unknown one, because no history can have such a turn; and ErrNotFound if the last
+// turn was deleted.
+//
+// Append does not count the turns. A history of more than MaxDepthLimit turns, or of the operator's --max-depth-limit in a cluster, cannot be
+// loaded, counted or rolled back, except to the empty ID: continue with a new conversation before that. Recent returns its end.
 func (c *Conversations) Append(ctx context.Context, conversationID string, session *Session, options AppendOptions) (bool, error) {
 	return conversationCall(c, "append", conversationID, func(d driver.Conversations) (bool, error) {
 		return c.append(ctx, d, conversationID, session, options)
@@ -69,6 +73,9 @@ func (c *Conversations) append(
 	next := *session
 	next.ConversationID, next.PreviousResponseID = conversationID, ""
 	if _, err := c.store.prepare(&next, SaveOptions{}); err != nil {
+		return false, err
+	}
+	if err := checkAppended(&next); err != nil {
 		return false, err
 	}
 	if options.Branch && options.ExpectedPreviousResponseID == nil {
@@ -84,6 +91,18 @@ func (c *Conversations) append(
 		session.ConversationID, session.PreviousResponseID, session.Version = next.ConversationID, next.PreviousResponseID, next.Version
 	}
 	return part, err
+}
+
+// checkAppended returns an error if no history can have a turn, because of its status.
+func checkAppended(session *Session) error {
+	switch session.Status {
+	case StatusCompleted, StatusIncomplete, StatusInProgress, StatusQueued:
+		return nil
+	}
+	return &Error{
+		Code: CodeInvalid, ResponseID: session.ResponseID,
+		Message: fmt.Sprintf("response %q has the status %.100q: no history can have it, so it cannot be appended", session.ResponseID, session.Status),
+	}
 }
 
 // appender is a call of Append.

@@ -41,6 +41,8 @@ type DeleteConversationOptions struct {
 // conversation can begin with one of the turns. If a place is reserved, the deletion waits for its turn, which is deleted with the others.
 // Then the turns are deleted, the last ones first, and in the end the conversation.
 //
+// While the state is ConversationDeleting, Delete goes on with that, whatever its options are.
+//
 // In a cluster, Delete returns as soon as the state is ConversationDeleting. The operator deletes the rest, and Get returns the conversation
 // until it is done. Other stores have deleted everything when Delete returns. After an error or a crash, another Delete continues.
 //
@@ -48,7 +50,13 @@ type DeleteConversationOptions struct {
 // during a Store.Delete: in a cluster, garbage collection may delete it.
 func (c *Conversations) Delete(ctx context.Context, conversationID string, options DeleteConversationOptions) error {
 	_, err := conversationCall(c, "delete", conversationID, func(d driver.Conversations) (struct{}, error) {
-		if options.Turns {
+		current, err := c.get(ctx, d, conversationID)
+		switch {
+		case errors.Is(err, ErrConversationNotFound):
+			return struct{}{}, nil
+		case err != nil:
+			return struct{}{}, err
+		case options.Turns || current.State == ConversationDeleting:
 			return struct{}{}, c.deleteWithTurns(ctx, d, conversationID)
 		}
 		return driver.Retry(ctx, func() (struct{}, error) {

@@ -186,10 +186,18 @@ func (c *Conversations) setState(ctx context.Context, operation, conversationID,
 }
 
 // Rollback ends the history of a conversation at an earlier turn, and returns the conversation. The empty ID clears the history. No turn is
-// deleted: those after the turn can be reached by their response IDs. The error is ErrInvalid if the turn is not part of the history.
+// deleted: those after the turn can be reached by their response IDs. The error is ErrInvalid if the turn is not part of the history, and
+// ErrConflict if it is being deleted with a conversation from which this one was forked.
 func (c *Conversations) Rollback(ctx context.Context, conversationID, responseID string) (*Conversation, error) {
 	return conversationCall(c, "rollback", conversationID, func(d driver.Conversations) (*Conversation, error) {
 		if _, err := c.getActive(ctx, d, conversationID); err != nil {
+			return nil, err
+		}
+		turn, err := c.turnOfAnother(ctx, conversationID, responseID)
+		if err == nil {
+			err = c.checkDeletion(ctx, d, turn)
+		}
+		if err != nil {
 			return nil, err
 		}
 		for {
@@ -205,14 +213,40 @@ func (c *Conversations) Rollback(ctx context.Context, conversationID, responseID
 			if responseID != "" && last != head.ResponseID && last != head.BaseResponseID {
 				continue // the conversation was changed so much meanwhile that its history may not have the turn any more
 			}
+			rolledBack := Head{ResponseID: responseID}
 			updated, err := c.update(ctx, d, conversationID, driver.ConversationUpdate{
-				ExpectedState: current.State, ExpectedHead: &head, Head: &Head{ResponseID: responseID},
+				ExpectedState: current.State, ExpectedHead: &head, Head: &rolledBack,
 			})
-			if !errors.Is(err, ErrConflict) {
-				return updated, err
+			switch {
+			case errors.Is(err, ErrConflict):
+				continue
+			case err != nil:
+				return nil, err
 			}
+			// As in create: a deletion that begins after this look sees that the conversation needs the turn.
+			if err := c.checkDeletion(ctx, d, turn); err != nil {
+				_, _ = c.update(ctx, d, conversationID, driver.ConversationUpdate{ExpectedHead: &rolledBack, Head: &head})
+				return nil, err
+			}
+			return updated, nil
 		}
 	})
+}
+
+// turnOfAnother returns a turn of another conversation, which a history has if the conversation was forked from that one, or nil. No other turn
+// is deleted with another conversation.
+func (c *Conversations) turnOfAnother(ctx context.Context, conversationID, responseID string) (*Session, error) {
+	if responseID == "" || utf8.RuneCountInString(responseID) > MaxIDLength {
+		return nil, nil
+	}
+	turn, err := c.turnInfo(ctx, responseID)
+	switch {
+	case errors.Is(err, ErrNotFound): // mustFind says that it is not part of the history
+		return nil, nil
+	case err != nil || turn.ConversationID == conversationID:
+		return nil, err
+	}
+	return turn, nil
 }
 
 // getActive returns a conversation that can be continued.
@@ -267,7 +301,7 @@ func (c *Conversations) find(ctx context.Context, conversationID, responseID str
 }
 
 // Fork creates a conversation that begins with the history of another one, up to a turn of it, and returns the new conversation. It
-// copies no turn, and its cost does not depend on the length of the history. The new conversation is active, and has the user, the title, the
+// copies no turn. In a cluster, its cost does not depend on the length of the history; other stores look for an earlier turn in that. The new conversation is active, and has the user, the title, the
 // system prompt, the metadata and the hidden items of the other one, but neither its summaries nor its parent: no agent has started it for a
 // part of its work. If its ID is taken, the error is ErrConflict.
 func (c *Conversations) Fork(ctx context.Context, conversationID, newID string, options ForkOptions) (*Conversation, error) {

@@ -52,7 +52,7 @@ func openAll(t *testing.T, wrap ...func(d *hooked)) []*store.Conversations {
 	}
 	var all []*store.Conversations
 	for _, change := range wrap {
-		d := &hooked{Store: opened, Conversations: opened.(driver.Conversations)}
+		d := &hooked{Store: opened, Conversations: opened.(driver.Conversations), Lister: opened.(driver.Lister)}
 		change(d)
 		all = append(all, store.New(d, driver.Options{}).Conversations())
 	}
@@ -66,9 +66,11 @@ func openAll(t *testing.T, wrap ...func(d *hooked)) []*store.Conversations {
 type hooked struct {
 	driver.Store
 	driver.Conversations
+	driver.Lister
 	save    chan struct{}
 	lose    func()                // called by updates, which are conflicts then
 	lookUp  func(id string) error // called before a turn is read without its bodies
+	updated func()                // called after an update
 	cutOff  atomic.Bool
 	updates atomic.Int64
 	reads   atomic.Int64
@@ -98,7 +100,11 @@ func (d *hooked) UpdateConversation(ctx context.Context, namespace, id string, u
 	if d.cutOff.Load() {
 		return nil, &driver.Error{Code: driver.CodeUnreachable}
 	}
-	return d.Conversations.UpdateConversation(ctx, namespace, id, u)
+	updated, err := d.Conversations.UpdateConversation(ctx, namespace, id, u)
+	if d.updated != nil {
+		d.updated()
+	}
+	return updated, err
 }
 
 func (d *hooked) GetWithoutBodies(ctx context.Context, namespace, id string) (*driver.Session, error) {
@@ -120,6 +126,66 @@ func wantTurns(t *testing.T, c *store.Conversations, want ...string) {
 	}
 	if diff := cmp.Diff(want, history.Turns); diff != "" {
 		t.Errorf("Unexpected turns (-want,+got):\n%s", diff)
+	}
+}
+
+// TestRollbackIsUndone: a rollback to a turn whose deletion with another conversation begins meanwhile changes nothing.
+func TestRollbackIsUndone(t *testing.T) {
+	var meanwhile func()
+	all := openAll(t, none, func(d *hooked) { d.updated = func() { meanwhile() } })
+	for _, id := range []string{"a", "b"} {
+		if _, err := all[0].Append(t.Context(), "conv_1", testturn.Make(id, ""), store.AppendOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := all[0].Fork(t.Context(), "conv_1", "fork", store.ForkOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := all[0].Append(t.Context(), "fork", testturn.Make("x", ""), store.AppendOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	before, err := all[0].Get(t.Context(), "fork")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As in a cluster, Delete returns when the deletion has begun.
+	meanwhile = sync.OnceFunc(func() {
+		if err := all[0].Delete(t.Context(), "conv_1", store.DeleteConversationOptions{Turns: true}); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := all[1].Rollback(t.Context(), "fork", "b"); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("got %v, want ErrConflict", err)
+	}
+	after, err := all[0].Get(t.Context(), "fork")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before.Head, after.Head); diff != "" {
+		t.Errorf("the head of the fork (-want +got):\n%s", diff)
+	}
+}
+
+// TestLoadOutOfPlace: a turn that was saved out of the place that is reserved for it is not part of the history, even if its parent does not
+// exist.
+func TestLoadOutOfPlace(t *testing.T) {
+	s := memory.New(memory.Options{Namespace: "team"})
+	c := s.Conversations()
+	if _, err := c.Create(t.Context(), &store.Conversation{ConversationID: "conv_1"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Append(t.Context(), "conv_1", testturn.Make("a", ""), store.AppendOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Reserve(t.Context(), "conv_1", "late", store.ReserveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Save(t.Context(), testturn.Make("late", "nosuch"), store.SaveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	wantTurns(t, c, "a")
+	if n, err := c.Count(t.Context(), "conv_1"); err != nil || n != 1 {
+		t.Errorf("Count: got %d, %v", n, err)
 	}
 }
 

@@ -107,7 +107,7 @@ func (c *Conversations) loadVisible(ctx context.Context, head Head, hidden []Hid
 func (c *Conversations) load(ctx context.Context, head Head, options ResolveOptions) (*History, error) {
 	history, err := c.store.resolve(ctx, head.ResponseID, options)
 	if err == nil && !head.Holds(lastParent(history)) ||
-		isMissing(err, head.ResponseID) && head.Reservation != (driver.Reservation{}) {
+		errors.Is(err, ErrNotFound) && head.Reservation != (driver.Reservation{}) { // of an ancestor, too: the turn may be out of its place
 		return c.store.resolve(ctx, head.BaseResponseID, options)
 	}
 	return history, err
@@ -119,10 +119,4 @@ func lastParent(h *History) string {
 		return h.PreviousResponseID
 	}
 	return h.Turns[len(h.Turns)-2]
-}
-
-// isMissing reports whether an error is that a turn, and not one of its ancestors, does not exist.
-func isMissing(err error, responseID string) bool {
-	e, ok := errors.AsType[*Error](err)
-	return ok && e.Code == CodeNotFound && e.ResponseID == responseID
 }

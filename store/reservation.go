@@ -135,7 +135,8 @@ func (r *Reservation) Context(ctx context.Context) (running context.Context, can
 	}
 }
 
-// Save saves the turn in its place. It sets the turn's ConversationID and PreviousResponseID, whatever they were, and its Version.
+// Save saves the turn in its place. It sets the turn's ConversationID and PreviousResponseID, whatever they were, and its Version. The
+// statuses that Append rejects are ErrInvalid.
 //
 // The error is ErrConflict if the reservation was lost, because this process did not renew it for so long that another writer took
 // the place, or because the conversation was rolled back or deleted. After any error but ErrInvalid, ErrTooLarge, ErrQuotaExceeded and
@@ -151,7 +152,10 @@ func (r *Reservation) Save(ctx context.Context, session *Session) error {
 	session.ConversationID, session.PreviousResponseID = r.conversationID, r.base
 	saving, stop := context.WithCancelCause(ctx)
 	defer context.AfterFunc(r.kept, func() { stop(context.Cause(r.kept)) })()
-	err := r.c.store.Save(saving, session, SaveOptions{})
+	err := checkAppended(session)
+	if err == nil {
+		err = r.c.store.Save(saving, session, SaveOptions{})
+	}
 	lost := context.Cause(r.kept)
 	r.stop()
 	switch {

@@ -212,8 +212,8 @@ type ConversationStatus struct {
 	// +optional
 	Turns int32 `json:"turns,omitempty"`
 
-	// lastActivityTime is when the last turn of the history was stored. It stays when turns are rolled back. A fork may begin with a turn
-	// that is older than itself.
+	// lastActivityTime is when the last turn of the history was stored. It stays when turns that the operator has counted are rolled back. A
+	// fork may begin with a turn that is older than itself.
 	// +optional
 	LastActivityTime *metav1.Time `json:"lastActivityTime,omitempty"`
 

@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
@@ -241,7 +242,7 @@ func (p ConversationPatch) apply(metadata json.RawMessage) (json.RawMessage, err
 		}
 	}
 	for name, value := range p.MetadataMembers {
-		if value == nil || string(value) == "null" {
+		if value == nil || jsonvalue.IsNull(strings.TrimSpace(string(value))) {
 			delete(merged, name)
 		} else {
 			merged[name] = value

@@ -137,6 +137,11 @@ func (p ConversationPatch) ValidateFor(conversationID string) error {
 			return invalidConversation(conversationID, err)
 		}
 	}
+	for name := range p.MetadataMembers {
+		if !utf8.ValidString(name) {
+			return invalidConversation(conversationID, fmt.Errorf("the member %q of the metadata: its name is not UTF-8", name))
+		}
+	}
 	members, err := jsonvalue.Marshal(p.MetadataMembers)
 	if err != nil {
 		return invalidConversation(conversationID, fmt.Errorf("the members of the metadata: %w", err))

@@ -73,7 +73,7 @@ func testConversationAppendAgain(t *testing.T, s *suite) {
 	wantTurns(t, c, "conv_1", "resp_1", "resp_2", "resp_3")
 
 	different := testturn.Make("resp_2", "")
-	different.Status = store.StatusFailed
+	different.Status = store.StatusIncomplete
 	_, err := c.Append(t.Context(), "conv_1", different, store.AppendOptions{})
 	wantError(t, err, &store.Error{Code: store.CodeConflict, ResponseID: "resp_2"})
 	if _, err := c.Rollback(t.Context(), "conv_1", "resp_1"); err != nil {
@@ -283,9 +283,19 @@ func testConversationRefused(t *testing.T, s *suite) {
 	}
 	wantError(t, r.Save(t.Context(), &store.Session{ResponseID: "resp_1"}), &store.Error{Code: store.CodeInvalid})
 	wantMissing(t, st, "resp_1")
-	if _, err := c.Reserve(t.Context(), "conv_1", "resp_2", store.ReserveOptions{}); err != nil {
-		t.Errorf("Unable to reserve the place again: %v", err)
+	r, err = c.Reserve(t.Context(), "conv_1", "resp_2", store.ReserveOptions{})
+	if err != nil {
+		t.Fatalf("Unable to reserve the place again: %v", err)
 	}
+	for _, status := range []string{store.StatusFailed, store.StatusCancelled, "expired"} {
+		failed := testturn.Make("resp_2", "")
+		failed.Status = status
+		_, err := c.Append(t.Context(), "conv_1", failed, store.AppendOptions{})
+		wantError(t, err, &store.Error{Code: store.CodeInvalid, ResponseID: "resp_2"})
+		wantError(t, r.Save(t.Context(), failed), &store.Error{Code: store.CodeInvalid, ResponseID: "resp_2"})
+	}
+	wantMissing(t, st, "resp_2")
+	wantTurns(t, c, "conv_1")
 }
 
 // testConversationHeadDeleted: a conversation whose last turn was deleted says so, until it is rolled back.

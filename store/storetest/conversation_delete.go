@@ -146,6 +146,48 @@ func testConversationDeleteReserved(t *testing.T, s *suite) {
 	wantTurns(t, c, "fork", "a", "b", "d")
 }
 
+// testConversationDeleteRollback: a fork cannot go back to a turn that is about to be deleted with the conversation that it was forked from.
+func testConversationDeleteRollback(t *testing.T, s *suite) {
+	_, c := newConversation(t, s)
+	appendTurns(t, c, "conv_1", "a", "b")
+	if _, err := c.Fork(t.Context(), "conv_1", "fork", store.ForkOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	appendTurns(t, c, "fork", "x", "y")
+	reservation, err := c.Reserve(t.Context(), "conv_1", "c", store.ReserveOptions{Duration: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	deleted := make(chan error)
+	go func() { deleted <- c.Delete(t.Context(), "conv_1", withTurns) }()
+	s.eventually(t, func() error {
+		if got := getConversation(t, c, "conv_1"); got.State != store.ConversationDeleting {
+			return fmt.Errorf("the state is %s", got.State)
+		}
+		return nil
+	})
+	for _, id := range []string{"a", "b"} {
+		if _, err := c.Rollback(t.Context(), "fork", id); !errors.Is(err, store.ErrConflict) {
+			t.Errorf("rollback to %s: got %v, want ErrConflict", id, err)
+		}
+	}
+	if _, err := c.Rollback(t.Context(), "fork", "x"); err != nil {
+		t.Errorf("rollback to x: %v", err)
+	}
+	wantTurns(t, c, "fork", "a", "b", "x")
+	if err := reservation.Save(t.Context(), testturn.Make("c", "")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-deleted; err != nil {
+		t.Fatal(err)
+	}
+	s.wantDeleted(t, c)
+	if _, err := c.Rollback(t.Context(), "fork", "b"); err != nil {
+		t.Errorf("rollback after the deletion: %v", err)
+	}
+	wantTurns(t, c, "fork", "a", "b")
+}
+
 // testConversationDeletePending: the turn for which a place is reserved is deleted too, and no other one can be appended.
 func testConversationDeletePending(t *testing.T, s *suite) {
 	st, c := newConversation(t, s)

@@ -46,6 +46,7 @@ var conversationTests = map[string]func(*testing.T, *suite){
 	"ConversationDeleteRace":     testConversationDeleteRace,
 	"ConversationModel":          testConversationModel,
 	"ConversationDeletePending":  testConversationDeletePending,
+	"ConversationDeleteRollback": testConversationDeleteRollback,
 	"ConversationAppend":         testConversationAppend,
 	"ConversationAppendAgain":    testConversationAppendAgain,
 	"ConversationExpected":       testConversationExpected,
@@ -320,6 +321,18 @@ func testConversationPatch(t *testing.T, s *suite) {
 	all.Wait()
 	if got := getConversation(t, c, "conv_1"); len(members(string(got.Metadata))) != 8 {
 		t.Errorf("Got the metadata %s, want 8 members", got.Metadata)
+	}
+	for _, tc := range []struct {
+		value string
+		want  int
+	}{{" null ", 7}, {"\t1\n", 8}} {
+		member := map[string]json.RawMessage{"7": json.RawMessage(tc.value)}
+		if got, err := c.Patch(t.Context(), "conv_1", store.ConversationPatch{MetadataMembers: member}); err != nil || len(members(string(got.Metadata))) != tc.want {
+			t.Errorf("%q: got %v and %v, want %d members", tc.value, got, err, tc.want)
+		}
+	}
+	if _, err := c.Patch(t.Context(), "conv_1", store.ConversationPatch{MetadataMembers: map[string]json.RawMessage{"\xff": []byte("1")}}); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("a name that is not UTF-8: got %v, want ErrInvalid", err)
 	}
 	large := json.RawMessage(`"` + strings.Repeat("x", 40<<10) + `"`)
 	for i, wantErr := range []error{nil, store.ErrInvalid} {

@@ -172,7 +172,7 @@ func testConversationTurns(t *testing.T, s *suite) {
 	save(t, st, first, store.SaveOptions{})
 	create(t, c, &store.Conversation{ConversationID: "conv_1", Head: store.Head{ResponseID: "resp_1"}})
 	second := testturn.Make("resp_2", "")
-	second.Status, second.CreatedAt = "failed", at.Add(-time.Hour)
+	second.Status, second.CreatedAt = store.StatusIncomplete, at.Add(-time.Hour)
 	if _, err := c.Append(t.Context(), "conv_1", second, store.AppendOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func testConversationTurns(t *testing.T, s *suite) {
 	third := get(t, st, "resp_3")
 	want := []store.TurnInfo{
 		{ResponseID: "resp_1", Status: "completed", CreatedAt: first.CreatedAt, CompletedAt: first.CompletedAt},
-		{ResponseID: "resp_2", PreviousResponseID: "resp_1", Status: "failed", CreatedAt: second.CreatedAt},
+		{ResponseID: "resp_2", PreviousResponseID: "resp_1", Status: "incomplete", CreatedAt: second.CreatedAt},
 		{ResponseID: "resp_3", PreviousResponseID: "resp_2", Status: "completed"},
 	}
 	got := turnsOf(t, c, "conv_1", store.ListOptions{})[:3]

@@ -35,8 +35,8 @@ type ConversationStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// turns counts the turns in the history. It is absent from an empty history, and from one whose root cannot be reached.
 	Turns *int32 `json:"turns,omitempty"`
-	// lastActivityTime is when the last turn of the history was stored. It stays when turns are rolled back. A fork may begin with a turn
-	// that is older than itself.
+	// lastActivityTime is when the last turn of the history was stored. It stays when turns that the operator has counted are rolled back. A
+	// fork may begin with a turn that is older than itself.
 	LastActivityTime *metav1.Time `json:"lastActivityTime,omitempty"`
 	// lastUpdateTime is when the conversation itself was last changed. If what was changed was only removed, it is when the operator has
 	// noticed it.
