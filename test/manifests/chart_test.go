@@ -291,6 +291,13 @@ func TestInvalidValues(t *testing.T) {
 			`gateway: {enabled: true, upstream: {url: "http://engine"}, tenantsSecretName: null, extraArgs: [--insecure-allow-anonymous=false]}`,
 			"gateway.tenantsSecretName is empty",
 		},
+		"anonymous gateway without a namespace": {
+			`gateway: {enabled: true, upstream: {url: "http://engine"}, tenantsSecretName: "", extraArgs: [--insecure-allow-anonymous]}`,
+			"gateway.extraArgs must have --namespace=NAME",
+		},
+		"claims":               {`resources: {claims: [{name: gpu}]}`, "claims"},
+		"a text before the CA": {`certificates: {mode: secret, secretName: mine, caBundle: "junk -----BEGIN CERTIFICATE-----"}`, "caBundle"},
+		"a privileged port":    {`{hostNetwork: true, port: 443}`, "port must be at least 1024"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := tryRender(t, namespace, tc.values); err == nil || !strings.Contains(err.Error(), tc.wantErr) {
@@ -304,7 +311,7 @@ func TestInvalidValues(t *testing.T) {
 func TestNull(t *testing.T) {
 	const base = `
 monitoring: {enabled: true}
-gateway: {enabled: true, upstream: {url: "http://engine"}, extraArgs: [--insecure-allow-anonymous]}
+gateway: {enabled: true, upstream: {url: "http://engine"}, extraArgs: [--insecure-allow-anonymous, --namespace=default]}
 `
 	chart, err := loader.Load(filepath.Join(testutil.Root(), chartDir))
 	if err != nil {
