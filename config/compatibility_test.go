@@ -77,13 +77,29 @@ func TestIncompatibilities(t *testing.T) {
 		"a new property": {change: change("spec", func(s *apiextensionsv1.JSONSchemaProps) {
 			s.Properties["new"] = apiextensionsv1.JSONSchemaProps{Type: "string"}
 		})},
-		"a longer value":  {change: change("spec.responseID", func(s *apiextensionsv1.JSONSchemaProps) { s.MaxLength = new(*s.MaxLength + 1) })},
-		"a shorter value": {change: change("spec.responseID", func(s *apiextensionsv1.JSONSchemaProps) { s.MaxLength = new(*s.MaxLength - 1) }), want: 1},
-		"a limit":         {change: change("spec.immutable", func(s *apiextensionsv1.JSONSchemaProps) { s.MaxLength = new(int64(1)) }), want: 1},
-		"a minimum":       {change: change("spec.conversationID", func(s *apiextensionsv1.JSONSchemaProps) { s.Minimum = new(1.0) }), want: 1},
-		"another type":    {change: change("spec.immutable", func(s *apiextensionsv1.JSONSchemaProps) { s.Type = "string" }), want: 1},
-		"a pattern":       {change: change("spec.conversationID", func(s *apiextensionsv1.JSONSchemaProps) { s.Pattern = "^a" }), want: 1},
-		"an enum":         {change: change("spec.conversationID", func(s *apiextensionsv1.JSONSchemaProps) { s.Enum = []apiextensionsv1.JSON{{Raw: []byte(`"a"`)}} }), want: 1},
+		"a new property among unknown ones": {change: change("spec.response", func(s *apiextensionsv1.JSONSchemaProps) {
+			s.Properties["new"] = apiextensionsv1.JSONSchemaProps{Type: "string"}
+		}), want: 1},
+		"a new property of any value": {change: change("spec.response", func(s *apiextensionsv1.JSONSchemaProps) {
+			s.Properties["new"] = apiextensionsv1.JSONSchemaProps{Nullable: true, XPreserveUnknownFields: new(true)}
+		})},
+		"a default": {change: change("spec.conversationID", func(s *apiextensionsv1.JSONSchemaProps) {
+			s.Default = &apiextensionsv1.JSON{Raw: []byte(`"a"`)}
+		}), want: 1},
+		"not": {change: change("spec.conversationID", func(s *apiextensionsv1.JSONSchemaProps) {
+			s.Not = &apiextensionsv1.JSONSchemaProps{Pattern: "a"}
+		}), want: 1},
+		"all of": {change: change("spec.conversationID", func(s *apiextensionsv1.JSONSchemaProps) {
+			s.AllOf = []apiextensionsv1.JSONSchemaProps{{Pattern: "a"}}
+		}), want: 1},
+		"another type of map": {change: change("spec.response", func(s *apiextensionsv1.JSONSchemaProps) { s.XMapType = new("granular") }), want: 1},
+		"a longer value":      {change: change("spec.responseID", func(s *apiextensionsv1.JSONSchemaProps) { s.MaxLength = new(*s.MaxLength + 1) })},
+		"a shorter value":     {change: change("spec.responseID", func(s *apiextensionsv1.JSONSchemaProps) { s.MaxLength = new(*s.MaxLength - 1) }), want: 1},
+		"a limit":             {change: change("spec.immutable", func(s *apiextensionsv1.JSONSchemaProps) { s.MaxLength = new(int64(1)) }), want: 1},
+		"a minimum":           {change: change("spec.conversationID", func(s *apiextensionsv1.JSONSchemaProps) { s.Minimum = new(1.0) }), want: 1},
+		"another type":        {change: change("spec.immutable", func(s *apiextensionsv1.JSONSchemaProps) { s.Type = "string" }), want: 1},
+		"a pattern":           {change: change("spec.conversationID", func(s *apiextensionsv1.JSONSchemaProps) { s.Pattern = "^a" }), want: 1},
+		"an enum":             {change: change("spec.conversationID", func(s *apiextensionsv1.JSONSchemaProps) { s.Enum = []apiextensionsv1.JSON{{Raw: []byte(`"a"`)}} }), want: 1},
 		"a rule": {change: change("spec.conversationID", func(s *apiextensionsv1.JSONSchemaProps) {
 			s.XValidations = apiextensionsv1.ValidationRules{{Rule: "true"}}
 		}), want: 1},
@@ -201,6 +217,19 @@ func narrower(path string, before, after *apiextensionsv1.JSONSchemaProps) []str
 	check(!before.Nullable || after.Nullable, "does not accept null any more")
 	check(listType(before) == listType(after) && slices.Equal(before.XListMapKeys, after.XListMapKeys), "is another type of list, or has other keys")
 	check(!isTrue(before.XPreserveUnknownFields) || isTrue(after.XPreserveUnknownFields), "loses unknown fields")
+	check(reflect.DeepEqual(before.XMapType, after.XMapType), "is another type of map")
+	check(reflect.DeepEqual(before.Default, after.Default), "has another default")
+	check(after.Not == nil || reflect.DeepEqual(before.Not, after.Not), "has another not")
+	for word, lists := range map[string][2][]apiextensionsv1.JSONSchemaProps{
+		"allOf": {before.AllOf, after.AllOf}, "anyOf": {before.AnyOf, after.AnyOf}, "oneOf": {before.OneOf, after.OneOf},
+	} {
+		check(len(lists[1]) == 0 || reflect.DeepEqual(lists[0], lists[1]), "has another "+word)
+	}
+	for name, property := range after.Properties {
+		if _, ok := before.Properties[name]; !ok { // what unknown fields were, can be anything
+			check(!isTrue(before.XPreserveUnknownFields) && before.AdditionalProperties == nil || isAny(&property), "restricts "+name)
+		}
+	}
 	check(!lowered(before.MaxLength, after.MaxLength) && !lowered(before.MaxItems, after.MaxItems) && !lowered(before.MaxProperties, after.MaxProperties) &&
 		!lowered(before.Maximum, after.Maximum), "has a lower maximum")
 	check(!raised(before.MinLength, after.MinLength) && !raised(before.MinItems, after.MinItems) && !raised(before.MinProperties, after.MinProperties) &&
@@ -238,6 +267,13 @@ func narrower(path string, before, after *apiextensionsv1.JSONSchemaProps) []str
 		}
 	}
 	return problems
+}
+
+// isAny reports whether a schema accepts every value.
+func isAny(schema *apiextensionsv1.JSONSchemaProps) bool {
+	return reflect.DeepEqual(schema, &apiextensionsv1.JSONSchemaProps{
+		Description: schema.Description, Nullable: true, XPreserveUnknownFields: schema.XPreserveUnknownFields,
+	}) && isTrue(schema.XPreserveUnknownFields)
 }
 
 // listType returns the type of a list, which is atomic by default.
