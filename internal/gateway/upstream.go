@@ -166,7 +166,8 @@ func (c *call) hideKeyIn(e *event, isError bool) bool {
 }
 
 // passThrough returns the engine's response, whose errors may be about the gateway's own account and key. After an error, clients are
-// told not to retry, as after other errors, unless the engine has not run. complete, if it is not nil, adds what is missing in a success.
+// told not to retry, as after other errors, unless the engine has not run. complete, if it is not nil, adds what is missing in a success;
+// an error gets the members that it lacks.
 func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Response, complete func(*object)) error {
 	if response.StatusCode == http.StatusTooManyRequests && g.ownsAccount() {
 		g.copyHeaders(w.Header(), response.Header)
@@ -183,7 +184,11 @@ func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Res
 			return err // it might hide the key
 		}
 	}
-	if complete != nil && response.StatusCode == http.StatusOK && checkEncoding(response) == nil {
+	switch {
+	case checkEncoding(response) != nil:
+	case response.StatusCode >= http.StatusBadRequest:
+		body = withCompleteError(body, response.StatusCode)
+	case complete != nil:
 		if o, err := parseObject(body); err == nil { // another answer is the engine's matter
 			complete(o)
 			body = jsonvalue.Bytes(o.String())

@@ -42,8 +42,8 @@ func TestUpstreamErrors(t *testing.T) {
 		wantBody   string
 		mayRetry   bool
 	}{
-		"too many requests":           {jsonHandler(429, `{"error":{"message":"slow down"}}`), 429, `{"error":{"message":"slow down"}}`, true},
-		"declined":                    {advise(jsonHandler(503, `{"error":{"message":"starting"}}`), "Retry-After", "1"), 503, `{"error":{"message":"starting"}}`, true},
+		"too many requests":           {jsonHandler(429, `{"error":{"message":"slow down"}}`), 429, `{"error":{"message":"slow down","type":"requests","param":null,"code":null}}`, true},
+		"declined":                    {advise(jsonHandler(503, `{"error":{"message":"starting"}}`), "Retry-After", "1"), 503, `{"error":{"message":"starting","type":"server_error","param":null,"code":null}}`, true},
 		"unavailable":                 {jsonHandler(503, `upstream connect error or disconnect/reset before headers`), 503, "disconnect/reset", false},
 		"unavailable, Retry-After-Ms": {advise(jsonHandler(503, ""), "Retry-After-Ms", "1"), 503, "", false},
 		"bad gateway, Retry-After":    {advise(jsonHandler(502, ""), "Retry-After", "1"), 502, "", false},

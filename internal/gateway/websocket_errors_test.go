@@ -80,7 +80,7 @@ func TestWebSocketEngineErrors(t *testing.T) {
 		},
 		"not in an object": {
 			jsonHandler(400, `{"object":"error","message":"too long","type":"BadRequestError","param":{},"code":400}`), "Bad Request 400",
-			`{"object":"error","message":"too long","type":"BadRequestError","param":null,"code":"400"}`,
+			`{"message":"too long","type":"BadRequestError","param":null,"code":"400"}`,
 		},
 		"another format": {
 			jsonHandler(500, `broken`), "Internal Server Error", `{"message":"The upstream failed with status 500.","type":"server_error","param":null,"code":null}`,
@@ -89,7 +89,11 @@ func TestWebSocketEngineErrors(t *testing.T) {
 		"no stream": {jsonHandler(200, `{"status":"completed","output":[]}`), "Bad Gateway upstream_invalid_response", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := start(t, tc.engine).dial()
+			f := start(t, tc.engine)
+			if r := f.do(http.MethodPost, "/v1/responses", `{"input":"a"}`); tc.error != "" && name != "another format" && r.get("error") != tc.error {
+				t.Errorf("over HTTP: got %s, want the error %s", r.body, tc.error)
+			}
+			c := f.dial()
 			c.send(`{"type":"response.create","input":"a","stream_id":"s"}`)
 			m := c.next()
 			if c.wantError(m, tc.want); m.get("stream_id") != "s" {

@@ -384,56 +384,15 @@ func (t *socketTurn) WriteHeader(status int) { t.status = status }
 // Flush implements http.Flusher. Messages are sent at once.
 func (t *socketTurn) Flush() {}
 
-// maxErrorBytes is the maximum size of an engine's error that is passed on.
-const maxErrorBytes = 64 << 10
-
 // Write implements http.ResponseWriter: it sends an error, whose body is written at once.
 func (t *socketTurn) Write(body []byte) (int, error) {
 	t.failed = true
-	failure := errorIn(body)
-	t.completeError(failure)
+	_, failure := errorIn(body)
+	if failure == nil {
+		failure = &object{}
+	}
+	completeError(failure, t.status)
 	return len(body), t.socket.send(t.socket.lasting, t.streamID, errorEvent(t.status, withHeaders(failure, t.header)))
-}
-
-// errorIn returns the error in the body of a response. Some engines have its members in the body itself. It is empty if there is none, or if it
-// is too large.
-func errorIn(body []byte) *object {
-	if len(body) > maxErrorBytes {
-		return &object{}
-	}
-	o, err := parseObject(body)
-	if err != nil {
-		return &object{}
-	}
-	if failure, err := objectOf(o.raw("error")); err == nil && o.has("error") {
-		return failure
-	}
-	if o.get("message").Type == gjson.String {
-		return o
-	}
-	return &object{}
-}
-
-// completeError adds the members that an error lacks. Some engines have a status as the code.
-func (t *socketTurn) completeError(failure *object) {
-	if failure.get("message").Type != gjson.String {
-		failure.set("message", quote(fmt.Sprintf("The upstream failed with status %d.", t.status)))
-	}
-	kind := typeServer
-	if t.status < http.StatusInternalServerError {
-		kind = typeInvalidRequest
-	}
-	if failure.get("type").Type != gjson.String {
-		failure.set("type", quote(kind))
-	}
-	for _, name := range []string{"param", "code"} {
-		if failure.get(name).Type == gjson.Number {
-			failure.set(name, quote(failure.raw(name)))
-		}
-		if failure.get(name).Type != gjson.String {
-			failure.set(name, "null")
-		}
-	}
 }
 
 // withHeaders returns an error with the headers of its response that would pass through from an engine, such as Retry-After, as OpenAI's
