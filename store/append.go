@@ -55,9 +55,9 @@ type AppendOptions struct {
 // turn is stored but was rolled back or lost its place to another writer, or if another turn is stored under its ID. After any other error, it
 // is unknown whether the turn was stored, until it is appended again.
 //
-// The error is ErrInvalid if the last turn has function calls without an output, unless the turn's input has their outputs; if the
-// status of the turn is StatusFailed, StatusCancelled or an unknown one, because no history can have such a turn; and ErrNotFound if the last
-// turn was deleted.
+// The error is ErrInvalid if the last turn has function calls without an output, unless the turn's input has their outputs, and if the
+// status of the turn is StatusFailed, StatusCancelled or an unknown one, because no history with it could be loaded. It is ErrNotFound if the
+// last turn was deleted.
 //
 // Append does not count the turns. A history of more than MaxDepthLimit turns, or of the operator's --max-depth-limit in a cluster, cannot be
 // loaded, counted or rolled back, except to the empty ID: continue with a new conversation before that. Recent returns its end.
@@ -93,7 +93,7 @@ func (c *Conversations) append(
 	return part, err
 }
 
-// checkAppended returns an error if no history can have a turn, because of its status.
+// checkAppended returns an error if no history with a turn can be loaded, because of its status.
 func checkAppended(session *Session) error {
 	switch session.Status {
 	case StatusCompleted, StatusIncomplete, StatusInProgress, StatusQueued:
@@ -101,7 +101,7 @@ func checkAppended(session *Session) error {
 	}
 	return &Error{
 		Code: CodeInvalid, ResponseID: session.ResponseID,
-		Message: fmt.Sprintf("response %q has the status %.100q: no history can have it, so it cannot be appended", session.ResponseID, session.Status),
+		Message: fmt.Sprintf("response %q has the status %.100q: no history with it can be loaded, so it cannot be appended", session.ResponseID, session.Status),
 	}
 }
 

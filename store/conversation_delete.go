@@ -41,7 +41,8 @@ type DeleteConversationOptions struct {
 // conversation can begin with one of the turns. If a place is reserved, the deletion waits for its turn, which is deleted with the others.
 // Then the turns are deleted, the last ones first, and in the end the conversation.
 //
-// While the state is ConversationDeleting, Delete goes on with that, whatever its options are.
+// If the state is ConversationDeleting, Delete goes on with that, whatever its options are. If a deletion with the turns begins while a Delete
+// without them removes the conversation, turns may stay.
 //
 // In a cluster, Delete returns as soon as the state is ConversationDeleting. The operator deletes the rest, and Get returns the conversation
 // until it is done. Other stores have deleted everything when Delete returns. After an error or a crash, another Delete continues.
@@ -134,7 +135,7 @@ func (c *Conversations) checkDeletion(ctx context.Context, d driver.Conversation
 	case err == nil && conversation.State == ConversationDeleting:
 		return &Error{
 			Code: CodeConflict, ResponseID: turn.ResponseID,
-			Message: fmt.Sprintf("response %.100q is being deleted with conversation %.100q", turn.ResponseID, turn.ConversationID),
+			Message: fmt.Sprintf("response %.100q belongs to conversation %.100q, which is being deleted with its turns", turn.ResponseID, turn.ConversationID),
 		}
 	}
 	return err

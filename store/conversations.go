@@ -187,7 +187,7 @@ func (c *Conversations) setState(ctx context.Context, operation, conversationID,
 
 // Rollback ends the history of a conversation at an earlier turn, and returns the conversation. The empty ID clears the history. No turn is
 // deleted: those after the turn can be reached by their response IDs. The error is ErrInvalid if the turn is not part of the history, and
-// ErrConflict if it is being deleted with a conversation from which this one was forked.
+// ErrConflict if it belongs to a conversation that is being deleted with its turns, from which this one was forked.
 func (c *Conversations) Rollback(ctx context.Context, conversationID, responseID string) (*Conversation, error) {
 	return conversationCall(c, "rollback", conversationID, func(d driver.Conversations) (*Conversation, error) {
 		if _, err := c.getActive(ctx, d, conversationID); err != nil {
@@ -200,6 +200,8 @@ func (c *Conversations) Rollback(ctx context.Context, conversationID, responseID
 		if err != nil {
 			return nil, err
 		}
+		rolledBack := Head{ResponseID: responseID}
+		var before Head
 		for {
 			last, err := c.mustFind(ctx, conversationID, responseID)
 			if err != nil {
@@ -213,7 +215,9 @@ func (c *Conversations) Rollback(ctx context.Context, conversationID, responseID
 			if responseID != "" && last != head.ResponseID && last != head.BaseResponseID {
 				continue // the conversation was changed so much meanwhile that its history may not have the turn any more
 			}
-			rolledBack := Head{ResponseID: responseID}
+			if head != rolledBack { // which may be the result of an attempt whose response was lost
+				before = head
+			}
 			updated, err := c.update(ctx, d, conversationID, driver.ConversationUpdate{
 				ExpectedState: current.State, ExpectedHead: &head, Head: &rolledBack,
 			})
@@ -225,12 +229,22 @@ func (c *Conversations) Rollback(ctx context.Context, conversationID, responseID
 			}
 			// As in create: a deletion that begins after this look sees that the conversation needs the turn.
 			if err := c.checkDeletion(ctx, d, turn); err != nil {
-				_, _ = c.update(ctx, d, conversationID, driver.ConversationUpdate{ExpectedHead: &rolledBack, Head: &head})
+				c.undoRollback(ctx, d, conversationID, before, rolledBack)
 				return nil, err
 			}
 			return updated, nil
 		}
 	})
+}
+
+// undoRollback sets a head to what it was before a rollback, unless it was changed after that. It does nothing if it was the same before.
+func (c *Conversations) undoRollback(ctx context.Context, d driver.Conversations, conversationID string, before, rolledBack Head) {
+	if before == (Head{}) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	_, _ = c.update(ctx, d, conversationID, driver.ConversationUpdate{ExpectedHead: &rolledBack, Head: &before})
 }
 
 // turnOfAnother returns a turn of another conversation, which a history has if the conversation was forked from that one, or nil. No other turn
@@ -301,9 +315,9 @@ func (c *Conversations) find(ctx context.Context, conversationID, responseID str
 }
 
 // Fork creates a conversation that begins with the history of another one, up to a turn of it, and returns the new conversation. It
-// copies no turn. In a cluster, its cost does not depend on the length of the history; other stores look for an earlier turn in that. The new conversation is active, and has the user, the title, the
-// system prompt, the metadata and the hidden items of the other one, but neither its summaries nor its parent: no agent has started it for a
-// part of its work. If its ID is taken, the error is ErrConflict.
+// copies no turn. In a cluster, its cost does not depend on the length of the history; other stores search the history for an earlier turn.
+// The new conversation is active, and has the user, the title, the system prompt, the metadata and the hidden items of the other one, but
+// neither its summaries nor its parent: no agent has started it for a part of its work. If its ID is taken, the error is ErrConflict.
 func (c *Conversations) Fork(ctx context.Context, conversationID, newID string, options ForkOptions) (*Conversation, error) {
 	return conversationCall(c, "fork", conversationID, func(d driver.Conversations) (*Conversation, error) {
 		source, err := c.get(ctx, d, conversationID)

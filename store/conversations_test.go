@@ -166,8 +166,8 @@ func TestRollbackIsUndone(t *testing.T) {
 	}
 }
 
-// TestLoadOutOfPlace: a turn that was saved out of the place that is reserved for it is not part of the history, even if its parent does not
-// exist.
+// TestLoadOutOfPlace: a turn that was saved out of the place that is reserved for it is not part of the history, even if it has none that could
+// be loaded.
 func TestLoadOutOfPlace(t *testing.T) {
 	s := memory.New(memory.Options{Namespace: "team"})
 	c := s.Conversations()
@@ -180,7 +180,15 @@ func TestLoadOutOfPlace(t *testing.T) {
 	if _, err := c.Reserve(t.Context(), "conv_1", "late", store.ReserveOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Save(t.Context(), testturn.Make("late", "nosuch"), store.SaveOptions{}); err != nil {
+	failed := testturn.Make("failed", "")
+	failed.Status = store.StatusFailed
+	for _, session := range []*store.Session{failed, testturn.Make("late", "failed")} {
+		if err := s.Save(t.Context(), session, store.SaveOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantTurns(t, c, "a")
+	if err := s.Delete(t.Context(), "failed", store.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	wantTurns(t, c, "a")

@@ -107,10 +107,19 @@ func (c *Conversations) loadVisible(ctx context.Context, head Head, hidden []Hid
 func (c *Conversations) load(ctx context.Context, head Head, options ResolveOptions) (*History, error) {
 	history, err := c.store.resolve(ctx, head.ResponseID, options)
 	if err == nil && !head.Holds(lastParent(history)) ||
-		errors.Is(err, ErrNotFound) && head.Reservation != (driver.Reservation{}) { // of an ancestor, too: the turn may be out of its place
+		err != nil && head.Reservation != (driver.Reservation{}) && c.isOutOfPlace(ctx, head, err) {
 		return c.store.resolve(ctx, head.BaseResponseID, options)
 	}
 	return history, err
+}
+
+// isOutOfPlace reports whether the turn for which a head is reserved is not stored in its place, if its history could not be resolved.
+func (c *Conversations) isOutOfPlace(ctx context.Context, head Head, resolveErr error) bool {
+	if e, ok := errors.AsType[*Error](resolveErr); !ok || e.Retryable {
+		return false
+	}
+	turn, err := c.turnInfo(ctx, head.ResponseID)
+	return errors.Is(err, ErrNotFound) || err == nil && !head.Holds(turn.PreviousResponseID)
 }
 
 // lastParent returns the parent of the last turn of a history.
