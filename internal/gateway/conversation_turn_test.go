@@ -30,6 +30,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
+	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
 )
@@ -458,6 +459,48 @@ func TestConversationHeadDeleted(t *testing.T) {
 	}
 	if r := f.do(http.MethodDelete, "/v1/responses/"+f.turns(conv)[0], ""); r.status != http.StatusOK {
 		t.Errorf("in an archived conversation: got %d %s", r.status, r.body)
+	}
+}
+
+// TestLastTurnOfForkOfDeletedConversation: the last turn of a fork is not deleted while the turn before it may be deleted with the conversation
+// that it was forked from: the fork could be left without a history.
+func TestLastTurnOfForkOfDeletedConversation(t *testing.T) {
+	f, _ := startConversation(t, nil)
+	c := f.conversations()
+	first := f.create(`{"conversation":"conv_1","input":"a"}`)
+	if _, err := c.Fork(t.Context(), conv, "fork", store.ForkOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	second := f.create(`{"conversation":"fork","input":"b"}`)
+	path := "/v1/responses/" + second.get("id")
+	place, err := c.Reserve(t.Context(), conv, "resp_c", store.ReserveOptions{}) // so that the deletion waits
+	if err != nil {
+		t.Fatal(err)
+	}
+	deleted := make(chan error, 1)
+	go func() { deleted <- c.Delete(t.Context(), conv, store.DeleteConversationOptions{Turns: true}) }()
+	testutil.Eventually(t, func(ctx context.Context) error {
+		current, err := c.Get(ctx, conv)
+		if err == nil && current.State != store.ConversationDeleting {
+			err = fmt.Errorf("the state is %s", current.State)
+		}
+		return err
+	})
+	if r := f.do(http.MethodDelete, path, ""); r.code() != "Conflict session.store.conflict" {
+		t.Errorf("got %d %s, want a conflict", r.status, r.body)
+	}
+	place.Release(t.Context())
+	if err := <-deleted; err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{first.get("id"), second.get("id")}, f.turns("fork")); diff != "" {
+		t.Errorf("turns of the fork (-want +got):\n%s", diff)
+	}
+	if r := f.do(http.MethodDelete, path, ""); r.status != http.StatusOK {
+		t.Errorf("got %d %s after the deletion", r.status, r.body)
+	}
+	if diff := cmp.Diff([]string{first.get("id")}, f.turns("fork")); diff != "" {
+		t.Errorf("turns of the fork (-want +got):\n%s", diff)
 	}
 }
 

@@ -102,8 +102,14 @@ func (g *Gateway) endBefore(ctx context.Context, c *call, session *store.Session
 	if ends {
 		_, err = conversations.Rollback(ctx, id, session.PreviousResponseID)
 	}
-	if isTemporary(err) {
+	switch {
+	case isTemporary(err):
 		return storeError(err)
+	case ends && conversation.State == store.ConversationActive && errors.Is(err, store.ErrConflict):
+		return &apiError{
+			status: http.StatusConflict, kind: typeInvalidRequest, code: string(store.CodeConflict), err: err,
+			message: "The response before this one belongs to a conversation that is being deleted. Delete this one again after that.",
+		}
 	}
 	return nil // otherwise, the conversation is archived or broken, or was deleted
 }
