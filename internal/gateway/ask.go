@@ -80,16 +80,18 @@ func (g *Gateway) ask(w http.ResponseWriter, r *http.Request, c *call) error {
 	return g.passThrough(w, c, response, func(answer *object) { g.completeAnswer(r, c, answer) })
 }
 
-// completeAnswer adds the members that an engine has left out of its answer to a question about a conversation.
+// completeAnswer adds the members that an engine has left out of its answer to a question about a conversation, unless that has no result.
 func (g *Gateway) completeAnswer(r *http.Request, c *call, answer *object) {
-	if r.URL.Path == inputTokensPath {
+	switch {
+	case r.URL.Path == inputTokensPath:
 		answer.setMissing("object", `"response.input_tokens"`)
+		return
+	case !jsonvalue.IsList(answer.raw("output")):
 		return
 	}
 	answer.setMissing("id", quote(g.newResponseID(r, c)))
 	answer.setMissing("object", `"response.compaction"`)
 	answer.setMissing("created_at", strconv.FormatInt(g.now().Unix(), 10))
-	answer.setMissing("output", "[]")
 	completeUsage(answer)
 }
 

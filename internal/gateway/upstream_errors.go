@@ -28,7 +28,7 @@ import (
 // maxErrorBytes is the maximum size of an engine's error that is understood.
 const maxErrorBytes = 64 << 10
 
-// errorIn returns the body of an engine's error, and the error in it, which some engines do not have as an object of its own. Both are nil if
+// errorIn returns the body of an engine's error, and the error in it, which in some engines is a text or is not an object of its own. Both are nil if
 // the body is something else.
 func errorIn(body []byte) (o, failure *object) {
 	if len(body) > maxErrorBytes {
@@ -38,10 +38,16 @@ func errorIn(body []byte) (o, failure *object) {
 	if err != nil {
 		return nil, nil
 	}
-	if raw := o.raw("error"); jsonvalue.IsObject(raw) {
+	raw := o.raw("error")
+	if jsonvalue.IsObject(raw) {
 		if failure, err = objectOf(raw); err == nil {
 			return o, failure
 		}
+	}
+	if jsonvalue.IsString(raw) {
+		failure = &object{}
+		failure.set("message", raw)
+		return o, failure
 	}
 	if o.get("message").Type != gjson.String {
 		return nil, nil

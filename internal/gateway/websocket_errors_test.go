@@ -82,6 +82,11 @@ func TestWebSocketEngineErrors(t *testing.T) {
 			jsonHandler(400, `{"object":"error","message":"too long","type":"BadRequestError","param":{},"code":400}`), "Bad Request 400",
 			`{"message":"too long","type":"BadRequestError","param":null,"code":"400"}`,
 		},
+		"a text": {
+			jsonHandler(404, `{"error":"no such model"}`), "Not Found",
+			`{"message":"no such model","type":"invalid_request_error","param":null,"code":null}`,
+		},
+		"a list": {jsonHandler(400, `{"error":["x"]}`), "Bad Request", ""},
 		"another format": {
 			jsonHandler(500, `broken`), "Internal Server Error", `{"message":"The upstream failed with status 500.","type":"server_error","param":null,"code":null}`,
 		},
