@@ -256,6 +256,9 @@ func narrower(path string, before, after *apiextensionsv1.JSONSchemaProps) []str
 	if before.Items != nil && after.Items != nil && before.Items.Schema != nil && after.Items.Schema != nil {
 		problems = append(problems, narrower(path+"[]", before.Items.Schema, after.Items.Schema)...)
 	}
+	if is := after.AdditionalProperties; is != nil && is.Schema != nil {
+		check(before.AdditionalProperties != nil || !isTrue(before.XPreserveUnknownFields), "restricts unknown fields")
+	}
 	if was, is := before.AdditionalProperties, after.AdditionalProperties; was != nil && (was.Allows || was.Schema != nil) {
 		switch {
 		case is == nil || !is.Allows && is.Schema == nil:
