@@ -111,7 +111,9 @@ func isGone(err error, namespace, responseID string) bool {
 // succeed.
 func isUnreachable(err error) bool {
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
-		return isTransient(int(status.ErrStatus.Code))
+		// A token can be replaced, and that of a Pod is no longer valid once the Pod is deleted, although its processes still run: another
+		// attempt, or another process, may have a valid one.
+		return isTransient(int(status.ErrStatus.Code)) || apierrors.IsUnauthorized(err)
 	}
 	if isTransient(s3Status(err)) || errors.Is(err, snapshot.ErrUnclaimed) {
 		return true

@@ -138,6 +138,35 @@ func TestDeleteGivesUp(t *testing.T) {
 	})
 }
 
+// TestUnauthorized: credentials that are not accepted may be replaced a moment later, or be those of a Pod that was deleted.
+func TestUnauthorized(t *testing.T) {
+	const notFound = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,
+		"details":{"name":"resp.1","group":"sessions.catena.dev","kind":"responsesessions"}}`
+	for refusals, want := range map[int]error{1: store.ErrNotFound, 100: store.ErrUnreachable} {
+		synctest.Test(t, func(t *testing.T) {
+			attempts := 0
+			s, err := kube.Open(t.Context(), kube.Options{Namespace: "a", Config: &rest.Config{
+				Host: "https://localhost:1", QPS: -1,
+				Transport: transport(func(r *http.Request) (*http.Response, error) {
+					if attempts++; attempts <= refusals {
+						return answer(r, http.StatusUnauthorized), nil
+					}
+					response := answer(r, http.StatusNotFound)
+					response.Header.Set("Content-Type", "application/json")
+					response.Body = io.NopCloser(strings.NewReader(notFound))
+					return response, nil
+				}),
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Get(t.Context(), "resp_1"); !errors.Is(err, want) {
+				t.Errorf("after %d refusals: got %v, want %v", refusals, err, want)
+			}
+		})
+	}
+}
+
 // TestDeadlineBetweenAttempts: the error contains the context's error and the error of the last attempt.
 func TestDeadlineBetweenAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
