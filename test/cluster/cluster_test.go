@@ -73,11 +73,20 @@ func describe(t *testing.T) {
 		{"get", "pods", "--all-namespaces", "--output=wide"},
 		{"get", "apiservices"},
 		{"--namespace=" + system, "logs", "deployment/catena", "--all-pods", "--tail=30"},
-		{"--namespace=" + system, "logs", "deployment/catena-gateway", "--all-pods", "--tail=5"},
+		{"--namespace=" + system, "logs", "deployment/catena-gateway", "--all-pods", "--tail=5000"},
 	} {
 		output, err := tryKubectl(context.WithoutCancel(t.Context()), "", args...)
+		if args[len(args)-1] == "--tail=5000" {
+			output = withoutInfo(output)
+		}
 		_, _ = fmt.Fprintf(t.Output(), "kubectl %s: %v\n%s\n", strings.Join(args, " "), err, output)
 	}
+}
+
+// withoutInfo returns the lines of a log that are warnings and errors.
+func withoutInfo(log string) string {
+	lines := slices.DeleteFunc(strings.SplitAfter(log, "\n"), func(line string) bool { return strings.Contains(line, `"level":"INFO"`) })
+	return strings.Join(lines, "")
 }
 
 // testQuickstart runs the blocks of docs/quickstart-cluster.md, with a scripted engine, and compares their outputs.

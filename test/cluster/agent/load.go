@@ -126,7 +126,11 @@ type Failures struct {
 func (f *Failures) add(err error) {
 	const most = 20
 	f.Count++
-	f.Last = append(f.Last, time.Now().UTC().Format(time.TimeOnly)+" "+err.Error())
+	text := time.Now().UTC().Format(time.TimeOnly) + " " + err.Error()
+	if e, ok := errors.AsType[*responses.Error](err); ok {
+		text += ": " + e.Code + ": " + e.Message // which the client's error leaves out
+	}
+	f.Last = append(f.Last, text)
 	f.Last = f.Last[max(0, len(f.Last)-most):]
 }
 
