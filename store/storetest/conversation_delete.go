@@ -146,14 +146,9 @@ func testConversationDeleteReserved(t *testing.T, s *suite) {
 	wantTurns(t, c, "fork", "a", "b", "d")
 }
 
-// testConversationDeleteRollback: a fork cannot go back to a turn that is about to be deleted with the conversation that it was forked from.
-func testConversationDeleteRollback(t *testing.T, s *suite) {
-	_, c := newConversation(t, s)
-	appendTurns(t, c, "conv_1", "a", "b")
-	if _, err := c.Fork(t.Context(), "conv_1", "fork", store.ForkOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	appendTurns(t, c, "fork", "x", "y")
+// startDeletion begins to delete conv_1 with its turns, which waits for the turn "c". finish saves that, and waits for the end.
+func (s *suite) startDeletion(t *testing.T, c *store.Conversations) (finish func()) {
+	t.Helper()
 	reservation, err := c.Reserve(t.Context(), "conv_1", "c", store.ReserveOptions{Duration: time.Minute})
 	if err != nil {
 		t.Fatal(err)
@@ -166,6 +161,27 @@ func testConversationDeleteRollback(t *testing.T, s *suite) {
 		}
 		return nil
 	})
+	return func() {
+		t.Helper()
+		if err := reservation.Save(t.Context(), testturn.Make("c", "")); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-deleted; err != nil {
+			t.Fatal(err)
+		}
+		s.wantDeleted(t, c)
+	}
+}
+
+// testConversationDeleteRollback: a fork cannot go back to a turn that is about to be deleted with the conversation that it was forked from.
+func testConversationDeleteRollback(t *testing.T, s *suite) {
+	_, c := newConversation(t, s)
+	appendTurns(t, c, "conv_1", "a", "b")
+	if _, err := c.Fork(t.Context(), "conv_1", "fork", store.ForkOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	appendTurns(t, c, "fork", "x", "y")
+	finish := s.startDeletion(t, c)
 	for _, id := range []string{"a", "b"} {
 		if _, err := c.Rollback(t.Context(), "fork", id); !errors.Is(err, store.ErrConflict) {
 			t.Errorf("rollback to %s: got %v, want ErrConflict", id, err)
@@ -175,13 +191,7 @@ func testConversationDeleteRollback(t *testing.T, s *suite) {
 		t.Errorf("rollback to x: %v", err)
 	}
 	wantTurns(t, c, "fork", "a", "b", "x")
-	if err := reservation.Save(t.Context(), testturn.Make("c", "")); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-deleted; err != nil {
-		t.Fatal(err)
-	}
-	s.wantDeleted(t, c)
+	finish()
 	if _, err := c.Rollback(t.Context(), "fork", "b"); err != nil {
 		t.Errorf("rollback after the deletion: %v", err)
 	}
@@ -198,18 +208,7 @@ func testConversationDeletePending(t *testing.T, s *suite) {
 	if _, err := c.Unarchive(t.Context(), "conv_1"); err != nil {
 		t.Fatal(err)
 	}
-	reservation, err := c.Reserve(t.Context(), "conv_1", "c", store.ReserveOptions{Duration: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	deleted := make(chan error)
-	go func() { deleted <- c.Delete(t.Context(), "conv_1", withTurns) }()
-	s.eventually(t, func() error {
-		if got := getConversation(t, c, "conv_1"); got.State != store.ConversationDeleting {
-			return fmt.Errorf("the state is %s", got.State)
-		}
-		return nil
-	})
+	finish := s.startDeletion(t, c)
 	for name, call := range map[string]func() error{
 		"append": func() error {
 			_, err := c.Append(t.Context(), "conv_1", testturn.Make("d", ""), store.AppendOptions{})
@@ -229,13 +228,7 @@ func testConversationDeletePending(t *testing.T, s *suite) {
 			t.Errorf("%s: got %v, want ErrConflict", name, err)
 		}
 	}
-	if err := reservation.Save(t.Context(), testturn.Make("c", "")); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-deleted; err != nil {
-		t.Fatal(err)
-	}
-	s.wantDeleted(t, c)
+	finish()
 	for _, id := range []string{"a", "b", "c", "d"} {
 		wantMissing(t, st, id)
 	}
