@@ -51,13 +51,16 @@ type DeleteConversationOptions struct {
 // during a Store.Delete: in a cluster, garbage collection may delete it.
 func (c *Conversations) Delete(ctx context.Context, conversationID string, options DeleteConversationOptions) error {
 	_, err := conversationCall(c, "delete", conversationID, func(d driver.Conversations) (struct{}, error) {
+		if options.Turns {
+			return struct{}{}, c.deleteWithTurns(ctx, d, conversationID)
+		}
 		current, err := c.get(ctx, d, conversationID)
 		switch {
 		case errors.Is(err, ErrConversationNotFound):
 			return struct{}{}, nil
 		case err != nil:
 			return struct{}{}, err
-		case options.Turns || current.State == ConversationDeleting:
+		case current.State == ConversationDeleting:
 			return struct{}{}, c.deleteWithTurns(ctx, d, conversationID)
 		}
 		return driver.Retry(ctx, func() (struct{}, error) {

@@ -118,8 +118,8 @@ func (c *Conversations) isOutOfPlace(ctx context.Context, head Head, resolveErr 
 	if e, ok := errors.AsType[*Error](resolveErr); !ok || e.Retryable {
 		return false
 	}
-	turn, err := c.turnInfo(ctx, head.ResponseID)
-	return errors.Is(err, ErrNotFound) || err == nil && !head.Holds(turn.PreviousResponseID)
+	_, pending, _ := c.last(ctx, head, c.turnInfo) // whether the base can be read, its resolve says
+	return pending
 }
 
 // lastParent returns the parent of the last turn of a history.
