@@ -28,8 +28,8 @@ import (
 // maxErrorBytes is the maximum size of an engine's error that is understood.
 const maxErrorBytes = 64 << 10
 
-// errorIn returns the body of an engine's error, and the error in it, which in some engines is a text or is not an object of its own. Both are nil if
-// the body is something else.
+// errorIn returns the body of an engine's error, and the error in it, which in some engines is a text or is not an object of its own. Both are
+// nil if the body is something else.
 func errorIn(body []byte) (o, failure *object) {
 	if len(body) > maxErrorBytes {
 		return nil, nil

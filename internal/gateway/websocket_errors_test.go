@@ -64,7 +64,7 @@ func TestWebSocketErrors(t *testing.T) {
 	}
 }
 
-// TestWebSocketEngineErrors checks that the engine's errors are passed on, if they are errors in OpenAI's format.
+// TestWebSocketEngineErrors checks that the engine's errors have OpenAI's format, and over HTTP unless they are something else.
 func TestWebSocketEngineErrors(t *testing.T) {
 	const full = `{"message":"no","type":"invalid_request_error","param":"model","code":"model_not_found"}`
 	for name, tc := range map[string]struct {

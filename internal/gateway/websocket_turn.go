@@ -45,8 +45,6 @@ type socketTurn struct {
 	status  int // 0 until it is written
 	// streamID is the message's stream_id, and previous its previous_response_id. They are empty if it has none.
 	streamID, previous string
-	// steers is set if the message is to steer a running response.
-	steers bool
 	// parent is the remembered turn that the message continues, or nil.
 	parent *rememberedTurn
 	// visible are the items of the conversation with a name that the turn continues, if hides is set because others are hidden.
@@ -83,7 +81,7 @@ func (t *socketTurn) create(w http.ResponseWriter, r *http.Request, c *call) err
 	if err != nil {
 		return err
 	}
-	if t.steers {
+	if o.get("type").Str == steerType {
 		return t.rejectSteering(w, r, o)
 	}
 	size := len(body)
@@ -180,8 +178,7 @@ func (t *socketTurn) readMembers(o *object) error {
 	}
 	switch kind := o.get("type"); kind.Str {
 	case "response.create":
-	case "response.steer":
-		t.steers = true
+	case steerType:
 		return nil
 	default:
 		return invalidRequest("type", "invalid_value", "Invalid value for 'type'. Supported values are: 'response.create'.")
@@ -193,6 +190,9 @@ func (t *socketTurn) readMembers(o *object) error {
 	t.parent = t.socket.turns.find(t.previous)
 	return nil
 }
+
+// steerType is the type of a message that is to steer a running response.
+const steerType = "response.steer"
 
 // rejectSteering answers a message that is to steer a running response, which has ended by now. OpenAI's answer repeats the input.
 func (t *socketTurn) rejectSteering(w http.ResponseWriter, r *http.Request, o *object) error {
