@@ -325,6 +325,7 @@ func TestWebSocketWaitsForMemory(t *testing.T) {
 	c.send(message)
 	steps <- sse(created)
 	c.next()
+	f.eventually("the body is held although the engine has read it", func() bool { return f.gateway.memory.budget.Used() < 11*size })
 	before := f.gateway.memory.budget.Used()
 	c.send(message)
 	f.eventually("the message is not being read", func() bool { return f.gateway.memory.budget.Used() > before+size/2 })
