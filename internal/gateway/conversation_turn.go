@@ -22,8 +22,6 @@ import (
 	"net/http"
 	"unicode/utf8"
 
-	"github.com/tidwall/gjson"
-
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/store"
 )
@@ -34,7 +32,7 @@ func readConversation(o *object) (string, error) {
 	if jsonvalue.IsNull(value) {
 		return "", nil
 	}
-	if o.get("previous_response_id").Type != gjson.Null {
+	if !o.isNull("previous_response_id") {
 		return "", invalidRequest("", "mutually_exclusive_parameters",
 			"Mutually exclusive parameters. Ensure you are only providing one of: 'previous_response_id' or 'conversation'.")
 	}

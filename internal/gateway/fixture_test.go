@@ -43,7 +43,7 @@ import (
 
 // fixture is a gateway with a client, an engine and a store.
 type fixture struct {
-	t        *testing.T
+	t        testing.TB
 	gateway  *Gateway
 	registry *prometheus.Registry
 	store    *hookedStore
@@ -70,7 +70,7 @@ func start(t *testing.T, upstream http.Handler, changes ...func(*Options)) *fixt
 }
 
 // newFixture returns a gateway without a server.
-func newFixture(t *testing.T, upstream http.Handler, changes ...func(*Options)) *fixture {
+func newFixture(t testing.TB, upstream http.Handler, changes ...func(*Options)) *fixture {
 	t.Helper()
 	f := &fixture{t: t, client: http.DefaultClient, registry: prometheus.NewRegistry(), store: newHookedStore(t), log: &lockedBuffer{}, sent: &recorder{next: upstream}}
 	engine := httptest.NewServer(f.sent)

@@ -73,7 +73,7 @@ func parseBody(raw []byte) (jsonvalue.Object, *object, error) {
 // objectOf returns the object for valid JSON. A repeated name is an error: parsers differ in which value they use, and the
 // engine must not interpret a request differently from the gateway.
 func objectOf(raw string) (*object, error) {
-	o := &object{}
+	o := &object{members: make([]member, 0, 8)} // as most have
 	for key, value := range jsonvalue.Elements(raw) {
 		if len(key) > maxNameBytes {
 			return nil, fmt.Errorf("has a member whose name is longer than %d bytes", maxNameBytes)
@@ -107,6 +107,9 @@ func (o *object) raw(name string) string {
 // get returns the value of a member, null if it is absent.
 func (o *object) get(name string) gjson.Result { return gjson.Parse(o.raw(name)) }
 
+// isNull reports whether a member is null or absent.
+func (o *object) isNull(name string) bool { return jsonvalue.IsNull(o.raw(name)) }
+
 // set replaces the value of a member, or appends the member. The name must not need escapes.
 func (o *object) set(name, value string) {
 	for i := range o.members {
@@ -120,7 +123,7 @@ func (o *object) set(name, value string) {
 
 // setMissing sets a member that is absent or null.
 func (o *object) setMissing(name, value string) {
-	if o.get(name).Type == gjson.Null {
+	if o.isNull(name) {
 		o.set(name, value)
 	}
 }
@@ -170,9 +173,15 @@ func mapList(list string, size int, replace func(i int, element string) string) 
 
 // quote returns a string as JSON.
 func quote(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }) {
-		return `"` + s + `"` // as nearly always
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return quoteEscaped(s)
+		}
 	}
+	return `"` + s + `"`
+}
+
+func quoteEscaped(s string) string {
 	quoted, err := jsonvalue.Marshal(s)
 	if err != nil {
 		return `""` // never: every string can be encoded

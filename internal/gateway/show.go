@@ -161,7 +161,7 @@ func (t *turn) shownBytes(response *object) int64 {
 	}
 	tools := response.raw("tools")
 	for _, m := range requestMembers {
-		if response.get(m.name).Type == gjson.Null {
+		if response.isNull(m.name) {
 			bytes += int64(len(t.request.object.raw(m.name)))
 		}
 	}

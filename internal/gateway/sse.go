@@ -21,6 +21,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
@@ -30,15 +31,17 @@ import (
 type event struct {
 	// raw is the whole event including the terminating empty line. All line ends are converted to line feeds.
 	raw []byte
-	// name and data are the values of the event field and of all data fields.
+	// name and data are the values of the event field and of all data fields. They may share the memory of raw.
 	name, data string
+	// at is the index of the data in raw, or 0 if it is not there in one piece.
+	at int
 	// others has the lines of all other fields and comments.
 	others []byte
 }
 
 // replace changes the name and data of the event.
 func (e *event) replace(name, data string) {
-	e.name, e.data = name, data
+	e.name, e.data, e.at = name, data, 0
 	var b bytes.Buffer
 	b.Grow(len(data) + len(e.others) + 64)
 	if name != "" {
@@ -54,13 +57,17 @@ func (e *event) replace(name, data string) {
 	e.raw = b.Bytes()
 }
 
-// replaceOnce replaces a part of the data, and reports whether it did. It does not if the part occurs more than once.
+// replaceOnce replaces a part of the data, and reports whether it did. It does not if the part occurs more than once, or if the data is not in
+// one piece.
 func (e *event) replaceOnce(old, replacement string) bool {
-	raw := jsonvalue.Text(e.raw)
-	if strings.Count(raw, old) != 1 || strings.Count(e.data, old) != 1 {
+	i := strings.Index(e.data, old)
+	if i < 0 || e.at == 0 || strings.Contains(e.data[i+len(old):], old) {
 		return false
 	}
-	e.raw, e.data = jsonvalue.Bytes(strings.Replace(raw, old, replacement, 1)), strings.Replace(e.data, old, replacement, 1)
+	size := len(e.data) + len(replacement) - len(old)
+	i += e.at
+	e.raw = slices.Concat(e.raw[:i], jsonvalue.Bytes(replacement), e.raw[i+len(old):])
+	e.data = jsonvalue.Text(e.raw[e.at : e.at+size])
 	return true
 }
 
@@ -79,6 +86,8 @@ type eventReader struct {
 	hold func(bytes int64) error
 	give func(bytes int64)
 	held int64
+	// likely is the size that the next event is expected to have.
+	likely int
 	// begun is set after the first line, which may start with a byte order mark.
 	begun bool
 	// afterCR is set if the last line ended with a carriage return. A line feed that follows belongs to it.
@@ -87,6 +96,129 @@ type eventReader struct {
 
 func newEventReader(r io.Reader, maxBytes int64, hold func(int64) error, give func(int64)) *eventReader {
 	return &eventReader{reader: bufio.NewReaderSize(r, 32<<10), max: maxBytes, hold: hold, give: give}
+}
+
+// release returns the memory of the last event, which must not be used any more.
+func (r *eventReader) release() {
+	r.give(r.held)
+	r.held = 0
+}
+
+// next returns the next event, or io.EOF after the last one. It releases the previous event. An unfinished event at the end of
+// the stream is returned if it has data: some engines omit the last empty line, or even the line end before it.
+func (r *eventReader) next() (*event, error) {
+	r.release()
+	e := &event{raw: make([]byte, 0, r.likely)}
+	var name span
+	var data []span
+	for {
+		start := len(e.raw)
+		err := r.line(e)
+		end := errors.Is(err, io.EOF)
+		if err != nil && !end {
+			return nil, err
+		}
+		if !r.begun && !end {
+			r.begun = true
+			e.raw = append(e.raw[:start], bytes.TrimPrefix(e.raw[start:], []byte("\ufeff"))...)
+		}
+		empty := len(e.raw) == start
+		if !empty {
+			switch field, value := fieldOf(e.raw, start); field {
+			case "data":
+				data = append(data, value)
+			case "event":
+				name = value
+			default:
+				e.others = append(append(e.others, e.raw[start:]...), '\n')
+			}
+			e.raw = append(e.raw, '\n')
+		}
+		switch {
+		case end && len(data) == 0:
+			return nil, io.EOF
+		case end || empty:
+			e.raw = append(e.raw, '\n')
+			e.end(name, data)
+			r.likely = min(len(e.raw)+len(e.raw)/4, smallEvent)
+			return e, nil
+		}
+	}
+}
+
+// span is a part of an event that is still being read, from an index up to another one.
+type span struct{ start, end int }
+
+// fieldOf returns the name of a field, which is empty for a comment, and where its value is in the line that begins at an index.
+func fieldOf(raw []byte, line int) (string, span) {
+	field, value, _ := strings.Cut(jsonvalue.Text(raw[line:]), ":")
+	return field, span{len(raw) - len(strings.TrimPrefix(value, " ")), len(raw)}
+}
+
+// end sets the name and the data, once the event has been read.
+func (e *event) end(name span, data []span) {
+	text := jsonvalue.Text(e.raw)
+	e.name = text[name.start:name.end]
+	if len(data) == 1 {
+		e.at, e.data = data[0].start, text[data[0].start:data[0].end]
+		return
+	}
+	lines := make([]string, 0, len(data))
+	for _, line := range data {
+		lines = append(lines, text[line.start:line.end])
+	}
+	e.data = strings.Join(lines, "\n")
+}
+
+// lineWindow is how far the end of a line is searched for at a time, which keeps streams of tiny lines linear.
+const lineWindow = 1 << 10
+
+// line adds the next line to an event, without its line end, or the rest of the stream with io.EOF. A line ends with a line feed, a
+// carriage return, or both.
+func (r *eventReader) line(e *event) error {
+	for {
+		if _, err := r.reader.Peek(1); err != nil {
+			return err
+		}
+		window, _ := r.reader.Peek(min(r.reader.Buffered(), lineWindow))
+		if r.afterCR && window[0] == '\n' {
+			_, _ = r.reader.Discard(1)
+			r.afterCR = false
+			continue
+		}
+		part, ended := window, false
+		for _, end := range "\n\r" {
+			if i := bytes.IndexByte(part, byte(end)); i >= 0 {
+				part, ended = part[:i], true
+			}
+		}
+		r.afterCR = ended && window[len(part)] == '\r'
+		if err := r.add(e, part); err != nil {
+			return err
+		}
+		if ended {
+			_, err := r.reader.Discard(len(part) + 1)
+			return err
+		}
+		_, _ = r.reader.Discard(len(part))
+	}
+}
+
+// add adds a part of a line to an event, and holds the memory for an event of at least that size.
+func (r *eventReader) add(e *event, part []byte) error {
+	size := len(e.raw) + len(part)
+	if int64(size) > r.max && len(part) > 0 {
+		return errTooLarge
+	}
+	if size > cap(e.raw) {
+		size = max(size, 2*cap(e.raw))
+		if err := r.reserve(size); err != nil {
+			return err
+		}
+		e.raw = slices.Grow(e.raw, size-len(e.raw))
+	}
+	e.raw = append(e.raw, part...)
+	return nil
 }
 
 // reserve holds the memory for an event of at least the given size.
@@ -100,86 +232,4 @@ func (r *eventReader) reserve(size int) error {
 	}
 	r.held = costs
 	return nil
-}
-
-// release returns the memory of the last event, which must not be used any more.
-func (r *eventReader) release() {
-	r.give(r.held)
-	r.held = 0
-}
-
-// next returns the next event, or io.EOF after the last one. It releases the previous event. An unfinished event at the end of
-// the stream is returned if it has data: some engines omit the last empty line, or even the line end before it.
-func (r *eventReader) next() (*event, error) {
-	r.release()
-	e := &event{}
-	var data []string
-	for {
-		line, err := r.line(r.max-int64(len(e.raw)), len(e.raw))
-		end := errors.Is(err, io.EOF)
-		if err != nil && !end {
-			return nil, err
-		}
-		if len(line) > 0 {
-			e.raw = append(append(e.raw, line...), '\n')
-			if value, ok := e.read(line); ok {
-				data = append(data, value)
-			}
-		}
-		switch {
-		case end && len(data) == 0:
-			return nil, io.EOF
-		case end || len(line) == 0:
-			e.raw = append(e.raw, '\n')
-			e.data = strings.Join(data, "\n")
-			return e, nil
-		}
-	}
-}
-
-// read parses a line, and returns the value if it is a data field.
-func (e *event) read(line []byte) (data string, ok bool) {
-	field, value, _ := strings.Cut(string(line), ":")
-	value = strings.TrimPrefix(value, " ")
-	switch field {
-	case "data":
-		return value, true
-	case "event":
-		e.name = value
-	default:
-		e.others = append(append(e.others, line...), '\n')
-	}
-	return "", false
-}
-
-// line returns the next line without its line end, or the rest of the stream with io.EOF. A line ends with a line feed, a
-// carriage return, or both. before is the size of the event's preceding lines.
-func (r *eventReader) line(limit int64, before int) ([]byte, error) {
-	var line []byte
-	for {
-		b, err := r.reader.ReadByte()
-		if err != nil {
-			return line, err
-		}
-		second := r.afterCR && b == '\n'
-		r.afterCR = b == '\r'
-		switch {
-		case second:
-		case b == '\r' || b == '\n':
-			if !r.begun {
-				line = bytes.TrimPrefix(line, []byte("\ufeff"))
-			}
-			r.begun = true
-			return line, nil
-		case int64(len(line)) >= limit:
-			return nil, errTooLarge
-		default:
-			if len(line) == cap(line) {
-				if err := r.reserve(before + 2*len(line)); err != nil {
-					return nil, err
-				}
-			}
-			line = append(line, b)
-		}
-	}
 }

@@ -71,11 +71,12 @@ func (c *counter) complete(name string, data *object) bool {
 	if given.Type == gjson.Number && given.Num >= 0 && given.Num < maxSequence {
 		c.next = given.Int()
 	}
-	if given.Type == gjson.Null {
+	missing := given.Type == gjson.Null
+	if missing {
 		data.set(name, strconv.FormatInt(c.next, 10))
 	}
 	c.next++
-	return given.Type == gjson.Null
+	return missing
 }
 
 // itemEventOf returns the index of an event in itemEvents, or -1 if it is not about an item.
@@ -142,7 +143,7 @@ func (p *partial) nextSequence() int64 {
 // anything.
 func (p *partial) completeEvent(kind string, data *object, slot int) (changed bool) {
 	complete := func(name, missing string) {
-		if data.get(name).Type == gjson.Null {
+		if data.isNull(name) {
 			data.set(name, missing)
 			changed = true
 		}
