@@ -171,12 +171,30 @@ func readOnce(ctx context.Context, request *rest.Request, into *bytes.Buffer) er
 	return err
 }
 
-// GetMetadata reads the metadata of an object.
-func GetMetadata(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName) (*metav1.PartialObjectMetadata, error) {
-	object := &metav1.PartialObjectMetadata{}
-	err := client.Get().Namespace(name.Namespace).Resource(resource).Name(name.Name).
-		SetHeader("Accept", MetadataOnly).Do(ctx).Into(object)
-	return object, err
+// GetMetadata reads the metadata of an object, as ParseMetadata returns it.
+func GetMetadata(ctx context.Context, client rest.Interface, resource string, name types.NamespacedName) (*metav1.ObjectMeta, error) {
+	return readMetadata(ctx, GetAt(client, resource, name, ""))
+}
+
+// readMetadata sends a request whose response is one object, and returns the object's metadata.
+func readMetadata(ctx context.Context, request *rest.Request) (*metav1.ObjectMeta, error) {
+	result := request.SetHeader("Accept", MetadataOnly).Do(ctx)
+	if err := result.Error(); err != nil { // see Read
+		return nil, err
+	}
+	raw, err := result.Raw()
+	if err != nil {
+		return nil, err
+	}
+	object, err := jsonvalue.ParseObject(raw)
+	if err != nil {
+		return nil, fmt.Errorf("the response of the API server %w", err)
+	}
+	metadata := ParseMetadata(object.Members("metadata")[0])
+	if metadata.UID == "" {
+		return nil, errors.New("the response of the API server is not an object")
+	}
+	return &metadata, nil
 }
 
 // IsGone reports whether err indicates that the named object does not exist. Any other 404 gives no information about the

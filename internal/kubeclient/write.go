@@ -47,34 +47,30 @@ func Create(ctx context.Context, client rest.Interface, resource, namespace stri
 	return client.Post().Namespace(namespace).Resource(resource).Param(fieldValidation, metav1.FieldValidationStrict).Body(object).Do(ctx).Into(into)
 }
 
-// CreateLarge is Create for an object that is too large to be sent back: it returns only the metadata of the result. If the API
-// server has accepted an object of the same kind and with the same fields from this program, validated may be set: the API
+// CreateLarge is Create for an object that is too large to be sent back: it returns only the metadata of the result, as ParseMetadata does.
+// If the API server has accepted an object of the same kind and with the same fields from this program, validated may be set: the API
 // server then does not look for fields that its CRD lacks, for which it decodes the object a second time.
 func CreateLarge(
 	ctx context.Context, client rest.Interface, resource, namespace string, object runtime.Object, validated bool,
-) (*metav1.PartialObjectMetadata, error) {
+) (*metav1.ObjectMeta, error) {
 	validation := metav1.FieldValidationStrict
 	if validated {
 		validation = metav1.FieldValidationIgnore
 	}
-	created := &metav1.PartialObjectMetadata{}
-	err := client.Post().Namespace(namespace).Resource(resource).Param(fieldValidation, validation).
-		SetHeader("Accept", MetadataOnly).Body(object).Do(ctx).Into(created)
-	return created, err
+	return readMetadata(ctx, client.Post().Namespace(namespace).Resource(resource).Param(fieldValidation, validation).Body(object))
 }
 
 // CreateRaw is Create for an object as JSON, which may have fields that this program does not know. It returns only the metadata of
 // the result. With dryRun, the API server checks the object, and does not store it.
 func CreateRaw(
 	ctx context.Context, client rest.Interface, resource, namespace string, object []byte, dryRun bool,
-) (*metav1.PartialObjectMetadata, error) {
+) (*metav1.ObjectMeta, error) {
 	request := client.Post().Namespace(namespace).Resource(resource).Param(fieldValidation, metav1.FieldValidationStrict).
-		SetHeader("Content-Type", runtime.ContentTypeJSON).SetHeader("Accept", MetadataOnly).Body(object)
+		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(object)
 	if dryRun {
 		request.Param("dryRun", metav1.DryRunAll)
 	}
-	created := &metav1.PartialObjectMetadata{}
-	return created, request.Do(ctx).Into(created)
+	return readMetadata(ctx, request)
 }
 
 // Operation is an operation of a JSON patch, as in RFC 6902. To the API server, a "test" for null succeeds if the field is absent, and the

@@ -107,7 +107,7 @@ func (s *chunkStore) Write(ctx context.Context, session types.NamespacedName, ke
 // create creates one chunk.
 func (s *chunkStore) create(
 	ctx context.Context, session types.NamespacedName, key string, part int, data []byte, owner *metav1.OwnerReference,
-) (*metav1.PartialObjectMetadata, error) {
+) (*metav1.ObjectMeta, error) {
 	chunk := &v1alpha1.SnapshotChunk{Spec: v1alpha1.SnapshotChunkSpec{Data: data}}
 	chunk.Name = v1alpha1.SnapshotChunkName(key, part)
 	chunk.Annotations = map[string]string{v1alpha1.SessionAnnotation: session.Name, v1alpha1.DataSizeAnnotation: v1alpha1.DataSize(data)}
@@ -304,7 +304,7 @@ func (s *chunkStore) Find(ctx context.Context, session types.NamespacedName, key
 			if err != nil {
 				return fmt.Errorf("unable to find part %d: %w", i, err)
 			}
-			if part, ok := chunkPart(&chunk.ObjectMeta); ok && part.Session == session {
+			if part, ok := chunkPart(chunk); ok && part.Session == session {
 				found[i] = &part
 			}
 			return nil

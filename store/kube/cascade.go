@@ -87,7 +87,7 @@ func (c *cluster) cascade(ctx context.Context, namespace, responseID string) err
 
 func (c *cluster) deleteTree(ctx context.Context, namespace, responseID string) error {
 	walk := &cascade{cluster: c, namespace: namespace}
-	root, err := retry(ctx, responseID, "read the turn", func() (*metav1.PartialObjectMetadata, error) {
+	root, err := retry(ctx, responseID, "read the turn", func() (*metav1.ObjectMeta, error) {
 		name := objectName(namespace, responseID)
 		object, err := kubeclient.GetMetadata(ctx, c.client, kubeclient.Sessions, name)
 		if kubeclient.IsGone(err, kubeclient.Sessions, name.Name) {

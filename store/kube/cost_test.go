@@ -64,12 +64,12 @@ func TestRequestsPerCall(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", session.ResponseID, diff)
 		}
 	}
-	check(testturn.Make("resp_1", ""), "POST responsesessions")
-	check(testturn.Make("resp_2", "resp_1"), "GET responsesessions metadata", "POST responsesessions")
-	check(testturn.Make("resp_3", "resp_gone"), "GET responsesessions metadata", "POST responsesessions")
+	check(testturn.Make("resp_1", ""), "POST responsesessions metadata")
+	check(testturn.Make("resp_2", "resp_1"), "GET responsesessions metadata", "POST responsesessions metadata")
+	check(testturn.Make("resp_3", "resp_gone"), "GET responsesessions metadata", "POST responsesessions metadata")
 	large := testturn.Make("resp_4", "resp_2")
 	large.Request = fmt.Appendf(nil, `{"input":%q}`, strings.Repeat("a", kube.DefaultInlineBytes))
-	check(large, "GET sessionquotas", "POST snapshotchunks metadata", "GET responsesessions metadata", "POST responsesessions")
+	check(large, "GET sessionquotas", "POST snapshotchunks metadata", "GET responsesessions metadata", "POST responsesessions metadata")
 }
 
 // TestResolveHost: histories are read from the operator directly, with the same credentials.

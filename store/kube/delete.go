@@ -85,7 +85,7 @@ func (c *cluster) waitUntilGone(ctx context.Context, namespace, responseID strin
 	limited, cancel := context.WithTimeout(ctx, maxDeleteTime)
 	defer cancel()
 	err := deletePolls().Until(limited, true, true, func(ctx context.Context) (bool, error) {
-		var object *metav1.PartialObjectMetadata
+		var object *metav1.ObjectMeta
 		object, last = kubeclient.GetMetadata(ctx, c.client, kubeclient.Sessions, objectName(namespace, responseID))
 		switch {
 		case isGone(last, namespace, responseID):

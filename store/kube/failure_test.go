@@ -120,7 +120,7 @@ func TestDeleteGivesUp(t *testing.T) {
 				response := answer(r, http.StatusOK)
 				response.Header.Set("Content-Type", "application/json")
 				response.Body = io.NopCloser(strings.NewReader(
-					`{"apiVersion":"` + version + `","kind":"` + kind + `","metadata":{"name":"resp.1","deletionTimestamp":"2026-01-01T00:00:00Z"}}`))
+					`{"apiVersion":"` + version + `","kind":"` + kind + `","metadata":{"name":"resp.1","uid":"1","deletionTimestamp":"2026-01-01T00:00:00Z"}}`))
 				return response, nil
 			}),
 		}})

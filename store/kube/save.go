@@ -223,8 +223,7 @@ func (s *save) remove(ctx context.Context, object *v1alpha1.ResponseSession) err
 func (s *save) post(ctx context.Context, spec *v1alpha1.ResponseSessionSpec, parent types.UID) (*v1alpha1.ResponseSession, error) {
 	object := &v1alpha1.ResponseSession{Spec: *spec}
 	object.Name, object.OwnerReferences = v1alpha1.ObjectName(s.session.ResponseID), s.owners(parent)
-	created := &v1alpha1.ResponseSession{}
-	err := kubeclient.Create(ctx, s.client, kubeclient.Sessions, s.namespace, object, created)
+	created, err := kubeclient.CreateLarge(ctx, s.client, kubeclient.Sessions, s.namespace, object, false)
 	if apierrors.IsAlreadyExists(err) {
 		stored, err := s.alreadyStored(ctx)
 		if stored == nil && err == nil {
@@ -240,7 +239,8 @@ func (s *save) post(ctx context.Context, spec *v1alpha1.ResponseSessionSpec, par
 		return nil, toError(ctx, s.session.ResponseID, "", err)
 	}
 	s.ours = true
-	return created, nil
+	object.ObjectMeta = *created
+	return object, nil
 }
 
 // owners returns the ownerReferences of the turn.

@@ -111,7 +111,7 @@ func child(i int, bodies string) []byte {
 }
 
 // ownedBy returns an object with an ownerReference to a session, as the library creates it.
-func ownedBy(owner *metav1.PartialObjectMetadata, object []byte) []byte {
+func ownedBy(owner *metav1.ObjectMeta, object []byte) []byte {
 	const metadata = `"metadata":{`
 	reference := fmt.Sprintf(`"ownerReferences":[{"apiVersion":%q,"kind":%q,"name":%q,"uid":%q}],`,
 		v1alpha1.GroupVersion, v1alpha1.ResponseSessionKind, owner.Name, owner.UID)
