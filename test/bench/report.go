@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"runtime"
@@ -199,11 +200,12 @@ func readResults(path string) (*results, error) {
 	return r, nil
 }
 
-// interleave runs all cases in each round, so that other load on the machine affects them equally.
+// interleave runs all cases in each round, so that other load on the machine affects them equally. Their order is random, so that each also
+// follows each of the others as often: after a write, the operator and the kube-apiserver are still busy with the verdict.
 func interleave(rounds int, cases ...func() error) error {
 	for range rounds {
-		for _, run := range cases {
-			if err := run(); err != nil {
+		for _, i := range rand.Perm(len(cases)) {
+			if err := cases[i](); err != nil {
 				return err
 			}
 		}

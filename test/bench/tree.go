@@ -74,10 +74,16 @@ func treeExperiment(ctx context.Context, b *bench) error {
 		return b.env.Client.Delete(ctx, root.DeepCopy(), client.PropagationPolicy(metav1.DeletePropagationOrphan))
 	}
 	createRoot := func() error { return b.env.Client.Create(ctx, root.DeepCopy()) }
+	updateDeleted := updateVerdicts(&deleted, deleteRoot, "status.rootResponseID="+treeRoot)
+	updateRecreated := updateVerdicts(&recreated, createRoot, "status.rootResponseID=")
 	err := interleave(min(b.rounds, 3),
 		func() error { return b.plainStatusWrites(ctx, &plain) },
-		updateVerdicts(&deleted, deleteRoot, "status.rootResponseID="+treeRoot),
-		updateVerdicts(&recreated, createRoot, "status.rootResponseID="),
+		func() error {
+			if err := updateDeleted(); err != nil {
+				return err
+			}
+			return updateRecreated()
+		},
 	)
 	if err != nil {
 		return err

@@ -85,6 +85,7 @@ func writeExperiment(ctx context.Context, b *bench) error {
 		return b.stopAndClear(ctx, namespace)
 	}
 	withoutController := func() error {
+		round++
 		namespace := fmt.Sprintf("plain-%d", round)
 		if err := b.createNamespace(ctx, namespace); err != nil {
 			return err
