@@ -26,6 +26,7 @@ import (
 
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/internal/jsonvalue"
+	"github.com/catena-dev/catena/store"
 )
 
 // discard is an http.ResponseWriter for which nobody waits.
@@ -39,7 +40,8 @@ func (discard) SetWriteDeadline(time.Time) error { return nil }
 
 // BenchmarkStream forwards and saves a turn whose answer has a thousand words.
 func BenchmarkStream(b *testing.B) {
-	g := newFixture(b, nil).gateway
+	f := newFixture(b, nil)
+	g, last := f.gateway, ""
 	body := `{"model":"scripted","store":false,"stream":true,"input":` + quote(strings.Repeat("word ", 1000)) + "}"
 	recorded := httptest.NewRecorder()
 	enginetest.Handler().ServeHTTP(recorded, httptest.NewRequest(http.MethodPost, "/v1/responses", strings.NewReader(body)))
@@ -47,21 +49,25 @@ func BenchmarkStream(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c := &call{log: g.log, store: g.options.Store}
-	if err := g.admit(c); err != nil {
-		b.Fatal(err)
-	}
-	defer c.release()
 	stream := recorded.Body.String()
 	b.SetBytes(int64(len(stream)))
 	b.ReportAllocs()
 	for b.Loop() {
 		engine := &http.Response{Header: recorded.Header(), Body: io.NopCloser(strings.NewReader(stream))}
 		r := httptest.NewRequest(http.MethodPost, "/", nil)
+		c := &call{log: g.log, store: g.options.Store}
+		if err := g.admit(c); err != nil {
+			b.Fatal(err)
+		}
 		t := &turn{id: g.newResponseID(r, c), request: &createRequest{object: object, body: jsonvalue.Bytes(body), stream: true, store: true}}
 		if err := g.stream(discard{http.Header{}}, r, c, t, engine); err != nil {
 			b.Fatal(err)
 		}
+		c.release()
+		last = t.id
+	}
+	if s := f.saved(last); s == nil || s.Status != store.StatusCompleted {
+		b.Fatalf("the last turn is %+v", s)
 	}
 	if events := strings.Count(stream, "\n\n"); events < 1000 {
 		b.Fatalf("the stream has %d events", events)

@@ -33,7 +33,7 @@ type event struct {
 	raw []byte
 	// name and data are the values of the event field and of all data fields. They may share the memory of raw.
 	name, data string
-	// at is the index of the data in raw, or 0 if it is not there in one piece.
+	// at is the index of the data in raw, or 0 if it is not known to be there in one piece.
 	at int
 	// others has the lines of all other fields and comments.
 	others []byte
@@ -109,8 +109,7 @@ func (r *eventReader) release() {
 func (r *eventReader) next() (*event, error) {
 	r.release()
 	e := &event{raw: make([]byte, 0, r.likely)}
-	var name span
-	var data []span
+	var fields fields
 	for {
 		start := len(e.raw)
 		err := r.line(e)
@@ -120,57 +119,76 @@ func (r *eventReader) next() (*event, error) {
 		}
 		if !r.begun && !end {
 			r.begun = true
-			e.raw = append(e.raw[:start], bytes.TrimPrefix(e.raw[start:], []byte("\ufeff"))...)
+			e.raw = bytes.TrimPrefix(e.raw, []byte("\ufeff"))
 		}
 		empty := len(e.raw) == start
 		if !empty {
-			switch field, value := fieldOf(e.raw, start); field {
-			case "data":
-				data = append(data, value)
-			case "event":
-				name = value
-			default:
-				e.others = append(append(e.others, e.raw[start:]...), '\n')
-			}
+			fields.read(e, start)
 			e.raw = append(e.raw, '\n')
 		}
 		switch {
-		case end && len(data) == 0:
+		case end && len(fields.data) == 0:
 			return nil, io.EOF
 		case end || empty:
 			e.raw = append(e.raw, '\n')
-			e.end(name, data)
 			r.likely = min(len(e.raw)+len(e.raw)/4, smallEvent)
+			fields.set(e)
 			return e, nil
 		}
 	}
 }
 
-// span is a part of an event that is still being read, from an index up to another one.
+// fields are the fields of an event that is still being read.
+type fields struct {
+	name span
+	data []span
+}
+
+// span is a part of the representation of an event, from an index up to another one.
 type span struct{ start, end int }
 
-// fieldOf returns the name of a field, which is empty for a comment, and where its value is in the line that begins at an index.
-func fieldOf(raw []byte, line int) (string, span) {
-	field, value, _ := strings.Cut(jsonvalue.Text(raw[line:]), ":")
-	return field, span{len(raw) - len(strings.TrimPrefix(value, " ")), len(raw)}
+// read reads the field in the last line of an event, which begins at an index.
+func (f *fields) read(e *event, line int) {
+	field, value, _ := strings.Cut(jsonvalue.Text(e.raw[line:]), ":")
+	at := span{len(e.raw) - len(strings.TrimPrefix(value, " ")), len(e.raw)}
+	switch field {
+	case "data":
+		f.data = append(f.data, at)
+	case "event":
+		f.name = at
+	default:
+		e.others = append(append(e.others, e.raw[line:]...), '\n')
+	}
 }
 
-// end sets the name and the data, once the event has been read.
-func (e *event) end(name span, data []span) {
+// set sets the name and the data of an event that has been read.
+func (f *fields) set(e *event) {
+	if cap(e.raw)-len(e.raw) > smallEvent {
+		e.raw = bytes.Clone(e.raw) // a response that is kept shares this memory
+	}
 	text := jsonvalue.Text(e.raw)
-	e.name = text[name.start:name.end]
-	if len(data) == 1 {
-		e.at, e.data = data[0].start, text[data[0].start:data[0].end]
+	e.name = text[f.name.start:f.name.end]
+	if len(f.data) == 1 {
+		e.at, e.data = f.data[0].start, text[f.data[0].start:f.data[0].end]
 		return
 	}
-	lines := make([]string, 0, len(data))
-	for _, line := range data {
-		lines = append(lines, text[line.start:line.end])
+	size := 0
+	for _, line := range f.data {
+		size += line.end - line.start + 1
 	}
-	e.data = strings.Join(lines, "\n")
+	var b strings.Builder
+	b.Grow(size)
+	for i, line := range f.data {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(text[line.start:line.end])
+	}
+	e.data = b.String()
 }
 
-// lineWindow is how far the end of a line is searched for at a time, which keeps streams of tiny lines linear.
+// lineWindow is how far the end of a line is searched for at a time. Without it, a line feed would be searched for in all that has arrived,
+// for each line that ends with a carriage return.
 const lineWindow = 1 << 10
 
 // line adds the next line to an event, without its line end, or the rest of the stream with io.EOF. A line ends with a line feed, a
@@ -187,8 +205,8 @@ func (r *eventReader) line(e *event) error {
 			continue
 		}
 		part, ended := window, false
-		for _, end := range "\n\r" {
-			if i := bytes.IndexByte(part, byte(end)); i >= 0 {
+		for _, end := range []byte("\n\r") {
+			if i := bytes.IndexByte(part, end); i >= 0 {
 				part, ended = part[:i], true
 			}
 		}
@@ -204,18 +222,19 @@ func (r *eventReader) line(e *event) error {
 	}
 }
 
-// add adds a part of a line to an event, and holds the memory for an event of at least that size.
+// add adds a part of a line to an event, and holds the memory for an event of at least that size. It leaves room for the line feeds that next
+// adds.
 func (r *eventReader) add(e *event, part []byte) error {
 	size := len(e.raw) + len(part)
 	if int64(size) > r.max && len(part) > 0 {
 		return errTooLarge
 	}
-	if size > cap(e.raw) {
+	if size += len("\n\n"); size > cap(e.raw) {
 		size = max(size, 2*cap(e.raw))
 		if err := r.reserve(size); err != nil {
 			return err
 		}
-		e.raw = slices.Grow(e.raw, size-len(e.raw))
+		e.raw = append(make([]byte, 0, size), e.raw...) // slices.Grow may allocate more than is held
 	}
 	e.raw = append(e.raw, part...)
 	return nil

@@ -29,16 +29,22 @@ import (
 // plainEvent is an event without its representation.
 type plainEvent struct{ Raw, Name, Data, Others string }
 
-// readEvents reads a stream of at most maxBytes an event, and reports what it holds at the end.
-func readEvents(r io.Reader, maxBytes int64) (all []plainEvent, held int64, err error) {
+// readEvents reads a stream of at most maxBytes an event, and reports what it holds at the end. It checks what it holds for each event.
+func readEvents(t *testing.T, r io.Reader, maxBytes int64) (all []plainEvent, held int64, err error) {
+	t.Helper()
 	hold := func(bytes int64) error { held += bytes; return nil }
 	reader := newEventReader(r, maxBytes, hold, func(bytes int64) { held -= bytes })
-	defer func() { reader.release() }()
 	for {
 		e, err := reader.next()
 		if err != nil {
 			reader.release()
 			return all, held, err
+		}
+		if want := int64(eventMemoryFactor * len(e.raw)); len(e.raw) > smallEvent && held < want {
+			t.Errorf("%d bytes are held for an event of %d bytes, want at least %d", held, len(e.raw), want)
+		}
+		if unused := cap(e.raw) - len(e.raw); unused > 2*smallEvent && unused > len(e.raw)/4 {
+			t.Errorf("an event of %d bytes has %d unused ones", len(e.raw), unused)
 		}
 		all = append(all, plainEvent{string(e.raw), e.name, e.data, string(e.others)})
 	}
@@ -97,7 +103,7 @@ func FuzzEventReader(f *testing.F) {
 		for name, r := range map[string]io.Reader{
 			"whole": strings.NewReader(stream), "bytes": iotest.OneByteReader(strings.NewReader(stream)), "halves": iotest.HalfReader(strings.NewReader(stream)),
 		} {
-			got, held, err := readEvents(r, 1<<20)
+			got, held, err := readEvents(t, r, 1<<20)
 			if !errors.Is(err, io.EOF) {
 				t.Fatalf("%s: %v", name, err)
 			}
@@ -109,6 +115,27 @@ func FuzzEventReader(f *testing.F) {
 			}
 		}
 	})
+}
+
+// eventsOfSizes returns events of one line and of many lines, each a third larger than the one before.
+func eventsOfSizes() string {
+	var b strings.Builder
+	for size := 1 << 10; size < 1<<19; size += size / 3 {
+		b.WriteString("data: " + strings.Repeat("x", size) + "\n\n" + strings.Repeat("data: x\n", size/8) + "\n")
+	}
+	return b.String()
+}
+
+// linesOfCapacities returns lines that would each end where the memory of a slice ends, so that only their line feeds would need more.
+func linesOfCapacities() string {
+	lines := make([]byte, 0, 1<<10)
+	for len(lines) < 1<<19 {
+		for len(lines) < cap(lines) {
+			lines = append(lines, ':')
+		}
+		lines = append(lines, '\n')
+	}
+	return string(lines)
 }
 
 // TestEventReaderLimit checks that an event is not read beyond the limit, wherever its lines end, and that its memory is held first.
@@ -126,11 +153,13 @@ func TestEventReaderLimit(t *testing.T) {
 		"each within it":  {strings.Repeat("data: 12\n\n", 10), 8, io.EOF},
 		"comments, too":   {": 1234567\n\n", 8, errTooLarge},
 		"a large one":     {"data: " + strings.Repeat("x", 1<<20) + "\n\n", 2 << 20, io.EOF},
+		"full buffers":    {linesOfCapacities() + "data\n\n", 1 << 20, io.EOF},
+		"of any size":     {eventsOfSizes(), 1 << 20, io.EOF},
 		"many tiny lines": {strings.Repeat("data\n", 1<<18), 1 << 20, errTooLarge},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if _, held, err := readEvents(strings.NewReader(tc.stream), tc.max); !errors.Is(err, tc.wantErr) || held != 0 {
+			if _, held, err := readEvents(t, strings.NewReader(tc.stream), tc.max); !errors.Is(err, tc.wantErr) || held != 0 {
 				t.Errorf("got %v and %d bytes held, want %v", err, held, tc.wantErr)
 			}
 		})

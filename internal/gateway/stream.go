@@ -223,7 +223,7 @@ func (s *relay) forwardResponse(ctx context.Context, e *event, kind string, data
 		}
 	}
 	s.turn.nameCalls(response)
-	if err := s.keep(response, cap(e.raw)); err != nil {
+	if err := s.keep(response, len(e.data)); err != nil {
 		return err
 	}
 	if costs := 2 * s.turn.shownBytes(response); costs > smallEvent {

@@ -65,9 +65,6 @@ func New(config *rest.Config) (rest.Interface, error) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	if err := metav1.AddMetaToScheme(scheme); err != nil {
-		return nil, err
-	}
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	config.DisableCompression = true
@@ -192,7 +189,7 @@ func readMetadata(ctx context.Context, request *rest.Request) (*metav1.ObjectMet
 	}
 	metadata := ParseMetadata(object.Members("metadata")[0])
 	if metadata.UID == "" {
-		return nil, errors.New("the response of the API server is not an object")
+		return nil, errors.New("the response of the API server has no UID")
 	}
 	return &metadata, nil
 }
@@ -236,12 +233,11 @@ func MeansTooLargeForEtcd(code int, body string) bool {
 // ClusterID returns the UID of the namespace kube-system, which identifies the cluster. All users may read it: see
 // config/rbac/identity_role.yaml.
 func ClusterID(ctx context.Context, client rest.Interface) (string, error) {
-	object := &metav1.PartialObjectMetadata{}
-	err := client.Get().AbsPath("/api/v1/namespaces", metav1.NamespaceSystem).SetHeader("Accept", MetadataOnly).Do(ctx).Into(object)
+	namespace, err := readMetadata(ctx, client.Get().AbsPath("/api/v1/namespaces", metav1.NamespaceSystem))
 	if err != nil {
 		return "", fmt.Errorf("unable to identify the cluster: %w", err)
 	}
-	return string(object.UID), nil
+	return string(namespace.UID), nil
 }
 
 // ListRequest returns the request for a list or a watch of a resource in all namespaces.

@@ -18,6 +18,10 @@ package kubeclient
 
 import (
 	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +29,7 @@ import (
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"pgregory.net/rapid"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -79,5 +84,50 @@ func TestParseOtherMetadata(t *testing.T) {
 		if diff := cmp.Diff(metav1.ObjectMeta{}, ParseMetadata(gjson.Parse(raw))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", raw, diff)
 		}
+	}
+}
+
+// TestGetMetadata checks that only an object is accepted as one, whatever answers in the place of the API server.
+func TestGetMetadata(t *testing.T) {
+	for name, tc := range map[string]struct {
+		body    string
+		status  int // 200 if it is 0
+		want    types.UID
+		wantErr string
+	}{
+		"an object":     {body: `{"kind":"PartialObjectMetadata","metadata":{"uid":"1"}}`, want: "1"},
+		"no UID":        {body: `{"kind":"PartialObjectMetadata","metadata":{}}`, wantErr: "has no UID"},
+		"no metadata":   {body: `{}`, wantErr: "has no UID"},
+		"nothing":       {body: ``, wantErr: "has no UID"},
+		"a list":        {body: `[]`, wantErr: "must be an object"},
+		"HTML":          {body: `<html></html>`, wantErr: "must be JSON"},
+		"half of it":    {body: `{"metadata":{"uid":"1"}`, wantErr: "must be JSON"},
+		"a Status":      {body: `{"kind":"Status","status":"Failure","reason":"Forbidden","code":403,"message":"no"}`, status: http.StatusForbidden, wantErr: "no"},
+		"another error": {body: `{"metadata":{"uid":"1"}}`, status: http.StatusInternalServerError, wantErr: "server"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if got := r.Header.Get("Accept"); got != MetadataOnly {
+					t.Errorf("the request accepts %q", got)
+				}
+				w.Header().Set("Content-Type", "application/json")
+				if tc.status != 0 {
+					w.WriteHeader(tc.status)
+				}
+				_, _ = io.WriteString(w, tc.body)
+			}))
+			defer server.Close()
+			client, err := New(&rest.Config{Host: server.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := GetMetadata(t.Context(), client, Sessions, types.NamespacedName{Namespace: "a", Name: "b"})
+			switch {
+			case err == nil && (tc.wantErr != "" || got.UID != tc.want):
+				t.Errorf("got %+v, want UID %q and error %q", got, tc.want, tc.wantErr)
+			case err != nil && (tc.wantErr == "" || !strings.Contains(err.Error(), tc.wantErr)):
+				t.Errorf("got %v, want %q", err, tc.wantErr)
+			}
+		})
 	}
 }

@@ -47,7 +47,7 @@ func Create(ctx context.Context, client rest.Interface, resource, namespace stri
 	return client.Post().Namespace(namespace).Resource(resource).Param(fieldValidation, metav1.FieldValidationStrict).Body(object).Do(ctx).Into(into)
 }
 
-// CreateLarge is Create for an object that is too large to be sent back: it returns only the metadata of the result, as ParseMetadata does.
+// CreateLarge is Create for an object that need not be sent back: it returns only the metadata of the result, as ParseMetadata does.
 // If the API server has accepted an object of the same kind and with the same fields from this program, validated may be set: the API
 // server then does not look for fields that its CRD lacks, for which it decodes the object a second time.
 func CreateLarge(
@@ -60,8 +60,7 @@ func CreateLarge(
 	return readMetadata(ctx, client.Post().Namespace(namespace).Resource(resource).Param(fieldValidation, validation).Body(object))
 }
 
-// CreateRaw is Create for an object as JSON, which may have fields that this program does not know. It returns only the metadata of
-// the result. With dryRun, the API server checks the object, and does not store it.
+// CreateRaw is CreateLarge for an object as JSON, which may have fields that this program does not know. With dryRun, the API server checks the object, and does not store it.
 func CreateRaw(
 	ctx context.Context, client rest.Interface, resource, namespace string, object []byte, dryRun bool,
 ) (*metav1.ObjectMeta, error) {

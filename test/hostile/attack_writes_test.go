@@ -247,17 +247,17 @@ func (a *arena) plainResource() (client rest.Interface, path string) {
 // of them. It discovers a new CRD after up to 30 seconds.
 func (a *arena) awaitCollector(client rest.Interface, path string) {
 	a.Helper()
-	create := func(ctx context.Context, name, owners string) (*metav1.PartialObjectMetadata, error) {
-		created := &metav1.PartialObjectMetadata{}
+	create := func(ctx context.Context, name, owners string) (uid string, err error) {
 		object := fmt.Appendf(nil, `{"apiVersion":"hostile.example.com/v1","kind":"Plain","metadata":{"name":%q,"ownerReferences":[%s]}}`, name, owners)
-		return created, client.Post().AbsPath(path).SetHeader("Content-Type", "application/json").
-			SetHeader("Accept", kubeclient.MetadataOnly).Body(object).Do(ctx).Into(created)
+		raw, err := client.Post().AbsPath(path).SetHeader("Content-Type", "application/json").
+			SetHeader("Accept", kubeclient.MetadataOnly).Body(object).Do(ctx).Raw()
+		return gjson.GetBytes(raw, "metadata.uid").Str, err
 	}
 	owner, err := create(a.Context(), "owner", "")
 	if err != nil {
 		a.Fatal(err)
 	}
-	reference := fmt.Sprintf(`{"apiVersion":"hostile.example.com/v1","kind":"Plain","name":"owner","uid":%q}`, owner.UID)
+	reference := fmt.Sprintf(`{"apiVersion":"hostile.example.com/v1","kind":"Plain","name":"owner","uid":%q}`, owner)
 	if _, err := create(a.Context(), "owned", reference); err != nil {
 		a.Fatal(err)
 	}
