@@ -160,7 +160,7 @@ func (b *bench) largeStore(ctx context.Context, namespace, bucket string, turn s
 	}, func() { _ = s.Close() }, nil
 }
 
-// alternate measures two functions, after a round that only warms up.
+// alternate measures two functions in each round, after a round that only warms up.
 func (b *bench) alternate(ours, theirs *series, run, compared func() error) error {
 	err := interleave(1+b.rounds, timed(ours, run), timed(theirs, compared))
 	if err == nil {

@@ -59,7 +59,7 @@ func thisMachine(ctx context.Context) machine {
 	return m
 }
 
-// measurement is a row of the report: samples of Catena and, usually, those of a comparison that alternated with them.
+// measurement is a row of the report: samples of Catena and, usually, those of a comparison from the same rounds.
 type measurement struct {
 	Experiment string `json:"experiment"`
 	Name       string `json:"name"`
@@ -200,8 +200,8 @@ func readResults(path string) (*results, error) {
 	return r, nil
 }
 
-// interleave runs all cases in each round, so that other load on the machine affects them equally. Their order is random, so that each also
-// follows each of the others as often: after a write, the operator and the kube-apiserver are still busy with the verdict.
+// interleave runs all cases in each round, so that other load on the machine affects them equally. Their order is random, so that none always
+// follows the same one: after a write, the operator and the kube-apiserver are still busy with the verdict.
 func interleave(rounds int, cases ...func() error) error {
 	for range rounds {
 		for _, i := range rand.Perm(len(cases)) {
