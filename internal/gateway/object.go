@@ -173,7 +173,7 @@ func mapList(list string, size int, replace func(i int, element string) string) 
 
 // quote returns a string as JSON.
 func quote(s string) string {
-	for i := range len(s) {
+	for i := range len(s) { // nearly always to the end
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
 			return quoteEscaped(s)
 		}
@@ -181,6 +181,7 @@ func quote(s string) string {
 	return `"` + s + `"`
 }
 
+// quoteEscaped is quote for a string that needs escapes, or may need them.
 func quoteEscaped(s string) string {
 	quoted, err := jsonvalue.Marshal(s)
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +28,6 @@ import (
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	"pgregory.net/rapid"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
@@ -106,7 +104,7 @@ func TestGetMetadata(t *testing.T) {
 		"another error": {body: `{"metadata":{"uid":"1"}}`, status: http.StatusInternalServerError, wantErr: "server"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			client := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				if got := r.Header.Get("Accept"); got != MetadataOnly {
 					t.Errorf("the request accepts %q", got)
 				}
@@ -115,12 +113,7 @@ func TestGetMetadata(t *testing.T) {
 					w.WriteHeader(tc.status)
 				}
 				_, _ = io.WriteString(w, tc.body)
-			}))
-			defer server.Close()
-			client, err := New(&rest.Config{Host: server.URL})
-			if err != nil {
-				t.Fatal(err)
-			}
+			})
 			got, err := GetMetadata(t.Context(), client, Sessions, types.NamespacedName{Namespace: "a", Name: "b"})
 			switch {
 			case err == nil && (tc.wantErr != "" || got.UID != tc.want):

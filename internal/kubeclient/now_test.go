@@ -26,6 +26,18 @@ import (
 	"k8s.io/client-go/rest"
 )
 
+// serve returns a client of an API server with a handler.
+func serve(t *testing.T, handler http.HandlerFunc) rest.Interface {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	client, err := New(&rest.Config{Host: server.URL, BearerToken: "token"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
 // TestNow: the time is that of the API server, not of this machine.
 func TestNow(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -39,18 +51,13 @@ func TestNow(t *testing.T) {
 		"bad gateway":  {date: "Fri, 20 Nov 2020 10:00:00 GMT", status: http.StatusBadGateway, wantErr: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			client := serve(t, func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("Authorization") != "Bearer token" {
 					t.Error("the request has no credentials")
 				}
 				w.Header()["Date"] = []string{tc.date}
 				w.WriteHeader(cmp.Or(tc.status, http.StatusOK))
-			}))
-			defer server.Close()
-			client, err := New(&rest.Config{Host: server.URL, BearerToken: "token"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			})
 			got, err := Now(t.Context(), client)
 			if !got.Equal(tc.want) || (err != nil) != tc.wantErr {
 				t.Errorf("got %v and %v, want %v", got, err, tc.want)

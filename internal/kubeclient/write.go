@@ -47,10 +47,10 @@ func Create(ctx context.Context, client rest.Interface, resource, namespace stri
 	return client.Post().Namespace(namespace).Resource(resource).Param(fieldValidation, metav1.FieldValidationStrict).Body(object).Do(ctx).Into(into)
 }
 
-// CreateLarge is Create for an object that need not be sent back: it returns only the metadata of the result, as ParseMetadata does.
-// If the API server has accepted an object of the same kind and with the same fields from this program, validated may be set: the API
+// CreateReturningMetadata is Create for an object that need not be sent back: it returns only the metadata of the result, as ParseMetadata
+// does. If the API server has accepted an object of the same kind and with the same fields from this program, validated may be set: the API
 // server then does not look for fields that its CRD lacks, for which it decodes the object a second time.
-func CreateLarge(
+func CreateReturningMetadata(
 	ctx context.Context, client rest.Interface, resource, namespace string, object runtime.Object, validated bool,
 ) (*metav1.ObjectMeta, error) {
 	validation := metav1.FieldValidationStrict
@@ -60,7 +60,8 @@ func CreateLarge(
 	return readMetadata(ctx, client.Post().Namespace(namespace).Resource(resource).Param(fieldValidation, validation).Body(object))
 }
 
-// CreateRaw is CreateLarge for an object as JSON, which may have fields that this program does not know. With dryRun, the API server checks the object, and does not store it.
+// CreateRaw is CreateReturningMetadata for an object as JSON, which may have fields that this program does not know. With dryRun, the API
+// server checks the object, and does not store it.
 func CreateRaw(
 	ctx context.Context, client rest.Interface, resource, namespace string, object []byte, dryRun bool,
 ) (*metav1.ObjectMeta, error) {

@@ -118,7 +118,7 @@ func (s *chunkStore) create(
 		return nil, err
 	}
 	defer s.writes.Release(session.Namespace, 1)
-	created, err := kubeclient.CreateLarge(ctx, s.client, kubeclient.Chunks, session.Namespace, chunk, part > 0)
+	created, err := kubeclient.CreateReturningMetadata(ctx, s.client, kubeclient.Chunks, session.Namespace, chunk, part > 0)
 	if apierrors.IsAlreadyExists(err) {
 		// The key belongs to this write alone: it has created the chunk, its response was lost, and client-go retried.
 		created, err = kubeclient.GetMetadata(ctx, s.client, kubeclient.Chunks, types.NamespacedName{Namespace: session.Namespace, Name: chunk.Name})

@@ -223,7 +223,7 @@ func (s *save) remove(ctx context.Context, object *v1alpha1.ResponseSession) err
 func (s *save) post(ctx context.Context, spec *v1alpha1.ResponseSessionSpec, parent types.UID) (*v1alpha1.ResponseSession, error) {
 	object := &v1alpha1.ResponseSession{Spec: *spec}
 	object.Name, object.OwnerReferences = v1alpha1.ObjectName(s.session.ResponseID), s.owners(parent)
-	created, err := kubeclient.CreateLarge(ctx, s.client, kubeclient.Sessions, s.namespace, object, false)
+	created, err := kubeclient.CreateReturningMetadata(ctx, s.client, kubeclient.Sessions, s.namespace, object, false)
 	if apierrors.IsAlreadyExists(err) {
 		stored, err := s.alreadyStored(ctx)
 		if stored == nil && err == nil {

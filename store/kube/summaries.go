@@ -48,7 +48,7 @@ func (c *cluster) SaveSummary(ctx context.Context, namespace, conversationID str
 	}
 	owner := conversation.UID
 	object := newSummary(conversationID, owner, summary)
-	err = kubeclient.Create(ctx, c.client, kubeclient.Summaries, namespace, object, &v1alpha1.ConversationSummary{})
+	_, err = kubeclient.CreateReturningMetadata(ctx, c.client, kubeclient.Summaries, namespace, object, false)
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		err = c.compareSummary(ctx, types.NamespacedName{Namespace: namespace, Name: object.Name}, conversationID, owner, summary)
