@@ -45,10 +45,13 @@ type failure struct {
 
 type failureKey struct{}
 
-// noteFailures records failed delegation for withFailures, and delegates within limits.
+// noteFailures records failed delegation for withFailures, and delegates within limits. The user of a forwarded request is known.
 func noteFailures(config *genericapiserver.Config, limits *limits) {
 	authenticate, authorize := config.Authentication.Authenticator, config.Authorization.Authorizer
 	config.Authentication.Authenticator = authenticator.RequestFunc(func(req *http.Request) (response *authenticator.Response, ok bool, err error) {
+		if forwarded, _ := req.Context().Value(forwardedKey{}).(*authenticator.Response); forwarded != nil {
+			return forwarded, true, nil
+		}
 		ctx, cancel := beforeDeadline(req.Context())
 		defer cancel()
 		err = limits.review(ctx, clientOf(req), func() (err error) {

@@ -25,7 +25,6 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
-	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 
@@ -45,8 +44,8 @@ var errBusyClient = errors.New("too many requests from this address, user or nam
 type limits struct {
 	// requests are those in progress, by what tenantOf returns.
 	requests *fair.Budget
-	// proxy identifies the user of a request that the kube-apiserver forwards. Without a front proxy it is nil.
-	proxy authenticator.Request
+	// proxy is nil without a front proxy.
+	proxy *frontProxy
 	// reviews are the requests to the kube-apiserver for a token, by the address of the client, and for access, by user. Clients of
 	// the kube-apiserver wait for each other, so few are sent at once.
 	reviews      *fair.Budget
@@ -63,15 +62,19 @@ func newLimits(o *Options) *limits {
 func (l *limits) share(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(l.writeTimeout)) // the writers of net/http support it
-		tenant := l.tenantOf(req)
+		forwarded := l.forwarded(req)
+		tenant := tenantOf(req, forwarded)
 		if !l.requests.TryAcquire(tenant, 1) {
 			responsewriters.ErrorNegotiated(busy(errBusyClient), codecs, resolvev1alpha1.GroupVersion, w, req)
 			return
 		}
 		defer l.requests.Release(tenant, 1)
-		next.ServeHTTP(w, req)
+		next.ServeHTTP(w, req.WithContext(context.WithValue(req.Context(), forwardedKey{}, forwarded)))
 	})
 }
+
+// forwardedKey has the result of limits.forwarded.
+type forwardedKey struct{}
 
 // review calls ask, which may send a review to the kube-apiserver, within the share of a client or user.
 func (l *limits) review(ctx context.Context, of string, ask func() error) error {
@@ -82,31 +85,37 @@ func (l *limits) review(ctx context.Context, of string, ask func() error) error 
 	return ask()
 }
 
-// useProxy sets proxy from the authentication configuration, which is nil if there is no front proxy.
-func (l *limits) useProxy(proxy *authenticatorfactory.RequestHeaderConfig) {
+// useProxy sets proxy from the authentication configuration, which is nil if there is no front proxy. Its certificate is trusted for ttl once
+// it was verified.
+func (l *limits) useProxy(proxy *authenticatorfactory.RequestHeaderConfig, ttl time.Duration) {
 	if proxy != nil {
-		l.proxy = headerrequest.NewDynamicVerifyOptionsSecure(proxy.CAContentProvider.VerifyOptions, proxy.AllowedClientNames,
-			proxy.UsernameHeaders, proxy.UIDHeaders, proxy.GroupHeaders, proxy.ExtraHeaderPrefixes)
+		l.proxy = newFrontProxy(proxy, ttl)
 	}
+}
+
+// forwarded returns the user for whom the kube-apiserver has forwarded a request, or nil if it comes from elsewhere.
+func (l *limits) forwarded(req *http.Request) *authenticator.Response {
+	if l.proxy == nil {
+		return nil
+	}
+	answer, ok, err := l.proxy.AuthenticateRequest(req)
+	if !ok || err != nil {
+		return nil
+	}
+	return answer
 }
 
 // tenantOf returns whom a request counts for: the address of its client or, if that is the kube-apiserver's proxy, the user for whom it
 // forwards the request. All service accounts of a namespace are one tenant. Many addresses can therefore not use up the share of the
 // kube-apiserver, through which most requests come.
-func (l *limits) tenantOf(req *http.Request) string {
-	client := "address " + clientOf(req)
-	if l.proxy == nil || req.TLS == nil || len(req.TLS.PeerCertificates) == 0 {
-		return client
+func tenantOf(req *http.Request, forwarded *authenticator.Response) string {
+	if forwarded == nil {
+		return "address " + clientOf(req)
 	}
-	// The authenticator removes the headers, which the handler needs.
-	answer, ok, err := l.proxy.AuthenticateRequest(&http.Request{TLS: req.TLS, Header: req.Header.Clone()})
-	if !ok || err != nil {
-		return client
-	}
-	if namespace, _, err := serviceaccount.SplitUsername(answer.User.GetName()); err == nil {
+	if namespace, _, err := serviceaccount.SplitUsername(forwarded.User.GetName()); err == nil {
 		return "namespace " + namespace
 	}
-	return "user " + answer.User.GetName()
+	return "user " + forwarded.User.GetName()
 }
 
 // clientOf returns the address of a client, without its port. It is the kube-apiserver's for requests that it forwards.

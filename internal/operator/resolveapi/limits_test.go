@@ -35,8 +35,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
-	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	certutil "k8s.io/client-go/util/cert"
 
@@ -93,11 +91,7 @@ func TestTenants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	none := headerrequest.StaticStringSlice{}
-	l.useProxy(&authenticatorfactory.RequestHeaderConfig{
-		CAContentProvider: content, AllowedClientNames: headerrequest.StaticStringSlice{"front-proxy"},
-		UsernameHeaders: headerrequest.StaticStringSlice{"X-Remote-User"}, UIDHeaders: none, GroupHeaders: none, ExtraHeaderPrefixes: none,
-	})
+	l.useProxy(proxyConfig(content), time.Minute)
 	const address = "address 10.0.0.1"
 	tests := map[string]struct {
 		certificate *x509.Certificate
@@ -119,11 +113,10 @@ func TestTenants(t *testing.T) {
 			if tc.certificate != nil {
 				req.TLS.PeerCertificates = []*x509.Certificate{tc.certificate}
 			}
-			if got := l.tenantOf(req); got != tc.want {
-				t.Errorf("got %q, want %q", got, tc.want)
-			}
-			if got := req.Header.Get("X-Remote-User"); got != tc.user {
-				t.Errorf("afterwards, the user is %q, want %q", got, tc.user)
+			for i := range 2 { // the second time, the certificate is known
+				if got := tenantOf(req, l.forwarded(req.Clone(t.Context()))); got != tc.want {
+					t.Errorf("%d: got %q, want %q", i, got, tc.want)
+				}
 			}
 		})
 	}

@@ -63,7 +63,7 @@ func New(
 		return nil, err
 	}
 	limits := newLimits(o)
-	limits.useProxy(config.Authentication.RequestHeaderConfig)
+	limits.useProxy(config.Authentication.RequestHeaderConfig, o.Authentication.CacheTTL)
 	noteFailures(config, limits)
 	clientCAs, err := newClientCAs(o, config)
 	if err != nil {
