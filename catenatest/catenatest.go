@@ -145,7 +145,7 @@ func Start(ctx context.Context, options Options) (_ *Environment, err error) {
 	if err := env.connect(ctx); err != nil {
 		return nil, err
 	}
-	for _, dir := range []string{"admission", "rbac"} {
+	for _, dir := range []string{"admission", "rbac", "flowcontrol"} {
 		if err := env.applyConfig(ctx, dir); err != nil {
 			return nil, err
 		}

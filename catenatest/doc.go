@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package catenatest starts a Kubernetes API with Catena for the tests of programs that use Catena: etcd, a
-// kube-apiserver, Catena's CRDs, admission policy, RBAC and aggregated API, and the operator. It needs no cluster and no
+// kube-apiserver, Catena's CRDs, admission policies, RBAC, FlowSchemas and aggregated API, and the operator. It needs no cluster and no
 // containers, only the binaries that envtest uses:
 //
 //	export KUBEBUILDER_ASSETS=$(setup-envtest use --print path)

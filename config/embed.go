@@ -19,8 +19,8 @@ package config
 
 import "embed"
 
-// FS holds the manifests by directory: crd/bases, admission, rbac, apiservice and manager, and samples with example
+// FS holds the manifests by directory: crd/bases, admission, rbac, flowcontrol, apiservice and manager, and samples with example
 // conversations.
 //
-//go:embed crd/bases/*.yaml admission/*.yaml rbac/*.yaml apiservice/*.yaml manager/*.yaml samples/*.yaml
+//go:embed crd/bases/*.yaml admission/*.yaml rbac/*.yaml flowcontrol/*.yaml apiservice/*.yaml manager/*.yaml samples/*.yaml
 var FS embed.FS

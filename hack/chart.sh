@@ -14,6 +14,7 @@ rm -rf "$files"
 copy crd crd/bases/*.yaml
 copy admission admission/*.yaml
 copy rbac rbac/*.yaml
+copy flowcontrol flowcontrol/*.yaml
 copy operator apiservice/service.yaml manager/{disruption_budget,network_policy,resource_quota}.yaml
 copy gateway components/gateway/{role,disruption_budget,network_policy}.yaml
 copy cert-manager components/cert-manager/*.yaml

@@ -31,12 +31,13 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// TestPriorityAndFairness: requests for conversations get the level of the component, except those of the operator and of Kubernetes
-// itself.
+// TestPriorityAndFairness: the operator's requests do not share the level of tenants. Those for conversations get the level of the component,
+// except the operator's, and those of Kubernetes itself.
 func TestPriorityAndFairness(t *testing.T) {
 	c := sharedCluster(t)
-	for _, object := range byName(t, kustomize(t, variants["priority and fairness"])) {
-		if object.GroupVersionKind().Group != flowcontrolv1.GroupName {
+	installed := byName(t, kustomize(t, variants["default"]))
+	for name, object := range byName(t, kustomize(t, variants["priority and fairness"])) {
+		if installed[name] != nil || object.GroupVersionKind().Group != flowcontrolv1.GroupName {
 			continue
 		}
 		if err := apply(t.Context(), c.Client, object); err != nil {

@@ -83,7 +83,7 @@ func (c *cluster) testKubectl(t *testing.T) {
 	if err := c.Client.Create(t.Context(), session("team-a", "resp_1", "text")); err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{"apiservice", "manager", "rbac"} {
+	for _, dir := range []string{"apiservice", "manager", "flowcontrol", "rbac"} {
 		c.kubectl(t, "delete", "-k", "config/"+dir, "--timeout=60s") // the last one waits until the namespace is gone
 	}
 	c.wantSession(t, true)
