@@ -34,6 +34,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	rbacv1ac "k8s.io/client-go/applyconfigurations/rbac/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -233,6 +235,21 @@ func (e *Environment) PodConfig(ctx context.Context, namespace string) (*rest.Co
 	config := rest.AnonymousClientConfig(e.Config)
 	config.BearerToken, config.QPS = token.Status.Token, -1
 	return config, nil
+}
+
+// WriteKubeconfig writes what PodConfig has returned to a kubeconfig file, and returns its path.
+func (e *Environment) WriteKubeconfig(pod *rest.Config) (path string, err error) {
+	file, err := os.CreateTemp(filepath.Dir(e.Kubeconfig), "*.kubeconfig")
+	if err != nil {
+		return "", err
+	}
+	const name = "pod"
+	err = clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:  map[string]*clientcmdapi.Cluster{name: {Server: pod.Host, CertificateAuthorityData: pod.CAData}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{name: {Token: pod.BearerToken}},
+		Contexts:  map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}}, CurrentContext: name,
+	}, file.Name())
+	return file.Name(), errors.Join(err, file.Close())
 }
 
 // buildGateway builds bin/gateway, or bin/gateway-race.

@@ -27,6 +27,8 @@ import (
 
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
@@ -41,7 +43,11 @@ const gatewayTurns = 16
 func gatewayExperiment(ctx context.Context, b *bench) error {
 	engine := httptest.NewServer(enginetest.Handler())
 	defer engine.Close()
-	gateway, err := b.startGateway(ctx, engine.URL)
+	pod, err := b.env.PodConfig(ctx, metav1.NamespaceDefault)
+	if err != nil {
+		return err
+	}
+	gateway, err := b.startGateway(ctx, pod, engine.URL)
 	if err != nil {
 		return err
 	}
@@ -66,7 +72,7 @@ func gatewayExperiment(ctx context.Context, b *bench) error {
 			return err
 		}
 	}
-	plain, err := b.plainTurn(ctx, []byte(input))
+	plain, err := b.plainTurn(ctx, pod, []byte(input))
 	if err != nil {
 		return err
 	}
@@ -92,9 +98,9 @@ func gatewayExperiment(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// startGateway starts a gateway that resolves directly, as one in a Pod does.
-func (b *bench) startGateway(ctx context.Context, upstream string) (*testenv.Gateway, error) {
-	kubeconfig, err := b.env.Editor(ctx, metav1.NamespaceDefault)
+// startGateway starts a gateway with the credentials of a Pod. It resolves directly, as one in a Pod does.
+func (b *bench) startGateway(ctx context.Context, pod *rest.Config, upstream string) (*testenv.Gateway, error) {
+	kubeconfig, err := b.env.WriteKubeconfig(pod)
 	if err != nil {
 		return nil, err
 	}
@@ -104,25 +110,27 @@ func (b *bench) startGateway(ctx context.Context, upstream string) (*testenv.Gat
 	})
 }
 
-// plainTurn returns a function that reads the object of a turn and creates another one, as a client without Catena would. Their bodies
-// are JSON, with the input and an output of the same size.
-func (b *bench) plainTurn(ctx context.Context, input []byte) (func() error, error) {
-	if err := b.createNamespace(ctx, "plain"); err != nil {
+// plainTurn returns a function that reads the object of a turn and creates another one, as a client without Catena would in the same Pod.
+// Their bodies are JSON, with the input and an output of the same size.
+func (b *bench) plainTurn(ctx context.Context, pod *rest.Config, input []byte) (func() error, error) {
+	const namespace, first = metav1.NamespaceDefault, "resp_plain_0"
+	plain, err := client.New(pod, client.Options{Scheme: b.env.Client.Scheme()})
+	if err != nil {
 		return nil, err
 	}
-	if err := b.env.Client.Create(ctx, turn("plain", "resp_0", "", 2*len(input))); err != nil {
+	if err := plain.Create(ctx, turn(namespace, first, "", 2*len(input))); err != nil {
 		return nil, err
 	}
 	turns := 0
 	return func() error {
 		previous := &v1alpha1.ResponseSession{}
-		if err := b.env.Client.Get(ctx, kubeKey("plain", "resp_0"), previous); err != nil {
+		if err := plain.Get(ctx, kubeKey(namespace, first), previous); err != nil {
 			return err
 		}
 		turns++
-		next := turn("plain", fmt.Sprintf("resp_%d", turns), "resp_0", 2*len(input))
+		next := turn(namespace, fmt.Sprintf("resp_plain_%d", turns), first, 2*len(input))
 		setOwner(next, previous.UID)
-		return b.env.Client.Create(ctx, next)
+		return plain.Create(ctx, next)
 	}, nil
 }
 
