@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -125,10 +126,36 @@ func coldHistories(a *arena, size int) (hostile, harmless request) {
 // coldTurn is the size of the turns of coldHistories.
 const coldTurn = 512 << 10
 
-// oneHistory: all clients request the same history of size MiB. The comparison reads as many bytes of plain objects.
+// oneHistory: all clients request the same history of size MiB, and again at once if they are refused, which most are. The comparison
+// reads as many plain objects, some of them so large that there are as many bytes.
 func oneHistory(a *arena, size int) (hostile, harmless request) {
 	last := a.chainOf("shared", size, "", bodiesOf(1<<20))
-	return a.reads(func(int) *rest.Request { return a.attacker.resolve(last) }), a.reads(a.plainObject(1 << 20))
+	histories := a.reads(func(int) *rest.Request { return a.attacker.resolve(last) })
+	small, large := a.reads(a.plainObject(1)), a.reads(a.plainObject(1<<20))
+	var mu sync.Mutex
+	requests, bytes, due := 0, 0, 0 // the last are the bytes that the comparison has yet to read
+	hostile = func(ctx context.Context, n int) (string, int, error) {
+		answer, read, err := histories(ctx, n)
+		mu.Lock()
+		defer mu.Unlock()
+		requests++
+		bytes += read
+		return answer, 1, err
+	}
+	next := func() request {
+		mu.Lock()
+		defer mu.Unlock()
+		due += bytes / max(requests, 1)
+		if due < 1<<20 {
+			return small
+		}
+		due -= 1 << 20
+		return large
+	}
+	return hostile, func(ctx context.Context, n int) (string, int, error) {
+		answer, _, err := next()(ctx, n)
+		return answer, 1, err
+	}
 }
 
 // reads returns a request for bytes that are read as fast as possible.

@@ -30,11 +30,13 @@ import (
 
 	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
@@ -212,7 +214,7 @@ func brokenIn(table []byte) (broken int) {
 const plainName = "plains.hostile.example.com"
 
 // plainResource installs the CRD of plain objects, unless it exists, and returns a client and the path of the attacker's objects.
-func (a *arena) plainResource() (client rest.Interface, path string) {
+func (a *arena) plainResource() (plains rest.Interface, path string) {
 	a.Helper()
 	free := true
 	crd := &apiextensionsv1.CustomResourceDefinition{
@@ -231,16 +233,34 @@ func (a *arena) plainResource() (client rest.Interface, path string) {
 	if err := env.Client.Create(a.Context(), crd); err != nil && !apierrors.IsAlreadyExists(err) {
 		a.Fatal(err)
 	}
-	client, err := kubeclient.New(env.Config)
-	if err != nil {
-		a.Fatal(err)
-	}
+	a.permitPlains()
+	plains = a.attacker.kube
 	path = "/apis/" + crd.Spec.Group + "/v1/namespaces/" + a.attacker.namespace + "/plains"
-	testutil.Eventually(a, func(ctx context.Context) error { return client.Get().AbsPath(path).Do(ctx).Error() })
+	testutil.Eventually(a, func(ctx context.Context) error { return plains.Get().AbsPath(path).Do(ctx).Error() })
 	if _, measured := a.TB.(*testing.B); measured {
-		a.awaitCollector(client, path)
+		a.awaitCollector(plains, path)
 	}
-	return client, path
+	return plains, path
+}
+
+// permitPlains gives the attacker all rights for plain objects in its namespace: harmless requests come from the same user as an attack.
+func (a *arena) permitPlains() {
+	a.Helper()
+	resource, group, _ := strings.Cut(plainName, ".")
+	role := &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.attacker.namespace, Name: resource},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{"*"}}},
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: role.ObjectMeta,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:" + a.attacker.namespace}},
+	}
+	for _, object := range []client.Object{role, binding} {
+		if err := env.Client.Create(a.Context(), object); err != nil && !apierrors.IsAlreadyExists(err) {
+			a.Fatal(err)
+		}
+	}
 }
 
 // awaitCollector waits until garbage collection watches the plain objects, as it watches all objects: the kube-apiserver sends it each
@@ -286,9 +306,10 @@ func (a *arena) plainCreate() func(ctx context.Context, name, data string) error
 // plainObject creates a plain object of a size, and returns a function that makes a request for it.
 func (a *arena) plainObject(size int) func(int) *rest.Request {
 	a.Helper()
-	if err := a.plainCreate()(a.Context(), "large", strconv.Quote(strings.Repeat("x", size))); err != nil {
+	name := fmt.Sprintf("bytes-%d", size)
+	if err := a.plainCreate()(a.Context(), name, strconv.Quote(strings.Repeat("x", size))); err != nil {
 		a.Fatal(err)
 	}
 	client, path := a.plainResource()
-	return func(int) *rest.Request { return client.Get().AbsPath(path, "large") }
+	return func(int) *rest.Request { return client.Get().AbsPath(path, name) }
 }

@@ -42,7 +42,7 @@ var (
 const maxRatio = 2
 
 // BenchmarkAttacks measures how much slower the victim becomes. Phases with an attack alternate with phases in which the
-// same clients send the same number of harmless requests, or bytes, in the same time. So an attack is no faster than the clients can send
+// same clients send the same number of harmless requests, or bytes, or both, in the same time. So an attack is no faster than the clients can send
 // harmless requests. It fails if the median of a
 // percentile over the phases of an attack is more than maxRatio times that over the others. `make bench-hostile` runs it.
 func BenchmarkAttacks(b *testing.B) {
