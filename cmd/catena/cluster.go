@@ -39,12 +39,15 @@ type clusterOptions struct {
 }
 
 func addClusterFlags(flags *pflag.FlagSet, namespaceUsage string) *clusterOptions {
-	o := &clusterOptions{Options: backup.Options{MaxTurnBytes: backup.DefaultMaxTurnBytes, Concurrency: backup.DefaultConcurrency}}
+	o := &clusterOptions{Options: backup.Options{
+		MaxTurnBytes: backup.DefaultMaxTurnBytes, Concurrency: backup.DefaultConcurrency, APITimeout: backup.DefaultAPITimeout,
+	}}
 	flags.StringVarP(&o.namespace, "namespace", "n", "", namespaceUsage)
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Path of a kubeconfig file. The default is the same as for kubectl.")
 	flags.StringVar(&o.context, "context", "", "Context of the kubeconfig. The default is the current one.")
 	flags.StringVar(&o.SnapshotStore, "snapshot-store", "", "URL of the bucket of the operator's flag of this name, if the cluster has one.")
 	flags.IntVar(&o.MaxTurnBytes, "max-turn-bytes", o.MaxTurnBytes, "Maximum size of the bodies of a turn together, in bytes. They are in memory.")
+	flags.DurationVar(&o.APITimeout, "api-timeout", o.APITimeout, "Time after which a request ends with an error if the kube-apiserver sends nothing. It ends after 21 minutes in any case.")
 	return o
 }
 

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -28,11 +29,15 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/requests"
+	"github.com/catena-dev/catena/internal/silence"
 	"github.com/catena-dev/catena/internal/snapshot"
 )
 
-// DefaultConcurrency is 8.
-const DefaultConcurrency = 8
+// DefaultConcurrency is 8, and DefaultAPITimeout is 2 minutes.
+const (
+	DefaultConcurrency = 8
+	DefaultAPITimeout  = 2 * time.Minute
+)
 
 // Options are the options of Open.
 type Options struct {
@@ -45,6 +50,8 @@ type Options struct {
 	MaxTurnBytes int
 	// Concurrency is the number of objects that are created or verified at once. At least 1.
 	Concurrency int
+	// APITimeout is the time after which a request ends with an error if the API server sends nothing. Positive.
+	APITimeout time.Duration
 	// Progress, if set, is called at the beginning of each phase, with the number of its objects, or -1 if that is unknown. It returns
 	// functions to be called after each object, possibly concurrently, and at the end.
 	Progress func(phase string, objects int) (step, end func())
@@ -67,7 +74,10 @@ func Open(ctx context.Context, options Options) (*Cluster, error) {
 		return nil, fmt.Errorf("--max-turn-bytes is %d: must be at least 1", options.MaxTurnBytes)
 	case options.Concurrency < 1:
 		return nil, fmt.Errorf("--concurrency is %d: must be at least 1", options.Concurrency)
+	case options.APITimeout <= 0:
+		return nil, fmt.Errorf("--api-timeout is %s: must be positive", options.APITimeout)
 	}
+	options.Config = silence.Limit(options.Config, options.APITimeout)
 	if options.Progress == nil {
 		options.Progress = func(string, int) (step, end func()) { return func() {}, func() {} }
 	}

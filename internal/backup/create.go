@@ -31,6 +31,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/silence"
 	"github.com/catena-dev/catena/internal/snapshot"
 	"github.com/catena-dev/catena/store/driver"
 )
@@ -279,7 +280,8 @@ func retry[T any](ctx context.Context, call func() (T, error)) (T, error) {
 // isTransient reports whether another attempt may succeed: no API server or bucket has decided about the request.
 func isTransient(err error) bool {
 	var status apierrors.APIStatus
-	if err == nil || isRefusal(err) || errors.Is(err, context.Canceled) || errors.Is(err, snapshot.ErrForeign) {
+	silent := errors.Is(err, silence.ErrSilent) || errors.Is(err, silence.ErrEndless) // it has been waited for long enough
+	if err == nil || silent || isRefusal(err) || errors.Is(err, context.Canceled) || errors.Is(err, snapshot.ErrForeign) {
 		return false
 	}
 	if errors.As(err, &status) {

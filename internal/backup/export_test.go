@@ -18,15 +18,18 @@ package backup
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/catena-dev/catena/internal/silence"
 	"github.com/catena-dev/catena/internal/snapshot"
 )
 
@@ -141,5 +144,23 @@ func TestExportNeedsItsBucket(t *testing.T) {
 	api.put("from", s)
 	if _, err := openFake(t, config).Export(t.Context(), "from", io.Discard); err == nil || !strings.Contains(err.Error(), "--snapshot-store") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestSilentServer: an export ends with an error if the API server accepts requests and sends nothing.
+func TestSilentServer(t *testing.T) {
+	api, config := newFake()
+	api.before = func(_ http.ResponseWriter, r *http.Request) bool {
+		<-r.Context().Done()
+		return true
+	}
+	c, err := Open(t.Context(), Options{
+		Config: config, MaxTurnBytes: DefaultMaxTurnBytes, Concurrency: 1, APITimeout: time.Millisecond, Problem: func(string, string) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Export(t.Context(), "from", io.Discard); !errors.Is(err, silence.ErrSilent) {
+		t.Errorf("got %v, want %v", err, silence.ErrSilent)
 	}
 }

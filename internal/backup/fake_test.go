@@ -78,7 +78,7 @@ func (f *fakeAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 func openFake(t testing.TB, config *rest.Config) *Cluster {
 	t.Helper()
 	c, err := Open(t.Context(), Options{
-		Config: config, MaxTurnBytes: DefaultMaxTurnBytes, Concurrency: 4,
+		Config: config, MaxTurnBytes: DefaultMaxTurnBytes, Concurrency: 4, APITimeout: time.Minute,
 		Problem: func(object, problem string) { t.Logf("%s: %s", object, problem) },
 	})
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/catena-dev/catena/internal/operator/silence"
+	"github.com/catena-dev/catena/internal/silence"
 )
 
 // TestUnansweredRequests: a watch, and any other request, ends by its own timeout if the kube-apiserver does not respond.

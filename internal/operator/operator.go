@@ -45,10 +45,10 @@ import (
 	"github.com/catena-dev/catena/internal/operator/resolve"
 	"github.com/catena-dev/catena/internal/operator/resolveapi"
 	"github.com/catena-dev/catena/internal/operator/sessions"
-	"github.com/catena-dev/catena/internal/operator/silence"
 	"github.com/catena-dev/catena/internal/operator/sizes"
 	"github.com/catena-dev/catena/internal/profiling"
 	"github.com/catena-dev/catena/internal/requests"
+	"github.com/catena-dev/catena/internal/silence"
 	"github.com/catena-dev/catena/internal/snapshot"
 )
 

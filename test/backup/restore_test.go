@@ -101,7 +101,8 @@ func importThrough(t *testing.T, path string, before func(r *http.Request)) (*ba
 	})
 	cluster, err := backup.Open(t.Context(), backup.Options{
 		Config: config, MaxTurnBytes: backup.DefaultMaxTurnBytes, Concurrency: backup.DefaultConcurrency,
-		Problem: func(object, problem string) { t.Errorf("%s: %s", object, problem) },
+		APITimeout: backup.DefaultAPITimeout,
+		Problem:    func(object, problem string) { t.Errorf("%s: %s", object, problem) },
 	})
 	if err != nil {
 		t.Fatal(err)

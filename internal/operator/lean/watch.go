@@ -32,7 +32,7 @@ import (
 
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
-	"github.com/catena-dev/catena/internal/operator/silence"
+	"github.com/catena-dev/catena/internal/silence"
 )
 
 // Kind is what Watch watches.

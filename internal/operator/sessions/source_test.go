@@ -37,7 +37,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
-	"github.com/catena-dev/catena/internal/operator/silence"
+	"github.com/catena-dev/catena/internal/silence"
 	"github.com/catena-dev/catena/internal/testutil"
 )
 

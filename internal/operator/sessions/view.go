@@ -28,7 +28,7 @@ import (
 	"github.com/catena-dev/catena/internal/broadcast"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/kubeclient"
-	"github.com/catena-dev/catena/internal/operator/silence"
+	"github.com/catena-dev/catena/internal/silence"
 )
 
 // Change notifies a subscriber of sessions that may need another status.

@@ -31,7 +31,7 @@ import (
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
-	"github.com/catena-dev/catena/internal/operator/silence"
+	"github.com/catena-dev/catena/internal/silence"
 )
 
 // +kubebuilder:rbac:groups=sessions.catena.dev,resources=responsesessions,verbs=list;watch

@@ -31,7 +31,7 @@ import (
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/operator/lean"
-	"github.com/catena-dev/catena/internal/operator/silence"
+	"github.com/catena-dev/catena/internal/silence"
 )
 
 // maxDataSize is the size of spec.data of the largest chunk, in base64: the CRD's maxLength.

@@ -35,7 +35,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/catena-dev/catena/internal/kubeclient"
-	"github.com/catena-dev/catena/internal/operator/silence"
+	"github.com/catena-dev/catena/internal/silence"
 	"github.com/catena-dev/catena/internal/testutil"
 )
 

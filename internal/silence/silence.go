@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package silence notices when the API server, or a proxy in front of it, has stopped sending the data of a watch, or sends data
-// without end: it ends the request with an error, so that the watch is started again, and has a metric of how long nothing was
-// received.
+// Package silence notices when the API server, or a proxy in front of it, has stopped sending the data of a response, or sends data
+// without end: it ends the request with an error, so that a watch is started again, and an export ends. It has a metric of how long a watch has
+// received nothing.
 package silence
 
 import (
