@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/catena-dev/catena/internal/history"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
 // SetClient replaces the client of a reader.
@@ -64,4 +65,9 @@ func (r *Resolver) ForgiveAnswers(namespace string) time.Duration {
 // Digest computes the digests of turns.
 func (r *Resolver) Digest(ctx context.Context, namespace string, turns []history.TurnItems) error {
 	return (&lookup{Resolver: r, namespace: namespace}).digest(ctx, turns)
+}
+
+// Bytes returns the size for which the history of a turn counts.
+func (r *Resolver) Bytes(record *sessions.Record) int64 {
+	return (&lookup{Resolver: r, namespace: record.Namespace, query: Query{Digests: true}}).bytes(record)
 }

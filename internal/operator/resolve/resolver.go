@@ -375,16 +375,16 @@ func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, er
 const cold = 6
 
 // bytes returns the approximate size of the history of a path, with turns that are not cached counted as cold, and those that have to be
-// hashed once more. It is at most the size of the largest cached history.
+// hashed once more. It is at most the size of the largest cached history, whatever sizes the references to snapshots say.
 func (l *lookup) bytes(path ...*sessions.Record) (bytes int64) {
 	for _, s := range path {
-		size := int64(s.ObjectBytes)
+		size, snapshot := int64(s.ObjectBytes), max(0, min(s.SnapshotBytes, l.historyBytes))
 		if s.Snapshot != nil {
-			size = s.SnapshotBytes
+			size = snapshot
 		}
 		items := l.reader.cached(s)
 		if l.query.Digests && (items == nil || !items.HasDigest()) {
-			bytes += max(size, s.SnapshotBytes)
+			bytes += max(size, snapshot)
 		}
 		if items == nil {
 			size *= cold

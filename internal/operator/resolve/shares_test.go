@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"sync"
@@ -247,6 +248,19 @@ func TestAnswersArePaced(t *testing.T) {
 	}
 	if later := throttled(); later > first {
 		t.Errorf("a refused or a canceled query was counted: the delay rose from %s to %s", first, later)
+	}
+}
+
+// TestFalseSizesCount: whatever size a reference to a snapshot says, its turn counts for at least nothing, and at most for the largest history.
+func TestFalseSizesCount(t *testing.T) {
+	f := newFixture(t)
+	f.freeze()
+	limit := f.options.HistoryBytes
+	for size, want := range map[int64]int64{-1: 0, 1: 7, limit: limit, 3e18: limit, math.MaxInt64: limit, math.MinInt64: 0} {
+		record := &sessions.Record{Snapshot: &v1alpha1.SnapshotReference{SizeBytes: size}, SnapshotBytes: size}
+		if got := f.resolver.Bytes(record); got != want {
+			t.Errorf("%d bytes count for %d, want %d", size, got, want)
+		}
 	}
 }
 
