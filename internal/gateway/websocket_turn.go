@@ -227,17 +227,22 @@ func (t *socketTurn) prepend(o *object) error {
 	if err != nil {
 		return err
 	}
-	o.set("input", "["+joinItems(append(t.parent.items(), items...))+"]")
+	o.set("input", "["+joinItems(append(t.parent.items(), items))+"]")
 	o.set("previous_response_id", quoteOrNull(t.parent.stored))
 	return nil
 }
 
-// inputItems returns the items of a request's input.
-func inputItems(input string) (items []string, err error) {
-	if err := chain.EachInput(input, func(item string) { items = append(items, item) }); err != nil {
-		return nil, invalidRequest("input", "invalid_type", "Invalid request: `input` %v.", err)
+// inputItems returns the items of a request's input as a list without its brackets. It makes no slice of them: with the smallest ones, that would
+// take more than ten times as much memory as the input.
+func inputItems(input string) (list string, err error) {
+	single := ""
+	if err := chain.EachInput(input, func(item string) { single = item }); err != nil {
+		return "", invalidRequest("input", "invalid_type", "Invalid request: `input` %v.", err)
 	}
-	return items, nil
+	if !jsonvalue.IsList(input) {
+		return single, nil
+	}
+	return strings.TrimSpace(input[1 : len(input)-1]), nil
 }
 
 // warmUp answers a message that only prepares a later one: the connection remembers its input, and the engine is not called.
