@@ -34,6 +34,10 @@ import (
 	"github.com/catena-dev/catena/internal/requestid"
 )
 
+// unreadAnswerBytes is how much of an answer of the engine may arrive with HTTP/2 that the gateway has not read yet, and so how much of it arrives in
+// each round trip.
+const unreadAnswerBytes = 64 << 10
+
 // upstream sends requests to the engine.
 type upstream struct {
 	base   string // without the /v1
@@ -53,6 +57,8 @@ func newUpstream(base *url.URL) *upstream {
 				IdleConnTimeout:     90 * time.Second,
 				// A compressed stream is held back until a block is full.
 				DisableCompression: true,
+				// What arrives while a slow client does not read is part of callBytes. Go's default is 4 MiB.
+				HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: unreadAnswerBytes},
 			},
 			// A redirect would send the key and the conversation to another server.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
