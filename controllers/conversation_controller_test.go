@@ -479,3 +479,43 @@ func TestHistoryRewrites(t *testing.T) {
 		t.Errorf("got %d rewrites, want 2: the others need none", got)
 	}
 }
+
+// TestRewordedHistories: an operator that starts over the statuses of an earlier build, with other messages, writes none of them.
+func TestRewordedHistories(t *testing.T) {
+	ns := env.NewNamespace(t)
+	create(t, turn(ns, "a"))
+	intact, broken, empty := newConversation(ns, "intact"), newConversation(ns, "broken"), newConversation(ns, "empty")
+	intact.Spec.HeadResponseID, broken.Spec.HeadResponseID = "a", "missing"
+	createAll(t, intact, broken, empty)
+	histories := map[string]history{
+		"intact": {metav1.ConditionTrue, v1alpha1.ReasonResolved, 1}, "broken": {metav1.ConditionFalse, v1alpha1.ReasonParentNotFound, 0},
+		"empty": {metav1.ConditionTrue, v1alpha1.ReasonNoTurns, 0},
+	}
+	wantHistories(t, ns, histories)
+	settle(t, metav1.NamespaceAll)
+	const old = "As an earlier version worded it."
+	restartOperator(t, func() {
+		for id := range histories {
+			c := &v1alpha1.Conversation{}
+			if err := env.Client.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: v1alpha1.ObjectName(id)}, c); err != nil {
+				t.Fatal(err)
+			}
+			if want := map[string]string{"broken": "missing"}[id]; c.Status.BrokenAt != want {
+				t.Errorf("%s is broken at %q, want %q", id, c.Status.BrokenAt, want)
+			}
+			c.Status.Conditions[0].Message = old
+			if err := env.Client.Status().Update(t.Context(), c); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	createAll(t, newConversation(ns, "later"))
+	histories["later"] = histories["empty"]
+	wantHistories(t, ns, histories)
+	settle(t, metav1.NamespaceAll)
+	for id := range histories {
+		if id != "later" {
+			wantHistoryMessage(t, ns, id, old)
+		}
+	}
+}

@@ -41,6 +41,7 @@ func newConversationStatus(
 		}},
 		ObservedGeneration: c.Generation,
 		Turns:              int32(v.Turns),
+		BrokenAt:           v.BrokenAt,
 		HistoryRevision:    historyRevisionOf(c, v, path),
 		LastActivityTime:   optionalTime(lastActivity(c, v, now)),
 		LastUpdateTime:     optionalTime(lastUpdate(c, now)),

@@ -212,6 +212,13 @@ type ConversationStatus struct {
 	// +optional
 	Turns int32 `json:"turns,omitempty"`
 
+	// brokenAt is the response ID at which the history breaks, as in the status of a ResponseSession. It is absent if the history resolves,
+	// and with the reasons HeadReserved and NameMismatch.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	BrokenAt string `json:"brokenAt,omitempty"`
+
 	// lastActivityTime is when the last turn of the history was stored. It stays when turns that the operator has counted are rolled back. A
 	// fork may begin with a turn that is older than itself.
 	// +optional

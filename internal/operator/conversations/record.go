@@ -140,17 +140,16 @@ func secondsOf(t *metav1.Time) sessions.Seconds {
 	return sessions.SecondsOf(t.Time)
 }
 
-// NewFingerprint returns the fingerprint of a status. It covers every field except conditions of other types, and the times, which follow
-// from the rest except for the lastActivityTime. It covers the message of the condition: no other field has the turn at which a chain breaks. It
-// does not cover what follows from the historyRevision, so that it can be made before the turns are read, except for a preview that has to be
-// removed.
+// NewFingerprint returns the fingerprint of a status. It covers every field except conditions of other types, the message of HeadResolved, so
+// that an upgrade that rewords it rewrites nothing, and the times, which follow from the rest except for the lastActivityTime. It does not cover
+// what follows from the historyRevision, so that it can be made before the turns are read, except for a preview that has to be removed.
 func NewFingerprint(status *v1alpha1.ConversationStatus) sessions.Fingerprint {
 	written := *status
 	written.Conditions, written.LastUpdateTime = nil, nil
 	written.Items, written.Usage, written.Model, written.Preview = 0, nil, "", ""
 	for _, condition := range status.Conditions {
 		if condition.Type == v1alpha1.ConditionHeadResolved {
-			condition.LastTransitionTime = metav1.Time{}
+			condition.Message, condition.LastTransitionTime = "", metav1.Time{}
 			if condition.Reason == v1alpha1.ReasonParentNotFound {
 				written.Preview = status.Preview
 			}

@@ -31,6 +31,8 @@ type Verdict struct {
 	// Status, Reason and Message are those of the HeadResolved condition.
 	Status          metav1.ConditionStatus
 	Reason, Message string
+	// BrokenAt is the response ID at which the history breaks. It is empty if it does not, and for the reasons HeadReserved and NameMismatch.
+	BrokenAt string
 	// Turns is the number of turns in the history, 0 if its root cannot be reached.
 	Turns int
 	// HeadStored is unset if there is a head whose turn is not stored.
@@ -67,7 +69,7 @@ func (r *Record) Verdict(turns *sessions.View) Verdict {
 	if base.Status == metav1.ConditionFalse { // and remains so when the head is stored
 		return base
 	}
-	base.Status, base.Reason = metav1.ConditionUnknown, v1alpha1.ReasonHeadReserved
+	base.Status, base.Reason, base.BrokenAt = metav1.ConditionUnknown, v1alpha1.ReasonHeadReserved, ""
 	base.Message = fmt.Sprintf(
 		"Response %q, for which the head is reserved, is not stored as the next turn yet: until then, the history ends before it.", r.Head)
 	return base
@@ -82,10 +84,13 @@ func verdictAt(turns *sessions.View, namespace, id string) Verdict {
 	v, found := turns.Verdict(namespace, v1alpha1.ObjectName(id))
 	if !found || v.Record.Misnamed { // the object with this name has another ID
 		missing := &chain.Error{Rule: chain.NotFound, ResponseID: id}
-		return Verdict{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonParentNotFound, Message: missing.Message()}
+		return Verdict{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonParentNotFound, Message: missing.Message(), BrokenAt: id}
 	}
+	// The message goes into a status, which is not rewritten if the head is overwritten with the same verdict.
+	general := *v.Explanation
+	general.Status, general.Problem = "", ""
 	return Verdict{
-		Status: metav1.ConditionStatus(v.Rule.ConditionStatus()), Reason: v.Rule.Reason(), Message: v.Explanation.Message(),
-		Turns: v.Depth, HeadStored: true, previous: v.Record.Turn.Previous, Last: id, Stored: v.Record.Created,
+		Status: metav1.ConditionStatus(v.Rule.ConditionStatus()), Reason: v.Rule.Reason(), Message: general.Message(),
+		BrokenAt: v.BrokenAt, Turns: v.Depth, HeadStored: true, previous: v.Record.Turn.Previous, Last: id, Stored: v.Record.Created,
 	}
 }

@@ -89,7 +89,13 @@ func TestVerdict(t *testing.T) {
 	at := func(id string, n int, status metav1.ConditionStatus, reason string) Verdict {
 		return Verdict{Status: status, Reason: reason, Turns: n, HeadStored: true, Last: id, Stored: sessions.SecondsOf(start)}
 	}
-	missing := Verdict{Status: no, Reason: v1alpha1.ReasonParentNotFound}
+	broken := func(v Verdict, at string) Verdict {
+		v.BrokenAt = at
+		return v
+	}
+	missing := func(id string) Verdict {
+		return Verdict{Status: no, Reason: v1alpha1.ReasonParentNotFound, BrokenAt: id}
+	}
 	waiting := func(v Verdict) Verdict {
 		v.HeadStored = false
 		return v
@@ -102,19 +108,19 @@ func TestVerdict(t *testing.T) {
 	}{
 		"no turns":                    {want: noTurns, message: "has no turns"},
 		"head":                        {head: "b", want: at("b", 2, yes, v1alpha1.ReasonResolved)},
-		"head is missing":             {head: "z", want: missing, message: `"z"`},
-		"head of another namespace":   {head: "foreign", want: missing},
-		"head has another name":       {head: "Odd", want: missing},
-		"head is pending":             {head: "pending", want: at("pending", 2, unknown, v1alpha1.ReasonTurnPending)},
-		"head has no parent":          {head: "orphan", want: at("orphan", 0, no, v1alpha1.ReasonParentNotFound), message: `"gone"`},
-		"head is too deep":            {head: "e", want: at("e", 5, no, v1alpha1.ReasonDepthExceeded)},
+		"head is missing":             {head: "z", want: missing("z"), message: `"z"`},
+		"head of another namespace":   {head: "foreign", want: missing("foreign")},
+		"head has another name":       {head: "Odd", want: missing("Odd")},
+		"head is pending":             {head: "pending", want: broken(at("pending", 2, unknown, v1alpha1.ReasonTurnPending), "pending")},
+		"head has no parent":          {head: "orphan", want: broken(at("orphan", 0, no, v1alpha1.ReasonParentNotFound), "gone"), message: `"gone"`},
+		"head is too deep":            {head: "e", want: broken(at("e", 5, no, v1alpha1.ReasonDepthExceeded), "a")},
 		"reserved head is stored":     {head: "b", base: "a", reserved: true, want: at("b", 2, yes, v1alpha1.ReasonResolved)},
 		"first reserved head":         {head: "a", reserved: true, want: at("a", 1, yes, v1alpha1.ReasonResolved)},
 		"head is reserved":            {head: "z", base: "b", reserved: true, want: waiting(at("b", 2, unknown, v1alpha1.ReasonHeadReserved)), message: `"z"`},
 		"first head is reserved":      {head: "z", reserved: true, want: Verdict{Status: unknown, Reason: v1alpha1.ReasonHeadReserved}},
 		"head has lost its place":     {head: "late", base: "b", reserved: true, want: waiting(at("b", 2, unknown, v1alpha1.ReasonHeadReserved))},
-		"base is missing":             {head: "z", base: "y", reserved: true, want: missing, message: `"y"`},
-		"base is broken":              {head: "z", base: "orphan", reserved: true, want: waiting(at("orphan", 0, no, v1alpha1.ReasonParentNotFound))},
+		"base is missing":             {head: "z", base: "y", reserved: true, want: missing("y"), message: `"y"`},
+		"base is broken":              {head: "z", base: "orphan", reserved: true, want: waiting(broken(at("orphan", 0, no, v1alpha1.ReasonParentNotFound), "gone"))},
 		"base is pending":             {head: "z", base: "pending", reserved: true, want: waiting(at("pending", 2, unknown, v1alpha1.ReasonHeadReserved))},
 		"base, but not a reservation": {head: "b", base: "z", want: at("b", 2, yes, v1alpha1.ReasonResolved)},
 	}
@@ -130,6 +136,9 @@ func TestVerdict(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+	if got := recordOf(conversation("ns", "conv", 1, "pending", "")).Verdict(turns).Message; strings.Contains(got, "in_progress") {
+		t.Errorf("the message %q has the status of the turn, which can change without a new verdict", got)
 	}
 	r := recordOf(conversation("ns", "conv", 1, "b", ""))
 	r.Misnamed = true

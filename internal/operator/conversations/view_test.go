@@ -156,7 +156,8 @@ func TestFingerprint(t *testing.T) {
 		"another condition": {func(s *v1alpha1.ConversationStatus) {
 			s.Conditions = append(s.Conditions, metav1.Condition{Type: "Other"})
 		}, true},
-		"message":    {func(s *v1alpha1.ConversationStatus) { s.Conditions[0].Message = "n" }, false},
+		"message":    {func(s *v1alpha1.ConversationStatus) { s.Conditions[0].Message = "n" }, true},
+		"broken at":  {func(s *v1alpha1.ConversationStatus) { s.BrokenAt = "resp_1" }, false},
 		"reason":     {func(s *v1alpha1.ConversationStatus) { s.Conditions[0].Reason = "NoTurns" }, false},
 		"generation": {func(s *v1alpha1.ConversationStatus) { s.ObservedGeneration++ }, false},
 		"turns":      {func(s *v1alpha1.ConversationStatus) { s.Turns++ }, false},

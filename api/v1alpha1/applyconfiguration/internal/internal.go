@@ -109,6 +109,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.catena-dev.catena.api.v1alpha1.ConversationStatus
   map:
     fields:
+    - name: brokenAt
+      type:
+        scalar: string
     - name: conditions
       type:
         list:

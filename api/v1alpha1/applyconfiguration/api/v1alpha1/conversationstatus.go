@@ -35,6 +35,9 @@ type ConversationStatusApplyConfiguration struct {
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// turns counts the turns in the history. It is absent from an empty history, and from one whose root cannot be reached.
 	Turns *int32 `json:"turns,omitempty"`
+	// brokenAt is the response ID at which the history breaks, as in the status of a ResponseSession. It is absent if the history resolves,
+	// and with the reasons HeadReserved and NameMismatch.
+	BrokenAt *string `json:"brokenAt,omitempty"`
 	// lastActivityTime is when the last turn of the history was stored. It stays when turns that the operator has counted are rolled back. A
 	// fork may begin with a turn that is older than itself.
 	LastActivityTime *metav1.Time `json:"lastActivityTime,omitempty"`
@@ -87,6 +90,14 @@ func (b *ConversationStatusApplyConfiguration) WithObservedGeneration(value int6
 // If called multiple times, the Turns field is set to the value of the last call.
 func (b *ConversationStatusApplyConfiguration) WithTurns(value int32) *ConversationStatusApplyConfiguration {
 	b.Turns = &value
+	return b
+}
+
+// WithBrokenAt sets the BrokenAt field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the BrokenAt field is set to the value of the last call.
+func (b *ConversationStatusApplyConfiguration) WithBrokenAt(value string) *ConversationStatusApplyConfiguration {
+	b.BrokenAt = &value
 	return b
 }
 
