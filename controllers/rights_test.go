@@ -89,6 +89,21 @@ func TestOperatorPolicy(t *testing.T) {
 	remove := func(object client.Object) func(context.Context, client.Client) error {
 		return func(ctx context.Context, c client.Client) error { return c.Delete(ctx, object, client.DryRunAll) }
 	}
+	// removeAsIs deletes an object as it is now, with the given options.
+	removeAsIs := func(object client.Object, version bool, options ...client.DeleteOption) func(context.Context, client.Client) error {
+		return func(ctx context.Context, c client.Client) error {
+			stored := object.DeepCopyObject().(client.Object)
+			if err := env.Client.Get(ctx, client.ObjectKeyFromObject(object), stored); err != nil {
+				return err
+			}
+			preconditions := client.Preconditions{UID: new(stored.GetUID())}
+			if version {
+				preconditions.ResourceVersion = new(stored.GetResourceVersion())
+			}
+			return c.Delete(ctx, stored, append(options, preconditions, client.DryRunAll)...)
+		}
+	}
+	orphan := client.PropagationPolicy(metav1.DeletePropagationOrphan)
 	add := func(object client.Object) func(context.Context, client.Client) error {
 		return func(ctx context.Context, c client.Client) error {
 			return c.Create(ctx, object.DeepCopyObject().(client.Object), client.DryRunAll)
@@ -121,9 +136,13 @@ func TestOperatorPolicy(t *testing.T) {
 		"an annotation":                  {request: merge(session, `{"metadata":{"annotations":{"a":null,"b":"1"}}}`)},
 		"a finalizer":                    {request: merge(session, `{"metadata":{"finalizers":["example.com/hold"]}}`)},
 		"deletion of a session":          {request: remove(session)},
-		"deletion of a turn":             {request: remove(inConversation), allowed: true},
+		"deletion of a turn":             {request: removeAsIs(inConversation, true, orphan), allowed: true},
+		"deletion of any turn":           {request: remove(inConversation)},
+		"deletion of any version":        {request: removeAsIs(inConversation, false, orphan)},
+		"deletion with descendants":      {request: removeAsIs(inConversation, true, client.PropagationPolicy(metav1.DeletePropagationBackground))},
 		"deletion of a conversation":     {request: remove(active)},
-		"deletion of a deleting one":     {request: remove(deleting), allowed: true},
+		"deletion of a deleting one":     {request: removeAsIs(deleting, false), allowed: true},
+		"deletion of any deleting one":   {request: remove(deleting)},
 		"the data of a chunk":            {request: merge(chunk, `{"spec":{"data":"b3RoZXI="}}`)},
 		"the session of a chunk":         {request: merge(chunk, `{"metadata":{"annotations":{"`+v1alpha1.SessionAnnotation+`":"b"}}}`)},
 		"another annotation of a chunk":  {request: merge(chunk, `{"metadata":{"annotations":{"b":"1"}}}`)},
