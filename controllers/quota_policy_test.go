@@ -89,6 +89,7 @@ func TestQuotaPolicy(t *testing.T) {
 	session, chunk := turn(ns, "a", "parent"), newChunk(ns, "a", "data", "")
 	session.Annotations = map[string]string{v1alpha1.OmitOwnerReferenceAnnotation: "true"}
 	conversation := newConversation(ns, "a")
+	conversation.Spec.Title, conversation.Spec.HiddenItems = "title", []v1alpha1.HiddenItem{{ResponseID: "b"}}
 	createAll(t, conversation, turn(ns, "parent"), session, turn(ns, "child", "a"), chunk, newQuota(ns, "quota", "1Ki"), newQuota(ns, "another", "1Gi"), newQuota(other, "quota", "1Gi"))
 	settle(t, ns)
 	wantRefused(t, tenant, ns)
@@ -117,6 +118,13 @@ func TestQuotaPolicy(t *testing.T) {
 		}},
 		"create a conversation":         {request: func(ctx context.Context) error { return tenant.Create(ctx, newConversation(ns, "b"), client.DryRunAll) }},
 		"create a summary":              {request: func(ctx context.Context) error { return tenant.Create(ctx, newSummary(ns, "a"), client.DryRunAll) }},
+		"add metadata":                  {request: patch(conversation, `{"spec":{"metadata":{"a":"b"}}}`)},
+		"add a system prompt":           {request: patch(conversation, `{"spec":{"systemPrompt":"p"}}`)},
+		"change the title":              {request: patch(conversation, `{"spec":{"title":"another"}}`)},
+		"remove the title":              {request: patch(conversation, `{"spec":{"title":null}}`), allowed: true},
+		"hide an item":                  {request: patch(conversation, `{"spec":{"hiddenItems":[{"responseID":"a","number":0}]}}`)},
+		"hide another item":             {request: patch(conversation, `{"spec":{"hiddenItems":[{"responseID":"another","number":0}]}}`)},
+		"move the head":                 {request: patch(conversation, `{"spec":{"headResponseID":"a"}}`), allowed: true},
 		"delete a conversation's turns": {request: patch(conversation, `{"spec":{"state":"Deleting"}}`), allowed: true},
 		"delete a conversation":         {request: func(ctx context.Context) error { return tenant.Delete(ctx, conversation, client.DryRunAll) }, allowed: true},
 		"change a field":                {request: patch(session, `{"spec":{"responseStatus":"failed"}}`)},
