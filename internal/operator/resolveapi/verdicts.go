@@ -18,7 +18,6 @@ package resolveapi
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"strings"
 
@@ -34,6 +33,7 @@ import (
 
 	resolvev1alpha1 "github.com/catena-dev/catena/api/resolve/v1alpha1"
 	"github.com/catena-dev/catena/internal/operator/resolve"
+	"github.com/catena-dev/catena/internal/pagecursor"
 )
 
 // verdicts is the REST resource sessionverdicts or conversationverdicts: verdicts from the views, without reading any object. It can be
@@ -162,7 +162,7 @@ func matches(selector fieldselectors.Selector, key types.NamespacedName) bool {
 
 // newContinue returns the token with which a list continues after an object.
 func newContinue(last types.NamespacedName) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(last.String()))
+	return pagecursor.Encode([]byte(last.String()))
 }
 
 // parseContinue returns the key after which a list of one or all namespaces continues. An empty token is the beginning.
@@ -170,10 +170,13 @@ func parseContinue(namespace, token string) (types.NamespacedName, error) {
 	if token == "" {
 		return types.NamespacedName{}, nil
 	}
-	raw, err := base64.RawURLEncoding.DecodeString(token)
+	raw, err := pagecursor.Decode(token)
 	in, name, found := strings.Cut(string(raw), string(types.Separator))
-	if err != nil || !found || namespace != "" && in != namespace {
-		return types.NamespacedName{}, apierrors.NewBadRequest(`query parameter "continue" is invalid: it is not a token of this list`)
+	if err == nil && (!found || namespace != "" && in != namespace) {
+		err = pagecursor.ErrInvalid
+	}
+	if err != nil {
+		return types.NamespacedName{}, apierrors.NewBadRequest(fmt.Sprintf(`query parameter "continue" is invalid: %v`, err))
 	}
 	return types.NamespacedName{Namespace: in, Name: name}, nil
 }
