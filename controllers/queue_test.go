@@ -94,6 +94,9 @@ func TestHealthOfQueue(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC))
 	sessions := &ResponseSessionReconciler{Clock: clock, StallTimeout: 5 * time.Minute, order: newOrder(1)}
 	testHealth(t, clock, "session", sessions.order, &sessions.progress, sessions.Healthy)
+	reporter := NewSnapshotReporter(nil, clock, 5*time.Minute)
+	defer reporter.queue.ShutDown()
+	testHealth(t, clock, "unreadable snapshot", reporter.order, &reporter.progress, reporter.Healthy)
 	var heads progress
 	order := newOrder(1)
 	testHealth(t, clock, "conversation", order, &heads, func(*http.Request) error {
@@ -137,14 +140,14 @@ func testHealth(
 		want  string
 	}{
 		{name: "idle for long", after: time.Hour},
-		// The queue believes that its only worker is busy with this one, and hands out no other.
+		// The queue believes that a worker is busy with this one.
 		{name: "one comes out", do: func() { queue.Add(lost); _, _ = queue.Get() }},
 		{name: "none waits", after: time.Hour},
 		{name: "one waits", do: func() { queue.Add(named("waiting")) }},
 		{name: "for the timeout", after: 5 * time.Minute},
-		{name: "for longer", after: time.Second, want: "1 " + kind + "s wait, and none has been reconciled for 5m1s"},
+		{name: "for longer", after: time.Second, want: kind + ": 1 wait, and none has been reconciled for 5m1s"},
 		{name: "a reconcile starts", do: func() { workers.start(clock.Now())() }},
-		{name: "none starts again", after: 5*time.Minute + time.Second, want: "1 " + kind + "s wait"},
+		{name: "none starts again", after: 5*time.Minute + time.Second, want: kind + ": 1 wait"},
 		{name: "the lost one comes out", do: func() { queue.Done(lost); _, _ = queue.Get() }},
 	} {
 		clock.SetTime(clock.Now().Add(tc.after))

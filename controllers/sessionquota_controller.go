@@ -53,8 +53,11 @@ type SessionQuotaReconciler struct {
 	Interval time.Duration
 	// Clock provides the lastTransitionTime of conditions.
 	Clock clock.PassiveClock
+	// StallTimeout is how long one reconcile may take before Healthy fails.
+	StallTimeout time.Duration
 
-	limits quotaLimits
+	limits   quotaLimits
+	progress progress
 }
 
 // SetupWithManager adds the controller to a manager.
@@ -74,6 +77,7 @@ func (r *SessionQuotaReconciler) SetupWithManager(mgr ctrl.Manager) error {
 
 // Reconcile writes the status of one SessionQuota if it differs, and returns after the interval.
 func (r *SessionQuotaReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	defer r.progress.start(r.Clock.Now())()
 	ctx, cancel := context.WithTimeout(ctx, ReconcileTimeout)
 	defer cancel()
 	quota := &v1alpha1.SessionQuota{}

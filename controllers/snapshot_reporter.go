@@ -58,21 +58,24 @@ const (
 // sessions to False. It runs on every replica, because every replica answers reads. The leader sees the condition, reads the
 // snapshot again, and writes the verdict.
 type SnapshotReporter struct {
-	client client.Client
-	clock  clock.PassiveClock
-	queue  workqueue.TypedRateLimitingInterface[reconcile.Request]
+	client       client.Client
+	clock        clock.PassiveClock
+	stallTimeout time.Duration
+	order        *fair.Queue[reconcile.Request]
+	queue        workqueue.TypedRateLimitingInterface[reconcile.Request]
+	progress     progress
 
 	mu sync.Mutex
 	// pending are the sessions in the queue and those that are being reported, by namespace.
 	pending map[string]map[reconcile.Request]*sessions.Record
 }
 
-// NewSnapshotReporter returns a reporter that writes with a client.
-func NewSnapshotReporter(c client.Client, clock clock.PassiveClock) *SnapshotReporter {
+// NewSnapshotReporter returns a reporter that writes with a client. Healthy fails after the stallTimeout.
+func NewSnapshotReporter(c client.Client, clock clock.PassiveClock, stallTimeout time.Duration) *SnapshotReporter {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff)
 	order := fair.NewQueue(namespaceOf, reportWorkers, reportWorkers)
 	return &SnapshotReporter{
-		client: c, clock: clock, queue: withOrder(order)("snapshot-reports", limiter),
+		client: c, clock: clock, stallTimeout: stallTimeout, order: order, queue: withOrder(order)("snapshot-reports", limiter),
 		pending: map[string]map[reconcile.Request]*sessions.Record{},
 	}
 }
@@ -120,7 +123,9 @@ func (r *SnapshotReporter) work(ctx context.Context) {
 		r.mu.Lock()
 		record := r.pending[key.Namespace][key]
 		r.mu.Unlock()
+		finish := r.progress.start(r.clock.Now())
 		err := ignoreGone(r.report(ctx, record))
+		finish()
 		if err != nil {
 			log.FromContext(ctx).Error(err, "Unable to report an unreadable snapshot", "namespace", record.Namespace, "name", record.Name)
 		}

@@ -88,10 +88,10 @@ func (p *progress) standstill(now time.Time, waiting int) time.Duration {
 // another replica that becomes the leader.
 func (p *progress) check(now time.Time, kind string, waiting int, timeout time.Duration) error {
 	if longest := p.longest(now); longest > timeout {
-		return fmt.Errorf("a %s has been reconciled for %s", kind, longest.Round(time.Second))
+		return fmt.Errorf("%s: one has been reconciled for %s", kind, longest.Round(time.Second))
 	}
 	if still := p.standstill(now, waiting); still > timeout {
-		return fmt.Errorf("%d %ss wait, and none has been reconciled for %s", waiting, kind, still.Round(time.Second))
+		return fmt.Errorf("%s: %d wait, and none has been reconciled for %s", kind, waiting, still.Round(time.Second))
 	}
 	return nil
 }
@@ -109,7 +109,17 @@ func (r *ConversationReconciler) Healthy(*http.Request) error {
 
 // Healthy is a check of /healthz, as that of ResponseSessionReconciler.
 func (r *ConversationDeleter) Healthy(*http.Request) error {
-	return r.progress.check(r.Clock.Now(), "conversation", waiting(r.order, r.Conversations, r.Sessions), r.StallTimeout)
+	return r.progress.check(r.Clock.Now(), "deletion of a conversation", waiting(r.order, r.Conversations, r.Sessions), r.StallTimeout)
+}
+
+// Healthy is a check of /healthz, as that of ResponseSessionReconciler, of the reconciles that have begun.
+func (r *SessionQuotaReconciler) Healthy(*http.Request) error {
+	return r.progress.check(r.Clock.Now(), "SessionQuota", 0, r.StallTimeout)
+}
+
+// Healthy is a check of /healthz, as that of ResponseSessionReconciler.
+func (r *SnapshotReporter) Healthy(*http.Request) error {
+	return r.progress.check(r.clock.Now(), "unreadable snapshot", r.order.Waiting(), r.stallTimeout)
 }
 
 // waiting returns the number of objects in the queue of a controller that is fed from one view and waits for others, too: until all have

@@ -50,7 +50,7 @@ func TestStall(t *testing.T) {
 	wantWaiting(t, 2)
 	want("")
 	op.clock.SetTime(startTime.Add(time.Hour + stallTimeout + time.Second))
-	want("a session has been reconciled for 5m1s")
+	want("session: one has been reconciled for 5m1s")
 
 	release()
 	settle(t, metav1.NamespaceAll)

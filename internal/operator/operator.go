@@ -133,7 +133,7 @@ type shared struct {
 // addResolveAPI adds the parts that every replica runs, and returns their metrics.
 func (s *shared) addResolveAPI() ([]prometheus.Collector, error) {
 	mgr, view, o := s.manager, s.view, s.options
-	reporter := controllers.NewSnapshotReporter(mgr.GetClient(), clock.RealClock{})
+	reporter := controllers.NewSnapshotReporter(mgr.GetClient(), clock.RealClock{}, o.StallTimeout)
 	s.resolver = resolve.New(view, s.reader, reporter.Report, o.Resolve)
 	keeper, err := s.certificateKeeper()
 	if err != nil {
@@ -150,6 +150,7 @@ func (s *shared) addResolveAPI() ([]prometheus.Collector, error) {
 		}, keeper: keeper, server: server}),
 		mgr.Add(reporter),
 		mgr.AddReadyzCheck("resolve-api", server.Ready),
+		mgr.AddHealthzCheck("snapshot-reports", reporter.Healthy),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("unable to set up the resolve API: %w", err)
@@ -207,6 +208,7 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 	}
 	quotas := &controllers.SessionQuotaReconciler{
 		Client: mgr.GetClient(), Usage: usage, Interval: o.SessionQuotaInterval, Clock: clock.RealClock{},
+		StallTimeout: o.StallTimeout,
 	}
 	owners := &controllers.OwnerVersions{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Sessions: view, Chunks: chunks, Summaries: summaries,
@@ -224,6 +226,7 @@ func (s *shared) addControllers() ([]prometheus.Collector, error) {
 		mgr.AddHealthzCheck("reconciles", reconciler.Healthy),
 		mgr.AddHealthzCheck("conversation-reconciles", heads.Healthy),
 		mgr.AddHealthzCheck("conversation-deletions", deleter.Healthy),
+		mgr.AddHealthzCheck("session-quotas", quotas.Healthy),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("unable to set up the controllers: %w", err)

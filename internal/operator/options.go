@@ -146,7 +146,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Float64Var(&o.TurnDeletionsPerSecond, "turn-deletions-per-second", o.TurnDeletionsPerSecond,
 		"Maximum rate at which the turns of Conversations in the state Deleting are deleted in each namespace, per second, at least "+fmt.Sprint(minTurnDeletions)+".")
 	flags.DurationVar(&o.StallTimeout, "stall-timeout", o.StallTimeout,
-		"Time after which /healthz fails if a worker has not finished its session or conversation, not even with an error, or if some wait and none begins. At least "+minStallTimeout.String()+", "+
+		"Time after which /healthz fails if a worker has not finished its session, conversation, SessionQuota or report, not even with an error, or if some wait and none begins, except for SessionQuotas. At least "+minStallTimeout.String()+", "+
 			"which is twice the timeout of a reconcile.")
 	flags.StringVar(&o.SnapshotStore, "snapshot-store", o.SnapshotStore,
 		"URL of the bucket from which snapshots are read, in addition to SnapshotChunks, and in which unreferenced snapshots are deleted: "+
