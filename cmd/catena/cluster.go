@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/catena-dev/catena/internal/backup"
+	"github.com/catena-dev/catena/internal/silence"
 )
 
 // clusterOptions are the options that "catena export" and "catena import" share.
@@ -47,7 +48,7 @@ func addClusterFlags(flags *pflag.FlagSet, namespaceUsage string) *clusterOption
 	flags.StringVar(&o.context, "context", "", "Context of the kubeconfig. The default is the current one.")
 	flags.StringVar(&o.SnapshotStore, "snapshot-store", "", "URL of the bucket of the operator's flag of this name, if the cluster has one.")
 	flags.IntVar(&o.MaxTurnBytes, "max-turn-bytes", o.MaxTurnBytes, "Maximum size of the bodies of a turn together, in bytes. They are in memory.")
-	flags.DurationVar(&o.APITimeout, "api-timeout", o.APITimeout, "Time after which a request ends with an error if the kube-apiserver sends nothing. It ends after 21 minutes in any case.")
+	flags.DurationVar(&o.APITimeout, "api-timeout", o.APITimeout, "Time after which a request ends with an error if the kube-apiserver sends nothing. It ends after "+silence.MaxResponseTime.String()+" in any case.")
 	return o
 }
 

@@ -50,7 +50,8 @@ type Options struct {
 	MaxTurnBytes int
 	// Concurrency is the number of objects that are created or verified at once. At least 1.
 	Concurrency int
-	// APITimeout is the time after which a request ends with an error if the API server sends nothing. Positive.
+	// APITimeout is the time after which a request ends with an error if the API server sends nothing. Positive. A request ends after
+	// silence.MaxResponseTime in any case.
 	APITimeout time.Duration
 	// Progress, if set, is called at the beginning of each phase, with the number of its objects, or -1 if that is unknown. It returns
 	// functions to be called after each object, possibly concurrently, and at the end.

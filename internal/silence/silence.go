@@ -38,15 +38,17 @@ var (
 
 // The API server ends a watch between MinWatchTime, for the options of a reflector, and twice that. The reflector then continues
 // the watch. It receives a list as the beginning of a watch: one of a million objects takes some minutes.
+//
+// Any response must have ended MaxResponseTime after its request: a minute after the API server should have ended a watch.
 const (
 	MinWatchTime    = 10 * time.Minute
-	maxResponseTime = 2*MinWatchTime + time.Minute
+	MaxResponseTime = 2*MinWatchTime + time.Minute
 )
 
 // Limit returns a copy of a client configuration whose requests end with ErrSilent once they have received nothing for the
-// timeout, and with ErrEndless if they are still open a minute after the API server should have ended them.
+// timeout, and with ErrEndless if they are still open after MaxResponseTime.
 func Limit(config *rest.Config, timeout time.Duration) *rest.Config {
-	return limit(config, timeout, maxResponseTime)
+	return limit(config, timeout, MaxResponseTime)
 }
 
 func limit(config *rest.Config, timeout, total time.Duration) *rest.Config {
