@@ -25,7 +25,6 @@ import (
 	"testing"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
@@ -110,13 +109,9 @@ func fixSeats(t *testing.T) {
 // waitForQueue waits until requests of service accounts wait for a seat.
 func waitForQueue(t *testing.T) {
 	t.Helper()
-	clientset, err := kubernetes.NewForConfig(env.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
 	queue := `apiserver_flowcontrol_current_inqueue_requests{flow_schema="service-accounts",priority_level="` + serviceAccountLevel + `"} `
 	testutil.Eventually(t, func(ctx context.Context) error {
-		metrics, err := clientset.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+		metrics, err := sessions.Get().AbsPath("/metrics").DoRaw(ctx)
 		if _, length, found := strings.Cut(string(metrics), queue); err == nil && (!found || strings.HasPrefix(length, "0\n")) {
 			err = errors.New("no request waits for a seat")
 		}

@@ -60,7 +60,7 @@ func (r *rate) delay(l *lookup, units int64) time.Duration {
 }
 
 func (r *rate) cost(units int64) time.Duration {
-	return time.Duration(float64(max(units, 0)) / r.perSecond * float64(time.Second)) // less than nothing would pay for others
+	return time.Duration(float64(units) / r.perSecond * float64(time.Second))
 }
 
 // charge counts units that a namespace has used without asking, so that its next lookups wait.
