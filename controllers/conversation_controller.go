@@ -135,8 +135,7 @@ func conversationMark(record *conversations.Record) fair.Mark {
 func (r *ConversationReconciler) reconcile(ctx context.Context, record *conversations.Record) (wait time.Duration, err error) {
 	now := r.Clock.Now()
 	verdict := record.Verdict(r.Sessions)
-	path := r.path(record, verdict)
-	status := newConversationStatus(record, verdict, path, now)
+	status := newConversationStatus(record, verdict, now)
 	if conversations.NewFingerprint(status) == record.Written {
 		r.forgetWaits(record.NamespacedName())
 		return 0, nil
@@ -144,7 +143,7 @@ func (r *ConversationReconciler) reconcile(ctx context.Context, record *conversa
 	if wait := r.delay(now, record, verdict.HeadStored); wait > 0 {
 		return wait, nil
 	}
-	complete, err := r.addFigures(ctx, record, path, status)
+	complete, err := r.addFigures(ctx, record, verdict, status)
 	if err != nil {
 		return 0, err
 	}

@@ -22,8 +22,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash"
-	"hash/fnv"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -60,48 +58,45 @@ const (
 // ResolveFunc returns the history of a turn within the shares of its namespace; see resolve.Resolver.
 type ResolveFunc func(ctx context.Context, namespace, responseID string, minVersion uint64, query resolve.Query) (*resolve.Result, error)
 
-// path returns the turns of the history that a verdict is about, oldest first, or nil if it is empty or broken, or longer than any history that can
-// be read.
-func (r *ConversationReconciler) path(c *conversations.Record, v conversations.Verdict) []*sessions.Record {
-	if v.Last == "" || v.Turns > driver.MaxDepthLimit {
-		return nil
-	}
-	return r.Sessions.Path(c.Namespace, v.Last, chain.WalkOptions{MaxDepth: v.Turns})
-}
-
-// addFigures adds to a status the figures of the turns of a path. If there is none, they remain those that are stored. It reports whether they are
-// complete. Otherwise, they are those of the turns that the historyRevision of the status says.
+// addFigures adds to a status the figures of the turns of a history. If it cannot be read, they remain those that are stored. It reports whether
+// they are complete. Otherwise, they are those of the turns that the historyRevision of the status says.
 func (r *ConversationReconciler) addFigures(
-	ctx context.Context, c *conversations.Record, path []*sessions.Record, status *v1alpha1.ConversationStatus,
+	ctx context.Context, c *conversations.Record, v conversations.Verdict, status *v1alpha1.ConversationStatus,
 ) (complete bool, err error) {
-	wanted := status.HistoryRevision
-	if wanted == "" {
+	if status.HistoryRevision == "" {
 		return true, nil
 	}
 	stored, hidden, err := r.stored(ctx, c)
 	if err != nil {
 		return false, err
 	}
-	known := len(path)
-	if wanted != stored.HistoryRevision {
-		known = knownTurns(c, path, stored.HistoryRevision)
+	lineage := lineageOf(c, stored.HistoryRevision)
+	if stored.Preview == "" && meta.IsStatusConditionFalse(stored.Conditions, v1alpha1.ConditionHeadResolved) {
+		lineage = 0 // the preview was removed, and may be that of one of the known turns
 	}
-	if known > 0 && stored.Preview == "" && meta.IsStatusConditionFalse(stored.Conditions, v1alpha1.ConditionHeadResolved) {
-		known = 0 // the preview was removed, and is that of one of the known turns
+	var known int
+	var path []*sessions.Record
+	if v.Lineage != 0 {
+		known, path = r.Sessions.PathAfter(c.Namespace, v.Last, lineage, driver.MaxDepthLimit)
 	}
-	if known > 0 || path == nil {
+	if known > 0 || len(path) == 0 {
 		status.Items, status.Usage, status.Model, status.Preview = stored.Items, stored.Usage, stored.Model, stored.Preview
+	} else {
+		lineage = 0
 	}
-	if path == nil {
+	if known == 0 && len(path) == 0 {
 		status.HistoryRevision = stored.HistoryRevision
 		if len(hidden) > 0 || status.Conditions[0].Reason == v1alpha1.ReasonParentNotFound {
 			status.Preview = "" // it may be hidden, or its turn the one that was deleted
 		}
-		return true, nil
+		return v.Lineage == 0, nil // otherwise, it has just broken
 	}
-	known = r.addTurns(ctx, path[:min(len(path), known+turnsPerStatus)], known, status, hidden)
-	status.HistoryRevision = historyRevision(c, path[:known])
-	return known == len(path), nil
+	added := r.addTurns(ctx, path[:min(len(path), turnsPerStatus)], status, hidden)
+	for _, turn := range path[:added] {
+		lineage = chain.Lineage(lineage, turn.UID.Identity())
+	}
+	status.HistoryRevision = historyRevision(c, lineage)
+	return lineage == v.Lineage, nil
 }
 
 // hiddenItems are the hidden items of a conversation.
@@ -121,16 +116,15 @@ func (r *ConversationReconciler) stored(ctx context.Context, c *conversations.Re
 	return conversations.DecodeStatus(gjson.GetBytes(raw, "status")), hidden, nil
 }
 
-// addTurns adds the figures of the turns of a path from an index on, and returns the index of the first one that it has not added: one that has
-// just changed, or could not be read, or for which there was no time. It reads one turn first and then more at once, so that it adds some
-// however slowly they are read, and fewer than were too large to be read at once. A turn that alone is too large has no figures.
+// addTurns adds the figures of turns, and returns the index of the first one that it has not added: one that has just changed, or could not be
+// read, or for which there was no time. It reads one turn first and then more at once, so that it adds some however slowly they are read,
+// and fewer than were too large to be read at once. A turn that alone is too large has no figures.
 func (r *ConversationReconciler) addTurns(
-	ctx context.Context, path []*sessions.Record, from int, status *v1alpha1.ConversationStatus, hidden hiddenItems,
+	ctx context.Context, path []*sessions.Record, status *v1alpha1.ConversationStatus, hidden hiddenItems,
 ) (next int) {
 	end := time.Now().Add(figuresTurn)
 	ctx, cancel := context.WithTimeout(ctx, FiguresTimeout)
 	defer cancel()
-	next = from
 	for turns, most := 1, maxTurnsPerRead; next < len(path) && time.Now().Before(end); turns = min(2*turns, most) {
 		turns = min(turns, len(path)-next)
 		switch err := r.read(ctx, path[next:next+turns], status, hidden); {
@@ -187,51 +181,29 @@ func addTurn(status *v1alpha1.ConversationStatus, turn history.TurnItems, hidden
 
 // historyRevisionOf returns the revision that the status of a conversation is to have. It remains that of an earlier history while this one is
 // broken.
-func historyRevisionOf(c *conversations.Record, v conversations.Verdict, path []*sessions.Record) string {
+func historyRevisionOf(c *conversations.Record, v conversations.Verdict) string {
 	switch {
-	case path != nil:
-		return historyRevision(c, path)
+	case v.Lineage != 0:
+		return historyRevision(c, v.Lineage)
 	case v.Last == "" && v.Status != metav1.ConditionFalse:
 		return ""
 	}
 	return c.HistoryRevision
 }
 
-// historyRevision returns the revision of turns, which changes with each of them and with the hidden items, but not if one is overwritten:
-// then a turn that flips between two statuses would have the statuses of all conversations rewritten that end after it.
-func historyRevision(c *conversations.Record, path []*sessions.Record) string {
-	sum := newRevision(c)
-	for _, turn := range path {
-		sum.add(turn)
+// historyRevision returns the revision of turns, given the lineage of the last one. It changes with each turn and with the hidden items, but not if
+// a turn is overwritten: then one that flips between two statuses would have the statuses of all conversations rewritten that end after it.
+func historyRevision(c *conversations.Record, lineage uint64) string {
+	return revisions.EncodeToString(binary.BigEndian.AppendUint64(nil, lineage^c.Hidden))
+}
+
+var revisions = base64.RawURLEncoding
+
+// lineageOf returns the lineage of a revision with the hidden items that the conversation has now, or 0.
+func lineageOf(c *conversations.Record, revision string) uint64 {
+	raw, err := revisions.DecodeString(revision)
+	if err != nil || len(raw) != binary.Size(uint64(0)) {
+		return 0
 	}
-	return sum.String()
+	return binary.BigEndian.Uint64(raw) ^ c.Hidden
 }
-
-// knownTurns returns how many turns of a path, from the root on, have a revision, or 0.
-func knownTurns(c *conversations.Record, path []*sessions.Record, revision string) int {
-	sum := newRevision(c)
-	for i, turn := range path {
-		if sum.add(turn); sum.String() == revision {
-			return i + 1
-		}
-	}
-	return 0
-}
-
-// revision is a running hash of the hidden items and the UIDs of turns. A tenant that finds a collision gets wrong figures, of its own
-// conversation.
-type revision struct{ hash.Hash }
-
-func newRevision(c *conversations.Record) revision {
-	r := revision{fnv.New128a()}
-	if c.Hidden != 0 {
-		_, _ = r.Write(binary.BigEndian.AppendUint64(nil, c.Hidden))
-	}
-	return r
-}
-
-func (r revision) add(turn *sessions.Record) {
-	_, _ = r.Write(turn.UID[:])
-}
-
-func (r revision) String() string { return base64.RawURLEncoding.EncodeToString(r.Sum(nil)) }

@@ -26,10 +26,8 @@ import (
 	"github.com/catena-dev/catena/internal/operator/sessions"
 )
 
-// newConversationStatus returns the status of a conversation as the leader writes it, without the figures of the turns of its path.
-func newConversationStatus(
-	c *conversations.Record, v conversations.Verdict, path []*sessions.Record, now time.Time,
-) *v1alpha1.ConversationStatus {
+// newConversationStatus returns the status of a conversation as the leader writes it, without the figures of the turns of its history.
+func newConversationStatus(c *conversations.Record, v conversations.Verdict, now time.Time) *v1alpha1.ConversationStatus {
 	return &v1alpha1.ConversationStatus{
 		Conditions: []metav1.Condition{{
 			Type:               v1alpha1.ConditionHeadResolved,
@@ -42,7 +40,7 @@ func newConversationStatus(
 		ObservedGeneration: c.Generation,
 		Turns:              int32(v.Turns),
 		BrokenAt:           v.BrokenAt,
-		HistoryRevision:    historyRevisionOf(c, v, path),
+		HistoryRevision:    historyRevisionOf(c, v),
 		LastActivityTime:   optionalTime(lastActivity(c, v, now)),
 		LastUpdateTime:     optionalTime(lastUpdate(c, now)),
 	}

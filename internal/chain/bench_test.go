@@ -35,7 +35,7 @@ func benchIDs() []string {
 
 // grow fills an index with trees whose shape parent defines.
 func grow(ids []string, parent func(i int) int) *Index[*byte] {
-	x := NewIndex[*byte](DefaultMaxDepth)
+	x := NewIndex(DefaultMaxDepth, func(*byte) uint64 { return 0 })
 	for i, id := range ids {
 		turn := Turn{ID: id, Status: completed}
 		if p := parent(i); p >= 0 {

@@ -30,6 +30,9 @@ type Verdict struct {
 	Root string
 	// OnCycle is set if following the parents leads back to the turn itself.
 	OnCycle bool
+	// Lineage is a hash of the identities of the turns from the root to this one. It is zero if one of them breaks a rule by itself, or no
+	// root is reached.
+	Lineage uint64
 }
 
 // Index keeps the verdict of every turn of one namespace current while turns are added, changed and removed, in any order.
@@ -44,6 +47,7 @@ type Verdict struct {
 // tree below a missing turn, or trees below a cycle; only the nodes of a cycle have to be computed together.
 type Index[V any] struct {
 	maxDepth int
+	identity func(V) uint64
 	nodes    map[string]*node[V]
 	counts   [numRules]int // of stored turns, by the rule that they break
 	judged   uint64
@@ -56,7 +60,12 @@ type node[V any] struct {
 	firstChild  *node[V]
 	nextSibling *node[V]
 	prevSibling *node[V]
-	position[V]
+	// The fields of the node's position, so that the small ones share the last word with those below.
+	stop, root      *node[V]
+	lineage         uint64
+	distance, depth int32
+	broken          Rule
+
 	own Rule // the rule that the turn breaks by itself; ParentNotFound if it is not stored
 	// continued is own with WalkOptions.ContinueIncomplete, if the turn is stored.
 	continued Rule
@@ -68,14 +77,24 @@ type node[V any] struct {
 type position[V any] struct {
 	stop     *node[V] // where the walk stops, nil if it reaches the root
 	root     *node[V] // nil if no root is reached, wherever the walk stops
+	lineage  uint64   // of the turns from the root, 0 if none is reached
 	distance int32    // number of turns that the walk passes before it stops
 	depth    int32    // number of turns from the root
 	broken   Rule     // the rule that stops it
 }
 
-// NewIndex returns an empty index. Its verdicts allow chains of up to maxDepth turns.
-func NewIndex[V any](maxDepth int) *Index[V] {
-	return &Index[V]{maxDepth: max(maxDepth, 0), nodes: map[string]*node[V]{}}
+func (n *node[V]) position() position[V] {
+	return position[V]{n.stop, n.root, n.lineage, n.distance, n.depth, n.broken}
+}
+
+func (n *node[V]) setPosition(p *position[V]) {
+	n.stop, n.root, n.lineage, n.distance, n.depth, n.broken = p.stop, p.root, p.lineage, p.distance, p.depth, p.broken
+}
+
+// NewIndex returns an empty index. Its verdicts allow chains of up to maxDepth turns. identity tells a turn from another one that had its ID
+// before, by the value of each.
+func NewIndex[V any](maxDepth int, identity func(V) uint64) *Index[V] {
+	return &Index[V]{maxDepth: max(maxDepth, 0), identity: identity, nodes: map[string]*node[V]{}}
 }
 
 func (n *node[V]) stored() bool { return n.own != ParentNotFound }
@@ -126,7 +145,8 @@ func (x *Index[V]) Verdict(id string) (Verdict, bool) {
 	if n == nil || !n.stored() {
 		return Verdict{}, false
 	}
-	v := Verdict{Rule: x.broken(n), Depth: int(n.depth), OnCycle: n.cyclic}
+	p := n.position()
+	v := Verdict{Rule: x.broken(n), Depth: int(n.depth), OnCycle: n.cyclic, Lineage: p.complete()}
 	if n.root != nil {
 		v.Root = n.root.id
 	}
@@ -175,6 +195,19 @@ func (n *node[V]) passes(opts WalkOptions) bool {
 	return n.continued == Resolved
 }
 
+// Since returns how many turns of the path to id follow the first ones that have the given lineage: all if it is none of theirs.
+func (x *Index[V]) Since(id string, lineage uint64) int {
+	n := x.nodes[id]
+	if n == nil {
+		return 0
+	}
+	turns := 0
+	for all := int(n.depth); turns < all && n.lineage != lineage; n = n.parent {
+		turns++
+	}
+	return turns
+}
+
 // Children calls yield with the value of each stored child of a turn, in no order.
 func (x *Index[V]) Children(id string) iter.Seq[V] {
 	return func(yield func(V) bool) {
@@ -194,12 +227,13 @@ func (x *Index[V]) Children(id string) iter.Seq[V] {
 // that of a new turn.
 func (x *Index[V]) Set(turn Turn, value V) []V {
 	n := x.node(turn.ID)
+	replaced := n.stored() && x.identity(n.value) != x.identity(value)
 	n.value, n.continued = value, turn.broken(true)
 	own := turn.broken(false)
 	var before []string
 	moved := !n.stored() || n.previous() != turn.Previous
 	switch {
-	case !moved && n.own == own:
+	case !moved && !replaced && n.own == own:
 		return nil
 	case moved && n.stored():
 		before = x.ancestry(n)
@@ -210,7 +244,7 @@ func (x *Index[V]) Set(turn Turn, value V) []V {
 	if moved && turn.Previous != "" {
 		x.link(n, x.node(turn.Previous))
 	}
-	return x.recompute(n, change{fresh: fresh, moved: moved, before: before})
+	return x.recompute(n, change{fresh: fresh, moved: moved, replaced: replaced, before: before})
 }
 
 // Delete removes a turn and returns the values of the other turns whose verdict has changed.
@@ -233,7 +267,7 @@ func (x *Index[V]) node(id string) *node[V] {
 	n := x.nodes[id]
 	if n == nil {
 		n = &node[V]{id: id, own: ParentNotFound}
-		n.position = n.inherit()
+		n.setPosition(new(n.inherit()))
 		x.nodes[id] = n
 	}
 	return n
@@ -301,16 +335,16 @@ func (x *Index[V]) ancestry(n *node[V]) []string {
 func (x *Index[V]) broken(n *node[V]) Rule {
 	switch {
 	case n.stop != nil && int(n.distance) < x.maxDepth:
-		return n.position.broken
+		return n.broken
 	case n.stop != nil || int(n.depth) > x.maxDepth:
 		return DepthExceeded
 	}
 	return Resolved
 }
 
-// inherit computes the position of a node that is not on a cycle from its parent's.
+// inherit computes the position of a node that is not on a cycle from its parent's. The lineage remains what it is.
 func (n *node[V]) inherit() position[V] {
-	var p position[V]
+	p := position[V]{lineage: n.lineage}
 	switch {
 	case !n.stored():
 	case n.parent == nil:
@@ -325,4 +359,32 @@ func (n *node[V]) inherit() position[V] {
 		p.stop, p.broken, p.distance = n.parent.stop, n.parent.broken, n.parent.distance+1
 	}
 	return p
+}
+
+// inheritLineage computes the lineage of a node from its parent's, given the node's root.
+func (x *Index[V]) inheritLineage(n, root *node[V]) uint64 {
+	switch {
+	case root == nil:
+		return 0
+	case n.parent == nil:
+		return Lineage(0, x.identity(n.value))
+	}
+	return Lineage(n.parent.lineage, x.identity(n.value))
+}
+
+// complete returns the lineage if no turn of it breaks a rule by itself, otherwise 0.
+func (p *position[V]) complete() uint64 {
+	if p.stop != nil {
+		return 0
+	}
+	return p.lineage
+}
+
+// Lineage returns the lineage of a turn, given that of its parent, which is 0 for a root. Each is a step of SplitMix64, so that one that
+// differs by a turn, or in their order, is another one.
+func Lineage(parent, identity uint64) uint64 {
+	z := parent + identity
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
 }

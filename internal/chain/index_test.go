@@ -20,7 +20,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -30,13 +32,20 @@ import (
 // graph is the reference implementation: it stores only the turns.
 type graph map[string]Turn
 
+// identityOf is the identity of a value in these tests.
+func identityOf(value string) uint64 {
+	sum := fnv.New64a()
+	_, _ = sum.Write([]byte(value))
+	return sum.Sum64()
+}
+
 func (g graph) get(_ context.Context, id string) (Turn, bool, error) {
 	turn, found := g[id]
 	return turn, found, nil
 }
 
 // verdict computes the expected verdict on a turn with the walk alone.
-func (g graph) verdict(t interface{ Fatalf(string, ...any) }, id string, maxDepth int) Verdict {
+func (g graph) verdict(t interface{ Fatalf(string, ...any) }, id string, maxDepth int, values map[string]string) Verdict {
 	_, err := Walk(context.Background(), id, g.get, WalkOptions{MaxDepth: maxDepth}) //nolint:forbidigo // rapid has no context
 	v := Verdict{Rule: Resolved}
 	if err != nil {
@@ -52,12 +61,18 @@ func (g graph) verdict(t interface{ Fatalf(string, ...any) }, id string, maxDept
 	}
 	chainErr, _ := errors.AsType[*Error](err)
 	v.OnCycle = chainErr != nil && chainErr.Rule == CycleDetected && chainErr.ResponseID == id
+	turns, err = Walk(context.Background(), id, g.get, WalkOptions{MaxDepth: len(g) + 1}) //nolint:forbidigo // as above
+	if err == nil {
+		for _, turn := range turns {
+			v.Lineage = Lineage(v.Lineage, identityOf(values[turn.ID]))
+		}
+	}
 	return v
 }
 
 // onCycle returns a function that reports whether a turn is on a cycle.
 func (g graph) onCycle(t interface{ Fatalf(string, ...any) }) func(Turn) bool {
-	return func(turn Turn) bool { return g.verdict(t, turn.ID, len(g)+1).OnCycle }
+	return func(turn Turn) bool { return g.verdict(t, turn.ID, len(g)+1, nil).OnCycle }
 }
 
 func ignoringStatus(g graph) Getter {
@@ -67,16 +82,16 @@ func ignoringStatus(g graph) Getter {
 	}
 }
 
-func (g graph) verdicts(t interface{ Fatalf(string, ...any) }, maxDepth int) map[string]Verdict {
+func (g graph) verdicts(t interface{ Fatalf(string, ...any) }, maxDepth int, values map[string]string) map[string]Verdict {
 	verdicts := map[string]Verdict{}
 	for id := range g {
-		verdicts[id] = g.verdict(t, id, maxDepth)
+		verdicts[id] = g.verdict(t, id, maxDepth, values)
 	}
 	return verdicts
 }
 
 // TestIndexEqualsWalk drives random graphs through the index: forks, cycles, self-parents, parents that are missing,
-// come, go and return with another parent, and changes of status. After each change, every verdict must equal that of
+// come, go and return with another parent, other turns with the same ID, and changes of status. After each change, every verdict must equal that of
 // the walk, and the turns reported as changed must be exactly those whose verdict differs from before.
 func TestIndexEqualsWalk(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -88,8 +103,8 @@ func TestIndexEqualsWalk(t *testing.T) {
 			"completed", "completed", "completed", "completed", "queued", "in_progress", "failed", "cancelled", "strange", "incomplete",
 		})
 
-		g := graph{}
-		x := NewIndex[string](maxDepth)
+		g, values := graph{}, map[string]string{}
+		x := NewIndex(maxDepth, identityOf)
 		before := map[string]Verdict{}
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			var changed []string
@@ -108,17 +123,22 @@ func TestIndexEqualsWalk(t *testing.T) {
 				}
 				turn.Status = status.Draw(t, "status")
 				turn.Unreadable = rapid.IntRange(0, 9).Draw(t, "unreadable") == 0
+				if !exists || rapid.IntRange(0, 4).Draw(t, "replaced") == 0 {
+					values[turn.ID] = fmt.Sprintf("value %d of %s", rapid.IntRange(0, 2).Draw(t, "value"), turn.ID)
+				}
 				g[turn.ID] = turn
-				changed = x.Set(turn, "value of "+turn.ID)
+				changed = x.Set(turn, values[turn.ID])
 			}
-			before = checkIndex(t, g, x, maxDepth, before, changed)
+			before = checkIndex(t, g, values, x, maxDepth, before, changed)
 		}
 	})
 }
 
-func checkIndex(t *rapid.T, g graph, x *Index[string], maxDepth int, before map[string]Verdict, changed []string) map[string]Verdict {
-	after := g.verdicts(t, maxDepth)
-	var wantChanged, values []string
+func checkIndex(
+	t *rapid.T, g graph, values map[string]string, x *Index[string], maxDepth int, before map[string]Verdict, changed []string,
+) map[string]Verdict {
+	after := g.verdicts(t, maxDepth, values)
+	var wantChanged, all []string
 	wantCounts := map[Rule]int{}
 	for id, want := range after {
 		got, found := x.Verdict(id)
@@ -126,15 +146,16 @@ func checkIndex(t *rapid.T, g graph, x *Index[string], maxDepth int, before map[
 			t.Fatalf("verdict of %s, found %t (-walk +index):\n%s", id, found, diff)
 		}
 		if old, existed := before[id]; !existed || old != want {
-			wantChanged = append(wantChanged, "value of "+id)
+			wantChanged = append(wantChanged, values[id])
 		}
-		if value, _ := x.Get(id); value != "value of "+id {
-			t.Fatalf("value of %s is %q", id, value)
+		if value, _ := x.Get(id); value != values[id] {
+			t.Fatalf("value of %s is %q, want %q", id, value, values[id])
 		}
 		wantCounts[want.Rule]++
-		checkPath(t, g, x, id, maxDepth)
-		checkChildren(t, g, x, id)
-		values = append(values, "value of "+id)
+		checkPath(t, g, values, x, id, maxDepth)
+		checkSince(t, x, id, after, want)
+		checkChildren(t, g, values, x, id)
+		all = append(all, values[id])
 	}
 	slices.Sort(wantChanged)
 	slices.Sort(changed)
@@ -146,7 +167,7 @@ func checkIndex(t *rapid.T, g graph, x *Index[string], maxDepth int, before map[
 			t.Fatalf("%d turns have reason %s, want %d", count, broken, wantCounts[broken])
 		}
 	}
-	if diff := cmp.Diff(slices.Sorted(slices.Values(values)), slices.Sorted(x.All)); diff != "" {
+	if diff := cmp.Diff(slices.Sorted(slices.Values(all)), slices.Sorted(x.All)); diff != "" {
 		t.Fatalf("all turns (-want +got):\n%s", diff)
 	}
 	if x.Len() != len(g) {
@@ -156,7 +177,23 @@ func checkIndex(t *rapid.T, g graph, x *Index[string], maxDepth int, before map[
 	return after
 }
 
-func checkPath(t *rapid.T, g graph, x *Index[string], id string, maxDepth int) {
+// checkSince checks how many turns of a path follow each of its turns, and none.
+func checkSince(t *rapid.T, x *Index[string], id string, verdicts map[string]Verdict, v Verdict) {
+	if v.Lineage == 0 {
+		return
+	}
+	for _, value := range x.Path(id, WalkOptions{MaxDepth: v.Depth}) {
+		first := verdicts[value[strings.LastIndex(value, " ")+1:]]
+		if got := x.Since(id, first.Lineage); got != v.Depth-first.Depth {
+			t.Fatalf("%d turns follow the first %d of the %d of %s", got, first.Depth, v.Depth, id)
+		}
+	}
+	if got := x.Since(id, 1); got != v.Depth {
+		t.Fatalf("%d turns follow none of the %d of %s", got, v.Depth, id)
+	}
+}
+
+func checkPath(t *rapid.T, g graph, values map[string]string, x *Index[string], id string, maxDepth int) {
 	for _, options := range []WalkOptions{
 		{MaxDepth: maxDepth}, {MaxDepth: maxDepth, ContinueIncomplete: true},
 		{MaxDepth: maxDepth, Last: 1}, {MaxDepth: maxDepth, Last: 3}, {MaxDepth: maxDepth, Last: 3, ContinueIncomplete: true},
@@ -165,7 +202,7 @@ func checkPath(t *rapid.T, g graph, x *Index[string], id string, maxDepth int) {
 		var want []string
 		if err == nil {
 			for _, turn := range turns {
-				want = append(want, "value of "+turn.ID)
+				want = append(want, values[turn.ID])
 			}
 		}
 		got := x.Path(id, options)
@@ -178,11 +215,11 @@ func checkPath(t *rapid.T, g graph, x *Index[string], id string, maxDepth int) {
 	}
 }
 
-func checkChildren(t *rapid.T, g graph, x *Index[string], id string) {
+func checkChildren(t *rapid.T, g graph, values map[string]string, x *Index[string], id string) {
 	var want []string
 	for _, turn := range g {
 		if turn.Previous == id {
-			want = append(want, "value of "+turn.ID)
+			want = append(want, values[turn.ID])
 		}
 	}
 	slices.Sort(want)
@@ -212,7 +249,7 @@ func TestIndexLongChains(t *testing.T) {
 	const turns = 100_000
 	id := func(i int) string { return fmt.Sprintf("t%d", i) }
 	build := func(root string) *Index[struct{}] {
-		x := NewIndex[struct{}](2 * turns)
+		x := NewIndex(2*turns, func(struct{}) uint64 { return 0 })
 		x.Set(Turn{ID: id(0), Previous: root, Status: "completed"}, struct{}{})
 		for i := 1; i < turns; i++ {
 			x.Set(Turn{ID: id(i), Previous: id(i - 1), Status: "completed"}, struct{}{})

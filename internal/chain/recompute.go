@@ -24,6 +24,8 @@ type change struct {
 	fresh bool
 	// moved is set if the node has another parent than before, or no longer has one.
 	moved bool
+	// replaced is set if the node is another turn than before, with the same ID.
+	replaced bool
 	// before is the ancestry that a moved node had: the depth limits of its descendants may be at other turns now.
 	before []string
 }
@@ -51,10 +53,14 @@ func (x *Index[V]) recompute(n *node[V], c change) []V {
 		if !cyclicNow {
 			p = m.inherit()
 		}
+		if c.moved || c.replaced {
+			p.lineage = x.inheritLineage(m, p.root)
+		}
 		turned := m.stored() && m.cyclic != cyclicNow
 		m.cyclic = cyclicNow
-		same := p == m.position
-		if x.move(m, p, c.fresh && m == n) || turned || x.limitMoved(m, below, c.before, after) {
+		old := m.position()
+		same := p == old
+		if x.move(m, &old, &p, c.fresh && m == n) || turned || x.limitMoved(m, below, c.before, after) {
 			changed = append(changed, m.value)
 		}
 		// If a node keeps its position, so do its descendants, except that a cycle leads back above n, and that a depth
@@ -67,9 +73,9 @@ func (x *Index[V]) recompute(n *node[V], c change) []V {
 
 // move gives a node its position and reports whether that changed its verdict. It ignores the turn at which a chain exceeds
 // the depth limit: see limitMoved.
-func (x *Index[V]) move(m *node[V], p position[V], fresh bool) bool {
-	oldPosition, oldRule := m.position, x.broken(m)
-	m.position = p
+func (x *Index[V]) move(m *node[V], old, p *position[V], fresh bool) bool {
+	oldRule := x.broken(m)
+	m.setPosition(p)
 	if !m.stored() {
 		return false
 	}
@@ -79,8 +85,8 @@ func (x *Index[V]) move(m *node[V], p position[V], fresh bool) bool {
 		return true
 	}
 	x.counts[oldRule]--
-	return oldRule != newRule || oldPosition.root != p.root || oldPosition.depth != p.depth ||
-		(newRule != DepthExceeded && oldPosition.stop != p.stop)
+	return oldRule != newRule || old.root != p.root || old.depth != p.depth || old.complete() != p.complete() ||
+		(newRule != DepthExceeded && old.stop != p.stop)
 }
 
 // limitMoved reports whether m, whose chain is too long, meets the depth limit at another turn than before.

@@ -24,6 +24,7 @@ import (
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/operator/sessions"
+	"github.com/catena-dev/catena/store/driver"
 )
 
 // Verdict is whether the history of a conversation resolves. The status of the object and the resolve API are derived from it.
@@ -35,6 +36,9 @@ type Verdict struct {
 	BrokenAt string
 	// Turns is the number of turns in the history, 0 if its root cannot be reached.
 	Turns int
+	// Lineage is the lineage of the last turn if the history can be read, otherwise 0: if there is none, if it is broken or pending, or if it
+	// is longer than any that can be read.
+	Lineage uint64
 	// HeadStored is unset if there is a head whose turn is not stored.
 	HeadStored bool
 	// Last is the response ID of the last turn, or empty, and Stored when it was stored, or 0.
@@ -89,8 +93,13 @@ func verdictAt(turns *sessions.View, namespace, id string) Verdict {
 	// The message goes into a status, which is not rewritten if the head is overwritten with the same verdict.
 	general := *v.Explanation
 	general.Status, general.Problem = "", ""
+	lineage := v.Lineage
+	if v.Depth > driver.MaxDepthLimit {
+		lineage = 0
+	}
 	return Verdict{
-		Status: metav1.ConditionStatus(v.Rule.ConditionStatus()), Reason: v.Rule.Reason(), Message: general.Message(),
+		Lineage: lineage,
+		Status:  metav1.ConditionStatus(v.Rule.ConditionStatus()), Reason: v.Rule.Reason(), Message: general.Message(),
 		BrokenAt: v.BrokenAt, Turns: v.Depth, HeadStored: true, previous: v.Record.Turn.Previous, Last: id, Stored: v.Record.Created,
 	}
 }

@@ -132,7 +132,11 @@ func TestVerdict(t *testing.T) {
 			if !strings.Contains(got.Message, tc.message) {
 				t.Errorf("message %q, want %q in it", got.Message, tc.message)
 			}
-			if diff := cmp.Diff(tc.want, got, cmpopts.IgnoreFields(Verdict{}, "Message"), cmpopts.IgnoreUnexported(Verdict{})); diff != "" {
+			readable := tc.want.Status == yes || tc.want.Reason == v1alpha1.ReasonHeadReserved && tc.want.BrokenAt == "" && tc.base != "pending"
+			if readable = readable || tc.want.Reason == v1alpha1.ReasonDepthExceeded; (got.Lineage != 0) != (readable && tc.want.Turns > 0) {
+				t.Errorf("lineage %x of a history that can be read: %t", got.Lineage, readable)
+			}
+			if diff := cmp.Diff(tc.want, got, cmpopts.IgnoreFields(Verdict{}, "Message", "Lineage"), cmpopts.IgnoreUnexported(Verdict{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

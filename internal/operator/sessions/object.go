@@ -17,6 +17,7 @@ limitations under the License.
 package sessions
 
 import (
+	"encoding/binary"
 	"strconv"
 
 	"github.com/google/uuid"
@@ -89,6 +90,9 @@ func NewUID(uid types.UID) UID {
 	}
 	return UID(parsed)
 }
+
+// Identity returns a hash of the UID, for chain.Lineage: UIDs are random, and no tenant can choose them.
+func (u UID) Identity() uint64 { return binary.BigEndian.Uint64(u[:]) ^ binary.BigEndian.Uint64(u[8:]) }
 
 // Text returns the UID as in the metadata of its object.
 func (u UID) Text() types.UID { return types.UID(uuid.UUID(u).String()) }

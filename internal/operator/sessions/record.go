@@ -238,6 +238,8 @@ func (r *Record) verification(status *v1alpha1.ResponseSessionStatus) (verified,
 	return status.SnapshotBytes > 0 && !unreadable && r.Reported != r.Generation, unreadable
 }
 
+func (r *Record) identity() uint64 { return r.UID.Identity() }
+
 // InChain reports whether the session is part of a chain.
 func (r *Record) InChain() bool { return !r.Misnamed && !r.Deleting }
 
