@@ -205,19 +205,25 @@ func (s *conversationSource) Start(_ context.Context, queue workqueue.TypedRateL
 		}
 	}
 	s.Conversations.Subscribe(add)
-	ended := newOutlet(s.Statuses.RewritesPerSecond, add)
+	ended := newOutlet(s.Statuses.RewritesPerSecond, s.Conversations.EndingAt, add)
 	s.Sessions.Subscribe(func(change sessions.Change) {
-		changed := func(turn string) {
-			for names := range s.Conversations.EndingAt(change.Namespace, turn) {
-				ended.queue(change.Namespace, names)
-			}
-		}
-		changed(change.Name)
-		for _, turn := range change.Others {
-			changed(turn)
-		}
+		ended.queue(change.Namespace, s.ends(change))
 	})
 	return nil
+}
+
+// ends returns the turns of a change at which a conversation ends.
+func (s *conversationSource) ends(change sessions.Change) (turns []string) {
+	ends := func(turn string) bool { return len(s.Conversations.EndingAt(change.Namespace, turn, "", 1)) > 0 }
+	if ends(change.Name) {
+		turns = append(turns, change.Name)
+	}
+	for _, turn := range change.Others {
+		if ends(turn) {
+			turns = append(turns, turn)
+		}
+	}
+	return turns
 }
 
 // WaitForSync implements source.SyncingSource. Verdicts from incomplete views would be wrong, and would be written.

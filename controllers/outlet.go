@@ -22,73 +22,132 @@ import (
 	"time"
 )
 
-// outlet queues the sessions whose verdicts a change of another session has changed. It queues at most a batch of each namespace every
-// outletPause: one change can affect 100,000 sessions, and to queue and reconcile these takes a processor some seconds. It is
-// safe for concurrent use.
+// outlet queues what a change of a session has affected: other sessions, or conversations. It queues at most a batch of each namespace every
+// outletPause: one change can affect 100,000, and to queue and reconcile these takes a processor some seconds. It is safe for concurrent use.
 type outlet struct {
-	batch int
-	add   func(namespace string, names []string)
+	batch    int
+	affected affectedFunc
+	add      func(namespace string, names []string)
 
 	mu    sync.Mutex
-	flows map[string]*flow // by namespace, only those that have queued sessions within the last pause
+	flows map[string]*flow // by namespace, only those that have queued something within the last pause
 }
 
-// flow is what one namespace may still queue until the next pause ends, and the sessions that wait for that.
+// affectedFunc returns the first names, sorted, of what a session affects, after a name, at most limit of them. It must not block.
+type affectedFunc func(namespace, session, after string, limit int) []string
+
+// flow is what one namespace may still queue until the next pause ends, and the sessions of which not all that they affect has been queued.
+// It has a lock of its own, because these can be many.
 type flow struct {
+	mu      sync.Mutex
+	ended   bool
 	room    int
-	waiting map[string]struct{}
+	waiting map[string]place
+}
+
+// place is how far the names that a session affects have been queued.
+type place struct {
+	after string
+	// again is set if the session has been queued once more since the first of them were.
+	again bool
 }
 
 const outletPause = 100 * time.Millisecond
 
-// newOutlet returns an outlet through which sessions are queued ten times as fast as their statuses may be rewritten.
-func newOutlet(rewritesPerSecond float64, add func(namespace string, names []string)) *outlet {
+// newOutlet returns an outlet that queues ten times as fast as statuses may be rewritten.
+func newOutlet(rewritesPerSecond float64, affected affectedFunc, add func(namespace string, names []string)) *outlet {
 	batch := 10 * rewritesPerSecond * outletPause.Seconds()
-	return &outlet{batch: int(min(max(batch, 1), math.MaxInt32)), add: add, flows: map[string]*flow{}}
+	return &outlet{batch: int(min(max(batch, 1), math.MaxInt32)), affected: affected, add: add, flows: map[string]*flow{}}
 }
 
-// queue adds sessions of a namespace, now or later.
-func (o *outlet) queue(namespace string, names []string) {
-	o.mu.Lock()
-	f := o.flows[namespace]
-	if f == nil {
-		f = &flow{room: o.batch, waiting: map[string]struct{}{}}
-		o.flows[namespace] = f
-		time.AfterFunc(outletPause, func() { o.resume(namespace) })
+// itself is the affectedFunc for the affected sessions.
+func itself(_, session, after string, _ int) []string {
+	if after != "" {
+		return nil
 	}
-	for _, name := range names {
-		f.waiting[name] = struct{}{}
-	}
-	batch := f.take()
-	o.mu.Unlock()
-	o.add(namespace, batch)
+	return []string{session}
 }
 
-// resume continues after a pause.
-func (o *outlet) resume(namespace string) {
-	o.mu.Lock()
-	f := o.flows[namespace]
-	if len(f.waiting) == 0 {
-		delete(o.flows, namespace)
-		o.mu.Unlock()
+// queue adds what sessions of a namespace affect, now or later.
+func (o *outlet) queue(namespace string, sessions []string) {
+	if len(sessions) == 0 {
 		return
 	}
-	f.room = o.batch
-	batch := f.take()
-	time.AfterFunc(outletPause, func() { o.resume(namespace) })
-	o.mu.Unlock()
-	o.add(namespace, batch)
+	f := o.flow(namespace)
+	for !f.wait(sessions) {
+		f = o.flow(namespace)
+	}
+	o.release(namespace, f)
 }
 
-// take removes as many sessions as there is room for.
-func (f *flow) take() (names []string) {
-	for name := range f.waiting {
+// flow returns the flow of a namespace, which it begins if there is none.
+func (o *outlet) flow(namespace string) *flow {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f := o.flows[namespace]
+	if f == nil {
+		f = &flow{room: o.batch, waiting: map[string]place{}}
+		o.flows[namespace] = f
+		time.AfterFunc(outletPause, func() { o.resume(namespace, f) })
+	}
+	return f
+}
+
+// wait has sessions wait, unless the flow has ended.
+func (f *flow) wait(sessions []string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, name := range sessions {
+		at := f.waiting[name]
+		at.again = at.after != ""
+		f.waiting[name] = at
+	}
+	return !f.ended
+}
+
+// resume continues after a pause, or ends the flow.
+func (o *outlet) resume(namespace string, f *flow) {
+	if o.end(namespace, f) {
+		return
+	}
+	o.release(namespace, f)
+	time.AfterFunc(outletPause, func() { o.resume(namespace, f) })
+}
+
+// end gives a flow room for the next batch, or ends it if nothing waits, and reports that.
+func (o *outlet) end(namespace string, f *flow) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.room = o.batch; len(f.waiting) > 0 {
+		return false
+	}
+	f.ended = true
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.flows, namespace)
+	return true
+}
+
+// release queues as much as there is room for.
+func (o *outlet) release(namespace string, f *flow) {
+	var names []string
+	f.mu.Lock()
+	for session, at := range f.waiting {
 		if f.room == 0 {
 			break
 		}
-		f.room--
-		delete(f.waiting, name)
-		names = append(names, name)
+		page := o.affected(namespace, session, at.after, f.room)
+		names = append(names, page...)
+		f.room -= len(page)
+		switch {
+		case f.room == 0: // there may be more
+			f.waiting[session] = place{page[len(page)-1], at.again}
+		case at.again:
+			f.waiting[session] = place{}
+		default:
+			delete(f.waiting, session)
+		}
 	}
-	return names
+	f.mu.Unlock()
+	o.add(namespace, names)
 }

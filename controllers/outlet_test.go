@@ -17,7 +17,9 @@ limitations under the License.
 package controllers
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -36,7 +38,7 @@ func TestOutlet(t *testing.T) {
 		var mu sync.Mutex
 		queued := map[string]map[time.Duration]int{"many": {}, "few": {}}
 		times := map[string]int{}
-		o := newOutlet(batch, func(namespace string, names []string) {
+		o := newOutlet(batch, itself, func(namespace string, names []string) {
 			mu.Lock()
 			defer mu.Unlock()
 			queued[namespace][time.Since(start)] += len(names)
@@ -78,10 +80,59 @@ func TestOutlet(t *testing.T) {
 	})
 }
 
+// TestOutletOfMany: what one session affects is queued in batches, too, and again after the session has changed once more. It does not keep others
+// from being queued.
+func TestOutletOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const batch, many = 100, 1000
+		var mu sync.Mutex
+		affected := map[string][]string{}
+		for i := range many {
+			affected["popular"] = append(affected["popular"], fmt.Sprintf("c%04d", i))
+		}
+		affected["rare"] = []string{"rare"}
+		queued := map[string]int{}
+		most := 0
+		o := newOutlet(batch, func(_, session, after string, limit int) []string {
+			names := affected[session]
+			from, found := slices.BinarySearch(names, after)
+			if found {
+				from++
+			}
+			return names[from:min(len(names), from+limit)]
+		}, func(_ string, names []string) {
+			mu.Lock()
+			defer mu.Unlock()
+			most = max(most, len(names))
+			for _, name := range names {
+				queued[name]++
+			}
+		})
+		o.queue("ns", []string{"popular"})
+		time.Sleep(3 * outletPause) //nolint:forbidigo // in a bubble, it takes no time
+		for range 5 {
+			o.queue("ns", []string{"popular", "rare"})
+		}
+		time.Sleep(time.Minute) //nolint:forbidigo // see above
+		synctest.Wait()
+		for _, name := range affected["popular"] {
+			if queued[name] != 2 {
+				t.Fatalf("%s was queued %d times, want twice", name, queued[name])
+			}
+		}
+		if queued["rare"] == 0 || len(queued) != many+1 || most > batch {
+			t.Errorf("%d names were queued, %d of them at once; the other %d times", len(queued), most, queued["rare"])
+		}
+		if len(o.flows) > 0 {
+			t.Errorf("%d namespaces take memory without sessions that wait", len(o.flows))
+		}
+	})
+}
+
 // TestOutletBatch: the batch follows from the rate of statuses, whatever that is.
 func TestOutletBatch(t *testing.T) {
 	for rate, want := range map[float64]int{0.001: 1, 100: 100, 2.5: 2, math.Inf(1): math.MaxInt32} {
-		if got := newOutlet(rate, nil).batch; got != want {
+		if got := newOutlet(rate, itself, nil).batch; got != want {
 			t.Errorf("%g statuses per second: %d sessions are queued at once, want %d", rate, got, want)
 		}
 	}

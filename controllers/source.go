@@ -56,7 +56,7 @@ func (s *viewSource) Start(_ context.Context, queue workqueue.TypedRateLimitingI
 			queue.Add(request(namespace, name))
 		}
 	}
-	others := newOutlet(s.rewritesPerSecond, add)
+	others := newOutlet(s.rewritesPerSecond, itself, add)
 	s.view.Subscribe(func(change sessions.Change) {
 		if change.Name == "" { // a list: of the first one, almost all are current, and others are rare
 			add(change.Namespace, change.Others)

@@ -21,6 +21,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -151,14 +152,8 @@ func (d *turnDeletion) isUnused(id string) bool {
 	if id == "" {
 		return false
 	}
-	for names := range d.Conversations.EndingAt(d.record.Namespace, v1alpha1.ObjectName(id)) {
-		for _, name := range names {
-			if name != d.record.Name {
-				return false
-			}
-		}
-	}
-	return true
+	names := d.Conversations.EndingAt(d.record.Namespace, v1alpha1.ObjectName(id), "", 2) // this one, and another
+	return !slices.ContainsFunc(names, func(name string) bool { return name != d.record.Name })
 }
 
 // pause waits until the namespace may delete another turn. If the worker must not wait that long, it returns the remaining time.

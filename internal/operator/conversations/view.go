@@ -21,7 +21,6 @@ package conversations
 
 import (
 	"cmp"
-	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -167,33 +166,18 @@ func (v *View) AllBytes() map[string]int64 {
 	return all
 }
 
-// EndingAt yields the names of the conversations whose head or base is a turn with an object name, in pages. The view is not locked while a
-// page is yielded. A conversation that begins or ceases to end at the turn meanwhile may be missing: its change is a notification of its own.
-func (v *View) EndingAt(namespace, turn string) iter.Seq[[]string] {
-	return func(yield func([]string) bool) {
-		from := reference{turn: turn}
-		for {
-			page := v.page(namespace, from)
-			if len(page) == 0 || !yield(page) || len(page) < pageSize {
-				return
-			}
-			from.conversation = page[len(page)-1] + "\x00" // the next string
-		}
-	}
-}
-
-// pageSize is how many conversations are read under one lock: one turn can have 100,000, and the watch of all namespaces waits meanwhile.
-const pageSize = 256
-
-// page returns the next conversations of a turn, at most pageSize.
-func (v *View) page(namespaceName string, from reference) (names []string) {
+// EndingAt returns the names of the first conversations, sorted, whose head or base is a turn with an object name, after a name, at most limit
+// of them: one turn can have 100,000. The view is locked meanwhile, and the watch of all namespaces waits.
+func (v *View) EndingAt(namespaceName, turn, after string, limit int) (names []string) {
 	v.read(namespaceName, func(ns *namespace) {
-		ns.byTurn.AscendGreaterOrEqual(from, func(r reference) bool {
-			if r.turn != from.turn {
+		ns.byTurn.AscendGreaterOrEqual(reference{turn, after}, func(r reference) bool {
+			if r.turn != turn || len(names) >= limit {
 				return false
 			}
-			names = append(names, r.conversation)
-			return len(names) < pageSize
+			if r.conversation != after {
+				names = append(names, r.conversation)
+			}
+			return true
 		})
 	})
 	return names
