@@ -47,6 +47,8 @@ const (
 type turnPass struct {
 	// after is the position of the last turn that was looked at, or nil at the beginning.
 	after *sortedlist.Position
+	// changed is set if another pass is necessary: the views did not show what is stored, or the worker has waited.
+	changed bool
 	// refused is the first refusal of the API server to delete one of them.
 	refused error
 }
@@ -65,8 +67,6 @@ type turnDeletion struct {
 	// current is set if the view of the sessions shows a turn deleted that was deleted after it was looked up which conversations end at those
 	// of the page.
 	current bool
-	// changed is set if another look is necessary, because the views do not show what is stored.
-	changed bool
 }
 
 // deleteTurns deletes turns until none is left that is not needed, and then returns 0. Otherwise, it returns when to continue. A turn that the API
@@ -75,22 +75,26 @@ func (r *ConversationDeleter) deleteTurns(ctx context.Context, record *conversat
 	d := &turnDeletion{ConversationDeleter: r, record: record, pass: pass, end: time.Now().Add(deletionTurn)}
 	q := sortedlist.Query{Descending: true, After: sortedlist.Position{Time: math.MaxInt64}}
 	if pass.after != nil {
-		d.changed = true // since the newer turns were looked at
 		q.After = *pass.after
 	}
 	for {
 		page := r.Sessions.List(record.Namespace, record.Name, q, turnsPerPage)
 		if wait, err := d.page(ctx, page); wait > 0 || err != nil {
+			pass.changed = pass.changed || pass.after != nil // meanwhile, a newer turn can cease to be needed
 			return wait, err
 		}
 		if len(page) < turnsPerPage {
 			break
 		}
+		if !time.Now().Before(d.end) {
+			return time.Millisecond, nil
+		}
 		q.After = *pass.after
 	}
+	again := pass.changed && pass.refused == nil
 	err = pass.refused
 	*pass = turnPass{}
-	if d.changed && err == nil {
+	if again {
 		return deletionRetry, nil
 	}
 	return 0, err
@@ -200,7 +204,7 @@ func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (delet
 		&metav1.Preconditions{UID: &uid, ResourceVersion: &version}, metav1.DeletePropagationOrphan)
 	switch {
 	case apierrors.IsConflict(err) || kubeclient.IsAnyGone(err):
-		d.changed = true
+		d.pass.changed = true
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("unable to delete a turn of the conversation: %w", err)
@@ -215,7 +219,7 @@ func (d *turnDeletion) delete(ctx context.Context, turn *sessions.Record) (delet
 	// Without an answer that has a version, the turn was gone at once.
 	now := sessions.ParseResourceVersion(gjson.GetBytes(raw, "metadata.resourceVersion").String())
 	if now == 0 || d.Sessions.WaitUntilReflects(ctx, turn.Namespace, now) != nil {
-		d.changed = true
+		d.pass.changed = true
 		return false, nil
 	}
 	d.current = true
