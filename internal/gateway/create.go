@@ -159,7 +159,11 @@ func (g *Gateway) engineBody(ctx context.Context, c *call, request *createReques
 	}
 	// The request's share of the body has been held since the request was read.
 	size := added + int64(len(request.body))
-	return &payload{text: request.forEngine(items), freed: func() { c.memory.give(size) }}, nil
+	text, err := inTurn(ctx, g, c, int(size), func() (string, error) { return request.forEngine(items), nil })
+	if err != nil {
+		return nil, err
+	}
+	return &payload{text: text, freed: func() { c.memory.give(size) }}, nil
 }
 
 // history returns the conversation up to a response.

@@ -116,7 +116,7 @@ type pageItem struct {
 
 // readPage reads the items of a page.
 func (g *Gateway) readPage(ctx context.Context, c *call, p *page) error {
-	own, err := p.ownItems(c)
+	own, err := inTurn(ctx, g, c, len(p.session.Request), func() ([]pageItem, error) { return p.ownItems(c) })
 	if err != nil {
 		return err
 	}

@@ -208,9 +208,13 @@ func (g *Gateway) show(ctx context.Context, c *call, t *turn, response *object) 
 
 // showStored is show for the response of a session.
 func (g *Gateway) showStored(ctx context.Context, c *call, s *store.Session) (*object, error) {
-	response, failure := storedResponse(s)
-	if failure != nil {
-		return nil, failure
+	response, err := g.storedResponse(ctx, c, s)
+	if err != nil {
+		return nil, err
 	}
-	return g.show(ctx, c, turnOf(s), response)
+	t, err := inTurn(ctx, g, c, len(s.Request), func() (*turn, error) { return turnOf(s), nil })
+	if err != nil {
+		return nil, err
+	}
+	return g.show(ctx, c, t, response)
 }

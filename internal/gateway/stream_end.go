@@ -40,7 +40,10 @@ func (s *relay) finish(ctx context.Context, kind, status string, response *objec
 	}
 	var other *object
 	if failure == nil {
-		other, failure = storedResponse(stored)
+		var err error
+		if other, err = s.g.storedResponse(ctx, s.call, stored); err != nil {
+			failure = saveError(err)
+		}
 	}
 	if failure != nil {
 		s.notSaved(cmp.Or[error](failure.err, failure))

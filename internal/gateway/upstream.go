@@ -195,9 +195,15 @@ func (g *Gateway) passThrough(w http.ResponseWriter, c *call, response *http.Res
 	case response.StatusCode >= http.StatusBadRequest:
 		body = withCompleteError(body, response.StatusCode)
 	case complete != nil:
-		if o, err := parseObject(body); err == nil { // another answer is the engine's matter
-			complete(o)
-			body = jsonvalue.Bytes(o.String())
+		body, err = inTurn(response.Request.Context(), g, c, len(body), func() ([]byte, error) {
+			if o, err := parseObject(body); err == nil { // another answer is the engine's matter
+				complete(o)
+				return jsonvalue.Bytes(o.String()), nil
+			}
+			return body, nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	g.copyHeaders(w.Header(), response.Header)
