@@ -216,19 +216,22 @@ func TestOperatorRights(t *testing.T) {
 		"ClusterRole catena: get /namespaces kube-system": "its UID identifies the cluster",
 		"ClusterRole catena: get URL /version":            "the time of the API server",
 
-		"ClusterRole catena: get apiregistration.k8s.io/apiservices v1alpha1.resolve.catena.dev":   "the CAs that the kube-apiserver trusts",
-		"ClusterRole catena: patch apiregistration.k8s.io/apiservices v1alpha1.resolve.catena.dev": "another CA",
+		"ClusterRoleBinding catena-certificates: ClusterRole catena-certificates for ServiceAccount catena-system/catena": "only if the operator keeps its own certificate",
+		"RoleBinding catena-system/catena-certificates: Role catena-certificates for ServiceAccount catena-system/catena": "only if the operator keeps its own certificate",
+
+		"ClusterRole catena-certificates: get apiregistration.k8s.io/apiservices v1alpha1.resolve.catena.dev":   "the CAs that the kube-apiserver trusts",
+		"ClusterRole catena-certificates: patch apiregistration.k8s.io/apiservices v1alpha1.resolve.catena.dev": "another CA",
 
 		"RoleBinding catena-system/catena: Role catena for ServiceAccount catena-system/catena": "the rights in its own namespace",
 
-		"Role catena-system/catena: create /events":                     "events about leadership",
-		"Role catena-system/catena: patch /events":                      "repeated events",
-		"Role catena-system/catena: create /secrets":                    "the serving certificate; the policy operator-secret.sessions.catena.dev refuses the rest",
-		"Role catena-system/catena: get /secrets catena-resolve-tls":    "the serving certificate",
-		"Role catena-system/catena: update /secrets catena-resolve-tls": "another serving certificate",
-		"Role catena-system/catena: create coordination.k8s.io/leases":  "leader election",
-		"Role catena-system/catena: get coordination.k8s.io/leases":     "leader election",
-		"Role catena-system/catena: update coordination.k8s.io/leases":  "leader election",
+		"Role catena-system/catena: create /events":                                  "events about leadership",
+		"Role catena-system/catena: patch /events":                                   "repeated events",
+		"Role catena-system/catena-certificates: create /secrets":                    "the serving certificate; the policy operator-secret.sessions.catena.dev refuses the rest",
+		"Role catena-system/catena-certificates: get /secrets catena-resolve-tls":    "the serving certificate",
+		"Role catena-system/catena-certificates: update /secrets catena-resolve-tls": "another serving certificate",
+		"Role catena-system/catena: create coordination.k8s.io/leases":               "leader election",
+		"Role catena-system/catena: get coordination.k8s.io/leases":                  "leader election",
+		"Role catena-system/catena: update coordination.k8s.io/leases":               "leader election",
 
 		"ClusterRoleBinding catena-auth-delegator: ClusterRole system:auth-delegator for ServiceAccount catena-system/catena": "delegated authentication and authorization",
 

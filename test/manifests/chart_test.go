@@ -27,6 +27,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kyaml "sigs.k8s.io/kustomize/kyaml/yaml"
 	"sigs.k8s.io/yaml"
@@ -158,6 +159,52 @@ func removeHelm(object *unstructured.Unstructured) {
 		annotations = nil
 	}
 	object.SetAnnotations(annotations)
+}
+
+// TestCertificateRights: an operator whose certificate comes from elsewhere has no rights to Secrets or to the APIService.
+func TestCertificateRights(t *testing.T) {
+	const mine = `{mode: secret, secretName: mine, caBundle: "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"}`
+	tests := map[string]struct {
+		objects []*unstructured.Unstructured
+		want    []string
+	}{
+		"self": {render(t, namespace, `certificates: {mode: self}`), []string{
+			"create secrets", "get apiservices", "get secrets", "patch apiservices", "update secrets",
+		}},
+		"secret":       {objects: render(t, namespace, `certificates: `+mine)},
+		"cert-manager": {objects: render(t, namespace, `certificates: {mode: cert-manager}`)},
+		"component":    {objects: kustomize(t, variant{components: []string{"cert-manager"}})},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			bound := map[string]bool{}
+			for _, kind := range []string{"ClusterRoleBinding", "RoleBinding"} {
+				for _, binding := range decode[rbacv1.RoleBinding](t, kind, tc.objects) { // both have the same fields
+					if binding.Subjects[0].Kind == rbacv1.ServiceAccountKind {
+						bound[binding.RoleRef.Kind+" "+binding.RoleRef.Name] = true
+					}
+				}
+			}
+			var got []string
+			for _, kind := range []string{"ClusterRole", "Role"} {
+				for _, role := range decode[rbacv1.ClusterRole](t, kind, tc.objects) {
+					for _, rule := range role.Rules {
+						resource := strings.Join(rule.Resources, "")
+						if !bound[kind+" "+role.Name] || resource != "secrets" && resource != "apiservices" {
+							continue
+						}
+						for _, verb := range rule.Verbs {
+							got = append(got, verb+" "+resource)
+						}
+					}
+				}
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("rights (-want +got):\n%s", diff)
+			}
+		})
+	}
 }
 
 // TestNamespace: a release in another namespace differs only in that, even if YAML reads its name as another type.

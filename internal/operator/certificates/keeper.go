@@ -132,11 +132,7 @@ func (k *Keeper) interval() time.Duration {
 	return max(interval, minInterval)
 }
 
-// The API server cannot restrict the creation of objects by name.
-//
-// +kubebuilder:rbac:groups="",namespace=catena-system,resources=secrets,verbs=create
-// +kubebuilder:rbac:groups="",namespace=catena-system,resources=secrets,resourceNames=catena-resolve-tls,verbs=get;update
-// +kubebuilder:rbac:groups=apiregistration.k8s.io,resources=apiservices,resourceNames=v1alpha1.resolve.catena.dev,verbs=get;patch
+// The rights for this are in config/rbac/certificates_role.yaml, because an operator whose certificate comes from elsewhere must not have them.
 
 // sync takes a step, and another one if a replica was faster.
 func (k *Keeper) sync(ctx context.Context) error {
