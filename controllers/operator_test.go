@@ -161,7 +161,7 @@ func startOperator(ctx context.Context) (*operator, error) {
 		return nil, err
 	}
 	o.quotas = &controllers.SessionQuotaReconciler{
-		Client: mgr.GetClient(), Usage: o.usage, Interval: quotaInterval, Clock: o.clock,
+		Client: mgr.GetClient(), Usage: o.usage, Interval: quotaInterval, Clock: o.clock, StallTimeout: stallTimeout,
 	}
 	if err := o.quotas.SetupWithManager(mgr); err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ limitations under the License.
 package controllers_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/catena-dev/catena/controllers"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 const stallTimeout = 5 * time.Minute
@@ -55,6 +57,29 @@ func TestStall(t *testing.T) {
 	release()
 	settle(t, metav1.NamespaceAll)
 	want("")
+}
+
+// TestQuotaStall: so it is if the status of a SessionQuota takes too long.
+func TestQuotaStall(t *testing.T) {
+	settle(t, metav1.NamespaceAll)
+	release := op.writes.hold()
+	defer release()
+	defer op.clock.SetTime(startTime)
+	ns := env.NewNamespace(t)
+	if err := env.Client.Create(t.Context(), newQuota(ns, "quota", "1Mi")); err != nil {
+		t.Fatal(err)
+	}
+	wantWaiting(t, 1)
+	op.clock.SetTime(startTime.Add(stallTimeout))
+	if err := op.quotas.Healthy(nil); err != nil {
+		t.Errorf("got %v before the timeout", err)
+	}
+	op.clock.SetTime(startTime.Add(stallTimeout + time.Second))
+	if err := op.quotas.Healthy(nil); err == nil || !strings.Contains(err.Error(), "SessionQuota: one has been reconciled for 5m1s") {
+		t.Errorf("got %v", err)
+	}
+	release()
+	testutil.Eventually(t, func(context.Context) error { return op.quotas.Healthy(nil) })
 }
 
 // TestStandstill: sessions that wait while no reconcile starts are noticed, however long none had to start before.

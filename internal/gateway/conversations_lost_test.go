@@ -60,6 +60,26 @@ func TestConversationQuota(t *testing.T) {
 	}
 }
 
+// TestHideItemQuota: while the quota is exceeded, an item cannot be removed from a conversation, which makes that larger, and the client is told so.
+func TestHideItemQuota(t *testing.T) {
+	f := start(t, nil)
+	path := "/v1/conversations/" + f.do(http.MethodPost, "/v1/conversations", `{"items":[{"role":"user","content":"x"}]}`).get("id") + "/items"
+	item := path + "/" + f.do(http.MethodGet, path, "").get("data.0.id")
+	f.store.Conversations = &hookedConversations{
+		Conversations: f.store.Conversations,
+		onUpdate: func(context.Context, func() (*driver.Conversation, error)) (*driver.Conversation, error) {
+			return nil, errQuotaExceeded
+		},
+	}
+	r := f.do(http.MethodDelete, item, "")
+	if r.code() != "Too Many Requests session.store.quota_exceeded" || r.header.Get("X-Should-Retry") != "false" {
+		t.Errorf("got %d %s", r.status, r.body)
+	}
+	if r := f.do(http.MethodGet, item, ""); r.status != http.StatusOK {
+		t.Errorf("got %d %s, want the item", r.status, r.body)
+	}
+}
+
 // TestCreateLost: if the answer of the creation of a conversation is lost, and nobody can repeat the request, nothing is left of it.
 func TestCreateLost(t *testing.T) {
 	f := start(t, nil)

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -36,24 +37,39 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1alpha1 "github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 	"github.com/catena-dev/catena/internal/testutil/testturn"
 	"github.com/catena-dev/catena/store"
+	"github.com/catena-dev/catena/store/driver"
 	"github.com/catena-dev/catena/store/kube"
 )
 
 // sessionFields is the path of the schemas of spec and status in the CRD.
 const sessionFields = "/spec/versions/0/schema/openAPIV3Schema/properties"
 
-// changeCRD changes the CRD of ResponseSessions with a JSON patch until the end of the test. It waits until the API server
-// accepts, or rejects, a spec field with the given value.
-func changeCRD(t *testing.T, patch, field string, value any, accepted bool) {
+// kind is a kind whose CRD tests change.
+type kind struct {
+	resource, name string
+	// required are the required fields of a spec.
+	required map[string]any
+}
+
+var (
+	sessionKind = kind{kubeclient.Sessions, v1alpha1.ResponseSessionKind, map[string]any{"responseID": "probe", "responseStatus": "completed"}}
+	// conversationKind has the same sessionFields.
+	conversationKind = kind{kubeclient.Conversations, v1alpha1.ConversationKind, map[string]any{"conversationID": "probe"}}
+)
+
+// change changes the CRD with a JSON patch until the end of the test. It waits until the API server accepts, or rejects, a spec field with the
+// given value.
+func (k kind) change(t *testing.T, patch, field string, value any, accepted bool) {
 	t.Helper()
 	crd := &unstructured.Unstructured{}
 	crd.SetAPIVersion("apiextensions.k8s.io/v1")
 	crd.SetKind("CustomResourceDefinition")
-	crd.SetName("responsesessions." + v1alpha1.GroupVersion.Group)
+	crd.SetName(k.resource + "." + v1alpha1.GroupVersion.Group)
 	if err := env.Client.Get(t.Context(), client.ObjectKeyFromObject(crd), crd); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +82,7 @@ func changeCRD(t *testing.T, patch, field string, value any, accepted bool) {
 			t.Fatal(err)
 		}
 		testutil.Eventually(t, func(ctx context.Context) error {
-			if err := try(ctx, field, value); (err == nil) != accepted {
+			if err := k.try(ctx, field, value); (err == nil) != accepted {
 				return fmt.Errorf("the field %s: %w", field, err)
 			}
 			return nil
@@ -76,21 +92,28 @@ func changeCRD(t *testing.T, patch, field string, value any, accepted bool) {
 	t.Cleanup(func() { apply(string(before), !accepted) })
 }
 
-// try returns the error from creating a session with the given field, as a dry run.
-func try(ctx context.Context, field string, value any) error {
-	spec := map[string]any{"responseID": "probe", "responseStatus": "completed", field: value}
+// try returns the error from creating an object with the given field, as a dry run.
+func (k kind) try(ctx context.Context, field string, value any) error {
+	spec := maps.Clone(k.required)
+	spec[field] = value
 	probe := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
-	probe.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ResponseSessionKind))
+	probe.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(k.name))
 	probe.SetNamespace(metav1.NamespaceDefault)
 	probe.SetName("probe")
 	return env.Client.Create(ctx, probe, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
 }
 
-// raw returns the fields of a session as the API server stores them, without those that change with every write.
+// raw returns a session as the API server stores it.
 func raw(t *testing.T, namespace, id string) map[string]any {
 	t.Helper()
+	return sessionKind.raw(t, namespace, id)
+}
+
+// raw returns an object as the API server stores it.
+func (k kind) raw(t *testing.T, namespace, id string) map[string]any {
+	t.Helper()
 	o := &unstructured.Unstructured{}
-	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ResponseSessionKind))
+	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(k.name))
 	if err := env.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: v1alpha1.ObjectName(id)}, o); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +152,7 @@ func TestOlderCRD(t *testing.T) {
 	stored := testturn.Make("resp_1", "")
 	save(t, s, stored)
 	before := raw(t, s.Namespace(), "resp_1")["spec"]
-	changeCRD(t, `[{"op":"remove","path":"`+sessionFields+`/spec/properties/completedAt"}]`, "completedAt", "2026-01-01T00:00:00Z", false)
+	sessionKind.change(t, `[{"op":"remove","path":"`+sessionFields+`/spec/properties/completedAt"}]`, "completedAt", "2026-01-01T00:00:00Z", false)
 
 	const text = "a sentence of the conversation"
 	rejected := func(turn *store.Session, options store.SaveOptions) {
@@ -169,17 +192,96 @@ func TestOlderCRD(t *testing.T) {
 	}
 }
 
-// newerFields adds fields and formats to the CRD that only a newer version defines.
-const newerFields = `[
+// TestOlderConversationCRD: a conversation with a field that the CRD lacks is rejected instead of being stored without the field.
+func TestOlderConversationCRD(t *testing.T) {
+	c := openConversations(t)
+	c.mustCreate(t, active("conv_1"))
+	conversationKind.change(t, `[{"op":"remove","path":"`+sessionFields+`/spec/properties/systemPrompt"}]`, "systemPrompt", "x", false)
+	const text = "a sentence of the conversation"
+	prompted := active("conv_2")
+	prompted.SystemPrompt = text
+	_, createErr := c.create(t.Context(), prompted)
+	_, updateErr := c.update(t.Context(), "conv_1", driver.ConversationUpdate{
+		ConversationPatch: driver.ConversationPatch{SystemPrompt: new(text), Title: new("a title")},
+	})
+	for call, err := range map[string]error{"create": createErr, "update": updateErr} {
+		if !errors.Is(err, store.ErrUnsupported) || store.IsRetryable(err) || !strings.Contains(fmt.Sprint(err), "the CRDs of the cluster are older") {
+			t.Errorf("%s: got %v, want ErrUnsupported", call, err)
+		}
+		if strings.Contains(fmt.Sprint(err), text) {
+			t.Errorf("%s: the error quotes a prompt: %v", call, err)
+		}
+	}
+	if _, err := c.get(t.Context(), "conv_2"); !errors.Is(err, store.ErrConversationNotFound) {
+		t.Errorf("got %v, want ErrConversationNotFound", err)
+	}
+	c.want(t, active("conv_1"))
+	titled := active("conv_1")
+	titled.Title = "a title"
+	if _, err := c.update(t.Context(), "conv_1", driver.ConversationUpdate{ConversationPatch: driver.ConversationPatch{Title: &titled.Title}}); err != nil {
+		t.Error(err)
+	}
+	c.want(t, titled)
+}
+
+// TestNewerConversationCRD: fields that only a newer version defines are preserved by writes of the library and the operator.
+func TestNewerConversationCRD(t *testing.T) {
+	s := open(t, kube.Options{})
+	conversationKind.change(t, `[`+laterFields+`]`, "later", map[string]any{"a": int64(1)}, true)
+	conversations := s.Conversations()
+	if _, err := conversations.Create(t.Context(), &store.Conversation{ConversationID: "conv_1", Title: "first"}); err != nil {
+		t.Fatal(err)
+	}
+	o := &v1alpha1.Conversation{}
+	o.Namespace, o.Name = s.Namespace(), v1alpha1.ObjectName("conv_1")
+	if err := env.Client.Patch(t.Context(), o, client.RawPatch(types.MergePatchType, []byte(`{"spec":{"later":{"a":1}}}`))); err != nil {
+		t.Fatal(err)
+	}
+	later := client.RawPatch(types.MergePatchType, []byte(`{"status":{"later":"x"}}`))
+	if err := env.Client.Status().Patch(t.Context(), o, later, client.FieldOwner("newer")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conversations.Append(t.Context(), "conv_1", testturn.Make("resp_1", ""), store.AppendOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conversations.HideItem(t.Context(), "conv_1", "resp_1", 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conversations.Archive(t.Context(), "conv_1"); err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, func(ctx context.Context) error {
+		if err := env.Client.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		if o.Status.Turns != 1 || o.Status.ObservedGeneration != o.Generation {
+			return fmt.Errorf("the status is %+v at generation %d", o.Status, o.Generation)
+		}
+		return nil
+	})
+	now := conversationKind.raw(t, s.Namespace(), "conv_1")
+	if diff := cmp.Diff(map[string]any{"a": int64(1)}, now["spec"].(map[string]any)["later"]); diff != "" {
+		t.Errorf("spec.later (-want +got):\n%s", diff)
+	}
+	if got := now["status"].(map[string]any)["later"]; got != "x" {
+		t.Errorf("status.later is %v, want x", got)
+	}
+}
+
+// laterFields adds fields to a CRD that only a newer version defines, and newerFields also formats.
+const (
+	laterFields = `
   {"op":"add","path":"` + sessionFields + `/spec/properties/later","value":{"type":"object","x-kubernetes-preserve-unknown-fields":true}},
-  {"op":"add","path":"` + sessionFields + `/status/properties/later","value":{"type":"string"}},
+  {"op":"add","path":"` + sessionFields + `/status/properties/later","value":{"type":"string"}}`
+	newerFields = `[` + laterFields + `,
   {"op":"replace","path":"` + sessionFields + `/spec/properties/format/maximum","value":3},
   {"op":"replace","path":"` + sessionFields + `/spec/properties/snapshot/properties/format/maximum","value":2}]`
+)
 
 // TestNewerCRD: fields that only a newer version defines are preserved by writes of the library and the operator.
 func TestNewerCRD(t *testing.T) {
 	s := open(t, kube.Options{})
-	changeCRD(t, newerFields, "later", map[string]any{"a": int64(1)}, true)
+	sessionKind.change(t, newerFields, "later", map[string]any{"a": int64(1)}, true)
 	turn := testturn.Make("resp_1", "")
 	turn.Request = []byte(`{"input":"one","old":{"kept":false}}`)
 	turn.Metadata = []byte(`{"old":1}`)
@@ -228,7 +330,7 @@ func TestNewerCRD(t *testing.T) {
 // TestNewerFormat: turns in a format of a newer version are unreadable until that version runs, and are not replaced.
 func TestNewerFormat(t *testing.T) {
 	s := open(t, kube.Options{})
-	changeCRD(t, newerFields, "later", map[string]any{}, true)
+	sessionKind.change(t, newerFields, "later", map[string]any{}, true)
 	for name, tc := range map[string]struct {
 		turn        *store.Session
 		newer, back int

@@ -71,7 +71,7 @@ const (
 )
 
 // TestChaos saves conversations, through two gateways and directly, while the leader of two operators, the kube-apiserver and
-// etcd are killed. Afterwards every acknowledged turn is stored, every session has the correct verdict, no turn that was
+// etcd are killed. Afterwards every acknowledged turn is stored, every session and every Conversation has the correct verdict, none that was
 // Resolved ever had another verdict, no status was written twice with the same content, all snapshots that no session needs are
 // deleted and no others, and a restart writes nothing.
 func TestChaos(t *testing.T) {
@@ -128,11 +128,11 @@ func TestChaos(t *testing.T) {
 	checkOwners(t, listSessions(t.Context(), t, clients.namespace))
 	writes.check(t)
 
-	before := testsession.ResourceVersions(t, env.Client, "")
+	before := storedVersions(t)
 	restartOperator(t)
 	waitUntilIdle(t)
-	if diff := cmp.Diff(before, testsession.ResourceVersions(t, env.Client, "")); diff != "" {
-		t.Errorf("a restart wrote sessions that already had verdicts: %s", diff)
+	if diff := cmp.Diff(before, storedVersions(t)); diff != "" {
+		t.Errorf("a restart wrote objects that already had verdicts: %s", diff)
 	}
 }
 

@@ -36,10 +36,13 @@ import (
 	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
 	"github.com/catena-dev/catena/internal/testenv"
+	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/store"
 )
 
@@ -77,10 +80,17 @@ type gatewayClients struct {
 	namespace string
 	gateways  [2]*testenv.Gateway
 
-	mu sync.Mutex
-	// conversations hold the acknowledged response IDs, oldest first.
-	conversations [][]string
+	mu            sync.Mutex
+	conversations []clientConversation
 	retries       int
+}
+
+// clientConversation is a conversation of a client. Every second one is a Conversation; the turns of the others name the previous response.
+type clientConversation struct {
+	// id is the conversation ID, or empty.
+	id string
+	// turns are the acknowledged response IDs, oldest first.
+	turns []string
 }
 
 func newGatewayClients(t *testing.T, bucket string) *gatewayClients {
@@ -94,6 +104,7 @@ func newGatewayClients(t *testing.T, bucket string) *gatewayClients {
 	}
 	inBucket := testenv.StoreURL(c.namespace, kubeconfig) + "&snapshot-store=" + url.QueryEscape(bucket)
 	for i, args := range [][]string{nil, {"--store=" + inBucket}} {
+		args = append(args, "--conversation-reservation=5s") // how long a retry waits if a reservation could not be ended
 		started, err := env.StartGateway(t.Context(), testenv.GatewayOptions{Namespace: c.namespace, Upstream: engine.URL, Args: args})
 		if err != nil {
 			t.Fatal(err)
@@ -119,20 +130,23 @@ func (c *gatewayClients) run(ctx context.Context, group *errgroup.Group, turns i
 	for range chaosWriters {
 		group.Go(func() error {
 			for n := range numbers {
-				var ids []string
+				conversation, err := c.begin(ctx, n)
+				if err != nil {
+					return err
+				}
 				for range conversationTurns {
 					if err := limiter.Wait(ctx); err != nil {
 						return err
 					}
-					id, err := c.turn(ctx, n, ids)
+					id, err := c.turn(ctx, n, conversation)
 					if err != nil {
 						return err
 					}
-					ids = append(ids, id)
+					conversation.turns = append(conversation.turns, id)
 					written.Add(1)
 				}
 				c.mu.Lock()
-				c.conversations = append(c.conversations, ids)
+				c.conversations = append(c.conversations, conversation)
 				c.mu.Unlock()
 			}
 			return nil
@@ -140,23 +154,40 @@ func (c *gatewayClients) run(ctx context.Context, group *errgroup.Group, turns i
 	}
 }
 
-// turn makes the next turn of a conversation. Attempts alternate between the gateways, with the same Idempotency-Key.
-func (c *gatewayClients) turn(ctx context.Context, n int, ids []string) (string, error) {
-	key := fmt.Sprintf("conversation %d, turn %d", n, len(ids))
-	body := fmt.Sprintf(`{"model":"scripted","input":%q`, question(n, len(ids)))
-	if len(ids) > 0 {
-		body += fmt.Sprintf(`,"previous_response_id":%q`, ids[len(ids)-1])
+// begin begins a conversation. If the answer to an attempt is lost, its Conversation remains without turns.
+func (c *gatewayClients) begin(ctx context.Context, n int) (conversation clientConversation, err error) {
+	if n%2 == 1 {
+		conversation.id, err = c.request(ctx, n, "/v1/conversations", "", "{}")
 	}
+	return conversation, err
+}
+
+// turn makes the next turn of a conversation.
+func (c *gatewayClients) turn(ctx context.Context, n int, of clientConversation) (id string, err error) {
+	body := fmt.Sprintf(`{"model":"scripted","input":%q`, question(n, len(of.turns)))
+	switch {
+	case of.id != "":
+		body += fmt.Sprintf(`,"conversation":%q`, of.id)
+	case len(of.turns) > 0:
+		body += fmt.Sprintf(`,"previous_response_id":%q`, of.turns[len(of.turns)-1])
+	}
+	return c.request(ctx, n, "/v1/responses", fmt.Sprintf("conversation %d, turn %d", n, len(of.turns)), body+"}")
+}
+
+// request repeats a request until it is answered, and returns the ID of what it has made. Attempts alternate between the gateways, with the same
+// Idempotency-Key.
+func (c *gatewayClients) request(ctx context.Context, n int, path, key, body string) (string, error) {
 	limiter := rate.NewLimiter(5, 1)
 	for attempt := 0; ; attempt++ {
 		if err := limiter.Wait(ctx); err != nil {
 			return "", err
 		}
-		status, answer := post(ctx, c.gateways[(n+attempt)%2].URL, key, body+"}")
-		switch status {
-		case http.StatusOK:
+		status, answer := post(ctx, c.gateways[(n+attempt)%2].URL+path, key, body)
+		locked := gjson.Get(answer, "error.code").Str == "conversation_locked" // by an earlier attempt
+		switch {
+		case status == http.StatusOK:
 			return gjson.Get(answer, "id").Str, nil
-		case http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity:
+		case !locked && (status == http.StatusBadRequest || status == http.StatusNotFound || status == http.StatusUnprocessableEntity):
 			return "", fmt.Errorf("%s: got %d: %s", key, status, answer)
 		}
 		c.mu.Lock()
@@ -167,11 +198,13 @@ func (c *gatewayClients) turn(ctx context.Context, n int, ids []string) (string,
 
 // post returns the status and the body of the response. The status is 0 if there was no response.
 func post(ctx context.Context, url, key, body string) (status int, answer string) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/responses", strings.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		return 0, err.Error()
 	}
-	request.Header.Set("Idempotency-Key", key)
+	if key != "" {
+		request.Header.Set("Idempotency-Key", key)
+	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return 0, err.Error()
@@ -203,7 +236,10 @@ func (c *gatewayClients) check(t *testing.T) {
 			chunked++
 		}
 	}
-	acknowledged := slices.Concat(c.conversations...)
+	var acknowledged []string
+	for _, conversation := range c.conversations {
+		acknowledged = append(acknowledged, conversation.turns...)
+	}
 	slices.Sort(stored)
 	slices.Sort(acknowledged)
 	if diff := cmp.Diff(acknowledged, stored); diff != "" {
@@ -214,18 +250,33 @@ func (c *gatewayClients) check(t *testing.T) {
 		t.Errorf("%d turns are stored in several chunks and %d in the bucket, want %d, some in each", chunked, inBucket, want)
 	}
 	turns := env.Store.InNamespace(c.namespace)
-	for _, ids := range c.conversations {
-		history, err := turns.Resolve(t.Context(), ids[len(ids)-1], store.ResolveOptions{})
+	for _, conversation := range c.conversations {
+		last := conversation.turns[len(conversation.turns)-1]
+		history, err := turns.Resolve(t.Context(), last, store.ResolveOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(ids, history.Turns); diff != "" {
+		if diff := cmp.Diff(conversation.turns, history.Turns); diff != "" {
 			t.Error(diff)
 		}
 		if err := checkTexts(history); err != nil {
 			t.Error(err)
 		}
+		if conversation.id != "" {
+			testutil.Eventually(t, func(ctx context.Context) error { return c.endsAt(ctx, conversation.id, last) })
+		}
 	}
+}
+
+// endsAt returns an error unless a Conversation ends at a turn, and its status says that it resolves with all turns.
+func (c *gatewayClients) endsAt(ctx context.Context, id, head string) error {
+	object := &v1alpha1.Conversation{}
+	if err := env.Client.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: v1alpha1.ObjectName(id)}, object); err != nil {
+		return err
+	}
+	spec, status := object.Spec, object.Status
+	return unless(spec.HeadResponseID == head && status.Turns == conversationTurns && status.Items == 2*conversationTurns && status.ObservedGeneration == object.Generation &&
+		meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionHeadResolved), fmt.Sprintf("%s ends at %+v, want %s: %+v", id, spec, head, status))
 }
 
 // largeTurns returns the number of large turns of the first conversations.

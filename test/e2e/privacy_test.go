@@ -17,7 +17,9 @@ limitations under the License.
 package e2e_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -26,15 +28,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
+	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 	"github.com/catena-dev/catena/store"
 )
 
-// TestTextOnlyInBodies: the text of turns appears only in their bodies, readable or not, but not in the operator's log and
-// metrics, events, statuses, verdicts, or errors of resolves.
+// TestTextOnlyInBodies: the text of turns appears only in their bodies, readable or not, and that of conversations in their objects and lists,
+// but not in the operator's log and metrics, events, statuses of turns, verdicts, or errors of resolves.
 func TestTextOnlyInBodies(t *testing.T) {
 	const text = "flamingo"
 	namespace := env.NewNamespace(t)
@@ -47,6 +51,24 @@ func TestTextOnlyInBodies(t *testing.T) {
 		Response: []byte(`{"output":[{"type":"message","content":"` + strings.Repeat(text, 300_000) + `"}]}`)}
 	if err := env.Store.InNamespace(namespace).Save(t.Context(), large, store.SaveOptions{}); err != nil {
 		t.Fatal(err)
+	}
+	for id, head := range map[string]string{"conv_whole": "resp_whole", "conv_broken": "resp_orphan"} {
+		conversation := &v1alpha1.Conversation{Spec: v1alpha1.ConversationSpec{
+			ConversationID: id, HeadResponseID: head, Title: text, SystemPrompt: text, UserID: text,
+			Metadata: &runtime.RawExtension{Raw: []byte(`{"` + text + `":"` + text + `"}`)},
+		}}
+		summary := &v1alpha1.ConversationSummary{Spec: v1alpha1.ConversationSummarySpec{ConversationID: id, EndTurn: 1, Content: text}}
+		conversation.Namespace, conversation.Name = namespace, v1alpha1.ObjectName(id)
+		summary.Namespace, summary.Name = namespace, v1alpha1.SummaryName(id, "0-1")
+		for _, object := range []client.Object{conversation, summary} {
+			if err := env.Client.Create(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+		}
+		testutil.Eventually(t, func(ctx context.Context) error {
+			err := env.Client.Get(ctx, client.ObjectKeyFromObject(conversation), conversation)
+			return errors.Join(err, unless(conversation.Status.ObservedGeneration > 0, id+" has no verdict"))
+		})
 	}
 	var answers strings.Builder
 	for id, reason := range map[string]string{
@@ -68,6 +90,11 @@ func TestTextOnlyInBodies(t *testing.T) {
 		answers.Write(status)
 	}
 	answers.Write(newAPI(t, env.Config).get(t, verdictsPath(namespace), "").body)
+	verdicts := newAPI(t, env.Config).get(t, conversationVerdictsPath(namespace), "").body
+	if !strings.Contains(string(verdicts), "conv_whole") {
+		t.Errorf("the verdicts on conversations are %s", verdicts)
+	}
+	answers.Write(verdicts)
 
 	events, coreEvents := &eventsv1.EventList{}, &corev1.EventList{}
 	for _, list := range []client.ObjectList{events, coreEvents} {

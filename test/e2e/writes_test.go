@@ -17,6 +17,7 @@ limitations under the License.
 package e2e_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,23 +28,24 @@ import (
 	"github.com/tidwall/gjson"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/testutil"
 	"github.com/catena-dev/catena/internal/testutil/testsession"
 )
 
-// writes are all writes of ResponseSessions, as seen by etcd: a watch of the kube-apiserver would miss some while it
+// writes are all writes of ResponseSessions and Conversations, as seen by etcd: a watch of the kube-apiserver would miss some while it
 // restarts.
 type writes struct {
 	namespaces []string
 
 	mu   sync.Mutex
-	last map[string]written // by key
-	// statuses counts the writes of each session's verdict, by key.
+	last map[string]written // by key: resource, namespace and name
+	// statuses counts the writes of each object's verdict, by key.
 	statuses  map[string]int
 	redundant []string
-	// unresolved are the writes after which a turn that was Resolved no longer is.
+	// unresolved are the writes after which a turn that was Resolved no longer is, or a conversation that only grows.
 	unresolved []string
 	revision   int64
 	lastError  error
@@ -53,10 +55,16 @@ type writes struct {
 // managedFields. reason is that of the verdict.
 type written struct{ verdict, rest, reason string }
 
-// sessionsInEtcd is the prefix of the keys of ResponseSessions.
-const sessionsInEtcd = "/registry/sessions.catena.dev/responsesessions/"
+// inEtcd is the prefix of the keys of Catena's objects.
+const inEtcd = "/registry/sessions.catena.dev/"
 
-// recordWrites records all writes of the sessions of some namespaces until the end of the test.
+// The resources whose writes are recorded.
+const (
+	sessionKeys      = "responsesessions/"
+	conversationKeys = "conversations/"
+)
+
+// recordWrites records all writes of the sessions and conversations of some namespaces until the end of the test.
 func recordWrites(t *testing.T, namespaces ...string) *writes {
 	t.Helper()
 	w := &writes{namespaces: namespaces, last: map[string]written{}, statuses: map[string]int{}}
@@ -65,12 +73,12 @@ func recordWrites(t *testing.T, namespaces ...string) *writes {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = etcd.Close() }) // fails if the context of the test is done
-	answer, err := etcd.Get(t.Context(), sessionsInEtcd, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	answer, err := etcd.Get(t.Context(), inEtcd, clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.revision = answer.Header.Revision
-	changes := etcd.Watch(t.Context(), sessionsInEtcd, clientv3.WithPrefix(), clientv3.WithRev(w.revision+1))
+	changes := etcd.Watch(t.Context(), inEtcd, clientv3.WithPrefix(), clientv3.WithRev(w.revision+1))
 	go func() {
 		for change := range changes {
 			w.add(change)
@@ -99,7 +107,7 @@ func (w *writes) add(change clientv3.WatchResponse) {
 		return
 	}
 	for _, event := range change.Events {
-		key := strings.TrimPrefix(string(event.Kv.Key), sessionsInEtcd)
+		key := strings.TrimPrefix(string(event.Kv.Key), inEtcd)
 		w.revision = event.Kv.ModRevision
 		if !w.watches(key) {
 			continue
@@ -119,7 +127,7 @@ func (w *writes) record(key string, version, revision int64, object []byte) {
 	if version > 1 && next == before {
 		w.redundant = append(w.redundant, description)
 	}
-	if before.reason == v1alpha1.ReasonResolved && next.reason != v1alpha1.ReasonResolved {
+	if before.reason == v1alpha1.ReasonResolved && next.reason != v1alpha1.ReasonResolved && next.reason != v1alpha1.ReasonHeadReserved {
 		w.unresolved = append(w.unresolved, description)
 	}
 	if next.verdict != before.verdict {
@@ -130,7 +138,7 @@ func (w *writes) record(key string, version, revision int64, object []byte) {
 
 func (w *writes) watches(key string) bool {
 	for _, namespace := range w.namespaces {
-		if strings.HasPrefix(key, namespace+"/") {
+		if strings.HasPrefix(key, sessionKeys+namespace+"/") || strings.HasPrefix(key, conversationKeys+namespace+"/") {
 			return true
 		}
 	}
@@ -160,7 +168,8 @@ func newWritten(object []byte) written {
 	return written{
 		verdict: string(verdict),
 		rest:    string(metadataJSON) + string(fields["spec"]),
-		reason:  gjson.GetBytes(status, `conditions.#(type=="ChainValid").reason`).Str,
+		reason: cmp.Or(gjson.GetBytes(status, `conditions.#(type=="ChainValid").reason`).Str,
+			gjson.GetBytes(status, `conditions.#(type=="HeadResolved").reason`).Str),
 	}
 }
 
@@ -183,7 +192,7 @@ func withoutTimes(status []byte) map[string]any {
 // neither deletes nor overwrites a turn, one that was Resolved stays so.
 func (w *writes) check(t *testing.T) {
 	t.Helper()
-	stored := testsession.ResourceVersions(t, env.Client, "")
+	stored := storedVersions(t)
 	testutil.Eventually(t, func(context.Context) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -196,22 +205,45 @@ func (w *writes) check(t *testing.T) {
 				missing++
 			}
 		}
-		return unless(missing == 0, fmt.Sprintf("%d sessions not seen in etcd", missing))
+		return unless(missing == 0, fmt.Sprintf("%d objects not seen in etcd", missing))
 	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	total, most := 0, 0
-	for _, n := range w.statuses {
-		total += n
-		most = max(most, n)
+	for _, keys := range []string{sessionKeys, conversationKeys} {
+		objects, total, most := 0, 0, 0
+		for key, n := range w.statuses {
+			if strings.HasPrefix(key, keys) {
+				objects++
+				total += n
+				most = max(most, n)
+			}
+		}
+		t.Logf("%d %s with %d verdicts written, at most %d on one", objects, strings.TrimSuffix(keys, "/"), total, most)
 	}
-	t.Logf("%d sessions, %d verdicts written, at most %d on one session", len(w.last), total, most)
 	if len(w.redundant) > 0 {
 		t.Errorf("%d statuses were written without a change: %s", len(w.redundant), w.redundant[0])
 	}
 	if len(w.unresolved) > 0 {
 		t.Errorf("%d verdicts were wrong for some time, because the turn was Resolved before: %s", len(w.unresolved), w.unresolved[0])
 	}
+}
+
+// storedVersions returns the resource versions of all sessions and conversations, by key.
+func storedVersions(t *testing.T) map[string]string {
+	t.Helper()
+	versions := map[string]string{}
+	for key, version := range testsession.ResourceVersions(t, env.Client, "") {
+		versions[sessionKeys+key] = version
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(v1alpha1.ConversationKind + "List"))
+	if err := env.Client.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range list.Items {
+		versions[conversationKeys+object.Namespace+"/"+object.Name] = object.ResourceVersion
+	}
+	return versions
 }
 
 // TestWrites: a verdict that is correct again has been wrong.
@@ -230,7 +262,7 @@ func TestWrites(t *testing.T) {
 			w := &writes{last: map[string]written{}, statuses: map[string]int{}}
 			for i, reason := range tc.reasons {
 				object := fmt.Appendf(nil, `{"metadata":{},"status":{"conditions":[{"type":"ChainValid","reason":%q}]}}`, reason)
-				w.record("ns/resp.1", int64(i+1), int64(i+1), object)
+				w.record(sessionKeys+"ns/resp.1", int64(i+1), int64(i+1), object)
 			}
 			if len(w.redundant) != tc.wantRedundant || len(w.unresolved) != tc.wantBroken {
 				t.Errorf("got %d redundant and %d wrong verdicts, want %d and %d", len(w.redundant), len(w.unresolved), tc.wantRedundant, tc.wantBroken)
