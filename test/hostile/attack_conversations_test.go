@@ -50,6 +50,9 @@ var conversationAttacks = map[string]attack{
 	"moving heads": {
 		clients: 16, small: 50, large: 500, conversations: true, prepare: movingHeads, answers: map[string]bool{"200": true},
 	},
+	"changes of a popular history": {
+		clients: 16, small: 300, large: 5000, conversations: true, prepare: popularHistory, answers: map[string]bool{"200": true},
+	},
 	"deletions of conversations with turns": {
 		clients: 4, small: 5, large: 20, conversations: true, prepare: deletions, answers: map[string]bool{"200": true},
 	},
@@ -141,6 +144,20 @@ func movingHeads(a *arena, size int) (hostile, harmless request) {
 	}
 	return patches(func(n int) string { return fmt.Sprintf(`"headResponseID":%q`, []string{"resp_long_0", last}[n%2]) }),
 		patches(func(n int) string { return fmt.Sprintf(`"title":"title %d"`, n) })
+}
+
+// popularHistory flips the root of a chain at whose end size conversations end. The comparison flips a turn that nothing continues.
+func popularHistory(a *arena, size int) (hostile, harmless request) {
+	const turns = 900 // fewer than --max-depth
+	a.createConversations(size, a.chainOf("long", turns, "", ok))
+	a.chainOf("lone", 1, "", ok)
+	flips := func(id string) request {
+		return func(ctx context.Context, n int) (string, int, error) {
+			answer, err := answerOf(a.attacker.patch(ctx, a.attacker.namespace, id, []string{"failed", "completed"}[n%2]))
+			return answer, 1, err
+		}
+	}
+	return flips("resp_long_0"), flips("resp_lone_0")
 }
 
 // deletions deletes conversations with size turns each. The comparison archives them.

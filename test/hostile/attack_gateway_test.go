@@ -31,6 +31,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/tidwall/gjson"
 
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
@@ -44,6 +45,15 @@ var gatewayAttacks = map[string]attack{
 	},
 	"large bodies of tiny members": {
 		gateway: true, clients: 16, small: 1 << 20, large: 1 << 20, prepare: tinyMembers, answers: map[string]bool{"200": true, "429 overloaded": false},
+	},
+	"large inputs of tiny items": {
+		gateway: true, clients: 16, small: 1 << 20, large: 1 << 20, prepare: tinyItems, answers: map[string]bool{"200": true, "429 overloaded": false},
+	},
+	"continuations of large histories": {
+		gateway: true, clients: 16, small: 64, large: 256, prepare: continuations, answers: map[string]bool{"200": true, "429 overloaded": false},
+	},
+	"WebSockets that remember large turns": {
+		gateway: true, clients: 64, small: 1 << 20, large: 1 << 20, prepare: webSockets, answers: map[string]bool{"200": true, "429 overloaded": true},
 	},
 	"large responses": {
 		gateway: true, clients: 16, small: 1 << 20, large: 1 << 20, prepare: largeResponses, answers: map[string]bool{"200": false, "429 overloaded": true},
@@ -215,6 +225,71 @@ func tinyMembers(a *arena, size int) (hostile, harmless request) {
 	members := `{"model":"scripted","input":"x","metadata":{"a":1` + strings.Repeat(`,"b":1`, size/6) + `}}`
 	text := `{"model":"scripted","input":"` + strings.Repeat("x", size) + `"}`
 	return a.posts(len(members), members), a.posts(len(text), text)
+}
+
+// tinyItems sends inputs of size bytes in tiny items. The comparison sends as many bytes as one string.
+func tinyItems(a *arena, size int) (hostile, harmless request) {
+	items := `{"model":"scripted","input":[{"a":1}` + strings.Repeat(`,{"a":1}`, size/8) + `]}`
+	text := `{"model":"scripted","input":"` + strings.Repeat("x", size) + `"}`
+	return a.posts(len(items), items), a.posts(len(text), text)
+}
+
+// continuations continue a history of size turns of 4 KiB. The comparison sends as many bytes as one string, which the engine does not repeat.
+func continuations(a *arena, size int) (hostile, harmless request) {
+	const turnBytes = 4 << 10
+	last := a.chainOf("long", size, "", bodiesOf(turnBytes))
+	continued := fmt.Sprintf(`{"model":"scripted","input":"x","previous_response_id":%q}`, last)
+	text := `{"model":"scripted","input":"x","metadata":{"a":"` + strings.Repeat("x", size*turnBytes) + `"}}`
+	return a.posts(size*turnBytes, continued), a.posts(size*turnBytes, text)
+}
+
+// webSockets keeps connections open whose turns of size bytes are not stored, but remembered. The comparison sends as many bytes as requests.
+func webSockets(a *arena, size int) (hostile, harmless request) {
+	text := strings.Repeat("x", size)
+	message := `{"type":"response.create","model":"scripted","store":false,"input":"` + text + `"}`
+	hostile = func(ctx context.Context, _ int) (string, int, error) {
+		ctx, cancel := context.WithTimeout(ctx, holdFor)
+		defer cancel()
+		answer, err := a.gateway.socket(ctx, a.attacker.namespace, message)
+		return answer, size, err
+	}
+	return hostile, a.posts(size, `{"model":"scripted","input":"x","metadata":{"a":"`+text+`"}}`)
+}
+
+// socket sends a message on a connection of its own, which it keeps until ctx is done, and returns the answer.
+func (g *gateway) socket(ctx context.Context, key, message string) (answer string, err error) {
+	header := http.Header{"Authorization": {"Bearer " + key}}
+	conn, response, err := websocket.Dial(ctx, g.URL+"/v1/responses", &websocket.DialOptions{HTTPHeader: header})
+	if response != nil && response.StatusCode != http.StatusSwitchingProtocols {
+		defer func() { _ = response.Body.Close() }()
+		answer, _, err = readAnswer(response)
+		return answer, err
+	}
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.CloseNow() }()
+	conn.SetReadLimit(-1)
+	if err := conn.Write(ctx, websocket.MessageText, []byte(message)); err != nil {
+		return "", err
+	}
+	for answer == "" {
+		_, event, err := conn.Read(ctx)
+		if ctx.Err() != nil {
+			return "200", nil // it waits for its turn
+		}
+		if err != nil {
+			return "", err
+		}
+		switch gjson.GetBytes(event, "type").Str {
+		case "response.completed":
+			answer = "200"
+		case "error":
+			answer = fmt.Sprintf("%d %s", gjson.GetBytes(event, "status").Int(), gjson.GetBytes(event, "error.code").Str)
+		}
+	}
+	<-ctx.Done()
+	return answer, nil
 }
 
 // largeResponses sends texts of size bytes, which the engine repeats twice. It does not repeat the texts of the comparison.

@@ -18,16 +18,21 @@ package hostile_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/snapshot"
+	"github.com/catena-dev/catena/internal/testutil"
 )
 
 // specFields are the fields of a spec, and an undeclared one.
@@ -119,7 +124,7 @@ func FuzzObjects(f *testing.F) {
 		if i < len(specFields) {
 			object = session(id, fmt.Sprintf("%q:%s", specFields[i], mutation))
 		} else {
-			object = bytes.Replace(session(id, ok), []byte(`"metadata":{`), fmt.Appendf(nil, `"metadata":{%q:%s,`, metadataFields[i-len(specFields)], mutation), 1)
+			object = withMetadata(session(id, ok), metadataFields[i-len(specFields)], mutation)
 		}
 		err := create(t, attacker, object)
 		wantUnharmed(t, victim)
@@ -135,4 +140,90 @@ func FuzzObjects(f *testing.F) {
 			wantVerdict(t, attacker, v1alpha1.ObjectName(id))
 		}
 	})
+}
+
+// withMetadata returns an object with a field of its metadata.
+func withMetadata(object []byte, field, value string) []byte {
+	return bytes.Replace(object, []byte(`"metadata":{`), fmt.Appendf(nil, `"metadata":{%q:%s,`, field, value), 1)
+}
+
+// conversationFields are the fields of a Conversation's spec, summaryFields those of a ConversationSummary's, and an undeclared one.
+var (
+	conversationFields = []string{
+		"conversationID", "userID", "title", "systemPrompt", "metadata", "state", "headResponseID", "baseResponseID", "reservation", "forkedFrom",
+		"parentConversationID", "hiddenItems", "summaries", "undeclared",
+	}
+	summaryFields = []string{"conversationID", "startTurn", "endTurn", "content", "tokenCount", "createdAt", "undeclared"}
+)
+
+// FuzzConversations creates mutated conversations and summaries, and after each checks that a conversation of another tenant gets a verdict.
+func FuzzConversations(f *testing.F) {
+	for _, seed := range []struct {
+		field, value uint8
+		text         string
+		depth        uint16
+		size         uint32
+	}{
+		{0, 1, "conv_other", 0, 0}, {1, 1, "\xff\xfe", 0, 0}, {2, 1, "\u0000\U0001f600", 0, 0}, {3, 10, "\u2028", 0, 900_000}, {3, 10, "a", 0, 1_571_400},
+		{4, 2, "", 9_990, 0}, {4, 2, "", 9_997, 0}, {4, 5, `"\ud800"`, 0, 0}, {4, 4, "<", 0, 1_400_000}, {4, 4, "a", 0, 1_571_900}, {4, 0, "null", 0, 0},
+		{5, 1, "Active", 0, 0}, {5, 1, "Archived", 0, 0}, {5, 1, "Deleting", 0, 0}, {5, 1, "\x00", 0, 0}, {6, 1, "resp_none", 0, 0}, {6, 10, "r", 0, 2_000},
+		{8, 0, `{"durationSeconds":1e30}`, 0, 0}, {8, 0, `{"durationSeconds":3600,"renewals":9223372036854775807}`, 0, 0}, {8, 2, "", 9_997, 0},
+		{9, 0, `{"conversationID":"conv_x","responseID":"resp_x"}`, 0, 0}, {10, 1, "conv_0", 0, 0}, {11, 0, `[{"responseID":"a","number":-1}]`, 0, 0},
+		{11, 0, `[{"responseID":"a","number":2147483647},{"responseID":"a","number":2147483647}]`, 0, 0}, {11, 11, `{"responseID":"a","number":%d}`, 0, 10_001},
+		{12, 0, `["0-1","0-1"]`, 0, 0}, {12, 11, `"%d-2000000000"`, 0, 256}, {12, 11, `"%d-2000000000"`, 0, 257}, {13, 2, "", 9_997, 0},
+		{14, 1, "conv_other", 0, 0}, {15, 0, "-1", 0, 0}, {15, 0, "1e30", 0, 0}, {16, 0, "9223372036854775808", 0, 0}, {17, 10, "\u2028", 0, 60_000},
+		{18, 0, "1.5", 0, 0}, {19, 1, "2026-01-01t00:00:00z", 0, 0}, {19, 1, "2026-01-01T00:00:60+99:99", 0, 0}, {20, 2, "", 9_997, 0},
+		{21, 2, "", 9_997, 0}, {21, 4, "\u2028", 0, 250_000}, {23, 0, `["sessions.catena.dev/hold"]`, 0, 0}, {24, 0, "1e30", 0, 0},
+		{28, 0, `[{"manager":"m","fieldsV1":{"f:spec":{}}}]`, 0, 0},
+		{30, 0, `[{"apiVersion":"sessions.catena.dev/v1alpha1","kind":"Conversation","name":"conv.none","uid":"none"}]`, 0, 0},
+	} {
+		f.Add(seed.field, seed.value, seed.text, seed.depth, seed.size)
+	}
+	attacker, victim := env.NewNamespace(f), env.NewNamespace(f)
+	values := append(slices.Clone(values),
+		func(text string, _ uint16, size uint32) string {
+			return quote(strings.Repeat(text+"x", int(size%1_600_000)/(len(text)+1)))
+		},
+		func(text string, _ uint16, size uint32) string { // a list
+			items := make([]string, size%20_000)
+			for i := range items {
+				items[i] = strings.ReplaceAll(text, "%d", strconv.Itoa(i))
+			}
+			return "[" + strings.Join(items, ",") + "]"
+		})
+	created := 0
+	f.Fuzz(func(t *testing.T, field, value uint8, text string, depth uint16, size uint32) {
+		created++
+		id := fmt.Sprintf("conv_%d", created)
+		mutation := values[int(value)%len(values)](text, depth, size)
+		i, resource, object := int(field)%(len(conversationFields)+len(summaryFields)+len(metadataFields)), kubeclient.Conversations, []byte(nil)
+		switch {
+		case i < len(conversationFields):
+			object = conversationObject(id, fmt.Sprintf("%q:%s,", conversationFields[i], mutation))
+		case i < len(conversationFields)+len(summaryFields):
+			resource, object = kubeclient.Summaries, summaryObject(id, fmt.Sprintf("%q:%s,", summaryFields[i-len(conversationFields)], mutation))
+		default:
+			object = withMetadata(conversationObject(id, ""), metadataFields[i-len(conversationFields)-len(summaryFields)], mutation)
+		}
+		err := createOf(t, resource, attacker, object)
+		wantConversationUnharmed(t, victim)
+		if resource != kubeclient.Conversations || err != nil || i == 0 || i == len(conversationFields)+len(summaryFields)+len(metadataFields)-1 {
+			return // refused, or an object with another ID, or with owners
+		}
+		name := types.NamespacedName{Namespace: attacker, Name: v1alpha1.ObjectName(id)}
+		testutil.Eventually(t, func(ctx context.Context) error {
+			raw, err := kubeclient.GetRaw(ctx, sessions, kubeclient.Conversations, name)
+			gone := kubeclient.IsAnyGone(err) // one in the state Deleting is deleted
+			if gone || len(raw) > 1_570_000 || gjson.GetBytes(raw, `status.conditions.#(type=="HeadResolved")`).Exists() {
+				return nil
+			}
+			return fmt.Errorf("%s has no verdict (%w)", id, err)
+		})
+	})
+}
+
+// summaryObject returns a summary of a conversation as JSON. fields are further members of its spec, each followed by a comma.
+func summaryObject(id, fields string) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},"spec":{"startTurn":0,"endTurn":1,"content":"x",%s"conversationID":%q}}`,
+		v1alpha1.GroupVersion, v1alpha1.ConversationSummaryKind, v1alpha1.SummaryName(id, v1alpha1.SummaryTurns(0, 1)), fields, id)
 }

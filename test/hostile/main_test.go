@@ -31,6 +31,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/catenatest"
@@ -79,7 +80,13 @@ func restartOperator(t testing.TB) {
 // create creates a session from JSON and returns the API server's error.
 func create(t *testing.T, namespace string, object []byte) error {
 	t.Helper()
-	return sessions.Post().Namespace(namespace).Resource(kubeclient.Sessions).SetHeader("Content-Type", "application/json").Body(object).
+	return createOf(t, kubeclient.Sessions, namespace, object)
+}
+
+// createOf creates an object of a resource from JSON and returns the API server's error.
+func createOf(t *testing.T, resource, namespace string, object []byte) error {
+	t.Helper()
+	return sessions.Post().Namespace(namespace).Resource(resource).SetHeader("Content-Type", "application/json").Body(object).
 		Do(t.Context()).Error()
 }
 
@@ -100,6 +107,26 @@ func wantUnharmed(t *testing.T, namespace string) {
 	if len(history.Turns) != 1 {
 		t.Errorf("resolved %q, want one turn", history.Turns)
 	}
+}
+
+// wantConversationUnharmed checks that a conversation that ends at the next turn in another tenant's namespace gets its verdict and figures.
+func wantConversationUnharmed(t *testing.T, namespace string) {
+	t.Helper()
+	turns++
+	id := fmt.Sprintf("resp_%d", turns)
+	testsession.Make(namespace, id).Create(t, env.Client)
+	conversation := &v1alpha1.Conversation{Spec: v1alpha1.ConversationSpec{ConversationID: "conv_of_" + id, HeadResponseID: id}}
+	conversation.Namespace, conversation.Name = namespace, v1alpha1.ObjectName(conversation.Spec.ConversationID)
+	if err := env.Client.Create(t.Context(), conversation); err != nil {
+		t.Fatal(err)
+	}
+	testutil.Eventually(t, func(ctx context.Context) error {
+		err := env.Client.Get(ctx, client.ObjectKeyFromObject(conversation), conversation)
+		if status := conversation.Status; err == nil && (status.Turns != 1 || status.Items == 0) {
+			err = fmt.Errorf("the status is %+v", status)
+		}
+		return err
+	})
 }
 
 // wantReason waits until a session has a reason, and a message that contains text.
