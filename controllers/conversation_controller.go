@@ -18,6 +18,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -144,6 +145,9 @@ func (r *ConversationReconciler) reconcile(ctx context.Context, record *conversa
 		return wait, nil
 	}
 	complete, err := r.addFigures(ctx, record, verdict, status)
+	if errors.Is(err, errHistoryChanged) {
+		return behindRetry, nil
+	}
 	if err != nil {
 		return 0, err
 	}

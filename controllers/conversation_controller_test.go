@@ -52,6 +52,10 @@ func reserved(turns int32) history {
 	return history{metav1.ConditionUnknown, v1alpha1.ReasonHeadReserved, turns}
 }
 
+func pendingHistory(turns int32) history {
+	return history{metav1.ConditionUnknown, v1alpha1.ReasonTurnPending, turns}
+}
+
 func brokenHistory(reason string, turns int32) history {
 	return history{metav1.ConditionFalse, reason, turns}
 }

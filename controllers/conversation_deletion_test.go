@@ -404,6 +404,7 @@ func TestDeletionLooksAfterWait(t *testing.T) {
 	}
 	createRow(t, "conv_1", ns, ids...)
 	wantVerdicts(t, ns, verdicts)
+	settle(t, ns) // a deletion that meets a write of the operator fails, and has its cost
 	converse(t, ns, "conv_1", `{"headResponseID":"t13","state":"Deleting"}`)
 	wantSessions(t, ns, ids[:4]...)
 	create(t, turn(ns, "child", "t03"))

@@ -25,7 +25,6 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -58,8 +57,12 @@ const (
 // ResolveFunc returns the history of a turn within the shares of its namespace; see resolve.Resolver.
 type ResolveFunc func(ctx context.Context, namespace, responseID string, minVersion uint64, query resolve.Query) (*resolve.Result, error)
 
-// addFigures adds to a status the figures of the turns of a history. If it cannot be read, they remain those that are stored. It reports whether
-// they are complete. Otherwise, they are those of the turns that the historyRevision of the status says.
+// errHistoryChanged is returned for a history that has ceased to resolve since its verdict.
+var errHistoryChanged = errors.New("the history has changed")
+
+// addFigures adds to a status the figures of the turns of a history. If it does not resolve, they remain those that are stored, without the preview
+// of other turns, which may be hidden or deleted. It reports whether they are complete. Otherwise, they are those of the turns that the historyRevision of the
+// status says.
 func (r *ConversationReconciler) addFigures(
 	ctx context.Context, c *conversations.Record, v conversations.Verdict, status *v1alpha1.ConversationStatus,
 ) (complete bool, err error) {
@@ -70,26 +73,26 @@ func (r *ConversationReconciler) addFigures(
 	if err != nil {
 		return false, err
 	}
-	lineage := lineageOf(c, stored.HistoryRevision)
-	if stored.Preview == "" && meta.IsStatusConditionFalse(stored.Conditions, v1alpha1.ConditionHeadResolved) {
-		lineage = 0 // the preview was removed, and may be that of one of the known turns
-	}
-	var known int
-	var path []*sessions.Record
-	if v.Lineage != 0 {
-		known, path = r.Sessions.PathAfter(c.Namespace, v.Last, lineage, driver.MaxDepthLimit)
-	}
-	if known > 0 || len(path) == 0 {
+	keep := func() {
 		status.Items, status.Usage, status.Model, status.Preview = stored.Items, stored.Usage, stored.Model, stored.Preview
-	} else {
-		lineage = 0
 	}
-	if known == 0 && len(path) == 0 {
+	lineage := lineageOf(c, stored.HistoryRevision)
+	known, path := r.Sessions.PathAfter(c.Namespace, v.Last, lineage, driver.MaxDepthLimit)
+	switch {
+	case v.Lineage == 0:
+		keep()
 		status.HistoryRevision = stored.HistoryRevision
-		if len(hidden) > 0 || status.Conditions[0].Reason == v1alpha1.ReasonParentNotFound {
-			status.Preview = "" // it may be hidden, or its turn the one that was deleted
+		mayBeGone := len(hidden) > 0 || status.Conditions[0].Reason == v1alpha1.ReasonParentNotFound
+		if known == 0 && mayBeGone && stored.Preview != "" {
+			status.Preview, status.HistoryRevision = "", withoutPreview
 		}
-		return v.Lineage == 0, nil // otherwise, it has just broken
+		return true, nil
+	case known > 0:
+		keep()
+	case len(path) == 0:
+		return false, errHistoryChanged
+	default:
+		lineage = 0
 	}
 	added := r.addTurns(ctx, path[:min(len(path), turnsPerStatus)], status, hidden)
 	for _, turn := range path[:added] {
@@ -198,6 +201,9 @@ func historyRevision(c *conversations.Record, lineage uint64) string {
 }
 
 var revisions = base64.RawURLEncoding
+
+// withoutPreview is the revision of figures whose preview was removed: of a history that resolves again, all turns are read again.
+const withoutPreview = "-"
 
 // lineageOf returns the lineage of a revision with the hidden items that the conversation has now, or 0.
 func lineageOf(c *conversations.Record, revision string) uint64 {

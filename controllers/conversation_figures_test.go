@@ -110,6 +110,16 @@ func TestFigures(t *testing.T) {
 	hidden := changed
 	hidden.Preview = "question of b"
 	wantFigures(t, ns, "fork", hidden)
+	overwrite(t, ns, "c", `{"responseStatus":"in_progress"}`)
+	wantHistories(t, ns, map[string]history{"conv": pendingHistory(3), "fork": pendingHistory(3)})
+	wantFigures(t, ns, "fork", hidden)
+	hide(t, ns, "fork", v1alpha1.HiddenItem{ResponseID: "a", Number: 0}, v1alpha1.HiddenItem{ResponseID: "b", Number: 0})
+	without := changed
+	without.Preview = "" // another item is hidden than in the figures
+	wantFigures(t, ns, "fork", without)
+	overwrite(t, ns, "c", `{"responseStatus":"completed"}`)
+	hidden.Preview = "question of c"
+	wantFigures(t, ns, "fork", hidden)
 	hide(t, ns, "fork")
 	wantFigures(t, ns, "fork", changed)
 

@@ -37,6 +37,7 @@ func TestLineageOf(t *testing.T) {
 		"none is hidden now":  {revision(hidden), 0, false},
 		"none":                {"", 0, false},
 		"of an earlier build": {"AAAAAAAAAAAAAAAAAAAAAA", 0, false},
+		"no preview":          {withoutPreview, 0, false},
 		"not base64":          {"?", 0, false},
 	}
 	for name, tc := range tests {

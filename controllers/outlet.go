@@ -136,11 +136,15 @@ func (o *outlet) release(namespace string, f *flow) {
 		if f.room == 0 {
 			break
 		}
-		page := o.affected(namespace, session, at.after, f.room)
+		limit := f.room
+		if len(f.waiting) > 1 {
+			limit = (limit + 1) / 2 // leave room for the others
+		}
+		page := o.affected(namespace, session, at.after, limit)
 		names = append(names, page...)
 		f.room -= len(page)
 		switch {
-		case f.room == 0: // there may be more
+		case len(page) == limit: // there may be more
 			f.waiting[session] = place{page[len(page)-1], at.again}
 		case at.again:
 			f.waiting[session] = place{}

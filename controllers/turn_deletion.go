@@ -47,7 +47,7 @@ const (
 type turnPass struct {
 	// after is the position of the last turn that was looked at, or nil at the beginning.
 	after *sortedlist.Position
-	// changed is set if another pass is necessary: the views did not show what is stored, or the worker has waited.
+	// changed is set if another pass is necessary: the views did not show what is stored, or the namespace has waited for its share.
 	changed bool
 	// refused is the first refusal of the API server to delete one of them.
 	refused error

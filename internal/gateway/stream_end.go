@@ -40,10 +40,7 @@ func (s *relay) finish(ctx context.Context, kind, status string, response *objec
 	}
 	var other *object
 	if failure == nil {
-		var err error
-		if other, err = s.g.storedResponse(ctx, s.call, stored); err != nil {
-			failure = saveError(err)
-		}
+		other, failure = s.stored(ctx, stored)
 	}
 	if failure != nil {
 		s.notSaved(cmp.Or[error](failure.err, failure))
@@ -52,6 +49,17 @@ func (s *relay) finish(ctx context.Context, kind, status string, response *objec
 	}
 	s.outcome, *response = stored.Status, *other
 	return "response." + stored.Status
+}
+
+// stored returns the response of a turn that another request has saved, even if the client has disconnected.
+func (s *relay) stored(ctx context.Context, session *store.Session) (*object, *apiError) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.g.options.SaveTimeout)
+	defer cancel()
+	response, err := s.g.storedResponse(ctx, s.call, session)
+	if err != nil {
+		return nil, saveError(err)
+	}
+	return response, nil
 }
 
 // end is called before the turn is saved, which takes a while: the client gets what precedes the terminal event. If it has disconnected,
