@@ -53,20 +53,22 @@ func Sum(ctx context.Context, from *catenatest.Operator, metric, label string) (
 	return total, nil
 }
 
-// Idle returns nil if an operator's queue is empty. An operator that is ready has queued the sessions that need a write. Those that wait
-// to be reconciled again later are not in the queue.
+// Idle returns nil if an operator's queues of sessions and of conversations are empty. An operator that is ready has queued the sessions that
+// need a write. Those that wait to be reconciled again later are not in the queue.
 func Idle(ctx context.Context, operator *catenatest.Operator) error {
-	const controller = `controller="responsesession"`
-	total, err := Sum(ctx, operator, "controller_runtime_reconcile_total", controller)
-	if err != nil {
-		return err
-	}
-	queued, err := Sum(ctx, operator, "workqueue_adds_total", controller)
-	if err != nil {
-		return err
-	}
-	if queued != total {
-		return fmt.Errorf("%.0f of %.0f sessions are reconciled", total, queued)
+	for _, controller := range []string{"responsesession", "conversation"} {
+		label := fmt.Sprintf("controller=%q", controller)
+		total, err := Sum(ctx, operator, "controller_runtime_reconcile_total", label)
+		if err != nil {
+			return err
+		}
+		queued, err := Sum(ctx, operator, "workqueue_adds_total", label)
+		if err != nil {
+			return err
+		}
+		if queued != total {
+			return fmt.Errorf("%.0f of %.0f objects of the controller %s are reconciled", total, queued, controller)
+		}
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/catena-dev/catena/internal/testutil"
 )
 
-// waitUntilIdle waits until the operator's queue is empty.
+// waitUntilIdle waits until the operator is idle.
 func waitUntilIdle(t *testing.T) {
 	t.Helper()
 	testutil.Eventually(t, func(ctx context.Context) error { return testenv.Idle(ctx, operator) })

@@ -167,7 +167,7 @@ func (a audit) checkRights() error {
 	return errors.Join(errs...)
 }
 
-// grantedRights returns the rights in config/rbac/role.yaml, which is made from the markers in the code.
+// grantedRights returns the rights of the operator in config/rbac. Those of all operators are made from the markers in the code.
 func grantedRights() (map[right]bool, error) {
 	objects, err := manifests.Read(config.FS, "rbac")
 	if err != nil {
@@ -175,7 +175,8 @@ func grantedRights() (map[right]bool, error) {
 	}
 	rights := map[right]bool{}
 	for _, object := range objects {
-		if kind := object.GetKind(); object.GetName() != "catena" || kind != "ClusterRole" && kind != "Role" {
+		kind, name := object.GetKind(), object.GetName()
+		if kind != "ClusterRole" && kind != "Role" || name != "catena" && name != "catena-certificates" {
 			continue
 		}
 		rules, err := rulesOf(object)

@@ -127,7 +127,10 @@ func (w *writes) record(key string, version, revision int64, object []byte) {
 	if version > 1 && next == before {
 		w.redundant = append(w.redundant, description)
 	}
-	if before.reason == v1alpha1.ReasonResolved && next.reason != v1alpha1.ReasonResolved && next.reason != v1alpha1.ReasonHeadReserved {
+	if next.reason == v1alpha1.ReasonHeadReserved {
+		next.reason = before.reason // while the next turn is saved
+	}
+	if before.reason == v1alpha1.ReasonResolved && next.reason != v1alpha1.ReasonResolved {
 		w.unresolved = append(w.unresolved, description)
 	}
 	if next.verdict != before.verdict {
@@ -252,10 +255,12 @@ func TestWrites(t *testing.T) {
 		reasons                   []string
 		wantRedundant, wantBroken int
 	}{
-		"healed":  {[]string{v1alpha1.ReasonParentNotFound, v1alpha1.ReasonResolved}, 0, 0},
-		"twice":   {[]string{v1alpha1.ReasonResolved, v1alpha1.ReasonResolved}, 1, 0},
-		"flapped": {[]string{v1alpha1.ReasonResolved, v1alpha1.ReasonParentNotFound, v1alpha1.ReasonResolved}, 0, 1},
-		"removed": {[]string{v1alpha1.ReasonResolved, ""}, 0, 1},
+		"healed":   {[]string{v1alpha1.ReasonParentNotFound, v1alpha1.ReasonResolved}, 0, 0},
+		"twice":    {[]string{v1alpha1.ReasonResolved, v1alpha1.ReasonResolved}, 1, 0},
+		"flapped":  {[]string{v1alpha1.ReasonResolved, v1alpha1.ReasonParentNotFound, v1alpha1.ReasonResolved}, 0, 1},
+		"reserved": {[]string{v1alpha1.ReasonResolved, v1alpha1.ReasonHeadReserved, v1alpha1.ReasonParentNotFound}, 0, 1},
+		"grown":    {[]string{v1alpha1.ReasonResolved, v1alpha1.ReasonHeadReserved, v1alpha1.ReasonResolved}, 0, 0},
+		"removed":  {[]string{v1alpha1.ReasonResolved, ""}, 0, 1},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -243,20 +243,32 @@ func continuations(a *arena, size int) (hostile, harmless request) {
 	return a.posts(size*turnBytes, continued), a.posts(size*turnBytes, text)
 }
 
-// webSockets keeps connections open whose turns of size bytes are not stored, but remembered. The comparison sends as many bytes as requests.
+// webSockets keeps connections open whose turns of size bytes are not stored, but remembered. The comparison sends as many bytes as requests, in
+// bursts as large.
 func webSockets(a *arena, size int) (hostile, harmless request) {
 	text := strings.Repeat("x", size)
 	message := `{"type":"response.create","model":"scripted","store":false,"input":"` + text + `"}`
 	hostile = func(ctx context.Context, _ int) (string, int, error) {
-		ctx, cancel := context.WithTimeout(ctx, holdFor)
-		defer cancel()
 		answer, err := a.gateway.socket(ctx, a.attacker.namespace, message)
 		return answer, size, err
 	}
-	return hostile, a.posts(size, `{"model":"scripted","input":"x","metadata":{"a":"`+text+`"}}`)
+	posts := a.posts(size, `{"model":"scripted","input":"x","metadata":{"a":"`+text+`"}}`)
+	harmless = func(ctx context.Context, n int) (string, int, error) {
+		answer, amount, err := posts(ctx, n)
+		sleep(ctx)
+		return answer, amount, err
+	}
+	return hostile, harmless
 }
 
-// socket sends a message on a connection of its own, which it keeps until ctx is done, and returns the answer.
+// sleep waits for holdFor.
+func sleep(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, holdFor)
+	defer cancel()
+	<-ctx.Done()
+}
+
+// socket sends a message on a connection of its own, which it keeps for holdFor after the answer.
 func (g *gateway) socket(ctx context.Context, key, message string) (answer string, err error) {
 	header := http.Header{"Authorization": {"Bearer " + key}}
 	conn, response, err := websocket.Dial(ctx, g.URL+"/v1/responses", &websocket.DialOptions{HTTPHeader: header})
@@ -275,9 +287,6 @@ func (g *gateway) socket(ctx context.Context, key, message string) (answer strin
 	}
 	for answer == "" {
 		_, event, err := conn.Read(ctx)
-		if ctx.Err() != nil {
-			return "200", nil // it waits for its turn
-		}
 		if err != nil {
 			return "", err
 		}
@@ -288,7 +297,7 @@ func (g *gateway) socket(ctx context.Context, key, message string) (answer strin
 			answer = fmt.Sprintf("%d %s", gjson.GetBytes(event, "status").Int(), gjson.GetBytes(event, "error.code").Str)
 		}
 	}
-	<-ctx.Done()
+	sleep(ctx)
 	return answer, nil
 }
 
