@@ -55,7 +55,7 @@ func (g *Gateway) createItems(w http.ResponseWriter, r *http.Request, c *call) e
 	_ = chain.EachInput(q.object.raw("input"), func(item string) { // checked when it was parsed
 		p.items = append(p.items, pageItem{itemName{t.id, len(p.items)}, item})
 	})
-	body, err := p.body(c)
+	body, err := g.body(r.Context(), c, p)
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (g *Gateway) listItems(w http.ResponseWriter, r *http.Request, c *call) err
 	if err := g.readItems(r.Context(), c, p, r.PathValue("id")); err != nil {
 		return err
 	}
-	body, err := p.body(c)
+	body, err := g.body(r.Context(), c, p)
 	if err != nil {
 		return err
 	}
@@ -282,19 +282,18 @@ func (g *Gateway) deleteItem(w http.ResponseWriter, r *http.Request, c *call) er
 	if err != nil {
 		return err
 	}
-	conversation, err := read(r.Context(), c, func(ctx context.Context) (*store.Conversation, error) {
+	conversation, err := readConversationObject(r.Context(), c, func(ctx context.Context) (*store.Conversation, error) {
 		return c.store.Conversations().HideItem(ctx, id, name.responseID, name.number)
-	}, func(*store.Conversation) int64 { return 0 })
+	})
 	if err != nil {
 		return conversationFailed(id, err)
 	}
-	writeConversation(w, conversation)
-	return nil
+	return writeConversation(w, c, conversation)
 }
 
 // findItem returns the name of an item of a conversation. It returns an error unless the conversation has the item.
 func (g *Gateway) findItem(ctx context.Context, c *call, id, item string) (itemName, error) {
-	conversation, err := c.store.Conversations().Get(ctx, id)
+	conversation, err := getConversation(ctx, c, id)
 	if err != nil {
 		return itemName{}, conversationFailed(id, err)
 	}

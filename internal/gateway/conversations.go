@@ -65,8 +65,7 @@ func (g *Gateway) createConversation(w http.ResponseWriter, r *http.Request, c *
 	if err != nil {
 		return err
 	}
-	writeConversation(w, conversation)
-	return nil
+	return writeConversation(w, c, conversation)
 }
 
 // parseFirst returns the items with which a new conversation begins as the input of a request.
@@ -85,13 +84,13 @@ func (g *Gateway) findConversation(ctx context.Context, c *call, created *store.
 	if c.idempotencyKey == "" {
 		return nil, nil
 	}
-	conversation, err := c.store.Conversations().Get(ctx, created.ConversationID)
+	conversation, err := getConversation(ctx, c, created.ConversationID)
 	switch {
 	case errors.Is(err, store.ErrConversationNotFound):
 		return nil, nil
 	case err != nil:
 		return nil, conversationFailed(created.ConversationID, err)
-	case !jsonvalue.Equal(metadataOf(created), metadataOf(conversation)): // it is small
+	case !g.sameMetadata(ctx, c, created, conversation):
 		return nil, keyReused()
 	case first.request == nil:
 		return conversation, nil
@@ -109,7 +108,9 @@ func (g *Gateway) saveConversation(ctx context.Context, c *call, created *store.
 			return nil, err
 		}
 	}
-	conversation, err := c.store.Conversations().Create(ctx, created)
+	conversation, err := readConversationObject(ctx, c, func(ctx context.Context) (*store.Conversation, error) {
+		return c.store.Conversations().Create(ctx, created)
+	})
 	switch {
 	case err == nil:
 		return conversation, nil
@@ -199,12 +200,11 @@ func checkPair(name, value string) error {
 }
 
 func (g *Gateway) retrieveConversation(w http.ResponseWriter, r *http.Request, c *call) error {
-	conversation, err := c.store.Conversations().Get(r.Context(), r.PathValue("id"))
+	conversation, err := getConversation(r.Context(), c, r.PathValue("id"))
 	if err != nil {
 		return conversationFailed(r.PathValue("id"), err)
 	}
-	writeConversation(w, conversation)
-	return nil
+	return writeConversation(w, c, conversation)
 }
 
 // updateConversation replaces the metadata of a conversation.
@@ -223,12 +223,13 @@ func (g *Gateway) updateConversation(w http.ResponseWriter, r *http.Request, c *
 	if metadata == nil {
 		metadata = json.RawMessage("null")
 	}
-	conversation, err := c.store.Conversations().Patch(r.Context(), r.PathValue("id"), store.ConversationPatch{Metadata: metadata})
+	conversation, err := readConversationObject(r.Context(), c, func(ctx context.Context) (*store.Conversation, error) {
+		return c.store.Conversations().Patch(ctx, r.PathValue("id"), store.ConversationPatch{Metadata: metadata})
+	})
 	if err != nil {
 		return conversationFailed(r.PathValue("id"), err)
 	}
-	writeConversation(w, conversation)
-	return nil
+	return writeConversation(w, c, conversation)
 }
 
 func missingParameter(name string) *apiError {
@@ -238,7 +239,7 @@ func missingParameter(name string) *apiError {
 // deleteConversation deletes a conversation. Its turns stay, and can still be reached by their response IDs.
 func (g *Gateway) deleteConversation(w http.ResponseWriter, r *http.Request, c *call) error {
 	id, conversations := r.PathValue("id"), c.store.Conversations()
-	if _, err := conversations.Get(r.Context(), id); err != nil {
+	if _, err := getConversation(r.Context(), c, id); err != nil {
 		return conversationFailed(id, err)
 	}
 	if err := conversations.Delete(r.Context(), id, store.DeleteConversationOptions{}); err != nil {
@@ -248,10 +249,38 @@ func (g *Gateway) deleteConversation(w http.ResponseWriter, r *http.Request, c *
 	return nil
 }
 
+// getConversation reads a conversation. Other programs can store much more than OpenAI's clients in one.
+func getConversation(ctx context.Context, c *call, id string) (*store.Conversation, error) {
+	return readConversationObject(ctx, c, func(ctx context.Context) (*store.Conversation, error) { return c.store.Conversations().Get(ctx, id) })
+}
+
+// readConversationObject is read for a conversation.
+func readConversationObject(
+	ctx context.Context, c *call, object func(context.Context) (*store.Conversation, error),
+) (*store.Conversation, error) {
+	return read(ctx, c, object, func(conversation *store.Conversation) int64 {
+		return int64(len(conversation.Metadata)+len(conversation.SystemPrompt)) + hiddenItemBytes*int64(len(conversation.HiddenItems))
+	})
+}
+
+// hiddenItemBytes is more than the memory of a hidden item usually is.
+const hiddenItemBytes = 128
+
 // writeConversation responds with a conversation as OpenAI describes it.
-func writeConversation(w http.ResponseWriter, conversation *store.Conversation) {
+func writeConversation(w http.ResponseWriter, c *call, conversation *store.Conversation) error {
+	metadata := metadataOf(conversation)
+	if err := c.hold(2 * int64(len(metadata))); err != nil { // the answer, and the copy that is written
+		return err
+	}
 	writeJSON(w, http.StatusOK, fmt.Sprintf(`{"id":%s,"object":"conversation","created_at":%d,"metadata":%s}`,
-		quote(conversation.ConversationID), conversation.CreatedAt.Unix(), metadataOf(conversation)))
+		quote(conversation.ConversationID), conversation.CreatedAt.Unix(), metadata))
+	return nil
+}
+
+// sameMetadata reports whether two conversations have the same metadata.
+func (g *Gateway) sameMetadata(ctx context.Context, c *call, a, b *store.Conversation) bool {
+	same, err := inTurn(ctx, g, c, len(b.Metadata), func() (bool, error) { return jsonvalue.Equal(metadataOf(a), metadataOf(b)), nil })
+	return same && err == nil
 }
 
 // metadataOf returns the metadata of a conversation, which is an empty object if it has none.

@@ -62,7 +62,7 @@ func (g *Gateway) listInputItems(w http.ResponseWriter, r *http.Request, c *call
 	if err := g.readPage(r.Context(), c, p); err != nil {
 		return err
 	}
-	body, err := p.body(c)
+	body, err := g.body(r.Context(), c, p)
 	if err != nil {
 		return err
 	}
@@ -248,8 +248,8 @@ func (p *page) named(h *store.History) []pageItem {
 // listedBytes is more than an item gets longer when it is listed.
 const listedBytes = 256
 
-// body returns the page as OpenAI's list object.
-func (p *page) body(c *call) (string, error) {
+// body returns a page as OpenAI's list object.
+func (g *Gateway) body(ctx context.Context, c *call, p *page) (string, error) {
 	size := int64(completedBytes)
 	for _, item := range p.items {
 		size += int64(len(item.raw)) + listedBytes
@@ -257,11 +257,16 @@ func (p *page) body(c *call) (string, error) {
 	if err := c.hold(2 * size); err != nil { // the items as they are listed, and the list
 		return "", err
 	}
+	return inTurn(ctx, g, c, int(size), func() (string, error) { return p.list(int(size)), nil })
+}
+
+// list returns the page as a list object of about a size.
+func (p *page) list(size int) string {
 	if p.options.before {
 		slices.Reverse(p.items)
 	}
 	var b strings.Builder
-	b.Grow(int(size))
+	b.Grow(size)
 	b.WriteString(`{"object":"list","data":[`)
 	for i, item := range p.items {
 		if i > 0 {
@@ -274,7 +279,7 @@ func (p *page) body(c *call) (string, error) {
 		first, last = p.items[0].id(), p.items[n-1].id()
 	}
 	fmt.Fprintf(&b, `],"first_id":%s,"last_id":%s,"has_more":%t}`, quote(first), quote(last), p.more)
-	return b.String(), nil
+	return b.String()
 }
 
 func (i pageItem) id() string { return i.name.id(itemType(i.raw)) }

@@ -197,7 +197,9 @@ func withMember(item, name, replacement string) string {
 	b.Grow(len(item) + len(name) + len(replacement) + len(`"":,`))
 	separator, missing := "{", replacement != ""
 	add := func(key, value string) {
-		b.WriteString(separator + key + ":")
+		b.WriteString(separator)
+		b.WriteString(key)
+		b.WriteString(":")
 		b.WriteString(value)
 		separator = ","
 	}

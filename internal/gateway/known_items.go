@@ -191,34 +191,55 @@ func (k *knownItems) readTurn(ctx context.Context, responseID string) error {
 	return k.addTurn(responseID, items)
 }
 
-// replace returns the item that a reference names, or an item with the engine's IDs instead of the gateway's. An item that is not stored is
-// returned as it is, unless it is a reference.
-func (k *knownItems) replace(ctx context.Context, item inputItem) (string, error) {
-	raw := item.raw
+// look reads what is stored of an item and of the one that it approves. A reference becomes the item that it names.
+func (k *knownItems) look(ctx context.Context, item *inputItem) (err error) {
 	if item.named {
-		stored, err := k.find(ctx, item.name)
+		item.stored, err = k.find(ctx, item.name)
 		switch {
 		case err != nil:
-			return "", err
-		case stored == "" && item.reference && k.reads > maxReads:
-			return "", invalidRequest("input", "too_many_references", "The input refers to items of more than %d responses outside the conversation.", maxReads)
-		case stored == "" && item.reference:
-			return "", itemNotFound(raw)
+			return err
+		case item.stored == "" && item.reference && k.reads > maxReads:
+			return invalidRequest("input", "too_many_references", "The input refers to items of more than %d responses outside the conversation.", maxReads)
+		case item.stored == "" && item.reference:
+			return itemNotFound(item.raw)
 		case item.reference:
-			raw = stored
-		}
-		if stored != "" {
-			raw = withCopiedID(raw, stored, item.name)
+			item.raw = item.stored
 		}
 	}
 	if item.approval {
-		request, err := k.find(ctx, item.request)
-		if err != nil {
-			return "", err
-		}
-		raw = withApproved(raw, request, item.request)
+		item.approved, err = k.find(ctx, item.request)
 	}
-	return raw, nil
+	return err
+}
+
+// shrinkBytes is more than an item gets shorter when it is replaced.
+const shrinkBytes = 4 << 10
+
+// growth returns more than an item that has been looked up gets longer when it is replaced.
+func (i *inputItem) growth() (bytes int64) {
+	const mark = 64
+	if i.stored != "" {
+		bytes += int64(len(i.name.responseID)) + mark
+		if !i.reference {
+			bytes += int64(len(gjson.Get(i.stored, "id").Raw))
+		}
+	}
+	if i.approved != "" {
+		bytes += int64(len(i.request.responseID)+len(gjson.Get(i.approved, "id").Raw)) + mark
+	}
+	return bytes
+}
+
+// replaced returns an item that has been looked up with the engine's IDs instead of the gateway's. One that is not stored remains as it is.
+func (i *inputItem) replaced() string {
+	raw := i.raw
+	if i.stored != "" {
+		raw = withCopiedID(raw, i.stored, i.name)
+	}
+	if i.approval {
+		raw = withApproved(raw, i.approved, i.request)
+	}
+	return raw
 }
 
 // withApproved returns an item with the ID of the request that it approves, as it is stored: the engine's with the name behind it. It returns

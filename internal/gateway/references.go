@@ -39,10 +39,13 @@ type inputItem struct {
 	// request is the item that it approves, if approval is set.
 	request  itemName
 	approval bool
+	// stored and approved are what is stored of the item with its ID, and of the one that it approves, once they have been read. They are empty
+	// if that is nothing.
+	stored, approved string
 }
 
 // inputItemBytes is the memory of an inputItem besides its JSON.
-const inputItemBytes = 112
+const inputItemBytes = 144
 
 // expand replaces what the input says about items that this tenant was given. A reference becomes the item, and an item with the gateway's
 // ID gets the engine's. If there is no previous response, and the input begins with exactly the items of a stored conversation, the request
@@ -50,10 +53,16 @@ const inputItemBytes = 112
 // gets references, and nothing is stored twice.
 func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 	input := q.object.raw("input")
-	if !jsonvalue.IsList(input) || !mayName(input) {
-		return nil
+	count, err := inTurn(ctx, g, c, len(input), func() (int, error) {
+		if !jsonvalue.IsList(input) || !mayName(input) {
+			return 0, nil
+		}
+		return jsonvalue.Count(input), nil
+	})
+	if count == 0 {
+		return err
 	}
-	costs := inputItemBytes * int64(jsonvalue.Count(input))
+	costs := inputItemBytes * int64(count)
 	if err := c.hold(costs); err != nil {
 		return err
 	}
@@ -81,10 +90,12 @@ func (g *Gateway) expand(ctx context.Context, c *call, q *createRequest) error {
 	known := newKnownItems(g, c, q.repeats)
 	defer known.release()
 	if history != nil {
-		if err := known.add(history, q.conversation != ""); err != nil {
-			return err
-		}
-		begins, err := inTurn(ctx, g, c, len(input), func() (bool, error) { return known.beginsWith(items, history) })
+		begins, err := inTurn(ctx, g, c, len(input)+int(historyBytes(history)), func() (bool, error) {
+			if err := known.add(history, q.conversation != ""); err != nil {
+				return false, err
+			}
+			return known.beginsWith(items, history)
+		})
 		switch {
 		case err != nil:
 			return err
@@ -333,38 +344,65 @@ func withoutEmpty(o *object) *object {
 
 // replaceItems makes the items the input of the request, with those that they name in place of references and IDs.
 func (g *Gateway) replaceItems(ctx context.Context, c *call, q *createRequest, items []inputItem, known *knownItems) error {
-	var bytes, limited int64
+	var bytes, copies, limited int64
 	for i, item := range slices.Backward(items) { // a later turn's conversation has the turns before it
-		replaced, err := known.replace(ctx, item)
-		if err != nil {
+		if err := known.look(ctx, &item); err != nil {
 			return err
 		}
-		items[i].raw = replaced
-		size := int64(len(replaced)) + 1
+		items[i] = item
+		size := int64(len(item.raw)) + 1 + item.growth()
 		bytes += size
-		if i >= q.remembered || q.store { // what a connection remembers is part of the turn only if that is stored
+		if item.stored != "" || item.approved != "" {
+			copies += size
+		}
+		if q.counts(i) {
 			limited += size
 		}
-		if limited > g.options.MaxRequestBytes {
-			return readError(&http.MaxBytesError{Limit: g.options.MaxRequestBytes})
+		if limited > g.options.MaxRequestBytes+shrinkBytes*int64(len(items)) {
+			return requestTooLarge(g.options.MaxRequestBytes)
 		}
 	}
-	return q.setInput(c, items, bytes)
-}
-
-// setInput makes a list of items, with a total size, the input of the request.
-func (q *createRequest) setInput(c *call, items []inputItem, bytes int64) error {
 	before := int64(len(q.body))
 	rest := before - int64(len(q.object.raw("input")))
-	if err := c.hold(bytes + 2*(rest+bytes)); err != nil { // as a list, and like the body as it was received
+	copies += bytes                                         // the list
+	if err := c.hold(copies + 2*(rest+bytes)); err != nil { // and like the body as it was received
 		return err
 	}
-	defer c.memory.give(bytes)
+	defer c.memory.give(copies)
+	_, err := inTurn(ctx, g, c, int(bytes), func() (struct{}, error) {
+		return struct{}{}, q.setInput(items, g.options.MaxRequestBytes)
+	})
+	if err == nil {
+		c.memory.give(2 * before)
+	}
+	return err
+}
+
+// counts reports whether an item counts towards the limit: what a connection remembers is part of the turn only if that is stored.
+func (q *createRequest) counts(item int) bool { return item >= q.remembered || q.store }
+
+func requestTooLarge(limit int64) error { return readError(&http.MaxBytesError{Limit: limit}) }
+
+// setInput makes a list of items that have been looked up the input of the request, unless those that count have more than limit bytes.
+func (q *createRequest) setInput(items []inputItem, limit int64) error {
+	var bytes, limited int64
+	for i := range items {
+		items[i].raw = items[i].replaced()
+		size := int64(len(items[i].raw)) + 1
+		bytes += size
+		if q.counts(i) {
+			limited += size
+		}
+	}
+	if limited > limit {
+		return requestTooLarge(limit)
+	}
 	var b strings.Builder
 	b.Grow(int(bytes) + 2)
 	separator := "["
 	for _, item := range items {
-		b.WriteString(separator + item.raw)
+		b.WriteString(separator)
+		b.WriteString(item.raw)
 		separator = ","
 	}
 	if len(items) == 0 {
@@ -378,6 +416,5 @@ func (q *createRequest) setInput(c *call, items []inputItem, bytes int64) error 
 		return fmt.Errorf("unable to replace the input: %w", err) // never
 	}
 	q.object = object
-	c.memory.give(2 * before)
 	return nil
 }

@@ -94,7 +94,7 @@ func (g *Gateway) endBefore(ctx context.Context, c *call, session *store.Session
 		return nil
 	}
 	conversations := c.store.Conversations()
-	conversation, err := conversations.Get(ctx, id)
+	conversation, err := getConversation(ctx, c, id)
 	ends := false
 	if err == nil {
 		ends, err = g.endsAt(ctx, c, conversation.Head, session.ResponseID)

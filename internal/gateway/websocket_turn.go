@@ -291,7 +291,7 @@ func (t *socketTurn) keepVisible(ctx context.Context, items []json.RawMessage) e
 	if id == "" || t.request.store {
 		return nil
 	}
-	conversation, err := t.call.store.Conversations().Get(ctx, id)
+	conversation, err := getConversation(ctx, t.call, id)
 	if err != nil {
 		return conversationFailed(id, err)
 	}
