@@ -33,7 +33,7 @@ func newConversationStatus(c *conversations.Record, v conversations.Verdict, now
 			Type:               v1alpha1.ConditionHeadResolved,
 			Status:             v.Status,
 			Reason:             v.Reason,
-			Message:            v.Message,
+			Message:            v.Message(),
 			ObservedGeneration: c.Generation,
 			LastTransitionTime: transitionTime(v.Status, c.HeadResolved, c.Since, now),
 		}},

@@ -69,23 +69,39 @@ func Cut[T any](q Query, entries []T, position func(T) sortedlist.Position) (pag
 	return sortedlist.Cut(q.Query, entries, position)
 }
 
-// Descendants returns the conversations below a parent, given a function that returns up to limit of the children of a conversation. Cycles do
-// no harm. The error is driver.TooManyDescendants.
-func Descendants[T any](parent string, children func(id string, limit int) []T, idOf func(T) string) ([]T, error) {
-	seen := map[string]bool{parent: true}
-	var found []T
-	for queue := []string{parent}; len(queue) > 0; queue = queue[1:] {
-		for _, child := range children(queue[0], driver.MaxDescendants+2) { // one too many, and the parent
-			id := idOf(child)
-			if seen[id] {
+// Search looks for the conversations below a parent. Cycles do no harm.
+type Search[T any] struct {
+	parent   string
+	children func(id string, limit int) []T
+	idOf     func(T) string
+	seen     map[string]bool
+	queue    []string // of those whose children have not been visited
+	found    []T
+}
+
+// NewSearch returns a search, given a function that returns up to limit of the children of a conversation.
+func NewSearch[T any](parent string, children func(id string, limit int) []T, idOf func(T) string) *Search[T] {
+	return &Search[T]{parent: parent, children: children, idOf: idOf, seen: map[string]bool{parent: true}, queue: []string{parent}}
+}
+
+// Step visits the next conversations, at least a number of them if there are as many, and reports whether there are more. The error is
+// driver.TooManyDescendants.
+func (s *Search[T]) Step(visits int) (more bool, err error) {
+	for end := len(s.found) + visits; len(s.queue) > 0 && len(s.found) < end; s.queue = s.queue[1:] {
+		for _, child := range s.children(s.queue[0], driver.MaxDescendants+2) { // one too many, and the parent
+			id := s.idOf(child)
+			if s.seen[id] {
 				continue
 			}
-			if len(found) == driver.MaxDescendants {
-				return nil, driver.TooManyDescendants(parent)
+			if len(s.found) == driver.MaxDescendants {
+				return false, driver.TooManyDescendants(s.parent)
 			}
-			seen[id] = true
-			found, queue = append(found, child), append(queue, id)
+			s.seen[id] = true
+			s.found, s.queue = append(s.found, child), append(s.queue, id)
 		}
 	}
-	return found, nil
+	return len(s.queue) > 0, nil
 }
+
+// Found returns the conversations that have been visited.
+func (s *Search[T]) Found() []T { return s.found }

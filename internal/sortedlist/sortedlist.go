@@ -49,7 +49,10 @@ func PositionOf(at time.Time, id string) Position {
 
 // Compare returns a negative number if the entry is listed before the other one in ascending order, and 0 if they are the same.
 func (p Position) Compare(other Position) int {
-	return cmp.Or(cmp.Compare(p.Time, other.Time), cmp.Compare(p.ID, other.ID))
+	if order := cmp.Compare(p.Time, other.Time); order != 0 {
+		return order
+	}
+	return cmp.Compare(p.ID, other.ID)
 }
 
 // Query is a request for a page.

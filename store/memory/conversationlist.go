@@ -53,9 +53,11 @@ func (m *memory) below(namespace, parent string, descendants bool) ([]driver.Con
 	if !descendants {
 		return children[parent], nil
 	}
-	return conversationlist.Descendants(parent,
+	search := conversationlist.NewSearch(parent,
 		func(id string, _ int) []driver.ConversationInfo { return children[id] },
 		func(info driver.ConversationInfo) string { return info.ConversationID })
+	_, err := search.Step(driver.MaxDescendants + 1)
+	return search.Found(), err
 }
 
 // infos returns the conversations of a namespace.

@@ -187,33 +187,39 @@ type Page struct {
 	Records []*Record
 	// Next is the cursor of the next page, empty if it is the last.
 	Next string
-	// Visited is the number of conversations that a search for descendants has visited.
-	Visited int
 }
 
-// List returns a page of the conversations of a namespace. The error is driver.TooManyDescendants.
-func (v *View) List(namespaceName string, q conversationlist.Query) (page Page, err error) {
+// List returns a page of the conversations of a namespace that a query selects, unless it selects descendants: see Search.
+func (v *View) List(namespaceName string, q conversationlist.Query) Page {
 	var found []*Record
-	if q.Selection.Descendants {
-		found, err = v.descendants(namespaceName, q.Selection.ParentConversationID)
-		if page.Visited = len(found); err != nil {
-			page.Visited = driver.MaxDescendants
-		}
-		found = slices.DeleteFunc(found, func(r *Record) bool {
-			return !q.Selects(r.State, r.User) || !q.Follows(r.position(q.Selection.Sort))
-		})
-	} else {
-		v.read(namespaceName, func(ns *namespace) { found = ns.lists.page(q) })
-	}
-	page.Records, page.Next = conversationlist.Cut(q, found, func(r *Record) sortedlist.Position { return r.position(q.Selection.Sort) })
-	return page, err
+	v.read(namespaceName, func(ns *namespace) { found = ns.lists.page(q) })
+	return cut(q, found)
 }
 
-// descendants returns the conversations below a parent. The view is not locked for longer than it takes to find the children of one.
-func (v *View) descendants(namespaceName, parent string) ([]*Record, error) {
+func cut(q conversationlist.Query, found []*Record) (page Page) {
+	page.Records, page.Next = conversationlist.Cut(q, found, func(r *Record) sortedlist.Position { return r.position(q.Selection.Sort) })
+	return page
+}
+
+// Search looks for the conversations below a parent. It is done in steps, because it can visit driver.MaxDescendants.
+type Search struct {
+	*conversationlist.Search[*Record]
+	query conversationlist.Query
+}
+
+// Search returns a search for the descendants that a query selects. The view is not locked for longer than it takes to find the children of one.
+func (v *View) Search(namespaceName string, q conversationlist.Query) *Search {
 	children := func(id string, limit int) (found []*Record) {
 		v.read(namespaceName, func(ns *namespace) { found = ns.lists.children(id, limit) })
 		return found
 	}
-	return conversationlist.Descendants(parent, children, func(r *Record) string { return r.ID })
+	return &Search{conversationlist.NewSearch(q.Selection.ParentConversationID, children, func(r *Record) string { return r.ID }), q}
+}
+
+// Page returns the page of what has been found.
+func (s *Search) Page() Page {
+	q := s.query
+	return cut(q, slices.DeleteFunc(slices.Clone(s.Found()), func(r *Record) bool {
+		return !q.Selects(r.State, r.User) || !q.Follows(r.position(q.Selection.Sort))
+	}))
 }

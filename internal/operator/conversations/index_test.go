@@ -116,7 +116,7 @@ func TestList(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					page, err := v.List("ns", q)
+					page, err := list(v, q)
 					if err != nil || page.Next != "" && len(page.Records) != options.Limit {
 						t.Fatalf("got a page of %d conversations and %v", len(page.Records), err)
 					}
@@ -131,6 +131,22 @@ func TestList(t *testing.T) {
 			},
 		})
 	})
+}
+
+// list returns a page, as the resolve API does.
+func list(v *View, q conversationlist.Query) (Page, error) {
+	if !q.Selection.Descendants {
+		return v.List("ns", q), nil
+	}
+	search := v.Search("ns", q)
+	for {
+		switch more, err := search.Step(2); {
+		case err != nil:
+			return Page{}, err
+		case !more:
+			return search.Page(), nil
+		}
+	}
 }
 
 // expected returns the IDs of the stored conversations that a list has.
@@ -185,6 +201,29 @@ func expected(stored map[string]*v1alpha1.Conversation, o driver.ConversationLis
 	return ids
 }
 
+// TestSearchSteps: a search visits as many conversations as a step may, unless one has more children.
+func TestSearchSteps(t *testing.T) {
+	v := NewView(time.Hour, clocktesting.NewFakePassiveClock(start))
+	parent := "root"
+	for i := range 11 {
+		id := fmt.Sprint("c", i)
+		v.set(recordOf(listable(id, "", parent, driver.ConversationActive, i, i, i)))
+		if parent = id; i >= 8 {
+			parent = "c7" // which has three children
+		}
+	}
+	search := v.Search("ns", queryOf(t, driver.ConversationListOptions{ParentConversationID: "root", Descendants: true, Limit: 3}))
+	for step, want := range []struct {
+		found int
+		more  bool
+	}{{4, true}, {8, true}, {11, false}, {11, false}} {
+		more, err := search.Step(4)
+		if err != nil || len(search.Found()) != want.found || more != want.more {
+			t.Errorf("step %d: %d found, more: %t, %v; want %+v", step, len(search.Found()), more, err, want)
+		}
+	}
+}
+
 // TestTooManyDescendants: a list of more descendants than the limit is an error, and one of as many is none.
 func TestTooManyDescendants(t *testing.T) {
 	v := NewView(time.Hour, clocktesting.NewFakePassiveClock(start))
@@ -200,11 +239,11 @@ func TestTooManyDescendants(t *testing.T) {
 		add(i + 1)
 	}
 	q := queryOf(t, driver.ConversationListOptions{ParentConversationID: "root", Descendants: true, Limit: 3})
-	if page, err := v.List("ns", q); err != nil || len(page.Records) != 3 || page.Visited != driver.MaxDescendants || page.Records[0].ID != "c9999" {
+	if page, err := list(v, q); err != nil || len(page.Records) != 3 || page.Records[0].ID != "c9999" {
 		t.Errorf("got %+v and %v, want a page", page, err)
 	}
 	add(driver.MaxDescendants)
-	if page, err := v.List("ns", q); !errors.Is(err, driver.ErrConversationLimitExceeded) || page.Visited != driver.MaxDescendants {
+	if page, err := list(v, q); !errors.Is(err, driver.ErrConversationLimitExceeded) {
 		t.Errorf("got %+v and %v, want that there are too many", page, err)
 	}
 }
@@ -231,7 +270,7 @@ func BenchmarkList(b *testing.B) {
 				options.States = []string{driver.ConversationActive}
 				q := queryOf(b, options)
 				for b.Loop() {
-					if page, err := v.List("ns", q); err != nil || len(page.Records) < min(many/500, 100) || len(page.Records) == 0 {
+					if page, err := list(v, q); err != nil || len(page.Records) < min(many/500, 100) || len(page.Records) == 0 {
 						b.Fatal(len(page.Records), err)
 					}
 				}

@@ -29,9 +29,9 @@ import (
 
 // Verdict is whether the history of a conversation resolves. The status of the object and the resolve API are derived from it.
 type Verdict struct {
-	// Status, Reason and Message are those of the HeadResolved condition.
-	Status          metav1.ConditionStatus
-	Reason, Message string
+	// Status and Reason are those of the HeadResolved condition.
+	Status metav1.ConditionStatus
+	Reason string
 	// BrokenAt is the response ID at which the history breaks. It is empty if it does not, and for the reasons HeadReserved and NameMismatch.
 	BrokenAt string
 	// Turns is the number of turns in the history, 0 if its root cannot be reached.
@@ -46,7 +46,13 @@ type Verdict struct {
 	Stored sessions.Seconds
 
 	previous string // the response ID of the turn before the last one
+	message  func() string
 }
+
+// Message returns the message of the HeadResolved condition.
+func (v *Verdict) Message() string { return v.message() }
+
+func text(s string) func() string { return func() string { return s } }
 
 // Verdict returns the verdict on the history of the conversation, given the view of the turns. It ends at the head or, while a place is
 // reserved for a head that is not stored, at the base. A turn with the ID of the head that continues another turn than the base is an
@@ -55,7 +61,7 @@ func (r *Record) Verdict(turns *sessions.View) Verdict {
 	if r.Misnamed {
 		return Verdict{
 			Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNameMismatch, HeadStored: true,
-			Message: "The name of the object does not follow from spec.conversationID: nothing finds the conversation by its ID.",
+			message: text("The name of the object does not follow from spec.conversationID: nothing finds the conversation by its ID."),
 		}
 	}
 	if r.Head == "" {
@@ -74,13 +80,15 @@ func (r *Record) Verdict(turns *sessions.View) Verdict {
 		return base
 	}
 	base.Status, base.Reason, base.BrokenAt = metav1.ConditionUnknown, v1alpha1.ReasonHeadReserved, ""
-	base.Message = fmt.Sprintf(
-		"Response %q, for which the head is reserved, is not stored as the next turn yet: until then, the history ends before it.", r.Head)
+	base.message = func() string {
+		return fmt.Sprintf(
+			"Response %q, for which the head is reserved, is not stored as the next turn yet: until then, the history ends before it.", r.Head)
+	}
 	return base
 }
 
 var noTurns = Verdict{
-	Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonNoTurns, Message: "The conversation has no turns.", HeadStored: true,
+	Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonNoTurns, message: text("The conversation has no turns."), HeadStored: true,
 }
 
 // verdictAt returns the verdict on the history that ends at a response ID.
@@ -88,7 +96,7 @@ func verdictAt(turns *sessions.View, namespace, id string) Verdict {
 	v, found := turns.Verdict(namespace, v1alpha1.ObjectName(id))
 	if !found || v.Record.Misnamed { // the object with this name has another ID
 		missing := &chain.Error{Rule: chain.NotFound, ResponseID: id}
-		return Verdict{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonParentNotFound, Message: missing.Message(), BrokenAt: id}
+		return Verdict{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonParentNotFound, message: missing.Message, BrokenAt: id}
 	}
 	// The message goes into a status, which is not rewritten if the head is overwritten with the same verdict.
 	general := *v.Explanation
@@ -99,7 +107,7 @@ func verdictAt(turns *sessions.View, namespace, id string) Verdict {
 	}
 	return Verdict{
 		Lineage: lineage,
-		Status:  metav1.ConditionStatus(v.Rule.ConditionStatus()), Reason: v.Rule.Reason(), Message: general.Message(),
+		Status:  metav1.ConditionStatus(v.Rule.ConditionStatus()), Reason: v.Rule.Reason(), message: general.Message,
 		BrokenAt: v.BrokenAt, Turns: v.Depth, HeadStored: true, previous: v.Record.Turn.Previous, Last: id, Stored: v.Record.Created,
 	}
 }

@@ -129,19 +129,20 @@ func TestVerdict(t *testing.T) {
 			r := recordOf(conversation("ns", "conv", 1, tc.head, tc.base))
 			r.Reserved = tc.reserved
 			got := r.Verdict(turns)
-			if !strings.Contains(got.Message, tc.message) {
-				t.Errorf("message %q, want %q in it", got.Message, tc.message)
+			if !strings.Contains(got.Message(), tc.message) {
+				t.Errorf("message %q, want %q in it", got.Message(), tc.message)
 			}
 			readable := tc.want.Status == yes || tc.want.Reason == v1alpha1.ReasonHeadReserved && tc.want.BrokenAt == "" && tc.base != "pending"
 			if readable = readable || tc.want.Reason == v1alpha1.ReasonDepthExceeded; (got.Lineage != 0) != (readable && tc.want.Turns > 0) {
 				t.Errorf("lineage %x of a history that can be read: %t", got.Lineage, readable)
 			}
-			if diff := cmp.Diff(tc.want, got, cmpopts.IgnoreFields(Verdict{}, "Message", "Lineage"), cmpopts.IgnoreUnexported(Verdict{})); diff != "" {
+			if diff := cmp.Diff(tc.want, got, cmpopts.IgnoreFields(Verdict{}, "Lineage"), cmpopts.IgnoreUnexported(Verdict{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
-	if got := recordOf(conversation("ns", "conv", 1, "pending", "")).Verdict(turns).Message; strings.Contains(got, "in_progress") {
+	pendingVerdict := recordOf(conversation("ns", "conv", 1, "pending", "")).Verdict(turns)
+	if got := pendingVerdict.Message(); strings.Contains(got, "in_progress") {
 		t.Errorf("the message %q has the status of the turn, which can change without a new verdict", got)
 	}
 	r := recordOf(conversation("ns", "conv", 1, "b", ""))

@@ -30,6 +30,7 @@ import (
 	"github.com/catena-dev/catena/internal/chain"
 	"github.com/catena-dev/catena/internal/jsonvalue"
 	"github.com/catena-dev/catena/internal/kubeclient"
+	"github.com/catena-dev/catena/internal/operator/sessions"
 	"github.com/catena-dev/catena/store/driver"
 )
 
@@ -44,8 +45,33 @@ type Conversation struct {
 	ID string
 	// Head is where the history ends.
 	Head driver.Head
-	// Hidden are the items that are not part of the history.
+	// Hidden are the items that are not part of the history. Those of a Result are all of its turns.
 	Hidden []driver.HiddenItem
+}
+
+// within returns the conversation without the hidden items of turns that are not in a path, and with the IDs of the path: a conversation can have
+// 1 MB of others, which no share of its namespace counts.
+func (c *Conversation) within(path []*sessions.Record) *Conversation {
+	if c == nil || len(c.Hidden) == 0 {
+		return c
+	}
+	ids := make(map[string]string, len(c.Hidden))
+	for _, item := range c.Hidden {
+		ids[item.ResponseID] = ""
+	}
+	for _, turn := range path {
+		if _, hides := ids[turn.Turn.ID]; hides {
+			ids[turn.Turn.ID] = turn.Turn.ID
+		}
+	}
+	next := *c
+	next.Hidden = nil
+	for _, item := range c.Hidden {
+		if id := ids[item.ResponseID]; id != "" {
+			next.Hidden = append(next.Hidden, driver.HiddenItem{ResponseID: id, Number: item.Number})
+		}
+	}
+	return &next
 }
 
 // conversationCost is the least that the read of a conversation costs, whether it exists or not, in bytes of a cached history: at the default

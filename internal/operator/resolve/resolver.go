@@ -334,10 +334,11 @@ func (l *lookup) walk(ctx context.Context, id string, options chain.WalkOptions)
 func (l *lookup) read(ctx context.Context, path []*sessions.Record) (*Result, error) {
 	requested := path[len(path)-1]
 	result := &Result{
-		Name: requested.Name, UID: requested.UID.Text(), ResponseID: requested.Turn.ID, Conversation: l.conversation, Path: path,
+		Name: requested.Name, UID: requested.UID.Text(), ResponseID: requested.Turn.ID, Path: path,
 	}
 	var bytes int64
 	err := l.process(ctx, l.namespace, func() {
+		result.Conversation = l.conversation.within(path)
 		result.Revision = revisionOf(path)
 		result.Unchanged = l.query.Unchanged != nil && l.query.Unchanged(result)
 		if l.query.NoItems || result.Unchanged {

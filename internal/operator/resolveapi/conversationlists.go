@@ -17,6 +17,7 @@ limitations under the License.
 package resolveapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,8 +69,12 @@ func (*conversationLists) NewGetOptions() (runtime.Object, bool, string) {
 	return &resolvev1alpha1.ConversationListsOptions{}, false, ""
 }
 
-// descendantCost is what it costs to visit a descendant, in bytes of a cached history that would take as long.
-const descendantCost = 128
+const (
+	// descendantCost is what it costs to visit a descendant and to sort it, in bytes of a cached history that would take as long.
+	descendantCost = 512
+	// searchStep is how many descendants are visited before other namespaces get the processor. They take some milliseconds.
+	searchStep = 500
+)
 
 func (s *conversationLists) take(ctx context.Context, name string, share resolve.Share, compute func()) error {
 	return take(ctx, s.share, resolvev1alpha1.ConversationListsResource, name, share, compute)
@@ -95,9 +100,8 @@ func (s *conversationLists) Get(ctx context.Context, name string, options runtim
 	if err := awaitView(ctx, s.view, "Conversations", o.ResourceVersion); err != nil {
 		return nil, err
 	}
-	var page conversations.Page
-	var tooMany error
-	if err := s.take(ctx, name, resolve.Share{}, func() { page, tooMany = s.view.List(namespace, q) }); err != nil {
+	page, err := s.page(ctx, name, namespace, q)
+	if err != nil {
 		return nil, err
 	}
 	list := &resolvev1alpha1.ConversationLists{
@@ -105,18 +109,49 @@ func (s *conversationLists) Get(ctx context.Context, name string, options runtim
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
 		Next:       page.Next, Conversations: make([]resolvev1alpha1.ListedConversation, 0, len(page.Records)),
 	}
-	err = s.take(ctx, name, resolve.Share{Bytes: conversationBytes(page.Records), Cost: descendantCost * int64(page.Visited)}, func() {
+	err = s.take(ctx, name, resolve.Share{Bytes: conversationBytes(page.Records)}, func() {
 		for _, r := range page.Records {
 			list.Conversations = append(list.Conversations, newListedConversation(r))
 		}
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case tooMany != nil:
-		return nil, conversationStatus(name, tooMany)
 	}
 	return list, nil
+}
+
+// page returns the page that a query selects. A search is counted as it proceeds, even if it finds too many.
+func (s *conversationLists) page(ctx context.Context, name, namespace string, q conversationlist.Query) (page conversations.Page, err error) {
+	if !q.Selection.Descendants {
+		err = s.step(ctx, name, 0, func() { page = s.view.List(namespace, q) })
+		return page, err
+	}
+	search := s.view.Search(namespace, q)
+	counted := 0
+	for more := true; more; {
+		visited := len(search.Found())
+		var tooMany error
+		err := s.step(ctx, name, visited-counted, func() { more, tooMany = search.Step(searchStep) })
+		switch counted = visited; {
+		case err != nil:
+			return page, err
+		case tooMany != nil:
+			return page, conversationStatus(name, cmp.Or(s.step(ctx, name, len(search.Found())-counted, func() {}), tooMany))
+		}
+	}
+	err = s.step(ctx, name, len(search.Found())-counted, func() { page = search.Page() })
+	return page, err
+}
+
+// step does a part of a request within the shares of its namespace, after it has counted the descendants that were visited before.
+func (s *conversationLists) step(ctx context.Context, name string, visited int, compute func()) error {
+	release, err := s.share(ctx, request.NamespaceValue(ctx), resolve.Share{Cost: descendantCost * int64(visited)}, compute)
+	if err != nil {
+		status, _ := toStatus(ctx, resolvev1alpha1.ConversationListsResource, name, err)
+		return status
+	}
+	release()
+	return nil
 }
 
 // conversationQuery returns the query of a request, or a Status if its cursor does not belong to it.

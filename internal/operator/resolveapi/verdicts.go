@@ -19,6 +19,7 @@ package resolveapi
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -121,22 +122,15 @@ func (s *verdicts) List(ctx context.Context, options *internalversion.ListOption
 	if options.Limit > 0 {
 		limit = int(min(options.Limit, int64(s.max)))
 	}
-	var found []runtime.Object
+	var keys []types.NamespacedName
 	next, tooLong := "", false
 	share := resolve.Share{Bytes: int64(min(limit, s.count(namespace))) * rowBytes, Cost: s.visitCost(namespace)}
 	release, err := s.share(ctx, namespace, share, func() {
-		keys := s.keys(namespace, after, limit+1)
+		keys = s.keys(namespace, after, limit+1)
 		if len(keys) > limit {
-			if tooLong = options.Limit == 0; tooLong {
-				return
-			}
+			tooLong = options.Limit == 0
 			keys = keys[:limit]
 			next = newContinue(keys[limit-1])
-		}
-		for _, key := range keys {
-			if verdict, exists := s.verdict(key); exists && matches(options.FieldSelector, key) {
-				found = append(found, verdict)
-			}
 		}
 	})
 	if err != nil {
@@ -147,12 +141,40 @@ func (s *verdicts) List(ctx context.Context, options *internalversion.ListOption
 	if tooLong {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the list has more than %d verdicts: request pages with `limit`", limit))
 	}
+	found, err := s.verdicts(ctx, namespace, keys, options.FieldSelector)
+	if err != nil {
+		status, _ := toStatus(ctx, s.resource, "", err)
+		return nil, status
+	}
 	list := s.NewList()
 	if err := meta.SetList(list, found); err != nil {
 		return nil, apierrors.NewInternalError(err)
 	}
 	list.(metav1.ListInterface).SetContinue(next)
 	return list, nil
+}
+
+// verdictStep is how many verdicts are made before other namespaces get the processor. They take some milliseconds.
+const verdictStep = 250
+
+// verdicts returns the verdicts on objects, without those that do not exist any more, or that a selector does not select.
+func (s *verdicts) verdicts(
+	ctx context.Context, namespace string, keys []types.NamespacedName, selector fieldselectors.Selector,
+) (found []runtime.Object, err error) {
+	for step := range slices.Chunk(keys, verdictStep) {
+		release, err := s.share(ctx, namespace, resolve.Share{}, func() {
+			for _, key := range step {
+				if verdict, exists := s.verdict(key); exists && matches(selector, key) {
+					found = append(found, verdict)
+				}
+			}
+		})
+		if err != nil {
+			return nil, err
+		}
+		release()
+	}
+	return found, nil
 }
 
 // matches reports whether a field selector, which may be nil, selects an object.
