@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -211,23 +212,22 @@ func (s *conversationSource) Start(_ context.Context, queue workqueue.TypedRateL
 	s.Conversations.Subscribe(add)
 	ended := newOutlet(s.Statuses.RewritesPerSecond, s.Conversations.EndingAt, add)
 	s.Sessions.Subscribe(func(change sessions.Change) {
-		ended.queue(change.Namespace, s.ends(change))
+		turns := change.Others
+		if change.Name == "" { // a list: after the first one, all conversations are queued already, and others are rare
+			turns = s.ends(change.Namespace, turns)
+		} else {
+			turns = append(slices.Clip(turns), change.Name)
+		}
+		ended.queue(change.Namespace, turns)
 	})
 	return nil
 }
 
-// ends returns the turns of a change at which a conversation ends.
-func (s *conversationSource) ends(change sessions.Change) (turns []string) {
-	ends := func(turn string) bool { return len(s.Conversations.EndingAt(change.Namespace, turn, "", 1)) > 0 }
-	if ends(change.Name) {
-		turns = append(turns, change.Name)
-	}
-	for _, turn := range change.Others {
-		if ends(turn) {
-			turns = append(turns, turn)
-		}
-	}
-	return turns
+// ends returns those of some turns at which a conversation ends.
+func (s *conversationSource) ends(namespace string, turns []string) []string {
+	return slices.DeleteFunc(slices.Clone(turns), func(turn string) bool {
+		return len(s.Conversations.EndingAt(namespace, turn, "", 1)) == 0
+	})
 }
 
 // WaitForSync implements source.SyncingSource. Verdicts from incomplete views would be wrong, and would be written.

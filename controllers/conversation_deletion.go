@@ -55,8 +55,9 @@ const (
 	DefaultTurnDeletionsPerSecond = 100
 	// deletionBurst is how far a namespace may be ahead of that.
 	deletionBurst = 250 * time.Millisecond
-	// deletionTurn is how long a worker deletes turns of one conversation before it is the turn of another one.
-	deletionTurn = 5 * time.Second
+	// deletionTurn is how long a worker deletes turns of one conversation, and waits meanwhile, before it is the turn of another one: a few
+	// namespaces can have all workers.
+	deletionTurn = 250 * time.Millisecond
 	// deletionRetry is when a conversation is looked at again whose turns have changed meanwhile, or that waits for one.
 	deletionRetry = time.Second
 )

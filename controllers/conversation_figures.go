@@ -44,8 +44,9 @@ const (
 	// turnsPerStatus is the number of turns that are added up for one write of a status. The rest of a long history follows with the next
 	// writes.
 	turnsPerStatus = 1024
-	// figuresTurn is how long a worker begins to read turns of one history before the status is written, and it is the turn of another one.
-	figuresTurn = 5 * time.Second
+	// figuresTurn is how long a worker begins to read turns of one history before the status is written, and it is the turn of another one: a
+	// few namespaces can have all workers.
+	figuresTurn = time.Second
 	// FiguresTimeout is how long it may read them, so that there is time to write what it has added.
 	FiguresTimeout = ReconcileTimeout / 2
 	// behindRetry is when figures that are behind are looked at again, at the earliest.

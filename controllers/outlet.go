@@ -42,6 +42,7 @@ type flow struct {
 	mu      sync.Mutex
 	ended   bool
 	room    int
+	lookups int
 	waiting map[string]place
 }
 
@@ -57,7 +58,7 @@ const outletPause = 100 * time.Millisecond
 // newOutlet returns an outlet that queues ten times as fast as statuses may be rewritten.
 func newOutlet(rewritesPerSecond float64, affected affectedFunc, add func(namespace string, names []string)) *outlet {
 	batch := 10 * rewritesPerSecond * outletPause.Seconds()
-	return &outlet{batch: int(min(max(batch, 1), math.MaxInt32)), affected: affected, add: add, flows: map[string]*flow{}}
+	return &outlet{batch: int(min(max(batch, 1), math.MaxInt32/maxLookups)), affected: affected, add: add, flows: map[string]*flow{}}
 }
 
 // itself is the affectedFunc for the affected sessions.
@@ -86,12 +87,15 @@ func (o *outlet) flow(namespace string) *flow {
 	defer o.mu.Unlock()
 	f := o.flows[namespace]
 	if f == nil {
-		f = &flow{room: o.batch, waiting: map[string]place{}}
+		f = &flow{waiting: map[string]place{}}
+		f.refill(o.batch)
 		o.flows[namespace] = f
 		time.AfterFunc(outletPause, func() { o.resume(namespace, f) })
 	}
 	return f
 }
+
+func (f *flow) refill(batch int) { f.room, f.lookups = batch, maxLookups*batch }
 
 // wait has sessions wait, unless the flow has ended.
 func (f *flow) wait(sessions []string) bool {
@@ -118,7 +122,7 @@ func (o *outlet) resume(namespace string, f *flow) {
 func (o *outlet) end(namespace string, f *flow) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.room = o.batch; len(f.waiting) > 0 {
+	if f.refill(o.batch); len(f.waiting) > 0 {
 		return false
 	}
 	f.ended = true
@@ -128,14 +132,18 @@ func (o *outlet) end(namespace string, f *flow) bool {
 	return true
 }
 
+// maxLookups is how many sessions are looked up for one batch, in batches: most may affect nothing.
+const maxLookups = 10
+
 // release queues as much as there is room for.
 func (o *outlet) release(namespace string, f *flow) {
 	var names []string
 	f.mu.Lock()
 	for session, at := range f.waiting {
-		if f.room == 0 {
+		if f.room <= 0 || f.lookups <= 0 {
 			break
 		}
+		f.lookups--
 		limit := f.room
 		if len(f.waiting) > 1 {
 			limit = (limit + 1) / 2 // leave room for the others
