@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/tidwall/gjson"
@@ -52,6 +53,12 @@ var conversationAttacks = map[string]attack{
 	},
 	"changes of a popular history": {
 		clients: 16, small: 300, large: 5000, conversations: true, prepare: popularHistory, answers: map[string]bool{"200": true},
+	},
+	"searches for descendants": {
+		clients: 16, small: 300, large: 3000, conversations: true, prepare: descendants, answers: map[string]bool{"200": true, "429": false},
+	},
+	"lists of verdicts on conversations": {
+		clients: 16, small: 300, large: 3000, conversations: true, prepare: verdictLists, answers: map[string]bool{"200": true, "429": false},
 	},
 	"deletions of conversations with turns": {
 		clients: 4, small: 5, large: 20, conversations: true, prepare: deletions, answers: map[string]bool{"200": true},
@@ -130,6 +137,52 @@ func manyConversations(a *arena, size int) (hostile, harmless request) {
 	}
 	return a.asks(func() *rest.Request { return lists().Param("limit", "1000").Param("sort", "activity") }),
 		a.asks(func() *rest.Request { return lists().Param("limit", "1") })
+}
+
+// longID returns the ID of a conversation, as long as the CRD accepts, which differs from others at its end.
+func longID(i int) string {
+	number := fmt.Sprintf("%09d", i)
+	return "conv_" + strings.Repeat("\U0001f600", 512-len("conv_")-len(number)) + number
+}
+
+// createLong creates size conversations with the longest IDs.
+func (a *arena) createLong(size int, fields func(i int) string) {
+	a.Helper()
+	group, ctx := errgroup.WithContext(a.Context())
+	group.SetLimit(16)
+	for i := range size {
+		group.Go(func() error { return a.attacker.createConversation(ctx, longID(i), fields(i)) })
+	}
+	if err := group.Wait(); err != nil {
+		a.Fatal(err)
+	}
+}
+
+// descendants looks for all below the first of a chain of size conversations. The comparison lists its children.
+func descendants(a *arena, size int) (hostile, harmless request) {
+	a.createLong(size, func(i int) string {
+		if i == 0 {
+			return ""
+		}
+		return fmt.Sprintf(`"parentConversationID":%q,`, longID(i-1))
+	})
+	lists := func() *rest.Request {
+		return a.attacker.resolved(resolvev1alpha1.ConversationListsResource, resolvev1alpha1.AllConversations).
+			Param("parentConversationID", longID(0)).Param("limit", "1")
+	}
+	return a.asks(func() *rest.Request { return lists().Param("descendants", "true") }), a.asks(lists)
+}
+
+// verdictLists lists the verdicts on size conversations whose heads are reserved. The comparison lists one.
+func verdictLists(a *arena, size int) (hostile, harmless request) {
+	a.createLong(size, func(i int) string {
+		return fmt.Sprintf(`"headResponseID":%q,"baseResponseID":%q,"reservation":{"durationSeconds":600},`, longID(i), longID(i+1))
+	})
+	lists := func() *rest.Request {
+		return a.attacker.kube.Get().AbsPath("/apis", resolvev1alpha1.GroupVersion.String(), "namespaces", a.attacker.namespace,
+			resolvev1alpha1.ConversationVerdictsResource).MaxRetries(0)
+	}
+	return a.asks(func() *rest.Request { return lists().Param("limit", "10000") }), a.asks(func() *rest.Request { return lists().Param("limit", "1") })
 }
 
 // movingHeads moves the heads of size conversations to and fro between the ends of a long chain. The comparison changes their titles.

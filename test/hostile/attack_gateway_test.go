@@ -33,8 +33,11 @@ import (
 
 	"github.com/coder/websocket"
 	"github.com/tidwall/gjson"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/catena-dev/catena/api/v1alpha1"
 	"github.com/catena-dev/catena/internal/gateway/enginetest"
+	"github.com/catena-dev/catena/internal/kubeclient"
 	"github.com/catena-dev/catena/internal/testenv"
 )
 
@@ -51,6 +54,12 @@ var gatewayAttacks = map[string]attack{
 	},
 	"continuations of large histories": {
 		gateway: true, clients: 16, small: 64, large: 256, prepare: continuations, answers: map[string]bool{"200": true, "429 overloaded": false},
+	},
+	"references to items of tiny members": {
+		gateway: true, clients: 16, small: 50, large: 200, prepare: references, answers: map[string]bool{"200": true, "429 overloaded": false},
+	},
+	"conversations of large metadata": {
+		gateway: true, clients: 64, small: 1_400_000, large: 1_400_000, prepare: largeConversations, answers: map[string]bool{"200": true, "429 overloaded": false},
 	},
 	"WebSockets that remember large turns": {
 		gateway: true, clients: 64, small: 1 << 20, large: 1 << 20, prepare: webSockets, answers: map[string]bool{"200": true, "429 overloaded": true},
@@ -241,6 +250,48 @@ func continuations(a *arena, size int) (hostile, harmless request) {
 	continued := fmt.Sprintf(`{"model":"scripted","input":"x","previous_response_id":%q}`, last)
 	text := `{"model":"scripted","input":"x","metadata":{"a":"` + strings.Repeat("x", size*turnBytes) + `"}}`
 	return a.posts(size*turnBytes, continued), a.posts(size*turnBytes, text)
+}
+
+// references refer to an item of 20,000 bytes in tiny members size times. The comparison sends as many bytes as one string, which the engine does
+// not repeat.
+func references(a *arena, size int) (hostile, harmless request) {
+	const itemBytes = 20_000
+	item := `{"type":"message","role":"user","content":"x"` + strings.Repeat(`,"a":1`, itemBytes/6) + `}`
+	answer, body, err := a.gateway.send(a.Context(), a.attacker.namespace, http.MethodPost, "/v1/conversations", `{"items":[`+item+`]}`)
+	if err != nil || answer != "200" {
+		a.Fatalf("got %s: %s (%v)", answer, body, err)
+	}
+	path := "/v1/conversations/" + gjson.Get(body, "id").Str + "/items"
+	_, body, err = a.gateway.send(a.Context(), a.attacker.namespace, http.MethodGet, path, "")
+	if err != nil {
+		a.Fatal(err)
+	}
+	reference := fmt.Sprintf(`{"type":"item_reference","id":%q}`, gjson.Get(body, "data.0.id").Str)
+	refers := `{"model":"scripted","input":[` + reference + strings.Repeat(","+reference, size-1) + `]}`
+	text := `{"model":"scripted","input":"x","metadata":{"a":"` + strings.Repeat("x", size*itemBytes) + `"}}`
+	return a.posts(size*itemBytes, refers), a.posts(size*itemBytes, text)
+}
+
+// largeConversations reads a conversation with metadata of size bytes, which only kubectl can store. The comparison reads as many bytes of plain
+// objects.
+func largeConversations(a *arena, size int) (hostile, harmless request) {
+	metadata := `"metadata":{"a":"` + strings.Repeat("x", size) + `"},`
+	const id = "conv_large"
+	if err := a.attacker.createConversation(a.Context(), id, metadata); err != nil {
+		a.Fatal(err)
+	}
+	hostile = func(ctx context.Context, _ int) (string, int, error) {
+		answer, _, err := a.gateway.send(ctx, a.attacker.namespace, http.MethodGet, "/v1/conversations/"+id, "")
+		return answer, size, err
+	}
+	harmless = func(ctx context.Context, _ int) (string, int, error) {
+		_, err := kubeclient.GetRaw(ctx, a.attacker.kube, kubeclient.Conversations, types.NamespacedName{
+			Namespace: a.attacker.namespace, Name: v1alpha1.ObjectName(id),
+		})
+		answer, err := answerOf(err)
+		return answer, size, err
+	}
+	return hostile, harmless
 }
 
 // webSockets keeps connections open whose turns of size bytes are not stored, but remembered. The comparison sends as many bytes as requests, in
