@@ -25,6 +25,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/catena-dev/catena/internal/metered"
 	"github.com/catena-dev/catena/internal/requestid"
 	"github.com/catena-dev/catena/store"
 )
@@ -63,6 +64,10 @@ func (g *Gateway) handle(next handler) http.Handler {
 		defer cancel()
 		c := &call{requestID: requestID(r)}
 		ctx = store.WithRequestID(ctx, c.requestID)
+		ctx = metered.WithTurns(ctx, func(ctx context.Context, bytes int, work func() error) error {
+			_, err := inTurn(ctx, g, c, bytes, func() (struct{}, error) { return struct{}{}, work() })
+			return err
+		})
 		c.log = g.log.With("requestID", c.requestID)
 		defer c.release()
 		w.Header().Set(requestid.Header, c.requestID)

@@ -92,10 +92,12 @@ func Get(ctx context.Context, client rest.Interface, resource string, name types
 	if err := metered.Take(ctx, int64(len(raw))); err != nil {
 		return err
 	}
-	if err := json.Unmarshal(raw, into); err != nil {
-		return fmt.Errorf("%w: %w", ErrUndecodable, err)
-	}
-	return nil
+	return metered.Process(ctx, len(raw), func() error {
+		if err := json.Unmarshal(raw, into); err != nil {
+			return fmt.Errorf("%w: %w", ErrUndecodable, err)
+		}
+		return nil
+	})
 }
 
 // FromCache is the resource version with which the API server answers from its watch cache. That costs it half as much, but the answer

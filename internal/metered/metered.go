@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package metered lets a caller count the memory that an operation needs before it is allocated, so that a program that
-// serves several tenants can bound its memory. It covers allocations that grow with the size of stored or received data,
-// not the fixed overhead of each call.
+// Package metered lets a caller count the memory that an operation needs before it is allocated, and limit how much it processes at once, so that
+// a program that serves several tenants can bound its memory, and share its CPUs. It covers what grows with the size of stored or received
+// data, not the fixed overhead of each call.
 package metered
 
 import (
@@ -51,6 +51,34 @@ func Take(ctx context.Context, bytes int64) error {
 func taker(ctx context.Context) func(int64) error {
 	take, _ := ctx.Value(key{}).(func(int64) error)
 	return take
+}
+
+type turnsKey struct{}
+
+// Turns calls work, which processes a number of bytes and waits for nothing, when the caller may do so. It returns the error of work, or another
+// one without calling it.
+type Turns func(ctx context.Context, bytes int, work func() error) error
+
+// WithTurns returns a context whose operations process data in turns.
+func WithTurns(ctx context.Context, turns Turns) context.Context {
+	return context.WithValue(ctx, turnsKey{}, turns)
+}
+
+// Process calls work, which processes a number of bytes and waits for nothing, in a turn if the context has turns.
+func Process(ctx context.Context, bytes int, work func() error) error {
+	if turns, ok := ctx.Value(turnsKey{}).(Turns); ok {
+		return turns(ctx, bytes, work)
+	}
+	return work()
+}
+
+// Processed is Process for work with a result.
+func Processed[T any](ctx context.Context, bytes int, work func() (T, error)) (result T, err error) {
+	err = Process(ctx, bytes, func() (err error) {
+		result, err = work()
+		return err
+	})
+	return result, err
 }
 
 // The sizes of the pieces that ReadAll reads.

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 	"testing/iotest"
 
@@ -91,5 +92,35 @@ func TestTake(t *testing.T) {
 		if err := Take(tc.ctx, 1); !errors.Is(err, tc.want) || Counts(tc.ctx) != (tc.want != nil) {
 			t.Errorf("%s: got %v", name, err)
 		}
+	}
+}
+
+// TestProcess: operations process data in the turns of their context, or at once if it has none.
+func TestProcess(t *testing.T) {
+	var sizes []int
+	refused := errors.New("not now")
+	turns := func(_ context.Context, bytes int, work func() error) error {
+		sizes = append(sizes, bytes)
+		if bytes > 10 {
+			return refused
+		}
+		return work()
+	}
+	for name, tc := range map[string]struct {
+		ctx     context.Context
+		bytes   int
+		wantErr error
+	}{
+		"no turns": {t.Context(), 20, nil},
+		"a turn":   {WithTurns(t.Context(), turns), 10, nil},
+		"refused":  {WithTurns(t.Context(), turns), 11, refused},
+	} {
+		got, err := Processed(tc.ctx, tc.bytes, func() (string, error) { return "done", nil })
+		if !errors.Is(err, tc.wantErr) || (got == "done") != (tc.wantErr == nil) {
+			t.Errorf("%s: got %q and %v", name, got, err)
+		}
+	}
+	if slices.Sort(sizes); !slices.Equal(sizes, []int{10, 11}) {
+		t.Errorf("got turns of %v bytes", sizes)
 	}
 }

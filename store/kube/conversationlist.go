@@ -51,7 +51,7 @@ func (c *cluster) ListConversations(
 		}
 		return nil, resolveAgain(err)
 	}
-	return parseConversationList(ctx, body)
+	return metered.Processed(ctx, len(body), func() (*driver.ConversationList, error) { return parseConversationList(ctx, body) })
 }
 
 // parseConversationList parses resolvev1alpha1.ConversationLists.

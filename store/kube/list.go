@@ -49,7 +49,7 @@ func (c *cluster) List(ctx context.Context, namespace, conversationID string, op
 	case err != nil:
 		return nil, resolveAgain(toError(ctx, "", "", err))
 	}
-	list, err := parseList(ctx, conversationID, body)
+	list, err := metered.Processed(ctx, len(body), func() (*driver.TurnList, error) { return parseList(ctx, conversationID, body) })
 	switch {
 	case err != nil || list != nil:
 		return list, err

@@ -103,7 +103,7 @@ func (c *cluster) history(ctx context.Context, namespace, responseID string, opt
 	if err != nil {
 		return nil, toResolveError(ctx, responseID, "", err)
 	}
-	history, err := parseHistory(ctx, body)
+	history, err := metered.Processed(ctx, len(body), func() (*driver.History, error) { return parseHistory(ctx, body) })
 	if err != nil {
 		return nil, err
 	}

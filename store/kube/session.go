@@ -84,7 +84,7 @@ func (c *cluster) bodies(ctx context.Context, object *v1alpha1.ResponseSession) 
 		if err != nil {
 			return snapshot.Bodies{}, err
 		}
-		return snapshot.Unpack(spec.Packed)
+		return metered.Processed(ctx, size, func() (snapshot.Bodies, error) { return snapshot.Unpack(spec.Packed) })
 	default:
 		return snapshot.Bodies{Request: fromExtension(spec.Request), Response: fromExtension(spec.Response), Metadata: fromExtension(spec.Metadata)}, nil
 	}
@@ -138,8 +138,12 @@ func (c *cluster) spec(ctx context.Context, namespace string, session *driver.Se
 	if bodies.Size() == 0 {
 		return spec, nil
 	}
-	if c.fitsObject(bodies) {
-		spec.Format, spec.Packed = v1alpha1.FormatPacked, snapshot.Pack(bodies)
+	packed, err := metered.Processed(ctx, bodies.Size(), func() (string, error) { return c.pack(bodies), nil })
+	if err != nil {
+		return nil, err
+	}
+	if packed != "" {
+		spec.Format, spec.Packed = v1alpha1.FormatPacked, packed
 	} else {
 		if err := c.checkQuota(ctx, namespace, session.ResponseID); err != nil {
 			return nil, err
@@ -159,6 +163,14 @@ func (c *cluster) spec(ctx context.Context, namespace string, session *driver.Se
 		spec.Request = &runtime.RawExtension{Raw: raw}
 	}
 	return spec, nil
+}
+
+// pack returns the bodies as an object stores them, or "" if it cannot.
+func (c *cluster) pack(bodies snapshot.Bodies) string {
+	if !c.fitsObject(bodies) {
+		return ""
+	}
+	return snapshot.Pack(bodies)
 }
 
 // fitsObject reports whether an object can store the bodies.

@@ -294,16 +294,16 @@ func largeConversations(a *arena, size int) (hostile, harmless request) {
 	return hostile, harmless
 }
 
-// webSockets keeps connections open whose turns of size bytes are not stored, but remembered. The comparison sends as many bytes as requests, in
+// webSockets keeps connections open whose turns of size bytes are not stored, but remembered. The comparison sends the same turns as requests, in
 // bursts as large.
 func webSockets(a *arena, size int) (hostile, harmless request) {
 	text := strings.Repeat("x", size)
-	message := `{"type":"response.create","model":"scripted","store":false,"input":"` + text + `"}`
+	turn := `"model":"scripted","store":false,"input":"` + text + `"}`
 	hostile = func(ctx context.Context, _ int) (string, int, error) {
-		answer, err := a.gateway.socket(ctx, a.attacker.namespace, message)
+		answer, err := a.gateway.socket(ctx, a.attacker.namespace, `{"type":"response.create",`+turn)
 		return answer, size, err
 	}
-	posts := a.posts(size, `{"model":"scripted","input":"x","metadata":{"a":"`+text+`"}}`)
+	posts := a.posts(size, `{"stream":true,`+turn) // as on a connection
 	harmless = func(ctx context.Context, n int) (string, int, error) {
 		answer, amount, err := posts(ctx, n)
 		sleep(ctx)
